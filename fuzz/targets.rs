@@ -72,8 +72,8 @@ pub(crate) fn superblock(data: &[u8]) {
 
 /// The value of a row of owners.
 pub(crate) fn owners(data: &[u8]) {
-    if let Ok(records) = format::owners::decode(data) {
-        let again = format::owners::decode(&format::owners::encode(&records));
+    if let Ok(records) = format::backref::decode(data) {
+        let again = format::backref::decode(&format::backref::encode(&records));
         assert_eq!(again, Ok(records), "it is read as it was written");
     }
 }

@@ -28,9 +28,9 @@ use super::state::State;
 use super::sync::MutexGuard;
 use super::table::key::Key;
 use super::table::leaf::encode_rows;
+use super::table::maintenance::{Backlog, StepBudget};
 use super::table::memtable::{Memtable, ROW_BYTES, Value};
 use super::table::reserve::SPARE_ZONES_MIN;
-use super::table::steps::{Backlog, Pace};
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -78,7 +78,7 @@ impl Log {
     /// The same for a caller that has looked at the state.
     pub(super) fn commit_needed(&self, need: CommitNeed, ending: Ending) -> Result<()> {
         if need.table_is_too_large {
-            self.compact(Pace::All);
+            self.compact(StepBudget::All);
         }
         if let Committed::Batch(backlog) = self.commit_batch(need.batch, ending)? {
             self.keep_pace(backlog);
@@ -159,7 +159,7 @@ impl Log {
             self.tree.bell.wake_worker();
         }
         if !self.tree.bell.has_worker() || backlog == Backlog::Much {
-            self.compact(Pace::Little);
+            self.compact(StepBudget::Bounded);
         }
         if !self.tree.bell.has_worker() {
             self.wipe_some();
@@ -285,7 +285,7 @@ impl Log {
         }
         let unflushed = self.drive.unflushed();
         // No row of the batch says what is in blocks that were moved without rows.
-        let has_moved = self.tree.view.has_unwritten_moves()
+        let has_moved = self.tree.view.has_unwritten_remaps()
             && !self.tree.has_planted(PlantedBug::SkipMovedFlush);
         if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes || has_moved {
             self.drive.flush()?;

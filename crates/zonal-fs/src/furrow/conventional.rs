@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::furrow::layout::Layout;
     use crate::furrow::sample::shape;
-    use crate::furrow::table::steps::Pace;
+    use crate::furrow::table::maintenance::StepBudget;
     use crate::furrow::{DataCheck, MkfsOptions, MountOptions, Work, check, mkfs, superlog};
     use crate::mkfs::Overwrite;
     use crate::signature;
@@ -272,7 +272,7 @@ mod tests {
         create(fs, name);
         fs.log.lock_committer().journal.failed = [true; 2];
         create(fs, &format!("{name} again"));
-        fs.log.compact(Pace::All);
+        fs.log.compact(StepBudget::All);
         fs.log.lock_committer().journal.zones().collect()
     }
 

@@ -7,8 +7,8 @@
 use super::writer::Writer;
 use std::sync::atomic::Ordering;
 
-use zonal_placement::streams::Whole;
 use zonal::{DeviceError, ZoneCond};
+use zonal_placement::streams::Whole;
 
 use super::alloc::is_dead;
 use super::extent::Placed;

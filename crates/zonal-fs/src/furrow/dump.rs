@@ -8,10 +8,11 @@ use zerocopy::byteorder::little_endian::U32;
 use zonal::ZonedDevice;
 use zonal_placement::learned::ROW_SLOTS;
 
-use super::format::owners::{Owner, OwnerRecord};
-use super::format::row::{LearnedRow, MovedRow, Place, Row, decode};
+use super::format::backref::{Backref, Owner};
+use super::format::remap::RemapRow;
+use super::format::row::{LearnedRow, Place, Row, decode};
 use super::format::superblock::Superblock;
-use super::format::{ZoneGeneration, moved};
+use super::format::{ZoneGeneration, remap};
 use super::invariant::Problems;
 use super::io::Drive;
 use super::load::inode_of;
@@ -25,9 +26,9 @@ use super::superlog;
 use super::table::key::{Key, RowKind};
 use super::table::leaf::decode_rows;
 use super::table::levels::Part;
+use super::table::part::corrupt;
 use super::table::part::{PartReader, PartSummary};
 use super::table::store::DriveCopies;
-use super::table::sweep::corrupt;
 use super::table::view::scan::Scanned;
 use crate::FsError;
 use crate::vfs::{FileKind, Ino, Result, Timestamp};
@@ -251,9 +252,9 @@ fn journal(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Resul
     Ok(())
 }
 
-fn moved_value(row: &MovedRow, tail: &[u8]) -> Value {
+fn moved_value(row: &RemapRow, tail: &[u8]) -> Value {
     let to = ZoneGeneration::from_raw(row.zone.get());
-    let runs = moved::decode(row, tail).unwrap_or_default();
+    let runs = remap::decode(row, tail).unwrap_or_default();
     let runs: Vec<_> = runs.iter().map(|run| [run.block, run.blocks]).collect();
     json!({
         "zone": to.zone(), "zone_generation": to.generation(), "block": row.block.get(), "runs": runs,
@@ -274,8 +275,8 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         RowKind::Orphan => json!({ "orphan": owner }),
         RowKind::Learned => json!({ "learned": owner }),
         RowKind::Name => json!({ "parent": owner, "hash": format!("{at:016x}") }),
-        RowKind::Owners => json!({ "zone": owner, "list": at }),
-        RowKind::Moved => {
+        RowKind::Backrefs => json!({ "zone": owner, "list": at }),
+        RowKind::Remap => {
             let from = zone_of(key).unwrap_or(ZoneGeneration::from_raw(u32::MAX));
             json!({ "moved_from": from.zone(), "generation": from.generation(), "number": at })
         }
@@ -320,10 +321,10 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         Row::Name(cookies) => json!({
             "cookies": cookies.iter().map(|cookie| cookie.get()).collect::<Vec<_>>(),
         }),
-        Row::Owners(records) => json!({
+        Row::Backrefs(records) => json!({
             "records": records.iter().map(owner_record).collect::<Vec<_>>(),
         }),
-        Row::Moved(row, tail) => moved_value(row, tail),
+        Row::Remap(row, tail) => moved_value(row, tail),
     };
     for (name, field) in more.as_object().into_iter().flatten() {
         value[name] = field.clone();
@@ -342,7 +343,7 @@ fn learned_value(number: u64, row: &LearnedRow) -> Value {
     json!({ "contexts": contexts.collect::<Vec<_>>() })
 }
 
-fn owner_record(record: &OwnerRecord) -> Value {
+fn owner_record(record: &Backref) -> Value {
     let mut value = json!({ "block": record.block, "blocks": record.blocks });
     match record.owner {
         Owner::Entry(ino, first) => {
@@ -389,8 +390,8 @@ fn value_of(key: Key, row: &Row<'_>) -> Option<Value> {
         | Row::Orphan
         | Row::Learned(_)
         | Row::Name(_)
-        | Row::Owners(_)
-        | Row::Moved(..) => None,
+        | Row::Backrefs(_)
+        | Row::Remap(..) => None,
     }
 }
 

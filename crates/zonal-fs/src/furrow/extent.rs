@@ -5,7 +5,7 @@
 //! own. The live count of a zone is the sum of the live runs in it (F2).
 
 use super::format::BLOCK_BYTES;
-use super::format::owners::OwnerRecord;
+use super::format::backref::Backref;
 use super::format::row::extent_bytes;
 use super::missing::{Lookup, Missing, Stop};
 use super::moving::Noted;
@@ -235,7 +235,7 @@ impl State {
         self.next_extent += 1;
         self.mark(RowKind::Extent, id.0, 0);
         self.zones.add_live(zone, block, blocks);
-        self.zones.record_owner(zone, OwnerRecord { owner: Owner::Extent(id), block, blocks });
+        self.zones.record_owner(zone, Backref { owner: Owner::Extent(id), block, blocks });
         self.totals.live += u64::from(blocks);
         self.totals.add_place_bytes(extent_bytes(blocks));
         self.changes.bytes += 4 * blocks as usize;
@@ -270,7 +270,7 @@ impl State {
                 let Some(from) = self.extents.relocate(id, zone, block) else { return };
                 self.zones.remove_live(from, blocks);
                 self.zones.add_live(zone, block, blocks);
-                self.zones.record_owner(zone, OwnerRecord { block, blocks, owner });
+                self.zones.record_owner(zone, Backref { block, blocks, owner });
                 self.changes.bytes += 4 * blocks as usize;
             }
         }
@@ -280,7 +280,7 @@ impl State {
     fn record_owner(&mut self, ino: Ino, first: u64, entry: &MapEntry) {
         if let MapEntry::At { zone, block, crcs } = entry {
             let owner = Owner::Entry(ino, first);
-            let record = OwnerRecord { owner, block: *block, blocks: crcs.blocks() };
+            let record = Backref { owner, block: *block, blocks: crcs.blocks() };
             self.zones.record_owner(*zone, record);
         }
     }

@@ -9,6 +9,7 @@
 
 use zonal::DeviceError;
 
+pub(super) use super::format::position::Position;
 use super::format::record::{
     HEADER_BYTES, PaddedRecord, RecordHeader, RecordId, RecordKind, decode_header, verify,
 };
@@ -23,21 +24,6 @@ pub(super) struct JournalZones {
     pub(super) zones: [u32; 2],
     /// Number of the first record in them.
     pub(super) first: u64,
-}
-
-/// A place between two records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Position {
-    /// Which pair the next record goes to.
-    pub(super) index: usize,
-    /// Its block there, in both zones.
-    pub(super) block: u32,
-    /// Number of the last record before.
-    pub(super) last: u64,
-    /// Chain value of that record.
-    pub(super) chain: u32,
-    /// Blocks of each copy before it, counted from where the mount began to read.
-    pub(super) blocks: u64,
 }
 
 /// Where the journal goes on.

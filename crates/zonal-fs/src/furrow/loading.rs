@@ -21,6 +21,7 @@ use super::names::NameKey;
 use super::place::{Extent, MapEntry};
 use super::state::{Body, Directory, Entry, File, Inode, Piece, State};
 use super::table::key::{Key, RowKind};
+use super::table::view::{Found, FoundRow, Visit};
 use crate::FsError;
 use crate::rules::{self, FILE_SIZE_MAX};
 use crate::vfs::{Ino, Result};
@@ -44,7 +45,7 @@ const WITH_INODE_MAX: u64 = 32;
 const ATTEMPTS_MAX: usize = 8;
 
 /// Rows as they were read, made into what the state consists of.
-enum Found {
+enum Decoded {
     Inode(Box<Inode>),
     Map {
         entries: Vec<(u64, MapEntry)>,
@@ -133,13 +134,15 @@ impl Tree {
         Ok(counts)
     }
 
-    fn read_missing(&self, missing: &Missing) -> Result<Found> {
+    fn read_missing(&self, missing: &Missing) -> Result<Decoded> {
         match missing {
-            &Missing::Inode(ino) => self.read_inode(ino).map(|inode| Found::Inode(Box::new(inode))),
+            &Missing::Inode(ino) => {
+                self.read_inode(ino).map(|inode| Decoded::Inode(Box::new(inode)))
+            }
             &Missing::Map(ino, block) => self.read_map(ino, block),
             &Missing::Entries(ino, cookie) => {
                 let (entries, known) = self.read_entries(ino, cookie)?;
-                Ok(Found::Entries(entries, known))
+                Ok(Decoded::Entries(entries, known))
             }
             Missing::Name(ino, name) => {
                 // Whether it is does not change back.
@@ -154,7 +157,7 @@ impl Tree {
                 };
                 let extent = load::extent_of(&row, crcs);
                 self.check_place(key, (extent.zone, extent.block), extent.crcs.blocks())?;
-                Ok(Found::Extent(extent))
+                Ok(Decoded::Extent(extent))
             }
         }
     }
@@ -197,8 +200,8 @@ impl Tree {
                 | RowKind::Name
                 | RowKind::Entry
                 | RowKind::Extent
-                | RowKind::Owners
-                | RowKind::Moved => {}
+                | RowKind::Backrefs
+                | RowKind::Remap => {}
             }
         }
         match &mut inode.body {
@@ -218,7 +221,7 @@ impl Tree {
     }
 
     /// The map entry that has a block, and those behind it.
-    fn read_map(&self, ino: Ino, block: u64) -> Result<Found> {
+    fn read_map(&self, ino: Ino, block: u64) -> Result<Decoded> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let wanted = self.read_state().map_rows_wanted(ino, block);
         let (mut map, mut lost) = (MapRows::default(), None);
@@ -249,7 +252,7 @@ impl Tree {
         }
         // Of the last piece all is known, not just its row's place.
         let end = if end < key(u64::MAX) { end.at().max(map.end) } else { u64::MAX };
-        Ok(Found::Map { entries: map.entries, known: start..end, wanted })
+        Ok(Decoded::Map { entries: map.entries, known: start..end, wanted })
     }
 
     /// Entries of a directory from a cookie on.
@@ -263,7 +266,7 @@ impl Tree {
     }
 
     /// The entry with a name among all of a directory.
-    fn search(&self, ino: Ino, name: &[u8]) -> Result<Found> {
+    fn search(&self, ino: Ino, name: &[u8]) -> Result<Decoded> {
         let key = |at| Key::new(RowKind::Entry, ino.get(), at);
         let (mut from, mut found) = (key(0), None);
         while found.is_none() && from < key(u64::MAX) {
@@ -279,11 +282,11 @@ impl Tree {
                 Ok(ControlFlow::Continue(()))
             })?;
         }
-        Ok(Found::Name(found))
+        Ok(Decoded::Name(found))
     }
 
     /// The entries of an indexed directory whose names have the hash of this one.
-    fn read_names(&self, ino: Ino, name: &[u8]) -> Result<Found> {
+    fn read_names(&self, ino: Ino, name: &[u8]) -> Result<Decoded> {
         let name_key = NameKey::of(self.uuid);
         let hash = name_key.hash(name);
         let key = Key::new(RowKind::Name, ino.get(), hash);
@@ -302,7 +305,7 @@ impl Tree {
                 entries.push((name, entry));
             }
         }
-        Ok(Found::Names(entries, hash))
+        Ok(Decoded::Names(entries, hash))
     }
 
     /// Adds a piece of a file that can be where it says, behind the one before.
@@ -334,6 +337,34 @@ impl Tree {
         let fits =
             is_zone && block.checked_add(blocks).is_some_and(|end| end <= layout.capacity(zone));
         if fits && blocks > 0 { Ok(()) } else { Err(broken(key, "blocks that no zone has")) }
+    }
+}
+
+impl Tree {
+    /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`].
+    pub(super) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
+        self.view.rows(&self.drive, (from, below), max)
+    }
+
+    /// The same, handed on one by one: see [`View::visit`].
+    pub(super) fn visit(
+        &self,
+        from: Key,
+        below: Key,
+        max: usize,
+        each: &mut Visit<'_>,
+    ) -> Result<Key> {
+        self.view.visit(&self.drive, (from, below), max, each)
+    }
+
+    /// The last row from `at_least` on, up to and with `at_most`.
+    pub(super) fn last_row(&self, at_least: Key, at_most: Key) -> Result<Option<FoundRow>> {
+        self.view.last_row(&self.drive, (at_least, at_most))
+    }
+
+    /// The value of a row.
+    pub(super) fn row(&self, key: Key) -> Result<Option<Box<[u8]>>> {
+        self.view.row(&self.drive, key)
     }
 }
 
@@ -462,17 +493,17 @@ impl State {
     }
 
     /// Enters what was read, unless it has come or gone meanwhile.
-    fn enter(&mut self, missing: &Missing, found: Found) {
+    fn enter(&mut self, missing: &Missing, found: Decoded) {
         let (now, needed) = (self.loads.count(), self.loads.oldest_needed());
         match (missing, found) {
-            (Missing::Inode(ino), Found::Inode(inode)) => {
+            (Missing::Inode(ino), Decoded::Inode(inode)) => {
                 if !self.inodes.contains_key(ino) && !self.removed.contains(ino) {
                     self.held_bytes += inode.held_bytes();
                     inode.used.note(self.loads.count());
                     self.inodes.insert(*ino, inode);
                 }
             }
-            (Missing::Map(ino, block), Found::Map { entries, known, wanted }) => {
+            (Missing::Map(ino, block), Decoded::Map { entries, known, wanted }) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
                     let held = file.frame_bytes();
@@ -482,7 +513,7 @@ impl State {
                     self.held_bytes += file.enter(entries, known);
                 }
             }
-            (Missing::Entries(ino, cookie), Found::Entries(entries, known)) => {
+            (Missing::Entries(ino, cookie), Decoded::Entries(entries, known)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
                     let held = directory.frame_bytes();
@@ -492,14 +523,14 @@ impl State {
                     self.held_bytes += directory.enter(entries, known, self.name_key);
                 }
             }
-            (Missing::Name(ino, _), Found::Names(entries, hash)) => {
+            (Missing::Name(ino, _), Decoded::Names(entries, hash)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
                     let key = self.name_key;
                     self.held_bytes += directory.enter_names(entries, hash, key, now, needed);
                 }
             }
-            (Missing::Name(ino, name), Found::Name(entry)) => {
+            (Missing::Name(ino, name), Decoded::Name(entry)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body)
                     && directory.names.is_none()
@@ -515,7 +546,7 @@ impl State {
                     self.held_bytes += bytes;
                 }
             }
-            (Missing::Extent(id), Found::Extent(extent)) => {
+            (Missing::Extent(id), Decoded::Extent(extent)) => {
                 let bytes = extent.held_bytes();
                 if self.extents.enter(*id, Extent { used: now, ..extent }) {
                     self.held_bytes += bytes;

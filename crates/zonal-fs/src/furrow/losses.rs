@@ -60,7 +60,7 @@ impl Losses {
             return Ok(losses);
         }
         let mut extents = BTreeMap::new();
-        each_row(drive, view, (RowKind::Extent, RowKind::Owners), &mut |key, row| {
+        each_row(drive, view, (RowKind::Extent, RowKind::Backrefs), &mut |key, row| {
             if let Row::Extent(ExtentRow { zone, block, .. }, crcs) = row {
                 let at = (zone.get(), block.get());
                 // A part of it may still be there, which its files would find out.
@@ -101,8 +101,8 @@ impl Losses {
             | Row::Name(_)
             | Row::Entry(..)
             | Row::Extent(..)
-            | Row::Owners(_)
-            | Row::Moved(..) => {}
+            | Row::Backrefs(_)
+            | Row::Remap(..) => {}
         })?;
         Ok(losses)
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::alloc::{Listed, Role, Zones};
 use super::format::ZoneGeneration;
-use super::format::owners::OwnerRecord;
+use super::format::backref::Backref;
 use super::format::row::zone_place_of;
 use super::io::Drive;
 use super::owners::Piece;
@@ -39,7 +39,7 @@ pub(super) fn lost_generations(
     zones: &Zones,
 ) -> Result<BTreeSet<ZoneGeneration>> {
     let mut lost = BTreeSet::new();
-    if !view.has_lost_moves() {
+    if !view.has_lost_remaps() {
         return Ok(lost);
     }
     let pieces = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
@@ -67,7 +67,7 @@ impl Tree {
     /// Whether the value of a map row, as readers get it, has blocks that are lost because tables of moved blocks are:
     /// the zone that it names has been reset since.
     pub(super) fn is_lost_piece(&self, value: &[u8]) -> bool {
-        if !self.view.has_lost_moves() {
+        if !self.view.has_lost_remaps() {
             return false;
         }
         let Some((_, place)) = zone_place_of(value) else { return false };
@@ -82,7 +82,7 @@ impl Truncator {
     /// whether there are some.
     pub(super) fn pass_lost_pieces(&self, ino: Ino, from: u64) -> bool {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        if !self.tree.view.has_lost_moves() {
+        if !self.tree.view.has_lost_remaps() {
             return false;
         }
         let Ok(found) = self.tree.rows(key(from), key(u64::MAX), PIECES_AT_ONCE) else {
@@ -128,7 +128,7 @@ impl Truncator {
         let Some((before, mut records)) = self.look_at_zone(zone) else { return Ok(()) };
         records.extend(self.tree.owner_rows(zone)?);
         let is_of_file =
-            |record: &OwnerRecord| matches!(record.owner, Owner::Entry(of, _) if of == ino);
+            |record: &Backref| matches!(record.owner, Owner::Entry(of, _) if of == ino);
         if !records.iter().any(is_of_file) {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl Truncator {
     }
 
     /// The zone and its records in memory, if it holds something and is not being written.
-    fn look_at_zone(&self, zone: u32) -> Option<(Looked, Vec<OwnerRecord>)> {
+    fn look_at_zone(&self, zone: u32) -> Option<(Looked, Vec<Backref>)> {
         let state = self.tree.read_state();
         let looked = state.look_at_zone(zone)?;
         Some((looked, state.zones.slot(zone).records.as_slice().to_vec()))

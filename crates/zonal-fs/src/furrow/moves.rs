@@ -3,7 +3,7 @@
 //! Reclaim moves most blocks without writing a row for each: a *table of moved blocks* says where those of a zone
 //! went, about a bit for each. A map row then names a zone in a generation that is over, and whoever reads the
 //! row looks up where its blocks are, which may take several steps. Whatever writes parts of the table of rows writes
-//! the present places into them ([`Compaction`](super::table::sweep::Compaction)), so that in the end no row needs
+//! the present places into them ([`Compaction`](super::table::compaction::Compaction)), so that in the end no row needs
 //! a table of moved blocks any more, and it is dropped.
 //!
 //! Which these are is told by numbers. Tables of moved blocks are numbered as they are made; each part of the table
@@ -14,8 +14,8 @@
 
 use std::collections::BTreeMap;
 
-use super::format::moved::rank_of;
-use super::format::row::{MovedRow, Row, ZonePlace, with_zone_place, zone_place_of};
+use super::format::remap::{RemapRow, rank_of};
+use super::format::row::{Row, ZonePlace, with_zone_place, zone_place_of};
 use super::format::{ZoneGeneration, row};
 use super::held::{allocated, in_tree};
 use super::table::key::{Key, RowKind};
@@ -24,7 +24,7 @@ use super::table::key::{Key, RowKind};
 #[derive(Debug)]
 struct Table {
     number: u64,
-    row: MovedRow,
+    row: RemapRow,
     tail: Box<[u8]>,
 }
 
@@ -91,7 +91,7 @@ impl Moves {
         let number = key.at();
         self.remove(zone, number);
         if let Some(value) = value
-            && let Ok(Row::Moved(row, tail)) = row::decode(key, value)
+            && let Ok(Row::Remap(row, tail)) = row::decode(key, value)
         {
             let table = Table { number, row, tail: tail.into() };
             self.held_bytes += table.held_bytes();

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::alloc::Zones;
 use super::extent::Placed;
-use super::format::moved::{MovedRun, TABLE_BLOCKS_MAX, encode};
-use super::format::owners::OwnerRecord;
+use super::format::backref::Backref;
+use super::format::remap::{REMAP_BLOCKS_MAX, RemapRun, encode};
 use super::format::row::{self, Row};
 use super::format::{GENERATIONS, ZoneGeneration};
 use super::moves::MovedKey;
@@ -46,7 +46,7 @@ struct Table {
     to: ZoneGeneration,
     block: u32,
     blocks: u32,
-    runs: Vec<MovedRun>,
+    runs: Vec<RemapRun>,
 }
 
 /// What was moved since the last commit, and bounds for all that was.
@@ -71,7 +71,7 @@ pub(super) struct Moving {
 impl Moving {
     /// As a mount finds it, with the bytes that tables may take.
     pub(super) fn restore(&mut self, view: &View, held_max: usize) {
-        (self.next, self.held_bytes) = (view.moved_end(), view.moved_bytes());
+        (self.next, self.held_bytes) = (view.remap_end(), view.moved_bytes());
         self.held_max = held_max;
     }
 
@@ -90,7 +90,7 @@ impl Moving {
     pub(super) fn value(&self, key: Key) -> Value {
         let table = self.tables.get(&key)?;
         let (row, tail) = encode((table.to.raw(), table.block), &table.runs);
-        Some(row::encode(&Row::Moved(row, &tail)))
+        Some(row::encode(&Row::Remap(row, &tail)))
     }
 
     /// A batch is taken: nothing is added to its tables.
@@ -102,21 +102,21 @@ impl Moving {
 
     /// Readers of the table find the rows of the batch. Returns what is to be dropped.
     pub(super) fn thaw(&mut self, taken: &BTreeSet<Key>) -> BTreeSet<Key> {
-        for key in taken.range(Key::MOVED..) {
+        for key in taken.range(Key::REMAPS..) {
             self.tables.remove(key);
         }
         std::mem::take(&mut self.committing)
     }
 
     /// Notes that a run has moved. Returns the key of the table's row.
-    fn note(&mut self, from: ZoneGeneration, run: MovedRun, to: (ZoneGeneration, u32)) -> Key {
+    fn note(&mut self, from: ZoneGeneration, run: RemapRun, to: (ZoneGeneration, u32)) -> Key {
         let goes_on = self.open.get(&from).copied().filter(|open| {
             let table = &self.tables[open];
             (table.to, table.block + table.blocks) == to
-                && table.blocks + run.blocks <= TABLE_BLOCKS_MAX
+                && table.blocks + run.blocks <= REMAP_BLOCKS_MAX
         });
         let key = goes_on.unwrap_or_else(|| {
-            let key = Key::new(RowKind::Moved, from.raw().into(), self.next);
+            let key = Key::new(RowKind::Remap, from.raw().into(), self.next);
             self.next += 1;
             let table = Table { to: to.0, block: to.1, blocks: 0, runs: Vec::new() };
             self.tables.insert(key, table);
@@ -207,7 +207,7 @@ impl State {
     pub(super) fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
         let key = Key::new(RowKind::Map, ino.get(), first);
         let Some((zone, block)) = self.movable(key, to) else { return false };
-        let run = MovedRun { block, blocks: to.blocks };
+        let run = RemapRun { block, blocks: to.blocks };
         let (from, place) = (self.zones.generation(zone), self.zones.generation(to.zone));
         // Where a commit has yet to encode the row, it gets it with the place that it names.
         self.keep_frozen_row(key);
@@ -217,7 +217,7 @@ impl State {
         if self.moving.next != next {
             self.zones.add_moved_from(from);
         }
-        self.mark(RowKind::Moved, table.owner(), table.at());
+        self.mark(RowKind::Remap, table.owner(), table.at());
         let file = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok());
         let entry = file.and_then(|file| file.map.get_mut(&first));
         if let Some(MapEntry::At { zone, block, .. }) = entry {
@@ -226,7 +226,7 @@ impl State {
         self.zones.remove_live(zone, to.blocks);
         self.zones.add_live(to.zone, to.block, to.blocks);
         let owner = Owner::Entry(ino, first);
-        let record = OwnerRecord { owner, block: to.block, blocks: to.blocks };
+        let record = Backref { owner, block: to.block, blocks: to.blocks };
         self.zones.record_owner(to.zone, record);
         true
     }
@@ -269,12 +269,12 @@ impl State {
     /// `held_bytes` of memory.
     pub(super) fn drop_moved(&mut self, tables: &[MovedKey], held_bytes: usize) {
         for &(zone, number) in tables {
-            let key = Key::new(RowKind::Moved, zone.raw().into(), number);
+            let key = Key::new(RowKind::Remap, zone.raw().into(), number);
             if self.is_changed(key) {
                 // It was dropped before, which is not committed yet.
                 continue;
             }
-            self.mark(RowKind::Moved, zone.raw().into(), number);
+            self.mark(RowKind::Remap, zone.raw().into(), number);
             self.zones.remove_moved_from(zone);
         }
         self.moving.held_bytes = held_bytes + self.moving.tables.len() * TABLE_BYTES;
@@ -292,7 +292,7 @@ mod tests {
     use crate::furrow::format::BLOCK_BYTES;
     use crate::furrow::planted::PlantedBug;
     use crate::furrow::sample::formatted;
-    use crate::furrow::table::steps::Pace;
+    use crate::furrow::table::maintenance::StepBudget;
     use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
 
@@ -390,7 +390,7 @@ mod tests {
         file.assert_is_right();
         // After a power cut a mount finds them.
         file.remount();
-        assert!(!file.fs.tree.view.moved_tables(u64::MAX).is_empty());
+        assert!(!file.fs.tree.view.remaps_below(u64::MAX).is_empty());
         file.assert_is_right();
     }
 
@@ -403,7 +403,7 @@ mod tests {
             if round % 3 == 0 {
                 file.fs.sync().unwrap();
             }
-            most = most.max(file.fs.tree.view.moved_tables(u64::MAX).len());
+            most = most.max(file.fs.tree.view.remaps_below(u64::MAX).len());
             if round % 8 == 7 {
                 file.assert_is_right_after_sync();
                 file.remount();
@@ -426,7 +426,7 @@ mod tests {
         let mut file = Overwritten::new();
         file.overwrite(6000);
         file.fs.sync().unwrap();
-        assert!(!file.fs.tree.view.moved_tables(u64::MAX).is_empty());
+        assert!(!file.fs.tree.view.remaps_below(u64::MAX).is_empty());
         // Each flush writes parts of the table again; nothing is moved meanwhile.
         for round in 0..400 {
             for number in 0..40 {
@@ -435,16 +435,16 @@ mod tests {
                 file.fs.setattr(&Caller::ROOT, file.ino, &set).unwrap();
                 file.fs.sync().unwrap();
             }
-            file.fs.log.compact(Pace::All);
-            if file.fs.tree.view.moved_tables(u64::MAX).is_empty() {
+            file.fs.log.compact(StepBudget::All);
+            if file.fs.tree.view.remaps_below(u64::MAX).is_empty() {
                 break;
             }
         }
-        assert_eq!(file.fs.tree.view.moved_tables(u64::MAX), []);
+        assert_eq!(file.fs.tree.view.remaps_below(u64::MAX), []);
         assert!(file.fs.tree.read_state().zones.moved_from.is_empty());
         file.assert_is_right();
         file.remount();
-        assert_eq!(file.fs.tree.view.moved_tables(u64::MAX), []);
+        assert_eq!(file.fs.tree.view.remaps_below(u64::MAX), []);
         file.assert_is_right();
     }
 
@@ -458,14 +458,14 @@ mod tests {
             for _ in 0..12 {
                 file.overwrite(2500);
                 file.fs.sync().unwrap();
-                file.fs.log.compact(Pace::Little);
+                file.fs.log.compact(StepBudget::Bounded);
                 file.fs.sync().unwrap();
                 let report = check(file.drive.clone(), DataCheck::Skip, &mut |_| ()).unwrap();
                 is_clean &= report.is_clean();
                 assert!(bug.is_some() || is_clean, "{:?}", report.problems);
             }
             assert!(file.fs.tree.view.levels().parts().count() > 3);
-            assert!(!file.fs.tree.view.moved_tables(u64::MAX).is_empty());
+            assert!(!file.fs.tree.view.remaps_below(u64::MAX).is_empty());
             assert_eq!(is_clean, bug.is_none());
         }
     }

@@ -13,8 +13,8 @@
 use super::alloc::{Listed, Role, ZoneSlot, Zones};
 use super::committer::Ending;
 use super::extent::Placed;
-use super::format::owners::{OwnerRecord, RECORDS_MAX};
-use super::format::row::{Row, decode, encode, owners_bytes};
+use super::format::backref::{BACKREFS_MAX, Backref};
+use super::format::row::{Row, backrefs_bytes, decode, encode};
 use super::missing::{Lookup, Missing, Stop};
 use super::moving::Noted;
 use super::place::{MapEntry, Owner};
@@ -37,7 +37,7 @@ const ROWS_AT_ONCE: usize = 64;
 struct Due {
     zone: u32,
     resets: u32,
-    records: Vec<OwnerRecord>,
+    records: Vec<Backref>,
 }
 
 /// Rows of owners of a zone that the next batch is to write.
@@ -45,7 +45,7 @@ struct Due {
 pub(super) struct NewRows {
     /// They are of so many records of the zone, with this last one, as long as it is not reset.
     resets: u32,
-    records: (usize, Option<OwnerRecord>),
+    records: (usize, Option<Backref>),
     values: Vec<Box<[u8]>>,
 }
 
@@ -57,7 +57,7 @@ impl NewRows {
 }
 
 /// What changes whenever a record is added, or the last one gets longer.
-fn mark_of(records: &[OwnerRecord]) -> (usize, Option<OwnerRecord>) {
+fn mark_of(records: &[Backref]) -> (usize, Option<Backref>) {
     (records.len(), records.last().copied())
 }
 
@@ -76,7 +76,7 @@ impl ZoneSlot {
 impl Zones {
     /// Notes whose a run of live blocks is from now on. They have changed the zone, so until its rows of owners
     /// have the record too, its own row says that it is not listed.
-    pub(super) fn record_owner(&mut self, zone: u32, record: OwnerRecord) {
+    pub(super) fn record_owner(&mut self, zone: u32, record: Backref) {
         self.slot_mut(zone).records.push(record);
         self.recorded.insert(zone);
     }
@@ -149,9 +149,9 @@ impl Piece {
 
     /// So many blocks of it behind the first `skip`, as a record; `None` for a part of a shared extent,
     /// which goes nowhere but as a whole.
-    pub(super) fn part(&self, skip: u32, blocks: u32) -> Option<OwnerRecord> {
+    pub(super) fn part(&self, skip: u32, blocks: u32) -> Option<Backref> {
         let Self { owner, block, .. } = *self;
-        let whole = OwnerRecord { owner, block, blocks: self.blocks() };
+        let whole = Backref { owner, block, blocks: self.blocks() };
         match owner {
             Owner::Entry(..) => Some(whole.part(skip, blocks)),
             Owner::Extent(_) => (blocks == whole.blocks).then_some(whole),
@@ -178,13 +178,13 @@ impl Tree {
         }
         settle(&mut kept);
         kept.sort_unstable_by_key(|record| record.owner);
-        let rows = kept.chunks(RECORDS_MAX).map(|chunk| encode(&Row::Owners(chunk.into())));
+        let rows = kept.chunks(BACKREFS_MAX).map(|chunk| encode(&Row::Backrefs(chunk.into())));
         NewRows { resets, records: mark, values: rows.collect() }
     }
 
     /// Those records of a zone that still lead somewhere. Where nearly all do it costs more to look than
     /// to keep the others.
-    fn leading_somewhere(&self, zone: u32, records: Vec<OwnerRecord>) -> Vec<OwnerRecord> {
+    fn leading_somewhere(&self, zone: u32, records: Vec<Backref>) -> Vec<Backref> {
         let listed: u64 = records.iter().map(|record| u64::from(record.blocks)).sum();
         let live = u64::from(self.read_state().zones.slot(zone).live);
         if live * 8 >= listed * 7 {
@@ -199,15 +199,15 @@ impl Tree {
     }
 
     /// What the rows of owners of a zone say.
-    pub(super) fn owner_rows(&self, zone: u32) -> Result<Vec<OwnerRecord>> {
+    pub(super) fn owner_rows(&self, zone: u32) -> Result<Vec<Backref>> {
         let mut records = Vec::new();
-        let mut from = Key::new(RowKind::Owners, zone.into(), 0);
-        let below = Key::new(RowKind::Owners, u64::from(zone) + 1, 0);
+        let mut from = Key::new(RowKind::Backrefs, zone.into(), 0);
+        let below = Key::new(RowKind::Backrefs, u64::from(zone) + 1, 0);
         while from < below {
             let found = self.rows(from, below, ROWS_AT_ONCE)?;
             for (key, value) in &found.rows {
                 let corrupt = |why| FsError::Corrupt { what: "table", why };
-                if let Row::Owners(row) = decode(*key, value).map_err(corrupt)? {
+                if let Row::Backrefs(row) = decode(*key, value).map_err(corrupt)? {
                     records.extend_from_slice(&row);
                 }
             }
@@ -222,7 +222,7 @@ impl State {
     /// keys. Those of zones in which nothing lives any more are deleted.
     pub(super) fn add_owner_rows(&mut self) -> Vec<(Key, Value)> {
         let mut batch = Vec::new();
-        let key = |zone: u32, at: u32| Key::new(RowKind::Owners, zone.into(), at.into());
+        let key = |zone: u32, at: u32| Key::new(RowKind::Backrefs, zone.into(), at.into());
         for zone in self.zones.take_unlived() {
             let slot = self.zones.slot_mut(zone);
             let bytes = std::mem::take(&mut slot.owner_bytes);
@@ -237,7 +237,7 @@ impl State {
             }
             slot.records = Records::default();
             for value in rows.values {
-                let bytes = owners_bytes(value.len());
+                let bytes = backrefs_bytes(value.len());
                 batch.push((key(zone, slot.next_owners), Some(value)));
                 slot.next_owners += 1;
                 slot.owner_bytes += bytes;
@@ -250,12 +250,12 @@ impl State {
     }
 
     /// Whether something may live where a record of a zone says: what is not in memory is not looked at.
-    fn leads_somewhere(&self, zone: u32, record: &OwnerRecord) -> bool {
+    fn leads_somewhere(&self, zone: u32, record: &Backref) -> bool {
         self.pieces_at(zone, record).map_or(true, |pieces| !pieces.is_empty())
     }
 
     /// What still lives where a record of a zone says that it was put.
-    pub(super) fn pieces_at(&self, zone: u32, record: &OwnerRecord) -> Lookup<Vec<Piece>> {
+    pub(super) fn pieces_at(&self, zone: u32, record: &Backref) -> Lookup<Vec<Piece>> {
         match record.owner {
             Owner::Extent(id) => {
                 let extent = self.extents.find(id)?;
@@ -298,7 +298,7 @@ impl State {
     pub(super) fn relocate_piece(
         &mut self,
         zone: u32,
-        part: &OwnerRecord,
+        part: &Backref,
         (to, noted): ((u32, u32), Noted),
     ) -> Lookup<()> {
         for found in self.pieces_at(zone, part)? {

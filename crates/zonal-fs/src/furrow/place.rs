@@ -4,12 +4,8 @@
 //! entries share have an extent of their own, which all these entries name: so reclaim moves shared
 //! blocks by changing one row. [`extent`](super::extent) changes them.
 
-pub(super) use super::format::owners::Owner;
+pub(super) use super::format::backref::{ExtentId, Owner};
 use super::format::row::{map_bytes, shared_map_bytes};
-
-/// Number of a shared extent, never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ExtentId(pub u64);
 
 /// Checksums of consecutive blocks, one each. There are as many entries of a block as there are
 /// blocks in a file that was written at random, so one needs no memory beside the entry.

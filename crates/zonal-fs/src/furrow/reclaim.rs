@@ -30,7 +30,7 @@ use zonal_placement::streams::Whole;
 use super::alloc::{Listed, Urgency};
 use super::committer::Ending;
 use super::extent::Placed;
-use super::format::owners::{Owner, OwnerRecord};
+use super::format::backref::{Backref, Owner};
 use super::format::{Address, BLOCK_BYTES};
 use super::grants::{Purpose, Wish};
 use super::moving::Noted;
@@ -544,12 +544,7 @@ impl Reclaimer {
         outcome
     }
 
-    fn relocate_part(
-        &self,
-        victim: u32,
-        copied: &OwnerRecord,
-        to: ((u32, u32), Noted),
-    ) -> Result<()> {
+    fn relocate_part(&self, victim: u32, copied: &Backref, to: ((u32, u32), Noted)) -> Result<()> {
         let relocate = || {
             let mut state = self.tree.write_state();
             let rows = self
@@ -640,7 +635,7 @@ mod tests {
     use zonal::crc32c;
 
     use super::*;
-    use crate::furrow::format::owners::Owner;
+    use crate::furrow::format::backref::Owner;
     use crate::furrow::sample::{counted, formatted};
     use crate::furrow::victims::Use;
     use crate::furrow::{DataCheck, MountOptions, check};

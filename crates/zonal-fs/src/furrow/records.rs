@@ -1,10 +1,10 @@
 //! Operations on owner records: cut, join, sort. [`owners`](super::owners) says what they are for.
 
-use super::format::owners::OwnerRecord;
+use super::format::backref::Backref;
 use super::place::Owner;
 use crate::vfs::Ino;
 
-impl OwnerRecord {
+impl Backref {
     /// At most `blocks` blocks of it, behind the first `skip`. A shared extent stays whole.
     pub(super) fn part(&self, skip: u32, blocks: u32) -> Self {
         match self.owner {
@@ -44,11 +44,11 @@ impl OwnerRecord {
 
 /// Records of a zone that are in memory, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Records(Vec<OwnerRecord>);
+pub(super) struct Records(Vec<Backref>);
 
 impl Records {
     /// Adds one, or makes the last one longer.
-    pub(super) fn push(&mut self, record: OwnerRecord) {
+    pub(super) fn push(&mut self, record: Backref) {
         if let Some(last) = self.0.last_mut()
             && let Some(joined) = last.joined(&record)
         {
@@ -58,14 +58,14 @@ impl Records {
         }
     }
 
-    pub(super) fn as_slice(&self) -> &[OwnerRecord] {
+    pub(super) fn as_slice(&self) -> &[Backref] {
         &self.0
     }
 }
 
 /// Makes what says the same, or goes on, one record each, and puts all in the order of blocks.
-pub(super) fn settle(records: &mut Vec<OwnerRecord>) {
-    let key = |record: &OwnerRecord| match record.owner {
+pub(super) fn settle(records: &mut Vec<Backref>) {
+    let key = |record: &Backref| match record.owner {
         Owner::Entry(ino, _) => (ino, record.distance(), record.block),
         Owner::Extent(id) => (Ino::default(), id.0, record.block),
     };
@@ -85,12 +85,12 @@ mod tests {
     use super::*;
     use crate::furrow::place::ExtentId;
 
-    fn of_file(ino: u64, first: u64, block: u32, blocks: u32) -> OwnerRecord {
-        OwnerRecord { owner: Owner::Entry(Ino::new(ino), first), block, blocks }
+    fn of_file(ino: u64, first: u64, block: u32, blocks: u32) -> Backref {
+        Backref { owner: Owner::Entry(Ino::new(ino), first), block, blocks }
     }
 
-    fn of_extent(id: u64, block: u32, blocks: u32) -> OwnerRecord {
-        OwnerRecord { owner: Owner::Extent(ExtentId(id)), block, blocks }
+    fn of_extent(id: u64, block: u32, blocks: u32) -> Backref {
+        Backref { owner: Owner::Extent(ExtentId(id)), block, blocks }
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Opened {
     fn loaded(self, drive: &Drive, mut state: State) -> Result<Loaded> {
         let Self { found, superblock, journal, table, zones, batches, newest, .. } = self;
         state.batch = journal.end.last + 1;
-        let mut moved_from = table.view.moved_zones();
+        let mut moved_from = table.view.remapped_zones();
         moved_from.extend(lost_generations(drive, &table.view, &state.zones)?);
         state.zones.restore_generations(&moved_from);
         let live = |zone| {
@@ -169,7 +169,7 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     let suspects = cut_off(drive, &levels, &zones);
     let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
     view.suspect(suspects);
-    view.load_moves(drive)?;
+    view.load_remaps(drive)?;
     let table = table_of(view, &superblock, &manifest);
     Ok(Opened { found, superblock, manifest, journal, table, zones, batches, newest })
 }

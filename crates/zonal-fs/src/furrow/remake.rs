@@ -19,8 +19,8 @@ use super::alloc::ZoneSlot;
 use super::check::Inos;
 use super::format::GENERATIONS;
 use super::format::row::{
-    EntryRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, decode, encode, entry_bytes,
-    extent_bytes, map_bytes, owners_bytes, shared_map_bytes, xattr_bytes,
+    EntryRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, backrefs_bytes, decode,
+    encode, entry_bytes, extent_bytes, map_bytes, shared_map_bytes, xattr_bytes,
 };
 use super::index::entries_max;
 use super::invariant::{self as rule, Problems};
@@ -180,7 +180,7 @@ impl Found {
         if last.kind() == RowKind::Extent {
             self.extent_max = self.extent_max.max(last.owner());
         }
-        self.has_lost_owners |= last >= Key::new(RowKind::Owners, 0, 0) && from < Key::MOVED;
+        self.has_lost_owners |= last >= Key::new(RowKind::Backrefs, 0, 0) && from < Key::REMAPS;
     }
 
     fn put_row(&mut self, key: Key, row: &Row<'_>, bytes: usize) {
@@ -193,7 +193,7 @@ impl Found {
             Row::Zone(row) => drop(self.zone_rows.insert(owner, *row)),
             Row::Orphan => drop(self.listed_orphans.insert(owner)),
             // What can be read of them stays.
-            Row::Learned(_) | Row::Moved(..) => {}
+            Row::Learned(_) | Row::Remap(..) => {}
             Row::Inode(row, target) => {
                 self.ino_max = self.ino_max.max(owner);
                 if owner == Ino::ROOT.get() {
@@ -225,13 +225,13 @@ impl Found {
                 self.put_blocks((row.zone.get(), row.block.get()), blocks);
                 self.add_place_bytes(extent_bytes(blocks));
             }
-            Row::Owners(records) => {
+            Row::Backrefs(records) => {
                 let zone = u32::try_from(owner).unwrap_or(u32::MAX);
                 let sum = self.zones.entry(zone).or_default();
                 let next = u32::try_from(key.at()).unwrap_or(u32::MAX).saturating_add(1);
                 sum.next_owners = sum.next_owners.max(next);
-                sum.owner_bytes = sum.owner_bytes.saturating_add(owners_bytes(bytes));
-                self.add_place_bytes(owners_bytes(bytes).into());
+                sum.owner_bytes = sum.owner_bytes.saturating_add(backrefs_bytes(bytes));
+                self.add_place_bytes(backrefs_bytes(bytes).into());
                 for record in records.iter() {
                     if let Owner::Extent(id) = record.owner {
                         self.extent_max = self.extent_max.max(id.0);

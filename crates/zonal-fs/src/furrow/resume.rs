@@ -17,7 +17,7 @@ use super::planted::PlantedBug;
 use super::recover::Loaded;
 use super::state::State;
 use super::table::key::RowKind;
-use super::table::steps::Pace;
+use super::table::maintenance::StepBudget;
 use crate::FsError;
 use crate::vfs::Result;
 
@@ -141,7 +141,7 @@ impl Recovery<'_> {
             }
         }
         if self.log.lacks_metadata_zones() && !self.tree.view.has_unwritten() {
-            self.log.compact(Pace::All);
+            self.log.compact(StepBudget::All);
         }
         for zone in unfinished {
             self.drive.finish(zone);
@@ -154,7 +154,7 @@ impl Recovery<'_> {
         }
         if !loaded.copies_are_whole {
             // What has one good copy gets another.
-            self.log.compact(Pace::All);
+            self.log.compact(StepBudget::All);
         }
         self.log.commit(Ending::Record)
     }

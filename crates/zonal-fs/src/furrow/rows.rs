@@ -105,7 +105,7 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
         (PlantedBug::ForgetZoneRows, RowKind::Zone),
         (PlantedBug::ForgetOrphanRows, RowKind::Orphan),
         (PlantedBug::ForgetNames, RowKind::Name),
-        (PlantedBug::ForgetMoved, RowKind::Moved),
+        (PlantedBug::ForgetMoved, RowKind::Remap),
     ];
     kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
 }
@@ -160,8 +160,8 @@ fn present_value(state: &State, key: Key) -> Value {
             let cookies: Vec<U64> = cookies.into_iter().map(U64::new).collect();
             (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
         }
-        RowKind::Owners => None,
-        RowKind::Moved => state.moving.value(key),
+        RowKind::Backrefs => None,
+        RowKind::Remap => state.moving.value(key),
     }
 }
 

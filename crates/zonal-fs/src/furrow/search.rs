@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::alloc::{Listed, Role, Zones};
 use super::format::Address;
-use super::format::owners::OwnerRecord;
+use super::format::backref::Backref;
 use super::format::row::{Row, decode};
 use super::place::{ExtentId, Owner};
 use super::state::State;
@@ -22,7 +22,7 @@ use crate::vfs::{Ino, Result};
 const ROWS_AT_ONCE: usize = 4096;
 
 /// Behind the last row of a map or of an extent.
-const END: Key = Key::new(RowKind::Owners, 0, 0);
+const END: Key = Key::new(RowKind::Backrefs, 0, 0);
 
 /// A search under way.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct Search {
 struct Wanted {
     /// How often it had been emptied: nothing is to be found any more after the next time.
     resets: u32,
-    found: Vec<OwnerRecord>,
+    found: Vec<Backref>,
 }
 
 impl Search {
@@ -68,7 +68,7 @@ impl Search {
         let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
         let is_sound = blocks > 0 && block.checked_add(blocks).is_some();
         if let Some(wanted) = self.zones.get_mut(&zone).filter(|_| is_sound) {
-            wanted.found.push(OwnerRecord { block, blocks, owner });
+            wanted.found.push(Backref { block, blocks, owner });
         }
     }
 

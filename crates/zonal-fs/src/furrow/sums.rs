@@ -91,8 +91,8 @@ impl Base {
             | Row::Name(_)
             | Row::Entry(..)
             | Row::Extent(..)
-            | Row::Owners(_)
-            | Row::Moved(..) => {}
+            | Row::Backrefs(_)
+            | Row::Remap(..) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use zonal_placement::victim::{Candidate, Policy};
 use zonal_placement::victims::is_cheap;
 
 use super::alloc::{Listed, Role, Urgency, ZoneSlot, Zones};
-use super::format::owners::OwnerRecord;
+use super::format::backref::Backref;
 use super::sync::{Mutex, MutexGuard};
 
 /// A zone that reclaim is at.
@@ -20,7 +20,7 @@ pub(super) struct Victim {
     /// How often it had been emptied: it is another zone after the next time.
     pub(super) resets: u32,
     /// Whose its blocks are, in the order of blocks.
-    pub(super) records: Vec<OwnerRecord>,
+    pub(super) records: Vec<Backref>,
     /// The first one that was not looked at yet, and how many of its blocks were.
     next: (usize, u32),
     /// What tells whether there are more records since then.
@@ -50,7 +50,7 @@ impl Victim {
     }
 
     /// The next record to look at, of a long one a part of `most` blocks.
-    pub(super) fn next(&self, most: u32) -> Option<OwnerRecord> {
+    pub(super) fn next(&self, most: u32) -> Option<Backref> {
         let (index, skip) = self.next;
         self.records.get(index).map(|record| record.part(skip, most))
     }
@@ -74,7 +74,7 @@ impl Victim {
     }
 
     /// Goes on behind a record that [`next`](Self::next) returned.
-    pub(super) fn pass(&mut self, record: &OwnerRecord) {
+    pub(super) fn pass(&mut self, record: &Backref) {
         self.looks += 1;
         let (index, skip) = self.next;
         let skip = skip + record.blocks;
@@ -271,7 +271,7 @@ mod tests {
     fn only_what_goes_on_follows_to_the_zone_of_what_was_moved_last() {
         let record = |ino, block, blocks| {
             let owner = Owner::Entry(Ino::new(ino), 0);
-            OwnerRecord { block, blocks, owner }
+            Backref { block, blocks, owner }
         };
         let mut victim = Victim::new(3, &ZoneSlot::new(Role::Sealed, 200));
         victim.records = vec![record(1, 0, 100), record(2, 100, 10)];

@@ -64,18 +64,18 @@ impl LostRows {
 
     /// Whether blocks may have an owner of which nothing is known.
     pub(super) fn touch_places(&self) -> bool {
-        self.touch((Key::BASE_END, Key::new(RowKind::Owners, 0, 0))) || self.touch_moves()
+        self.touch((Key::BASE_END, Key::new(RowKind::Backrefs, 0, 0))) || self.touch_moves()
     }
 
     /// Whether blocks may lie where no row says it.
     pub(super) fn touch_moves(&self) -> bool {
-        self.touch((Key::MOVED, Key::MAX))
+        self.touch((Key::REMAPS, Key::MAX))
     }
 
     /// Whether a list of the owners of a zone's blocks, or the zone's row, may lack something.
     pub(super) fn touch_zone(&self, zone: u64) -> bool {
-        let owners = Key::new(RowKind::Owners, zone, 0);
-        let end = Key::new(RowKind::Owners, zone, u64::MAX).successor();
+        let owners = Key::new(RowKind::Backrefs, zone, 0);
+        let end = Key::new(RowKind::Backrefs, zone, u64::MAX).successor();
         self.touch((owners, end)) || self.cover(Key::new(RowKind::Zone, zone, 0))
     }
 
@@ -92,7 +92,7 @@ impl LostRows {
         add(self.touch_inodes(), "references of shared extents that are missing");
         add(self.touch_places(), "sums that are too high");
         add(self.touch_moves(), "where blocks are that were moved");
-        let owners = (Key::new(RowKind::Owners, 0, 0), Key::MOVED);
+        let owners = (Key::new(RowKind::Backrefs, 0, 0), Key::REMAPS);
         add(self.touch(owners), "lists of owners in the lost range");
         let names = large.iter().filter(|&&ino| self.touch_inode(ino));
         what.extend(names.map(|ino| format!("names of directory {ino}")));
@@ -169,7 +169,7 @@ mod tests {
         let mut lost = LostRows::default();
         lost.add(key(5, 7), key(5, 9));
         lost.add(key(5, 8), key(8, 0));
-        lost.add(Key::new(RowKind::Owners, 3, 1), Key::new(RowKind::Owners, 3, 2));
+        lost.add(Key::new(RowKind::Backrefs, 3, 1), Key::new(RowKind::Backrefs, 3, 2));
         assert_eq!(lost.0.len(), 2);
         assert_eq!(
             [4, 5, 7, 8, 9].map(|ino| lost.touch_inode(ino)),

@@ -26,7 +26,7 @@ pub(super) fn check(
     problems: &mut Problems,
 ) -> Result<()> {
     let most = usize::try_from(memory / size_of::<Extent>() as u64).unwrap_or(usize::MAX).max(16);
-    let end = Key::new(RowKind::Owners, 0, 0);
+    let end = Key::new(RowKind::Backrefs, 0, 0);
     let mut from = Some(Key::new(RowKind::Extent, 0, 0));
     while let Some(start) = from.take() {
         let first = start.owner();

@@ -13,12 +13,13 @@ use zonal::{Zone, ZoneCond};
 use zonal_placement::learned::{CONTEXTS, ROWS};
 
 use super::super::alloc::{Role, ZoneSlot};
-use super::super::format::owners::OwnerRecord;
+use super::super::format::backref::Backref;
+use super::super::format::remap::RemapRow;
 use super::super::format::row::{
-    EntryRow, ExtentRow, INODE_BYTES, InodeRow, MovedRow, Place, Row, TotalsRow, ZoneRow,
-    entry_bytes, extent_bytes, map_bytes, owners_bytes, shared_map_bytes, xattr_bytes,
+    EntryRow, ExtentRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, backrefs_bytes,
+    entry_bytes, extent_bytes, map_bytes, shared_map_bytes, xattr_bytes,
 };
-use super::super::format::{BLOCK_BYTES, ZoneGeneration, moved};
+use super::super::format::{BLOCK_BYTES, ZoneGeneration, remap};
 use super::super::invariant::{self as rule, Invariant, Problems};
 use super::super::load::{directory_entry, inode_of};
 use super::super::names::{NameKey, names_bytes};
@@ -165,7 +166,7 @@ pub(super) struct Survey<'a> {
     /// Numbers of tables of moved blocks.
     moved: BTreeSet<u64>,
     /// There were others, which are lost.
-    has_lost_moves: bool,
+    has_lost_remaps: bool,
 }
 
 impl<'a> Survey<'a> {
@@ -193,7 +194,7 @@ impl<'a> Survey<'a> {
             large: Vec::new(),
             lost: LostRows::default(),
             moved: BTreeSet::new(),
-            has_lost_moves: source.view.has_lost_moves(),
+            has_lost_remaps: source.view.has_lost_remaps(),
         }
     }
 
@@ -231,8 +232,8 @@ impl<'a> Survey<'a> {
             }
             Row::Entry(row, name) => self.put_entry(key.at(), &row, name),
             Row::Extent(row, crcs) => self.put_extent(key.owner(), &row, crcs.len()),
-            Row::Owners(records) => self.put_owners(key, &records, bytes),
-            Row::Moved(row, tail) => self.put_moved(key, &row, tail),
+            Row::Backrefs(records) => self.put_owners(key, &records, bytes),
+            Row::Remap(row, tail) => self.put_moved(key, &row, tail),
         }
     }
 
@@ -481,7 +482,7 @@ impl<'a> Survey<'a> {
                 let at = place.address();
                 let row = self.zone_rows.get(at.zone as usize).and_then(Option::as_ref);
                 let generation = place.generation().generation();
-                if row.map_or(self.has_lost_moves, |row| row.generation != generation) {
+                if row.map_or(self.has_lost_remaps, |row| row.generation != generation) {
                     return Err(rule::MOVED);
                 }
                 self.enter((at.zone, at.block), crcs.len(), &text)?;
@@ -512,18 +513,18 @@ impl<'a> Survey<'a> {
         }
     }
 
-    fn put_owners(&mut self, key: Key, records: &[OwnerRecord], bytes: usize) {
-        self.add_place_bytes(owners_bytes(bytes).into());
+    fn put_owners(&mut self, key: Key, records: &[Backref], bytes: usize) {
+        self.add_place_bytes(backrefs_bytes(bytes).into());
         let zone = usize::try_from(key.owner()).ok().filter(|&zone| zone < self.zones.len());
         let is_known = |&zone: &usize| {
             let row = self.zone_rows[zone].as_ref();
-            let is_inside = |record: &OwnerRecord| record.end() <= self.slots[zone].capacity;
+            let is_inside = |record: &Backref| record.end() <= self.slots[zone].capacity;
             self.zones[zone].live > 0
                 && row.is_some_and(|row| key.at() < u64::from(row.next_owners.get()))
                 && records.iter().all(is_inside)
         };
         let Some(zone) = zone.filter(is_known) else {
-            let may_lack = self.has_lost_moves || self.lost.touch_places();
+            let may_lack = self.has_lost_remaps || self.lost.touch_places();
             if may_lack || self.lost.touch_zone(key.owner()) {
                 // What lives there may be what no copy has.
                 return;
@@ -531,16 +532,16 @@ impl<'a> Survey<'a> {
             let what = format!("owners of zone {}, row {}", key.owner(), key.at());
             return self.others.add(rule::OWNERS, what);
         };
-        self.zones[zone].owner_bytes += u64::from(owners_bytes(bytes));
+        self.zones[zone].owner_bytes += u64::from(backrefs_bytes(bytes));
         self.zones[zone].records += records.len() as u64;
     }
 
-    fn put_moved(&mut self, key: Key, row: &MovedRow, tail: &[u8]) {
+    fn put_moved(&mut self, key: Key, row: &RemapRow, tail: &[u8]) {
         let capacity = |zone: u64| {
             let zone = ZoneGeneration::from_raw(u32::try_from(zone).ok()?).zone() as usize;
             self.slots.get(zone).map(|slot| u64::from(slot.capacity))
         };
-        let blocks = moved::decode(row, tail)
+        let blocks = remap::decode(row, tail)
             .unwrap_or_default()
             .iter()
             .map(|run| u64::from(run.blocks))

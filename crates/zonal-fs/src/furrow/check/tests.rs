@@ -10,7 +10,7 @@ use zonal::{ManualClock, ZonedDevice};
 use super::super::format::row::{
     EntryRow, InodeRow, LearnedRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
 };
-use super::super::format::{ZoneGeneration, moved};
+use super::super::format::{ZoneGeneration, remap};
 use super::super::layout::Layout;
 use super::super::sample::formatted;
 use super::super::table::key::{Key, RowKind};
@@ -249,9 +249,9 @@ fn blocks_that_do_not_fit_are_found() {
         ("an extent that is gone", &["C23"], &|rows| vec![(extent(rows).0, None)]),
         ("rows of owners that are gone", &["C32", "C33"], &|rows| {
             let zone = rows
-                .all(RowKind::Owners, 0)
+                .all(RowKind::Backrefs, 0)
                 .into_iter()
-                .chain((0..64).flat_map(|zone| rows.all(RowKind::Owners, zone)));
+                .chain((0..64).flat_map(|zone| rows.all(RowKind::Backrefs, zone)));
             zone.map(|(key, _)| (key, None)).collect()
         }),
         ("pieces that overlap", &["C24"], &|rows| {
@@ -283,17 +283,17 @@ fn tables_of_moved_blocks_that_are_wrong_are_found() {
     let table = |rows: &Rows<'_>, zone: u32, block: u32, number: u64| {
         let (key, value) = alone(rows);
         let Ok(Row::Map(blocks, Place::Zone(place, _))) = decode(key, &value) else { panic!() };
-        let run = moved::MovedRun { block: place.block.get(), blocks };
-        let (row, tail) = moved::encode((ZoneGeneration::new(zone, 1).raw(), block), &[run]);
-        let key = Key::new(RowKind::Moved, place.zone.get().into(), number);
-        (key, Some(encode(&Row::Moved(row, &tail))))
+        let run = remap::RemapRun { block: place.block.get(), blocks };
+        let (row, tail) = remap::encode((ZoneGeneration::new(zone, 1).raw(), block), &[run]);
+        let key = Key::new(RowKind::Remap, place.zone.get().into(), number);
+        (key, Some(encode(&Row::Remap(row, &tail))))
     };
     let cases: [Case<'_>; 4] = [
         ("blocks moved to no zone", &["C36", "C20"], &|rows| vec![table(rows, 99, 0, 1)]),
         ("blocks moved behind a zone", &["C36", "C20"], &|rows| vec![table(rows, 20, 63, 1)]),
         ("a number of two tables", &["C36"], &|rows| {
             let (key, value) = table(rows, 20, 3, 1);
-            let other = Key::new(RowKind::Moved, ZoneGeneration::new(7, 2).raw().into(), key.at());
+            let other = Key::new(RowKind::Remap, ZoneGeneration::new(7, 2).raw().into(), key.at());
             vec![(key, value.clone()), (other, value)]
         }),
         ("a piece in another generation", &["C36"], &|rows| {

@@ -5,7 +5,7 @@
 //! records of owners are more than that; the rows that name their blocks come in a pass.
 
 use super::super::alloc::{Role, ZoneSlot};
-use super::super::format::owners::OwnerRecord;
+use super::super::format::backref::Backref;
 use super::super::format::row::Row;
 use super::super::invariant::{self as rule, Problems};
 use super::super::place::{ExtentId, Owner};
@@ -36,7 +36,7 @@ fn tag_of(owner: Owner, block: u32) -> u32 {
 }
 
 impl Claim {
-    fn of(record: &OwnerRecord) -> Self {
+    fn of(record: &Backref) -> Self {
         let tag = tag_of(record.owner, record.block);
         let blocks = match record.owner {
             Owner::Entry(..) => record.blocks,
@@ -169,7 +169,7 @@ impl Zones<'_> {
             looked.map(|(slot, count)| Looked::new(if count.live > 0 { slot.capacity } else { 0 }));
         let mut window = Window { zones: self, first, looked: looked.collect() };
         window.read_claims(source)?;
-        let range = (Key::BASE_END, Key::new(RowKind::Owners, 0, 0));
+        let range = (Key::BASE_END, Key::new(RowKind::Backrefs, 0, 0));
         source.pass(CheckPhase::Zones, range, &mut |item| {
             let Item::Row(key, row, _) = item else { return };
             let Some((at, crcs)) = row.stored() else { return };
@@ -218,7 +218,7 @@ struct Window<'a> {
 
 impl Window<'_> {
     fn read_claims(&mut self, source: &mut Source<'_>) -> Result<()> {
-        let key = |zone: usize| Key::new(RowKind::Owners, zone as u64, 0);
+        let key = |zone: usize| Key::new(RowKind::Backrefs, zone as u64, 0);
         let range = (key(self.first), key(self.first + self.looked.len()));
         for (looked, zone) in self.looked.iter_mut().zip(self.first..) {
             let is_compared = self.zones.listed[zone] && self.zones.counts[zone].live > 0;
@@ -226,7 +226,7 @@ impl Window<'_> {
         }
         if self.looked.iter().any(|looked| looked.claims.is_some()) {
             source.pass(CheckPhase::Zones, range, &mut |item| {
-                let Item::Row(key, Row::Owners(records), _) = item else { return };
+                let Item::Row(key, Row::Backrefs(records), _) = item else { return };
                 let zone = usize::try_from(key.owner()).unwrap_or(usize::MAX);
                 if let Some(claims) = &mut self.looked[zone - self.first].claims {
                     claims.extend(records.iter().map(Claim::of));
@@ -294,12 +294,12 @@ mod tests {
 
     #[test]
     fn a_record_leads_to_blocks_that_lie_as_far_apart() {
-        let record = |first, block, blocks| OwnerRecord {
+        let record = |first, block, blocks| Backref {
             owner: Owner::Entry(Ino::new(7), first),
             block,
             blocks,
         };
-        let shared = OwnerRecord { owner: Owner::Extent(ExtentId(3)), block: 50, blocks: 4 };
+        let shared = Backref { owner: Owner::Extent(ExtentId(3)), block: 50, blocks: 4 };
         let records = [record(100, 10, 10), record(105, 15, 10), record(0, 30, 5), shared];
         let mut zone = Looked::new(100);
         zone.claims = Some(records.iter().map(Claim::of).collect());

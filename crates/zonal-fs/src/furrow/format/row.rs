@@ -7,10 +7,10 @@ use std::mem::size_of;
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::moved;
-use super::owners::{self, OwnerRecord};
+use super::backref::{self, Backref};
+use super::key::{Key, RowKind};
+use super::remap::{self, RemapRow};
 use super::{Address, ZoneGeneration};
-use crate::furrow::table::key::{Key, RowKind};
 
 /// Bytes that a key takes among others, at most about.
 const KEY_BYTES: usize = 8;
@@ -193,25 +193,6 @@ impl ZonePlace {
     }
 }
 
-/// Blocks that reclaim has moved to one place; then which ones, in one of two forms. Key: 4 × the zone's number +
-/// its generation, and a number that no other such row has had: later ones are higher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct MovedRow {
-    /// Where they are: 4 × the zone's number + its generation.
-    pub zone: U32,
-    /// The first block there.
-    pub block: U32,
-    /// The lowest block that was moved.
-    pub first: U32,
-    /// Blocks from there to the highest one, with both.
-    pub span: U32,
-    /// 0: they lie as before, and a bit follows for each block of the span. 1: run by run follow the difference of
-    /// its first block to the end of the run before (to `first`), doubled, or of a negative one doubled and
-    /// less one, and its blocks, both as numbers of variable length.
-    pub form: u8,
-}
-
 /// Blocks of a map row in a shared extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -260,7 +241,7 @@ pub const fn extent_bytes(blocks: u32) -> u64 {
 }
 
 /// Bytes of a row of owners with a value of so many.
-pub fn owners_bytes(value: usize) -> u32 {
+pub fn backrefs_bytes(value: usize) -> u32 {
     u32::try_from(KEY_BYTES + value).expect("values are short")
 }
 
@@ -287,7 +268,6 @@ const _: () = assert!(size_of::<ExtentRow>() == 12);
 const _: () = assert!(size_of::<MapRow>() == 5);
 const _: () = assert!(size_of::<ZonePlace>() == 8);
 const _: () = assert!(size_of::<SharedPlace>() == 12);
-const _: () = assert!(size_of::<MovedRow>() == 17);
 
 /// A row with its tail borrowed from the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -313,9 +293,9 @@ pub enum Row<'a> {
     /// Cookies of the entries whose names have the hash.
     Name(&'a [U64]),
     /// Whose blocks of a zone are.
-    Owners(Cow<'a, [OwnerRecord]>),
+    Backrefs(Cow<'a, [Backref]>),
     /// Where blocks were moved to, and which ones.
-    Moved(MovedRow, &'a [u8]),
+    Remap(RemapRow, &'a [u8]),
 }
 
 impl<'a> Row<'a> {
@@ -335,8 +315,8 @@ impl<'a> Row<'a> {
             | Self::Entry(..)
             | Self::Xattr(..)
             | Self::Name(_)
-            | Self::Owners(_)
-            | Self::Moved(..) => None,
+            | Self::Backrefs(_)
+            | Self::Remap(..) => None,
         }
     }
 }
@@ -350,8 +330,8 @@ pub fn encode(row: &Row<'_>) -> Box<[u8]> {
         Row::Orphan => Box::default(),
         Row::Learned(row) => row.as_bytes().into(),
         Row::Name(cookies) => cookies.as_bytes().into(),
-        Row::Owners(records) => owners::encode(records).into_boxed_slice(),
-        Row::Moved(row, tail) => parts([row.as_bytes(), tail, &[]]),
+        Row::Backrefs(records) => backref::encode(records).into_boxed_slice(),
+        Row::Remap(row, tail) => parts([row.as_bytes(), tail, &[]]),
         Row::Inode(row, target) => parts([row.as_bytes(), target, &[]]),
         Row::Entry(row, name) => parts([row.as_bytes(), name, &[]]),
         Row::Xattr(name, value) => {
@@ -386,7 +366,7 @@ fn decode_value(kind: RowKind, value: &[u8]) -> Option<Row<'_>> {
         RowKind::Orphan => value.is_empty().then_some(Row::Orphan)?,
         RowKind::Learned => Row::Learned(LearnedRow::ref_from_bytes(value).ok()?),
         RowKind::Name => Row::Name(<[U64]>::ref_from_bytes(value).ok()?),
-        RowKind::Owners => Row::Owners(owners::decode(value).ok()?.into()),
+        RowKind::Backrefs => Row::Backrefs(backref::decode(value).ok()?.into()),
         RowKind::Inode => {
             let (row, target) = InodeRow::read_from_prefix(value).ok()?;
             Row::Inode(row, target)
@@ -408,10 +388,10 @@ fn decode_value(kind: RowKind, value: &[u8]) -> Option<Row<'_>> {
             let (row, tail) = MapRow::read_from_prefix(value).ok()?;
             Row::Map(row.blocks.get(), decode_place(row, tail)?)
         }
-        RowKind::Moved => {
-            let (row, tail) = MovedRow::read_from_prefix(value).ok()?;
-            moved::decode(&row, tail).ok()?;
-            Row::Moved(row, tail)
+        RowKind::Remap => {
+            let (row, tail) = RemapRow::read_from_prefix(value).ok()?;
+            remap::decode(&row, tail).ok()?;
+            Row::Remap(row, tail)
         }
     })
 }

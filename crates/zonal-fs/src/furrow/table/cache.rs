@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use super::leaf::CachedLeaf;
 use super::levels::Part;
 use super::part::{PartError, PartIndex, PartReader, Section};
-use super::sweep::PartStore;
+use super::part_store::PartStore;
 use crate::furrow::sync::RwLock;
 
 /// Leaves that are read at once, at most.

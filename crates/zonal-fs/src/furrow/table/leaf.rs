@@ -5,7 +5,7 @@
 //! byte 1 of all of them, and so on. zstd then finds the columns that repeat. Decoding checks all it
 //! reads and allocates per leaf, not per row. Byte tables: `docs/format/furrow-table.md`.
 
-mod alike;
+mod columnar;
 
 use std::cell::RefCell;
 use std::mem::size_of;
@@ -14,9 +14,9 @@ use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zstd::bulk::{Compressor, Decompressor};
 
-pub use self::alike::{CachedLeaf, decode_cached};
+pub use self::columnar::{CachedLeaf, decode_cached};
 use super::key::{Key, RowKind};
-use crate::furrow::format::number::{put_number, take_number};
+use crate::furrow::format::{put_number, take_number};
 
 /// Head of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -83,8 +83,8 @@ const fn index_of(kind: RowKind) -> u8 {
         RowKind::Name => 7,
         RowKind::Entry => 8,
         RowKind::Extent => 9,
-        RowKind::Owners => 10,
-        RowKind::Moved => 11,
+        RowKind::Backrefs => 10,
+        RowKind::Remap => 11,
     }
 }
 
@@ -660,7 +660,7 @@ mod tests {
     fn malformed_columns_are_refused() {
         let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         let beyond = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
-        let (entry, moved) = (index_of(RowKind::Entry), index_of(RowKind::Moved));
+        let (entry, moved) = (index_of(RowKind::Entry), index_of(RowKind::Remap));
         let far = TAG_DELETED | TAG_OWNER_FAR;
         let cases: [(&[u8], &[u8], &str); 12] = [
             (&[12], &[], "an unknown kind"),

@@ -6,7 +6,11 @@
 //! passed since the run was written are in the last level and no longer count in the run; a run
 //! that the sweep has passed completely is dropped. A tombstone ends in the last level.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use super::key::Key;
+use super::memtable::Memtable;
 use super::part::PartSummary;
 use crate::furrow::format::Address;
 
@@ -96,13 +100,24 @@ pub(in crate::furrow) struct Limits {
     pub(in crate::furrow) runs_max: usize,
 }
 
-/// What can be done to the levels.
+/// A compaction that the levels are due for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Work {
-    /// The runs of this tier become one of the next.
-    Merge(u32),
-    /// The sweep goes on.
+pub(in crate::furrow) enum CompactionKind {
+    /// Merges the runs of this tier into one run of the next.
+    Tier(u32),
+    /// Merges the runs with the last level, from where the sweep is.
     Sweep,
+}
+
+/// A step of the table's maintenance. Each writes parts and then installs other levels.
+#[derive(Clone, Debug)]
+pub(in crate::furrow) enum TableStep {
+    /// Writes a frozen memtable as a run.
+    Flush(Arc<Memtable>),
+    /// Merges runs.
+    Compact(CompactionKind),
+    /// Writes the parts with these numbers again, in other zones.
+    Rewrite(BTreeSet<u64>),
 }
 
 impl Levels {
@@ -113,18 +128,18 @@ impl Levels {
     }
 
     /// What is due, if anything.
-    pub(in crate::furrow) fn due(&self, limits: &Limits) -> Option<Work> {
+    pub(in crate::furrow) fn due(&self, limits: &Limits) -> Option<CompactionKind> {
         let tier_of = |run: &Run| run.tier;
         let full = self
             .upper
             .chunk_by(|left, right| tier_of(left) == tier_of(right))
             .find(|runs| runs.len() >= limits.tier_runs);
         if let Some(runs) = full {
-            return Some(Work::Merge(runs[0].tier));
+            return Some(CompactionKind::Tier(runs[0].tier));
         }
         let is_due = self.upper.len() > limits.runs_max
             || self.rows_above().saturating_mul(limits.share) > self.rows_last();
-        (is_due && !self.upper.is_empty()).then_some(Work::Sweep)
+        (is_due && !self.upper.is_empty()).then_some(CompactionKind::Sweep)
     }
 
     /// Whether so much is due that a commit has to wait before it adds more.

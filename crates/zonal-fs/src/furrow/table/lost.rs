@@ -90,11 +90,12 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::compaction::{Compaction, Merged};
     use super::super::key::RowKind;
-    use super::super::levels::{Levels, Limits, Span, Work};
+    use super::super::levels::{CompactionKind, Levels, Limits, Span};
     use super::super::memtable::Memtable;
     use super::super::part::{PartReader, PartSource};
-    use super::super::sweep::{Compaction, Merged, PartStore};
+    use super::super::part_store::PartStore;
     use super::super::tests::model::{MemoryStore, tiny, value};
     use super::super::view::View;
     use super::*;
@@ -200,8 +201,8 @@ mod tests {
             let levels = self.levels();
             let Some(work) = levels.due(&Self::limits()) else { return false };
             let next = match work {
-                Work::Merge(tier) => self.compaction().merge_tier(&levels, tier),
-                Work::Sweep => self.compaction().sweep(&levels),
+                CompactionKind::Tier(tier) => self.compaction().merge_tier(&levels, tier),
+                CompactionKind::Sweep => self.compaction().sweep(&levels),
             };
             self.settle(next.expect("nothing that is lost stops a step"));
             true

@@ -7,45 +7,45 @@
 //!
 //! | room | what it is | may use |
 //! | --- | --- | --- |
-//! | `key` | how is a row named? | |
-//! | `leaf` | how are neighbouring rows stored? | all above |
+//! //! | `leaf` | how are neighbouring rows stored? | all above |
 //! | `part` | how are sorted rows stored, to be found by key? | all above, `merge` |
 //! | `merge` | how do several sorted runs become one? | all above |
 //! | `lost` | what becomes of rows that no copy gives? | `key`, `part` |
 //! | `memtable` | which rows does no run have yet? | `key` |
 //! | `levels` | which runs are there, and what is due? | `key`, `part` |
-//! | `sweep` | how do rows move between the levels? | all above |
+//! | `compaction` | how do rows move between the levels? | all above |
 //! | `pointers` | how does the manifest name all this? | `key`, `part`, `levels` |
 //! | `pairs` | which two zones get a part? | `reserve` |
-//! | `cache` | which leaves are in memory? | `leaf`, `part`, `levels`, `sweep` |
+//! | `cache` | which leaves are in memory? | `leaf`, `part`, `levels`, `compaction` |
 //! | `run` | how does a reader find rows in a run? | all above |
 //! | `store` | how do parts get to the drive and back? | all above, `view` |
 //! | `verify` | is it all there, in both copies? | all above |
-//! | `refused` | what does a reader do with a part that cannot be read? | `part`, `sweep`, `view` |
+//! | `refused` | what does a reader do with a part that cannot be read? | `part`, `compaction`, `view` |
 //! | `view` | how does a reader find rows? | all above, `mod.rs` |
 //! | `mod.rs` | what does the committer know of it? | `levels`, `view` |
-//! | `reserve` | are there zones for what comes next? | `memtable`, `levels`, `pairs`, `steps` |
-//! | `steps` | when are these steps done, and by whom? | all above |
+//! | `reserve` | are there zones for what comes next? | `memtable`, `levels`, `pairs`, `maintenance` |
+//! | `maintenance` | when are these steps done, and by whom? | all above |
 //!
 //! `cargo xtask check` holds the last column. Rooms that it names though they stand below are those that should not be
 //! there.
 
 pub(super) mod cache;
-pub mod key;
+pub(super) mod compaction;
+pub use super::format::key;
 pub mod leaf;
 pub(super) mod levels;
 pub(super) mod lost;
+pub(super) mod maintenance;
 pub(super) mod memtable;
 pub mod merge;
 pub(super) mod pairs;
 pub mod part;
+pub(super) mod part_store;
 pub(super) mod pointers;
 mod refused;
 pub(super) mod reserve;
 pub(super) mod run;
-pub(super) mod steps;
 pub(super) mod store;
-pub(super) mod sweep;
 #[cfg(test)]
 mod tests;
 pub(super) mod verify;
@@ -119,9 +119,9 @@ impl Table {
     }
 
     /// Tables of moved blocks that no row needs any more, whichever levels it is read from.
-    pub(super) fn unneeded_moves(&self) -> Vec<MovedKey> {
+    pub(super) fn unneeded_remaps(&self) -> Vec<MovedKey> {
         let readers = self.earlier.iter().filter(|(levels, _)| levels.strong_count() > 0);
         let below = readers.map(|(_, below)| *below).chain([self.moved_below]).min();
-        self.view.moved_tables(below.unwrap_or(0))
+        self.view.remaps_below(below.unwrap_or(0))
     }
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use zonal::DeviceError;
 
-use super::reserve::Need;
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::io::Drive;
@@ -16,6 +15,12 @@ use crate::vfs::Result;
 
 /// Pairs that may fail while one thing is written.
 const FAILURES_MAX: usize = 4;
+
+/// Pairs of zones that something takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::furrow) struct PairNeed {
+    pub(in crate::furrow) pairs: usize,
+}
 
 /// Gives zones to metadata: from the mounted state, or from an empty drive.
 pub(in crate::furrow) trait MetaZones {
@@ -103,7 +108,7 @@ impl Pairs {
     pub(in crate::furrow) fn reserve(
         &mut self,
         zones: &mut dyn MetaZones,
-        need: Need,
+        need: PairNeed,
     ) -> Result<()> {
         while self.reserved.len() < need.pairs {
             match take_two(zones) {

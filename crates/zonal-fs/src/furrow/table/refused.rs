@@ -9,9 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::part::corrupt;
 use super::part::{PartError, Section};
-use super::sweep::corrupt;
-use super::view::View;
 use crate::furrow::sync::Mutex;
 use crate::vfs::Result;
 
@@ -51,13 +50,6 @@ impl Refusals {
         }
         tracing::error!(%error, "the device has refused it for ten minutes: it is lost");
         Ok(())
-    }
-}
-
-impl View {
-    /// Whether rows were made anew although the device may still give the lost ones back.
-    pub(in crate::furrow) fn is_remade_for_now(&self) -> bool {
-        self.remade().is_some() && self.refusals.any()
     }
 }
 

@@ -13,10 +13,9 @@ use crate::furrow::log::Log;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::levels::{Levels, Work};
+use super::levels::{CompactionKind, Levels, TableStep};
 use super::memtable::Memtable;
-use super::pairs::{MetaZones, OpenPair, take_two};
-use super::steps::{Pace, Step};
+use super::pairs::{MetaZones, OpenPair, PairNeed, take_two};
 use crate::FsError;
 use crate::furrow::alloc::{JournalUse, Role};
 use crate::furrow::committer::{Committer, Ending};
@@ -50,12 +49,6 @@ pub(in crate::furrow) struct Supply {
     pub(in crate::furrow) zone: u64,
 }
 
-/// Pairs of zones that something takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::furrow) struct Need {
-    pub(in crate::furrow) pairs: usize,
-}
-
 /// When parts are written again so that they take fewer pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Sparse {
@@ -67,14 +60,16 @@ pub(in crate::furrow) enum Sparse {
 
 impl Supply {
     /// What parts of so many bytes need beside the open pair.
-    pub(in crate::furrow) fn need(&self, bytes: u64) -> Need {
+    pub(in crate::furrow) fn need(&self, bytes: u64) -> PairNeed {
         let bytes = bytes + bytes / UNUSED_SHARE;
         let more = bytes.saturating_sub(self.room);
-        Need { pairs: usize::try_from(more.div_ceil(self.zone.max(1))).unwrap_or(usize::MAX / 4) }
+        PairNeed {
+            pairs: usize::try_from(more.div_ceil(self.zone.max(1))).unwrap_or(usize::MAX / 4),
+        }
     }
 
     /// Whether there are zones for it, and `left` beside.
-    fn has(&self, need: Need, left: usize) -> bool {
+    fn has(&self, need: PairNeed, left: usize) -> bool {
         need.pairs == 0 || 2 * need.pairs + left <= self.free
     }
 
@@ -84,13 +79,13 @@ impl Supply {
     }
 
     /// What a step writes, about.
-    pub(super) fn need_of(&self, step: &Step, levels: &Levels, layout: &Layout) -> Need {
+    pub(super) fn need_of(&self, step: &TableStep, levels: &Levels, layout: &Layout) -> PairNeed {
         self.need(match step {
-            Step::Flush(rows) => flush_bytes(levels, rows, layout),
-            Step::Work(Work::Merge(tier)) => tier_bytes(levels, *tier),
+            TableStep::Flush(rows) => flush_bytes(levels, rows, layout),
+            TableStep::Compact(CompactionKind::Tier(tier)) => tier_bytes(levels, *tier),
             // It ends when it has written a part; how much lies above is not known.
-            Step::Work(Work::Sweep) => 2 * layout.table.part_bytes as u64,
-            Step::Rewrite(numbers) => {
+            TableStep::Compact(CompactionKind::Sweep) => 2 * layout.table.part_bytes as u64,
+            TableStep::Rewrite(numbers) => {
                 let parts = levels.parts().map(|part| &part.summary);
                 let parts = parts.filter(|part| numbers.contains(&part.number));
                 parts.map(|part| u64::from(part.bytes)).sum()
@@ -104,21 +99,29 @@ impl Supply {
         rows: Arc<Memtable>,
         levels: &Levels,
         layout: &Layout,
-    ) -> Option<Step> {
+    ) -> Option<TableStep> {
         let need = self.need(flush_bytes(levels, &rows, layout));
-        self.has(need, 0).then_some(Step::Flush(rows))
+        self.has(need, 0).then_some(TableStep::Flush(rows))
     }
 
     /// What is due of the levels, as far as there are zones for it: the sweep needs few, and gives
     /// zones back. Where zones are short it goes on until nothing lies above the last level.
-    pub(in crate::furrow) fn work(&self, levels: &Levels, layout: &Layout) -> Option<Work> {
-        let sweep = (self.is_short() && !levels.upper.is_empty()).then_some(Work::Sweep);
+    pub(in crate::furrow) fn work(
+        &self,
+        levels: &Levels,
+        layout: &Layout,
+    ) -> Option<CompactionKind> {
+        let sweep = (self.is_short() && !levels.upper.is_empty()).then_some(CompactionKind::Sweep);
         match levels.due(&layout.table) {
-            Some(Work::Merge(tier)) => {
+            Some(CompactionKind::Tier(tier)) => {
                 let has_zones = self.has(self.need(tier_bytes(levels, tier)), MERGE_LEAVES);
-                Some(if has_zones && !self.is_short() { Work::Merge(tier) } else { Work::Sweep })
+                Some(if has_zones && !self.is_short() {
+                    CompactionKind::Tier(tier)
+                } else {
+                    CompactionKind::Sweep
+                })
             }
-            Some(Work::Sweep) => Some(Work::Sweep),
+            Some(CompactionKind::Sweep) => Some(CompactionKind::Sweep),
             None => sweep,
         }
     }
@@ -196,16 +199,6 @@ impl Log {
     /// rows come.
     pub(in crate::furrow) fn lacks_metadata_zones(&self) -> bool {
         self.free_for_metadata() < SPARE_ZONES_MIN
-    }
-
-    /// Writes all rows of the journal as a run, and takes all steps that are due then. Rows keep
-    /// their zones as long as only the journal knows that they are deleted.
-    pub(in crate::furrow) fn compact_with_journal(&self) {
-        {
-            let _turn = self.stepping.lock().expect("no holder panicked");
-            self.lock_committer().freeze();
-        }
-        self.compact(Pace::All);
     }
 
     /// Whether a recovery may give the journal one more pair, and the manifest too, as there are
@@ -408,8 +401,8 @@ mod tests {
     fn what_is_written_takes_no_more_pairs_than_there_are() {
         let (fs, _) = with_free_zones(SPARE_ZONES_MIN);
         let supply = Supply { open: None, free: 4, room: 0, zone: 1000 };
-        assert_eq!(supply.need(0), Need { pairs: 0 });
-        assert_eq!(supply.need(800), Need { pairs: 1 });
+        assert_eq!(supply.need(0), PairNeed { pairs: 0 });
+        assert_eq!(supply.need(800), PairNeed { pairs: 1 });
         assert!(supply.has(supply.need(800), MERGE_LEAVES));
         assert!(!supply.has(supply.need(900), MERGE_LEAVES));
         // There is nothing to be swept.

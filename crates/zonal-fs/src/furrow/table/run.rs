@@ -11,7 +11,7 @@ use super::leaf::CachedLeaf;
 use super::levels::Part;
 use super::merge::Cursor;
 use super::part::{KeyRange, PartError, PartIndex, Section};
-use super::sweep::PartStore;
+use super::part_store::PartStore;
 use crate::furrow::format::Unread;
 
 /// Parts and their cache.

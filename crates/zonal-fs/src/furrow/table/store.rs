@@ -10,8 +10,7 @@ use super::levels::Part;
 use super::lost::Remade;
 use super::pairs::{MetaZones, Pairs};
 use super::part::{PartError, PartSource, Section};
-use super::sweep::PartStore;
-use super::view::View;
+use super::part_store::PartStore;
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::io::Drive;
@@ -49,6 +48,15 @@ pub(in crate::furrow) struct Writer<'a> {
     pub(in crate::furrow) meanwhile: &'a dyn Fn(),
 }
 
+/// Remaps that a step applies to the rows that it writes.
+#[derive(Clone, Copy)]
+pub(in crate::furrow) struct AppliedRemaps<'a> {
+    /// The value of a row with the present places of its blocks, if any were moved.
+    pub(in crate::furrow) lookup: &'a dyn Fn(Key, &[u8]) -> Option<Vec<u8>>,
+    /// `lookup` knows all remaps with a number below this one.
+    pub(in crate::furrow) below: u64,
+}
+
 /// The parts on a drive.
 pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) drive: &'a Drive,
@@ -63,15 +71,15 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) refused: RefCell<Option<PartError>>,
     /// What the mount has made anew.
     pub(in crate::furrow) remade: Option<Remade>,
-    /// Where blocks are that were moved, and below which number moves count.
-    pub(in crate::furrow) moves: Option<(&'a View, u64)>,
+    /// Remaps to apply to the rows of new parts.
+    pub(in crate::furrow) remaps: Option<AppliedRemaps<'a>>,
 }
 
 impl<'a> DriveStore<'a> {
     /// For reading.
     pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
         let (bad, lost, refused) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { drive, uuid, writer: None, bad, lost, refused, remade: None, moves: None }
+        Self { drive, uuid, writer: None, bad, lost, refused, remade: None, remaps: None }
     }
 }
 
@@ -118,12 +126,11 @@ impl<'a> PartStore for DriveStore<'a> {
     }
 
     fn moved_value(&self, key: Key, value: &[u8]) -> Option<Vec<u8>> {
-        let (view, below) = self.moves?;
-        view.moved_value(key, value, below)
+        (self.remaps?.lookup)(key, value)
     }
 
     fn moved_below(&self) -> u64 {
-        self.moves.map_or(0, |(_, below)| below)
+        self.remaps.map_or(0, |remaps| remaps.below)
     }
 
     fn remade(&self) -> Option<Remade> {

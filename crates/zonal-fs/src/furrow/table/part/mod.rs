@@ -23,6 +23,7 @@ use zonal::DeviceError;
 use zonal::crc32c;
 
 use super::key::Key;
+use crate::FsError;
 use crate::furrow::format::Unread;
 
 pub use self::builder::PartBuilder;
@@ -215,6 +216,12 @@ impl PartError {
     pub fn is_refused(&self) -> bool {
         self.copies.iter().any(|copy| matches!(copy, Unread::Device(_)))
     }
+}
+
+/// The error of an operation that needs what no copy gives.
+#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it on")]
+pub(in crate::furrow) fn corrupt(error: PartError) -> FsError {
+    FsError::Corrupt { what: "part", why: error.to_string() }
 }
 
 /// One copy of something in a part that was bad, although the other may have been good.

@@ -10,12 +10,14 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use zonal::{DeviceError, Lba};
 
+use super::super::compaction::{Compaction, Merged};
 use super::super::key::{Key, RowKind};
-use super::super::levels::{Levels, Limits, Part, Span, Work};
+use super::super::levels::{CompactionKind, Levels, Limits, Part, Span};
 use super::super::memtable::Memtable;
 use super::super::merge::Cursor;
+use super::super::part::corrupt;
 use super::super::part::{PartReader, PartSource};
-use super::super::sweep::{Compaction, Merged, PartStore, corrupt};
+use super::super::part_store::PartStore;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::Planted;
 use crate::vfs::Result;
@@ -155,11 +157,11 @@ impl Fixture {
     fn step(&mut self) -> bool {
         let Some(work) = self.levels.due(&self.limits) else { return false };
         let (next, name) = match work {
-            Work::Merge(tier) => {
+            CompactionKind::Tier(tier) => {
                 let name = if tier == 0 { "merge" } else { "merge again" };
                 (self.compaction().merge_tier(&self.levels, tier), name)
             }
-            Work::Sweep => (self.compaction().sweep(&self.levels), "sweep"),
+            CompactionKind::Sweep => (self.compaction().sweep(&self.levels), "sweep"),
         };
         let next = next.unwrap();
         if name == "sweep" && next.sweep.turn == self.levels.sweep.turn {

@@ -4,10 +4,10 @@ use super::super::store::DriveStore;
 use super::{Runs, Source, View};
 use crate::furrow::io::Drive;
 use crate::furrow::planted::Planted;
+use crate::furrow::table::compaction::{Compaction, Merged};
 use crate::furrow::table::key::Key;
 use crate::furrow::table::levels::Span;
 use crate::furrow::table::memtable::Memtable;
-use crate::furrow::table::sweep::{Compaction, Merged};
 use crate::vfs::Result;
 
 /// What a scan comes to.

@@ -1,22 +1,25 @@
 //! Reads against a map in memory: steps in between, a cache of a few leaves, copies that are bad.
 
-use crate::furrow::Furrow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 
-use super::super::key::RowKind;
-use super::super::levels::{Limits, Work};
+use super::super::compaction::Compaction;
+use super::super::key::{Key, RowKind};
+use super::super::levels::{CompactionKind, Limits, Part};
 use super::super::part::PartReader;
-use super::super::sweep::Compaction;
+use super::super::part_store::PartStore;
+use super::super::store::DriveStore;
 use super::super::tests::model::{MemoryStore, tiny, value};
+use super::read::Found;
 use super::*;
+use crate::furrow::Furrow;
 use crate::furrow::alloc::Role;
 use crate::furrow::planted::Planted;
 use crate::furrow::sample::formatted;
 use crate::furrow::{MountOptions, Work as FurrowWork};
-use crate::vfs::FileSystem;
+use crate::vfs::{FileSystem, Result};
 
 /// A view in memory, with the rows that it should have.
 struct Fixture {
@@ -129,8 +132,8 @@ impl Fixture {
             return false;
         }
         let next = match levels.due(&tiny()) {
-            Some(Work::Merge(tier)) => self.compaction().merge_tier(&levels, tier),
-            Some(Work::Sweep) => self.compaction().sweep(&levels),
+            Some(CompactionKind::Tier(tier)) => self.compaction().merge_tier(&levels, tier),
+            Some(CompactionKind::Sweep) => self.compaction().sweep(&levels),
             None => return false,
         };
         self.install(next.unwrap());

@@ -10,14 +10,13 @@ use std::ops::Range;
 
 use super::key::Key;
 use super::levels::{Levels, Limits, Part, Run, Span};
-use super::lost::{LostRanges, Remade};
+use super::lost::LostRanges;
 use super::memtable::Memtable;
 use super::merge::{Cursor, Merge, RowsCursor};
 use super::part::{
-    BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, PartSource,
+    BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, corrupt,
 };
-use crate::FsError;
-use crate::furrow::format::Address;
+use super::part_store::PartStore;
 use crate::furrow::moves::has_place;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::vfs::Result;
@@ -28,62 +27,11 @@ const STEP_PARTS_MAX: usize = 4;
 /// Rows that go into parts before the store is asked what is due meanwhile: a fraction of a millisecond.
 const MEANWHILE_ROWS: u64 = 256;
 
-/// Where parts are read from and written to.
-pub(in crate::furrow) trait PartStore {
-    /// Both copies of a part.
-    type Source: PartSource;
-
-    fn source(&self, part: &Part) -> Self::Source;
-
-    /// Identity of the file system.
-    fn uuid(&self) -> [u8; 16];
-
-    /// A number that no part has had.
-    fn next_number(&self) -> u64;
-
-    /// Writes both copies of a part.
-    fn write(&self, bytes: &[u8]) -> Result<[Address; 2]>;
-
-    /// Does what must not wait until all parts are written. Called again and again.
-    fn meanwhile(&self) {}
-
-    /// A copy of a part is bad, and was read from the other one; or it is not what its summary says.
-    fn note_bad(&self, _: &Part) {}
-
-    /// No copy gives something of a part.
-    fn note_lost(&self, _: &PartError) {}
-
-    /// The value of a row with its blocks where they are, if they were moved.
-    fn moved_value(&self, _: Key, _: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    /// Moves with a number below this one are in what [`moved_value`](Self::moved_value) says.
-    fn moved_below(&self) -> u64 {
-        0
-    }
-
-    /// Rows that the mount has made anew.
-    fn remade(&self) -> Option<Remade> {
-        None
-    }
-
-    /// What of a range that a part has lost is still missed.
-    fn missed(&self, part: &Part, range: KeyRange) -> Option<KeyRange> {
-        self.remade().map_or(Some(range), |remade| remade.rest(part.summary.number, range))
-    }
-}
-
 /// What a step works with.
 pub(in crate::furrow) struct Compaction<'a, S: PartStore> {
     pub(in crate::furrow) store: &'a S,
     pub(in crate::furrow) limits: Limits,
     pub(in crate::furrow) planted: Planted,
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it on")]
-pub(in crate::furrow) fn corrupt(error: PartError) -> FsError {
-    FsError::Corrupt { what: "part", why: error.to_string() }
 }
 
 /// The rows of a run in a span, part after part, past those that no copy gives.

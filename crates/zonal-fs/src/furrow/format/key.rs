@@ -34,9 +34,9 @@ pub enum RowKind {
     /// An extent that several files share.
     Extent = 0x20,
     /// Whose the blocks of a zone are.
-    Owners = 0x30,
+    Backrefs = 0x30,
     /// Where blocks of a zone were moved to.
-    Moved = 0x40,
+    Remap = 0x40,
 }
 
 impl RowKind {
@@ -52,8 +52,8 @@ impl RowKind {
         Self::Name,
         Self::Entry,
         Self::Extent,
-        Self::Owners,
-        Self::Moved,
+        Self::Backrefs,
+        Self::Remap,
     ];
 
     /// The kind with this number.
@@ -103,13 +103,13 @@ impl Key {
     pub const MIN: Self = Self::new(RowKind::Totals, 0, 0);
 
     /// Above every row: a bound only, no row has this key.
-    pub const MAX: Self = Self::new(RowKind::Moved, u64::MAX, u64::MAX);
+    pub const MAX: Self = Self::new(RowKind::Remap, u64::MAX, u64::MAX);
 
     /// The first key behind the rows that a mount reads.
     pub const BASE_END: Self = Self::new(RowKind::Inode, 0, 0);
 
     /// The first key of rows that say where blocks were moved. They are the last ones.
-    pub const MOVED: Self = Self::new(RowKind::Moved, 0, 0);
+    pub const REMAPS: Self = Self::new(RowKind::Remap, 0, 0);
 
     /// The key of a row. `owner` is an inode's, an extent's or a zone's number; `at` is the first
     /// block of a piece of a file, the cookie of an entry, the hash of a name, the slot of an
@@ -152,11 +152,11 @@ impl Key {
             (RowKind::Entry, Some(owner)) => Self::new(RowKind::Inode, owner, 0),
             (RowKind::Entry, None) => Self::new(RowKind::Extent, 0, 0),
             (RowKind::Extent, Some(owner)) => Self::new(RowKind::Extent, owner, 0),
-            (RowKind::Extent, None) => Self::new(RowKind::Owners, 0, 0),
-            (RowKind::Owners, Some(owner)) => Self::new(RowKind::Owners, owner, 0),
-            (RowKind::Owners, None) => Self::MOVED,
-            (RowKind::Moved, Some(owner)) => Self::new(RowKind::Moved, owner, 0),
-            (RowKind::Moved, None) => Self::MAX,
+            (RowKind::Extent, None) => Self::new(RowKind::Backrefs, 0, 0),
+            (RowKind::Backrefs, Some(owner)) => Self::new(RowKind::Backrefs, owner, 0),
+            (RowKind::Backrefs, None) => Self::REMAPS,
+            (RowKind::Remap, Some(owner)) => Self::new(RowKind::Remap, owner, 0),
+            (RowKind::Remap, None) => Self::MAX,
         }
     }
 
@@ -181,10 +181,10 @@ impl Key {
             (RowKind::Entry, _) => Self::new(RowKind::Name, self.owner, last),
             (RowKind::Extent, Some(owner)) => Self::new(RowKind::Extent, owner, last),
             (RowKind::Extent, None) => Self::new(RowKind::Entry, last, last),
-            (RowKind::Owners, Some(owner)) => Self::new(RowKind::Owners, owner, last),
-            (RowKind::Owners, None) => Self::new(RowKind::Extent, last, last),
-            (RowKind::Moved, Some(owner)) => Self::new(RowKind::Moved, owner, last),
-            (RowKind::Moved, None) => Self::new(RowKind::Owners, last, last),
+            (RowKind::Backrefs, Some(owner)) => Self::new(RowKind::Backrefs, owner, last),
+            (RowKind::Backrefs, None) => Self::new(RowKind::Extent, last, last),
+            (RowKind::Remap, Some(owner)) => Self::new(RowKind::Remap, owner, last),
+            (RowKind::Remap, None) => Self::new(RowKind::Backrefs, last, last),
         }
     }
 }
@@ -217,8 +217,8 @@ mod tests {
             Key::new(RowKind::Inode, 2, 0),
             Key::new(RowKind::Extent, 0, 0),
             Key::new(RowKind::Extent, 7, 0),
-            Key::new(RowKind::Owners, 0, 0),
-            Key::MOVED,
+            Key::new(RowKind::Backrefs, 0, 0),
+            Key::REMAPS,
             Key::MAX,
         ];
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
@@ -242,8 +242,8 @@ mod tests {
             (Key::new(RowKind::Entry, 5, last), Key::new(RowKind::Inode, 6, 0)),
             (Key::new(RowKind::Entry, last, last), Key::new(RowKind::Extent, 0, 0)),
             (Key::new(RowKind::Extent, 0, last), Key::new(RowKind::Extent, 1, 0)),
-            (Key::new(RowKind::Extent, last, last), Key::new(RowKind::Owners, 0, 0)),
-            (Key::new(RowKind::Owners, 0, last), Key::new(RowKind::Owners, 1, 0)),
+            (Key::new(RowKind::Extent, last, last), Key::new(RowKind::Backrefs, 0, 0)),
+            (Key::new(RowKind::Backrefs, 0, last), Key::new(RowKind::Backrefs, 1, 0)),
         ];
         for (key, next) in pairs {
             assert_eq!(key.successor(), next, "after {key:?}");

@@ -28,7 +28,7 @@ const BYTES_FOR_MOVED: u64 = 32;
 /// Numbers of tables of moved blocks. Rows of a layer name places as they were when all moves below a number had been
 /// made, or later ones.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct RemapMarks {
     /// Behind the last one that was entered.
     end: u64,
     /// Behind the last one that is durable.
@@ -41,7 +41,7 @@ pub(super) struct Marks {
 
 /// Tables of moved blocks.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
+pub(super) struct RemapState {
     moves: RwLock<Moves>,
     /// There are, or were, some.
     has_some: AtomicBool,
@@ -49,14 +49,14 @@ pub(super) struct Moved {
     has_lost: AtomicBool,
 }
 
-impl Moved {
+impl RemapState {
     /// Whether a thread has panicked while it changed them.
     pub(super) fn is_poisoned(&self) -> bool {
         self.moves.is_poisoned()
     }
 }
 
-impl Marks {
+impl RemapMarks {
     pub(super) fn note_durable(&mut self) {
         self.durable = self.end;
     }
@@ -78,8 +78,8 @@ impl View {
     }
 
     /// Takes over the rows of a batch that are of tables of moved blocks.
-    pub(super) fn enter_moved(&self, marks: &mut Marks, rows: &Memtable) {
-        let mut rows = rows.range(Key::MOVED, Key::MAX).peekable();
+    pub(super) fn enter_remaps(&self, marks: &mut RemapMarks, rows: &Memtable) {
+        let mut rows = rows.range(Key::REMAPS, Key::MAX).peekable();
         if rows.peek().is_none() {
             return;
         }
@@ -92,8 +92,8 @@ impl View {
     }
 
     /// Reads all tables of moved blocks. Some may be lost, and with them the blocks.
-    pub(in crate::furrow) fn load_moves(&self, drive: &Drive) -> Result<()> {
-        let mut from = Key::MOVED;
+    pub(in crate::furrow) fn load_remaps(&self, drive: &Drive) -> Result<()> {
+        let mut from = Key::REMAPS;
         while from < Key::MAX {
             let found = match self.rows(drive, (from, Key::MAX), ROWS) {
                 Ok(found) => found,
@@ -112,7 +112,7 @@ impl View {
             self.moved.has_some.fetch_or(!found.rows.is_empty(), Ordering::AcqRel);
             from = found.end;
         }
-        if self.knows_lost(drive, (Key::MOVED, Key::MAX)) {
+        if self.knows_lost(drive, (Key::REMAPS, Key::MAX)) {
             self.moved.has_lost.store(true, Ordering::Release);
         }
         let mut layers = self.write_layers();
@@ -121,12 +121,12 @@ impl View {
         let end = in_parts.filter(|below| *below < u64::MAX).max().unwrap_or(0).max(moves.end());
         // What rows of the journal have is not known.
         let oldest = moves.oldest().unwrap_or(end);
-        layers.moved = Marks { end, durable: end, memtable: oldest, frozen: oldest };
+        layers.moved = RemapMarks { end, durable: end, memtable: oldest, frozen: oldest };
         Ok(())
     }
 
     /// Whether some of the tables of moved blocks are lost.
-    pub(in crate::furrow) fn has_lost_moves(&self) -> bool {
+    pub(in crate::furrow) fn has_lost_remaps(&self) -> bool {
         self.moved.has_lost.load(Ordering::Acquire)
     }
 
@@ -145,24 +145,24 @@ impl View {
     }
 
     /// The value of a row with its blocks where they are.
-    pub(super) fn with_moves(&self, key: Key, value: Box<[u8]>) -> Box<[u8]> {
+    pub(super) fn with_remaps(&self, key: Key, value: Box<[u8]>) -> Box<[u8]> {
         self.moved_value(key, &value, u64::MAX).map_or(value, Vec::into_boxed_slice)
     }
 
     /// Whether the rows that are not durable say where blocks were moved.
-    pub(in crate::furrow) fn has_unwritten_moves(&self) -> bool {
+    pub(in crate::furrow) fn has_unwritten_remaps(&self) -> bool {
         self.with_unwritten(|rows| {
-            rows.range(Key::MOVED, Key::MAX).any(|(_, value)| value.is_some())
+            rows.range(Key::REMAPS, Key::MAX).any(|(_, value)| value.is_some())
         })
     }
 
     /// Behind the number of the last table of moved blocks.
-    pub(in crate::furrow) fn moved_end(&self) -> u64 {
+    pub(in crate::furrow) fn remap_end(&self) -> u64 {
         self.read_layers().moved.end
     }
 
     /// Behind the number of the last one that is durable.
-    pub(in crate::furrow) fn moved_durable(&self) -> u64 {
+    pub(in crate::furrow) fn durable_remap_end(&self) -> u64 {
         self.read_layers().moved.durable
     }
 
@@ -177,7 +177,7 @@ impl View {
     /// Parts to be written again because tables of moved blocks take half the memory that they may, and only these parts
     /// still need the oldest. Most parts are written again by the sweep sooner or later; those of files that
     /// nobody writes are not.
-    pub(in crate::furrow) fn parts_before_moves(
+    pub(in crate::furrow) fn parts_before_remaps(
         &self,
         levels: &Levels,
         held_max: usize,
@@ -200,7 +200,7 @@ impl View {
     }
 
     /// Tables of moved blocks with a number below another.
-    pub(in crate::furrow) fn moved_tables(&self, below: u64) -> Vec<MovedKey> {
+    pub(in crate::furrow) fn remaps_below(&self, below: u64) -> Vec<MovedKey> {
         self.read_moves().below(below)
     }
 
@@ -210,7 +210,7 @@ impl View {
     }
 
     /// The zones of which there are tables of moved blocks, once for each.
-    pub(in crate::furrow) fn moved_zones(&self) -> Vec<ZoneGeneration> {
+    pub(in crate::furrow) fn remapped_zones(&self) -> Vec<ZoneGeneration> {
         self.read_moves().zones().collect()
     }
 }

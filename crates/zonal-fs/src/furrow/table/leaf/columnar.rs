@@ -11,29 +11,29 @@ use super::{
     COLUMNS_MAX, Leaf, TAG_AT_FAR, TAG_DELETED, TAG_KIND, TAG_LENGTH, TAG_OWNER_FAR,
     decode_columns, index_of, take, take_leaf,
 };
-use crate::furrow::format::number::take_number;
+use crate::furrow::format::take_number;
 use crate::furrow::table::key::{Key, RowKind};
 
 /// Columns that are kept at most. With more the shortest value is long, and so are the rows.
-const KEPT_COLUMNS_MAX: usize = 32;
+const CACHED_COLUMNS_MAX: usize = 32;
 
-const _: () = assert!(KEPT_COLUMNS_MAX <= COLUMNS_MAX);
+const _: () = assert!(CACHED_COLUMNS_MAX <= COLUMNS_MAX);
 
 /// A leaf in the cache.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CachedLeaf {
     /// Of pieces of one file, in columns.
-    Alike(Alike),
+    Columnar(ColumnarLeaf),
     /// Of any others.
     Rows(Leaf),
 }
 
 /// Pieces of one file.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Alike {
+pub struct ColumnarLeaf {
     first: Key,
     rows: usize,
-    steps: Steps,
+    steps: RowOffsets,
     /// Rows that are deleted. The others have values, numbered in their order.
     deleted: Box<[u32]>,
     values: usize,
@@ -56,7 +56,7 @@ struct Columns {
 
 /// Places of rows, counted from that of the first.
 #[derive(Debug, PartialEq, Eq)]
-enum Steps {
+enum RowOffsets {
     /// One follows the other.
     Next,
     Near(Box<[u16]>),
@@ -65,8 +65,8 @@ enum Steps {
 
 /// Decodes one leaf for the cache.
 pub fn decode_cached(bytes: &[u8]) -> Result<CachedLeaf, String> {
-    let found = take_leaf(bytes, |raw, rows| match Alike::of(raw, rows) {
-        Some(alike) => Ok(CachedLeaf::Alike(alike)),
+    let found = take_leaf(bytes, |raw, rows| match ColumnarLeaf::of(raw, rows) {
+        Some(leaf) => Ok(CachedLeaf::Columnar(leaf)),
         None => Ok(CachedLeaf::Rows(decode_columns(raw, rows)?)),
     });
     match found? {
@@ -79,7 +79,7 @@ impl CachedLeaf {
     /// Rows, deleted ones included.
     pub fn len(&self) -> usize {
         match self {
-            Self::Alike(alike) => alike.rows,
+            Self::Columnar(leaf) => leaf.rows,
             Self::Rows(leaf) => leaf.len(),
         }
     }
@@ -92,7 +92,7 @@ impl CachedLeaf {
     /// Key of a row.
     pub fn key(&self, row: usize) -> Key {
         match self {
-            Self::Alike(alike) => alike.key(row),
+            Self::Columnar(leaf) => leaf.key(row),
             Self::Rows(leaf) => leaf.key(row),
         }
     }
@@ -110,22 +110,22 @@ impl CachedLeaf {
     /// The first row whose key is not below `key`; [`CachedLeaf::len`] if there is none.
     pub fn lower_bound(&self, key: Key) -> usize {
         match self {
-            Self::Alike(alike) => alike.lower_bound(key),
+            Self::Columnar(leaf) => leaf.lower_bound(key),
             Self::Rows(leaf) => leaf.lower_bound(key),
         }
     }
 
     /// Puts together what [`CachedLeaf::value`] gives of a row.
     pub fn gather(&self, row: usize, gathered: &mut Vec<u8>) {
-        if let Self::Alike(alike) = self {
-            alike.gather(row, gathered);
+        if let Self::Columnar(leaf) = self {
+            leaf.gather(row, gathered);
         }
     }
 
     /// Value of a row, which was gathered last; `None`: it is deleted.
     pub fn value<'a>(&'a self, row: usize, gathered: &'a [u8]) -> Option<&'a [u8]> {
         match self {
-            Self::Alike(alike) => alike.value_number(row).map(|_| gathered),
+            Self::Columnar(leaf) => leaf.value_number(row).map(|_| gathered),
             Self::Rows(leaf) => leaf.value(row),
         }
     }
@@ -134,13 +134,13 @@ impl CachedLeaf {
     pub fn weight(&self) -> usize {
         let own = size_of::<Self>();
         match self {
-            Self::Alike(alike) => own + alike.weight(),
+            Self::Columnar(leaf) => own + leaf.weight(),
             Self::Rows(leaf) => own + leaf.weight() - size_of::<Leaf>(),
         }
     }
 }
 
-impl Alike {
+impl ColumnarLeaf {
     /// The rows of a leaf's columns, if they are alike. Others, and columns that are no leaf, are not.
     fn of(raw: &[u8], rows: usize) -> Option<Self> {
         let mut rest = raw;
@@ -154,11 +154,11 @@ impl Alike {
         let mut number = |flag| if tag & flag == 0 { Some(0) } else { take_number(&mut rest).ok() };
         let (owner, at) = (number(TAG_OWNER_FAR)?, number(TAG_AT_FAR)?);
         let first = Key::new(RowKind::Map, owner, at);
-        let steps = Steps::take(others, &mut rest)?;
+        let steps = RowOffsets::take(others, &mut rest)?;
         at.checked_add(steps.get(rows - 1))?;
         let Lengths { deleted, values, changes } = Lengths::take(tags, &mut rest)?;
         let width = changes.iter().map(|&(_, length)| length).min()?;
-        if values < 2 || !(1..=KEPT_COLUMNS_MAX).contains(&width) {
+        if values < 2 || !(1..=CACHED_COLUMNS_MAX).contains(&width) {
             return None;
         }
         let flags = take(&mut rest, width.div_ceil(8)).ok()?;
@@ -182,9 +182,9 @@ impl Alike {
         }
         let step = key.at() - self.first.at();
         match &self.steps {
-            Steps::Next => usize::try_from(step).map_or(self.rows, |step| step.min(self.rows)),
-            Steps::Near(steps) => steps.partition_point(|other| u64::from(*other) < step),
-            Steps::Far(steps) => steps.partition_point(|other| u64::from(*other) < step),
+            RowOffsets::Next => usize::try_from(step).map_or(self.rows, |step| step.min(self.rows)),
+            RowOffsets::Near(steps) => steps.partition_point(|other| u64::from(*other) < step),
+            RowOffsets::Far(steps) => steps.partition_point(|other| u64::from(*other) < step),
         }
     }
 
@@ -309,7 +309,7 @@ fn is_sum(flags: &[u8], number: u8) -> bool {
     flags[usize::from(number / 8)] & 1 << (number % 8) != 0
 }
 
-impl Steps {
+impl RowOffsets {
     /// Those of the rows behind the first, by their tags.
     fn take(tags: &[u8], rest: &mut &[u8]) -> Option<Self> {
         if tags.iter().all(|tag| tag & TAG_AT_FAR == 0) {
@@ -448,7 +448,7 @@ mod tests {
             }
         }
         let cached = compare(&leaf_of(&rows)).unwrap();
-        assert!(matches!(cached, CachedLeaf::Alike(_)));
+        assert!(matches!(cached, CachedLeaf::Columnar(_)));
     }
 
     /// How many rows fit into the cache rests on these.
@@ -457,7 +457,7 @@ mod tests {
         for (maps, most) in [(Maps::Scattered, 8.5), (Maps::OneOf16, 10.5), (Maps::Sequential, 6.5)]
         {
             let cached = compare(&leaf_of(&map_rows(960, maps))).unwrap();
-            assert!(matches!(cached, CachedLeaf::Alike(_)));
+            assert!(matches!(cached, CachedLeaf::Columnar(_)));
             #[expect(clippy::cast_precision_loss, reason = "small numbers")]
             let bytes = cached.weight() as f64 / 960.0;
             println!("{bytes:.2} bytes");

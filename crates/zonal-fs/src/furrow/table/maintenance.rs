@@ -15,14 +15,15 @@ use std::sync::{Arc, TryLockError};
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use super::Frozen;
-use super::levels::{Levels, Work};
+use super::compaction::Compaction;
+use super::key::Key;
+use super::levels::{CompactionKind, Levels, TableStep};
 use super::lost::Remade;
 use super::memtable::Memtable;
-use super::pairs::{Copies, MetaZones, Pairs, give_back};
+use super::pairs::{Copies, MetaZones, PairNeed, Pairs, give_back};
 use super::part::PartError;
-use super::reserve::{MountedZones, Need, Sparse, Supply};
-use super::store::{DriveStore, Writer};
-use super::sweep::Compaction;
+use super::reserve::{MountedZones, Sparse, Supply};
+use super::store::{AppliedRemaps, DriveStore, Writer};
 use super::view::View;
 use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::format::Address;
@@ -39,19 +40,10 @@ use crate::vfs::Result;
 /// then is a fraction of a second. A part of the largest size, so that steps keep pace.
 const STEP_BYTES: u64 = 8 << 20;
 
-/// What a step does.
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    Flush(Arc<Memtable>),
-    Work(Work),
-    /// Writes parts again, elsewhere.
-    Rewrite(BTreeSet<u64>),
-}
-
 /// A step and what it starts from.
 pub(super) struct Plan {
-    step: Step,
-    need: Need,
+    step: TableStep,
+    need: PairNeed,
     levels: Arc<Levels>,
     next_part: u64,
     remade: Option<Remade>,
@@ -271,17 +263,17 @@ impl Committer {
         } else if let suspects = view.take_suspects(&levels)
             && !suspects.is_empty()
         {
-            Step::Rewrite(suspects)
+            TableStep::Rewrite(suspects)
         } else if supply.is_short()
             && let Some(parts) = sparse(Sparse::Now)
         {
-            Step::Rewrite(parts)
+            TableStep::Rewrite(parts)
         } else if let Some(work) = supply.work(&levels, layout) {
-            Step::Work(work)
-        } else if let Some(parts) = view.parts_before_moves(&levels, layout.moved_bytes) {
-            Step::Rewrite(parts)
+            TableStep::Compact(work)
+        } else if let Some(parts) = view.parts_before_remaps(&levels, layout.moved_bytes) {
+            TableStep::Rewrite(parts)
         } else {
-            Step::Rewrite(sparse(Sparse::BeyondShare)?)
+            TableStep::Rewrite(sparse(Sparse::BeyondShare)?)
         };
         Some(self.plan_of(step, levels, (layout, supply)))
     }
@@ -289,7 +281,7 @@ impl Committer {
     /// Writing all rows of the journal as a run, whether or not they are many.
     pub(super) fn plan_flush(&mut self, layout: &Layout, supply: &Supply) -> Option<Plan> {
         self.freeze();
-        let step = Step::Flush(self.table.view.frozen()?);
+        let step = TableStep::Flush(self.table.view.frozen()?);
         let levels = self.table.view.levels();
         Some(self.plan_of(step, levels, (layout, supply)))
     }
@@ -305,14 +297,14 @@ impl Committer {
 
     fn plan_of(
         &self,
-        step: Step,
+        step: TableStep,
         levels: Arc<Levels>,
         (layout, supply): (&Layout, &Supply),
     ) -> Plan {
         let view = &self.table.view;
         let need = supply.need_of(&step, &levels, layout);
         let (next_part, remade) = (self.table.next_part, view.remade());
-        let moved_below = view.moved_durable();
+        let moved_below = view.durable_remap_end();
         Plan { step, need, levels, next_part, remade, moved_below, view: Arc::clone(view) }
     }
 
@@ -364,22 +356,22 @@ pub(in crate::furrow) enum Backlog {
 
 /// How much a caller does of the steps that are due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Pace {
+pub(in crate::furrow) enum StepBudget {
     /// A commit: little at a time, unless the table is behind.
-    Little,
+    Bounded,
     /// Everything that is due.
     All,
 }
 
 impl Log {
     /// Runs steps that are due.
-    pub(in crate::furrow) fn compact(&self, pace: Pace) {
+    pub(in crate::furrow) fn compact(&self, budget: StepBudget) {
         let mut bytes = 0;
         loop {
             let limits = self.tree.layout().table;
             let is_behind = self.tree.view.levels().is_behind(&limits)
                 || self.tree.view.memtable_bytes() > 2 * self.tree.layout().memtable_bytes;
-            let must = pace == Pace::All || is_behind;
+            let must = budget == StepBudget::All || is_behind;
             if bytes >= STEP_BYTES && !must {
                 return;
             }
@@ -394,6 +386,16 @@ impl Log {
             let Some(written) = self.try_step() else { return };
             bytes += written;
         }
+    }
+
+    /// Writes all rows of the journal as a run, and takes all steps that are due then. Rows keep
+    /// their zones as long as only the journal knows that they are deleted.
+    pub(in crate::furrow) fn compact_with_journal(&self) {
+        {
+            let _turn = self.stepping.lock().expect("no holder panicked");
+            self.lock_committer().freeze();
+        }
+        self.compact(StepBudget::All);
     }
 
     /// Runs steps that are due, one by one, as long as `is_wanted` says so.
@@ -521,17 +523,17 @@ impl Log {
         self.tree.space.pair_room.note_parts(&pairs, committer, &self.drive);
         drop(pairs);
         self.tree.space.pair_room.note_journal(&committer.journal, &self.drive);
-        self.drop_unneeded_moves(committer);
+        self.drop_unneeded_remaps(committer);
         installed
     }
 
     /// Tables of moved blocks that no row needs any more go with the next batch.
-    fn drop_unneeded_moves(&self, committer: &Committer) {
+    fn drop_unneeded_remaps(&self, committer: &Committer) {
         let early = self.tree.has_planted(PlantedBug::DropMovedEarly);
         let unneeded = if early {
-            self.tree.view.moved_tables(self.tree.view.moved_durable())
+            self.tree.view.remaps_below(self.tree.view.durable_remap_end())
         } else {
-            committer.table.unneeded_moves()
+            committer.table.unneeded_remaps()
         };
         if !unneeded.is_empty() {
             self.tree.write_accounts().drop_moved(&unneeded, self.tree.view.moved_bytes());
@@ -549,8 +551,8 @@ fn run_plan(
 ) -> Result<Outcome> {
     let Plan { step, levels, next_part, remade, view, moved_below, need: _ } = plan;
     let frozen = match step {
-        Step::Flush(_) => Frozen::InLevels,
-        Step::Work(_) | Step::Rewrite(_) => Frozen::Stays,
+        TableStep::Flush(_) => Frozen::InLevels,
+        TableStep::Compact(_) | TableStep::Rewrite(_) => Frozen::Stays,
     };
     let writer = Writer {
         pairs,
@@ -559,14 +561,16 @@ fn run_plan(
         bytes: Cell::new(0),
         meanwhile,
     };
-    let (writer, moves) = (Some(writer), Some((&*view, moved_below)));
-    let store = DriveStore { writer, remade, moves, ..DriveStore::new(drive, uuid) };
+    let lookup = |key: Key, value: &[u8]| view.moved_value(key, value, moved_below);
+    let (writer, remaps) =
+        (Some(writer), Some(AppliedRemaps { lookup: &lookup, below: moved_below }));
+    let store = DriveStore { writer, remade, remaps, ..DriveStore::new(drive, uuid) };
     let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
     let levels = match step {
-        Step::Flush(rows) => compaction.flush(&levels, &rows)?,
-        Step::Work(Work::Merge(tier)) => compaction.merge_tier(&levels, tier)?,
-        Step::Work(Work::Sweep) => compaction.sweep(&levels)?,
-        Step::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
+        TableStep::Flush(rows) => compaction.flush(&levels, &rows)?,
+        TableStep::Compact(CompactionKind::Tier(tier)) => compaction.merge_tier(&levels, tier)?,
+        TableStep::Compact(CompactionKind::Sweep) => compaction.sweep(&levels)?,
+        TableStep::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
     };
     let (bad, refused) = (store.bad.take(), store.refused.take());
     let (next_part, bytes) =
@@ -581,10 +585,10 @@ pub(in crate::furrow) fn flush_once(
     pairs: &Mutex<Pairs>,
     (committer, rows): (&mut Committer, &Memtable),
 ) -> Result<()> {
-    let step = Step::Flush(Arc::new(rows.clone()));
+    let step = TableStep::Flush(Arc::new(rows.clone()));
     let levels = committer.table.view.levels();
     let (next_part, view) = (committer.table.next_part, Arc::clone(&committer.table.view));
-    let need = Need::default();
+    let need = PairNeed::default();
     let plan = Plan { step, need, levels, next_part, remade: None, view, moved_below: 0 };
     let nothing: &dyn Fn() = &|| ();
     let plan = (committer.journal.uuid, plan, nothing);

@@ -6,9 +6,12 @@
 //! everything that lives in a zone are stored as its `Owners` rows, packed: three or four bytes for
 //! a block written at random, one record for a file written in order.
 
-use super::number::{put_number, take_number};
-pub use crate::furrow::place::ExtentId;
+use super::{put_number, take_number};
 use crate::vfs::Ino;
+
+/// Number of a shared extent, never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExtentId(pub u64);
 
 /// Whose a run of blocks in a zone is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +24,7 @@ pub enum Owner {
 
 /// Blocks of a zone, and the file or extent that they were given to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnerRecord {
+pub struct Backref {
     /// The first one in the zone.
     pub block: u32,
     /// How many, never 0.
@@ -30,7 +33,7 @@ pub struct OwnerRecord {
     pub owner: Owner,
 }
 
-impl OwnerRecord {
+impl Backref {
     /// The block behind its last one.
     pub const fn end(&self) -> u32 {
         self.block + self.blocks
@@ -38,14 +41,14 @@ impl OwnerRecord {
 }
 
 /// Records of an `Owners` row at most: its value stays far below the longest one.
-pub const RECORDS_MAX: usize = 1024;
+pub const BACKREFS_MAX: usize = 1024;
 
 /// Ones that a difference begins with, at most: a larger one is a long number behind so many.
 const ONES_MAX: u32 = 16;
 
 /// Packs records. They are sorted by owner.
 ///
-/// Four [numbers](super::number): records of files, records of extents, `width`, `low`. Then bits, the low ones of
+/// Four [numbers](super::put_number): records of files, records of extents, `width`, `low`. Then bits, the low ones of
 /// a byte first. A *long* number is its bits - 1 in 6 bits, then these. A *difference* is as many ones as its bits
 /// above the lowest `low` count, a zero, then these; from [`ONES_MAX`] ones on, a long number behind those.
 ///
@@ -53,7 +56,7 @@ const ONES_MAX: u32 = 16;
 /// its block in the file to that of the record before, if it is of the same file, or 0, the difference of the
 /// inode numbers, long, and its block in the file, long; its block in the zone, `width` bits. Of a record of an
 /// extent: blocks likewise; the difference of the extents' numbers, long; its block in the zone likewise.
-pub fn encode(records: &[OwnerRecord]) -> Vec<u8> {
+pub fn encode(records: &[Backref]) -> Vec<u8> {
     assert!(records.is_sorted_by_key(|record| record.owner), "records are sorted by owner");
     let files = records.partition_point(|record| matches!(record.owner, Owner::Entry(..)));
     let last_block = records.iter().map(|record| record.block).max().unwrap_or(0);
@@ -93,10 +96,10 @@ pub fn encode(records: &[OwnerRecord]) -> Vec<u8> {
 }
 
 /// Unpacks what [`encode`] made.
-pub fn decode(mut bytes: &[u8]) -> Result<Vec<OwnerRecord>, &'static str> {
+pub fn decode(mut bytes: &[u8]) -> Result<Vec<Backref>, &'static str> {
     let mut number = || take_number(&mut bytes);
     let (files, extents, width, low) = (number()?, number()?, number()?, number()?);
-    if files.saturating_add(extents) > RECORDS_MAX as u64 {
+    if files.saturating_add(extents) > BACKREFS_MAX as u64 {
         return Err("too many records");
     }
     let bits_of = |number: u64, max: u32| {
@@ -127,7 +130,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<Vec<OwnerRecord>, &'static str> {
         };
         let block = u32::try_from(bits.take(width)?).map_err(|_| "a block outside any zone")?;
         block.checked_add(blocks).ok_or("more blocks than a zone has")?;
-        records.push(OwnerRecord { block, blocks, owner });
+        records.push(Backref { block, blocks, owner });
     }
     if bits.bytes.len() > bits.used.div_ceil(8) {
         return Err("bytes behind the last record");
@@ -136,7 +139,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<Vec<OwnerRecord>, &'static str> {
 }
 
 /// How many low bits differences of blocks of files are best cut off at.
-fn low_bits(records: &[OwnerRecord]) -> u32 {
+fn low_bits(records: &[Backref]) -> u32 {
     let differences = records.windows(2).filter_map(|pair| match (pair[0].owner, pair[1].owner) {
         (Owner::Entry(ino, first), Owner::Entry(next, second)) if ino == next => {
             Some(second - first)
@@ -234,9 +237,9 @@ mod tests {
         })
     }
 
-    fn any_record() -> impl Strategy<Value = OwnerRecord> {
+    fn any_record() -> impl Strategy<Value = Backref> {
         (prop_oneof![0u32..99, 0..u32::MAX / 2], 1u32..99, any_owner())
-            .prop_map(|(block, blocks, owner)| OwnerRecord { block, blocks, owner })
+            .prop_map(|(block, blocks, owner)| Backref { block, blocks, owner })
     }
 
     proptest! {
@@ -258,12 +261,12 @@ mod tests {
     fn a_file_in_order_takes_one_record_and_random_blocks_some_bits() {
         let record = |block: u32, first: u64, blocks| {
             let owner = Owner::Entry(Ino::new(70_000), first);
-            OwnerRecord { block, blocks, owner }
+            Backref { block, blocks, owner }
         };
         let bytes = encode(&[record(0, 0, 65_536)]).len();
         assert!(bytes <= 13, "{bytes} bytes");
         let random = |at: u32| record(at.wrapping_mul(40_503) % 65_536, u64::from(at) * 20, 1);
-        let records: Vec<OwnerRecord> = (0..1000).map(random).collect();
+        let records: Vec<Backref> = (0..1000).map(random).collect();
         let bytes = encode(&records).len();
         assert!(bytes <= 3100, "{bytes} bytes");
     }
