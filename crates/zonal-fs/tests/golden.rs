@@ -10,15 +10,17 @@ use std::sync::Arc;
 use zonal::crc32c;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::{
-    BlockSize, GeometrySpec, LbaCount, ManualClock, Rules, Select, ZoneAction, ZoneId, ZonedDevice,
+    BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, Rules, Select, ZoneAction, ZoneId,
+    ZonedDevice,
 };
 use zonal_fs::furrow::{
     Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, StepProgress, check, dump, mkfs,
 };
+use zonal_fs::signature;
 use zonal_fs::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags, XattrMode};
 
 fn fixture() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v5.zns")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v6.zns")
 }
 
 fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
@@ -32,8 +34,8 @@ fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
 fn fill(fs: &Furrow) {
     let dir = create(fs, Ino::ROOT, "dir", FileKind::Directory);
     let file = create(fs, dir, "file", FileKind::Regular);
-    fs.write(file, 0, b"what was written in version 5", WriteFlags::empty()).unwrap();
-    let value = (&b"user.origin"[..], &b"furrow 5"[..]);
+    fs.write(file, 0, b"what was written in version 6", WriteFlags::empty()).unwrap();
+    let value = (&b"user.origin"[..], &b"furrow 6"[..]);
     fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
     create(fs, Ino::ROOT, "link", FileKind::Symlink);
     create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
@@ -104,7 +106,7 @@ fn make_fixture() {
     };
     let clock = Arc::new(ManualClock::new(1_700_000_000_000_000_000));
     let label = "golden".to_owned();
-    let options = MkfsOptions { label, uuid: *b"golden furrow 5 ", ..MkfsOptions::default() };
+    let options = MkfsOptions { label, uuid: *b"golden furrow 6 ", ..MkfsOptions::default() };
     mkfs(open(), &*clock, &options, &mut |_| ()).unwrap();
     let fs = Furrow::mount(open(), clock.clone(), MountOptions::default()).unwrap();
     fill(&fs);
@@ -140,7 +142,7 @@ fn the_fixture_is_the_same_on_every_host() {
 }
 
 #[test]
-fn version_5_is_clean_and_its_dump_is_unchanged() {
+fn version_6_is_clean_and_its_dump_is_unchanged() {
     let report = check(open(), DataCheck::Read, &mut |_| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
     let mut text = String::new();
@@ -152,21 +154,21 @@ fn version_5_is_clean_and_its_dump_is_unchanged() {
 }
 
 #[test]
-fn version_5_is_read_without_a_write() {
+fn version_6_is_read_without_a_write() {
     let clock = Arc::new(ManualClock::new(0));
     let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
     let fs = Furrow::mount(open(), clock, options).unwrap();
     let name = fs.lookup(Ino::ROOT, b"second name").unwrap();
     let mut buffer = [0; 64];
     let len = fs.read(name.ino, 0, &mut buffer).unwrap();
-    assert_eq!(&buffer[..len], b"what was written in version 5");
-    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 5");
+    assert_eq!(&buffer[..len], b"what was written in version 6");
+    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 6");
     assert!(fs.lookup(Ino::ROOT, b"fifo").is_err());
     let sparse = fs.lookup(Ino::ROOT, b"sparse").unwrap();
     assert_eq!(sparse.size, 170_000);
     let mut shared = [0; 29];
     fs.read(sparse.ino, 65_536, &mut shared).unwrap();
-    assert_eq!(&shared, b"what was written in version 5");
+    assert_eq!(&shared, b"what was written in version 6");
     let moved = fs.lookup(Ino::ROOT, b"moved").unwrap().ino;
     for block in (0..48).map(|number| number * 3) {
         let mut found = [99; 4096];
@@ -175,29 +177,61 @@ fn version_5_is_read_without_a_write() {
     }
 }
 
-/// Superblocks are at the same place in all versions, with the version in bytes 12 and 13.
-#[test]
-fn a_drive_of_another_version_is_named_and_refused() {
-    let spec = *open().geometry().spec();
-    let drive = Arc::new(zonal::MemoryDrive::new(spec).unwrap());
-    let block = |zone| open().geometry().zone_start(ZoneId::new(zone));
-    for zone in [1, 2, 11, 12] {
-        let written = open().zone(ZoneId::new(zone)).unwrap().written().unwrap().get();
-        for index in 0..written {
+/// A drive with superblocks of another version: those that the fixture has in a zone lie in
+/// another.
+fn of_another_version(version: u16, conventional: u32, zones: [(u32, u32); 4]) -> MemoryDrive {
+    let fixture = open();
+    let spec = GeometrySpec {
+        block_count: LbaCount::new((21 + u64::from(conventional)) * 96),
+        conventional_zones: conventional,
+        ..*fixture.geometry().spec()
+    };
+    let drive = MemoryDrive::new(spec).unwrap();
+    for (from, to) in zones {
+        let [from, to] = [from, to].map(ZoneId::new);
+        let written = fixture.zone(from).unwrap().written().unwrap().get();
+        for index in (0..written).map(LbaCount::new) {
             let mut bytes = vec![0; 4096];
-            open().read(block(zone) + LbaCount::new(index), &mut bytes).unwrap();
-            bytes[12..14].copy_from_slice(&4u16.to_le_bytes());
+            fixture.read(fixture.geometry().zone_start(from) + index, &mut bytes).unwrap();
+            bytes[12..14].copy_from_slice(&version.to_le_bytes());
+            bytes[72..76].copy_from_slice(&to.get().to_le_bytes());
             let crc = crc32c::crc32c(&bytes[12..]);
             bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-            drive.write(block(zone) + LbaCount::new(index), &bytes).unwrap();
+            drive.write(drive.geometry().zone_start(to) + index, &bytes).unwrap();
         }
     }
-    let drive: Arc<dyn ZonedDevice> = drive;
-    let clock = Arc::new(ManualClock::new(0));
-    let refused = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).map(drop);
-    let why = refused.unwrap_err().to_string();
-    assert!(why.contains("Furrow of version 4; this program knows 5"), "{why}");
-    let refused = mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ());
-    let why = refused.unwrap_err().to_string();
-    assert!(why.contains("golden"), "{why}");
+    drive
+}
+
+/// Superblocks are in the same zones in all versions, with the version in bytes 12 and 13. Only
+/// version 5 had them in conventional zones where there were eight or more.
+#[test]
+fn a_drive_of_another_version_is_named_and_refused() {
+    for (version, conventional, zones) in [
+        (4, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
+        (5, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
+        (5, 10, [(1, 0), (2, 1), (11, 5), (12, 6)]),
+    ] {
+        let drive: Arc<dyn ZonedDevice> =
+            Arc::new(of_another_version(version, conventional, zones));
+        let clock = Arc::new(ManualClock::new(0));
+        let mount = || Furrow::mount(drive.clone(), clock.clone(), MountOptions::default());
+        let named = format!("Furrow of version {version}; this program knows 6");
+        let why = mount().map(drop).unwrap_err().to_string();
+        assert!(why.contains(&named), "{why}");
+        let why = check(drive.clone(), DataCheck::Read, &mut |_| ()).unwrap_err().to_string();
+        assert!(why.contains(&named), "{why}");
+        let refused = mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ());
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains("golden"), "{why}");
+        // Made anew, nothing of it is left.
+        let overwrite = zonal_fs::mkfs::Overwrite::Force;
+        let options = MkfsOptions { overwrite, label: "anew".into(), ..MkfsOptions::default() };
+        mkfs(drive.clone(), &*clock, &options, &mut |_| ()).unwrap();
+        mount().map(drop).unwrap();
+        let label = || signature::find(&*drive).unwrap().and_then(|found| found.label);
+        assert_eq!(label().as_deref(), Some("anew"));
+        drive.manage(Select::All, ZoneAction::Reset).unwrap();
+        assert_eq!(label(), None, "version {version}, {conventional} conventional zones");
+    }
 }

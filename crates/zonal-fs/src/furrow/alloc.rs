@@ -28,8 +28,6 @@ use super::table::reserve::SPARE_ZONES_MIN;
 pub(super) enum Role {
     /// Superblock log: never anything else.
     Super,
-    /// A conventional zone for the journal: never anything else.
-    Journal(JournalUse),
     /// Journal, parts of the table, manifests.
     Meta,
     /// Empty, to be taken.
@@ -49,9 +47,6 @@ impl Role {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Super => "superblock",
-            Self::Journal(JournalUse::Taken) => "journal",
-            Self::Journal(JournalUse::Blank) => "journal-empty",
-            Self::Journal(JournalUse::Used(_)) => "journal-old",
             Self::Meta => "metadata",
             Self::Free => "free",
             Self::Open(Stream::User) => "open",
@@ -61,17 +56,6 @@ impl Role {
             Self::Failed => "failed",
         }
     }
-}
-
-/// What a conventional zone for the journal holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JournalUse {
-    /// Records of the journal.
-    Taken,
-    /// Zeroes.
-    Blank,
-    /// What no manifest names any more, below [`ZoneSlot::written`]. So often it could not be wiped.
-    Used(u8),
 }
 
 /// Which kind of data is written.
@@ -246,7 +230,7 @@ impl Zones {
         for zone in zones.ids() {
             zones.meta += u64::from(zones.slot(zone).role == Role::Meta);
             let slot = zones.slot(zone);
-            if !matches!(slot.role, Role::Super | Role::Journal(_) | Role::Failed) {
+            if !matches!(slot.role, Role::Super | Role::Failed) {
                 zones.usable += u64::from(slot.capacity);
             }
         }
@@ -479,7 +463,6 @@ impl Zones {
         let slot = self.slot_mut(zone);
         match slot.role {
             Role::Super | Role::Failed => {}
-            Role::Journal(_) => slot.role = Role::Failed,
             Role::Meta | Role::Free | Role::Open(_) | Role::Sealed | Role::PendingReset => {
                 let dead = u64::from(slot.capacity.saturating_sub(slot.live));
                 self.usable = self.usable.saturating_sub(dead);
@@ -499,14 +482,9 @@ impl Zones {
         Some(zone)
     }
 
-    /// A zone has been reset. One of the journal's own is wiped first.
+    /// A zone has been reset.
     pub(super) fn release(&mut self, zone: u32) {
         let slot = self.slot_mut(zone);
-        if let Role::Journal(_) = slot.role {
-            slot.role = Role::Journal(JournalUse::Used(0));
-            slot.written = slot.capacity;
-            return;
-        }
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
         slot.written = 0;
         slot.end = 0;

@@ -161,9 +161,6 @@ impl Log {
         if !self.tree.bell.has_worker() || backlog == Backlog::Much {
             self.compact(StepBudget::Bounded);
         }
-        if !self.tree.bell.has_worker() {
-            self.wipe_some();
-        }
     }
 
     /// Takes the batch: from here on changes belong to the next one.
@@ -329,11 +326,6 @@ impl Log {
                 }
                 committer.journal.failed = [true; 2];
                 self.name_journal(committer)?;
-            }
-            let is_loose =
-                rest == Rest::Follows && committer.journal.needs_flush(self.tree.layout());
-            if is_loose && !self.tree.has_planted(PlantedBug::SkipFlushBetweenRecords) {
-                self.drive.flush()?;
             }
         }
         if self.tree.has_planted(PlantedBug::SkipRecordFlush) {

@@ -12,7 +12,6 @@ use super::layout::{Layout, Rows};
 use super::planted::Planted;
 use super::recover;
 use super::state::Totals;
-use super::superlog;
 use crate::vfs::Result;
 
 /// Bytes of a drive by their use. All but `table_now` and `used` add up to `drive`.
@@ -51,7 +50,7 @@ pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> 
 
 /// How a drive with a file system is divided. Writes nothing.
 pub fn division(device: Arc<dyn ZonedDevice>) -> Result<Division> {
-    let layout = superlog::layout_of(&device)?;
+    let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     let loaded = recover::read_base(&drive, Planted::default(), &mut Problems::default())?;
     let reserve = loaded.superblock.reserve_percent.get();
@@ -71,12 +70,10 @@ fn divide(
     let has_failed = |zone: &&Zone| {
         !is_super(zone) && matches!(zone.cond, ZoneCond::ReadOnly | ZoneCond::Offline)
     };
-    let is_journal = |zone: &&Zone| layout.is_journal(zone.id.get()) && !has_failed(zone);
     let drive: u64 = zones.iter().map(capacity).sum();
     let superblocks: u64 = zones.iter().filter(is_super).map(capacity).sum();
     let failed: u64 = zones.iter().filter(has_failed).map(capacity).sum();
-    let journal: u64 = zones.iter().filter(is_journal).map(capacity).sum();
-    let usable = drive - superblocks - failed - journal;
+    let usable = drive - superblocks - failed;
     let shares = layout.shares(usable, reserve_percent, rows);
     let bytes = |blocks: u64| blocks << BLOCK_SHIFT;
     let rest = shares.journal + shares.table + shares.spare + shares.reclaim + shares.files;
@@ -84,7 +81,7 @@ fn divide(
         drive: bytes(drive),
         failed: bytes(failed),
         superblocks: bytes(superblocks),
-        journal: bytes(journal + shares.journal),
+        journal: bytes(shares.journal),
         table: bytes(shares.table),
         table_now: 2 * layout.pairs_for(rows.bytes()) * layout.zone_bytes(),
         spare: bytes(shares.spare),

@@ -15,6 +15,7 @@ use super::format::superblock::Superblock;
 use super::format::{ZoneGeneration, remap};
 use super::invariant::Problems;
 use super::io::Drive;
+use super::layout::Layout;
 use super::load::inode_of;
 use super::mkfs;
 use super::moves::zone_of;
@@ -83,7 +84,7 @@ pub fn dump(
     what: DumpWhat,
     each: &mut dyn FnMut(Value),
 ) -> Result<()> {
-    let layout = superlog::layout_of(&device)?;
+    let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     if what == DumpWhat::Superblock {
         let superlog::Search { found, bad, .. } = superlog::find_all(&drive);

@@ -85,7 +85,6 @@ impl OpenRoom {
             Role::Open(Stream::User) => Self { users: slot.remaining().into(), moved: 0 },
             Role::Open(Stream::Reclaim) => Self { users: 0, moved: slot.remaining().into() },
             Role::Super
-            | Role::Journal(_)
             | Role::Meta
             | Role::Free
             | Role::Sealed

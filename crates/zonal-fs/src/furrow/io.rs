@@ -9,7 +9,6 @@ use zonal::{
     DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
-use super::conventional::is_zero;
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Layout;
 use super::pins::ReadPins;
@@ -66,6 +65,10 @@ impl Unflushed {
             None => self.from.push((zone, block)),
         }
     }
+}
+
+pub(super) fn is_zero(block: &[u8]) -> bool {
+    block.iter().all(|&byte| byte == 0)
 }
 
 /// Bytes and calls since mount.
@@ -239,13 +242,10 @@ impl Drive {
         all
     }
 
-    /// Empties a zone. A conventional one has no pointer: zeroes replace superblocks, and where data was the device is
-    /// told that nothing in it is needed.
+    /// Empties a zone. A conventional one has no pointer: the device only learns that it can give
+    /// up all of its blocks.
     pub(super) fn reset(&self, zone: u32) -> Result<()> {
         if self.layout.is_conventional(zone) {
-            if self.layout.is_superblock(zone) {
-                return self.wipe_log(zone);
-            }
             self.deallocate(zone);
             return Ok(());
         }

@@ -15,7 +15,6 @@ use super::format::record::{
 };
 use super::format::{Address, BLOCK_BYTES, Unread, blocks_for};
 use super::io::Drive;
-use super::layout::{Layout, TORN_BLOCKS_MAX};
 use crate::vfs::Result;
 
 /// Two zones with a copy each.
@@ -83,10 +82,6 @@ impl Journal {
             seq: self.end.last + 1,
             prev: self.end.chain,
         };
-        assert!(
-            !self.needs_flush(&drive.layout) || blocks <= TORN_BLOCKS_MAX,
-            "a record is no longer than what a mount looks at"
-        );
         let at = self.pairs[self.end.index].zones;
         let at = at.map(|zone| Address { zone, block: self.end.block });
         let seal = |copy: usize| record.seal(&id, at[copy]).0;
@@ -168,16 +163,9 @@ impl Journal {
         self.start = Position { index: 0, ..start };
     }
 
-    /// Whether each record has to be durable before the next one is written, in the same batch too: a power cut may
-    /// keep any blocks of conventional zones.
-    pub(super) fn needs_flush(&self, layout: &Layout) -> bool {
-        let pair = self.pairs.get(self.end.index);
-        pair.is_some_and(|pair| pair.zones.iter().any(|&zone| layout.is_journal(zone)))
-    }
-
     /// Whether its zones are active ones.
-    pub(super) fn is_active(&self, layout: &Layout) -> bool {
-        self.end.block > 0 && !self.needs_flush(layout)
+    pub(super) fn is_active(&self) -> bool {
+        self.end.block > 0
     }
 
     /// Blocks that a mount would replay, per copy.
@@ -203,7 +191,7 @@ impl Journal {
 
     /// Gives up its active zones, if it has any. It goes on in another pair then.
     pub(super) fn close(&mut self, drive: &Drive) {
-        if self.is_active(&drive.layout) {
+        if self.is_active() {
             self.finish(drive);
             self.failed = [true; 2];
         }

@@ -1,8 +1,5 @@
 //! The layout of a drive: which zones hold the superblock log, how large extents, parts and records
 //! may be, and how many zones are reserved so that reclaim and metadata always find one.
-//!
-//! Where there are enough conventional zones, superblocks and journal are in those: see
-//! [`conventional`](super::conventional).
 
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 use zonal_placement::life::Evidence;
@@ -17,24 +14,6 @@ use crate::FsError;
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
 /// those of the table, 4 for the successors of both, 1 for reclaim, the rest for data.
 pub const SEQUENTIAL_ZONES_MIN: u32 = 20;
-
-/// Conventional zones from which on superblocks and journal are in such zones: 4 for superblocks, 2 for the
-/// journal's copies, 2 that the journal goes on in.
-pub const CONVENTIONAL_ZONES_MIN: u32 = 8;
-
-/// Blocks of a conventional zone that superblocks are written to: 1 MiB, which is read at once.
-const SUPERBLOCKS_MAX: u32 = 256;
-
-/// Blocks of the longest record of a journal in conventional zones, and so of what a power cut can leave
-/// with holes: 2 MiB.
-pub(super) const TORN_BLOCKS_MAX: u32 = 512;
-
-/// Bytes of rows in such a record, about. Half of that: the last row can be long.
-const TORN_ROWS_MAX: usize = 1 << 20;
-
-/// Active zones that metadata does without where it is in conventional zones: two of the journal, one for a
-/// superblock.
-const ACTIVE_ZONES_SAVED: u32 = 3;
 
 /// Blocks a zone must be able to hold (256 KiB): a journal record has to fit in one.
 pub const ZONE_BLOCKS_MIN: u32 = 64;
@@ -73,7 +52,7 @@ pub(super) const ROW_COPIES: u64 = 5;
 const JOURNAL_ZONES: u64 = 2;
 
 /// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one that
-/// follows that of parts and manifests. A journal in conventional zones may need that pair too, if these fail.
+/// follows that of parts and manifests.
 const SPARE_ZONES: u64 = 4;
 
 /// Zones kept free for reclaim: one that it writes to, one that is begun, and one as slack for the
@@ -140,8 +119,6 @@ pub(super) struct Shares {
 pub(super) struct ZoneLimits {
     /// First zone that metadata may use: the first sequential one.
     pub(super) first_sequential: u32,
-    /// Conventional zones that only the journal uses, if there are any.
-    pub(super) journal: Option<[u32; 4]>,
     /// Blocks that a zone for metadata has; a smaller last one is not used for it.
     pub(super) zone_blocks: u32,
     /// Zones that data is written to at once.
@@ -165,8 +142,6 @@ pub(super) struct Layout {
     pub(super) first_sequential: u32,
     /// Both pairs of zones of the superblock log.
     pub(super) superblock_pairs: [[u32; 2]; 2],
-    /// Conventional zones that only the journal uses, if there are any.
-    pub(super) journal_zones: Option<[u32; 4]>,
     /// Largest extent, in blocks.
     pub(super) extent_max: u32,
     /// Sizes of the table's parts and levels.
@@ -239,23 +214,19 @@ impl Layout {
         if append_max == 0 {
             return unsuitable("its largest append is under 4 KiB".into());
         }
-        let homes = Homes::of(geometry, per_block);
+        let middle = first_sequential + sequential / 2;
         let zone_bytes = u64::from(zone_blocks) << BLOCK_SHIFT;
-        let journal_bytes = zone_bytes.min(homes.journal_bytes);
-        let record_bytes = narrow((journal_bytes / 4).min(PART_BYTES_MAX));
-        let record_max = if homes.journal.is_some() { TORN_ROWS_MAX } else { usize::MAX };
         let mut layout = Self {
             geometry: *geometry,
             per_block,
             first_sequential,
-            superblock_pairs: homes.superblocks,
-            journal_zones: homes.journal,
+            superblock_pairs: [[first_sequential, first_sequential + 1], [middle, middle + 1]],
             extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
             table: table_limits(zone_bytes),
             memtable_bytes: narrow(MEMTABLE_BYTES_MAX.min(zone_bytes / 2)),
             // The pair that is written then has room for what is committed meanwhile.
-            journal_blocks: JOURNAL_BYTES_MAX.min(journal_bytes * 3 / 4) >> BLOCK_SHIFT,
-            record_bytes: record_bytes.min(record_max),
+            journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
+            record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
             moved_bytes: usize::MAX,
             zone_blocks,
             few_active_zones: false,
@@ -266,15 +237,14 @@ impl Layout {
             // Flash bounds its active zones, since each takes some of its memory; disks do not.
             pick: if geometry.max_active().is_some() { ZonePick::Oldest } else { ZonePick::Lowest },
         };
-        let saved = if homes.journal.is_some() { ACTIVE_ZONES_SAVED } else { 0 };
-        layout.divide_active(saved);
+        layout.divide_active();
         Ok(layout)
     }
 
-    /// Divides the active zones that the drive allows, where metadata does without `saved` of them.
-    fn divide_active(&mut self, saved: u32) {
-        let [active, open] = [self.geometry.max_active(), self.geometry.max_open()]
-            .map(|limit| limit.map_or(u32::MAX, |limit| limit.saturating_add(saved)));
+    /// Divides the active zones that the drive allows between metadata and data.
+    fn divide_active(&mut self) {
+        let active = self.geometry.max_active().unwrap_or(u32::MAX);
+        let open = self.geometry.max_open().unwrap_or(u32::MAX);
         self.few_active_zones = active < FEW_ACTIVE_ZONES;
         self.few_open_pairs = active.min(open) < 6;
         let zone_bytes = self.zone_bytes();
@@ -283,11 +253,6 @@ impl Layout {
         self.table.whole_bytes = whole;
         let sequential = self.geometry.zone_count() - self.first_sequential;
         self.open_zones = open_zones(active.min(open), sequential);
-    }
-
-    /// Some conventional zones of the journal cannot be written: it may have to go on in sequential ones.
-    pub(super) fn expect_active_journal(&mut self) {
-        self.divide_active(0);
     }
 
     /// Keeps to what a mount asks for, within what the drive allows.
@@ -310,47 +275,12 @@ impl Layout {
     pub(super) fn zone_limits(&self) -> ZoneLimits {
         let Self { first_sequential, zone_blocks, extent_max, pick, evidence, .. } = *self;
         let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
-        ZoneLimits {
-            first_sequential,
-            journal: self.journal_zones,
-            zone_blocks,
-            budget,
-            pick,
-            placement,
-            evidence,
-            extent_max,
-        }
+        ZoneLimits { first_sequential, zone_blocks, budget, pick, placement, evidence, extent_max }
     }
 
     /// Whether a zone belongs to the superblock log.
     pub(super) fn is_superblock(&self, zone: u32) -> bool {
         self.superblock_pairs.iter().flatten().any(|&other| other == zone)
-    }
-
-    /// Whether a zone is a conventional one that only the journal uses.
-    pub(super) fn is_journal(&self, zone: u32) -> bool {
-        self.journal_zones.is_some_and(|zones| zones.contains(&zone))
-    }
-
-    /// Whether a zone is of the superblock log, or only the journal's.
-    pub(super) fn is_fixed(&self, zone: u32) -> bool {
-        self.is_superblock(zone) || self.is_journal(zone)
-    }
-
-    /// Blocks of a zone of the superblock log that the log is written to.
-    pub(super) fn log_blocks(&self, zone: u32) -> u32 {
-        let capacity = self.capacity(zone);
-        if self.is_conventional(zone) { capacity.min(SUPERBLOCKS_MAX) } else { capacity }
-    }
-
-    /// Whether a superblock takes an active zone, so that few of them are to be given up at once.
-    pub(super) fn finishes_superblocks(&self) -> bool {
-        self.few_active_zones && !self.is_conventional(self.superblock_pairs[0][0])
-    }
-
-    /// Whether the drive has a limit of active zones.
-    pub(super) fn limits_active(&self) -> bool {
-        self.geometry.max_active().is_some()
     }
 
     /// Blocks of 4 KiB that a zone can hold.
@@ -376,14 +306,9 @@ impl Layout {
         (bytes.saturating_mul(7) / 5 + zone / 2).div_ceil(zone)
     }
 
-    /// Zones that the journal takes of those that files could have.
-    fn journal_share(&self) -> u64 {
-        if self.journal_zones.is_some() { 0 } else { JOURNAL_ZONES }
-    }
-
     /// Zones that metadata takes for rows of `row_bytes`: of the journal, and of parts.
     fn meta_zones(&self, row_bytes: u64) -> u64 {
-        self.journal_share() + 2 * self.pairs_for(row_bytes)
+        JOURNAL_ZONES + 2 * self.pairs_for(row_bytes)
     }
 
     /// Zones kept free for metadata beside those it has.
@@ -424,41 +349,10 @@ impl Layout {
         };
         let whole = most(usable, |blocks| blocks <= left(in_extents(blocks), kept));
         let files = most(whole, |blocks| blocks <= left(rows.bytes_at_most(blocks), kept_by_half));
-        let (journal, spare) = (self.journal_share() * zone, self.spare_zones() * zone);
+        let (journal, spare) = (JOURNAL_ZONES * zone, self.spare_zones() * zone);
         let table = self.meta_zones(in_extents(files).max(rows.bytes())) * zone - journal;
         let rest = usable.saturating_sub(journal + table + spare + files);
         Shares { journal, table, spare, reclaim: (kept - spare).min(rest), files }
-    }
-}
-
-/// The zones of superblocks and journal.
-struct Homes {
-    superblocks: [[u32; 2]; 2],
-    /// Conventional zones for the journal.
-    journal: Option<[u32; 4]>,
-    /// Bytes of each of these.
-    journal_bytes: u64,
-}
-
-impl Homes {
-    /// In the first zones and in the middle ones: of the conventional zones if there are enough, else of the
-    /// sequential ones.
-    fn of(geometry: &Geometry, per_block: u64) -> Self {
-        let conventional = geometry.spec().conventional_zones;
-        let blocks = geometry.capacity_of(ZoneId::ZERO).get() / per_block;
-        let is_chosen =
-            conventional >= CONVENTIONAL_ZONES_MIN && blocks >= u64::from(ZONE_BLOCKS_MIN);
-        let (first, count) = if is_chosen {
-            (0, conventional)
-        } else {
-            (conventional, geometry.zone_count() - conventional)
-        };
-        let middle = first + count / 2;
-        Self {
-            superblocks: [[first, first + 1], [middle, middle + 1]],
-            journal: is_chosen.then_some([first + 2, first + 3, middle + 2, middle + 3]),
-            journal_bytes: if is_chosen { blocks << BLOCK_SHIFT } else { u64::MAX },
-        }
     }
 }
 

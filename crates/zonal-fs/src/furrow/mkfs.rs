@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use zerocopy::FromZeros;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zonal::{Clock, Lba, Zone, ZoneCond, ZoneId, ZonedDevice};
+use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
 
-use super::alloc::{JournalUse, Role, ZoneSlot, Zones};
+use super::alloc::{Role, ZoneSlot, Zones};
 use super::committer::{Committer, Ending};
 use super::format::BLOCK_SHIFT;
 use super::format::superblock::Superblock;
@@ -116,7 +116,6 @@ pub(super) fn format(
         return Err(FsError::Unsuitable { why });
     }
     let zones_reset = reset_used(drive, &zones, progress)?;
-    wipe_conventional(drive, &mut state.zones, progress)?;
     if held.is_some() {
         signature::wipe(&drive.device)?;
     }
@@ -192,8 +191,6 @@ fn empty_zones(drive: &Drive, zones: &[Zone]) -> Zones {
             Role::Super
         } else if matches!(zone.cond, ZoneCond::ReadOnly | ZoneCond::Offline) {
             Role::Failed
-        } else if layout.is_journal(number) {
-            Role::Journal(JournalUse::Blank)
         } else {
             Role::Free
         };
@@ -215,39 +212,6 @@ fn reset_used(drive: &Drive, zones: &[Zone], progress: &mut dyn FnMut(Progress))
     }
     progress(Progress { done: total, total });
     Ok(u32::try_from(used.len()).unwrap_or(u32::MAX))
-}
-
-/// Zeroes what superblocks and journal use of conventional zones: nobody knows what they held.
-fn wipe_conventional(
-    drive: &Drive,
-    zones: &mut Zones,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<()> {
-    let Some(journal) = drive.layout.journal_zones else { return Ok(()) };
-    for zone in drive.layout.superblock_pairs.into_iter().flatten() {
-        if drive.device.zone(ZoneId::new(zone))?.cond == ZoneCond::NotWp {
-            drive.reset(zone)?;
-        }
-    }
-    let journal: Vec<u32> =
-        journal.into_iter().filter(|&zone| zones.slot(zone).role != Role::Failed).collect();
-    let total = journal.len() as u64;
-    for (done, &zone) in (0..).zip(&journal) {
-        progress(Progress { done, total });
-        let mut end = drive.layout.capacity(zone);
-        while end > 0 {
-            match drive.wipe(zone, end) {
-                Ok(from) => end = from,
-                Err(error) => {
-                    tracing::warn!(zone, %error, "a zone for the journal was not emptied");
-                    zones.fail(zone);
-                    break;
-                }
-            }
-        }
-    }
-    progress(Progress { done: total, total });
-    Ok(())
 }
 
 fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
@@ -329,10 +293,6 @@ struct EmptyZones<'a>(&'a mut State);
 impl MetaZones for EmptyZones<'_> {
     fn take(&mut self) -> Option<u32> {
         self.0.zones.take_meta()
-    }
-
-    fn take_journal(&mut self) -> Option<[u32; 2]> {
-        self.0.zones.take_journal()
     }
 
     fn taken(&self) -> Vec<u32> {

@@ -17,7 +17,7 @@
 //! | [`alloc`], [`target`], [`grants`], [`victims`] | what is each zone used for, which one is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
-//! | [`commit`], [`journal`], [`superlog`], [`conventional`], [`rows`] | what makes changes durable? |
+//! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`remake`], [`resume`] | how does a mount recover the state? |
 //! | [`mod@table`] | how are rows stored in sorted order? |
 //! | [`space`] | what can files fill, and what does metadata keep? |
@@ -37,7 +37,6 @@ mod check;
 mod chunk;
 mod commit;
 mod committer;
-mod conventional;
 mod copy;
 mod data;
 mod dir;
@@ -134,6 +133,7 @@ pub use crate::mkfs::{Overwrite, Progress};
 use self::committer::Committer;
 use self::invariant::Problems;
 use self::io::Drive;
+use self::layout::Layout;
 use self::log::Log;
 use self::meters::Meters;
 use self::pace::Throttle;
@@ -203,7 +203,7 @@ impl Furrow {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> Result<Self> {
-        let mut layout = superlog::layout_of(&device)?;
+        let mut layout = Layout::new(device.geometry())?;
         layout.limit(&options);
         let drive = Arc::new(Drive::new(device, layout).planted(options.planted));
         let mut problems = Problems::default();

@@ -76,10 +76,6 @@ pub enum PlantedBug {
     DropMovedEarly,
     /// A batch with tables of moved blocks is written without flushing the blocks.
     SkipMovedFlush,
-    /// Records of one batch are written to conventional zones without a flush between them.
-    SkipFlushBetweenRecords,
-    /// A conventional zone of superblocks is written again without being emptied.
-    KeepOldSuperblocks,
     /// A copy shares blocks of a file that has newer ones in the buffer.
     ShareUnwritten,
     /// A copy shares into blocks that still wait to be removed.
@@ -179,7 +175,7 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All that power cuts of small drives bring out.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 31] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -211,8 +207,6 @@ impl PlantedBug {
         Self::ListOpenZones,
         Self::ForgetMoved,
         Self::SkipMovedFlush,
-        Self::SkipFlushBetweenRecords,
-        Self::KeepOldSuperblocks,
     ];
 
     /// All that threads, memory pressure and full drives bring out.

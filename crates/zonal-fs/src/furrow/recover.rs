@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond};
 
-use super::alloc::{JournalUse, Role, ZoneSlot, Zones};
+use super::alloc::{Role, ZoneSlot, Zones};
 use super::format::manifest::Manifest;
 use super::format::record::RecordKind;
 use super::format::row::decode;
@@ -262,7 +262,6 @@ fn read_manifest(
     let manifest = first_valid(copies, "manifest", read_checked(drive, read))?;
     let parts = manifest.parts.iter().flat_map(|part| part.zone);
     let journal = manifest.journal.iter().flat_map(|pair| pair.zone);
-    let journal = journal.filter(|zone| !drive.layout.is_journal(zone.get()));
     for zone in parts.chain(journal) {
         check_zone(drive, zone.get()).map_err(corrupt)?;
     }
@@ -418,18 +417,6 @@ fn report_bad_copies<T>(
     }
 }
 
-/// What one of the journal's own zones holds.
-fn journal_use(drive: &Drive, zone: &Zone, manifest: &Manifest) -> JournalUse {
-    let number = U32::new(zone.id.get());
-    if manifest.journal.iter().any(|pair| pair.zone.contains(&number)) {
-        JournalUse::Taken
-    } else if drive.is_wiped(zone) {
-        JournalUse::Blank
-    } else {
-        JournalUse::Used(0)
-    }
-}
-
 /// Roles of all zones before any data is known.
 fn zone_slots(
     drive: &Drive,
@@ -445,9 +432,6 @@ fn zone_slots(
                 Role::Super
             } else {
                 match zone.cond {
-                    ZoneCond::NotWp if layout.is_journal(number) => {
-                        Role::Journal(journal_use(drive, zone, manifest))
-                    }
                     ZoneCond::ReadOnly | ZoneCond::Offline => Role::Failed,
                     ZoneCond::Empty | ZoneCond::NotWp => Role::Free,
                     ZoneCond::ImplicitOpen
@@ -457,7 +441,7 @@ fn zone_slots(
                 }
             };
             let mut slot = ZoneSlot::new(role, layout.capacity(number));
-            if !matches!(role, Role::Free | Role::Journal(JournalUse::Blank)) {
+            if role != Role::Free {
                 slot.written = slot.capacity;
             }
             slot.unreadable = zone.cond == ZoneCond::Offline;
@@ -469,7 +453,7 @@ fn zone_slots(
     let own = superblock.manifest.iter().map(|copy| copy.zone);
     for zone in parts.chain(journal).chain(own).map(U32::get) {
         if let Some(slot) = slots.get_mut(zone as usize)
-            && !matches!(slot.role, Role::Super | Role::Journal(_))
+            && slot.role != Role::Super
         {
             slot.role = Role::Meta;
         }

@@ -8,22 +8,19 @@
 //! a torn one. What one recovery has found not to count does not count for a later one: the
 //! superblock says where that begins, before anything on the drive is changed.
 //!
-//! A [conventional](super::conventional) zone reads as zeroes behind its last record, like a finished one. Of a record
-//! that was torn there any blocks may be left.
+//! A finished zone reads as zeroes behind its last record.
 
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond};
 
-use super::conventional::is_zero;
 use super::format::batch::{FreshZone, take_fresh};
 use super::format::manifest::Manifest;
 use super::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
 use super::format::superblock::Superblock;
 use super::format::{Address, BLOCK_BYTES, Unread, blocks_for};
 use super::fresh::what_lacks;
-use super::io::Drive;
+use super::io::{Drive, is_zero};
 use super::journal::{Journal, JournalZones, Position, Trust, read_record};
-use super::layout::TORN_BLOCKS_MAX;
 use super::planted::{Planted, PlantedBug};
 
 /// Blocks read at once in search of records: 1 MiB.
@@ -143,28 +140,11 @@ impl<'a> Reader<'a> {
         let end = u64::from(self.whole.block) * self.drive.layout.per_block;
         let zones = self.journal.pairs[self.whole.index].zones;
         let ends_before = |(copy, is_in): (usize, bool)| {
-            if self.drive.layout.is_conventional(zones[copy]) {
-                return is_in || self.lacks_blocks(zones[copy], zones[1 - copy]);
-            }
             let written = self.zones.get(zones[copy] as usize).and_then(Zone::written);
             is_in || written.is_some_and(|written| written.get() < end)
         };
         let copies = newest.is_in.into_iter().enumerate();
         !self.is_durable(newest, durable) && copies.into_iter().all(ends_before)
-    }
-
-    /// Whether blocks of the newest batch never came to a conventional zone: they are zero there, as all of it was
-    /// before, and not in the other copy.
-    fn lacks_blocks(&self, zone: u32, other: u32) -> bool {
-        let is_same_pair = self.before.index == self.whole.index;
-        let first = if is_same_pair { self.before.block } else { 0 };
-        let blocks_of = |zone| {
-            let blocks = self.whole.block.saturating_sub(first);
-            self.read_blocks(Address { zone, block: first }, blocks)
-        };
-        let (here, there) = (blocks_of(zone), blocks_of(other));
-        let mut blocks = here.chunks(BLOCK_BYTES).zip(there.chunks(BLOCK_BYTES));
-        blocks.any(|(here, there)| is_zero(here) && !is_zero(there))
     }
 
     /// Whether something says that the newest batch was durable.
@@ -302,11 +282,9 @@ impl<'a> Reader<'a> {
 
     fn find_from(&self, from: Address, budget: &mut u64) -> Option<(Address, String)> {
         let limit = self.written(from.zone);
-        let is_conventional = self.drive.layout.is_conventional(from.zone);
-        let zeroes_max = if is_conventional { TORN_BLOCKS_MAX } else { ZERO_BLOCKS_MAX };
         let mut zeroes = 0;
         let mut first = from.block;
-        while first < limit && zeroes < zeroes_max {
+        while first < limit && zeroes < ZERO_BLOCKS_MAX {
             let blocks = SEARCH_BLOCKS.min(limit - first);
             let chunk = self.read_blocks(Address { block: first, ..from }, blocks);
             for (block, bytes) in (first..).zip(chunk.chunks(BLOCK_BYTES)) {

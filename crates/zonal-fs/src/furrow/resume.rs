@@ -47,18 +47,13 @@ fn open_pair(drive: &Drive, loaded: &Loaded) -> Option<([u32; 2], [u32; 2])> {
     Some((pointers.each_ref().map(|pointer| pointer.zone.get()), next))
 }
 
-/// Whether both copies of the journal end where their zones' pointers are, or where conventional ones are zero, so
-/// that it can go on.
+/// Whether both copies of the journal end where their zones' pointers are, so that it can go on.
 fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
     let journal = &loaded.journal;
     let Some(pair) = journal.pairs.get(journal.end.index) else { return false };
     !journal.is_impaired()
         && pair.zones.iter().all(|&zone| {
             let Some(report) = loaded.zones.get(zone as usize) else { return false };
-            if drive.layout.is_conventional(zone) {
-                let end = Address { zone, block: journal.end.block };
-                return report.cond == ZoneCond::NotWp && drive.is_blank(end);
-            }
             let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
             report.cond != ZoneCond::Full && written == Some(journal.end.block)
         })
@@ -78,7 +73,6 @@ impl Recovery<'_> {
     pub(super) fn finish_recovery(&self, loaded: &mut RecoveryFacts) -> Result<()> {
         // What was read may be in a cache of the drive, if only the process before has ended.
         self.drive.flush()?;
-        self.log.lock_committer().superlog.empty_others(&self.drive);
         let whole =
             loaded.journal_is_whole || self.tree.has_planted(PlantedBug::ContinueBehindTornRecord);
         if self.tree.layout().few_active_zones {
@@ -201,9 +195,7 @@ impl Recovery<'_> {
         let limit = geometry.max_active().into_iter().chain(geometry.max_open()).min();
         let active = loaded.zones.iter().filter(|zone| zone.cond.is_active());
         let mut active: Vec<u32> = active.map(|zone| zone.id.get()).collect();
-        let takes_one =
-            !self.tree.layout().is_conventional(self.tree.layout().superblock_pairs[0][0]);
-        let Some(limit) = limit.filter(|_| takes_one) else { return };
+        let Some(limit) = limit else { return };
         let journal: Vec<u32> = self.log.lock_committer().journal.zones().collect();
         let state = self.tree.read_state();
         active.sort_by_key(|&zone| {
@@ -250,7 +242,6 @@ impl Recovery<'_> {
                     continue;
                 }
                 Role::Super
-                | Role::Journal(_)
                 | Role::Meta
                 | Role::Free
                 | Role::Failed

@@ -308,7 +308,7 @@ impl Furrow {
                 Role::Free => &mut stats.zones_free,
                 Role::Open(_) => &mut stats.zones_open,
                 Role::Sealed | Role::PendingReset => &mut stats.zones_sealed,
-                Role::Super | Role::Journal(_) | Role::Meta => &mut stats.zones_metadata,
+                Role::Super | Role::Meta => &mut stats.zones_metadata,
                 Role::Failed => &mut stats.zones_failed,
             };
             *count += 1;
@@ -380,17 +380,12 @@ impl Furrow {
             let written = match slot.role {
                 Role::Super | Role::Meta => slot.capacity,
                 Role::Free => 0,
-                Role::Journal(_)
-                | Role::Open(_)
-                | Role::Sealed
-                | Role::PendingReset
-                | Role::Failed => slot.written,
+                Role::Open(_) | Role::Sealed | Role::PendingReset | Role::Failed => slot.written,
             };
             ZoneUse {
                 role: match slot.role {
                     _ if is_victim => "victim",
                     Role::Open(stream) => open_name(stream, classes.get(&zone).copied()),
-                    Role::Journal(_) => Role::Meta.name(),
                     role => role.name(),
                 },
                 capacity: slot.capacity,
@@ -410,7 +405,7 @@ impl Live {
         let blocks = &mut self.blocks;
         let dead = written.saturating_sub(used + in_flight);
         match slot.role {
-            Role::Super | Role::Journal(_) => {}
+            Role::Super => {}
             Role::Meta => blocks.metadata += capacity,
             Role::Free => blocks.free += capacity,
             Role::Failed => blocks.used += used,

@@ -32,7 +32,7 @@ const RECLAIMS: usize = 8;
 pub enum Work {
     /// Makes durable what was written some time ago, as the options say, or earlier if it is much.
     Commit,
-    /// Resets a zone in which nothing lives, and wipes 4 MiB of a conventional one that the journal has left.
+    /// Resets a zone in which nothing lives.
     Reset,
     /// Removes up to 1,024 map entries of what was deleted or cut off.
     Reap,
@@ -94,9 +94,7 @@ impl Worker {
             Work::Commit => self.commit_step(),
             Work::Reset => {
                 self.writer.reset_one();
-                self.log.wipe_some();
-                let zones = &self.tree.read_state().zones;
-                let more = zones.reset_count() > 0 || zones.next_wipe().is_some();
+                let more = self.tree.read_state().zones.reset_count() > 0;
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Reap => {

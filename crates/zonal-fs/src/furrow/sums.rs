@@ -61,7 +61,7 @@ pub(super) fn learned_of(row: &LearnedRow) -> learned::Row {
 
 /// Whether a row can be that of a zone.
 pub(super) fn is_sane(row: &ZoneRow, slot: &ZoneSlot) -> bool {
-    let holds_data = !matches!(slot.role, Role::Super | Role::Journal(_) | Role::Meta);
+    let holds_data = !matches!(slot.role, Role::Super | Role::Meta);
     // Each row of owners has a byte or more.
     let has_owners = row.next_owners <= row.owner_bytes;
     let fits = row.live <= row.end && row.end.get() <= slot.capacity;

@@ -1,14 +1,11 @@
 //! The superblock log: two pairs of zones, a copy of every superblock in each (F1).
 //!
 //! In a pair one zone is written until it is full; then the other one is written, the drive is
-//! flushed, and only then the first one is reset. A pair that fails altogether leaves the other. Where its zones are
-//! [conventional](super::conventional) the log is the same; it is read as a whole.
+//! flushed, and only then the first one is reset. A pair that fails altogether leaves the other.
+//! All four are sequential zones.
 
-use std::sync::Arc;
+use zonal::{Geometry, ZoneCond, ZoneId, ZonedDevice};
 
-use zonal::{Zone, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
-
-use super::conventional::is_zero;
 use super::format::superblock::Superblock;
 use super::format::{Address, BLOCK_BYTES, Unread};
 use super::io::Drive;
@@ -67,11 +64,6 @@ impl SuperLog {
                 pair.current = usize::from(newest.at.zone == pair.zones[1]);
             }
             let zone = drive.device.zone(ZoneId::new(pair.zones[pair.current]))?;
-            if zone.kind == ZoneKind::Conventional {
-                let log = (zone.cond == ZoneCond::NotWp).then(|| read_log(drive, zone.id.get()));
-                pair.next = log.map(|log| log.end());
-                continue;
-            }
             pair.next = zone.written().and_then(|written| drive.layout.whole_blocks(written));
             let is_begun = pair.next != Some(0);
             if zone.cond == ZoneCond::Full || (drive.layout.few_active_zones && is_begun) {
@@ -87,7 +79,7 @@ impl SuperLog {
         let mut failure = None;
         for pair in &mut self.pairs {
             (pair.lags, pair.tries) = (false, 0);
-            match write_to_pair(drive, pair, (superblock, self.planted)) {
+            match write_to_pair(drive, pair, superblock) {
                 Ok(switched_from) => old.extend(switched_from),
                 Err(error) => {
                     pair.lags = true;
@@ -100,23 +92,11 @@ impl SuperLog {
             return Err(error);
         }
         if self.planted.has(PlantedBug::SuperblockResetEarly) {
-            reset_all(drive, (&old, self.planted));
+            reset_all(drive, &old);
         }
         drive.flush()?;
-        reset_all(drive, (&old, self.planted));
+        reset_all(drive, &old);
         Ok(())
-    }
-}
-
-impl SuperLog {
-    /// Empties conventional zones that are not written now: a power cut may have left some blocks of them.
-    pub(super) fn empty_others(&self, drive: &Drive) {
-        for pair in &self.pairs {
-            let other = pair.zones[1 - pair.current];
-            if drive.layout.is_conventional(other) && read_log(drive, other).end() > 0 {
-                reset_all(drive, (&[other], self.planted));
-            }
-        }
     }
 
     /// Writes the current superblock to a pair that lacks it: until then one zone holds the only
@@ -124,11 +104,11 @@ impl SuperLog {
     pub(super) fn catch_up(&mut self, drive: &Drive, superblock: &Superblock) -> Result<()> {
         for pair in self.pairs.iter_mut().filter(|pair| pair.lags && pair.tries < TRIES_MAX) {
             pair.tries += 1;
-            match write_to_pair(drive, pair, (superblock, self.planted)) {
+            match write_to_pair(drive, pair, superblock) {
                 Ok(old) => {
                     pair.lags = false;
                     drive.flush()?;
-                    reset_all(drive, (old.as_slice(), self.planted));
+                    reset_all(drive, old.as_slice());
                 }
                 Err(error) => {
                     tracing::warn!(zones = ?pair.zones, %error, "a superblock copy is missing");
@@ -139,47 +119,38 @@ impl SuperLog {
     }
 }
 
-fn reset(drive: &Drive, zone: u32, planted: Planted) -> Result<()> {
-    let is_kept = drive.layout.is_conventional(zone) && planted.has(PlantedBug::KeepOldSuperblocks);
-    if is_kept { Ok(()) } else { Ok(drive.reset(zone)?) }
-}
-
-fn reset_all(drive: &Drive, (zones, planted): (&[u32], Planted)) {
+fn reset_all(drive: &Drive, zones: &[u32]) {
     for &zone in zones {
         // A zone that cannot be reset is tried again when it is needed.
-        if let Err(error) = reset(drive, zone, planted) {
+        if let Err(error) = drive.reset(zone) {
             tracing::warn!(zone, %error, "an old superblock zone was not reset");
         }
     }
 }
 
 /// Writes a copy and returns the zone that was left, if it moved to the other one.
-fn write_to_pair(
-    drive: &Drive,
-    pair: &mut Pair,
-    (superblock, planted): (&Superblock, Planted),
-) -> Result<Option<u32>> {
+fn write_to_pair(drive: &Drive, pair: &mut Pair, superblock: &Superblock) -> Result<Option<u32>> {
     let zone = pair.zones[pair.current];
     if let Some(block) = pair.next
-        && block < drive.layout.log_blocks(zone)
+        && block < drive.layout.capacity(zone)
     {
         if write_at(drive, superblock, Address { zone, block }).is_ok() {
-            pair.next = if drive.layout.finishes_superblocks() { None } else { Some(block + 1) };
+            pair.next = if drive.layout.few_active_zones { None } else { Some(block + 1) };
             return Ok(None);
         }
         pair.next = None;
     }
     let other = pair.zones[1 - pair.current];
-    reset(drive, other, planted)?;
+    drive.reset(other)?;
     write_at(drive, superblock, Address { zone: other, block: 0 })?;
     pair.current = 1 - pair.current;
-    pair.next = if drive.layout.finishes_superblocks() { None } else { Some(1) };
+    pair.next = if drive.layout.few_active_zones { None } else { Some(1) };
     Ok(Some(zone))
 }
 
 fn write_at(drive: &Drive, superblock: &Superblock, at: Address) -> Result<()> {
     drive.write(at, &superblock.encode(at))?;
-    if drive.layout.finishes_superblocks() {
+    if drive.layout.few_active_zones {
         drive.finish(at.zone);
     }
     Ok(())
@@ -215,6 +186,12 @@ pub(super) fn find_all(drive: &Drive) -> Search {
         }
         search.is_stale &= hides;
     }
+    if search.found.is_empty() {
+        search.bad.extend(zones_of_version_5(&drive.layout.geometry).filter_map(|zone| {
+            let version = first_of(&drive.device, zone)?.version;
+            Some(format!("zone {zone}: {}", super::format::superblock::unknown(version.get())))
+        }));
+    }
     search
 }
 
@@ -236,9 +213,6 @@ fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
         Ok(report) => report,
         Err(error) => return hidden(error.to_string()),
     };
-    if report.kind == ZoneKind::Conventional && report.cond != ZoneCond::Offline {
-        return find_in_log(drive, &report);
-    }
     let written = match (report.cond, report.wp) {
         (ZoneCond::Offline, _) => return hidden("the zone is offline".into()),
         (ZoneCond::Empty, _) => return Newest::default(),
@@ -269,74 +243,6 @@ fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
         limit -= 1;
     }
     newest
-}
-
-/// The log of a conventional zone.
-struct Log {
-    zone: u32,
-    /// Its blocks; `None` for those that cannot be read.
-    blocks: Vec<Option<Vec<u8>>>,
-}
-
-impl Log {
-    /// Behind the last block that is not zero.
-    fn end(&self) -> u32 {
-        let is_used = |block: &Option<Vec<u8>>| block.as_ref().is_none_or(|block| !is_zero(block));
-        let last = self.blocks.iter().rposition(is_used);
-        last.map_or(0, |last| u32::try_from(last).expect("inside a zone") + 1)
-    }
-
-    /// Whether something is in its first block, which is written first.
-    fn is_begun(&self) -> bool {
-        let first = self.blocks.first().and_then(Option::as_ref);
-        first.is_none_or(|block| !is_zero(block))
-    }
-}
-
-/// Reads the log of a conventional zone.
-fn read_log(drive: &Drive, zone: u32) -> Log {
-    let blocks = drive.layout.log_blocks(zone);
-    let mut all = vec![0; blocks as usize * BLOCK_BYTES];
-    if drive.read(Address { zone, block: 0 }, &mut all).is_ok() {
-        return Log {
-            zone,
-            blocks: all.chunks(BLOCK_BYTES).map(|block| Some(block.into())).collect(),
-        };
-    }
-    let one = |block| {
-        let mut bytes = vec![0; BLOCK_BYTES];
-        drive.read(Address { zone, block }, &mut bytes).ok().map(|()| bytes)
-    };
-    Log { zone, blocks: (0..blocks).map(one).collect() }
-}
-
-/// The newest valid superblock of a conventional zone. A power cut leaves holes only where a flush has failed: so
-/// all blocks are looked at, from the last one on.
-fn find_in_log(drive: &Drive, report: &Zone) -> Newest {
-    let log = read_log(drive, report.id.get());
-    let mut newest = Newest::default();
-    for block in (0..log.end()).rev() {
-        let at = Address { zone: log.zone, block };
-        let why = match &log.blocks[block as usize] {
-            None => {
-                newest.hides = true;
-                "it cannot be read".to_owned()
-            }
-            Some(bytes) => match Superblock::decode(bytes, at) {
-                Ok(superblock) => {
-                    let found = Some(Found { superblock, at, is_last: newest.bad.is_none() });
-                    return Newest { found, bad: None, ..newest };
-                }
-                Err(why) => why,
-            },
-        };
-        newest.bad = newest.bad.or(Some(format!("block {block}: {why}")));
-    }
-    if log.is_begun() {
-        return newest;
-    }
-    // It was being emptied: what is left of it is nobody's loss.
-    Newest { bad: None, ..newest }
 }
 
 /// Blocks of a finished zone before the zeroes that finishing left.
@@ -384,39 +290,40 @@ pub(super) fn newest<'a>(
     Ok(&newest.superblock)
 }
 
-/// The layout of the file system on a device.
-pub(super) fn layout_of(device: &Arc<dyn ZonedDevice>) -> Result<Layout> {
-    let mut layout = Layout::new(device.geometry())?;
-    let Some(journal) = layout.journal_zones else { return Ok(layout) };
-    let has_failed = |zone: u32| {
-        device.zone(ZoneId::new(zone)).map_or(true, |zone| zone.cond != ZoneCond::NotWp)
-    };
-    if journal.into_iter().any(has_failed) {
-        layout.expect_active_journal();
-    }
-    Ok(layout)
+/// Conventional zones in which a drive of version 5 can have superblocks: where it has eight
+/// conventional zones or more. This version puts none there. It knows them only to name such a file
+/// system, and to wipe it.
+fn zones_of_version_5(geometry: &Geometry) -> impl Iterator<Item = ZoneId> + use<> {
+    let conventional = geometry.spec().conventional_zones;
+    let zones = [0, 1, conventional / 2, conventional / 2 + 1];
+    zones.into_iter().filter(move |_| conventional >= 8).map(ZoneId::new)
 }
 
-/// The label of the Furrow on a device, if it holds one: each zone of the log that is in use begins
-/// with a superblock.
+/// What begins a zone, if that is a superblock of any version.
+fn first_of(device: &dyn ZonedDevice, zone: ZoneId) -> Option<Superblock> {
+    let mut buffer = [0; BLOCK_BYTES];
+    device.read(device.geometry().zone_start(zone), &mut buffer).ok()?;
+    Superblock::decode_any_version(&buffer, Address { zone: zone.get(), block: 0 }).ok()
+}
+
+/// The label of the Furrow on a device, of any version, if it holds one: each zone of the log that
+/// is in use begins with a superblock.
 pub(crate) fn label_of(device: &dyn ZonedDevice) -> Option<String> {
     let layout = Layout::new(device.geometry()).ok()?;
-    layout.superblock_pairs.into_iter().flatten().find_map(|zone| {
-        let mut buffer = [0; BLOCK_BYTES];
-        device.read(layout.geometry.zone_start(ZoneId::new(zone)), &mut buffer).ok()?;
-        let superblock =
-            Superblock::decode_any_version(&buffer, Address { zone, block: 0 }).ok()?;
-        Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
-    })
+    let zones = layout.superblock_pairs.into_iter().flatten().map(ZoneId::new);
+    let mut zones = zones.chain(zones_of_version_5(&layout.geometry));
+    let superblock = zones.find_map(|zone| first_of(device, zone))?;
+    Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
 }
 
-/// Takes away what makes a device look like Furrow, as far as it is not in zones that are reset.
+/// Takes away what makes a device look like Furrow, as far as it is not in zones that are reset:
+/// the start of the log that version 5 had in conventional zones.
 pub(crate) fn forget(device: &dyn ZonedDevice) -> Result<()> {
     let Ok(layout) = Layout::new(device.geometry()) else { return Ok(()) };
-    for zone in layout.superblock_pairs.into_iter().flatten() {
-        let report = device.zone(ZoneId::new(zone))?;
+    for zone in zones_of_version_5(&layout.geometry) {
+        let report = device.zone(zone)?;
         if report.cond == ZoneCond::NotWp {
-            device.write(report.start, &vec![0; layout.log_blocks(zone) as usize * BLOCK_BYTES])?;
+            device.write(report.start, &[0; BLOCK_BYTES])?;
         }
     }
     Ok(())

@@ -191,7 +191,6 @@ impl Zones {
             Role::Sealed if blocks.0 > 0 => self.victims.put(zone, blocks, filled),
             Role::Sealed
             | Role::Super
-            | Role::Journal(_)
             | Role::Meta
             | Role::Free
             | Role::Open(_)

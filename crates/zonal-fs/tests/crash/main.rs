@@ -19,7 +19,7 @@
 //! | `fresh` | what if a batch is there and its data is not? |
 //! | `liveness` | does a drive go on after any number of cuts, however full it is? |
 //! | `recovery` | what if a recovery is cut off, and the recovery of that? |
-//! | `conventional` | what if superblocks and journal are in conventional zones? |
+//! | `conventional` | what if data is in conventional zones, of which a cut leaves any blocks? |
 //! | `copy` | what does a copy leave whose source or target changes meanwhile? |
 //! | `copies` | what if one or both copies of other metadata are bad? |
 //! | `reclaim` | what if reclaim reads what is wrong? |

@@ -237,7 +237,7 @@ fn the_nth_io_fails() {
 }
 
 #[test]
-fn the_nth_io_fails_with_metadata_in_conventional_zones() {
+fn the_nth_io_fails_with_data_in_conventional_zones() {
     for shape in &SHAPES[6..] {
         try_all(shape.name, &Start::new(shape, 0, &[]), &workload(4), 2);
     }

@@ -17,9 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording, Step};
-use zonal::{
-    Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZoneKind, ZonedDevice,
-};
+use zonal::{Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{
@@ -33,7 +31,7 @@ use zonal_fs::vfs::{
 
 /// Small zones, so that metadata gets to where it stays.
 const SPEC: GeometrySpec = shape(192, 64);
-/// The same, with superblocks and journal in conventional ones.
+/// The same, with conventional ones for data.
 const CONVENTIONAL: GeometrySpec = GeometrySpec { conventional_zones: 9, ..shape(201, 64) };
 const DIRECTORIES: u64 = 12;
 const FILES: u64 = 120;
@@ -174,14 +172,6 @@ fn pairs(image: &Image, steps: &[Step]) -> Vec<[Stored; 2]> {
     let zone_of = |stored: &Stored| image.geometry().locate(stored.start).0;
     for step in steps {
         match step {
-            // A conventional zone is emptied.
-            Step::Store { zone, data, .. }
-                if image.geometry().kind(*zone) == ZoneKind::Conventional
-                    && data.iter().all(|&byte| byte == 0) =>
-            {
-                pairs.retain(|both| both.iter().all(|stored| zone_of(stored) != *zone));
-                single.retain(|stored| zone_of(stored) != *zone);
-            }
             Step::Store { zone, offset, data } if zones.contains(zone) => {
                 let start = image.geometry().zone_start(*zone) + *offset;
                 let stored = Stored { start, blocks: (data.len() / 4096) as u64 };

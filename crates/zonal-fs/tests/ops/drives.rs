@@ -26,9 +26,10 @@ impl Shape {
 pub(crate) const SMALL: Shape =
     Shape { name: "small", spec: GeometrySpec { max_append: LbaCount::new(32), ..shape(24, 64) } };
 
-/// Superblocks and journal are in conventional zones; two of these are left for data.
+/// Ten conventional zones, all for data, and as many sequential ones as a drive must have, and two
+/// more.
 pub(crate) const CONVENTIONAL: Shape = Shape {
-    name: "metadata in conventional zones",
+    name: "ten conventional zones",
     spec: GeometrySpec {
         block_count: LbaCount::new(32 * 64),
         conventional_zones: 10,
@@ -84,7 +85,7 @@ pub(crate) const SHAPES: [Shape; 8] = [
     },
     CONVENTIONAL,
     Shape {
-        name: "metadata in conventional zones, four open zones, blocks of 512 bytes",
+        name: "eight conventional zones, four open zones, blocks of 512 bytes",
         spec: GeometrySpec {
             block_size: BlockSize::B512,
             block_count: LbaCount::new(32 * 512),

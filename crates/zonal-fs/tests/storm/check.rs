@@ -161,7 +161,7 @@ impl Checker {
             if let Some(difference) = after.difference(&before) {
                 return Err(difference);
             }
-            let has_copy = ["superblock", "journal", "journal-old", "metadata"].contains(&role);
+            let has_copy = ["superblock", "metadata"].contains(&role);
             if lost > 0 && has_copy {
                 return Err(format!("{lost} blocks cannot be read"));
             }

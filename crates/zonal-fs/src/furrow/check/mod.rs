@@ -34,12 +34,12 @@ use zonal::ZonedDevice;
 use super::format::row::{Place, Row, ZoneRow};
 use super::invariant::{Problem, Problems};
 use super::io::Drive;
+use super::layout::Layout;
 use super::losses::{Loss, Losses};
 use super::names::NameKey;
 use super::paths::{Entries, Paths};
 use super::planted::Planted;
 use super::recover::{self, Opened};
-use super::superlog;
 use super::table::key::{Key, RowKind};
 use super::table::verify::check_levels;
 use crate::vfs::{Ino, Result};
@@ -172,7 +172,7 @@ pub fn check(
     options: impl Into<CheckOptions>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
-    let layout = superlog::layout_of(&device)?;
+    let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     let mut problems = Problems::default();
     let opened = recover::open(&drive, Planted::default(), &mut problems)?;

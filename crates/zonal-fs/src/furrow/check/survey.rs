@@ -419,7 +419,7 @@ impl<'a> Survey<'a> {
         let slot = self.slots.get(zone as usize).ok_or(rule::EXTENTS)?;
         let end = block.checked_add(blocks).filter(|end| *end <= slot.capacity);
         let end = end.filter(|_| blocks > 0).ok_or(rule::EXTENTS)?;
-        if matches!(slot.role, Role::Super | Role::Journal(_) | Role::Meta) {
+        if matches!(slot.role, Role::Super | Role::Meta) {
             return Err(rule::META_ZONES);
         }
         let count = &mut self.zones[zone as usize];

@@ -246,7 +246,7 @@ impl Window<'_> {
         // Where nothing lives as far as the survey has believed it, nothing is looked at.
         looked.is_some_and(|looked| !looked.taken.is_empty())
             && blocks > 0
-            && !matches!(slot.role, Role::Super | Role::Journal(_) | Role::Meta)
+            && !matches!(slot.role, Role::Super | Role::Meta)
             && end.is_some_and(|end| end <= slot.capacity)
     }
 

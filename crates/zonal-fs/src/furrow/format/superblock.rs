@@ -33,7 +33,7 @@ pub struct Superblock {
     pub magic: [u8; 8],
     /// CRC-32C of bytes 12..4096.
     pub crc: U32,
-    /// Format version, 5.
+    /// Format version, 6.
     pub version: U16,
     /// Bytes of a device block: 512 or 4096.
     pub device_block: U16,
@@ -84,6 +84,11 @@ const _: () = assert!(offset_of!(Superblock, epoch) == 32);
 const _: () = assert!(offset_of!(Superblock, manifest) == 80);
 const _: () = assert!(offset_of!(Superblock, label) == 136);
 
+/// What to say of a file system of another version.
+pub fn unknown(version: u16) -> String {
+    format!("Furrow of version {version}; this program knows {VERSION}")
+}
+
 impl Superblock {
     /// Its 4096 bytes with the own address and the checksum filled in.
     pub fn encode(mut self, own: Address) -> [u8; BLOCK_BYTES] {
@@ -104,7 +109,7 @@ impl Superblock {
         let superblock = Self::decode_any_version(bytes, own)?;
         let (version, features) = (superblock.version, superblock.incompatible.get());
         if version.get() != VERSION {
-            return Err(format!("Furrow of version {version}; this program knows {VERSION}"));
+            return Err(unknown(version.get()));
         }
         if features != 0 {
             return Err(format!("has features {features:#x} that this program does not know"));

@@ -96,7 +96,7 @@ impl Committer {
         let before = self.journal.clone();
         let (last, first_void) = (before.pairs.last().copied(), self.superblock.first_void);
         // With few active zones it pauses, and goes on in others.
-        let has_pause = drive.layout.few_open_pairs && self.journal.is_active(&drive.layout);
+        let has_pause = drive.layout.few_open_pairs && self.journal.is_active();
         if self.journal.is_impaired() || has_pause {
             let blocks = self.manifest_blocks(levels);
             pairs.make_room(drive, zones, blocks)?;
@@ -216,11 +216,6 @@ impl Committer {
         live.extend(self.table.zones_of_readers());
         for zone in zones.taken() {
             if live.contains(&zone) || pairs.holds(zone) {
-                continue;
-            }
-            if drive.layout.is_journal(zone) {
-                // It is wiped in the background.
-                zones.release(zone);
                 continue;
             }
             give_back(drive, zones, zone);

@@ -26,8 +26,6 @@ pub(in crate::furrow) struct PairNeed {
 pub(in crate::furrow) trait MetaZones {
     /// A free zone, which is metadata's from now on.
     fn take(&mut self) -> Option<u32>;
-    /// Two conventional zones for the journal, if there are.
-    fn take_journal(&mut self) -> Option<[u32; 2]>;
     /// All zones that metadata has.
     fn taken(&self) -> Vec<u32>;
     /// The drive has refused to reset a zone that holds nothing.

@@ -17,7 +17,7 @@ use super::levels::{CompactionKind, Levels, TableStep};
 use super::memtable::Memtable;
 use super::pairs::{MetaZones, OpenPair, PairNeed, take_two};
 use crate::FsError;
-use crate::furrow::alloc::{JournalUse, Role};
+use crate::furrow::alloc::Role;
 use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::io::Drive;
 use crate::furrow::layout::Layout;
@@ -289,8 +289,7 @@ impl Committer {
         drive: &Drive,
         zones: &mut dyn MetaZones,
     ) -> Result<()> {
-        let taken = zones.take_journal().map_or_else(|| take_two(zones), Ok);
-        match taken {
+        match take_two(zones) {
             Ok(taken) => {
                 // Not before: without zones it may have to go on in one copy.
                 self.journal.finish(drive);
@@ -321,16 +320,9 @@ impl MetaZones for MountedZones<'_> {
         }
     }
 
-    fn take_journal(&mut self) -> Option<[u32; 2]> {
-        self.0.take_journal()
-    }
-
     fn taken(&self) -> Vec<u32> {
         let zones = &self.0.tree.read_state().zones;
-        let is_taken = |&zone: &u32| {
-            matches!(zones.slot(zone).role, Role::Meta | Role::Journal(JournalUse::Taken))
-        };
-        zones.ids().filter(is_taken).collect()
+        zones.ids().filter(|&zone| zones.slot(zone).role == Role::Meta).collect()
     }
 
     fn reset_refused(&mut self, zone: u32) {

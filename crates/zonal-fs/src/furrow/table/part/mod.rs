@@ -43,7 +43,7 @@ pub struct PartHeader {
     pub magic: [u8; 4],
     /// CRC-32C of the file system's identity and bytes 8.. of header and body.
     pub crc: U32,
-    /// Format version, 5.
+    /// Format version, 6.
     pub version: U16,
     /// Zero when written, ignored when read.
     pub reserved: U16,
