@@ -2,16 +2,16 @@
 //! the last minute.
 //!
 //! Recording is cheap: a wait costs two readings of the clock, a step of reclaim a short lock. Where
-//! nobody waits and nothing is moved, nothing is recorded. [`stats`](super::stats) shows it.
+//! nobody waits and nothing is moved, nothing is recorded. [`stats`](crate::furrow::stats) shows it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal::Clock;
 
-use super::io::Counts;
-use super::stats::{Reclaimed, Traffic, VictimZone};
-use super::sync::{Mutex, MutexGuard};
+use crate::furrow::drive::Counts;
+use crate::furrow::stats::{Reclaimed, Traffic, VictimZone};
+use crate::furrow::sync::{Mutex, MutexGuard};
 
 /// Victims over which the reclaim ratio is taken.
 const VICTIMS: usize = 16;

@@ -1,153 +1,128 @@
 //! Furrow: a POSIX file system on zones alone.
 //!
-//! Everything on the drive is written once and in order. A read goes from `ops` to `file` (file
-//! block → zone and block, in memory) to `data` (device, checksums). A write goes to a buffer, or
-//! straight to a data zone if it is large, and changes rows in memory; a commit makes all changes
-//! before it durable together. What each file answers:
+//! Everything on the drive is written once and in order. [`Furrow`] is put together of parts that own
+//! their fields, the lowest first: [`Drive`], [`Tree`], [`Writer`], [`Log`], [`Truncator`], [`Reclaimer`],
+//! [`Throttle`] and [`Worker`]. A part calls those below it and none above. A read goes from `ops` to the
+//! tree (file block → zone and block, in memory) and from there to the drive. A write puts blocks into
+//! the buffer, or places a large run in a data zone at once, and changes metadata in memory; a commit
+//! makes all changes before it durable together.
 //!
-//! | file | question |
+//! Each room stands above the rooms that it uses:
+//!
+//! | room | what it is |
 //! | --- | --- |
-//! | `format/` | what do the bytes on the drive mean? |
-//! | [`options`] | how is it mounted? |
-//! | [`layout`] | where is everything, and how many zones are reserved? |
-//! | [`state`], [`place`], [`extent`], [`shared`], [`known`], [`small`] | what is in memory of files and their blocks? |
-//! | [`loading`], [`missing`], [`evict`], [`held`] | how is metadata loaded and evicted? |
-//! | [`names`], [`index`] | how is a name found in a large directory? |
-//! | [`records`], [`owners`], [`search`] | which file does a block of a zone belong to? |
-//! | [`alloc`], [`target`], [`grants`], [`victims`] | what is each zone used for, which one is written next, which one is a victim? |
-//! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
-//! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
-//! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`remake`], [`resume`] | how does a mount recover the state? |
-//! | [`mod@table`] | how are rows stored in sorted order? |
-//! | [`space`] | what can files fill, and what does metadata keep? |
-//! | [`reclaim`], [`reap`] | how is space freed? |
-//! | [`step`] | what is done in the background, and when? |
-//! | `sync` | which locks does all this take, and how does a test decide who gets them? |
-//! | [`stats`], [`meters`] | what does a mount do and hold, in numbers? |
-//! | [`paths`] | where does a file lie, for a message about it? |
-//! | `mkfs`, [`mod@division`], `check`, `dump` | the tools |
+//! | `format` | what the bytes on the drive mean |
+//! | `invariant`, `planted`, `sync`, `options` | names of invariants, mistakes for tests of tests, locks, mount options |
+//! | `drive` | blocks and zones of the device, checksums, read pins |
+//! | `zones` | what each zone is used for, which one is written next, which one is a victim |
+//! | `table` | rows in sorted runs |
+//! | `metadata` | inodes, maps and directories in memory, and the rows that have changed |
+//! | `space` | how many blocks and zones each writer may use |
+//! | `tree` | metadata behind its locks, loaded from the table as needed |
+//! | `meters` | what a mount measures |
+//! | `write` | data on its way to zones: the buffer and placement |
+//! | `log` | commits, journal, superblocks, and the upkeep of the table |
+//! | `recovery` | how a mount finds the state that the last commit left |
+//! | `truncate` | the rests of truncated and deleted files |
+//! | `reclaim` | moving blocks out of victims, and what writers pay for it |
+//! | `worker` | work in the background, in steps |
+//! | `stats` | what a mount does and holds, in numbers |
+//! | `ops` | the POSIX actions |
+//! | `tools` | mkfs, check, dump |
+//!
+//! # Locks
+//!
+//! A thread takes locks in this order, from the top; it may leave out any of them. A lock in one row
+//! is never taken while another one of the same row is held.
+//!
+//! | lock | guards | held during device I/O |
+//! | --- | --- | --- |
+//! | `Throttle::making_room` | the turn of the writer that makes room | yes |
+//! | `Reclaimer::reclaiming` | turns of threads that move blocks | yes |
+//! | `Reclaimer::searching` | the search for back-references | yes |
+//! | `Log::stepping` | changes of the table's levels | yes |
+//! | `Log::commit_turns` | the turn of the thread that commits for all | yes |
+//! | `Log::committer` | superblock, journal, manifest | yes |
+//! | `Writer::flushing` | the turn of the thread that empties the buffer | yes |
+//! | `Tree::buffering` | blocks that come into the buffer | only in the last pass of a commit |
+//! | `Writer::resetting` | resets of zones | yes |
+//! | `Log::pairs` | the zones that parts and manifests are written to | yes |
+//! | `Tree::changing` | changes of the tree, held off while a batch is taken | no |
+//! | `Tree::state` | [`State`](metadata::State) | no |
+//! | layers of the table's view, `Reclaimer::underway` | rows for readers, victims under way | no |
+//! | `Writer::placing`, locks of [`Drive`] | writes under way, what no flush covers | yes |
+//!
+//! A method that needs the state locked takes `&State` or `&mut State`, of which only a guard of
+//! [`Tree`] gives a reference, or a [`Locked`](sync::Locked) token made of one.
 
-mod admission;
-mod alloc;
-mod bell;
-mod buckets;
-mod buffer;
-mod check;
-mod chunk;
-mod commit;
-mod committer;
-mod copy;
-mod data;
-mod dir;
-mod division;
-mod dump;
-mod evict;
-mod extent;
-mod file;
+mod drive;
 pub mod format;
-mod fresh;
-mod grants;
-mod held;
-mod index;
-mod inode;
 mod invariant;
-mod io;
-mod journal;
-mod known;
-pub mod layout;
-mod load;
-mod loading;
 mod log;
-mod losses;
-mod lost_blocks;
+mod metadata;
 mod meters;
-mod missing;
-mod mkfs;
-mod moves;
-mod moving;
-mod names;
 mod ops;
 mod options;
-mod owners;
-mod pace;
-mod paths;
-mod pins;
-mod place;
 mod planted;
-mod read;
-mod reap;
 mod reclaim;
-mod records;
-mod recover;
-mod remake;
-mod replay;
-mod resets;
-mod resume;
-mod rows;
+mod recovery;
 #[cfg(feature = "testing")]
 pub mod sample;
-mod search;
-mod shared;
-mod small;
 mod space;
-mod state;
 pub mod stats;
-mod step;
-mod sums;
-mod superlog;
 #[cfg(not(feature = "testing"))]
 mod sync;
 #[cfg(feature = "testing")]
 pub mod sync;
 pub mod table;
-mod target;
+mod tools;
 mod tree;
-mod turns;
-mod upkeep;
-mod verify;
-mod victims;
-mod writer;
-mod xattrs;
+mod truncate;
+mod worker;
+mod write;
+mod zones;
 
 use std::sync::Arc;
 
 use zonal::{ByteCount, Clock, ZonedDevice};
 
-pub use self::check::{CheckOptions, CheckPhase, CheckProgress, CheckReport, DataCheck, check};
-pub use self::division::{Division, division, plan};
-pub use self::dump::{DumpWhat, dump};
-#[doc(hidden)]
-pub use self::evict::Eviction;
+pub use self::drive::layout;
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
-pub use self::losses::Loss;
-pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
+pub(crate) use self::log::superblock_log::{forget, label_of};
+#[doc(hidden)]
+pub use self::metadata::evict::Eviction;
 pub use self::options::{AtimePolicy, MountOptions, ZonePick};
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
+pub use self::recovery::losses::Loss;
 pub use self::stats::{Live, Stats};
-pub use self::step::{StepProgress, Work};
-pub(crate) use self::superlog::{forget, label_of};
+pub use self::tools::check::{
+    CheckOptions, CheckPhase, CheckProgress, CheckReport, DataCheck, check,
+};
+pub use self::tools::division::{Division, division, plan};
+pub use self::tools::dump::{DumpWhat, dump};
+pub use self::tools::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
+pub use self::worker::{StepProgress, Work};
 pub use crate::mkfs::{Overwrite, Progress};
 
-use self::committer::Committer;
+use self::drive::Drive;
+use self::drive::layout::Layout;
 use self::invariant::Problems;
-use self::io::Drive;
-use self::layout::Layout;
 use self::log::Log;
+use self::log::committer::Committer;
+use self::log::superblock_log::SuperLog;
+use self::metadata::State;
 use self::meters::Meters;
-use self::pace::Throttle;
-use self::reap::Truncator;
 use self::reclaim::Reclaimer;
-use self::recover::Loaded;
-use self::resume::{Recovery, RecoveryFacts};
+use self::reclaim::throttle::Throttle;
+use self::recovery::Loaded;
+use self::recovery::resume::{Recovery, RecoveryFacts};
 use self::space::Space;
-use self::state::State;
-use self::step::Worker;
-use self::superlog::SuperLog;
 use self::table::view::View;
 use self::tree::{Tree, TreeParts};
-use self::writer::Writer;
+use self::truncate::Truncator;
+use self::worker::Worker;
+use self::write::Writer;
 use crate::FsError;
 use crate::vfs::{Result, Timestamp};
 
@@ -207,7 +182,7 @@ impl Furrow {
         layout.limit(&options);
         let drive = Arc::new(Drive::new(device, layout).planted(options.planted));
         let mut problems = Problems::default();
-        let mut loaded = recover::read_base(&drive, options.planted, &mut problems)?;
+        let mut loaded = recovery::read_base(&drive, options.planted, &mut problems)?;
         refuse_broken(&problems, &loaded.table.view, options.access)?;
         tracing::debug!(batches = loaded.batches, "journal replayed");
         loaded.losses.find_paths(&drive, &loaded.table.view);

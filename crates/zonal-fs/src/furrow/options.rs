@@ -10,10 +10,10 @@ use zonal_placement::model::Rules;
 #[cfg(not(feature = "testing"))]
 use zonal_placement::{streams::Budget, victim::Policy, victims::Victims};
 
-use super::Furrow;
-use super::evict::Eviction;
-use super::planted::Planted;
 use crate::FsError;
+use crate::furrow::Furrow;
+use crate::furrow::metadata::evict::Eviction;
+use crate::furrow::planted::Planted;
 use crate::options::Taken;
 use crate::vfs::{Access, FileSystem, Result};
 

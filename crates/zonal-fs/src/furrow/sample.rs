@@ -6,7 +6,8 @@ use std::time::Duration;
 use zonal::layer::delay::Delay;
 use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
 
-use super::{MkfsOptions, mkfs};
+use crate::furrow::MkfsOptions;
+use crate::furrow::mkfs;
 
 /// The shape of a drive of so many zones of so many 4 KiB blocks.
 pub const fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {

@@ -1,7 +1,7 @@
 //! Space: how many blocks and zones each writer may use.
 //!
 //! Every question of this kind is a method of [`Space`], and its answer is true as long as the state
-//! that it was asked about stays locked. [`layout`](super::layout) has the arithmetic of a whole
+//! that it was asked about stays locked. [`layout`](crate::furrow::drive::layout) has the arithmetic of a whole
 //! drive, [`Zones`] counts what is free and open.
 //!
 //! Files may fill a number of blocks that does not depend on how large they are: as long as the
@@ -18,18 +18,19 @@
 //! | metadata | none |
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use zonal_placement::pace::{self, Usable};
 
-use super::alloc::{Urgency, Zones};
-use super::committer::PairRoom;
-use super::grants::{Kept, Purpose};
-use super::layout::{Layout, Rows};
-use super::planted::{Planted, PlantedBug};
-use super::state::State;
-use super::table::reserve::{RECOVERY_ZONES, SPARE_ZONES_MIN};
-use super::table::view::View;
 use crate::FsError;
+use crate::furrow::drive::layout::{Layout, Rows};
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::log::reserve::{RECOVERY_ZONES, SPARE_ZONES_MIN};
+use crate::furrow::metadata::State;
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::table::view::View;
+use crate::furrow::zones::allocation::{Kept, Purpose};
+use crate::furrow::zones::{Urgency, Zones};
 use crate::vfs::Result;
 
 /// Bytes that a commit adds to the rows that have changed, about: those of zones, and of owners.
@@ -39,12 +40,12 @@ const COMMIT_BYTES: usize = 64 << 10;
 const FREE_ZONES_FEW: usize = 2;
 
 /// How the drive is divided between files and metadata, and what each writer may use of it.
-pub(super) struct Space {
+pub(in crate::furrow) struct Space {
     layout: Layout,
     view: Arc<View>,
     planted: Planted,
     /// Blocks that the next commit can write without another zone.
-    pub(super) pair_room: PairRoom,
+    pub(in crate::furrow) pair_room: PairRoom,
     /// What is kept of the drive, in percent, for reclaim to have a choice.
     reserve_percent: u32,
     /// Bytes of rows in a copy of the table for which metadata has zones, as long as no names,
@@ -52,17 +53,51 @@ pub(super) struct Space {
     rows_planned: u64,
 }
 
+/// What journal and parts can write to the pairs that they have, as it was when these were written last. Read without
+/// their locks.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct PairRoom {
+    /// Blocks of the journal's.
+    journal: AtomicU32,
+    /// A manifest fits in that of the parts.
+    takes_manifest: AtomicBool,
+}
+
+impl PairRoom {
+    /// The journal has been written, or has got another pair.
+    pub(in crate::furrow) fn note_journal(&self, blocks: u32) {
+        self.journal.store(blocks, Ordering::Release);
+    }
+
+    /// Parts or a manifest have been written, and another manifest fits in the pair or not.
+    pub(in crate::furrow) fn note_parts(&self, takes_manifest: bool) {
+        self.takes_manifest.store(takes_manifest, Ordering::Release);
+    }
+
+    /// Free zones that a commit of `bytes` bytes takes: a pair for the journal if it does not fit in the one there is,
+    /// and then one for the manifest that names it.
+    pub(in crate::furrow) fn zones_for(&self, bytes: usize) -> usize {
+        if self.journal.load(Ordering::Acquire) as usize * BLOCK_BYTES >= bytes {
+            0
+        } else if self.takes_manifest.load(Ordering::Acquire) {
+            2
+        } else {
+            4
+        }
+    }
+}
+
 /// Room for user data, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WriterRoom {
+pub(in crate::furrow) struct WriterRoom {
     /// Blocks that can be written without reclaim.
-    pub(super) blocks: u64,
+    pub(in crate::furrow) blocks: u64,
     /// Blocks below which writers pay for room.
-    pub(super) low_mark: u64,
+    pub(in crate::furrow) low_mark: u64,
 }
 
 /// What a writer may take now.
-pub(super) enum Allowance {
+pub(in crate::furrow) enum Allowance {
     /// Room in zones for so many blocks, leaving free zones to others: the first choice first.
     Zones { blocks: u64, leaving: [Kept; 3] },
     /// So many blocks in the open zones of users.
@@ -71,7 +106,7 @@ pub(super) enum Allowance {
 
 impl Space {
     /// Of a drive whose zones have so many blocks that can be used.
-    pub(super) fn new(
+    pub(in crate::furrow) fn new(
         layout: Layout,
         view: Arc<View>,
         usable: u64,
@@ -96,17 +131,17 @@ impl Space {
     }
 
     /// Blocks that files may fill where there are such rows.
-    pub(super) fn user_blocks_with(&self, state: &State, rows: Rows) -> u64 {
+    pub(in crate::furrow) fn user_blocks_with(&self, state: &State, rows: Rows) -> u64 {
         self.layout.user_blocks(state.zones.usable(), self.reserve_percent, rows)
     }
 
     /// Blocks that files may fill and have not.
-    pub(super) fn free_blocks(&self, state: &State) -> u64 {
+    pub(in crate::furrow) fn free_blocks(&self, state: &State) -> u64 {
         self.user_blocks(state).saturating_sub(state.totals.used())
     }
 
     /// Checks that `growth` more blocks are within what files may fill.
-    pub(super) fn check_growth(&self, state: &State, growth: u64) -> Result<()> {
+    pub(in crate::furrow) fn check_growth(&self, state: &State, growth: u64) -> Result<()> {
         let is_bound = !self.planted.has(PlantedBug::FillAnything);
         if is_bound && growth > 0 && state.totals.used() + growth > self.user_blocks(state) {
             return Err(FsError::NoSpace);
@@ -122,7 +157,7 @@ impl Space {
     /// Bytes of rows for which metadata has its zones: the uncompressed size of all rows, up to the
     /// planned size. The size of the table goes up and down with its garbage; if the zones followed
     /// that, metadata would at times take two zones at once, which may be all the room of writers.
-    pub(super) fn rows_wanted(&self, state: &State) -> u64 {
+    pub(in crate::furrow) fn rows_wanted(&self, state: &State) -> u64 {
         state.totals.row_bytes.min(self.rows_planned(state))
     }
 
@@ -132,13 +167,13 @@ impl Space {
     }
 
     /// Whether metadata has more zones than were planned for its rows.
-    pub(super) fn has_zones_beyond_plan(&self, state: &State) -> bool {
+    pub(in crate::furrow) fn has_zones_beyond_plan(&self, state: &State) -> bool {
         let wanted = self.layout.meta_zones_wanted(self.rows_planned(state));
         !state.zones.is_metadata_below(wanted.saturating_sub(SPARE_ZONES_MIN as u64))
     }
 
     /// Free zones that metadata needs beside those it has.
-    pub(super) fn kept_for_metadata(&self, state: &State) -> usize {
+    pub(in crate::furrow) fn kept_for_metadata(&self, state: &State) -> usize {
         state.zones.kept_for_metadata(self.meta_zones_wanted(state))
     }
 
@@ -151,7 +186,7 @@ impl Space {
     /// Whether the table may become too large to be merged if rows are added. Where it has no more
     /// zones than were planned for its rows, others have taken what is free, and reclaim gives it
     /// back.
-    pub(super) fn lacks_zones_for_rows(&self, state: &State) -> bool {
+    pub(in crate::furrow) fn lacks_zones_for_rows(&self, state: &State) -> bool {
         let least =
             if self.has_zones_beyond_plan(state) { SPARE_ZONES_MIN } else { RECOVERY_ZONES };
         state.zones.takeable_for_metadata() < least
@@ -159,24 +194,28 @@ impl Space {
 
     /// Whether metadata has fewer zones left than it needs, or more than were planned: then the
     /// table is to be merged before anything else makes room.
-    pub(super) fn is_table_too_large(&self, state: &State) -> bool {
+    pub(in crate::furrow) fn is_table_too_large(&self, state: &State) -> bool {
         state.zones.free_for_metadata() < self.kept_for_metadata(state)
             || self.has_zones_beyond_plan(state)
     }
 
     /// Free zones beside those that metadata needs.
-    pub(super) fn spare_zones(&self, state: &State) -> usize {
+    pub(in crate::furrow) fn spare_zones(&self, state: &State) -> usize {
         state.zones.free_beside(self.kept_for_metadata(state))
     }
 
     /// Whether there are zones that only a commit gives back, and hardly one to be opened without
     /// them. Not only where all room is used up: else classes have to share zones meanwhile.
-    pub(super) fn awaits_commit(&self, state: &State, is_idle: impl Fn(u32) -> bool) -> bool {
+    pub(in crate::furrow) fn awaits_commit(
+        &self,
+        state: &State,
+        is_idle: impl Fn(u32) -> bool,
+    ) -> bool {
         self.spare_zones(state) <= FREE_ZONES_FEW && state.zones.has_idle_emptied(is_idle)
     }
 
     /// Room for user data, that of admitted writers included.
-    pub(super) fn writer_room(&self, state: &State) -> WriterRoom {
+    pub(in crate::furrow) fn writer_room(&self, state: &State) -> WriterRoom {
         let wanted = self.meta_zones_wanted(state);
         let kept = state.zones.kept_for_metadata(wanted);
         // More may be written before reclaim needs it.
@@ -186,7 +225,7 @@ impl Space {
     }
 
     /// Blocks of room below which writers pay.
-    pub(super) fn low_mark(&self, state: &State) -> u64 {
+    pub(in crate::furrow) fn low_mark(&self, state: &State) -> u64 {
         self.low_mark_with(state, self.meta_zones_wanted(state))
     }
 
@@ -197,7 +236,7 @@ impl Space {
     }
 
     /// Blocks that reclaim finds room for.
-    pub(super) fn room_to_move(&self, state: &State, urgency: Urgency) -> u64 {
+    pub(in crate::furrow) fn room_to_move(&self, state: &State, urgency: Urgency) -> u64 {
         let kept = self.kept_for_metadata(state);
         match room_of_reclaim(state, self.least_for_metadata(state, kept, COMMIT_BYTES)) {
             0 => room_to_borrow(state, urgency),
@@ -206,7 +245,7 @@ impl Space {
     }
 
     /// What a writer may take (F4).
-    pub(super) fn allowance(&self, state: &State, purpose: Purpose) -> Allowance {
+    pub(in crate::furrow) fn allowance(&self, state: &State, purpose: Purpose) -> Allowance {
         let meta = self.kept_for_metadata(state);
         let kept = |for_metadata, others| Kept { for_metadata, others };
         let (blocks, leaving) = match purpose {
@@ -234,7 +273,7 @@ impl Space {
     }
 
     /// Free zones that a writer leaves to metadata.
-    pub(super) fn left_to_metadata(&self, state: &State) -> Kept {
+    pub(in crate::furrow) fn left_to_metadata(&self, state: &State) -> Kept {
         Kept { for_metadata: self.kept_for_metadata(state), others: usize::MAX }
     }
 }
@@ -300,9 +339,10 @@ mod tests {
     use zonal_placement::streams::{Target, Whole};
 
     use super::*;
-    use crate::furrow::grants::Wish;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
-    use crate::furrow::{Furrow, MountOptions};
+    use crate::furrow::zones::allocation::Wish;
 
     #[test]
     fn reclaim_keeps_a_zones_worth_of_room_where_only_users_have_zones_open() {

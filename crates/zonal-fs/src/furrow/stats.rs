@@ -2,7 +2,7 @@
 //! ([`Live`]) with zones that are written, victims, and how full zones are.
 //!
 //! Everything comes from memory; nothing here calls the device. One look at the state, with its lock
-//! held for reading, makes all of it, so nothing is kept up to date for it meanwhile. What has to be measured as it happens is in [`meters`](super::meters).
+//! held for reading, makes all of it, so nothing is kept up to date for it meanwhile. What has to be measured as it happens is in [`meters`](crate::furrow::meters).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 use zonal_placement::lifetime::WriteLifetime;
 
-use super::Furrow;
-use super::alloc::{Role, Stream, ZoneSlot};
-use super::format::BLOCK_BYTES;
+use crate::furrow::Furrow;
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::zones::{Role, Stream, ZoneSlot};
 
 /// Counters since mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use super::part::{
     BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, corrupt,
 };
 use super::part_store::PartStore;
-use crate::furrow::moves::has_place;
 use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::table::remaps::has_place;
 use crate::vfs::Result;
 
 /// Parts that a step of the sweep writes at most, about.

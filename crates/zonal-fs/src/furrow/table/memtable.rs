@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
 
 use super::key::Key;
-use crate::furrow::held::{allocated, in_tree};
+use crate::furrow::metadata::held::{allocated, in_tree};
 
 /// A row in memory; `None` is a tombstone.
 pub(in crate::furrow) type Value = Option<Box<[u8]>>;

@@ -31,11 +31,10 @@
 
 pub(super) mod cache;
 pub(super) mod compaction;
-pub use super::format::key;
+pub use crate::furrow::format::key;
 pub mod leaf;
 pub(super) mod levels;
 pub(super) mod lost;
-pub(super) mod maintenance;
 pub(super) mod memtable;
 pub mod merge;
 pub(super) mod pairs;
@@ -43,7 +42,7 @@ pub mod part;
 pub(super) mod part_store;
 pub(super) mod pointers;
 mod refused;
-pub(super) mod reserve;
+pub(super) mod remaps;
 pub(super) mod run;
 pub(super) mod store;
 #[cfg(test)]
@@ -56,9 +55,9 @@ use std::sync::{Arc, Weak};
 
 use self::levels::Levels;
 use self::view::View;
-use super::format::Address;
-use super::journal::Position;
-use super::moves::MovedKey;
+use crate::furrow::format::Address;
+use crate::furrow::log::journal::Position;
+use crate::furrow::table::remaps::MovedKey;
 
 /// Where the rows of the frozen memtable are, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

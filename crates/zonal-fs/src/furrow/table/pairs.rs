@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use zonal::DeviceError;
 
 use crate::FsError;
+use crate::furrow::drive::Drive;
 use crate::furrow::format::{Address, BLOCK_BYTES};
-use crate::furrow::io::Drive;
 use crate::vfs::Result;
 
 /// Pairs that may fail while one thing is written.

@@ -9,7 +9,7 @@ use super::levels::{Levels, Mark, Part, Run};
 use super::part::PartSummary;
 use crate::furrow::format::manifest::{JournalPair, KeyBytes, Manifest, PartPointer, RunPointer};
 use crate::furrow::format::{Address, BLOCK_BYTES};
-use crate::furrow::journal::Journal;
+use crate::furrow::log::journal::Journal;
 
 fn key_bytes(key: Key) -> KeyBytes {
     KeyBytes {
@@ -142,7 +142,7 @@ impl Levels {
 impl Journal {
     /// Its pairs as the manifest names them.
     pub(in crate::furrow) fn to_manifest(&self) -> Vec<JournalPair> {
-        let pair = |pair: &crate::furrow::journal::JournalZones| JournalPair {
+        let pair = |pair: &crate::furrow::log::journal::JournalZones| JournalPair {
             zone: pair.zones.map(U32::new),
             first_batch: U64::new(pair.first),
         };

@@ -20,7 +20,7 @@ const PATIENCE_NS: u64 = 600 * 1_000_000_000;
 
 /// The refusals since the mount.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(in crate::furrow) struct Refusals {
     any: AtomicBool,
     /// When the device first refused to give a step this section of a part, by the monotonic clock.
     /// A step that does get it writes the rows to another part.
@@ -41,7 +41,7 @@ impl Refusals {
     }
 
     /// Fails if the device has refused to give a step something that it may still give back.
-    pub(super) fn judge(&self, error: Option<PartError>, now_ns: u64) -> Result<()> {
+    pub(in crate::furrow) fn judge(&self, error: Option<PartError>, now_ns: u64) -> Result<()> {
         let Some(error) = error else { return Ok(()) };
         let mut since = self.since.lock().expect("no holder panicked");
         let since = *since.entry((error.part, error.section)).or_insert(now_ns);

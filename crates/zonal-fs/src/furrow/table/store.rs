@@ -12,8 +12,8 @@ use super::pairs::{MetaZones, Pairs};
 use super::part::{PartError, PartSource, Section};
 use super::part_store::PartStore;
 use crate::FsError;
+use crate::furrow::drive::Drive;
 use crate::furrow::format::{Address, BLOCK_BYTES};
-use crate::furrow::io::Drive;
 use crate::furrow::sync::Mutex;
 use crate::vfs::Result;
 

@@ -6,8 +6,8 @@ use super::levels::{Levels, Part};
 use super::merge::Cursor;
 use super::part::PartReader;
 use super::store::DriveCopies;
+use crate::furrow::drive::Drive;
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::io::Drive;
 
 /// Reads all parts in both copies. `progress` is told how many bytes of how many are done.
 pub(in crate::furrow) fn check_levels(

@@ -64,7 +64,7 @@ pub(in crate::furrow) struct View {
     suspects: Mutex<BTreeSet<u64>>,
     /// What no copy gave since the mount: part and section.
     lost: Mutex<BTreeSet<(u64, Section)>>,
-    pub(super) refusals: Refusals,
+    pub(in crate::furrow) refusals: Refusals,
     /// Rows that the mount has made anew.
     remade: OnceLock<Remade>,
     /// Where blocks are that were moved, as the rows of all layers say it. Changed with the layers locked.

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{Layers, View};
-use crate::furrow::io::Drive;
+use crate::furrow::drive::Drive;
 use crate::furrow::table::cache::CacheCounts;
 use crate::furrow::table::key::Key;
 use crate::furrow::table::levels::{Levels, Part};

@@ -1,6 +1,6 @@
 //! Rows with their blocks where they are now, and which tables of moved blocks no row needs any more.
 //!
-//! See [`moves`](crate::furrow::moves).
+//! See [`moves`](crate::furrow::table::remaps).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use super::super::levels::{Levels, Part};
 use super::super::memtable::Memtable;
 use super::View;
 use crate::FsError;
+use crate::furrow::drive::Drive;
 use crate::furrow::format::ZoneGeneration;
-use crate::furrow::io::Drive;
-use crate::furrow::moves::{MovedKey, Moves};
 use crate::furrow::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::furrow::table::remaps::{MovedKey, Moves};
 use crate::vfs::Result;
 
 /// Rows of tables of moved blocks that are read in one step.

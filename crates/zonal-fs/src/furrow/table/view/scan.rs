@@ -2,7 +2,7 @@
 
 use super::super::store::DriveStore;
 use super::{Runs, Source, View};
-use crate::furrow::io::Drive;
+use crate::furrow::drive::Drive;
 use crate::furrow::planted::Planted;
 use crate::furrow::table::compaction::{Compaction, Merged};
 use crate::furrow::table::key::Key;

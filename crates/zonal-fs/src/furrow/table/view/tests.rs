@@ -15,10 +15,11 @@ use super::super::tests::model::{MemoryStore, tiny, value};
 use super::read::Found;
 use super::*;
 use crate::furrow::Furrow;
-use crate::furrow::alloc::Role;
+use crate::furrow::MountOptions;
+use crate::furrow::Work as FurrowWork;
 use crate::furrow::planted::Planted;
 use crate::furrow::sample::formatted;
-use crate::furrow::{MountOptions, Work as FurrowWork};
+use crate::furrow::zones::Role;
 use crate::vfs::{FileSystem, Result};
 
 /// A view in memory, with the rows that it should have.

@@ -1,0 +1,408 @@
+//! The layout of a drive: which zones hold the superblock log, how large extents, parts and records
+//! may be, and how many zones are reserved so that reclaim and metadata always find one.
+
+use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
+use zonal_placement::life::Evidence;
+use zonal_placement::streams::Budget;
+
+use crate::FsError;
+use crate::furrow::format::row::map_bytes;
+use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
+use crate::furrow::options::{MountOptions, Placement, ZonePick};
+use crate::furrow::table::levels::Limits;
+
+/// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
+/// those of the table, 4 for the successors of both, 1 for reclaim, the rest for data.
+pub const SEQUENTIAL_ZONES_MIN: u32 = 20;
+
+/// Blocks a zone must be able to hold (256 KiB): a journal record has to fit in one.
+pub const ZONE_BLOCKS_MIN: u32 = 64;
+
+/// Active zones that the file system needs at least: two copies of the journal or of a part, one for
+/// data, and one that a superblock fills and finishes.
+pub const ACTIVE_ZONES_MIN: u32 = 4;
+
+/// Active zones below which metadata does without those that it can finish.
+const FEW_ACTIVE_ZONES: u32 = 12;
+
+/// Open zones for data on drives that allow any number: as many as disks like
+/// (Linux limits zoned XFS to 128 there).
+const OPEN_ZONES_MAX: u32 = 120;
+
+/// Largest extent, in blocks: 1 MiB, a FUSE request's worth.
+const EXTENT_BLOCKS_MAX: u32 = 256;
+
+/// Bytes of an owner record among others, about.
+const OWNER_BYTES: u64 = 6;
+
+/// Bytes in a copy of the table of what the rows say of a block that is an extent by itself: where
+/// it is, and whose. 4 of them are its checksum.
+const BLOCK_ROW_BYTES: u64 = 20;
+
+/// Bytes that all rows of a file of one block take in a copy of the table, for which metadata has
+/// zones. Measured: 24 for a new file with a short name, a third more with the garbage that the
+/// sweep has not reached, and 55 where all files have been overwritten in any order.
+const FILE_ROW_BYTES: u64 = 44;
+
+/// Times that a row is on the drive, about: in two copies of a part, of which a third may be
+/// garbage, and in two copies of the journal until it is.
+pub(in crate::furrow) const ROW_COPIES: u64 = 5;
+
+/// Zones of the journal: two copies.
+const JOURNAL_ZONES: u64 = 2;
+
+/// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one that
+/// follows that of parts and manifests.
+const SPARE_ZONES: u64 = 4;
+
+/// Zones kept free for reclaim: one that it writes to, one that is begun, and one as slack for the
+/// unused ends of zones.
+const RECLAIM_ZONES: u64 = 3;
+
+/// Bytes of a part at most. Larger ones write no less (parts of 8 to 256 MiB cost the same), but a
+/// step takes longer.
+const PART_BYTES_MAX: u64 = 8 << 20;
+
+/// Bytes of the memtable at most: larger ones make fewer runs, and hardly fewer bytes.
+const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes of journal that a mount replays at most, about: half a second of reading from a disk.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs of a tier that are merged into one of the next, as in other stores of sorted runs.
+const TIER_RUNS: usize = 8;
+
+/// Rows above the last level, as one part in so many of its rows, from which the sweep goes on: each
+/// row is then written twice more on its way down, and the table is a quarter larger than its rows.
+const SWEEP_SHARE: u64 = 4;
+
+/// Runs above the last level, from which the sweep goes on.
+const RUNS_MAX: usize = 16;
+
+/// Bytes that all rows take in a copy of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::furrow) struct Rows {
+    /// Of maps, shared extents and owners: where data lies.
+    pub(in crate::furrow) places: u64,
+    /// Of everything else.
+    pub(in crate::furrow) others: u64,
+}
+
+impl Rows {
+    /// All of them.
+    pub(in crate::furrow) fn bytes(self) -> u64 {
+        self.places + self.others
+    }
+
+    /// All of them once each of so many blocks is an extent by itself, or a file.
+    pub(in crate::furrow) fn bytes_at_most(self, blocks: u64) -> u64 {
+        let places = self.places.max(blocks * BLOCK_ROW_BYTES);
+        (self.others + places).max(blocks * FILE_ROW_BYTES)
+    }
+}
+
+/// Blocks by their use.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Shares {
+    pub(in crate::furrow) journal: u64,
+    /// The table when files have all of theirs.
+    pub(in crate::furrow) table: u64,
+    /// Kept free for metadata to go on.
+    pub(in crate::furrow) spare: u64,
+    /// Kept free for reclaim.
+    pub(in crate::furrow) reclaim: u64,
+    pub(in crate::furrow) files: u64,
+}
+
+/// What the layout says about the use of zones.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct ZoneLimits {
+    /// First zone that metadata may use: the first sequential one.
+    pub(in crate::furrow) first_sequential: u32,
+    /// Blocks that a zone for metadata has; a smaller last one is not used for it.
+    pub(in crate::furrow) zone_blocks: u32,
+    /// Zones that data is written to at once.
+    pub(in crate::furrow) budget: Budget,
+    /// Which empty zone is taken.
+    pub(in crate::furrow) pick: ZonePick,
+    /// Says how victims are compared while nobody waits.
+    pub(in crate::furrow) placement: Placement,
+    /// What lives are predicted from.
+    pub(in crate::furrow) evidence: Evidence,
+    /// Largest extent, in blocks.
+    pub(in crate::furrow) extent_max: u32,
+}
+
+/// The fixed numbers of a file system on a given drive.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Layout {
+    pub(in crate::furrow) geometry: Geometry,
+    /// Device blocks in a file-system block.
+    pub(in crate::furrow) per_block: u64,
+    pub(in crate::furrow) first_sequential: u32,
+    /// Both pairs of zones of the superblock log.
+    pub(in crate::furrow) superblock_pairs: [[u32; 2]; 2],
+    /// Largest extent, in blocks.
+    pub(in crate::furrow) extent_max: u32,
+    /// Sizes of the table's parts and levels.
+    pub(in crate::furrow) table: Limits,
+    /// Bytes from which the memtable is written as a run.
+    pub(in crate::furrow) memtable_bytes: usize,
+    /// Blocks of journal from which the memtable is written.
+    pub(in crate::furrow) journal_blocks: u64,
+    /// Bytes of rows in one record of the journal, about.
+    pub(in crate::furrow) record_bytes: usize,
+    /// Bytes of memory that tables of moved blocks may take.
+    pub(in crate::furrow) moved_bytes: usize,
+    /// Blocks of a full sequential zone.
+    pub(in crate::furrow) zone_blocks: u32,
+    /// Zones are finished as soon as they are not written for a while, because the drive allows
+    /// few active ones.
+    pub(in crate::furrow) few_active_zones: bool,
+    /// So few that the journal has to pause while parts are written.
+    pub(in crate::furrow) few_open_pairs: bool,
+    /// Zones that data is written to at once.
+    pub(in crate::furrow) open_zones: usize,
+    /// How data is placed.
+    placement: Placement,
+    /// What lives are predicted from.
+    evidence: Evidence,
+    /// Which empty zone is taken.
+    pick: ZonePick,
+}
+
+impl Layout {
+    /// Makes a memtable, and a part that is being made, no larger than memory allows.
+    fn limit_memory(&mut self, memtable: usize, part: usize) {
+        self.memtable_bytes = self.memtable_bytes.min(memtable);
+        self.table.part_bytes = self.table.part_bytes.min(part);
+        self.record_bytes = self.record_bytes.min(part);
+    }
+
+    /// Works out the numbers for a new file system, or says why the drive cannot hold one.
+    pub(in crate::furrow) fn new(geometry: &Geometry) -> Result<Self, FsError> {
+        let unsuitable = |why: String| Err(FsError::Unsuitable { why });
+        let per_block = BLOCK_BYTES as u64 / geometry.block_size().bytes();
+        let first_sequential = geometry.spec().conventional_zones;
+        let sequential = geometry.zone_count() - first_sequential;
+        if sequential < SEQUENTIAL_ZONES_MIN {
+            return unsuitable(format!(
+                "it has {sequential} sequential zones; {SEQUENTIAL_ZONES_MIN} are needed"
+            ));
+        }
+        if !geometry.zone_size().get().is_multiple_of(per_block) {
+            let size = geometry.zone_size();
+            return unsuitable(format!("its zone size, {size} blocks, is no multiple of 4 KiB"));
+        }
+        let Ok(zone_blocks) = u32::try_from(geometry.spec().zone_capacity.get() / per_block) else {
+            return unsuitable("its zones hold 16 TiB or more".into());
+        };
+        if zone_blocks < ZONE_BLOCKS_MIN {
+            return unsuitable(format!(
+                "its zones hold {zone_blocks} blocks of 4 KiB; {ZONE_BLOCKS_MIN} are needed"
+            ));
+        }
+        let active = geometry.max_active().unwrap_or(u32::MAX);
+        let open = geometry.max_open().unwrap_or(u32::MAX);
+        if active.min(open) < ACTIVE_ZONES_MIN {
+            return unsuitable(format!(
+                "it allows {} active zones; {ACTIVE_ZONES_MIN} are needed",
+                active.min(open)
+            ));
+        }
+        let append_max = u32::try_from(geometry.max_append().get() / per_block).unwrap_or(u32::MAX);
+        if append_max == 0 {
+            return unsuitable("its largest append is under 4 KiB".into());
+        }
+        let middle = first_sequential + sequential / 2;
+        let zone_bytes = u64::from(zone_blocks) << BLOCK_SHIFT;
+        let mut layout = Self {
+            geometry: *geometry,
+            per_block,
+            first_sequential,
+            superblock_pairs: [[first_sequential, first_sequential + 1], [middle, middle + 1]],
+            extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
+            table: table_limits(zone_bytes),
+            memtable_bytes: narrow(MEMTABLE_BYTES_MAX.min(zone_bytes / 2)),
+            // The pair that is written then has room for what is committed meanwhile.
+            journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
+            record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
+            moved_bytes: usize::MAX,
+            zone_blocks,
+            few_active_zones: false,
+            few_open_pairs: false,
+            open_zones: 1,
+            placement: MountOptions::default().placement(),
+            evidence: Evidence::default(),
+            // Flash bounds its active zones, since each takes some of its memory; disks do not.
+            pick: if geometry.max_active().is_some() { ZonePick::Oldest } else { ZonePick::Lowest },
+        };
+        layout.divide_active();
+        Ok(layout)
+    }
+
+    /// Divides the active zones that the drive allows between metadata and data.
+    fn divide_active(&mut self) {
+        let active = self.geometry.max_active().unwrap_or(u32::MAX);
+        let open = self.geometry.max_open().unwrap_or(u32::MAX);
+        self.few_active_zones = active < FEW_ACTIVE_ZONES;
+        self.few_open_pairs = active.min(open) < 6;
+        let zone_bytes = self.zone_bytes();
+        // Steps that follow each other take a pair of their own: so there are fewer, for longer.
+        let whole = if self.few_open_pairs { zone_bytes / 4 } else { part_bytes_max(zone_bytes) };
+        self.table.whole_bytes = whole;
+        let sequential = self.geometry.zone_count() - self.first_sequential;
+        self.open_zones = open_zones(active.min(open), sequential);
+    }
+
+    /// Keeps to what a mount asks for, within what the drive allows.
+    pub(in crate::furrow) fn limit(&mut self, options: &MountOptions) {
+        let division = options.division();
+        self.limit_memory(division.memtable, division.part);
+        self.moved_bytes = division.moved;
+        (self.placement, self.evidence) = (options.placement(), options.evidence());
+        self.pick = options.zone_pick.unwrap_or(self.pick);
+        let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);
+        self.open_zones = self.open_zones.min(wanted);
+    }
+
+    /// Bytes of a full sequential zone.
+    pub(in crate::furrow) fn zone_bytes(&self) -> u64 {
+        u64::from(self.zone_blocks) << BLOCK_SHIFT
+    }
+
+    /// What the zone bookkeeping needs to know.
+    pub(in crate::furrow) fn zone_limits(&self) -> ZoneLimits {
+        let Self { first_sequential, zone_blocks, extent_max, pick, evidence, .. } = *self;
+        let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
+        ZoneLimits { first_sequential, zone_blocks, budget, pick, placement, evidence, extent_max }
+    }
+
+    /// Whether a zone belongs to the superblock log.
+    pub(in crate::furrow) fn is_superblock(&self, zone: u32) -> bool {
+        self.superblock_pairs.iter().flatten().any(|&other| other == zone)
+    }
+
+    /// Blocks of 4 KiB that a zone can hold.
+    pub(in crate::furrow) fn capacity(&self, zone: u32) -> u32 {
+        let blocks = self.geometry.capacity_of(ZoneId::new(zone)).get() / self.per_block;
+        u32::try_from(blocks).unwrap_or(u32::MAX)
+    }
+
+    pub(in crate::furrow) fn is_conventional(&self, zone: u32) -> bool {
+        self.geometry.kind(ZoneId::new(zone)) == ZoneKind::Conventional
+    }
+
+    /// Blocks of 4 KiB below a write pointer; `None` if it is not on such a block.
+    pub(in crate::furrow) fn whole_blocks(&self, written: LbaCount) -> Option<u32> {
+        let blocks = written.get() / self.per_block;
+        written.get().is_multiple_of(self.per_block).then(|| u32::try_from(blocks).ok()).flatten()
+    }
+
+    /// Pairs of zones for parts of `bytes` bytes: two fifths more than that, since the dead ones among
+    /// them go pair by pair, and half a zone that is being written.
+    pub(in crate::furrow) fn pairs_for(&self, bytes: u64) -> u64 {
+        let zone = self.zone_bytes();
+        (bytes.saturating_mul(7) / 5 + zone / 2).div_ceil(zone)
+    }
+
+    /// Zones that metadata takes for rows of `row_bytes`: of the journal, and of parts.
+    fn meta_zones(&self, row_bytes: u64) -> u64 {
+        JOURNAL_ZONES + 2 * self.pairs_for(row_bytes)
+    }
+
+    /// Zones kept free for metadata beside those it has.
+    fn spare_zones(&self) -> u64 {
+        // Steps that follow each other take a pair of their own.
+        if self.few_open_pairs { SPARE_ZONES + 2 } else { SPARE_ZONES }
+    }
+
+    /// The same, with what it needs to go on.
+    pub(in crate::furrow) fn meta_zones_wanted(&self, row_bytes: u64) -> u64 {
+        self.meta_zones(row_bytes) + self.spare_zones()
+    }
+
+    /// Blocks that files may fill, of `usable` blocks in zones.
+    pub(in crate::furrow) fn user_blocks(
+        &self,
+        usable: u64,
+        reserve_percent: u32,
+        rows: Rows,
+    ) -> u64 {
+        self.shares(usable, reserve_percent, rows).files
+    }
+
+    /// How `usable` blocks in zones are divided.
+    ///
+    /// Metadata takes its zones. Of the rest, a reserve stays: the zones that metadata and reclaim
+    /// need to go on or, where that is more, `reserve_percent` of all. The share of files does not
+    /// depend on their size: small files, and blocks that were overwritten one by one, have a row
+    /// or several for each block. Zones for these rows are set aside too, from half the reserve.
+    pub(in crate::furrow) fn shares(
+        &self,
+        usable: u64,
+        reserve_percent: u32,
+        rows: Rows,
+    ) -> Shares {
+        let percent = u64::from(reserve_percent.min(90));
+        let zone = u64::from(self.zone_blocks);
+        let least = (self.spare_zones() + RECLAIM_ZONES) * zone;
+        let kept = (usable * percent / 100).max(least);
+        let kept_by_half = (usable * percent / 200 + RECLAIM_ZONES * zone).max(least).min(kept);
+        let left = |row_bytes: u64, kept: u64| {
+            usable.saturating_sub(self.meta_zones(row_bytes) * zone + kept)
+        };
+        // Where all is full of large files: in extents of half the largest size.
+        let in_extents = |blocks: u64| {
+            let extents = (2 * blocks).div_ceil(u64::from(self.extent_max));
+            extents * (map_bytes(self.extent_max.div_ceil(2)) + OWNER_BYTES)
+        };
+        let whole = most(usable, |blocks| blocks <= left(in_extents(blocks), kept));
+        let files = most(whole, |blocks| blocks <= left(rows.bytes_at_most(blocks), kept_by_half));
+        let (journal, spare) = (JOURNAL_ZONES * zone, self.spare_zones() * zone);
+        let table = self.meta_zones(in_extents(files).max(rows.bytes())) * zone - journal;
+        let rest = usable.saturating_sub(journal + table + spare + files);
+        Shares { journal, table, spare, reclaim: (kept - spare).min(rest), files }
+    }
+}
+
+/// Zones that data is written to at once: what metadata leaves of `active` zones, and no more than an
+/// eighth of the `sequential` ones, so that most of a small drive is not in zones that are begun.
+fn open_zones(active: u32, sequential: u32) -> usize {
+    // Two copies of the journal and of parts, and a superblock; of those one in each pair of zones, where
+    // they are not finished at once.
+    let metadata = if active < FEW_ACTIVE_ZONES { 5 } else { 6 };
+    let most = active.saturating_sub(metadata).clamp(1, OPEN_ZONES_MAX);
+    // The zones of a drive that is small all the same: reclaim has one of its own.
+    most.min((sequential / 8).max(2)) as usize
+}
+
+/// The most blocks, up to `limit`, that fit.
+fn most(limit: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut below, mut above) = (0, limit + 1);
+    while below + 1 < above {
+        let blocks = below.midpoint(above);
+        if fits(blocks) { below = blocks } else { above = blocks }
+    }
+    below
+}
+
+/// A part takes a sixteenth of a zone at most, so that pairs fill up well.
+fn part_bytes_max(zone_bytes: u64) -> u64 {
+    PART_BYTES_MAX.min(zone_bytes / 16)
+}
+
+fn table_limits(zone_bytes: u64) -> Limits {
+    let part_bytes = part_bytes_max(zone_bytes);
+    Limits {
+        part_bytes: narrow(part_bytes),
+        whole_bytes: part_bytes,
+        tier_runs: TIER_RUNS,
+        share: SWEEP_SHARE,
+        runs_max: RUNS_MAX,
+    }
+}
+
+fn narrow(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("some megabytes")
+}

@@ -1,0 +1,344 @@
+//! The drive in file-system blocks: zone and block in, device calls out. Nothing else calls the
+//! device.
+
+pub mod layout;
+pub(in crate::furrow) mod pins;
+pub(in crate::furrow) mod verify;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use zonal::{
+    DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
+};
+
+use crate::furrow::drive::layout::Layout;
+use crate::furrow::drive::pins::ReadPins;
+use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::planted::Planted;
+use crate::furrow::sync::{Mutex, MutexGuard};
+
+type Result<T> = std::result::Result<T, DeviceError>;
+
+/// The drive.
+pub(in crate::furrow) struct Drive {
+    pub(in crate::furrow) device: Arc<dyn ZonedDevice>,
+    pub(in crate::furrow) layout: Layout,
+    /// Calls that changed the drive and have returned.
+    changes: AtomicU64,
+    /// Of these, how many had returned before a flush that has succeeded began.
+    flushed: AtomicU64,
+    /// One thread flushes at a time: a thread that waits may then find that it has nothing to flush.
+    flushing: Mutex<()>,
+    /// Zones that the drive has refused to finish, and may count as active.
+    unfinished: Mutex<BTreeSet<u32>>,
+    /// Whether `unfinished` has any. Mostly it is empty, and a write takes no lock for it.
+    has_unfinished: AtomicBool,
+    /// Placed since the last flush, and what the flush that runs covers. Taken after `flushing`.
+    unflushed: Mutex<[Unflushed; 2]>,
+    pub(in crate::furrow) counts: Counts,
+    pub(in crate::furrow) pins: ReadPins,
+    pub(in crate::furrow) planted: Planted,
+}
+
+/// Data that no flush covers.
+#[derive(Clone, Debug, Default)]
+pub(in crate::furrow) struct Unflushed {
+    /// Zones, with the first such block of each.
+    pub(in crate::furrow) from: Vec<(u32, u32)>,
+    /// How many blocks.
+    pub(in crate::furrow) blocks: u64,
+    /// A block of them is all zeroes, like one that was never written and lies in a finished zone.
+    pub(in crate::furrow) has_zeroes: bool,
+}
+
+impl Unflushed {
+    fn add(&mut self, other: &Self) {
+        for &(zone, block) in &other.from {
+            self.add_from(zone, block);
+        }
+        self.blocks += other.blocks;
+        self.has_zeroes |= other.has_zeroes;
+    }
+
+    /// Few zones are written at a time.
+    fn add_from(&mut self, zone: u32, block: u32) {
+        match self.from.iter_mut().find(|from| from.0 == zone) {
+            Some((_, from)) => *from = block.min(*from),
+            None => self.from.push((zone, block)),
+        }
+    }
+}
+
+pub(in crate::furrow) fn is_zero(block: &[u8]) -> bool {
+    block.iter().all(|&byte| byte == 0)
+}
+
+/// Bytes and calls since mount.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Counts {
+    pub(in crate::furrow) user_bytes: AtomicU64,
+    pub(in crate::furrow) reclaim_bytes: AtomicU64,
+    pub(in crate::furrow) meta_bytes: AtomicU64,
+    pub(in crate::furrow) read_bytes: AtomicU64,
+    pub(in crate::furrow) blocks_reread: AtomicU64,
+    pub(in crate::furrow) blocks_moved_wrong: AtomicU64,
+    pub(in crate::furrow) flushes: AtomicU64,
+    pub(in crate::furrow) resets: AtomicU64,
+}
+
+impl Drive {
+    pub(in crate::furrow) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
+        // What was done before the mount counts as one change.
+        let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
+        let (flushing, unflushed) = (Mutex::default(), Mutex::default());
+        let (unfinished, has_unfinished) = (Mutex::default(), AtomicBool::new(false));
+        let counts = Counts::default();
+        let planted = Planted::default();
+        let pins = ReadPins::new(layout.geometry.zone_count(), planted);
+        Self {
+            device,
+            layout,
+            changes,
+            flushed,
+            flushing,
+            unfinished,
+            has_unfinished,
+            unflushed,
+            counts,
+            pins,
+            planted,
+        }
+    }
+
+    /// The same with mistakes that a test makes on purpose.
+    pub(in crate::furrow) fn planted(self, planted: Planted) -> Self {
+        let pins = ReadPins::new(self.layout.geometry.zone_count(), planted);
+        Self { pins, planted, ..self }
+    }
+
+    fn lock_unflushed(&self) -> MutexGuard<'_, [Unflushed; 2]> {
+        self.unflushed.lock().expect("no holder panicked")
+    }
+
+    /// Counts a change that `outcome` has ended. Not before: a flush beside the call does not cover
+    /// it. Calls that failed count too, for they may have done something.
+    fn changed<T>(&self, outcome: Result<T>) -> Result<T> {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        outcome
+    }
+
+    fn lba(&self, at: Address) -> Lba {
+        let start = self.layout.geometry.zone_start(ZoneId::new(at.zone));
+        start + LbaCount::new(u64::from(at.block) * self.layout.per_block)
+    }
+
+    /// Reads whole blocks. They may lie anywhere in the zone's capacity.
+    pub(in crate::furrow) fn read(&self, at: Address, buffer: &mut [u8]) -> Result<()> {
+        self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.device.read(self.lba(at), buffer)
+    }
+
+    /// Reads whole blocks at several places side by side.
+    pub(in crate::furrow) fn read_all(&self, wanted: &mut [(Address, &mut [u8])]) -> Result<()> {
+        if let [(at, buffer)] = wanted {
+            return self.read(*at, buffer);
+        }
+        let mut batch: Vec<Io<'_>> =
+            wanted.iter_mut().map(|(at, buffer)| Io::read(self.lba(*at), buffer)).collect();
+        let bytes: usize = batch.iter().map(|io| io.op.len()).sum();
+        self.counts.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.device.submit(&mut batch);
+        batch.into_iter().try_for_each(|io| io.outcome().map(drop))
+    }
+
+    /// Writes whole blocks where the zone's pointer is.
+    pub(in crate::furrow) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
+        self.finish_again();
+        self.counts.meta_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.changed(self.device.write(self.lba(at), data))
+    }
+
+    /// Writes whole blocks where the pointers of two zones are, side by side.
+    pub(in crate::furrow) fn write_copies(
+        &self,
+        at: [Address; 2],
+        copies: [&[u8]; 2],
+    ) -> [Result<()>; 2] {
+        self.finish_again();
+        let bytes = copies[0].len() + copies[1].len();
+        self.counts.meta_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let mut batch = [0, 1].map(|copy| Io::write(self.lba(at[copy]), copies[copy]));
+        self.device.submit(&mut batch);
+        batch.map(|io| self.changed(io.outcome().map(drop)))
+    }
+
+    /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
+    /// in a conventional zone, the device's choice in a sequential one.
+    pub(in crate::furrow) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
+        self.finish_again();
+        let outcome = self.placing(planned, data).perform(&*self.device);
+        self.placed(planned, data, outcome)
+    }
+
+    /// Writes several pieces of data, each as by [`place`](Self::place), side by side.
+    pub(in crate::furrow) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
+        self.finish_again();
+        let mut batch: Vec<Io<'_>> =
+            wanted.iter().map(|&(planned, data)| Io::new(self.placing(planned, data))).collect();
+        self.device.submit(&mut batch);
+        let ends = batch.into_iter().zip(wanted);
+        ends.map(|(io, &(planned, data))| self.placed(planned, data, io.outcome())).collect()
+    }
+
+    fn placing<'a>(&self, planned: Address, data: &'a [u8]) -> Op<'a> {
+        if self.layout.is_conventional(planned.zone) {
+            Op::Write { lba: self.lba(planned), data }
+        } else {
+            Op::Append { zone: ZoneId::new(planned.zone), data }
+        }
+    }
+
+    /// The block where data has landed.
+    fn placed(&self, planned: Address, data: &[u8], outcome: Result<Lba>) -> Result<u32> {
+        let (zone, lba) = (ZoneId::new(planned.zone), self.changed(outcome)?);
+        let offset = lba - self.layout.geometry.zone_start(zone);
+        let block = self.layout.whole_blocks(offset).ok_or(DeviceError::NotAtWritePointer {
+            zone,
+            wp: lba,
+            lba: self.lba(planned),
+        })?;
+        let has_zeroes = data.chunks(BLOCK_BYTES).any(is_zero);
+        // Not before it has returned: a flush beside it does not cover it.
+        let [unflushed, _] = &mut *self.lock_unflushed();
+        unflushed.add_from(planned.zone, block);
+        unflushed.blocks += (data.len() / BLOCK_BYTES) as u64;
+        unflushed.has_zeroes |= has_zeroes;
+        Ok(block)
+    }
+
+    /// Makes durable what every call that has returned has done.
+    pub(in crate::furrow) fn flush(&self) -> Result<()> {
+        let _turn = self.flushing.lock().expect("no holder panicked");
+        // Before the flush: what returns while it runs is not covered.
+        let covered = self.changes.load(Ordering::Acquire);
+        if self.flushed.load(Ordering::Acquire) >= covered {
+            return Ok(());
+        }
+        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
+        {
+            let [after, before] = &mut *self.lock_unflushed();
+            *before = std::mem::take(after);
+        }
+        let outcome = self.device.flush();
+        let [after, before] = &mut *self.lock_unflushed();
+        let before = std::mem::take(before);
+        if outcome.is_err() {
+            after.add(&before);
+        }
+        outcome?;
+        self.flushed.fetch_max(covered, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Data that was placed, and that no flush that has returned covers.
+    pub(in crate::furrow) fn unflushed(&self) -> Unflushed {
+        let [after, before] = &*self.lock_unflushed();
+        let mut all = after.clone();
+        all.add(before);
+        all
+    }
+
+    /// Empties a zone. A conventional one has no pointer: the device only learns that it can give
+    /// up all of its blocks.
+    pub(in crate::furrow) fn reset(&self, zone: u32) -> Result<()> {
+        if self.layout.is_conventional(zone) {
+            self.deallocate(zone);
+            return Ok(());
+        }
+        self.counts.resets.fetch_add(1, Ordering::Relaxed);
+        // Removed before the reset, since another thread may write the zone right after it.
+        let was_unfinished = self.lock_unfinished().is_some_and(|mut zones| zones.remove(&zone));
+        let outcome = self.manage(zone, ZoneAction::Reset);
+        if was_unfinished && outcome.is_err() {
+            self.note_unfinished(zone);
+        }
+        outcome
+    }
+
+    /// F3: as for a reset, no durable record refers to the zone any more.
+    fn deallocate(&self, zone: u32) {
+        let id = ZoneId::new(zone);
+        let (start, blocks) =
+            (self.layout.geometry.zone_start(id), self.layout.geometry.capacity_of(id));
+        // The zone is as free without it.
+        if let Err(error) = self.changed(self.device.deallocate(start, blocks)) {
+            tracing::debug!(zone, %error, "blocks stay allocated");
+        }
+    }
+
+    /// Gives up a zone's active resources. If the drive refuses, the zone stays active, and the
+    /// next write tries again: a drive with few active zones might refuse that write otherwise.
+    pub(in crate::furrow) fn finish(&self, zone: u32) {
+        if self.layout.is_conventional(zone) {
+            return;
+        }
+        if !self.try_finish(zone) {
+            self.note_unfinished(zone);
+        }
+    }
+
+    /// Whether the drive does not count a zone as active any more, or never will again.
+    fn try_finish(&self, zone: u32) -> bool {
+        match self.manage(zone, ZoneAction::Finish) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(zone, %error, "zone stays active");
+                !matches!(error, DeviceError::Io { .. } | DeviceError::Medium { .. })
+            }
+        }
+    }
+
+    fn manage(&self, zone: u32, action: ZoneAction) -> Result<()> {
+        self.changed(self.device.manage(Select::One(ZoneId::new(zone)), action))
+    }
+
+    fn note_unfinished(&self, zone: u32) {
+        self.unfinished.lock().expect("no holder panicked").insert(zone);
+        self.has_unfinished.store(true, Ordering::Release);
+    }
+
+    /// Zones that the drive has refused to finish, if there are any.
+    fn lock_unfinished(&self) -> Option<MutexGuard<'_, BTreeSet<u32>>> {
+        let any = self.has_unfinished.load(Ordering::Acquire);
+        any.then(|| self.unfinished.lock().expect("no holder panicked"))
+    }
+
+    /// Finishes zones that the drive has refused to finish before.
+    fn finish_again(&self) {
+        if let Some(mut zones) = self.lock_unfinished() {
+            zones.retain(|&zone| !self.try_finish(zone));
+            self.has_unfinished.store(!zones.is_empty(), Ordering::Release);
+        }
+    }
+
+    /// The condition of a zone, as far as the drive says it.
+    pub(in crate::furrow) fn cond(&self, zone: u32) -> Option<ZoneCond> {
+        self.device.zone(ZoneId::new(zone)).map(|zone| zone.cond).ok()
+    }
+
+    /// Blocks of a zone's capacity from `block` on.
+    pub(in crate::furrow) fn blocks_after(&self, at: Address) -> u32 {
+        self.layout.capacity(at.zone).saturating_sub(at.block)
+    }
+
+    /// Reads `bytes` bytes from `at` on, or fewer if the zone ends before.
+    pub(in crate::furrow) fn read_bytes(&self, at: Address, bytes: usize) -> Result<Vec<u8>> {
+        let blocks = bytes.div_ceil(BLOCK_BYTES).min(self.blocks_after(at) as usize);
+        let mut buffer = vec![0; blocks * BLOCK_BYTES];
+        self.read(at, &mut buffer)?;
+        buffer.truncate(bytes);
+        Ok(buffer)
+    }
+}

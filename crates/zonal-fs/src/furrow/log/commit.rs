@@ -1,0 +1,490 @@
+//! The commit: it makes everything before it durable, as a whole or not at all.
+//!
+//! Order: buffered data to data zones → the changed rows as one batch of the journal, twice → *flush*
+//! → the rows enter the memtable, and zones in which nothing lives any more may be reset (F3), which
+//! [`step`](crate::furrow::worker) does later. Much data is flushed before the batch. Of little data the batch
+//! says where it lies, and the batch counts only [if that data is there](crate::furrow::log::fresh).
+//!
+//! One caller commits at a time, for all. Those who call meanwhile wait until their changes are
+//! durable; if the commit that runs began too early for that, one of them makes the next commit, for
+//! all who have come by then.
+//!
+//! The batch is the tree at one moment, which takes a moment only: from then on changes go on and
+//! belong to the next batch, while the rows of this one are encoded as they were. Only operations
+//! that put blocks into the write buffer wait a little longer, until the last blocks have left it.
+
+use crate::furrow::log::Log;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use crate::FsError;
+use crate::furrow::format::batch::{FreshZone, put_fresh};
+use crate::furrow::format::record::{PaddedRecord, RecordBuffer};
+use crate::furrow::log::committer::Committer;
+use crate::furrow::log::fresh::FRESH_BLOCKS_MAX;
+use crate::furrow::log::journal::{Appended, Rest};
+use crate::furrow::log::maintenance::{Backlog, StepBudget};
+use crate::furrow::log::reserve::SPARE_ZONES_MIN;
+use crate::furrow::metadata::Ending;
+use crate::furrow::metadata::State;
+use crate::furrow::planted::PlantedBug;
+use crate::furrow::sync::MutexGuard;
+use crate::furrow::table::key::Key;
+use crate::furrow::table::leaf::encode_rows;
+use crate::furrow::table::memtable::{Memtable, ROW_BYTES, Value};
+use crate::furrow::write::buffer::GATHER_BLOCKS;
+use crate::vfs::{Ino, Result};
+
+/// Passes over the write buffer before a commit holds off changes to finish it.
+const PASSES: usize = 2;
+
+/// Rows that are encoded while changes wait: some 25 µs.
+const ROWS_AT_ONCE: usize = 64;
+
+/// Pairs of zones that may turn out to be bad, or too small, while one record is written.
+const TRIES_MAX: usize = 4;
+
+/// What a commit took from the state, in one moment, beside the rows.
+struct Taken {
+    batch: u64,
+    /// Zones to reset once the batch is durable.
+    emptied: Vec<u32>,
+}
+
+/// What a commit has to do so that everything that has changed is durable.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct CommitNeed {
+    /// The batch that has the last change.
+    batch: u64,
+    /// So few zones are left for metadata that the table is to become smaller before rows come.
+    table_is_too_large: bool,
+}
+
+/// By whom everything was made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Committed {
+    /// By another commit.
+    Elsewhere,
+    /// By a batch of this one, which left so much to be done for the table.
+    Batch(Backlog),
+}
+
+impl Log {
+    /// Makes everything before this call durable, and lets the table keep pace.
+    pub(in crate::furrow) fn commit(&self, ending: Ending) -> Result<()> {
+        let need = self.commit_need(&self.tree.read_state(), ending);
+        self.commit_needed(need, ending)
+    }
+
+    /// The same for a caller that has looked at the state.
+    pub(in crate::furrow) fn commit_needed(&self, need: CommitNeed, ending: Ending) -> Result<()> {
+        if need.table_is_too_large {
+            self.compact(StepBudget::All);
+        }
+        if let Committed::Batch(backlog) = self.commit_batch(need.batch, ending)? {
+            self.keep_pace(backlog);
+        }
+        if ending == Ending::Clean {
+            self.lock_committer().write_superblock(&self.drive, ending)?;
+        }
+        Ok(())
+    }
+
+    /// What a commit has to do so that everything that has changed is durable.
+    pub(in crate::furrow) fn commit_need(&self, state: &State, ending: Ending) -> CommitNeed {
+        let nothing = state.changes.rows.is_empty()
+            && state.buffered.is_empty()
+            && !state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
+        let leaves_records = ending == Ending::Clean && state.zones.has_records();
+        let forgets = self.tree.has_planted(PlantedBug::SyncForgetsUnderway);
+        let is_taken = if forgets { 2 } else { 1 };
+        let batch = if nothing && !leaves_records {
+            state.batch.saturating_sub(is_taken)
+        } else {
+            state.batch
+        };
+        let table_is_too_large = state.zones.takeable_for_metadata() < SPARE_ZONES_MIN;
+        CommitNeed { batch, table_is_too_large }
+    }
+
+    /// Makes everything up to a batch durable.
+    fn commit_batch(&self, wanted: u64, ending: Ending) -> Result<Committed> {
+        let is_needed = || self.durable_batch.load(Ordering::Acquire) < wanted;
+        let Some(_turn) = self.commit_turns.take(is_needed) else {
+            return Ok(Committed::Elsewhere);
+        };
+        let mut committer = self.lock_committer();
+        self.tree.check_writable()?;
+        let taken = {
+            let turn = self.writer.flushing.lock().expect("no holder panicked");
+            let passes = if self.tree.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
+            for _ in 0..passes {
+                // Few blocks come in while a few are written: the last pass takes them.
+                if self.writer.write_back_all()? <= GATHER_BLOCKS {
+                    break;
+                }
+            }
+            self.take(ending, turn)?
+        };
+        if self.tree.has_planted(PlantedBug::DurableTooEarly) {
+            self.durable_batch.store(taken.batch, Ordering::Release);
+        }
+        self.make_durable(&mut committer, taken)?;
+        Ok(Committed::Batch(committer.backlog(self.tree.layout())))
+    }
+
+    /// What a step of the table does now and then: it can take a second, and a commit that is due does not
+    /// wait for its end. After one that fails it tries no more.
+    pub(in crate::furrow) fn committing_meanwhile(&self) -> impl Fn() {
+        let has_failed = Cell::new(false);
+        move || {
+            if !has_failed.get()
+                && self.is_commit_due()
+                && let Err(error) = self.commit_beside_table()
+            {
+                tracing::warn!(%error, "a commit beside a step of the table failed");
+                has_failed.set(true);
+            }
+        }
+    }
+
+    fn commit_beside_table(&self) -> Result<()> {
+        let need = self.commit_need(&self.tree.read_state(), Ending::Record);
+        self.commit_batch(need.batch, Ending::Record).map(drop)
+    }
+
+    /// Lets the table keep pace with commits: a worker does the work if there is one, and the caller
+    /// only what a worker leaves behind.
+    fn keep_pace(&self, backlog: Backlog) {
+        if backlog != Backlog::None {
+            self.tree.bell.wake_worker();
+        }
+        if !self.tree.bell.has_worker() || backlog == Backlog::Much {
+            self.compact(StepBudget::Bounded);
+        }
+    }
+
+    /// Takes the batch: from here on changes belong to the next one.
+    fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<Taken> {
+        // A worker does it as soon as a zone is sealed: it takes long.
+        if ending == Ending::Clean || !self.tree.bell.has_worker() {
+            while self.tree.list_owners(ending) {}
+        }
+        let (taken, rest) = {
+            // Only small writes wait for the device here, and only for blocks that came in since the
+            // last pass.
+            let holds_off = !self.tree.has_planted(PlantedBug::BufferWhileTaking);
+            let _no_more_blocks = holds_off.then(|| self.tree.lock_buffering());
+            let mut is_last = self.tree.has_planted(PlantedBug::FreezeWithoutLastPass)
+                || self.tree.has_planted(PlantedBug::SkipWriteBack);
+            loop {
+                let unchanged = self.tree.hold_off_changes();
+                let mut state = self.tree.write_accounts();
+                if is_last || state.buffered.is_empty() {
+                    break self.freeze(&mut state);
+                }
+                drop(state);
+                drop(unchanged);
+                self.writer.write_back_all()?;
+                is_last = true;
+            }
+        };
+        drop(turn);
+        if let Some(owners) = rest {
+            self.encode_beside_changes(owners);
+        }
+        self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
+        Ok(taken)
+    }
+
+    /// Begins the batch, and encodes the rows of a small one. Of a large one it returns the rows that
+    /// are not of the tree, and the others are to be encoded while changes go on.
+    fn freeze(&self, state: &mut State) -> (Taken, Option<Vec<(Key, Value)>>) {
+        let owners = state.add_owner_rows();
+        state.freeze();
+        let any = self.tree.has_planted(PlantedBug::ResetUnderReaders);
+        state.zones.retry_resets();
+        let emptied = state.zones.take_emptied(|zone| any || self.drive.pins.is_idle(zone));
+        let taken = Taken { batch: state.batch - 1, emptied };
+        if state.committing.len() + owners.len() > ROWS_AT_ONCE {
+            return (taken, Some(owners));
+        }
+        let (rows, _) = state.frozen_rows(Key::MIN, ROWS_AT_ONCE);
+        self.tree.view.add_unwritten(with_rows(Memtable::of_rows(rows), owners));
+        state.trim_from = 0;
+        state.thaw();
+        (taken, None)
+    }
+
+    /// Encodes the rows of a batch, and ends what [`freeze`](Self::freeze) began.
+    fn encode_beside_changes(&self, owners: Vec<(Key, Value)>) {
+        let rows = with_rows(self.encode_batch(), owners);
+        // A row is always found, in the state or in the view.
+        self.tree.view.add_unwritten(rows);
+        let thawed = {
+            let mut state = self.tree.write_accounts();
+            state.trim_from = 0;
+            state.thaw()
+        };
+        // It can be large: not while others wait for the state.
+        drop(thawed);
+    }
+
+    /// The rows of the batch. Changes go on meanwhile.
+    fn encode_batch(&self) -> Memtable {
+        let mut rows = Vec::new();
+        let mut next = Some(Key::MIN);
+        while let Some(from) = next {
+            let (more, rest) = self.tree.read_state().frozen_rows(from, ROWS_AT_ONCE);
+            rows.extend(more);
+            next = rest;
+        }
+        Memtable::of_rows(rows)
+    }
+
+    fn make_durable(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
+        let Taken { batch, emptied } = taken;
+        if self.tree.has_planted(PlantedBug::ResetBeforeDurable) {
+            for &zone in &emptied {
+                self.writer.reset_zone(zone);
+            }
+        }
+        let outcome = committer.superlog.catch_up(&self.drive, &committer.superblock);
+        let outcome = outcome.and_then(|()| self.write_batch(committer));
+        if let Err(error) = outcome {
+            self.tree.write_accounts().zones.put_back_emptied(&emptied);
+            tracing::error!(%error, "a commit failed");
+            return Err(error);
+        }
+        self.durable_batch.store(batch, Ordering::Release);
+        if !emptied.is_empty() && !self.tree.has_planted(PlantedBug::ResetBeforeDurable) {
+            self.tree.write_accounts().zones.allow_resets(&emptied);
+            self.tree.bell.wake_worker();
+        }
+        Ok(())
+    }
+
+    fn write_batch(&self, committer: &mut Committer) -> Result<()> {
+        if !self.tree.view.has_unwritten() {
+            return Ok(self.drive.flush()?);
+        }
+        let outcome = self.settle_data().and_then(|fresh| self.append_batch(committer, &fresh));
+        self.note_journal(committer);
+        outcome?;
+        self.tree.view.end_batch();
+        committer.durable_record = committer.journal.end.last;
+        Ok(())
+    }
+
+    /// Makes durable the data that a batch refers to. Where that is little, it says instead where it lies.
+    fn settle_data(&self) -> Result<Vec<FreshZone>> {
+        if self.tree.has_planted(PlantedBug::SkipDataFlush) {
+            return Ok(Vec::new());
+        }
+        let unflushed = self.drive.unflushed();
+        // No row of the batch says what is in blocks that were moved without rows.
+        let has_moved = self.tree.view.has_unwritten_remaps()
+            && !self.tree.has_planted(PlantedBug::SkipMovedFlush);
+        if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes || has_moved {
+            self.drive.flush()?;
+            return Ok(Vec::new());
+        }
+        let fresh = unflushed.from.into_iter();
+        let fresh = fresh.map(|(zone, block)| FreshZone { zone: zone.into(), block: block.into() });
+        Ok(fresh.collect())
+    }
+
+    fn append_batch(&self, committer: &mut Committer, fresh: &[FreshZone]) -> Result<()> {
+        let bytes = self.tree.layout().record_bytes;
+        let records = self.tree.view.with_unwritten(|rows| records_of(rows, fresh, bytes));
+        let records: Vec<PaddedRecord> = records.into_iter().map(RecordBuffer::pad).collect();
+        let first = records.first().map_or(0, PaddedRecord::blocks);
+        let has_room = committer.journal.room(&self.drive) as usize >= first;
+        if committer.is_unnamed || committer.journal.is_impaired() || !has_room {
+            match self.renew_journal(committer) {
+                Err(FsError::NoSpace) if committer.journal.room(&self.drive) as usize >= first => {
+                    tracing::warn!("no room for another pair: the journal goes on in one copy");
+                }
+                outcome => outcome?,
+            }
+        }
+        let end = committer.journal.end;
+        let outcome = self.append_records(committer, &records);
+        if outcome.is_err() && committer.journal.end.last != end.last {
+            committer.journal.roll_back(end);
+        }
+        outcome
+    }
+
+    fn append_records(&self, committer: &mut Committer, records: &[PaddedRecord]) -> Result<()> {
+        for (index, record) in records.iter().enumerate() {
+            let rest = if index + 1 < records.len() { Rest::Follows } else { Rest::None };
+            let mut tries = 0;
+            while committer.journal.append(&self.drive, record, rest)? == Appended::NoRoom {
+                tries += 1;
+                if tries > TRIES_MAX {
+                    return Err(FsError::NoSpace);
+                }
+                committer.journal.failed = [true; 2];
+                self.name_journal(committer)?;
+            }
+        }
+        if self.tree.has_planted(PlantedBug::SkipRecordFlush) {
+            return Ok(());
+        }
+        Ok(self.drive.flush()?)
+    }
+}
+
+fn with_rows(mut rows: Memtable, more: Vec<(Key, Value)>) -> Memtable {
+    for (key, value) in more {
+        rows.insert(key, value);
+    }
+    rows
+}
+
+/// Rows as records of about `bytes` bytes each, the first of which says where fresh data begins.
+fn records_of(rows: &Memtable, mut fresh: &[FreshZone], bytes: usize) -> Vec<RecordBuffer> {
+    let mut records = Vec::new();
+    let mut chunk: Vec<(Key, Option<&[u8]>)> = Vec::new();
+    let mut size = 0;
+    let mut rows = rows.rows().peekable();
+    while let Some((key, value)) = rows.next() {
+        chunk.push((key, value));
+        size += ROW_BYTES + value.map_or(0, <[u8]>::len);
+        if size >= bytes || rows.peek().is_none() {
+            let mut record = RecordBuffer::new();
+            put_fresh(record.body(), std::mem::take(&mut fresh));
+            record.body().extend(encode_rows(chunk.drain(..)));
+            records.push(record);
+            size = 0;
+        }
+    }
+    records
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::furrow::Furrow;
+    use std::sync::Arc;
+
+    use crate::furrow::Access;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::{counted, formatted};
+    use crate::furrow::zones::Role;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, SyncKind, WriteFlags};
+
+    #[test]
+    fn a_commit_leaves_the_table_to_a_worker_unless_that_falls_behind() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.on_work(Arc::new(|| ()));
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        let limit = fs.tree.layout().journal_blocks;
+        let blocks = || fs.log.committer.lock().unwrap().journal.blocks();
+        let commit = |round: u64| {
+            let set = SetAttr { size: Some(round), ..SetAttr::default() };
+            fs.setattr(&Caller::ROOT, ino, &set).unwrap();
+            fs.sync().unwrap();
+        };
+        (0..limit + 5).for_each(commit);
+        assert!(blocks() > limit, "{} blocks: no worker came", blocks());
+        fs.tick().unwrap();
+        assert!(blocks() < 5, "{} blocks after the worker", blocks());
+        // It never comes again.
+        (0..5 * limit).for_each(commit);
+        assert!(fs.log.committer.lock().unwrap().journal.pairs.len() < 3);
+    }
+
+    #[test]
+    fn an_fsync_waits_for_the_device_three_times() {
+        let (drive, clock) = counted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        fs.sync().unwrap();
+        fs.write(ino, 0, &[1; 4096], WriteFlags::empty()).unwrap();
+        drive.clear();
+        fs.fsync(ino, SyncKind::Data).unwrap();
+        // The data, both copies of the record together, and a flush.
+        assert_eq!((drive.requests(), drive.rounds()), (4, 3));
+    }
+
+    /// Two megabytes and more in the buffer: all of it leaves in one call of the device.
+    #[test]
+    fn the_write_buffer_goes_to_the_device_as_one_batch() {
+        let (drive, clock) = counted(64, 1024);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let inos = [&b"one"[..], b"two", b"three"]
+            .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino);
+        let content =
+            |ino: Ino, block: u64| [u8::try_from((ino.get() + block) % 250 + 1).unwrap(); 4096];
+        fs.sync().unwrap();
+        for ino in inos {
+            // Every other block: none is written past the buffer.
+            for block in (0..400).step_by(2) {
+                let written =
+                    fs.write(ino, block * 4096, &content(ino, block), WriteFlags::empty());
+                assert_eq!(written.unwrap().len, 4096);
+            }
+        }
+        drive.clear();
+        fs.sync().unwrap();
+        // The data, a flush of so much, both copies of the record, a flush.
+        assert_eq!(drive.rounds(), 4, "{} requests", drive.requests());
+        assert!(drive.deepest() >= 3, "{} at once", drive.deepest());
+        for ino in inos {
+            for block in 0..400 {
+                let mut held = [0; 4096];
+                fs.read(ino, block * 4096, &mut held).unwrap();
+                let expected = if block % 2 == 0 { content(ino, block) } else { [0; 4096] };
+                assert!(held == expected, "block {block} of {ino:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn commits_go_on_in_one_copy_of_the_journal_while_another_pair_finds_no_room() {
+        let (drive, clock) = formatted(32, 64);
+        let options = MountOptions::default();
+        let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let create =
+            |name: &str| fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap();
+        let ino = create("one").ino;
+        // The journal has rows that the table lacks.
+        fs.sync().unwrap();
+        // A copy has failed, other zones too, and the table has no room for the rows of the
+        // journal.
+        fs.log.committer.lock().unwrap().journal.failed[0] = true;
+        fs.log.pairs.lock().unwrap().open = None;
+        let taken = {
+            let zones = &mut fs.tree.write_state().zones;
+            let free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free);
+            let free: Vec<u32> = free.collect();
+            for &zone in &free {
+                zones.claim(zone);
+            }
+            free
+        };
+        for perm in [0o600, 0o421] {
+            let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+            fs.setattr(&Caller::ROOT, ino, &set).unwrap();
+            fs.sync().unwrap();
+            assert!(fs.log.committer.lock().unwrap().journal.is_impaired());
+        }
+        let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+        let seen = Furrow::mount(drive, clock, options).unwrap();
+        assert_eq!(seen.lookup(Ino::ROOT, b"one").unwrap().perm, 0o421, "it was synced");
+        // With room again the journal gets two good copies.
+        for zone in taken {
+            fs.tree.write_state().zones.release(zone);
+        }
+        create("two");
+        fs.sync().unwrap();
+        let committer = fs.log.committer.lock().unwrap();
+        assert!(!committer.journal.is_impaired());
+    }
+}

@@ -1,0 +1,91 @@
+//! The state that commits and steps of the table share: superblock, journal, table. And whose turn it
+//! is to commit.
+
+use std::sync::PoisonError;
+
+use crate::furrow::format::superblock::Superblock;
+use crate::furrow::log::journal::Journal;
+use crate::furrow::log::superblock_log::SuperLog;
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::sync::{Condvar, Mutex};
+use crate::furrow::table::Table;
+
+/// What a commit writes to, behind one lock.
+#[derive(Debug)]
+pub(in crate::furrow) struct Committer {
+    pub(in crate::furrow) superblock: Superblock,
+    pub(in crate::furrow) superlog: SuperLog,
+    pub(in crate::furrow) journal: Journal,
+    pub(in crate::furrow) table: Table,
+    /// Number of the last record that is durable.
+    pub(in crate::furrow) durable_record: u64,
+    /// The last manifest may be durable or not: nothing is written before another one is.
+    pub(in crate::furrow) is_unnamed: bool,
+    pub(in crate::furrow) planted: Planted,
+}
+
+/// Turns at committing: one caller commits for all, the others wait until it has ended.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct CommitTurns {
+    is_taken: Mutex<bool>,
+    ended: Condvar,
+    planted: Planted,
+}
+
+/// A turn. It ends when this is dropped, and all who wait look again.
+pub(in crate::furrow) struct CommitTurn<'a>(&'a CommitTurns);
+
+impl CommitTurns {
+    pub(in crate::furrow) fn new(planted: Planted) -> Self {
+        Self { planted, ..Self::default() }
+    }
+
+    /// Waits for a turn as long as `is_needed` says; `None` once it is not.
+    pub(in crate::furrow) fn take(&self, is_needed: impl Fn() -> bool) -> Option<CommitTurn<'_>> {
+        let mut is_taken = self.is_taken.lock().expect("no holder panicked");
+        while is_needed() {
+            if !*is_taken {
+                *is_taken = true;
+                return Some(CommitTurn(self));
+            }
+            is_taken = self.ended.wait(is_taken).expect("no holder panicked");
+        }
+        None
+    }
+}
+
+impl Drop for CommitTurn<'_> {
+    fn drop(&mut self) {
+        // Also where this thread panics: a second panic would end the process.
+        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        if !self.0.planted.has(PlantedBug::KeepCommitWaiting) {
+            self.0.ended.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn who_needs_a_commit_that_has_ended_does_not_wait_for_the_next() {
+        let (turns, durable) = (CommitTurns::default(), &AtomicU64::new(0));
+        let needs = |batch| move || durable.load(Ordering::Acquire) < batch;
+        let first = turns.take(needs(1)).expect("nobody else commits");
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| turns.take(needs(1)).is_none())).collect();
+            durable.store(1, Ordering::Release);
+            drop(first);
+            // It runs as long as they wait.
+            let second = turns.take(needs(2)).expect("nobody else needs it");
+            for waiting in waiting {
+                assert!(waiting.join().unwrap(), "it got a turn");
+            }
+            drop(second);
+        });
+    }
+}

@@ -1,0 +1,631 @@
+//! Steps: flushing the memtable, merging runs, emptying pairs, and writing the manifest that makes
+//! each step count.
+//!
+//! A step is planned under the committer's lock, writes its parts without any lock that commits or
+//! readers need, and is installed under the committer's lock: parts and manifest → *flush* →
+//! superblock → *flush* → zones that hold nothing live are reset (F3). Until the superblock is
+//! durable, everything that the manifest before it names stays whole.
+
+use crate::furrow::log::Log;
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::{Arc, TryLockError};
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+
+use crate::furrow::drive::Drive;
+use crate::furrow::drive::layout::Layout;
+use crate::furrow::format::Address;
+use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
+use crate::furrow::format::superblock::ManifestPointer;
+use crate::furrow::log::committer::Committer;
+use crate::furrow::log::reserve::{MountedZones, Sparse, Supply};
+use crate::furrow::metadata::Ending;
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::sync::{Mutex, MutexGuard};
+use crate::furrow::table::Frozen;
+use crate::furrow::table::compaction::Compaction;
+use crate::furrow::table::key::Key;
+use crate::furrow::table::levels::{CompactionKind, Levels, TableStep};
+use crate::furrow::table::lost::Remade;
+use crate::furrow::table::memtable::Memtable;
+use crate::furrow::table::pairs::{Copies, MetaZones, PairNeed, Pairs, give_back};
+use crate::furrow::table::part::PartError;
+use crate::furrow::table::store::{AppliedRemaps, DriveStore, Writer};
+use crate::furrow::table::view::View;
+use crate::furrow::worker::StepProgress;
+use crate::vfs::Result;
+
+/// Bytes of parts that one commit writes at most, unless the table is behind: what a commit costs
+/// then is a fraction of a second. A part of the largest size, so that steps keep pace.
+const STEP_BYTES: u64 = 8 << 20;
+
+/// A step and what it starts from.
+pub(in crate::furrow) struct Plan {
+    step: TableStep,
+    need: PairNeed,
+    levels: Arc<Levels>,
+    next_part: u64,
+    remade: Option<Remade>,
+    view: Arc<View>,
+    /// Moves below this number are durable: parts may rely on them.
+    moved_below: u64,
+}
+
+/// What a step has written.
+struct Outcome {
+    /// Where the frozen memtable is, if there is one.
+    frozen: Frozen,
+    levels: Levels,
+    next_part: u64,
+    bytes: u64,
+    bad: BTreeSet<u64>,
+    /// The first section of the old parts that the device has refused to read.
+    refused: Option<PartError>,
+}
+
+/// A manifest, with a header of its own in each copy.
+struct ManifestCopies {
+    record: PaddedRecord,
+    id: RecordId,
+    crcs: [u32; 2],
+}
+
+impl Copies for ManifestCopies {
+    fn blocks(&self) -> usize {
+        self.record.blocks()
+    }
+
+    fn bytes_at(&mut self, at: [Address; 2]) -> [Cow<'_, [u8]>; 2] {
+        let copies = at.map(|at| self.record.seal(&self.id, at));
+        self.crcs = [copies[0].1, copies[1].1];
+        copies.map(|(bytes, _)| Cow::Owned(bytes))
+    }
+}
+
+impl Committer {
+    /// Writes a manifest of the table and the journal as they are, and a superblock that leads to
+    /// it. A journal that is impaired gets a new pair of zones with it.
+    pub(in crate::furrow) fn write_manifest(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        pairs: &mut Pairs,
+        (levels, ending): (&Levels, Ending),
+    ) -> Result<()> {
+        let before = self.journal.clone();
+        let (last, first_void) = (before.pairs.last().copied(), self.superblock.first_void);
+        // With few active zones it pauses, and goes on in others.
+        let has_pause = drive.layout.few_open_pairs && self.journal.is_active();
+        if self.journal.is_impaired() || has_pause {
+            let blocks = self.manifest_blocks(levels);
+            pairs.make_room(drive, zones, blocks)?;
+            self.take_journal_pair(drive, zones)?;
+        }
+        let pointer = self.write_manifest_record(drive, zones, pairs, levels);
+        let pointer = pointer.inspect_err(|_| {
+            let old: Vec<u32> = before.zones().collect();
+            for zone in self.journal.zones().filter(|zone| !old.contains(zone)) {
+                zones.release(zone);
+            }
+            // Its zones may have been finished.
+            self.journal = before;
+            self.journal.failed = [true; 2];
+        })?;
+        self.superblock.manifest = pointer;
+        // What does not count lies in a pair that ends before it, unless that is still the last.
+        let is_renewed = self.journal.pairs.last().copied() != last;
+        self.superblock.first_void = if is_renewed { U64::new(0) } else { first_void };
+        // From here on the new journal counts, even if the superblock's fate is unknown: a record in
+        // the old one could be lost with it. So none is written before a manifest is known to be
+        // durable.
+        self.is_unnamed = true;
+        self.write_superblock(drive, ending)?;
+        self.is_unnamed = false;
+        Ok(())
+    }
+
+    /// Blocks of the next manifest at most.
+    fn manifest_blocks(&self, levels: &Levels) -> u32 {
+        let mut manifest = levels.to_manifest();
+        manifest.journal = self.journal.to_manifest();
+        let mut record = RecordBuffer::new();
+        manifest.encode(record.body());
+        // One more pair of the journal.
+        u32::try_from(record.pad().blocks()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    fn write_manifest_record(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        pairs: &mut Pairs,
+        levels: &Levels,
+    ) -> Result<[ManifestPointer; 2]> {
+        let mut manifest = levels.to_manifest();
+        let journal = &self.journal;
+        let header = &mut manifest.header;
+        header.next_part = U64::new(self.table.next_part);
+        header.last_batch = U64::new(journal.start.last);
+        header.chain = U32::new(journal.start.chain);
+        header.journal_block = U32::new(journal.start.block);
+        if self.planted.has(PlantedBug::ForgetSweep) {
+            let start = Levels::new().to_manifest().header;
+            (header.sweep_turn, header.sweep_key) = (start.sweep_turn, start.sweep_key);
+        }
+        manifest.journal = journal.to_manifest();
+        let mut record = RecordBuffer::new();
+        manifest.encode(record.body());
+        let id = RecordId {
+            kind: RecordKind::Manifest,
+            uuid: journal.uuid,
+            continues: false,
+            seq: 0,
+            prev: 0,
+        };
+        let mut copies = ManifestCopies { record: record.pad(), id, crcs: [0; 2] };
+        let at = pairs.write(drive, zones, &mut copies)?;
+        if !self.planted.has(PlantedBug::SuperblockBeforeManifest) {
+            drive.flush()?;
+        }
+        self.table.manifest = at;
+        let bytes = copies.record.record_bytes();
+        let bytes = U32::new(u32::try_from(bytes).expect("a manifest is small"));
+        Ok([0, 1].map(|copy| ManifestPointer {
+            zone: U32::new(at[copy].zone),
+            block: U32::new(at[copy].block),
+            bytes,
+            crc: U32::new(copies.crcs[copy]),
+        }))
+    }
+
+    /// Writes the next superblock and makes it durable.
+    pub(in crate::furrow) fn write_superblock(
+        &mut self,
+        drive: &Drive,
+        ending: Ending,
+    ) -> Result<()> {
+        self.superblock.epoch += U64::new(1);
+        self.superblock.last_batch = U64::new(self.durable_record);
+        self.superblock.clean = U32::new(u32::from(ending == Ending::Clean));
+        self.superlog.write(drive, &self.superblock)
+    }
+
+    /// Says in a superblock that no record behind the last one that was read counts. Before that no zone is
+    /// finished or emptied: a finished zone reads as zeroes behind what was written, which may be just what a torn
+    /// record or the data of a refused batch lacks. A recovery after a power cut would then count that batch, although
+    /// this one has reset zones in which it has data.
+    pub(in crate::furrow) fn void_rest(&mut self, drive: &Drive) -> Result<()> {
+        self.superblock.first_void = U64::new(self.journal.end.last + 1);
+        self.write_superblock(drive, Ending::Record)
+    }
+
+    /// Resets metadata zones that hold nothing of these levels, nor of any that readers have.
+    pub(in crate::furrow) fn release(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        (pairs, levels): (&Pairs, &Levels),
+    ) {
+        if self.is_unnamed {
+            // Either of two manifests may be the one that counts.
+            return;
+        }
+        let mut live = self.table.zones(levels);
+        live.extend(self.journal.zones());
+        live.extend(self.table.zones_of_readers());
+        for zone in zones.taken() {
+            if live.contains(&zone) || pairs.holds(zone) {
+                continue;
+            }
+            give_back(drive, zones, zone);
+        }
+    }
+
+    /// Whether the memtable is to be written as a run, and the journal before it dropped.
+    fn is_full(&self, layout: &Layout) -> bool {
+        self.table.view.memtable_bytes() > layout.memtable_bytes
+            || self.journal.blocks() > layout.journal_blocks
+            || self.journal.pairs.len() > 1
+    }
+
+    /// How much commits have left to be done.
+    pub(in crate::furrow) fn backlog(&self, layout: &Layout) -> Backlog {
+        let view = &self.table.view;
+        let is_much = view.memtable_bytes() > 2 * layout.memtable_bytes
+            || self.journal.pairs.len() > 1
+            || view.levels().is_behind(&layout.table);
+        if is_much {
+            Backlog::Much
+        } else if self.is_full(layout) {
+            Backlog::Due
+        } else {
+            Backlog::None
+        }
+    }
+
+    /// The step that is due, if one is.
+    fn plan(&mut self, (layout, row_bytes): (&Layout, u64), supply: &Supply) -> Option<Plan> {
+        if self.is_full(layout) {
+            self.freeze();
+        }
+        let view = &self.table.view;
+        let levels = view.levels();
+        let flush = view.frozen().and_then(|frozen| supply.flush(frozen, &levels, layout));
+        let sparse = |when| supply.sparse_pairs(&levels, (layout, row_bytes), when);
+        let step = if let Some(flush) = flush {
+            flush
+        } else if let suspects = view.take_suspects(&levels)
+            && !suspects.is_empty()
+        {
+            TableStep::Rewrite(suspects)
+        } else if supply.is_short()
+            && let Some(parts) = sparse(Sparse::Now)
+        {
+            TableStep::Rewrite(parts)
+        } else if let Some(work) = supply.work(&levels, layout) {
+            TableStep::Compact(work)
+        } else if let Some(parts) = view.parts_before_remaps(&levels, layout.moved_bytes) {
+            TableStep::Rewrite(parts)
+        } else {
+            TableStep::Rewrite(sparse(Sparse::BeyondShare)?)
+        };
+        Some(self.plan_of(step, levels, (layout, supply)))
+    }
+
+    /// Writing all rows of the journal as a run, whether or not they are many.
+    pub(in crate::furrow) fn plan_flush(
+        &mut self,
+        layout: &Layout,
+        supply: &Supply,
+    ) -> Option<Plan> {
+        self.freeze();
+        let step = TableStep::Flush(self.table.view.frozen()?);
+        let levels = self.table.view.levels();
+        Some(self.plan_of(step, levels, (layout, supply)))
+    }
+
+    /// From now on the rows of the journal are to be written as a run, if there are any and no
+    /// others are.
+    pub(in crate::furrow) fn freeze(&mut self) {
+        if self.table.frozen_end.is_none() && !self.journal.is_in_table() {
+            self.table.view.freeze();
+            self.table.frozen_end = Some(self.journal.end);
+        }
+    }
+
+    fn plan_of(
+        &self,
+        step: TableStep,
+        levels: Arc<Levels>,
+        (layout, supply): (&Layout, &Supply),
+    ) -> Plan {
+        let view = &self.table.view;
+        let need = supply.need_of(&step, &levels, layout);
+        let (next_part, remade) = (self.table.next_part, view.remade());
+        let moved_below = view.durable_remap_end();
+        Plan { step, need, levels, next_part, remade, moved_below, view: Arc::clone(view) }
+    }
+
+    /// Makes a step's levels the current ones. Those before stay where the manifest is not written.
+    fn install(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        pairs: &mut Pairs,
+        outcome: Outcome,
+    ) -> Result<()> {
+        let (levels, frozen) = (Arc::new(outcome.levels), outcome.frozen);
+        let (manifest, journal) = (self.table.manifest, self.journal.clone());
+        let next_part = std::mem::replace(&mut self.table.next_part, outcome.next_part);
+        self.table.view.suspect(outcome.bad);
+        if let Some(end) = self.table.frozen_end.filter(|_| outcome.frozen == Frozen::InLevels) {
+            self.journal.begin_at(end);
+        }
+        if self.planted.has(PlantedBug::ReleaseMetaEarly) {
+            pairs.end_step(zones);
+            self.is_unnamed = false;
+            self.release(drive, zones, (pairs, &levels));
+        }
+        let what = (&*levels, Ending::Record);
+        let outcome = self.write_manifest(drive, zones, pairs, what);
+        if outcome.is_err() && !self.is_unnamed {
+            (self.table.manifest, self.table.next_part) = (manifest, next_part);
+            self.journal = journal;
+            return outcome;
+        }
+        if frozen == Frozen::InLevels {
+            self.table.frozen_end = None;
+        }
+        self.table.install(levels, frozen);
+        outcome
+    }
+}
+
+/// What commits have left to be done for the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Backlog {
+    /// Nothing.
+    None,
+    /// The memtable is to be written.
+    Due,
+    /// So much that who commits helps.
+    Much,
+}
+
+/// How much a caller does of the steps that are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum StepBudget {
+    /// A commit: little at a time, unless the table is behind.
+    Bounded,
+    /// Everything that is due.
+    All,
+}
+
+impl Log {
+    /// Runs steps that are due.
+    pub(in crate::furrow) fn compact(&self, budget: StepBudget) {
+        let mut bytes = 0;
+        loop {
+            let limits = self.tree.layout().table;
+            let is_behind = self.tree.view.levels().is_behind(&limits)
+                || self.tree.view.memtable_bytes() > 2 * self.tree.layout().memtable_bytes;
+            let must = budget == StepBudget::All || is_behind;
+            if bytes >= STEP_BYTES && !must {
+                return;
+            }
+            let _turn = match self.stepping.try_lock() {
+                Ok(turn) => turn,
+                Err(TryLockError::WouldBlock) if must => {
+                    self.stepping.lock().expect("no holder panicked")
+                }
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(_)) => panic!("no holder panicked"),
+            };
+            let Some(written) = self.try_step() else { return };
+            bytes += written;
+        }
+    }
+
+    /// Writes all rows of the journal as a run, and takes all steps that are due then. Rows keep
+    /// their zones as long as only the journal knows that they are deleted.
+    pub(in crate::furrow) fn compact_with_journal(&self) {
+        {
+            let _turn = self.stepping.lock().expect("no holder panicked");
+            self.lock_committer().freeze();
+        }
+        self.compact(StepBudget::All);
+    }
+
+    /// Runs steps that are due, one by one, as long as `is_wanted` says so.
+    pub(in crate::furrow) fn compact_while(&self, is_wanted: impl Fn() -> bool) {
+        while is_wanted() {
+            let _turn = self.stepping.lock().expect("no holder panicked");
+            // The step of another thread may have been enough.
+            if !is_wanted() || self.try_step().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Runs one step, if one is due, and returns the bytes that it wrote. What was committed is
+    /// durable without it, so an error is only logged: it is tried again later.
+    fn try_step(&self) -> Option<u64> {
+        match self.step_table() {
+            Ok(written) => Some(written?.max(1)),
+            Err(error) => {
+                tracing::warn!(%error, "a step of the table failed; it is tried again");
+                None
+            }
+        }
+    }
+
+    /// One step in the background.
+    pub(in crate::furrow) fn compact_step(&self) -> Result<StepProgress> {
+        let Ok(_turn) = self.stepping.try_lock() else { return Ok(StepProgress::Idle) };
+        let is_done = self.step_table()?.is_none();
+        Ok(if is_done { StepProgress::Idle } else { StepProgress::More })
+    }
+
+    pub(in crate::furrow) fn lock_committer(&self) -> MutexGuard<'_, Committer> {
+        self.committer.lock().expect("no holder panicked")
+    }
+
+    pub(in crate::furrow) fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
+        self.pairs.lock().expect("no holder panicked")
+    }
+
+    /// Runs one step, if one is due, and returns the bytes that it wrote.
+    fn step_table(&self) -> Result<Option<u64>> {
+        let mut committer = self.lock_committer();
+        if !committer.table.earlier.is_empty() {
+            // Readers had them when they were replaced.
+            let pairs = self.lock_pairs();
+            committer.release(
+                &self.drive,
+                &mut MountedZones(self),
+                (&pairs, &self.tree.view.levels()),
+            );
+        }
+        let supply = self.supply(&committer);
+        let Some(plan) = committer.plan((self.tree.layout(), self.row_bytes()), &supply) else {
+            return Ok(None);
+        };
+        let outcome = if self.tree.layout().few_open_pairs {
+            self.run_in_one_pair(&mut committer, plan)
+        } else {
+            self.lock_pairs().reserve(&mut MountedZones(self), plan.need)?;
+            drop(committer);
+            let outcome = self.run_plan(plan, &self.committing_meanwhile());
+            self.end_step(&mut self.lock_committer(), outcome)
+        };
+        outcome.map(Some)
+    }
+
+    /// Bytes of all rows, for which metadata has its zones.
+    fn row_bytes(&self) -> u64 {
+        self.tree.space.rows_wanted(&self.tree.read_state())
+    }
+
+    /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,
+    /// since its two are needed for the parts. A step alone would leave most of a pair unused.
+    pub(in crate::furrow) fn run_in_one_pair(
+        &self,
+        committer: &mut Committer,
+        first: Plan,
+    ) -> Result<u64> {
+        // Not before: a journal that has paused needs zones too.
+        self.lock_pairs().reserve(&mut MountedZones(self), first.need)?;
+        committer.journal.close(&self.drive);
+        let mut next = Some(first);
+        let mut outcome = Ok(0);
+        while let (Some(plan), Ok(bytes)) = (next, &outcome) {
+            let before = *bytes;
+            let reserved = self.lock_pairs().reserve(&mut MountedZones(self), plan.need);
+            let written = reserved.and_then(|()| self.run_plan(plan, &|| ()));
+            outcome = self.end_step(committer, written).map(|written| before + written);
+            let is_enough = outcome.as_ref().map_or(true, |bytes| *bytes >= STEP_BYTES);
+            next = if is_enough {
+                None
+            } else {
+                let supply = self.supply(committer);
+                committer.plan((self.tree.layout(), self.row_bytes()), &supply)
+            };
+        }
+        if committer.journal.pairs.is_empty() {
+            // The zones of the one before are free by now.
+            let named = self.name_journal(committer);
+            outcome = outcome.and_then(|bytes| named.map(|()| bytes));
+        }
+        let mut pairs = self.lock_pairs();
+        if self.tree.layout().few_open_pairs {
+            pairs.seal(&self.drive, &mut MountedZones(self));
+        }
+        self.note_parts(&pairs, committer);
+        outcome
+    }
+
+    /// Does what was planned. Nothing of it counts yet.
+    fn run_plan(&self, plan: Plan, meanwhile: &dyn Fn()) -> Result<Outcome> {
+        let plan = (self.tree.uuid, plan, meanwhile);
+        let (zones, planted) = (&mut MountedZones(self), self.drive.planted);
+        let mut outcome = run_plan(&self.drive, zones, &self.pairs, plan, planted)?;
+        self.tree.view.refusals.judge(outcome.refused.take(), self.clock.monotonic_ns())?;
+        Ok(outcome)
+    }
+
+    fn end_step(&self, committer: &mut Committer, outcome: Result<Outcome>) -> Result<u64> {
+        let mut pairs = self.lock_pairs();
+        let mut zones = MountedZones(self);
+        let installed = outcome.and_then(|outcome| {
+            let bytes = outcome.bytes;
+            committer.install(&self.drive, &mut zones, &mut pairs, outcome).map(|()| bytes)
+        });
+        pairs.end_step(&mut zones);
+        committer.release(&self.drive, &mut zones, (&pairs, &self.tree.view.levels()));
+        self.note_parts(&pairs, committer);
+        drop(pairs);
+        self.note_journal(committer);
+        self.drop_unneeded_remaps(committer);
+        installed
+    }
+
+    /// Tables of moved blocks that no row needs any more go with the next batch.
+    fn drop_unneeded_remaps(&self, committer: &Committer) {
+        let early = self.tree.has_planted(PlantedBug::DropMovedEarly);
+        let unneeded = if early {
+            self.tree.view.remaps_below(self.tree.view.durable_remap_end())
+        } else {
+            committer.table.unneeded_remaps()
+        };
+        if !unneeded.is_empty() {
+            self.tree.write_accounts().drop_moved(&unneeded, self.tree.view.moved_bytes());
+        }
+    }
+}
+
+/// Does what was planned. Nothing of it counts yet.
+fn run_plan(
+    drive: &Drive,
+    zones: &mut dyn MetaZones,
+    pairs: &Mutex<Pairs>,
+    (uuid, plan, meanwhile): ([u8; 16], Plan, &dyn Fn()),
+    planted: Planted,
+) -> Result<Outcome> {
+    let Plan { step, levels, next_part, remade, view, moved_below, need: _ } = plan;
+    let frozen = match step {
+        TableStep::Flush(_) => Frozen::InLevels,
+        TableStep::Compact(_) | TableStep::Rewrite(_) => Frozen::Stays,
+    };
+    let writer = Writer {
+        pairs,
+        zones: RefCell::new(zones),
+        next_part: Cell::new(next_part),
+        bytes: Cell::new(0),
+        meanwhile,
+    };
+    let lookup = |key: Key, value: &[u8]| view.moved_value(key, value, moved_below);
+    let (writer, remaps) =
+        (Some(writer), Some(AppliedRemaps { lookup: &lookup, below: moved_below }));
+    let store = DriveStore { writer, remade, remaps, ..DriveStore::new(drive, uuid) };
+    let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
+    let levels = match step {
+        TableStep::Flush(rows) => compaction.flush(&levels, &rows)?,
+        TableStep::Compact(CompactionKind::Tier(tier)) => compaction.merge_tier(&levels, tier)?,
+        TableStep::Compact(CompactionKind::Sweep) => compaction.sweep(&levels)?,
+        TableStep::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
+    };
+    let (bad, refused) = (store.bad.take(), store.refused.take());
+    let (next_part, bytes) =
+        store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
+    Ok(Outcome { frozen, levels, next_part, bytes, bad, refused })
+}
+
+/// Writes the rows of a new file system. The manifest is to be written then.
+pub(in crate::furrow) fn flush_once(
+    drive: &Drive,
+    zones: &mut dyn MetaZones,
+    pairs: &Mutex<Pairs>,
+    (committer, rows): (&mut Committer, &Memtable),
+) -> Result<()> {
+    let step = TableStep::Flush(Arc::new(rows.clone()));
+    let levels = committer.table.view.levels();
+    let (next_part, view) = (committer.table.next_part, Arc::clone(&committer.table.view));
+    let need = PairNeed::default();
+    let plan = Plan { step, need, levels, next_part, remade: None, view, moved_below: 0 };
+    let nothing: &dyn Fn() = &|| ();
+    let plan = (committer.journal.uuid, plan, nothing);
+    let outcome = run_plan(drive, zones, pairs, plan, Planted::default())?;
+    committer.table.view.install(Arc::new(outcome.levels), outcome.frozen);
+    committer.table.next_part = outcome.next_part;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
+
+    #[test]
+    fn no_step_is_taken_that_another_thread_made_needless() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap();
+        fs.sync().unwrap();
+        fs.log.lock_committer().freeze();
+        let is_due = || fs.log.lock_committer().table.frozen_end.is_some();
+        fs.log.compact_while(|| false);
+        assert!(is_due(), "no step was wanted");
+        let asked = Cell::new(0);
+        fs.log.compact_while(|| asked.replace(asked.get() + 1) == 0);
+        assert_eq!((asked.get(), is_due()), (2, true), "wanted before the turn, not in it");
+        fs.log.compact_while(is_due);
+        assert!(!is_due(), "steps are taken as long as they are wanted");
+    }
+}

@@ -1,0 +1,85 @@
+//! The log: commits, the journal, and the table that takes its rows over.
+
+pub(in crate::furrow) mod commit;
+pub(in crate::furrow) mod committer;
+pub(in crate::furrow) mod fresh;
+pub(in crate::furrow) mod journal;
+pub(in crate::furrow) mod maintenance;
+pub(in crate::furrow) mod reserve;
+pub(in crate::furrow) mod superblock_log;
+pub(in crate::furrow) mod upkeep;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use zonal::Clock;
+
+use crate::furrow::drive::Drive;
+use crate::furrow::format::blocks_for;
+use crate::furrow::log::committer::{CommitTurns, Committer};
+use crate::furrow::options::MountOptions;
+use crate::furrow::sync::Mutex;
+use crate::furrow::table::pairs::Pairs;
+use crate::furrow::tree::Tree;
+use crate::furrow::write::Writer;
+
+/// Makes changes durable.
+pub(in crate::furrow) struct Log {
+    pub(in crate::furrow) tree: Arc<Tree>,
+    pub(in crate::furrow) drive: Arc<Drive>,
+    pub(in crate::furrow) writer: Arc<Writer>,
+    pub(in crate::furrow) clock: Arc<dyn Clock>,
+    pub(in crate::furrow) committer: Mutex<Committer>,
+    /// Who commits.
+    pub(in crate::furrow) commit_turns: CommitTurns,
+    /// Where parts and manifests are written.
+    pub(in crate::furrow) pairs: Mutex<Pairs>,
+    /// One changes the levels of the table at a time.
+    pub(in crate::furrow) stepping: Mutex<()>,
+    /// The last batch that is durable.
+    pub(in crate::furrow) durable_batch: AtomicU64,
+    /// When the last batch was taken.
+    pub(in crate::furrow) last_commit_ns: AtomicU64,
+    /// Age of the last commit at which the next one is due.
+    pub(in crate::furrow) commit_age: Duration,
+}
+
+impl Log {
+    pub(in crate::furrow) fn new(
+        writer: Arc<Writer>,
+        clock: Arc<dyn Clock>,
+        committer: Committer,
+        options: &MountOptions,
+    ) -> Self {
+        let last_batch = committer.durable_record;
+        Self {
+            tree: Arc::clone(&writer.tree),
+            drive: Arc::clone(&writer.drive),
+            writer,
+            last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
+            clock,
+            committer: Mutex::new(committer),
+            commit_turns: CommitTurns::new(options.planted),
+            pairs: Mutex::default(),
+            stepping: Mutex::new(()),
+            durable_batch: AtomicU64::new(last_batch),
+            commit_age: options.commit_age(),
+        }
+    }
+
+    /// Tells [`Space`](crate::furrow::space::Space) how much the journal can write to its pair.
+    fn note_journal(&self, committer: &Committer) {
+        let journal = &committer.journal;
+        let blocks = if journal.is_impaired() { 0 } else { journal.room(&self.drive) };
+        self.tree.space.pair_room.note_journal(blocks);
+    }
+
+    /// Tells it whether another manifest fits in the pair of the parts.
+    fn note_parts(&self, pairs: &Pairs, committer: &Committer) {
+        let last = committer.superblock.manifest[0].bytes.get() as usize;
+        let room = pairs.open.map_or(0, |pair| pair.room(&self.drive));
+        // It may be longer than the last one.
+        self.tree.space.pair_room.note_parts(room as usize > blocks_for(last) + 1);
+    }
+}

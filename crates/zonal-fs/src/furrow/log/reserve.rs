@@ -1,0 +1,409 @@
+//! Zones are reserved before metadata changes anything, so that no step, commit or recovery ends
+//! half-way for want of them.
+//!
+//! A step of the table knows what it needs and reserves it before the journal pauses for it. A
+//! manifest has its room before the journal gets another pair. A recovery that finds a torn batch,
+//! and few free zones, puts the rows of the journal into the table and begins the journal again,
+//! with one pair: so it does not matter how often it is cut off. Where there is no pair for the
+//! journal, the manifest names none, and the zones of the one before are the next one's.
+//! [`Zones`](crate::furrow::zones::Zones) keeps [`SPARE_ZONES_MIN`] zones free for all this, and
+//! where there are fewer, the table makes itself smaller before it does anything else.
+
+use crate::furrow::log::Log;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::FsError;
+use crate::furrow::drive::Drive;
+use crate::furrow::drive::layout::Layout;
+use crate::furrow::log::committer::Committer;
+use crate::furrow::metadata::Ending;
+use crate::furrow::table::levels::{CompactionKind, Levels, TableStep};
+use crate::furrow::table::memtable::Memtable;
+use crate::furrow::table::pairs::{MetaZones, OpenPair, PairNeed, take_two};
+use crate::furrow::zones::Role;
+use crate::vfs::Result;
+
+/// Free zones that metadata keeps beside those that it has, however many these are.
+pub(in crate::furrow) const SPARE_ZONES_MIN: usize = 4;
+
+/// Free zones that nobody but metadata takes, not even reclaim: a recovery writes the rows of the
+/// journal and a manifest to one pair. Then the zones of the journal are free, and it begins again.
+pub(in crate::furrow) const RECOVERY_ZONES: usize = 2;
+
+/// Free zones that a merge of runs leaves to commits, which go on beside it.
+const MERGE_LEAVES: usize = 2;
+
+/// One part in so many of a pair is left unused by parts, and by what becomes longer when it is
+/// written again.
+const UNUSED_SHARE: u64 = 8;
+
+/// What metadata can write to.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Supply {
+    pub(in crate::furrow) open: Option<OpenPair>,
+    /// Free zones, and those that can be reset.
+    pub(in crate::furrow) free: usize,
+    /// Bytes that the open pair has room for, a manifest aside.
+    pub(in crate::furrow) room: u64,
+    /// Bytes of a zone, likewise.
+    pub(in crate::furrow) zone: u64,
+}
+
+/// When parts are written again so that they take fewer pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Sparse {
+    /// Where they take more pairs than were planned for their rows.
+    BeyondShare,
+    /// Wherever that gives a pair back.
+    Now,
+}
+
+impl Supply {
+    /// What parts of so many bytes need beside the open pair.
+    pub(in crate::furrow) fn need(&self, bytes: u64) -> PairNeed {
+        let bytes = bytes + bytes / UNUSED_SHARE;
+        let more = bytes.saturating_sub(self.room);
+        PairNeed {
+            pairs: usize::try_from(more.div_ceil(self.zone.max(1))).unwrap_or(usize::MAX / 4),
+        }
+    }
+
+    /// Whether there are zones for it, and `left` beside.
+    fn has(&self, need: PairNeed, left: usize) -> bool {
+        need.pairs == 0 || 2 * need.pairs + left <= self.free
+    }
+
+    /// Whether the table is to become smaller before anything else.
+    pub(in crate::furrow) fn is_short(&self) -> bool {
+        self.free < SPARE_ZONES_MIN
+    }
+
+    /// What a step writes, about.
+    pub(in crate::furrow) fn need_of(
+        &self,
+        step: &TableStep,
+        levels: &Levels,
+        layout: &Layout,
+    ) -> PairNeed {
+        self.need(match step {
+            TableStep::Flush(rows) => flush_bytes(levels, rows, layout),
+            TableStep::Compact(CompactionKind::Tier(tier)) => tier_bytes(levels, *tier),
+            // It ends when it has written a part; how much lies above is not known.
+            TableStep::Compact(CompactionKind::Sweep) => 2 * layout.table.part_bytes as u64,
+            TableStep::Rewrite(numbers) => {
+                let parts = levels.parts().map(|part| &part.summary);
+                let parts = parts.filter(|part| numbers.contains(&part.number));
+                parts.map(|part| u64::from(part.bytes)).sum()
+            }
+        })
+    }
+
+    /// The memtable, if there are zones for it.
+    pub(in crate::furrow) fn flush(
+        &self,
+        rows: Arc<Memtable>,
+        levels: &Levels,
+        layout: &Layout,
+    ) -> Option<TableStep> {
+        let need = self.need(flush_bytes(levels, &rows, layout));
+        self.has(need, 0).then_some(TableStep::Flush(rows))
+    }
+
+    /// What is due of the levels, as far as there are zones for it: the sweep needs few, and gives
+    /// zones back. Where zones are short it goes on until nothing lies above the last level.
+    pub(in crate::furrow) fn work(
+        &self,
+        levels: &Levels,
+        layout: &Layout,
+    ) -> Option<CompactionKind> {
+        let sweep = (self.is_short() && !levels.upper.is_empty()).then_some(CompactionKind::Sweep);
+        match levels.due(&layout.table) {
+            Some(CompactionKind::Tier(tier)) => {
+                let has_zones = self.has(self.need(tier_bytes(levels, tier)), MERGE_LEAVES);
+                Some(if has_zones && !self.is_short() {
+                    CompactionKind::Tier(tier)
+                } else {
+                    CompactionKind::Sweep
+                })
+            }
+            Some(CompactionKind::Sweep) => Some(CompactionKind::Sweep),
+            None => sweep,
+        }
+    }
+
+    /// The parts of the pair in which least is live, where parts take more pairs than they need.
+    /// Where no pair is open, of two: their parts are to find room in one.
+    pub(in crate::furrow) fn sparse_pairs(
+        &self,
+        levels: &Levels,
+        (layout, row_bytes): (&Layout, u64),
+        when: Sparse,
+    ) -> Option<BTreeSet<u64>> {
+        let open = self.open.map(|pair| pair.zones[0]);
+        let mut pairs: BTreeMap<u32, (u64, BTreeSet<u64>)> = BTreeMap::new();
+        for part in levels.parts() {
+            let (bytes, numbers) = pairs.entry(part.at[0].zone).or_default();
+            *bytes += u64::from(part.summary.bytes);
+            numbers.insert(part.summary.number);
+        }
+        // Zones are kept for all rows as they are before they are compressed. Within these half may
+        // be garbage: the sweep makes most of it, and all of a pair once it has been round, so that
+        // nothing is to be written again.
+        let bytes = levels.bytes();
+        let room = (2 * bytes).min(row_bytes).max(bytes);
+        if when == Sparse::BeyondShare && pairs.len() as u64 <= layout.pairs_for(room) {
+            return None;
+        }
+        let mut pairs: Vec<_> = pairs
+            .into_iter()
+            .filter(|(zone, _)| Some(*zone) != open)
+            .map(|(_, pair)| pair)
+            .collect();
+        pairs.sort_by_key(|(bytes, _)| *bytes);
+        let count = if open.is_some() { 1 } else { 2 };
+        let chosen = pairs.get(..count)?;
+        let bytes: u64 = chosen.iter().map(|(bytes, _)| bytes).sum();
+        // Where even the emptiest is nearly full there is nothing to win.
+        let is_worth_it = 4 * bytes < 3 * layout.zone_bytes();
+        is_worth_it.then(|| chosen.iter().flat_map(|(_, numbers)| numbers).copied().collect())
+    }
+}
+
+fn flush_bytes(levels: &Levels, rows: &Memtable, layout: &Layout) -> u64 {
+    let (all, new) = (levels.bytes(), rows.bytes() as u64);
+    // It writes the last level anew where that is small.
+    if all + new <= layout.table.whole_bytes { all + new } else { new }
+}
+
+fn tier_bytes(levels: &Levels, tier: u32) -> u64 {
+    let parts = levels.upper.iter().filter(|run| run.tier == tier).flat_map(|run| &run.parts);
+    parts.map(|part| u64::from(part.summary.bytes)).sum()
+}
+
+impl Log {
+    /// What metadata can write to now.
+    pub(in crate::furrow) fn supply(&self, committer: &Committer) -> Supply {
+        let open = self.lock_pairs().open;
+        let layout = self.tree.layout();
+        let manifest = u64::from(committer.superblock.manifest[0].bytes.get()) + (16 << 10);
+        let room = open.map_or(0, |pair| u64::from(pair.room(&self.drive)) << 12);
+        Supply {
+            open,
+            free: self.free_for_metadata(),
+            room: room.saturating_sub(manifest),
+            zone: layout.zone_bytes().saturating_sub(manifest).max(layout.zone_bytes() / 4),
+        }
+    }
+
+    /// Zones that metadata can take now.
+    pub(in crate::furrow) fn free_for_metadata(&self) -> usize {
+        self.tree.read_state().zones.takeable_for_metadata()
+    }
+
+    /// Whether so few zones are left for metadata that the table is to become smaller before more
+    /// rows come.
+    pub(in crate::furrow) fn lacks_metadata_zones(&self) -> bool {
+        self.free_for_metadata() < SPARE_ZONES_MIN
+    }
+
+    /// Whether a recovery may give the journal one more pair, and the manifest too, as there are
+    /// zones for the next one and the table all the same.
+    pub(in crate::furrow) fn has_zones_to_recover_again(&self) -> bool {
+        self.free_for_metadata() >= 2 * SPARE_ZONES_MIN
+    }
+
+    /// Gives the journal another pair before a commit writes a batch. If then too few zones would
+    /// be left to write the rows of the journal to the table, these rows are written first, which
+    /// frees the zones of the journal.
+    pub(in crate::furrow) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
+        let needed = self.tree.space.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
+        let is_needless = committer.journal.is_in_table() || self.free_for_metadata() >= needed;
+        // Rows that were made anew are not durable yet: until then the table keeps what it has of
+        // them.
+        if is_needless || self.tree.view.remade().is_some() {
+            return self.name_journal(committer);
+        }
+        // On a drive with few active zones a step keeps the committer until it has ended.
+        let turn = self.stepping.try_lock();
+        if turn.is_ok() || self.tree.layout().few_open_pairs {
+            self.begin_journal_again(committer)
+        } else {
+            self.name_journal(committer)
+        }
+    }
+
+    /// Puts the rows of the journal, which ends in what does not count, into the table, and begins
+    /// it again.
+    pub(in crate::furrow) fn begin_journal_again(&self, committer: &mut Committer) -> Result<()> {
+        let supply = self.supply(committer);
+        let Some(plan) = committer.plan_flush(self.tree.layout(), &supply) else {
+            return self.name_journal(committer);
+        };
+        match self.run_in_one_pair(committer, plan) {
+            Ok(_) => {}
+            Err(FsError::NoSpace) => {
+                tracing::warn!("no room for the rows of the journal: they stay");
+            }
+            // Another pair for the journal might be the one that the next try needs.
+            Err(error) => return Err(error),
+        }
+        if committer.journal.is_impaired() { self.name_journal(committer) } else { Ok(()) }
+    }
+
+    /// Names the journal's zones in a manifest, new ones where it is impaired.
+    pub(in crate::furrow) fn name_journal(&self, committer: &mut Committer) -> Result<()> {
+        let outcome = self.name_journal_now(committer);
+        if self.tree.layout().few_open_pairs {
+            self.lock_pairs().seal(&self.drive, &mut MountedZones(self));
+        }
+        let pairs = self.lock_pairs();
+        self.note_parts(&pairs, committer);
+        outcome
+    }
+
+    fn name_journal_now(&self, committer: &mut Committer) -> Result<()> {
+        let mut pairs = self.lock_pairs();
+        let mut zones = MountedZones(self);
+        let levels = self.tree.view.levels();
+        // Metadata still has the pairs whose first record failed, although they hold nothing, the
+        // pair of the manifest before, and the pairs of a journal whose rows are in the table.
+        for _ in 0..2 {
+            let outcome = committer.write_manifest(
+                &self.drive,
+                &mut zones,
+                &mut pairs,
+                (&levels, Ending::Record),
+            );
+            committer.release(&self.drive, &mut zones, (&pairs, &levels));
+            match outcome {
+                Ok(()) if !committer.journal.is_impaired() => return Ok(()),
+                Ok(()) | Err(FsError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+}
+
+impl Committer {
+    /// Gives the journal its next pair. Where there are no zones for one, the manifest still names
+    /// the pairs whose rows the table lacks, and so frees the zones of all other pairs. Before a
+    /// commit writes, it needs the next pair.
+    pub(in crate::furrow) fn take_journal_pair(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+    ) -> Result<()> {
+        match take_two(zones) {
+            Ok(taken) => {
+                // Not before: without zones it may have to go on in one copy.
+                self.journal.finish(drive);
+                self.journal.push_pair(taken);
+                Ok(())
+            }
+            Err(FsError::NoSpace) if self.journal.is_in_table() => {
+                self.journal.finish(drive);
+                self.journal.give_up_pairs();
+                Ok(())
+            }
+            Err(FsError::NoSpace) if self.journal.is_impaired() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Zones for metadata from a mounted file system.
+pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Log);
+
+impl MetaZones for MountedZones<'_> {
+    fn take(&mut self) -> Option<u32> {
+        loop {
+            let zone = self.0.tree.write_accounts().zones.take_meta();
+            if zone.is_some() || !(self.0.writer.reset_one() || self.0.writer.reset_again()) {
+                return zone;
+            }
+        }
+    }
+
+    fn taken(&self) -> Vec<u32> {
+        let zones = &self.0.tree.read_state().zones;
+        zones.ids().filter(|&zone| zones.slot(zone).role == Role::Meta).collect()
+    }
+
+    fn reset_refused(&mut self, zone: u32) {
+        let cond = self.0.drive.cond(zone);
+        self.0.tree.write_accounts().zones.reset_refused(zone, cond);
+    }
+
+    fn release(&mut self, zone: u32) {
+        self.0.tree.write_accounts().zones.release(zone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr};
+
+    /// A mount with a file, and with so many free zones.
+    fn with_free_zones(count: usize) -> (Furrow, Ino) {
+        let (drive, clock) = formatted(32, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        fs.sync().unwrap();
+        {
+            let zones = &mut fs.tree.write_state().zones;
+            let free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free);
+            let free: Vec<u32> = free.collect();
+            free.iter().skip(count).for_each(|&zone| zones.claim(zone));
+        }
+        (fs, ino)
+    }
+
+    #[test]
+    fn a_journal_that_ends_in_a_torn_batch_begins_again_any_number_of_times_with_one_free_pair() {
+        let (fs, ino) = with_free_zones(2);
+        for round in 0..20 {
+            let perm = Some(0o400 + round);
+            fs.setattr(&Caller::ROOT, ino, &SetAttr { perm, ..SetAttr::default() }).unwrap();
+            fs.sync().unwrap();
+            let mut committer = fs.log.lock_committer();
+            committer.journal.failed = [true; 2];
+            fs.log.begin_journal_again(&mut committer).unwrap();
+            let journal = &committer.journal;
+            assert!(journal.is_in_table() && !journal.is_impaired() && journal.pairs.len() == 1);
+            assert!(
+                fs.log.free_for_metadata() >= 2,
+                "round {round}: {}",
+                fs.log.free_for_metadata()
+            );
+        }
+    }
+
+    #[test]
+    fn what_adds_rows_is_refused_and_what_deletes_is_not_where_metadata_has_no_zone_left() {
+        let (fs, _) = with_free_zones(1);
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let refused = fs.create(&Caller::ROOT, Ino::ROOT, b"other", &new);
+        assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        fs.sync().unwrap();
+    }
+
+    #[test]
+    fn what_is_written_takes_no_more_pairs_than_there_are() {
+        let (fs, _) = with_free_zones(SPARE_ZONES_MIN);
+        let supply = Supply { open: None, free: 4, room: 0, zone: 1000 };
+        assert_eq!(supply.need(0), PairNeed { pairs: 0 });
+        assert_eq!(supply.need(800), PairNeed { pairs: 1 });
+        assert!(supply.has(supply.need(800), MERGE_LEAVES));
+        assert!(!supply.has(supply.need(900), MERGE_LEAVES));
+        // There is nothing to be swept.
+        assert_eq!(supply.work(&fs.tree.view.levels(), fs.tree.layout()), None);
+    }
+}

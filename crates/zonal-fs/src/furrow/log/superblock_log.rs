@@ -1,0 +1,345 @@
+//! The superblock log: two pairs of zones, a copy of every superblock in each (F1).
+//!
+//! In a pair one zone is written until it is full; then the other one is written, the drive is
+//! flushed, and only then the first one is reset. A pair that fails altogether leaves the other.
+//! All four are sequential zones.
+
+use zonal::{Geometry, ZoneCond, ZoneId, ZonedDevice};
+
+use crate::FsError;
+use crate::furrow::drive::Drive;
+use crate::furrow::drive::layout::Layout;
+use crate::furrow::format::superblock::Superblock;
+use crate::furrow::format::{Address, BLOCK_BYTES, Unread};
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::vfs::Result;
+
+/// Commits that try to write a copy that failed, before the next manifest tries anyway.
+const TRIES_MAX: u8 = 8;
+
+/// Where the log goes on.
+#[derive(Clone, Debug)]
+pub(in crate::furrow) struct SuperLog {
+    pairs: [Pair; 2],
+    planted: Planted,
+}
+
+/// A pair of zones.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    zones: [u32; 2],
+    /// The one being written.
+    current: usize,
+    /// Its next block; `None` where its pointer is not on a block.
+    next: Option<u32>,
+    /// It lacks the current superblock, because a write failed.
+    lags: bool,
+    /// How often it was tried again.
+    tries: u8,
+}
+
+/// A superblock that was found.
+#[derive(Clone, Debug)]
+pub(in crate::furrow) struct Found {
+    pub(in crate::furrow) superblock: Superblock,
+    pub(in crate::furrow) at: Address,
+    /// Nothing that is no superblock lies behind it in its zone.
+    pub(in crate::furrow) is_last: bool,
+}
+
+impl SuperLog {
+    /// The log of an empty drive.
+    pub(in crate::furrow) fn new(pairs: [[u32; 2]; 2]) -> Self {
+        let pairs =
+            pairs.map(|zones| Pair { zones, current: 0, next: Some(0), lags: false, tries: 0 });
+        Self { pairs, planted: Planted::default() }
+    }
+
+    /// Goes on after the newest superblock of each pair.
+    pub(in crate::furrow) fn resume(
+        drive: &Drive,
+        found: &[Found],
+        planted: Planted,
+    ) -> Result<Self> {
+        let mut log = Self::new(drive.layout.superblock_pairs);
+        log.planted = planted;
+        for pair in &mut log.pairs {
+            if let Some(newest) = newest_of(found, pair.zones) {
+                pair.current = usize::from(newest.at.zone == pair.zones[1]);
+            }
+            let zone = drive.device.zone(ZoneId::new(pair.zones[pair.current]))?;
+            pair.next = zone.written().and_then(|written| drive.layout.whole_blocks(written));
+            let is_begun = pair.next != Some(0);
+            if zone.cond == ZoneCond::Full || (drive.layout.few_active_zones && is_begun) {
+                pair.next = None;
+            }
+        }
+        Ok(log)
+    }
+
+    /// Writes a superblock to both pairs and makes it durable.
+    pub(in crate::furrow) fn write(
+        &mut self,
+        drive: &Drive,
+        superblock: &Superblock,
+    ) -> Result<()> {
+        let mut old = Vec::new();
+        let mut failure = None;
+        for pair in &mut self.pairs {
+            (pair.lags, pair.tries) = (false, 0);
+            match write_to_pair(drive, pair, superblock) {
+                Ok(switched_from) => old.extend(switched_from),
+                Err(error) => {
+                    pair.lags = true;
+                    tracing::warn!(zones = ?pair.zones, %error, "a superblock copy was not written");
+                    failure = Some((error, failure.is_some()));
+                }
+            }
+        }
+        if let Some((error, true)) = failure {
+            return Err(error);
+        }
+        if self.planted.has(PlantedBug::SuperblockResetEarly) {
+            reset_all(drive, &old);
+        }
+        drive.flush()?;
+        reset_all(drive, &old);
+        Ok(())
+    }
+
+    /// Writes the current superblock to a pair that lacks it: until then one zone holds the only
+    /// copy. Done by the commits that follow, but not by all of them for ever.
+    pub(in crate::furrow) fn catch_up(
+        &mut self,
+        drive: &Drive,
+        superblock: &Superblock,
+    ) -> Result<()> {
+        for pair in self.pairs.iter_mut().filter(|pair| pair.lags && pair.tries < TRIES_MAX) {
+            pair.tries += 1;
+            match write_to_pair(drive, pair, superblock) {
+                Ok(old) => {
+                    pair.lags = false;
+                    drive.flush()?;
+                    reset_all(drive, old.as_slice());
+                }
+                Err(error) => {
+                    tracing::warn!(zones = ?pair.zones, %error, "a superblock copy is missing");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn reset_all(drive: &Drive, zones: &[u32]) {
+    for &zone in zones {
+        // A zone that cannot be reset is tried again when it is needed.
+        if let Err(error) = drive.reset(zone) {
+            tracing::warn!(zone, %error, "an old superblock zone was not reset");
+        }
+    }
+}
+
+/// Writes a copy and returns the zone that was left, if it moved to the other one.
+fn write_to_pair(drive: &Drive, pair: &mut Pair, superblock: &Superblock) -> Result<Option<u32>> {
+    let zone = pair.zones[pair.current];
+    if let Some(block) = pair.next
+        && block < drive.layout.capacity(zone)
+    {
+        if write_at(drive, superblock, Address { zone, block }).is_ok() {
+            pair.next = if drive.layout.few_active_zones { None } else { Some(block + 1) };
+            return Ok(None);
+        }
+        pair.next = None;
+    }
+    let other = pair.zones[1 - pair.current];
+    drive.reset(other)?;
+    write_at(drive, superblock, Address { zone: other, block: 0 })?;
+    pair.current = 1 - pair.current;
+    pair.next = if drive.layout.few_active_zones { None } else { Some(1) };
+    Ok(Some(zone))
+}
+
+fn write_at(drive: &Drive, superblock: &Superblock, at: Address) -> Result<()> {
+    drive.write(at, &superblock.encode(at))?;
+    if drive.layout.few_active_zones {
+        drive.finish(at.zone);
+    }
+    Ok(())
+}
+
+/// What the zones of the log hold.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Search {
+    /// Every zone's newest superblock.
+    pub(in crate::furrow) found: Vec<Found>,
+    /// What was wrong with zones that hold none.
+    pub(in crate::furrow) bad: Vec<String>,
+    /// Both pairs have blocks that cannot be read where a newer superblock may be.
+    pub(in crate::furrow) is_stale: bool,
+}
+
+/// The newest superblock of a pair of zones.
+pub(in crate::furrow) fn newest_of(found: &[Found], pair: [u32; 2]) -> Option<&Found> {
+    let of_pair = found.iter().filter(|found| pair.contains(&found.at.zone));
+    of_pair.max_by_key(|found| found.superblock.epoch.get())
+}
+
+/// Looks through all four zones.
+pub(in crate::furrow) fn find_all(drive: &Drive) -> Search {
+    let mut search = Search { is_stale: true, ..Search::default() };
+    for pair in drive.layout.superblock_pairs {
+        let mut hides = false;
+        for zone in pair {
+            let newest = find_in_zone(drive, zone);
+            hides |= newest.hides;
+            search.found.extend(newest.found);
+            search.bad.extend(newest.bad.map(|why| format!("zone {zone}: {why}")));
+        }
+        search.is_stale &= hides;
+    }
+    if search.found.is_empty() {
+        search.bad.extend(zones_of_version_5(&drive.layout.geometry).filter_map(|zone| {
+            let version = first_of(&drive.device, zone)?.version;
+            Some(format!(
+                "zone {zone}: {}",
+                crate::furrow::format::superblock::unknown(version.get())
+            ))
+        }));
+    }
+    search
+}
+
+/// What a zone of the log holds.
+#[derive(Debug, Default)]
+struct Newest {
+    found: Option<Found>,
+    /// Why nothing was found in a zone that holds something.
+    bad: Option<String>,
+    /// Blocks behind what was found cannot be read.
+    hides: bool,
+}
+
+/// The newest valid superblock of a zone. Valid ones lie from the zone's start on without holes,
+/// so the last one is found by bisection in a finished zone, whose pointer says nothing.
+fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
+    let hidden = |why: String| Newest { bad: Some(why), hides: true, found: None };
+    let report = match drive.device.zone(ZoneId::new(zone)) {
+        Ok(report) => report,
+        Err(error) => return hidden(error.to_string()),
+    };
+    let written = match (report.cond, report.wp) {
+        (ZoneCond::Offline, _) => return hidden("the zone is offline".into()),
+        (ZoneCond::Empty, _) => return Newest::default(),
+        (_, Some(wp)) => {
+            let blocks = (wp - report.start).get() / drive.layout.per_block;
+            u32::try_from(blocks).unwrap_or(u32::MAX)
+        }
+        (_, None) => drive.layout.capacity(zone),
+    };
+    let finished = matches!(report.cond, ZoneCond::Full | ZoneCond::ReadOnly);
+    let mut newest = Newest::default();
+    let mut limit = if finished { written_before_zeroes(drive, zone, written) } else { written };
+    // A torn record at the end, and perhaps one more behind a bad block.
+    let give_up = limit.saturating_sub(8);
+    while limit > give_up {
+        let at = Address { zone, block: limit - 1 };
+        match read_at(drive, at) {
+            Ok(superblock) => {
+                let found = Some(Found { superblock, at, is_last: newest.bad.is_none() });
+                return Newest { found, bad: None, ..newest };
+            }
+            Err(unread) => {
+                newest.hides |= matches!(unread, Unread::Device(_));
+                let why = format!("block {}: {}", at.block, String::from(unread));
+                newest.bad = newest.bad.or(Some(why));
+            }
+        }
+        limit -= 1;
+    }
+    newest
+}
+
+/// Blocks of a finished zone before the zeroes that finishing left.
+fn written_before_zeroes(drive: &Drive, zone: u32, written: u32) -> u32 {
+    let is_written = |block| {
+        let mut buffer = [0; BLOCK_BYTES];
+        let read = drive.read(Address { zone, block }, &mut buffer);
+        read.is_err() || buffer.iter().any(|&byte| byte != 0)
+    };
+    let (mut low, mut high) = (0, written);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_written(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+fn read_at(drive: &Drive, at: Address) -> std::result::Result<Superblock, Unread> {
+    let mut buffer = [0; BLOCK_BYTES];
+    drive.read(at, &mut buffer).map_err(|error| Unread::Device(error.to_string()))?;
+    Superblock::decode(&buffer, at).map_err(Unread::Wrong)
+}
+
+/// The current superblock: the highest epoch of all.
+///
+/// `bad` is why others are none.
+pub(in crate::furrow) fn newest<'a>(
+    found: &'a [Found],
+    bad: &[String],
+    planted: Planted,
+) -> Result<&'a Superblock> {
+    let by_epoch = |found: &&Found| found.superblock.epoch.get();
+    let newest = if planted.has(PlantedBug::StaleSuperblock) {
+        found.iter().min_by_key(by_epoch)
+    } else {
+        found.iter().max_by_key(by_epoch)
+    };
+    let newest = newest.ok_or_else(|| {
+        let mut why = "none of the four zones for superblocks holds a valid one".to_owned();
+        if !bad.is_empty() {
+            why = format!("{why}: {}", bad.join("; "));
+        }
+        FsError::Missing { what: "Furrow", why }
+    })?;
+    Ok(&newest.superblock)
+}
+
+/// Conventional zones in which a drive of version 5 can have superblocks: where it has eight
+/// conventional zones or more. This version puts none there. It knows them only to name such a file
+/// system, and to wipe it.
+fn zones_of_version_5(geometry: &Geometry) -> impl Iterator<Item = ZoneId> + use<> {
+    let conventional = geometry.spec().conventional_zones;
+    let zones = [0, 1, conventional / 2, conventional / 2 + 1];
+    zones.into_iter().filter(move |_| conventional >= 8).map(ZoneId::new)
+}
+
+/// What begins a zone, if that is a superblock of any version.
+fn first_of(device: &dyn ZonedDevice, zone: ZoneId) -> Option<Superblock> {
+    let mut buffer = [0; BLOCK_BYTES];
+    device.read(device.geometry().zone_start(zone), &mut buffer).ok()?;
+    Superblock::decode_any_version(&buffer, Address { zone: zone.get(), block: 0 }).ok()
+}
+
+/// The label of the Furrow on a device, of any version, if it holds one: each zone of the log that
+/// is in use begins with a superblock.
+pub(crate) fn label_of(device: &dyn ZonedDevice) -> Option<String> {
+    let layout = Layout::new(device.geometry()).ok()?;
+    let zones = layout.superblock_pairs.into_iter().flatten().map(ZoneId::new);
+    let mut zones = zones.chain(zones_of_version_5(&layout.geometry));
+    let superblock = zones.find_map(|zone| first_of(device, zone))?;
+    Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
+}
+
+/// Takes away what makes a device look like Furrow, as far as it is not in zones that are reset:
+/// the start of the log that version 5 had in conventional zones.
+pub(crate) fn forget(device: &dyn ZonedDevice) -> Result<()> {
+    let Ok(layout) = Layout::new(device.geometry()) else { return Ok(()) };
+    for zone in zones_of_version_5(&layout.geometry) {
+        let report = device.zone(zone)?;
+        if report.cond == ZoneCond::NotWp {
+            device.write(report.start, &[0; BLOCK_BYTES])?;
+        }
+    }
+    Ok(())
+}

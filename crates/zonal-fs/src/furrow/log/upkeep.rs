@@ -1,0 +1,119 @@
+//! Upkeep: what keeps memory, the write buffer and the batch within bounds after each operation, and
+//! when a commit is due.
+
+use crate::furrow::metadata::Ending;
+use std::sync::atomic::Ordering;
+
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::log::Log;
+use crate::furrow::metadata::State;
+use crate::furrow::tree::CHANGES_MAX;
+
+/// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Times of that from which a change does not leave the commit to the worker.
+const BATCHES_MAX: usize = 4;
+
+/// Where room runs low, batches are so much smaller: writers may have to wait for the next commit.
+const LOW_SHARE: usize = 8;
+
+/// Whether what has changed is to be committed because it is much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum BatchDue {
+    /// Not yet.
+    No,
+    /// By the worker.
+    Worker,
+    /// By the thread that finds it due.
+    Now,
+}
+
+/// What an operation leaves to be done once it has unlocked the state.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Upkeep {
+    /// Memory holds more metadata than the mount may use.
+    holds_too_much: bool,
+    /// Rests of truncated and deleted files wait for the worker.
+    truncations_wait: bool,
+    /// Bytes of rows that have changed since the last commit.
+    batch_bytes: usize,
+    /// The write buffer holds more than its share of memory.
+    buffer_is_full: bool,
+}
+
+impl Log {
+    /// Upkeep that is due after a change, while the state is still locked.
+    pub(in crate::furrow) fn upkeep_due(&self, state: &State) -> Upkeep {
+        Upkeep {
+            holds_too_much: self.tree.holds_too_much(state),
+            truncations_wait: !state.reaping.is_empty(),
+            batch_bytes: state.changes.bytes,
+            buffer_is_full: state.totals.pending > self.writer.buffer_max,
+        }
+    }
+
+    /// Does the upkeep that is due after a change.
+    pub(in crate::furrow) fn after_change(&self) {
+        let due = self.upkeep_due(&self.tree.read_state());
+        self.do_upkeep(due);
+    }
+
+    /// Keeps memory, the buffer and the batch within bounds after an operation. The operation itself
+    /// has succeeded.
+    pub(in crate::furrow) fn do_upkeep(&self, due: Upkeep) {
+        if due.holds_too_much {
+            self.tree.trim(&mut self.tree.write_accounts());
+        }
+        if due.truncations_wait {
+            self.tree.bell.wake_worker();
+        }
+        let outcome = match self.batch_due(due.batch_bytes) {
+            BatchDue::No if due.buffer_is_full => self.writer.relieve_buffer(),
+            BatchDue::No => Ok(()),
+            BatchDue::Worker => {
+                self.tree.bell.wake_worker();
+                Ok(())
+            }
+            BatchDue::Now => self.commit(Ending::Record),
+        };
+        if let Err(error) = outcome {
+            // The next commit fails, and reports it to its caller.
+            tracing::warn!(%error, "writing back failed; the data is still held");
+        }
+    }
+
+    /// Bytes of changed rows from which a commit is due.
+    fn batch_bytes(&self) -> usize {
+        BATCH_BYTES.min(self.tree.layout().zone_blocks as usize * BLOCK_BYTES / 4)
+    }
+
+    /// Whether so many bytes of changed rows are to be committed.
+    pub(in crate::furrow) fn batch_due(&self, bytes: usize) -> BatchDue {
+        let limit = self.batch_bytes();
+        if bytes <= limit {
+            BatchDue::No
+        } else if self.tree.bell.has_worker() && bytes <= BATCHES_MAX * limit {
+            BatchDue::Worker
+        } else {
+            BatchDue::Now
+        }
+    }
+
+    /// Whether the last commit is old enough, or much has changed since, or something waits for the next.
+    pub(in crate::furrow) fn is_commit_due(&self) -> bool {
+        let last = self.last_commit_ns.load(Ordering::Acquire);
+        let age_ns = self.clock.monotonic_ns().saturating_sub(last);
+        let is_old = u128::from(age_ns) >= self.commit_age.as_nanos();
+        if is_old || self.tree.is_held_by_changes() {
+            return true;
+        }
+        let state = self.tree.read_state();
+        let room = self.tree.space.writer_room(&state);
+        let is_low = room.blocks < 2 * room.low_mark;
+        let share = if is_low { LOW_SHARE } else { 1 };
+        let (rows, bytes) = (state.changed_count(), state.changes.bytes);
+        let is_large = rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes();
+        is_large || self.tree.space.awaits_commit(&state, |zone| self.drive.pins.is_idle(zone))
+    }
+}

@@ -1,0 +1,354 @@
+//! From memory to rows: the batch of what changed, as it was at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
+
+use crate::furrow::format::ZoneGeneration;
+use crate::furrow::format::row::{
+    EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, encode,
+};
+use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
+use crate::furrow::metadata::sums::{learned_row, totals_row, zone_row};
+use crate::furrow::metadata::{Body, Inode, State};
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::memtable::Value;
+use crate::vfs::{FileKind, Ino};
+
+/// Kinds by their number on disk.
+pub(in crate::furrow) const KINDS: [(u8, FileKind); 7] = [
+    (1, FileKind::Regular),
+    (2, FileKind::Directory),
+    (3, FileKind::Symlink),
+    (4, FileKind::Fifo),
+    (5, FileKind::Socket),
+    (6, FileKind::CharDevice),
+    (7, FileKind::BlockDevice),
+];
+
+impl State {
+    /// Marks a row that is about to change. Where a commit has yet to encode the row, it gets it as it is.
+    pub(in crate::furrow) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
+        let key = Key::new(kind, owner, at);
+        self.keep_frozen_row(key);
+        self.changes.mark(key);
+    }
+
+    /// Where a commit has yet to encode a row, it gets it as it is.
+    pub(in crate::furrow) fn keep_frozen_row(&mut self, key: Key) {
+        if self.committing.contains(&key) {
+            self.keep_frozen(key);
+        }
+    }
+
+    /// Begins a batch: what has changed belongs to it, as it is now. Takes the same short time however
+    /// much that is: rows are encoded later, by [`frozen_rows`](Self::frozen_rows), or before they
+    /// change. Only what a mount reads is encoded at once, since it changes without marks.
+    pub(in crate::furrow) fn freeze(&mut self) {
+        assert!(self.committing.is_empty(), "one batch is encoded at a time");
+        let changes = self.take_changes();
+        self.loads.note_taken(&changes.rows);
+        self.loads.note_taken(self.moving.freeze());
+        self.committing = changes.rows;
+        let base: Vec<Key> = self.committing.range(..Key::BASE_END).copied().collect();
+        for key in base {
+            self.keep_frozen(key);
+        }
+        self.batch += 1;
+    }
+
+    fn keep_frozen(&mut self, key: Key) {
+        if !self.frozen.contains_key(&key) {
+            let value = present_value(self, key);
+            self.frozen.insert(key, value);
+        }
+    }
+
+    /// The first rows of the batch from a key on, as they were at its moment, and where the others begin.
+    pub(in crate::furrow) fn frozen_rows(
+        &self,
+        from: Key,
+        max: usize,
+    ) -> (Vec<(Key, Value)>, Option<Key>) {
+        let mut keys = self.committing.range(from..);
+        let rows = keys.by_ref().take(max).filter(|key| !is_left_out(key.kind(), self.planted));
+        let rows = rows.map(|&key| {
+            let kept = self.frozen.get(&key).cloned();
+            (key, kept.unwrap_or_else(|| present_value(self, key)))
+        });
+        let forgets = self.planted.has(PlantedBug::ForgetEntryDeletes);
+        let is_forgotten = |(key, value): &(Key, Value)| {
+            forgets && value.is_none() && key.kind() == RowKind::Entry
+        };
+        let rows = rows.filter(|row| !is_forgotten(row)).collect();
+        (rows, keys.next().copied())
+    }
+
+    /// Readers of the table find all rows of the batch. Returns what is to be dropped.
+    pub(in crate::furrow) fn thaw(&mut self) -> (BTreeSet<Key>, BTreeMap<Key, Value>) {
+        // Loads that began meanwhile have found older rows.
+        self.loads.note_taken(&self.committing);
+        self.loads.note_taken(&self.moving.thaw(&self.committing));
+        for key in self.committing.difference(&self.changes.rows) {
+            if key.kind() == RowKind::Inode {
+                self.removed.remove(&Ino::new(key.owner()));
+            } else if key.kind() == RowKind::Extent {
+                self.extents.forget_deleted(ExtentId(key.owner()));
+            }
+        }
+        (std::mem::take(&mut self.committing), std::mem::take(&mut self.frozen))
+    }
+}
+
+/// Whether a planted mistake leaves out rows of a kind.
+fn is_left_out(kind: RowKind, planted: Planted) -> bool {
+    let kinds = [
+        (PlantedBug::ForgetXattrRows, RowKind::Xattr),
+        (PlantedBug::ForgetTotals, RowKind::Totals),
+        (PlantedBug::ForgetZoneRows, RowKind::Zone),
+        (PlantedBug::ForgetOrphanRows, RowKind::Orphan),
+        (PlantedBug::ForgetNames, RowKind::Name),
+        (PlantedBug::ForgetMoved, RowKind::Remap),
+    ];
+    kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
+}
+
+/// The value of a row that has changed; `None` if there is no such row any more. What it is about
+/// is in memory, or memory knows that it is deleted: that something is not in memory never means
+/// that.
+fn present_value(state: &State, key: Key) -> Value {
+    let planted = state.planted;
+    let inode = || {
+        let ino = Ino::new(key.owner());
+        let inode = state.inodes.get(&ino);
+        assert!(inode.is_some() || state.removed.contains(&ino), "{key:?} is not in memory");
+        inode
+    };
+    match key.kind() {
+        RowKind::Totals => Some(encode(&Row::Totals(totals_row(state)))),
+        RowKind::Zone => {
+            let zone = u32::try_from(key.owner()).expect("zone numbers are u32");
+            let mut row = zone_row(state.zones.slot(zone))?;
+            row.listed |= u8::from(planted.has(PlantedBug::ListOpenZones));
+            Some(encode(&Row::Zone(row)))
+        }
+        RowKind::Orphan => is_orphan(inode()?).then(|| encode(&Row::Orphan)),
+        RowKind::Learned => {
+            let number = u16::try_from(key.owner()).expect("one of few");
+            Some(encode(&Row::Learned(&learned_row(state.learned.row(number)))))
+        }
+        RowKind::Inode => Some(encode_inode(inode()?, planted)),
+        RowKind::Xattr => {
+            let xattr = inode()?.xattrs.at(key.at())?;
+            Some(encode(&Row::Xattr(&xattr.name, &xattr.value)))
+        }
+        RowKind::Map => {
+            let file = inode()?.file().ok()?;
+            assert!(file.known.end_of(key.at()).is_some(), "{key:?} is not in memory");
+            let entry = file.map.get(&key.at())?;
+            Some(encode_map(entry, |zone| state.zones.generation(zone)))
+        }
+        RowKind::Entry => {
+            let directory = inode()?.directory().ok()?;
+            assert!(directory.known.end_of(key.at()).is_some(), "{key:?} is not in memory");
+            let &hash = directory.by_cookie.get(&key.at())?;
+            let named = directory.by_hash.get(hash, key.at())?;
+            let row = EntryRow { ino: U64::new(named.ino.get()), kind: kind_number(named.kind) };
+            Some(encode(&Row::Entry(row, &named.name)))
+        }
+        RowKind::Extent => state.extents.get(ExtentId(key.owner())).map(encode_extent),
+        RowKind::Name => {
+            let directory = inode()?.directory().ok().filter(|directory| directory.names.is_some());
+            let cookies = directory?.by_hash.cookies(key.at());
+            let cookies: Vec<U64> = cookies.into_iter().map(U64::new).collect();
+            (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
+        }
+        RowKind::Backrefs => None,
+        RowKind::Remap => state.moving.value(key),
+    }
+}
+
+/// Whether it is to be deleted, or something of it waits to be removed.
+fn is_orphan(inode: &Inode) -> bool {
+    inode.nlink == 0 || inode.file().is_ok_and(|file| file.reap_from.is_some())
+}
+
+/// A kind's number on disk.
+fn kind_number(kind: FileKind) -> u8 {
+    let found = KINDS.into_iter().find(|(_, other)| *other == kind);
+    found.expect("every kind has a number").0
+}
+
+fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
+    let (parent, next_cookie) = match &inode.body {
+        Body::Directory(directory) => (directory.parent, directory.next_cookie),
+        Body::File(_) | Body::Symlink(_) | Body::Special => (Ino::default(), 0),
+    };
+    let target: &[u8] = match &inode.body {
+        Body::Symlink(target) => target,
+        Body::File(_) | Body::Directory(_) | Body::Special => &[],
+    };
+    let nlink = if planted.has(PlantedBug::ForgetLinkCount) { 1 } else { inode.nlink };
+    let count = if planted.has(PlantedBug::ForgetCount) { 0 } else { inode.count() };
+    let row = InodeRow {
+        size: U64::new(inode.size),
+        atime: I64::new(inode.atime.secs()),
+        atime_ns: U32::new(inode.atime.nanos()),
+        mtime: I64::new(inode.mtime.secs()),
+        mtime_ns: U32::new(inode.mtime.nanos()),
+        ctime: I64::new(inode.ctime.secs()),
+        ctime_ns: U32::new(inode.ctime.nanos()),
+        btime: I64::new(inode.btime.secs()),
+        btime_ns: U32::new(inode.btime.nanos()),
+        parent: U64::new(parent.get()),
+        next_cookie: U64::new(next_cookie),
+        count: U64::new(count),
+        nlink: U32::new(nlink),
+        uid: U32::new(inode.uid),
+        gid: U32::new(inode.gid),
+        rdev: U32::new(inode.rdev),
+        perm: U16::new(inode.perm),
+        kind: kind_number(inode.kind),
+        flags: inode.flags.bits(),
+        reaping: u8::from(inode.file().is_ok_and(|file| file.reap_from.is_some())),
+        indexed: u8::from(inode.directory().is_ok_and(|directory| directory.names.is_some())),
+        context: U16::new(inode.context.map_or(0, |context| context.slot() + 1)),
+    };
+    encode(&Row::Inode(row, target))
+}
+
+fn raw_crcs(crcs: &Crcs) -> Vec<U32> {
+    crcs.as_slice().iter().map(|&crc| U32::new(crc)).collect()
+}
+
+fn encode_extent(extent: &Extent) -> Box<[u8]> {
+    let row = ExtentRow {
+        zone: U32::new(extent.zone),
+        block: U32::new(extent.block),
+        refs: U32::new(extent.refs),
+    };
+    encode(&Row::Extent(row, &raw_crcs(&extent.crcs)))
+}
+
+fn encode_map(entry: &MapEntry, generation: impl Fn(u32) -> ZoneGeneration) -> Box<[u8]> {
+    let blocks = entry.blocks();
+    match entry {
+        MapEntry::Preallocated { .. } => encode(&Row::Map(blocks, Place::Preallocated)),
+        MapEntry::At { zone, block, crcs } => {
+            let place = ZonePlace::new(generation(*zone), *block);
+            encode(&Row::Map(blocks, Place::Zone(place, &raw_crcs(crcs))))
+        }
+        MapEntry::Shared { extent, skip, .. } => {
+            let place = SharedPlace { extent: U64::new(extent.0), skip: U32::new(*skip) };
+            encode(&Row::Map(blocks, Place::Shared(place)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FsError;
+    use crate::furrow::DataCheck;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::check;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Allocate, Caller, FileSystem, NewInode, RenameFlags, SetAttr, WriteFlags};
+    use crate::vfs::{Result, XattrMode};
+
+    /// Numbers that are the same in each run.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    /// Does something to a few files and directories. Much of it fails.
+    fn change_something(fs: &Furrow, dice: &mut Dice) -> Result<()> {
+        let homes = [Ino::ROOT, fs.lookup(Ino::ROOT, b"home")?.ino];
+        let home = |dice: &mut Dice| homes[usize::try_from(dice.below(2)).unwrap()];
+        let name = |dice: &mut Dice| format!("name {}", dice.below(150));
+        let (parent, named) = (home(dice), name(dice));
+        let named = named.as_bytes();
+        let offset = dice.below(64) * 4096;
+        let len = (1 + dice.below(4)) * 4096;
+        let data = vec![dice.0.to_le_bytes()[5]; usize::try_from(len).unwrap()];
+        let other = (home(dice), name(dice));
+        let other = (other.0, other.1.as_bytes());
+        let kinds = [FileKind::Regular, FileKind::Regular, FileKind::Directory, FileKind::Fifo];
+        let kind = kinds[usize::try_from(dice.below(4)).unwrap()];
+        let new = NewInode { kind, perm: 0o644, rdev: 0, target: b"" };
+        let what = dice.below(12);
+        let ino = || fs.lookup(parent, named).map(|attr| attr.ino);
+        match what {
+            0 | 1 => drop(fs.create(&Caller::ROOT, parent, named, &new)?),
+            2 | 3 => drop(fs.write(ino()?, offset, &data, WriteFlags::DIRECT)?),
+            4 => drop(fs.write(ino()?, offset + 100, &data, WriteFlags::empty())?),
+            5 => fs.unlink(parent, named).or_else(|_| fs.rmdir(parent, named))?,
+            6 => fs.rename((parent, named), other, RenameFlags::empty())?,
+            7 => fs.rename((parent, named), other, RenameFlags::EXCHANGE)?,
+            8 => drop(fs.link(ino()?, other.0, other.1)?),
+            9 => {
+                let set = SetAttr { size: Some(offset + 5), ..SetAttr::default() };
+                fs.setattr(&Caller::ROOT, ino()?, &set)?;
+            }
+            10 => {
+                let target = (fs.lookup(other.0, other.1)?.ino, 4096);
+                fs.copy_range((ino()?, 0), target, 8 * 4096, WriteFlags::empty())?;
+                fs.fallocate(ino()?, Allocate::Punch, offset, len)?;
+            }
+            _ => {
+                let mode = XattrMode::Any;
+                fs.setxattr(&Caller::ROOT, ino()?, b"user.a", &data[..10], mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change_some(fs: &Furrow, dice: &mut Dice, count: u64) {
+        for _ in 0..count {
+            if let Err(FsError::Corrupt { what, why }) = change_something(fs, dice) {
+                panic!("{what}: {why}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_is_of_one_moment_whatever_changes_while_it_is_encoded() {
+        for seed in 1..=20 {
+            let (drive, clock) = formatted(32, 1024);
+            let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+            let mut dice = Dice(seed);
+            let home = NewInode { kind: FileKind::Directory, perm: 0o755, rdev: 0, target: b"" };
+            fs.create(&Caller::ROOT, Ino::ROOT, b"home", &home).unwrap();
+            for _ in 0..10 {
+                change_some(&fs, &mut dice, 200);
+                fs.writer.write_back_all().unwrap();
+                fs.tree.write_state().freeze();
+                let (expected, rest) = fs.tree.read_state().frozen_rows(Key::MIN, usize::MAX);
+                assert!(rest.is_none());
+                let (mut rows, mut next) = (Vec::new(), Some(Key::MIN));
+                while let Some(from) = next {
+                    let (more, rest) = fs.tree.read_state().frozen_rows(from, 7);
+                    rows.extend(more);
+                    next = rest;
+                    change_some(&fs, &mut dice, 5);
+                }
+                assert_eq!(rows, expected, "seed {seed}");
+                // They go with the next batch, since none has written them.
+                let mut state = fs.tree.write_state();
+                let taken = state.committing.clone();
+                state.changes.rows.extend(taken);
+                state.thaw();
+            }
+            fs.sync().unwrap();
+            let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+            assert!(report.is_clean(), "seed {seed}: {report:?}");
+        }
+    }
+}

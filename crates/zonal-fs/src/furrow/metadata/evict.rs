@@ -1,0 +1,437 @@
+//! Evicting what was read, so that memory stays within its bound.
+//!
+//! A second-chance scan goes round the inodes. It evicts inodes that were not used since its last
+//! visit, and pieces of the maps of large files and of large directories. What an uncommitted row
+//! names stays. So does what an operation has loaded, until it ends, so that one that needs several
+//! things finds all of them; and what was loaded a moment ago.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::furrow::metadata::held::name_held_bytes;
+use crate::furrow::metadata::place::ExtentId;
+use crate::furrow::metadata::{Body, File, Inode, Piece, State};
+use crate::furrow::table::key::{Key, RowKind};
+use crate::vfs::Ino;
+
+/// What was used within so many loads stays.
+const KEPT_LOADS: u64 = 64;
+
+/// The same of pieces of maps.
+const PIECE_LOADS: u64 = 16 * KEPT_LOADS;
+
+/// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait. Each
+/// operation that finds too much does it again.
+const LOOKS_MAX: usize = 128;
+
+/// Map entries that go at once.
+const PIECE_ENTRIES: usize = 256;
+
+/// When what was read is evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// When there is too much of it.
+    #[default]
+    ByNeed,
+    /// All of it that may go, each time that the state is locked. For tests only: whatever an
+    /// operation believes to be in memory, without a look under the same lock, is not there. And
+    /// the reaper removes few map entries at once, so that files of tests leave it some.
+    AtEveryLock,
+}
+
+impl Eviction {
+    pub(in crate::furrow) fn is_at_every_lock(self) -> bool {
+        self == Self::AtEveryLock
+    }
+}
+
+/// What a scan spares, and how much of a map or a directory goes at once.
+#[derive(Clone, Copy, Debug)]
+struct Scan {
+    /// What was loaded or used from this load on stays.
+    kept_from: u64,
+    /// The same of pieces of maps.
+    pieces_kept_from: u64,
+    piece: usize,
+    /// Whether what was used since the hand came by stays.
+    chance: Chance,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chance {
+    Second,
+    None,
+}
+
+impl Scan {
+    /// A scan for an operation that needs memory.
+    fn by_need(state: &State) -> Self {
+        let (now, needed) = (state.loads.count() + 1, state.loads.oldest_needed());
+        Self {
+            kept_from: now.saturating_sub(KEPT_LOADS).min(needed),
+            pieces_kept_from: now.saturating_sub(PIECE_LOADS).min(needed),
+            piece: PIECE_ENTRIES,
+            chance: Chance::Second,
+        }
+    }
+
+    /// For tests: only what a running operation has loaded is spared.
+    fn of_everything(state: &State) -> Self {
+        let needed = state.loads.oldest_needed();
+        Self { kept_from: needed, pieces_kept_from: needed, piece: 2, chance: Chance::None }
+    }
+}
+
+impl State {
+    /// Whether a row is to be committed, or being committed: it is not in the table as it is.
+    pub(in crate::furrow) fn is_changed(&self, key: Key) -> bool {
+        self.changes.rows.contains(&key) || self.committing.contains(&key)
+    }
+
+    fn is_any_changed(&self, first: Key, last: Key) -> bool {
+        let range = || first..=last;
+        self.changes.rows.range(range()).next().is_some()
+            || self.committing.range(range()).next().is_some()
+            || self.moving.moved_in(first, last).next().is_some()
+    }
+
+    /// Lets go of what nobody uses until `target` bytes are left, or most of it was looked at.
+    pub(in crate::furrow) fn evict(&mut self, target: usize) {
+        let scan = Scan::by_need(self);
+        let mut looks = LOOKS_MAX;
+        let mut rounds = 0;
+        while self.taken_bytes() > target && looks > 0 && rounds < 3 {
+            looks -= 1;
+            let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() else {
+                (self.hand.ino, self.hand.block) = (Ino::default(), 0);
+                self.evict_extents(scan);
+                rounds += 1;
+                continue;
+            };
+            if ino != self.hand.ino {
+                (self.hand.ino, self.hand.block) = (ino, 0);
+            }
+            let held = self.held_bytes;
+            let pieces = self.evict_pieces(ino, scan).max(self.evict_entries(ino, scan));
+            looks = looks.saturating_sub(pieces);
+            if pieces == 0 {
+                self.evict_inode(ino, scan);
+                (self.hand.ino, self.hand.block) = (Ino::new(ino.get() + 1), 0);
+            }
+            self.hand.in_vain = if self.held_bytes < held { 0 } else { self.hand.in_vain + 1 };
+        }
+    }
+
+    /// Lets go of all that may go.
+    pub(in crate::furrow) fn evict_everything(&mut self) {
+        let scan = Scan::of_everything(self);
+        let hand = std::mem::take(&mut self.hand);
+        while let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() {
+            self.hand.block = 0;
+            while self.evict_pieces(ino, scan).max(self.evict_entries(ino, scan)) > 0 {}
+            self.evict_inode(ino, scan);
+            self.hand.ino = Ino::new(ino.get() + 1);
+        }
+        self.evict_extents(scan);
+        while self.hand.extent > 0 {
+            self.evict_extents(scan);
+        }
+        self.hand = hand;
+    }
+
+    /// Lets go of an inode that nobody has used since the hand came by.
+    fn evict_inode(&mut self, ino: Ino, scan: Scan) {
+        let keys = [(RowKind::Inode, 0), (RowKind::Entry, u64::MAX)];
+        let [first, last] = keys.map(|(kind, at)| Key::new(kind, ino.get(), at));
+        let is_changed = self.is_any_changed(first, last);
+        let is_waiting = self.reaping.contains(&ino);
+        let Some(inode) = self.inodes.get_mut(&ino) else { return };
+        let used = inode.used.last.load(Ordering::Relaxed);
+        let has_chance = scan.chance == Chance::Second && inode.used.seen != used;
+        let is_recent = used >= scan.kept_from || has_chance;
+        inode.used.seen = used;
+        if is_recent || is_changed || is_waiting || inode.nlink == 0 || inode.is_being_written() {
+            return;
+        }
+        if let Some(inode) = self.inodes.remove(&ino) {
+            self.count_held(inode.held_bytes(), 0);
+        }
+    }
+
+    /// Lets go of a piece of the map of a large file; returns how many entries were looked at, none
+    /// if there is no further piece.
+    fn evict_pieces(&mut self, ino: Ino, scan: Scan) -> usize {
+        let from = self.hand.block;
+        let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else {
+            return 0;
+        };
+        if file.map.len() <= 2 * scan.piece {
+            return 0;
+        }
+        let mut entries = file.map.range(from..);
+        let Some((&first, _)) = entries.next() else { return 0 };
+        let last = entries.nth(scan.piece - 2).or_else(|| file.map.iter().next_back());
+        let Some((&last, entry)) = last.filter(|(last, _)| **last > first) else { return 0 };
+        let end = last + u64::from(entry.blocks());
+        self.hand.block = end;
+        let kept_from = scan.pieces_kept_from;
+        let is_recent =
+            |piece: &Piece| piece.block < end && first < piece.end && piece.at >= kept_from;
+        if file.loaded.iter().any(is_recent) {
+            return scan.piece;
+        }
+        let kept = self.kept_of(ino, file, first..end);
+        let entries = file.map.range(first..end).map(|(&start, _)| start);
+        let entries: Vec<u64> = entries.filter(|start| !kept.contains(start)).collect();
+        let Some(Body::File(file)) = self.inodes.get_mut(&ino).map(|inode| &mut inode.body) else {
+            return 0;
+        };
+        let mut held = file.frame_bytes();
+        for start in entries {
+            let entry = file.map.remove(&start).expect("just seen");
+            held += entry.held_bytes();
+        }
+        file.known.remove(first..end);
+        for start in kept {
+            let blocks = file.map.get(&start).map_or(1, |entry| u64::from(entry.blocks()));
+            file.known.insert(start..start + blocks);
+        }
+        let held_now = file.frame_bytes();
+        self.count_held(held, held_now);
+        scan.piece
+    }
+
+    /// Blocks of a part of a map that stay known. Those of changed rows, also of rows that are deleted: as
+    /// long as it is known that there is none, the old one in the table does not count. And those that
+    /// buffered blocks replace.
+    fn kept_of(&self, ino: Ino, file: &File, blocks: Range<u64>) -> BTreeSet<u64> {
+        let key = |at| Key::new(RowKind::Map, ino.get(), at);
+        let mut kept = self.changed_places(key(blocks.start), key(blocks.end - 1));
+        for (&block, _) in file.dirty.range(blocks) {
+            kept.insert(file.covering(block).map_or(block, |(start, _)| start));
+        }
+        kept
+    }
+
+    /// Lets go of a piece of an indexed directory, as of a map: the others need all their entries to
+    /// say that a name is not there.
+    fn evict_entries(&mut self, ino: Ino, scan: Scan) -> usize {
+        let from = self.hand.block;
+        let Some(directory) = self.inodes.get(&ino).and_then(|inode| inode.directory().ok()) else {
+            return 0;
+        };
+        let Some(names) = &directory.names else { return 0 };
+        if directory.by_cookie.len().max(names.known_count()) <= 2 * scan.piece {
+            return 0;
+        }
+        let piece = directory.range(from..u64::MAX).take(scan.piece);
+        let piece: Vec<(u64, u64, usize)> =
+            piece.map(|named| (named.cookie, named.hash, name_held_bytes(&named.name))).collect();
+        let Some(&(last, ..)) = piece.last() else {
+            self.forget_names(ino);
+            return 0;
+        };
+        self.hand.block = last.saturating_add(1);
+        let is_recent = |(cookies, at): &(Range<u64>, u64)| {
+            cookies.start <= last && from < cookies.end && *at >= scan.kept_from
+        };
+        if directory.loaded.iter().any(is_recent) {
+            return scan.piece;
+        }
+        let key = |kind, at| Key::new(kind, ino.get(), at);
+        // Deleted entries are among them: the table still has these.
+        let mut kept = self.changed_places(key(RowKind::Entry, from), key(RowKind::Entry, last));
+        let stays = |hash| names.is_found(hash) || self.is_changed(key(RowKind::Name, hash));
+        kept.extend(piece.iter().filter(|one| stays(one.1)).map(|(cookie, ..)| *cookie));
+        let Some(Body::Directory(directory)) =
+            self.inodes.get_mut(&ino).map(|inode| &mut inode.body)
+        else {
+            return 0;
+        };
+        let mut held = directory.frame_bytes();
+        for (cookie, hash, bytes) in piece {
+            if kept.contains(&cookie) {
+                continue;
+            }
+            directory.remove(hash, cookie);
+            held += bytes;
+            if let Some(names) = &mut directory.names {
+                names.forget(hash);
+            }
+        }
+        directory.known.remove(from..last.saturating_add(1));
+        for cookie in kept {
+            directory.known.insert(cookie..cookie.saturating_add(1));
+        }
+        let held_now = directory.frame_bytes();
+        self.count_held(held, held_now);
+        scan.piece
+    }
+
+    /// Places of rows that are to be committed, or being committed, or that name an old place until then.
+    fn changed_places(&self, first: Key, last: Key) -> BTreeSet<u64> {
+        let range = || first..=last;
+        let committing = self.committing.range(range());
+        let rows = self.changes.rows.range(range()).chain(committing).copied();
+        rows.chain(self.moving.moved_in(first, last)).map(Key::at).collect()
+    }
+
+    /// Forgets which names a directory is known not to have.
+    fn forget_names(&mut self, ino: Ino) {
+        let Some(Body::Directory(directory)) =
+            self.inodes.get_mut(&ino).map(|inode| &mut inode.body)
+        else {
+            return;
+        };
+        let Some(names) = &mut directory.names else { return };
+        let (changes, committing) = (&self.changes.rows, &self.committing);
+        let held = names.held_bytes();
+        names.forget_known(|hash| {
+            let key = Key::new(RowKind::Name, ino.get(), hash);
+            changes.contains(&key) || committing.contains(&key)
+        });
+        let held_now = names.held_bytes();
+        self.count_held(held, held_now);
+    }
+
+    /// Lets go of shared extents. They are few, and soon read again. Those below buffered blocks
+    /// stay.
+    fn evict_extents(&mut self, scan: Scan) {
+        let ids = self.extents.ids_from(ExtentId(self.hand.extent)).take(LOOKS_MAX);
+        let ids: Vec<ExtentId> = ids.collect();
+        self.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
+        for id in ids {
+            let is_changed = self.is_changed(Key::new(RowKind::Extent, id.0, 0));
+            if !is_changed && let Some(extent) = self.extents.evict(id, scan.kept_from) {
+                self.count_held(extent.held_bytes(), 0);
+            }
+        }
+    }
+}
+
+impl File {
+    /// Whether memory has something of it that the table has not.
+    fn is_being_written(&self) -> bool {
+        let is_appended_to =
+            self.appending.as_ref().is_some_and(|lock| Arc::strong_count(lock) > 1);
+        !self.dirty.is_empty() || is_appended_to
+    }
+}
+
+impl Inode {
+    fn is_being_written(&self) -> bool {
+        self.file().is_ok_and(File::is_being_written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::DataCheck;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::check;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Listing, NewInode, WriteFlags};
+
+    const FILE: NewInode<'_> =
+        NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+
+    fn content(number: u64) -> [u8; 8] {
+        number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
+    }
+
+    /// What was made long ago is read again, and memory stays within its bound all the time.
+    #[test]
+    fn many_files_take_no_more_memory_than_they_may() {
+        const FILES: u64 = 3000;
+        let (drive, clock) = formatted(128, 1024);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.tree.set_held_max(300 << 10);
+        let bound = fs.tree.held_max() + (200 << 10);
+        for number in 0..FILES {
+            let name = format!("file {number}");
+            let directory =
+                if number % 10 == 0 { name.replace("file", "dir") } else { String::new() };
+            if !directory.is_empty() {
+                let kind = FileKind::Directory;
+                fs.create(
+                    &Caller::ROOT,
+                    Ino::ROOT,
+                    directory.as_bytes(),
+                    &NewInode { kind, ..FILE },
+                )
+                .unwrap();
+            }
+            let parent = format!("dir {}", number / 10 * 10);
+            let parent = fs.lookup(Ino::ROOT, parent.as_bytes()).unwrap().ino;
+            let ino = fs.create(&Caller::ROOT, parent, name.as_bytes(), &FILE).unwrap().ino;
+            fs.write(ino, 0, &content(number), WriteFlags::empty()).unwrap();
+            if number % 100 == 99 {
+                fs.sync().unwrap();
+                let held = fs.tree.read_state().held_bytes;
+                assert!(held <= bound, "{held} bytes after {number} files");
+            }
+        }
+        assert!(fs.tree.read_state().inodes.len() < 1500);
+        for number in (0..FILES).rev().step_by(7) {
+            let parent = format!("dir {}", number / 10 * 10);
+            let parent = fs.lookup(Ino::ROOT, parent.as_bytes()).unwrap().ino;
+            let file = fs.lookup(parent, format!("file {number}").as_bytes()).unwrap();
+            let mut found = [0; 8];
+            fs.read(file.ino, 0, &mut found).unwrap();
+            assert_eq!(found, content(number));
+            let mut entries = 0;
+            fs.readdir(parent, 0, &mut |_| {
+                entries += 1;
+                Listing::More
+            })
+            .unwrap();
+            assert_eq!(entries, 12);
+            // Access times have changed.
+            fs.sync().unwrap();
+            let held = fs.tree.read_state().held_bytes;
+            assert!(held <= bound, "{held} bytes at file {number}");
+        }
+        fs.shutdown().unwrap();
+        let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+
+    /// Pieces of a map come and go while a file is overwritten at random.
+    #[test]
+    fn a_large_map_takes_no_more_memory_than_it_may() {
+        const BLOCKS: u64 = 20_000;
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.tree.set_held_max(300 << 10);
+        // What was loaded last stays, and what the last 500 writes have changed.
+        let bound = fs.tree.held_max() + (500 << 10);
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
+        let mut last = vec![0; usize::try_from(BLOCKS).unwrap()];
+        for turn in 1..=2 * BLOCKS {
+            let block = turn * 7919 % BLOCKS;
+            let mut data = [0; 4096];
+            data[..8].copy_from_slice(&content(turn));
+            fs.write(ino, block * 4096, &data, WriteFlags::DIRECT).unwrap();
+            last[usize::try_from(block).unwrap()] = turn;
+            if turn % 500 == 0 {
+                fs.sync().unwrap();
+                let held = fs.tree.read_state().held_bytes;
+                assert!(held <= bound, "{held} bytes after {turn} writes");
+            }
+        }
+        for (block, turn) in (0..).zip(&last) {
+            let mut found = [0; 8];
+            fs.read(ino, block * 4096, &mut found).unwrap();
+            assert_eq!(found, content(*turn), "block {block}");
+        }
+        fs.fallocate(ino, crate::vfs::Allocate::Punch, 4096, (BLOCKS - 2) * 4096).unwrap();
+        assert_eq!(fs.getattr(ino).unwrap().blocks, 16);
+        fs.shutdown().unwrap();
+        let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+}

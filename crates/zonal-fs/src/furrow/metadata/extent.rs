@@ -1,0 +1,412 @@
+//! Changes to the places of file data: mapping, cutting, sharing, moving.
+//!
+//! Blocks that belong to one map entry alone are dead as soon as the entry is cut. A shared extent
+//! stays whole until only one reference is left; the next change of that entry makes the blocks its
+//! own. The live count of a zone is the sum of the live runs in it (F2).
+
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::format::backref::Backref;
+use crate::furrow::format::row::extent_bytes;
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::metadata::place::{Extent, ExtentId, MapEntry, Owner, Stored};
+use crate::furrow::metadata::remaps::Noted;
+use crate::furrow::metadata::shared::Released;
+use crate::furrow::metadata::{File, State};
+use crate::furrow::table::key::RowKind;
+use crate::vfs::Ino;
+use zonal::crc32c;
+
+/// Map entries that one step changes.
+const STEP_ENTRIES: usize = 1024;
+
+/// A run of blocks that the device has taken, not yet mapped.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Placed {
+    pub(in crate::furrow) zone: u32,
+    pub(in crate::furrow) block: u32,
+    pub(in crate::furrow) blocks: u32,
+}
+
+/// CRC-32C of each block of `data`.
+pub(in crate::furrow) fn checksums(data: &[u8]) -> Vec<u32> {
+    data.chunks(BLOCK_BYTES).map(crc32c::crc32c).collect()
+}
+
+impl File {
+    /// The map entry that covers `block`, with its first block.
+    pub(in crate::furrow) fn covering(&self, block: u64) -> Option<(u64, &MapEntry)> {
+        let (&first, entry) = self.map.range(..=block).next_back()?;
+        (block < first + u64::from(entry.blocks())).then_some((first, entry))
+    }
+
+    /// Map entries that overlap `first..limit`, with their first blocks.
+    pub(in crate::furrow) fn overlapping(
+        &self,
+        first: u64,
+        limit: u64,
+    ) -> impl Iterator<Item = (u64, &MapEntry)> {
+        // An empty range overlaps nothing, not even the entry it lies in.
+        let from = if first < limit {
+            self.covering(first).map_or(first, |(start, _)| start)
+        } else {
+            limit
+        };
+        self.map.range(from..limit).map(|(&start, entry)| (start, entry))
+    }
+}
+
+impl State {
+    /// Where the blocks of an entry are stored; `None` for preallocated space.
+    pub(in crate::furrow) fn stored<'a>(&'a self, entry: &'a MapEntry) -> Option<Stored<'a>> {
+        match entry {
+            MapEntry::Preallocated { .. } => None,
+            MapEntry::At { zone, block, crcs } => {
+                Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
+            }
+            MapEntry::Shared { extent, skip, blocks } => {
+                let extent = self.extents.get(*extent)?;
+                let end = skip.checked_add(*blocks)?;
+                let crcs = extent.crcs.as_slice().get(*skip as usize..end as usize)?;
+                Some(Stored { zone: extent.zone, block: extent.block + skip, crcs })
+            }
+        }
+    }
+
+    /// Blocks of logical space that writing `first..limit` of a file would add: those that are
+    /// not mapped, and those that are shared and so stay when they are replaced.
+    pub(in crate::furrow) fn growth(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
+        let file = self.mapped_file(ino, first, limit)?;
+        let mut held = 0;
+        for (start, entry) in file.overlapping(first, limit) {
+            if !self.is_shared(entry) {
+                let end = (start + u64::from(entry.blocks())).min(limit);
+                held += end - start.max(first);
+            }
+        }
+        let buffered: u64 = file.dirty.range(first..limit).map(|(_, block)| block.reserved).sum();
+        Ok((limit - first).saturating_sub(held + buffered))
+    }
+
+    /// How far one step can change the map from `first` on: to `limit`, or over so many entries.
+    /// All of it is in memory then.
+    pub(in crate::furrow) fn step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
+        let file = self.inode(ino)?.file()?;
+        let known = file.known.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
+        let ahead = file.map.range(first..known.min(limit)).nth(STEP_ENTRIES);
+        let end = match ahead {
+            Some((&start, _)) => start,
+            // The step goes on where memory knows no more of the map.
+            None if known < limit => return Err(Stop::NotLoaded(Missing::Map(ino, known))),
+            None => limit,
+        };
+        self.mapped_file(ino, first, end)?;
+        Ok(end)
+    }
+
+    /// Whether another entry has blocks of the same extent.
+    fn is_shared(&self, entry: &MapEntry) -> bool {
+        match entry {
+            MapEntry::Preallocated { .. } | MapEntry::At { .. } => false,
+            MapEntry::Shared { extent, .. } => {
+                self.extents.get(*extent).is_some_and(|extent| extent.refs > 1)
+            }
+        }
+    }
+
+    /// Removes what is mapped or buffered in `first..limit` of a file. What is mapped there is in
+    /// memory, as for all that follow.
+    pub(in crate::furrow) fn unmap(&mut self, ino: Ino, first: u64, limit: u64) {
+        self.drop_buffered(ino, first, limit);
+        self.unmap_stored(ino, first, limit);
+    }
+
+    /// Removes what is mapped in `first..limit` of a file; what is buffered stays.
+    pub(in crate::furrow) fn unmap_stored(&mut self, ino: Ino, first: u64, limit: u64) {
+        let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
+        assert!(file.known.first_unknown(first..limit).is_none(), "the caller has loaded the map");
+        let cut: Vec<u64> = file.overlapping(first, limit).map(|(start, _)| start).collect();
+        for start in cut {
+            self.cut_entry(ino, start, first, limit);
+        }
+    }
+
+    /// Forgets buffered blocks in `first..limit` of a file.
+    pub(in crate::furrow) fn drop_buffered(&mut self, ino: Ino, first: u64, limit: u64) {
+        let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
+            return;
+        };
+        let blocks: Vec<u64> = file.dirty.range(first..limit).map(|(&block, _)| block).collect();
+        for block in &blocks {
+            let Some(dirty) = file.dirty.remove(block) else { continue };
+            file.growing -= dirty.reserved;
+            self.totals.reserved -= dirty.reserved;
+            self.totals.pending -= 1;
+            if let Some(extent) = dirty.over {
+                self.extents.let_go_below(extent);
+            }
+        }
+        if !blocks.is_empty() && file.dirty.is_empty() {
+            self.buffered.remove(&ino);
+        }
+    }
+
+    /// Maps `first..` of a file, where nothing is mapped. An entry that goes on in file and zone
+    /// where another ends becomes one with it: one row, however many writes it came in.
+    pub(in crate::furrow) fn map(&mut self, ino: Ino, first: u64, entry: MapEntry) {
+        self.mark_count(ino);
+        self.join_entry(ino, first, entry);
+    }
+
+    /// The inode's row says how many blocks are mapped.
+    fn mark_count(&mut self, ino: Ino) {
+        self.mark(RowKind::Inode, ino.get(), 0);
+    }
+
+    /// Enters an entry where nothing is mapped, as one with its neighbours where it goes on.
+    fn join_entry(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
+        self.record_owner(ino, first, &entry);
+        let blocks_max = self.zones.extent_max();
+        let file = self.file_mut(ino);
+        let before = file.map.range(..first).next_back();
+        let before = before.and_then(|(&start, before)| {
+            let is_next = start + u64::from(before.blocks()) == first;
+            let joined = is_next.then(|| before.joined(&entry, blocks_max)).flatten();
+            joined.map(|joined| (start, joined))
+        });
+        if let Some((start, joined)) = before {
+            self.take_entry(ino, start);
+            (first, entry) = (start, joined);
+        }
+        let end = first + u64::from(entry.blocks());
+        let after = self.file_mut(ino).map.get(&end);
+        if let Some(joined) = after.and_then(|after| entry.joined(after, blocks_max)) {
+            self.take_entry(ino, end);
+            entry = joined;
+        }
+        self.put_entry(ino, first, entry);
+    }
+
+    /// Cuts the map entry at `block` of a file in two, so that one begins there.
+    pub(in crate::furrow) fn split_map(&mut self, ino: Ino, block: u64) {
+        let covering = self.file_mut(ino).covering(block).map(|(start, _)| start);
+        let Some(start) = covering.filter(|&start| start < block) else { return };
+        let left = narrow(block - start);
+        let entry = self.take_entry_of_file(ino, start);
+        self.put_entry(ino, start, entry.part(0, left));
+        self.put_entry(ino, block, entry.part(left, entry.blocks() - left));
+    }
+
+    /// What the rows grow by when an entry is shared once more.
+    pub(in crate::furrow) fn sharing_bytes(entry: &MapEntry) -> u64 {
+        let shared = crate::furrow::format::row::shared_map_bytes();
+        match entry {
+            MapEntry::Preallocated { .. } => 0,
+            MapEntry::At { crcs, .. } => {
+                (extent_bytes(crcs.blocks()) + 2 * shared).saturating_sub(entry.row_bytes())
+            }
+            MapEntry::Shared { .. } => shared,
+        }
+    }
+
+    /// Maps `to..` of a file, where nothing is mapped, to the blocks of an entry, which become a
+    /// shared extent if they are none. Preallocated space stays with its file: the other has a
+    /// hole there, which reads the same.
+    pub(in crate::furrow) fn share_entry(
+        &mut self,
+        (source, start): (Ino, u64),
+        (target, to): (Ino, u64),
+    ) {
+        let entry = self.file_mut(source).map.get(&start).expect("the caller has found it").clone();
+        let shared = match &entry {
+            MapEntry::Preallocated { .. } => return,
+            MapEntry::Shared { .. } => entry,
+            MapEntry::At { .. } => {
+                self.take_entry(source, start);
+                let shared = self.insert_extent(entry);
+                self.put_entry(source, start, shared.clone());
+                shared
+            }
+        };
+        self.mark_count(target);
+        self.put_entry(target, to, shared);
+    }
+
+    /// Makes a shared extent of the blocks of an entry that was taken out; returns the entry that
+    /// refers to all of it. Nothing does yet.
+    fn insert_extent(&mut self, entry: MapEntry) -> MapEntry {
+        let MapEntry::At { zone, block, crcs } = entry else { return entry };
+        let (id, blocks) = (ExtentId(self.next_extent), crcs.blocks());
+        self.next_extent += 1;
+        self.mark(RowKind::Extent, id.0, 0);
+        self.zones.add_live(zone, block, blocks);
+        self.zones.record_owner(zone, Backref { owner: Owner::Extent(id), block, blocks });
+        self.totals.live += u64::from(blocks);
+        self.totals.add_place_bytes(extent_bytes(blocks));
+        self.changes.bytes += 4 * blocks as usize;
+        let used = self.loads.count();
+        let extent = Extent { zone, block, refs: 0, crcs, used };
+        self.count_held(0, extent.held_bytes());
+        self.extents.insert(id, extent);
+        MapEntry::Shared { extent: id, skip: 0, blocks }
+    }
+
+    /// Moves a run of blocks that reclaim has copied to its new place. They are an owner's now, all of
+    /// them; what else its map entry has stays where it is.
+    pub(in crate::furrow) fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
+        let Placed { zone, block, blocks } = to;
+        match owner {
+            Owner::Entry(ino, first)
+                if noted == Noted::InTables && self.move_entry(ino, first, to) => {}
+            Owner::Entry(ino, first) => {
+                self.split_map(ino, first);
+                self.split_map(ino, first + u64::from(blocks));
+                match self.take_entry(ino, first) {
+                    MapEntry::At { crcs, .. } => {
+                        self.join_entry(ino, first, MapEntry::At { zone, block, crcs });
+                    }
+                    other @ (MapEntry::Preallocated { .. } | MapEntry::Shared { .. }) => {
+                        self.put_entry(ino, first, other);
+                    }
+                }
+            }
+            Owner::Extent(id) => {
+                self.mark(RowKind::Extent, id.0, 0);
+                let Some(from) = self.extents.relocate(id, zone, block) else { return };
+                self.zones.remove_live(from, blocks);
+                self.zones.add_live(zone, block, blocks);
+                self.zones.record_owner(zone, Backref { block, blocks, owner });
+                self.changes.bytes += 4 * blocks as usize;
+            }
+        }
+    }
+
+    /// Notes whose the blocks of an entry are that they were not before.
+    fn record_owner(&mut self, ino: Ino, first: u64, entry: &MapEntry) {
+        if let MapEntry::At { zone, block, crcs } = entry {
+            let owner = Owner::Entry(ino, first);
+            let record = Backref { owner, block: *block, blocks: crcs.blocks() };
+            self.zones.record_owner(*zone, record);
+        }
+    }
+
+    fn file_mut(&mut self, ino: Ino) -> &mut File {
+        self.inodes
+            .get_mut(&ino)
+            .and_then(|inode| inode.file_mut().ok())
+            .expect("the caller has found the file under this lock")
+    }
+
+    /// Enters an entry where nothing is mapped.
+    fn put_entry(&mut self, ino: Ino, first: u64, entry: MapEntry) {
+        let blocks = u64::from(entry.blocks());
+        let entry_bytes = entry.held_bytes();
+        self.totals.add_place_bytes(entry.row_bytes());
+        self.mark(RowKind::Map, ino.get(), first);
+        match &entry {
+            MapEntry::Preallocated { .. } => self.totals.preallocated += blocks,
+            MapEntry::At { zone, block, crcs } => {
+                self.zones.add_live(*zone, *block, crcs.blocks());
+                self.totals.live += blocks;
+                self.changes.bytes += 4 * crcs.as_slice().len();
+            }
+            MapEntry::Shared { extent, .. } => {
+                self.mark(RowKind::Extent, extent.0, 0);
+                self.extents.add_reference(*extent);
+            }
+        }
+        let file = self.file_mut(ino);
+        file.mapped += blocks;
+        let held = file.map.held_bytes();
+        let before = file.map.insert(first, entry);
+        assert!(before.is_none(), "a range is unmapped before it is mapped");
+        let held_now = file.map.held_bytes() + entry_bytes;
+        self.count_held(held, held_now);
+    }
+
+    /// Takes an entry out. What was the last reference to a shared extent comes back as blocks of
+    /// its own; the rest of the extent is dead.
+    fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
+        self.mark(RowKind::Map, ino.get(), start);
+        let file = self.file_mut(ino);
+        let held = file.map.held_bytes();
+        let entry = file.map.remove(&start).expect("the caller has found the entry");
+        let blocks = u64::from(entry.blocks());
+        file.mapped = file.mapped.saturating_sub(blocks);
+        let held_now = file.map.held_bytes();
+        self.count_held(held + entry.held_bytes(), held_now);
+        self.totals.remove_place_bytes(entry.row_bytes());
+        match &entry {
+            MapEntry::Preallocated { .. } => {
+                self.totals.preallocated = self.totals.preallocated.saturating_sub(blocks);
+            }
+            MapEntry::At { zone, crcs, .. } => {
+                self.zones.remove_live(*zone, crcs.blocks());
+                self.totals.live = self.totals.live.saturating_sub(blocks);
+            }
+            MapEntry::Shared { extent, skip, blocks } => {
+                if let Some(Extent { zone, block, crcs, .. }) = self.release(*extent)
+                    && skip.checked_add(*blocks).is_some_and(|end| end <= crcs.blocks())
+                {
+                    let crcs = crcs.part(*skip, *blocks);
+                    return MapEntry::At { zone, block: block + skip, crcs };
+                }
+            }
+        }
+        entry
+    }
+
+    /// Takes out an entry of which something stays with the file: the blocks of what was the last
+    /// reference to a shared extent are the file's from now on.
+    fn take_entry_of_file(&mut self, ino: Ino, start: u64) -> MapEntry {
+        let was_shared =
+            matches!(self.file_mut(ino).map.get(&start), Some(MapEntry::Shared { .. }));
+        let entry = self.take_entry(ino, start);
+        if was_shared {
+            self.record_owner(ino, start, &entry);
+        }
+        entry
+    }
+
+    /// Removes the part of a map entry that lies in `first..limit`.
+    fn cut_entry(&mut self, ino: Ino, start: u64, first: u64, limit: u64) {
+        self.mark_count(ino);
+        self.learn_life(ino, start);
+        let entry = self.file_mut(ino).map.get(&start).expect("the caller has found the entry");
+        let end = start + u64::from(entry.blocks());
+        let left = narrow(first.saturating_sub(start));
+        let right = narrow(end.saturating_sub(limit));
+        if let MapEntry::At { zone, .. } = *entry {
+            let died = entry.blocks() - left - right;
+            self.zones.victims.note_death(zone, died, self.totals.data_clock);
+        }
+        if left + right == 0 {
+            self.take_entry(ino, start);
+            return;
+        }
+        let entry = self.take_entry_of_file(ino, start);
+        if left > 0 {
+            self.put_entry(ino, start, entry.part(0, left));
+        }
+        if right > 0 {
+            self.put_entry(ino, limit, entry.part(entry.blocks() - right, right));
+        }
+    }
+
+    /// Drops one reference; the last one takes the extent out. Counts come from a drive, and so do sums:
+    /// wrong ones must do no worse than to be wrong.
+    fn release(&mut self, id: ExtentId) -> Option<Extent> {
+        self.mark(RowKind::Extent, id.0, 0);
+        let Released::Deleted(extent) = self.extents.release(id) else { return None };
+        self.count_held(extent.held_bytes(), 0);
+        let blocks = extent.crcs.blocks();
+        self.zones.remove_live(extent.zone, blocks);
+        self.totals.live = self.totals.live.saturating_sub(blocks.into());
+        self.totals.remove_place_bytes(extent_bytes(blocks));
+        Some(extent)
+    }
+}
+
+/// A number of blocks inside an entry.
+fn narrow(blocks: u64) -> u32 {
+    u32::try_from(blocks).expect("inside the entry")
+}

@@ -1,0 +1,163 @@
+//! How much memory an inode's cached metadata takes, and when it was last used.
+//!
+//! What is counted is what the allocator takes, not what is asked of it: glibc's has a word before each
+//! piece and rounds up to 16 bytes. [`evict`](crate::furrow::metadata::evict) frees it.
+
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::furrow::metadata::names::Names;
+use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
+use crate::furrow::metadata::{Body, Directory, File, Inode};
+use crate::vfs::Ino;
+
+/// Bytes that the allocator takes for a piece of so many.
+pub(in crate::furrow) const fn allocated(bytes: usize) -> usize {
+    let taken = (bytes + 8).next_multiple_of(16);
+    if taken < 32 { 32 } else { taken }
+}
+
+/// Bytes that a list takes, without what its elements lead to.
+pub(in crate::furrow) fn in_list<T>(list: &Vec<T>) -> usize {
+    if list.capacity() == 0 { 0 } else { allocated(list.capacity() * size_of::<T>()) }
+}
+
+/// Bytes of an entry of so many in a tree: nodes have room for eleven, and about seven in them.
+pub(in crate::furrow) const fn in_tree(bytes: usize) -> usize {
+    bytes * 9 / 5 + 6
+}
+
+/// Bytes of a user of an inode.
+pub(in crate::furrow) const PIN_BYTES: usize = in_tree(size_of::<(Ino, u32)>());
+
+/// When something was used: the number of loads before it.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Used {
+    pub(in crate::furrow) last: AtomicU64,
+    /// What it was when the hand came by.
+    pub(in crate::furrow) seen: u64,
+}
+
+impl Clone for Used {
+    fn clone(&self) -> Self {
+        Self { last: AtomicU64::new(self.last.load(Ordering::Relaxed)), seen: self.seen }
+    }
+}
+
+impl Used {
+    pub(in crate::furrow) fn note(&self, now: u64) {
+        if self.last.load(Ordering::Relaxed) != now {
+            self.last.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where the hand is.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Hand {
+    pub(in crate::furrow) ino: Ino,
+    pub(in crate::furrow) block: u64,
+    pub(in crate::furrow) extent: u64,
+    /// Looks since it has evicted something.
+    pub(in crate::furrow) in_vain: usize,
+}
+
+/// Loads of a file or a directory that are remembered.
+const LOADED_MAX: usize = 16;
+
+/// The latest of something, up to a few. Most inodes have none.
+#[derive(Clone, Debug)]
+pub(in crate::furrow) struct Loaded<T>(Vec<T>);
+
+impl<T> Default for Loaded<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Loaded<T> {
+    /// Adds one. The oldest goes where there are many, unless somebody still needs it.
+    pub(in crate::furrow) fn note(&mut self, place: T, is_needed: impl Fn(&T) -> bool) {
+        while self.0.len() >= LOADED_MAX && !is_needed(&self.0[0]) {
+            self.0.remove(0);
+        }
+        self.0.push(place);
+    }
+
+    /// All that are remembered, the latest first.
+    pub(in crate::furrow) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().rev()
+    }
+
+    /// Forgets those for which a condition is true.
+    pub(in crate::furrow) fn forget(&mut self, is_gone: impl Fn(&T) -> bool) {
+        self.0.retain(|place| !is_gone(place));
+    }
+
+    fn held_bytes(&self) -> usize {
+        in_list(&self.0)
+    }
+}
+
+fn crcs_bytes(crcs: &Crcs) -> usize {
+    let count = crcs.as_slice().len();
+    if count > 1 { allocated(4 * count) } else { 0 }
+}
+
+impl MapEntry {
+    /// Bytes of memory beside its place in the map.
+    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+        match self {
+            Self::At { crcs, .. } => crcs_bytes(crcs),
+            Self::Preallocated { .. } | Self::Shared { .. } => 0,
+        }
+    }
+}
+
+impl Extent {
+    /// Bytes of memory.
+    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+        in_tree(size_of::<(ExtentId, Self)>()) + crcs_bytes(&self.crcs)
+    }
+}
+
+impl File {
+    /// Bytes of its trees, without what their entries lead to.
+    pub(in crate::furrow) fn frame_bytes(&self) -> usize {
+        self.map.held_bytes() + self.known.held_bytes() + self.loaded.held_bytes()
+    }
+}
+
+impl Directory {
+    /// Bytes of its trees, without what their entries lead to.
+    pub(in crate::furrow) fn frame_bytes(&self) -> usize {
+        let trees = self.by_cookie.held_bytes() + self.by_hash.held_bytes();
+        let names = self.names.as_ref().map_or(0, Names::held_bytes);
+        let recent = self.loaded.held_bytes() + self.absent.held_bytes();
+        trees + names + self.known.held_bytes() + recent
+    }
+}
+
+impl Inode {
+    /// Bytes of memory.
+    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+        let body = match &self.body {
+            Body::File(file) => {
+                file.frame_bytes() + file.map.values().map(MapEntry::held_bytes).sum::<usize>()
+            }
+            Body::Directory(directory) => {
+                let names = directory.by_hash.iter().map(|named| name_held_bytes(&named.name));
+                allocated(size_of::<Directory>()) + directory.frame_bytes() + names.sum::<usize>()
+            }
+            Body::Symlink(target) => allocated(target.len()),
+            Body::Special => 0,
+        };
+        let frame = in_tree(size_of::<(Ino, Box<Self>)>()) + allocated(size_of::<Self>());
+        frame + body + self.xattrs.held_bytes()
+    }
+}
+
+/// Bytes of memory of a name in a directory, beside its places in the trees.
+pub(in crate::furrow) fn name_held_bytes(name: &[u8]) -> usize {
+    allocated(name.len())
+}

@@ -1,0 +1,433 @@
+//! Entries of directories: lookup by name, and the upkeep of the index of a large one as entries come and go.
+//!
+//! In a directory without an index a name is found by a search of all its entries, of which only the one
+//! that is found enters memory. After a few such searches all entries are loaded.
+//!
+//! What is in memory of the rows of an index is known range by range, like other rows: an operation
+//! that changes a row has loaded all of it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::FsError;
+use crate::furrow::format::row::entry_bytes;
+use crate::furrow::metadata::buckets::Named;
+use crate::furrow::metadata::held::name_held_bytes;
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::metadata::names::{Names, names_bytes};
+use crate::furrow::metadata::{Directory, Entry, State};
+use crate::furrow::table::key::RowKind;
+use crate::vfs::Ino;
+
+/// Entries of a directory that is not indexed, at most. Fewer on small drives, so that tests take
+/// the same path.
+const ENTRIES_MAX: u64 = 8192;
+
+/// Searches for names one after the other, from which on all entries are loaded.
+const SEARCHES_MAX: u32 = 4;
+
+/// Loads of something else between two searches, from which on they are none of one another.
+const SEARCH_LOADS: u64 = 1000;
+
+/// Entries of a directory that is not indexed, at most, on a drive with zones of so many blocks.
+pub(in crate::furrow) fn entries_max(zone_blocks: u32) -> u64 {
+    ENTRIES_MAX.min(u64::from(zone_blocks) / 16)
+}
+
+impl Directory {
+    /// The entry with a name, which has this hash, if it is in memory.
+    pub(in crate::furrow) fn find(&self, hash: u64, name: &[u8]) -> Option<Entry> {
+        let &Named { ino, cookie, kind, .. } = self.by_hash.find(hash, name)?;
+        Some(Entry { ino, cookie, kind })
+    }
+
+    /// Entries in memory with cookies in a range, in order.
+    pub(in crate::furrow) fn range(&self, range: Range<u64>) -> impl Iterator<Item = &Named> {
+        let entries = self.by_cookie.range(range);
+        entries.filter_map(|(&cookie, &hash)| self.by_hash.get(hash, cookie))
+    }
+
+    /// Puts an entry into memory; returns how many have this hash now.
+    pub(in crate::furrow) fn add(&mut self, hash: u64, name: Box<[u8]>, entry: Entry) -> usize {
+        let Entry { ino, cookie, kind } = entry;
+        self.by_cookie.insert(cookie, hash);
+        self.by_hash.add(Named { hash, name, ino, cookie, kind })
+    }
+
+    /// Takes an entry out of memory; returns how many have this hash now.
+    pub(in crate::furrow) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
+        self.by_cookie.remove(&cookie);
+        self.by_hash.remove(hash, cookie)
+    }
+
+    /// Notes that its rows were searched for a name, which is not there if memory does not have it now.
+    pub(in crate::furrow) fn note_search(
+        &mut self,
+        (hash, name): (u64, &[u8]),
+        now: u64,
+        needed: u64,
+    ) {
+        let (count, last) = self.searches;
+        let count = if last + SEARCH_LOADS > now { count + 1 } else { 1 };
+        self.searches = (count, now);
+        if self.find(hash, name).is_none() {
+            self.absent.note((name.into(), now), |(_, at)| *at >= needed);
+        }
+    }
+
+    /// Whether memory has all entries with this hash.
+    fn knows_names(&self, hash: u64) -> bool {
+        self.known.is_all() || self.names.as_ref().is_some_and(|names| names.knows(hash))
+    }
+}
+
+impl State {
+    /// The entry with a name in a directory.
+    pub(in crate::furrow) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
+        self.entry_in((ino, self.inode(ino)?.directory()?), (self.name_key.hash(name), name))
+    }
+
+    /// The same, where directory and hash are known.
+    pub(in crate::furrow) fn entry_in(
+        &self,
+        (ino, directory): (Ino, &Directory),
+        (hash, name): (u64, &[u8]),
+    ) -> Lookup<Option<Entry>> {
+        let entry = directory.find(hash, name);
+        if entry.is_some() {
+            return Ok(entry);
+        }
+        if directory.names.is_some() {
+            return check_names(directory, (ino, name), hash).map(|()| None);
+        }
+        let Some(cookie) = directory.known.first_unknown(0..u64::MAX) else { return Ok(None) };
+        if directory.absent.iter().any(|(absent, _)| absent[..] == *name) {
+            return Ok(None);
+        }
+        // One that is to be indexed needs all of its entries for it.
+        let is_small = directory.entries < self.entries_max();
+        let missing = if is_small && directory.searches.0 < SEARCHES_MAX {
+            Missing::Name(ino, name.into())
+        } else {
+            Missing::Entries(ino, cookie)
+        };
+        Err(Stop::NotLoaded(missing))
+    }
+
+    /// Whether a directory that is in memory has an index.
+    pub(in crate::furrow) fn is_indexed(&self, ino: Ino) -> bool {
+        let directory = self.inodes.get(&ino).and_then(|inode| inode.directory().ok());
+        directory.is_some_and(|directory| directory.names.is_some())
+    }
+
+    /// Entries of a directory that is not indexed, at most.
+    fn entries_max(&self) -> u64 {
+        entries_max(self.zones.zone_blocks())
+    }
+
+    /// The entry with a name, for a change of it: the rows of the index for this name are in memory too.
+    pub(in crate::furrow) fn entry_to_change(
+        &self,
+        ino: Ino,
+        name: &[u8],
+    ) -> Lookup<Option<Entry>> {
+        let directory = self.inode(ino)?.directory()?;
+        let hash = self.name_key.hash(name);
+        let entry = self.entry_in((ino, directory), (hash, name))?;
+        if directory.names.is_some() {
+            check_names(directory, (ino, name), hash)?;
+        }
+        Ok(entry)
+    }
+
+    /// Enters `name` in a directory.
+    pub(in crate::furrow) fn insert_entry(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        ino: Ino,
+    ) -> Lookup<()> {
+        let kind = self.inode(ino)?.kind;
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let cookie = directory.next_cookie;
+        directory.next_cookie += 1;
+        self.insert_entry_at(parent, name, Entry { ino, cookie, kind })
+    }
+
+    /// Enters `name` at a place in the listing that no entry has.
+    pub(in crate::furrow) fn insert_entry_at(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        entry: Entry,
+    ) -> Lookup<()> {
+        let hash = self.name_key.hash(name);
+        self.mark(RowKind::Entry, parent.get(), entry.cookie);
+        self.mark_names(parent, hash)?;
+        let entries_max = self.entries_max();
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let held = directory.frame_bytes();
+        let before = directory.find(hash, name);
+        assert!(before.is_none(), "an entry is removed before its name is used again");
+        let sharing = directory.add(hash, name.into(), entry);
+        directory.absent.forget(|(absent, _)| absent[..] == *name);
+        directory.known.insert(entry.cookie..entry.cookie.saturating_add(1));
+        directory.entries += 1;
+        let is_indexed = directory.names.is_some();
+        let is_large = directory.entries > entries_max && directory.known.is_all();
+        let held_now = directory.frame_bytes() + name_held_bytes(name);
+        self.count_held(held, held_now);
+        self.totals.row_bytes += entry_bytes(name);
+        self.changes.bytes += name.len();
+        if is_indexed {
+            self.count_names((sharing - 1, sharing));
+        } else if is_large {
+            self.index_directory(parent)?;
+        }
+        Ok(())
+    }
+
+    /// Takes `name` out of a directory and returns the entry.
+    pub(in crate::furrow) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Lookup<Entry> {
+        let hash = self.name_key.hash(name);
+        let directory = self.inode(parent)?.directory()?;
+        let entry = directory.find(hash, name).ok_or(FsError::NotFound)?;
+        self.mark(RowKind::Entry, parent.get(), entry.cookie);
+        self.mark_names(parent, hash)?;
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let held = directory.frame_bytes();
+        let others = directory.remove(hash, entry.cookie);
+        directory.entries = directory.entries.saturating_sub(1);
+        let is_indexed = directory.names.is_some();
+        let held_now = directory.frame_bytes();
+        self.count_held(held + name_held_bytes(name), held_now);
+        self.totals.remove_row_bytes(entry_bytes(name));
+        if is_indexed {
+            self.count_names((others + 1, others));
+        }
+        Ok(entry)
+    }
+
+    /// The row of the index for a hash is about to change, if the directory has an index.
+    fn mark_names(&mut self, ino: Ino, hash: u64) -> Lookup<()> {
+        let directory = self.inode(ino)?.directory()?;
+        if directory.names.is_some() {
+            assert!(directory.knows_names(hash), "a name is looked up before it is changed");
+            self.mark(RowKind::Name, ino.get(), hash);
+        }
+        Ok(())
+    }
+
+    /// It has changed: how many entries had its hash before, and how many have it now.
+    fn count_names(&mut self, (before, now): (usize, usize)) {
+        self.totals.remove_row_bytes(names_bytes(before));
+        self.totals.row_bytes += names_bytes(now);
+    }
+
+    /// Gives a directory an index, all of whose entries are in memory.
+    fn index_directory(&mut self, ino: Ino) -> Lookup<()> {
+        let directory = self.inode(ino)?.directory()?;
+        let hashes: BTreeSet<u64> = directory.by_hash.iter().map(|named| named.hash).collect();
+        let sharing = |hash: &u64| names_bytes(directory.by_hash.count(*hash));
+        let bytes: u64 = hashes.iter().map(sharing).sum();
+        self.totals.row_bytes += bytes;
+        for hash in hashes {
+            self.mark(RowKind::Name, ino.get(), hash);
+        }
+        self.change_inode(ino)?.directory_mut()?.names = Some(Names::default());
+        Ok(())
+    }
+}
+
+/// Whether all entries of an indexed directory with a name's hash are in memory.
+fn check_names(directory: &Directory, (ino, name): (Ino, &[u8]), hash: u64) -> Lookup<()> {
+    if directory.knows_names(hash) {
+        return Ok(());
+    }
+    Err(Stop::NotLoaded(Missing::Name(ino, name.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::DataCheck;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::check;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Listing, NewInode, RenameFlags};
+
+    const FILE: NewInode<'static> =
+        NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+
+    /// A directory with so many entries, each named by a number, of which memory knows nothing.
+    fn directory(count: u64, zone_blocks: u64) -> (Furrow, Ino) {
+        let (drive, clock) = formatted(64, zone_blocks);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Directory, ..FILE };
+        let home = fs.create(&Caller::ROOT, Ino::ROOT, b"home", &new).unwrap().ino;
+        for number in 0..count {
+            fs.create(&Caller::ROOT, home, number.to_string().as_bytes(), &FILE).unwrap();
+        }
+        forget(&fs, home);
+        (fs, home)
+    }
+
+    fn forget(fs: &Furrow, ino: Ino) {
+        fs.sync().unwrap();
+        let mut state = fs.tree.write_state();
+        let inode = state.inodes.remove(&ino).unwrap();
+        state.held_bytes = state.held_bytes.saturating_sub(inode.held_bytes());
+    }
+
+    /// Entries in memory.
+    fn held_entries(fs: &Furrow, ino: Ino) -> usize {
+        fs.tree.read_state().inode(ino).unwrap().directory().unwrap().by_cookie.len()
+    }
+
+    fn is_clean(fs: &Furrow) {
+        fs.sync().unwrap();
+        let report = check(fs.drive.device.clone(), DataCheck::Skip, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+
+    #[test]
+    fn a_name_of_a_large_directory_is_found_without_the_others() {
+        let (fs, home) = directory(1000, 256);
+        for number in [0, 500, 999] {
+            assert!(fs.lookup(home, number.to_string().as_bytes()).is_ok(), "{number}");
+        }
+        assert!(fs.lookup(home, b"1000").is_err());
+        assert_eq!(held_entries(&fs, home), 3);
+        // Changes look at what they change, and at nothing else.
+        fs.unlink(home, b"500").unwrap();
+        fs.rename((home, b"0"), (home, b"zero"), RenameFlags::empty()).unwrap();
+        fs.rename((home, b"7"), (home, b"999"), RenameFlags::empty()).unwrap();
+        fs.rename((home, b"8"), (home, b"9"), RenameFlags::EXCHANGE).unwrap();
+        fs.create(&Caller::ROOT, home, b"new", &FILE).unwrap();
+        assert!(fs.create(&Caller::ROOT, home, b"11", &FILE).is_err(), "it is there");
+        assert!(held_entries(&fs, home) < 10, "{} entries are in memory", held_entries(&fs, home));
+        is_clean(&fs);
+        forget(&fs, home);
+        for (name, is_there) in [("0", false), ("zero", true), ("7", false), ("new", true)] {
+            assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}");
+        }
+        // What was found by name is listed once, and what is gone is not.
+        assert!(fs.lookup(home, b"500").is_err());
+        fs.unlink(home, b"700").unwrap();
+        let mut names = Vec::new();
+        let mut each = |entry: crate::vfs::DirEntry<'_>| {
+            names.push(entry.name.to_vec());
+            Listing::More
+        };
+        fs.readdir(home, 0, &mut each).unwrap();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!((names.len(), count), (2 + 1000 - 3 + 1, count));
+        // Now that all of it is in memory.
+        fs.unlink(home, b"new").unwrap();
+        fs.create(&Caller::ROOT, home, b"newer", &FILE).unwrap();
+        is_clean(&fs);
+    }
+
+    #[test]
+    fn a_few_names_of_a_small_directory_are_found_without_the_others() {
+        let (fs, home) = directory(100, 2048);
+        assert!(fs.lookup(home, b"7").is_ok());
+        assert!(fs.lookup(home, b"no such name").is_err());
+        assert!(fs.unlink(home, b"70").is_ok());
+        assert_eq!(held_entries(&fs, home), 1);
+        // What is not there any more, and what is there again.
+        assert!(fs.lookup(home, b"70").is_err());
+        assert!(fs.create(&Caller::ROOT, home, b"no such name", &FILE).is_ok());
+        assert!(fs.lookup(home, b"no such name").is_ok());
+        assert_eq!(held_entries(&fs, home), 2);
+        assert!(fs.create(&Caller::ROOT, home, b"8", &FILE).is_err(), "it is there");
+        // Who looks for more of them wants all.
+        assert!(fs.lookup(home, b"9").is_ok());
+        assert_eq!(held_entries(&fs, home), 100);
+        is_clean(&fs);
+        forget(&fs, home);
+        for (name, is_there) in [("70", false), ("no such name", true), ("99", true)] {
+            assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_grows_while_a_few_of_its_names_are_in_memory_gets_its_index() {
+        let (fs, home) = directory(128, 2048);
+        fs.create(&Caller::ROOT, home, b"one more", &FILE).unwrap();
+        assert!(fs.tree.read_state().is_indexed(home));
+        is_clean(&fs);
+    }
+
+    #[test]
+    fn a_directory_that_is_emptied_leaves_no_names() {
+        let (fs, home) = directory(100, 256);
+        for number in 0..100 {
+            fs.unlink(home, number.to_string().as_bytes()).unwrap();
+        }
+        is_clean(&fs);
+        fs.rmdir(Ino::ROOT, b"home").unwrap();
+        is_clean(&fs);
+        let key = |ino| crate::furrow::table::key::Key::new(RowKind::Name, ino, 0);
+        let rows = fs.tree.rows(key(home.get()), key(home.get() + 1), 10).unwrap();
+        assert_eq!(rows.rows, []);
+    }
+
+    /// Changes at random, with memory for a part of the entries, against a set of names.
+    #[test]
+    fn a_directory_larger_than_memory_holds_what_it_should() {
+        let (fs, home) = directory(6000, 256);
+        fs.tree.set_held_max(300 << 10);
+        let mut names: BTreeSet<String> = (0..6000).map(|number| number.to_string()).collect();
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for turn in 0..4000 {
+            let (name, other) = (next(8000).to_string(), next(8000).to_string());
+            let is_there = names.contains(&name);
+            match next(4) {
+                0 => {
+                    let outcome = fs.create(&Caller::ROOT, home, name.as_bytes(), &FILE);
+                    assert_eq!(outcome.is_err(), is_there, "{name}");
+                    names.insert(name);
+                }
+                1 => {
+                    assert_eq!(fs.unlink(home, name.as_bytes()).is_ok(), is_there, "{name}");
+                    names.remove(&name);
+                }
+                2 => {
+                    let (from, to) = ((home, name.as_bytes()), (home, other.as_bytes()));
+                    let outcome = fs.rename(from, to, RenameFlags::empty());
+                    assert_eq!(outcome.is_ok(), is_there, "{name} to {other}");
+                    if names.remove(&name) {
+                        names.insert(other);
+                    }
+                }
+                _ => assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}"),
+            }
+            if turn % 100 == 0 {
+                fs.sync().unwrap();
+                fs.tick().unwrap();
+            }
+            if turn % 1000 == 0 {
+                let mut found = BTreeSet::new();
+                let mut each = |entry: crate::vfs::DirEntry<'_>| {
+                    let is_new = found.insert(String::from_utf8(entry.name.to_vec()).unwrap());
+                    assert!(is_new, "{:?} is listed twice", entry.name);
+                    Listing::More
+                };
+                fs.readdir(home, 2, &mut each).unwrap();
+                assert!(found == names, "{} listed, {} there", found.len(), names.len());
+            }
+        }
+        let held = fs.tree.read_state().held_bytes;
+        assert!(held < 1 << 20, "{held} bytes in memory");
+        assert!(held_entries(&fs, home) < 4000, "most are in memory");
+        is_clean(&fs);
+    }
+}

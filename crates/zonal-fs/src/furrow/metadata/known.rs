@@ -1,0 +1,122 @@
+//! Which ranges of numbers are in memory: file blocks whose map entries are loaded, cookies of a
+//! directory whose entries are loaded.
+
+use std::ops::Range;
+
+use crate::furrow::metadata::small::SmallMap;
+
+/// Ranges of numbers, disjoint and apart. A range that ends in [`u64::MAX`] goes to the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::furrow) struct Known(SmallMap<u64, u64>);
+
+impl Known {
+    /// Everything.
+    pub(in crate::furrow) fn all() -> Self {
+        Self(SmallMap::from((0, u64::MAX)))
+    }
+
+    /// Whether that is everything.
+    pub(in crate::furrow) fn is_all(&self) -> bool {
+        self.0.get(&0) == Some(&u64::MAX)
+    }
+
+    /// Bytes of memory.
+    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+        self.0.held_bytes()
+    }
+
+    /// The end of the range in which a number is.
+    pub(in crate::furrow) fn end_of(&self, number: u64) -> Option<u64> {
+        let (_, &end) = self.0.range(..=number).next_back()?;
+        (number < end).then_some(end)
+    }
+
+    /// The first number of a range that is not known.
+    pub(in crate::furrow) fn first_unknown(&self, range: Range<u64>) -> Option<u64> {
+        let first = self.end_of(range.start).unwrap_or(range.start);
+        (first < range.end).then_some(first)
+    }
+
+    /// The ranges, in order.
+    #[cfg(test)]
+    fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// Adds a range.
+    pub(in crate::furrow) fn insert(&mut self, range: Range<u64>) {
+        let (mut start, mut end) = (range.start, range.end);
+        if start >= end {
+            return;
+        }
+        // Those that touch it, from the last one on.
+        while let Some((&other, &other_end)) = self.0.range(..=end).next_back()
+            && other_end >= start
+        {
+            self.0.remove(&other);
+            (start, end) = (start.min(other), end.max(other_end));
+        }
+        self.0.insert(start, end);
+    }
+
+    /// Takes a range out.
+    pub(in crate::furrow) fn remove(&mut self, range: Range<u64>) {
+        if range.start >= range.end {
+            return;
+        }
+        while let Some((&other, &other_end)) = self.0.range(..range.end).next_back()
+            && other_end > range.start
+        {
+            self.0.remove(&other);
+            if other < range.start {
+                self.0.insert(other, range.start);
+            }
+            if other_end > range.end {
+                self.0.insert(range.end, other_end);
+            }
+            if other <= range.start {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn everything_has_no_end() {
+        let mut known = Known::all();
+        assert!(known.is_all() && known.first_unknown(0..u64::MAX).is_none());
+        known.remove(5..7);
+        assert_eq!(known.ranges().collect::<Vec<_>>(), [0..5, 7..u64::MAX]);
+        assert_eq!(known.first_unknown(0..u64::MAX), Some(5));
+        known.insert(5..7);
+        assert!(known.is_all());
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_a_set_of_numbers(changes in vec((any::<bool>(), 0_u64..40, 0_u64..12), 0..40)) {
+            let mut known = Known::default();
+            let mut numbers = [false; 64];
+            for (adds, start, len) in changes {
+                let range = start..start + len;
+                if adds { known.insert(range.clone()) } else { known.remove(range.clone()) }
+                let index = |number| usize::try_from(number).unwrap();
+                numbers[index(range.start)..index(range.end)].fill(adds);
+                for number in 0..60_u64 {
+                    prop_assert_eq!(known.end_of(number).is_some(), numbers[index(number)]);
+                }
+                let ranges: Vec<_> = known.ranges().collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+                let unknown = (0..60).find(|&number| !numbers[index(number)]);
+                prop_assert_eq!(known.first_unknown(0..60), unknown);
+            }
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Moving: how reclaim moves blocks without a row for each.
+//!
+//! The blocks of a map entry that are moved together, to where they lie side by side, are noted in a table of moved
+//! blocks; their row goes on naming the old place. Memory has the new one. As long as the batch with the
+//! table is not part of what readers of the table find, the entry stays in memory like one that has changed.
+//!
+//! Where a row is written in any case, or several become one, or there is no room for tables, rows are written
+//! instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::furrow::format::backref::Backref;
+use crate::furrow::format::remap::{REMAP_BLOCKS_MAX, RemapRun, encode};
+use crate::furrow::format::row::{self, Row};
+use crate::furrow::format::{GENERATIONS, ZoneGeneration};
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::extent::Placed;
+use crate::furrow::metadata::place::{MapEntry, Owner};
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::memtable::Value;
+use crate::furrow::table::remaps::MovedKey;
+use crate::furrow::table::view::View;
+use crate::furrow::zones::Zones;
+use crate::vfs::Ino;
+
+/// Bytes of a table of moved blocks in memory beside its bits, about.
+const TABLE_BYTES: usize = 128;
+
+/// Bytes that tables of moved blocks may take in any case, and bytes of all rows for each further one: tables are not
+/// counted among the rows.
+const BYTES_MIN: u64 = 16 << 10;
+const ROW_BYTES_SHARE: u64 = 32;
+
+/// How it is noted where pieces were moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Noted {
+    /// In tables of moved blocks, as far as that is possible.
+    InTables,
+    /// In their rows: many of them become one.
+    InRows,
+}
+
+/// A table of moved blocks that is being made.
+#[derive(Clone, Debug)]
+struct Table {
+    to: ZoneGeneration,
+    block: u32,
+    blocks: u32,
+    runs: Vec<RemapRun>,
+}
+
+/// What was moved since the last commit, and bounds for all that was.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Moving {
+    /// Tables that readers of the table do not find yet.
+    tables: BTreeMap<Key, Table>,
+    /// Of each victim the one that was added to last, if it may get more: several are emptied at once.
+    open: BTreeMap<ZoneGeneration, Key>,
+    /// Map rows that name an old place, and that the next batch does not write.
+    moved: BTreeSet<Key>,
+    /// The same of the batch that is being committed.
+    committing: BTreeSet<Key>,
+    /// Number of the next table.
+    next: u64,
+    /// Bytes of memory that all tables take, about.
+    held_bytes: usize,
+    /// And may take.
+    held_max: usize,
+}
+
+impl Moving {
+    /// As a mount finds it, with the bytes that tables may take.
+    pub(in crate::furrow) fn restore(&mut self, view: &View, held_max: usize) {
+        (self.next, self.held_bytes) = (view.remap_end(), view.moved_bytes());
+        self.held_max = held_max;
+    }
+
+    /// Map rows of entries that were moved, in a range.
+    pub(in crate::furrow) fn moved_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
+        let range = || first..=last;
+        self.moved.range(range()).chain(self.committing.range(range())).copied()
+    }
+
+    /// How many entries stay in memory until the next commit because they were moved.
+    pub(in crate::furrow) fn count(&self) -> usize {
+        self.moved.len()
+    }
+
+    /// The row of a table; `None` if it is no more.
+    pub(in crate::furrow) fn value(&self, key: Key) -> Value {
+        let table = self.tables.get(&key)?;
+        let (row, tail) = encode((table.to.raw(), table.block), &table.runs);
+        Some(row::encode(&Row::Remap(row, &tail)))
+    }
+
+    /// A batch is taken: nothing is added to its tables.
+    pub(in crate::furrow) fn freeze(&mut self) -> &BTreeSet<Key> {
+        self.open.clear();
+        self.committing = std::mem::take(&mut self.moved);
+        &self.committing
+    }
+
+    /// Readers of the table find the rows of the batch. Returns what is to be dropped.
+    pub(in crate::furrow) fn thaw(&mut self, taken: &BTreeSet<Key>) -> BTreeSet<Key> {
+        for key in taken.range(Key::REMAPS..) {
+            self.tables.remove(key);
+        }
+        std::mem::take(&mut self.committing)
+    }
+
+    /// Notes that a run has moved. Returns the key of the table's row.
+    fn note(&mut self, from: ZoneGeneration, run: RemapRun, to: (ZoneGeneration, u32)) -> Key {
+        let goes_on = self.open.get(&from).copied().filter(|open| {
+            let table = &self.tables[open];
+            (table.to, table.block + table.blocks) == to
+                && table.blocks + run.blocks <= REMAP_BLOCKS_MAX
+        });
+        let key = goes_on.unwrap_or_else(|| {
+            let key = Key::new(RowKind::Remap, from.raw().into(), self.next);
+            self.next += 1;
+            let table = Table { to: to.0, block: to.1, blocks: 0, runs: Vec::new() };
+            self.tables.insert(key, table);
+            self.held_bytes += TABLE_BYTES;
+            key
+        });
+        let table = self.tables.get_mut(&key).expect("it is there or was inserted");
+        table.blocks += run.blocks;
+        match table.runs.last_mut() {
+            Some(last) if last.end() == run.block => last.blocks += run.blocks,
+            Some(_) | None => {
+                table.runs.push(run);
+                self.held_bytes += 1;
+            }
+        }
+        self.open.insert(from, key);
+        key
+    }
+}
+
+impl Zones {
+    /// A zone with the generation that it has.
+    pub(in crate::furrow) fn generation(&self, zone: u32) -> ZoneGeneration {
+        ZoneGeneration::new(zone, self.slot(zone).generation)
+    }
+
+    /// Whether tables of moved blocks may be made for a zone: another generation must be left for it.
+    fn may_be_moved_from(&self, zone: u32) -> bool {
+        self.free_generation(zone, 1).is_some()
+    }
+
+    /// A generation of a zone without tables of moved blocks: the first one from `ahead` generations ahead on.
+    fn free_generation(&self, zone: u32, ahead: u8) -> Option<u8> {
+        let now = self.slot(zone).generation;
+        let others = (ahead..GENERATIONS).map(|ahead| (now + ahead) % GENERATIONS);
+        others.into_iter().find(|&generation| {
+            !self.moved_from.contains_key(&ZoneGeneration::new(zone, generation))
+        })
+    }
+
+    /// A zone has been reset: no row names its next generation.
+    pub(in crate::furrow) fn begin_generation(&mut self, zone: u32) {
+        if let Some(generation) = self.free_generation(zone, 1) {
+            self.slot_mut(zone).generation = generation;
+        }
+    }
+
+    /// After a mount there are tables of moved blocks for these zones, each once for each table. Where nothing lives,
+    /// no row tells the generation: such a zone gets one without tables.
+    pub(in crate::furrow) fn restore_generations(&mut self, moved_from: &[ZoneGeneration]) {
+        for &zone in moved_from {
+            self.add_moved_from(zone);
+        }
+        for &zone in moved_from {
+            let zone = zone.zone();
+            if self.ids().contains(&zone)
+                && self.slot(zone).live == 0
+                && let Some(generation) = self.free_generation(zone, 0)
+            {
+                self.slot_mut(zone).generation = generation;
+            }
+        }
+    }
+
+    /// There is a table of blocks that were moved out of a zone.
+    fn add_moved_from(&mut self, zone: ZoneGeneration) {
+        *self.moved_from.entry(zone).or_default() += 1;
+    }
+
+    fn remove_moved_from(&mut self, zone: ZoneGeneration) {
+        if let Some(tables) = self.moved_from.get_mut(&zone) {
+            *tables -= 1;
+            if *tables == 0 {
+                self.moved_from.remove(&zone);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Rows, and what reclaim has moved without one, that stay in memory until the next commit.
+    pub(in crate::furrow) fn changed_count(&self) -> usize {
+        self.changes.rows.len() + self.moving.count()
+    }
+
+    /// Moves a map entry to where reclaim has copied all of its blocks, and notes that in a table. Returns
+    /// whether it did: if not, nothing has changed.
+    pub(in crate::furrow) fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
+        let key = Key::new(RowKind::Map, ino.get(), first);
+        let Some((zone, block)) = self.movable(key, to) else { return false };
+        let run = RemapRun { block, blocks: to.blocks };
+        let (from, place) = (self.zones.generation(zone), self.zones.generation(to.zone));
+        // Where a commit has yet to encode the row, it gets it with the place that it names.
+        self.keep_frozen_row(key);
+        self.moving.moved.insert(key);
+        let next = self.moving.next;
+        let table = self.moving.note(from, run, (place, to.block));
+        if self.moving.next != next {
+            self.zones.add_moved_from(from);
+        }
+        self.mark(RowKind::Remap, table.owner(), table.at());
+        let file = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok());
+        let entry = file.and_then(|file| file.map.get_mut(&first));
+        if let Some(MapEntry::At { zone, block, .. }) = entry {
+            (*zone, *block) = (to.zone, to.block);
+        }
+        self.zones.remove_live(zone, to.blocks);
+        self.zones.add_live(to.zone, to.block, to.blocks);
+        let owner = Owner::Entry(ino, first);
+        let record = Backref { owner, block: to.block, blocks: to.blocks };
+        self.zones.record_owner(to.zone, record);
+        true
+    }
+
+    /// Where an entry lies, if it can be moved as a whole without its row being written, and that is not to be.
+    fn movable(&self, key: Key, to: Placed) -> Option<(u32, u32)> {
+        let file = self.inodes.get(&Ino::new(key.owner()))?.file().ok()?;
+        let Some(MapEntry::At { zone, block, crcs }) = file.map.get(&key.at()) else { return None };
+        let is_whole = crcs.blocks() == to.blocks;
+        let limit = self.moving.held_max.min(self.moving_bytes_for_rows());
+        let has_room = self.moving.held_bytes < limit && self.zones.may_be_moved_from(*zone);
+        let is_written = self.changes.rows.contains(&key);
+        if !is_whole || !has_room || is_written || self.would_join(key, to) {
+            return None;
+        }
+        Some((*zone, *block))
+    }
+
+    fn moving_bytes_for_rows(&self) -> usize {
+        let bytes = BYTES_MIN + self.totals.row_bytes / ROW_BYTES_SHARE;
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Whether an entry at its new place goes on where a neighbour ends, so that both become one row.
+    fn would_join(&self, key: Key, to: Placed) -> bool {
+        let inode = self.inodes.get(&Ino::new(key.owner()));
+        let Some(file) = inode.and_then(|inode| inode.file().ok()) else { return false };
+        let fits = |entry: &MapEntry| entry.blocks() + to.blocks <= self.zones.extent_max();
+        let before = file.map.range(..key.at()).next_back().filter(|(start, entry)| {
+            let is_next = **start + u64::from(entry.blocks()) == key.at();
+            is_next && entry.ends_at(to.zone, to.block) && fits(entry)
+        });
+        let after = file.map.get(&(key.at() + u64::from(to.blocks)));
+        let after =
+            after.filter(|entry| entry.begins_at(to.zone, to.block + to.blocks) && fits(entry));
+        before.is_some() || after.is_some()
+    }
+
+    /// Tables of moved blocks that no row needs any more: their rows are deleted with the next batch. All others take
+    /// `held_bytes` of memory.
+    pub(in crate::furrow) fn drop_moved(&mut self, tables: &[MovedKey], held_bytes: usize) {
+        for &(zone, number) in tables {
+            let key = Key::new(RowKind::Remap, zone.raw().into(), number);
+            if self.is_changed(key) {
+                // It was dropped before, which is not committed yet.
+                continue;
+            }
+            self.mark(RowKind::Remap, zone.raw().into(), number);
+            self.zones.remove_moved_from(zone);
+        }
+        self.moving.held_bytes = held_bytes + self.moving.tables.len() * TABLE_BYTES;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zonal::{ManualClock, ZonedDevice};
+
+    use super::*;
+    use crate::furrow::DataCheck;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::check;
+    use crate::furrow::format::BLOCK_BYTES;
+    use crate::furrow::log::maintenance::StepBudget;
+    use crate::furrow::planted::PlantedBug;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::zones::Urgency;
+    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
+
+    const BLOCK: u64 = 4096;
+
+    fn content(block: u64, turn: u64) -> [u8; BLOCK_BYTES] {
+        let mut data = [0; BLOCK_BYTES];
+        data[..8].copy_from_slice(&block.to_le_bytes());
+        data[8..16].copy_from_slice(&turn.to_le_bytes());
+        data
+    }
+
+    /// A file of which each block has a row of its own, and what each was written with last.
+    struct Overwritten {
+        drive: Arc<dyn ZonedDevice>,
+        clock: Arc<ManualClock>,
+        fs: Furrow,
+        ino: Ino,
+        turns: Vec<u64>,
+        dice: u64,
+        options: MountOptions,
+    }
+
+    impl Overwritten {
+        fn new() -> Self {
+            Self::of((48, 6000), MountOptions::default())
+        }
+
+        /// Of so many blocks, on so many zones.
+        fn of((zones, blocks): (u64, u64), options: MountOptions) -> Self {
+            let (drive, clock) = formatted(zones, 256);
+            let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
+            let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+            let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+            let turns = vec![0; usize::try_from(blocks).unwrap()];
+            let mut made = Self { drive, clock, fs, ino, turns, dice: 1, options };
+            // No two neighbours of the file lie side by side.
+            (0..blocks).for_each(|number| made.write(number * 2741 % blocks, 0));
+            made.fs.sync().unwrap();
+            made
+        }
+
+        fn write(&mut self, block: u64, turn: u64) {
+            self.turns[usize::try_from(block).unwrap()] = turn;
+            let data = content(block, turn);
+            self.fs.write(self.ino, block * BLOCK, &data, WriteFlags::DIRECT).unwrap();
+        }
+
+        /// Overwrites blocks at random.
+        fn overwrite(&mut self, count: u64) {
+            for turn in 1..=count {
+                self.dice =
+                    self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+                let block = (self.dice >> 33) % self.turns.len() as u64;
+                self.write(block, turn);
+            }
+        }
+
+        fn remount(&mut self) {
+            self.fs = Furrow::mount(self.drive.clone(), self.clock.clone(), self.options).unwrap();
+        }
+
+        fn assert_is_right(&self) {
+            for (block, &turn) in (0..).zip(&self.turns) {
+                let mut found = [0; BLOCK_BYTES];
+                self.fs.read(self.ino, block * BLOCK, &mut found).unwrap();
+                assert!(found == content(block, turn), "block {block}");
+            }
+            let report = check(self.drive.clone(), DataCheck::Read, &mut |_| ()).unwrap();
+            assert!(report.is_clean(), "{:?}", report.problems);
+        }
+
+        fn changed_pieces(&self) -> usize {
+            let rows = &self.fs.tree.read_state().changes.rows;
+            rows.iter().filter(|key| key.kind() == RowKind::Map).count()
+        }
+    }
+
+    #[test]
+    fn reclaim_writes_no_row_for_a_piece_that_it_moves_as_a_whole() {
+        let mut file = Overwritten::new();
+        file.overwrite(2000);
+        file.fs.sync().unwrap();
+        let moved = file.fs.reclaimer.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
+        assert!(moved > 50, "{moved} blocks");
+        let (kept, rows) = (file.fs.tree.read_state().moving.count(), file.changed_pieces());
+        assert!(kept > 50 && rows < 5, "{kept} pieces without a row, {rows} rows");
+        file.fs.sync().unwrap();
+        assert_eq!(file.fs.tree.read_state().moving.count(), 0);
+        assert!(
+            file.fs.tree.view.moved_bytes() < 20 * 100,
+            "{} bytes",
+            file.fs.tree.view.moved_bytes()
+        );
+        file.assert_is_right();
+        // After a power cut a mount finds them.
+        file.remount();
+        assert!(!file.fs.tree.view.remaps_below(u64::MAX).is_empty());
+        file.assert_is_right();
+    }
+
+    #[test]
+    fn blocks_are_found_however_often_they_were_moved() {
+        let mut file = Overwritten::new();
+        let mut most = 0;
+        for round in 0..40 {
+            file.overwrite(700);
+            if round % 3 == 0 {
+                file.fs.sync().unwrap();
+            }
+            most = most.max(file.fs.tree.view.remaps_below(u64::MAX).len());
+            if round % 8 == 7 {
+                file.assert_is_right_after_sync();
+                file.remount();
+                file.assert_is_right();
+            }
+        }
+        assert!(most > 20, "{most} tables at once");
+        assert!(file.fs.tree.read_state().moving.held_bytes < 40_000);
+    }
+
+    impl Overwritten {
+        fn assert_is_right_after_sync(&self) {
+            self.fs.sync().unwrap();
+            self.assert_is_right();
+        }
+    }
+
+    #[test]
+    fn tables_that_no_row_needs_are_dropped() {
+        let mut file = Overwritten::new();
+        file.overwrite(6000);
+        file.fs.sync().unwrap();
+        assert!(!file.fs.tree.view.remaps_below(u64::MAX).is_empty());
+        // Each flush writes parts of the table again; nothing is moved meanwhile.
+        for round in 0..400 {
+            for number in 0..40 {
+                let size = Some(6000 * BLOCK + round * 40 + number);
+                let set = SetAttr { size, ..SetAttr::default() };
+                file.fs.setattr(&Caller::ROOT, file.ino, &set).unwrap();
+                file.fs.sync().unwrap();
+            }
+            file.fs.log.compact(StepBudget::All);
+            if file.fs.tree.view.remaps_below(u64::MAX).is_empty() {
+                break;
+            }
+        }
+        assert_eq!(file.fs.tree.view.remaps_below(u64::MAX), []);
+        assert!(file.fs.tree.read_state().zones.moved_from.is_empty());
+        file.assert_is_right();
+        file.remount();
+        assert_eq!(file.fs.tree.view.remaps_below(u64::MAX), []);
+        file.assert_is_right();
+    }
+
+    /// Parts that the sweep has yet to come to need tables that those before them do not need any more.
+    #[test]
+    fn tables_stay_as_long_as_a_part_needs_them() {
+        for bug in [None, Some(PlantedBug::DropMovedEarly)] {
+            let options = MountOptions { planted: bug.into(), ..MountOptions::default() };
+            let mut file = Overwritten::of((160, 24_000), options);
+            let mut is_clean = true;
+            for _ in 0..12 {
+                file.overwrite(2500);
+                file.fs.sync().unwrap();
+                file.fs.log.compact(StepBudget::Bounded);
+                file.fs.sync().unwrap();
+                let report = check(file.drive.clone(), DataCheck::Skip, &mut |_| ()).unwrap();
+                is_clean &= report.is_clean();
+                assert!(bug.is_some() || is_clean, "{:?}", report.problems);
+            }
+            assert!(file.fs.tree.view.levels().parts().count() > 3);
+            assert!(!file.fs.tree.view.remaps_below(u64::MAX).is_empty());
+            assert_eq!(is_clean, bug.is_none());
+        }
+    }
+
+    #[test]
+    fn a_zone_has_a_generation_without_tables_when_it_is_written_again() {
+        let mut zones = Zones::new(
+            vec![crate::furrow::zones::ZoneSlot::new(crate::furrow::zones::Role::Sealed, 64); 3],
+            formatted_limits(),
+        );
+        for generation in 0..3 {
+            assert_eq!(zones.generation(1), ZoneGeneration::new(1, generation));
+            assert!(zones.may_be_moved_from(1));
+            zones.add_moved_from(zones.generation(1));
+            zones.release(1);
+            zones.claim(1);
+        }
+        assert_eq!(zones.generation(1), ZoneGeneration::new(1, 3));
+        assert!(!zones.may_be_moved_from(1), "no other would be left");
+        zones.release(1);
+        assert_eq!(zones.generation(1), ZoneGeneration::new(1, 3), "without tables it goes on");
+        zones.remove_moved_from(ZoneGeneration::new(1, 1));
+        zones.claim(1);
+        assert!(zones.may_be_moved_from(1));
+        zones.release(1);
+        assert_eq!(zones.generation(1), ZoneGeneration::new(1, 1));
+    }
+
+    fn formatted_limits() -> crate::furrow::drive::layout::ZoneLimits {
+        let (drive, clock) = formatted(48, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.tree.layout().zone_limits()
+    }
+}

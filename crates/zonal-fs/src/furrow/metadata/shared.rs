@@ -1,0 +1,227 @@
+//! Shared extents: the blocks that several map entries name, and how many entries these are.
+//!
+//! Memory has some of the extents, the table all that were committed. So what is not in memory is
+//! either in the table or deleted, and nobody may take one for the other: the deletions that
+//! readers of the table do not see yet are kept here, and only an extent that was loaded gets
+//! another count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::metadata::place::{Extent, ExtentId};
+
+/// The shared extents of which memory holds the count or a deletion.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct SharedExtents {
+    loaded: BTreeMap<ExtentId, Extent>,
+    /// Deleted, and readers of the table still find the row.
+    deleted: BTreeSet<ExtentId>,
+    /// Extents below buffered blocks, with the number of these. They stay in memory: when the
+    /// buffered blocks have their place, the count of the extent changes.
+    below_buffered: BTreeMap<ExtentId, u32>,
+}
+
+/// What becomes of an extent that loses a reference.
+pub(in crate::furrow) enum Released {
+    /// Others refer to it, or it was deleted before, which is so only if a drive gives a wrong
+    /// count.
+    Stays,
+    /// Nothing refers to it any more: it is deleted.
+    Deleted(Extent),
+}
+
+impl SharedExtents {
+    /// An extent; `None` if it is deleted.
+    pub(in crate::furrow) fn find(&self, id: ExtentId) -> Lookup<Option<&Extent>> {
+        match self.loaded.get(&id) {
+            Some(extent) => Ok(Some(extent)),
+            None if self.deleted.contains(&id) => Ok(None),
+            None => Err(Stop::NotLoaded(Missing::Extent(id))),
+        }
+    }
+
+    /// An extent that the caller has loaded; `None` if it is deleted.
+    pub(in crate::furrow) fn get(&self, id: ExtentId) -> Option<&Extent> {
+        let extent = self.loaded.get(&id);
+        assert!(extent.is_some() || self.deleted.contains(&id), "{id:?} is used and not loaded");
+        extent
+    }
+
+    fn get_mut(&mut self, id: ExtentId) -> Option<&mut Extent> {
+        let extent = self.loaded.get_mut(&id);
+        assert!(extent.is_some() || self.deleted.contains(&id), "{id:?} changes and is not loaded");
+        extent
+    }
+
+    /// An extent, if it happens to be in memory.
+    pub(in crate::furrow) fn peek(&self, id: ExtentId) -> Option<&Extent> {
+        self.loaded.get(&id)
+    }
+
+    /// Enters what was read, and says whether that was new.
+    pub(in crate::furrow) fn enter(&mut self, id: ExtentId, extent: Extent) -> bool {
+        let is_new = !self.loaded.contains_key(&id) && !self.deleted.contains(&id);
+        if is_new {
+            self.loaded.insert(id, extent);
+        }
+        is_new
+    }
+
+    /// Enters a new one, to which nothing refers yet.
+    pub(in crate::furrow) fn insert(&mut self, id: ExtentId, extent: Extent) {
+        let before = self.loaded.insert(id, extent);
+        assert!(before.is_none(), "numbers of extents are never used twice");
+    }
+
+    /// One more map entry refers to it.
+    pub(in crate::furrow) fn add_reference(&mut self, id: ExtentId) {
+        if let Some(extent) = self.get_mut(id) {
+            extent.refs = extent.refs.saturating_add(1);
+        }
+    }
+
+    /// A map entry no longer refers to it.
+    pub(in crate::furrow) fn release(&mut self, id: ExtentId) -> Released {
+        let Some(extent) = self.get_mut(id) else { return Released::Stays };
+        extent.refs = extent.refs.saturating_sub(1);
+        if extent.refs > 0 {
+            return Released::Stays;
+        }
+        self.deleted.insert(id);
+        self.loaded.remove(&id).map_or(Released::Stays, Released::Deleted)
+    }
+
+    /// Its blocks lie elsewhere now. Returns the zone in which they were; `None` if it is deleted.
+    pub(in crate::furrow) fn relocate(
+        &mut self,
+        id: ExtentId,
+        zone: u32,
+        block: u32,
+    ) -> Option<u32> {
+        let extent = self.get_mut(id)?;
+        extent.block = block;
+        Some(std::mem::replace(&mut extent.zone, zone))
+    }
+
+    /// A buffered block lies over it, and is to replace a block of it.
+    pub(in crate::furrow) fn keep_below(&mut self, id: ExtentId) {
+        *self.below_buffered.entry(id).or_default() += 1;
+    }
+
+    /// Takes back one [`keep_below`](Self::keep_below).
+    pub(in crate::furrow) fn let_go_below(&mut self, id: ExtentId) {
+        if let Some(blocks) = self.below_buffered.get_mut(&id) {
+            *blocks -= 1;
+            if *blocks == 0 {
+                self.below_buffered.remove(&id);
+            }
+        }
+    }
+
+    /// Numbers of those in memory from one on.
+    pub(in crate::furrow) fn ids_from(&self, id: ExtentId) -> impl Iterator<Item = ExtentId> {
+        self.loaded.range(id..).map(|(&id, _)| id)
+    }
+
+    /// Lets go of one that is unchanged and was last used before a load. Returns what it was.
+    pub(in crate::furrow) fn evict(&mut self, id: ExtentId, kept_from: u64) -> Option<Extent> {
+        let is_needed = self.below_buffered.contains_key(&id);
+        let is_recent = self.loaded.get(&id).is_none_or(|extent| extent.used >= kept_from);
+        if is_needed || is_recent { None } else { self.loaded.remove(&id) }
+    }
+
+    /// Readers of the table no longer find it.
+    pub(in crate::furrow) fn forget_deleted(&mut self, id: ExtentId) {
+        self.deleted.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::DataCheck;
+    use crate::furrow::Eviction;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::check;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+    use zonal::ByteCount;
+
+    const ID: ExtentId = ExtentId(7);
+
+    fn extents(refs: u32) -> SharedExtents {
+        let mut extents = SharedExtents::default();
+        extents.insert(ID, Extent { zone: 3, block: 1, refs, crcs: [1, 2][..].into(), used: 5 });
+        extents
+    }
+
+    #[test]
+    fn what_is_deleted_stays_deleted_until_the_table_says_so_too() {
+        let mut extents = extents(1);
+        let Released::Deleted(extent) = extents.release(ID) else { panic!("it was the last") };
+        assert!(matches!(extents.find(ID), Ok(None)));
+        assert!(!extents.enter(ID, extent), "an older row does not bring it back");
+        assert!(matches!(extents.release(ID), Released::Stays), "a drive counted too few");
+        extents.forget_deleted(ID);
+        assert!(matches!(extents.find(ID), Err(Stop::NotLoaded(Missing::Extent(ID)))));
+    }
+
+    #[test]
+    fn what_lies_below_buffered_blocks_stays_in_memory() {
+        let mut extents = extents(2);
+        (0..2).for_each(|_| extents.keep_below(ID));
+        extents.let_go_below(ID);
+        assert!(extents.evict(ID, u64::MAX).is_none());
+        extents.let_go_below(ID);
+        assert!(extents.evict(ID, 5).is_none(), "it was used then");
+        assert!(extents.evict(ID, 6).is_some());
+    }
+
+    /// A write to a copy is buffered. Before it gets its place, memory is needed for others, and
+    /// the shared extent below it must not go: the commit would delete the blocks that both files
+    /// have.
+    #[test]
+    fn shared_extent_keeps_its_row_when_a_buffered_write_replaces_one_reference() {
+        let least = MountOptions { memory: ByteCount::new(1 << 14), ..MountOptions::default() };
+        let all = MountOptions { eviction: Eviction::AtEveryLock, ..MountOptions::default() };
+        for (options, others) in [(least, 2000), (all, 0)] {
+            let (drive, clock) = formatted(60, 200);
+            let mount = || Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
+            let fs = mount();
+            let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+            let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
+            let (original, copy) = (create(b"original"), create(b"copy"));
+            fs.write(original, 0, &[7; 8192], WriteFlags::empty()).unwrap();
+            let copied = fs.copy_range((original, 0), (copy, 0), 8192, WriteFlags::empty());
+            assert_eq!(copied.unwrap(), 8192);
+            let others: Vec<Ino> = (0..others).map(|n| create(format!("{n}").as_bytes())).collect();
+            fs.shutdown().unwrap();
+            drop(fs);
+            let fs = mount();
+            fs.write(copy, 5, b"eleven bytes", WriteFlags::empty()).unwrap();
+            for other in others {
+                fs.getattr(other).unwrap();
+            }
+            fs.sync().unwrap();
+            let mut data = [0; 8192];
+            fs.read(original, 0, &mut data).unwrap();
+            assert_eq!(data, [7; 8192]);
+            data[5..17].copy_from_slice(b"eleven bytes");
+            let mut found = [0; 8192];
+            fs.read(copy, 0, &mut found).unwrap();
+            assert_eq!(found, data);
+            drop(fs);
+            let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+            assert!(report.is_clean(), "{report:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "not loaded")]
+    fn a_count_changes_only_in_memory() {
+        let mut extents = extents(2);
+        extents.evict(ID, u64::MAX);
+        extents.release(ID);
+    }
+}

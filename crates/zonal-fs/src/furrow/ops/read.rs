@@ -1,0 +1,370 @@
+//! Reading a file: its bytes, where data and holes are, and the access time that a read updates.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::FsError;
+use crate::furrow::AtimePolicy;
+use crate::furrow::Furrow;
+use crate::furrow::drive::verify::StoredBlocks;
+use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::metadata::place::MapEntry;
+use crate::furrow::metadata::{File, Inode, State};
+use crate::furrow::planted::PlantedBug;
+use crate::furrow::write::buffer::BlockData;
+use crate::rules;
+use crate::vfs::{Ino, InodeFlags, ReadFlags, Result, Seek, Timestamp};
+
+const NO_ATIME: InodeFlags = InodeFlags::NO_ATIME;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Bytes below which a read at odd offsets is copied rather than cut into calls of the device: a
+/// copy of so many takes microseconds.
+const SHORT_BYTES: u64 = 64 << 10;
+
+/// Part of a read that comes from the drive.
+struct Piece {
+    source: StoredBlocks,
+    /// Its first block in the file.
+    block: u64,
+}
+
+/// What is to be read, found in one look at the state: a truncation is before it or after it.
+#[derive(Default)]
+struct Look {
+    /// Bytes of the file in the range asked for.
+    len: usize,
+    /// Blocks that they are in.
+    blocks: Range<u64>,
+    /// Of these, the ones that are read to where the caller wants them.
+    straight: Range<u64>,
+    pieces: Vec<Piece>,
+    buffered: Vec<(u64, Arc<BlockData>)>,
+    /// What the access time becomes, if it is due.
+    atime: Option<Timestamp>,
+}
+
+/// Memory for blocks of a file, from `first` on.
+struct Part<'a> {
+    first: u64,
+    bytes: &'a mut [u8],
+}
+
+impl Part<'_> {
+    fn blocks(&self) -> Range<u64> {
+        self.first..self.first + (self.bytes.len() / BLOCK_BYTES) as u64
+    }
+
+    fn index(&self, block: u64) -> usize {
+        usize::try_from(block - self.first).expect("inside the part") * BLOCK_BYTES
+    }
+}
+
+impl Furrow {
+    pub(in crate::furrow) fn read_file(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
+        let look = self.tree.loaded(|| self.look(ino, offset, buffer.len()))?;
+        if look.len == 0 {
+            return Ok(0);
+        }
+        let Range { start, end } = look.straight;
+        let mut head = vec![0; bytes(look.blocks.start..start)];
+        let mut tail = vec![0; bytes(end..look.blocks.end)];
+        let from = usize::try_from((start * BLOCK).saturating_sub(offset)).expect("in the buffer");
+        let straight = &mut buffer[from..from + bytes(start..end)];
+        self.read_parts(
+            &look,
+            &mut [
+                Part { first: look.blocks.start, bytes: &mut head },
+                Part { first: start, bytes: straight },
+                Part { first: end, bytes: &mut tail },
+            ],
+        )?;
+        let buffer = &mut buffer[..look.len];
+        copy_part(look.blocks.start, &head, offset, buffer);
+        copy_part(end, &tail, offset, buffer);
+        if let Some(atime) = look.atime
+            && !flags.contains(ReadFlags::NO_ATIME)
+        {
+            self.move_atime(ino, atime)?;
+        }
+        Ok(look.len)
+    }
+
+    /// Finds what the bytes at `offset` are, and pins the zones that they are in.
+    fn look(&self, ino: Ino, offset: u64, room: usize) -> Lookup<Look> {
+        let state = self.tree.read_state();
+        let inode = state.inode(ino)?;
+        inode.file()?;
+        let len = inode.size.saturating_sub(offset).min(room as u64);
+        if len == 0 {
+            return Ok(Look::default());
+        }
+        let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
+        let file = state.mapped_file(ino, blocks.start, blocks.end)?;
+        let straight = straight_blocks(offset, len, room as u64);
+        let mut pieces = Vec::new();
+        // Cut where the memory that they are read to is.
+        for part in [blocks.start..straight.start, straight.clone(), straight.end..blocks.end] {
+            let entries = file.overlapping(part.start, part.end);
+            pieces.extend(entries.filter_map(|entry| piece(&state, ino, entry, part.clone())));
+        }
+        let dirty = file.dirty.range(blocks.clone());
+        let buffered = dirty.map(|(&block, dirty)| (block, Arc::clone(&dirty.data))).collect();
+        for piece in &pieces {
+            self.drive.pins.pin_zone(state.locked(), piece.source.at.zone);
+        }
+        let len = usize::try_from(len).expect("no longer than the buffer");
+        let atime = self.atime_due(ino, inode);
+        Ok(Look { len, blocks, straight, pieces, buffered, atime })
+    }
+
+    /// Reads whole blocks to the parts of memory in which they belong, all at once, and unpins their
+    /// zones.
+    fn read_parts(&self, look: &Look, parts: &mut [Part<'_>]) -> Result<()> {
+        let mut wanted = Vec::with_capacity(look.pieces.len());
+        let mut pieces = look.pieces.iter().peekable();
+        for part in &mut *parts {
+            let (first, blocks) = (part.first, part.blocks());
+            let (mut rest, mut at) = (&mut *part.bytes, first);
+            while let Some(piece) = pieces.next_if(|piece| piece.block < blocks.end) {
+                let (hole, tail) = rest.split_at_mut(bytes(at..piece.block));
+                let (target, tail) = tail.split_at_mut(piece.source.crcs.len() * BLOCK_BYTES);
+                hole.fill(0);
+                wanted.push((&piece.source, target));
+                (rest, at) = (tail, piece.block + piece.source.crcs.len() as u64);
+            }
+            rest.fill(0);
+        }
+        let unpin = || {
+            look.pieces.iter().for_each(|piece| self.drive.pins.unpin_zone(piece.source.at.zone))
+        };
+        let early = self.tree.has_planted(PlantedBug::UnpinBeforeRead);
+        if early {
+            unpin();
+        }
+        let outcome = if wanted.is_empty() { Ok(()) } else { self.drive.read_sources(wanted) };
+        if !early {
+            unpin();
+        }
+        for part in parts {
+            let blocks = part.blocks();
+            for (block, data) in look.buffered.iter().filter(|(block, _)| blocks.contains(block)) {
+                let from = part.index(*block);
+                part.bytes[from..from + BLOCK_BYTES].copy_from_slice(&data[..]);
+            }
+        }
+        outcome
+    }
+
+    pub(in crate::furrow) fn seek_file(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
+        let mut block = offset / BLOCK;
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
+            let inode = state.inode(ino)?;
+            let file = inode.file()?;
+            if offset >= inode.size {
+                return Err(FsError::SeekBeyondEnd.into());
+            }
+            let limit = inode.size.div_ceil(BLOCK);
+            // As far as memory goes, and on from there when there is more.
+            while block < limit {
+                let known =
+                    file.known.end_of(block).ok_or(Stop::NotLoaded(Missing::Map(ino, block)))?;
+                let end = known.min(limit);
+                if let Some(found) = seek_in(file, what, block..end) {
+                    let position = offset.max(found * BLOCK).min(inode.size);
+                    return Ok(position);
+                }
+                block = end;
+            }
+            match what {
+                Seek::Data => Err(FsError::SeekBeyondEnd.into()),
+                Seek::Hole => Ok(inode.size),
+            }
+        })
+    }
+
+    /// Moves the access time, if the policy says so; whether it does.
+    pub(in crate::furrow) fn touch_atime(&self, ino: Ino) -> Result<bool> {
+        let due = self.tree.loaded(|| {
+            let state = self.tree.read_state();
+            Ok(self.atime_due(ino, state.inode(ino)?))
+        })?;
+        if let Some(atime) = due {
+            self.move_atime(ino, atime)?;
+        }
+        Ok(due.is_some())
+    }
+
+    /// What the access time becomes when an inode is read now; `None` if it stays.
+    fn atime_due(&self, ino: Ino, inode: &Inode) -> Option<Timestamp> {
+        if self.tree.is_read_only() || inode.flags.contains(NO_ATIME) {
+            return None;
+        }
+        let now = self.now();
+        let is_due = match self.options.atime {
+            AtimePolicy::Never => false,
+            AtimePolicy::Always => true,
+            AtimePolicy::Relative => rules::atime_is_due(&inode.attr(ino), now),
+        };
+        is_due.then_some(now)
+    }
+
+    fn move_atime(&self, ino: Ino, atime: Timestamp) -> Result<()> {
+        // A read waits for no commit. As long as it is due, the next one moves it.
+        let can_wait = self.options.atime == AtimePolicy::Always;
+        if can_wait || !self.tree.is_held_off() {
+            return self.tree.loaded(|| {
+                self.tree.write_state().change_inode(ino)?.atime = atime;
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of blocks about a buffer.
+fn bytes(blocks: Range<u64>) -> usize {
+    usize::try_from(blocks.end - blocks.start).expect("about the buffer") * BLOCK_BYTES
+}
+
+/// The first block of a range that has data, or that has none.
+fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
+    let has_data = |entry: &MapEntry| !entry.is_preallocated();
+    match what {
+        Seek::Data => {
+            let mut stored = file.overlapping(blocks.start, blocks.end);
+            let stored = stored.find(|&(_, entry)| has_data(entry));
+            let stored = stored.map(|(start, _)| start.max(blocks.start));
+            let buffered = file.dirty.range(blocks).next().map(|(&block, _)| block);
+            stored.into_iter().chain(buffered).min()
+        }
+        Seek::Hole => {
+            let mut block = blocks.start;
+            while block < blocks.end {
+                let entry = file.covering(block).filter(|&(_, entry)| has_data(entry));
+                block = match entry {
+                    Some((start, entry)) => start + u64::from(entry.blocks()),
+                    None if file.dirty.contains_key(&block) => block + 1,
+                    None => return Some(block),
+                };
+            }
+            None
+        }
+    }
+}
+
+/// Blocks that can be read to where the caller wants them: those that it wants whole, and one in
+/// which the file ends where there is room for all of it. Of a short read at odd offsets none, so
+/// that it is one call of the device.
+fn straight_blocks(offset: u64, len: u64, room: u64) -> Range<u64> {
+    let first = offset / BLOCK;
+    let limit = (offset + len).div_ceil(BLOCK);
+    if offset.is_multiple_of(BLOCK) && (limit - first) * BLOCK <= room {
+        first..limit
+    } else if len < SHORT_BYTES {
+        first..first
+    } else {
+        offset.div_ceil(BLOCK)..(offset + len) / BLOCK
+    }
+}
+
+/// Copies what a part from block `first` on has of the bytes at `offset`.
+fn copy_part(first: u64, part: &[u8], offset: u64, buffer: &mut [u8]) {
+    let start = (first * BLOCK).max(offset);
+    let end = (first * BLOCK + part.len() as u64).min(offset + buffer.len() as u64);
+    if start < end {
+        let index = |from: u64| usize::try_from(from).expect("in memory");
+        let from = index(start - first * BLOCK)..index(end - first * BLOCK);
+        buffer[index(start - offset)..index(end - offset)].copy_from_slice(&part[from]);
+    }
+}
+
+/// The part of a map entry that a read of `blocks` wants, if it is on the drive.
+fn piece(
+    state: &State,
+    ino: Ino,
+    (start, entry): (u64, &MapEntry),
+    blocks: Range<u64>,
+) -> Option<Piece> {
+    let stored = state.stored(entry)?;
+    let first = start.max(blocks.start);
+    let limit = (start + u64::from(entry.blocks())).min(blocks.end);
+    let narrow = |blocks: u64| u32::try_from(blocks).expect("inside the entry");
+    let (skip, count) = (narrow(first - start), narrow(limit - first));
+    let crcs = stored.crcs[skip as usize..(skip + count) as usize].to_vec();
+    let at = Address { zone: stored.zone, block: stored.block + skip };
+    Some(Piece { source: StoredBlocks { at, crcs, ino, first }, block: first })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::{counted, formatted};
+    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
+
+    #[test]
+    fn scattered_extents_are_read_at_once() {
+        let (drive, clock) = counted(32, 512);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let files = [&b"one"[..], b"two"]
+            .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino);
+        // The blocks of both lie in turns.
+        for number in 0..32_u8 {
+            for (ino, first) in files.into_iter().zip([1, 100]) {
+                let data = [first + number; BLOCK_BYTES];
+                fs.write(ino, u64::from(number) * BLOCK, &data, WriteFlags::DIRECT).unwrap();
+            }
+        }
+        let mut found = vec![0xee; 32 * BLOCK_BYTES];
+        drive.clear();
+        assert_eq!(fs.read(files[0], 0, &mut found).unwrap(), found.len());
+        for (block, number) in found.chunks(BLOCK_BYTES).zip(1..) {
+            assert!(block.iter().all(|&byte| byte == number), "block {number}");
+        }
+        assert_eq!((drive.requests(), drive.rounds()), (32, 1));
+    }
+
+    #[test]
+    fn read_of_more_shared_extents_than_memory_holds_ends() {
+        const EXTENTS: usize = 300;
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let files = [&b"file"[..], b"copy"]
+            .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino);
+        let blocks = (0..=250).cycle().take(EXTENTS);
+        let content: Vec<u8> = blocks.flat_map(|byte| [byte; BLOCK_BYTES]).collect();
+        // From the end on, so that each block is an extent of its own.
+        for (block, data) in content.chunks(BLOCK_BYTES).enumerate().rev() {
+            fs.write(files[0], block as u64 * BLOCK, data, WriteFlags::DIRECT).unwrap();
+        }
+        let copied =
+            fs.copy_range((files[0], 0), (files[1], 0), content.len() as u64, WriteFlags::empty());
+        assert_eq!(copied.unwrap(), content.len() as u64);
+        fs.shutdown().unwrap();
+        drop(fs);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.tree.set_held_max(0);
+        let mut runs = 0;
+        let look = fs.tree.loaded(|| {
+            runs += 1;
+            assert!(runs < 3 * EXTENTS, "it loads the same again and again");
+            fs.look(files[1], 0, content.len())
+        });
+        assert_eq!(look.unwrap().pieces.len(), EXTENTS);
+        let mut found = vec![0; content.len()];
+        fs.read(files[1], 0, &mut found).unwrap();
+        assert!(found == content);
+    }
+}

@@ -1,0 +1,116 @@
+//! Turns that are given in the order in which they were asked for: who waits for room, or pays for it, is never
+//! overtaken.
+
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::sync::{Condvar, Mutex};
+
+/// Something that one thread at a time does, or some.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Turns {
+    tickets: Mutex<Tickets>,
+    changed: Condvar,
+    planted: Planted,
+}
+
+#[derive(Debug, Default)]
+struct Tickets {
+    /// Of who comes next.
+    next: u64,
+    /// Of the next one to have a turn.
+    called: u64,
+    /// Turns that have not ended.
+    running: usize,
+}
+
+/// A turn. It ends when this is dropped.
+#[derive(Debug)]
+pub(in crate::furrow) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    pub(in crate::furrow) fn new(planted: Planted) -> Self {
+        Self { planted, ..Self::default() }
+    }
+
+    /// Waits for a turn, behind all who wait already, and as long as `most` or more have one. What `most` looks at is
+    /// locked after this.
+    pub(in crate::furrow) fn take(&self, most: impl Fn() -> usize) -> Turn<'_> {
+        let mut tickets = self.tickets.lock().expect("no holder panicked");
+        let ticket = tickets.next;
+        tickets.next += 1;
+        let waits = |tickets: &mut Tickets| tickets.called != ticket || tickets.running >= most();
+        let mut tickets = self.changed.wait_while(tickets, waits).expect("no holder panicked");
+        tickets.called += 1;
+        tickets.running += 1;
+        // The next one may have a turn as well.
+        self.changed.notify_all();
+        Turn(self)
+    }
+
+    /// How many have a turn or wait for one.
+    #[cfg(test)]
+    pub(in crate::furrow) fn count(&self) -> u64 {
+        let tickets = self.tickets.lock().expect("no holder panicked");
+        tickets.next - tickets.called + tickets.running as u64
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut tickets) = self.0.tickets.lock() {
+            tickets.running -= 1;
+        }
+        if !self.0.planted.has(PlantedBug::KeepTurnWaiting) {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn turns_are_given_in_the_order_of_asking() {
+        let (turns, order) = (Turns::default(), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            let first = turns.take(|| 1);
+            for number in 0..16 {
+                let (turns, order) = (&turns, &order);
+                scope.spawn(move || {
+                    let _turn = turns.take(|| 1);
+                    order.lock().unwrap().push(number);
+                });
+                while turns.count() < number + 2 {
+                    std::thread::yield_now();
+                }
+            }
+            drop(first);
+        });
+        assert_eq!(*order.lock().unwrap(), (0..16).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn as_many_run_at_once_as_may() {
+        let (turns, most) = (Turns::default(), AtomicUsize::new(3));
+        let all_run = Barrier::new(4);
+        std::thread::scope(|scope| {
+            let first = turns.take(|| 1);
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let _turn = turns.take(|| most.load(Ordering::Relaxed));
+                    all_run.wait();
+                });
+            }
+            while turns.count() < 4 {
+                std::thread::yield_now();
+            }
+            // Three beside none.
+            drop(first);
+            all_run.wait();
+        });
+        assert_eq!(turns.count(), 0);
+    }
+}

@@ -1,0 +1,427 @@
+//! Rows that a mount begins with, made anew where no copy gives them: the sums, and the root directory.
+//!
+//! Anything else that is lost costs the files in its range, and no more. Without these nothing could be
+//! reached, so they are made from all other rows, which takes a pass over the whole table. Sums are then those
+//! of the rows that there are. The root keeps what is known of it; what is not is as `mkfs` makes it. Inodes to
+//! which no entry leads any more are entered in it, as `lost-` and their number: their names may have been there.
+//!
+//! The new rows are ones that a commit has taken and not written. So a mount that only reads shows them, and
+//! one that writes makes them durable with its first commit, before any step of the table goes past what was
+//! lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zerocopy::FromZeros;
+use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
+use zonal::Zone;
+
+use crate::FsError;
+use crate::furrow::drive::Drive;
+use crate::furrow::format::GENERATIONS;
+use crate::furrow::format::row::{
+    EntryRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, backrefs_bytes, decode,
+    encode, entry_bytes, extent_bytes, map_bytes, shared_map_bytes, xattr_bytes,
+};
+use crate::furrow::invariant::{self as rule, Problems};
+use crate::furrow::metadata::encode::KINDS;
+use crate::furrow::metadata::index::entries_max;
+use crate::furrow::metadata::names::{NameKey, names_bytes};
+use crate::furrow::metadata::place::Owner;
+use crate::furrow::recovery::Opened;
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::lost::Remade;
+use crate::furrow::table::memtable::{Memtable, Value};
+use crate::furrow::table::view::View;
+use crate::furrow::table::view::scan::Scanned;
+use crate::furrow::tools::check::Inos;
+use crate::furrow::zones::ZoneSlot;
+use crate::vfs::{FileKind, Ino, Result};
+
+/// Behind the rows of the root directory, which come first after the sums.
+const ROOT_END: Key = Key::new(RowKind::Inode, 2, 0);
+
+/// Rows of the root that a mount looks at.
+const ROOT_ROWS: usize = 1024;
+
+/// Rows that are read in one step.
+const ROWS: usize = 4096;
+
+/// Whether something of the root directory is lost. Of a large one only its first rows are read, and what parts
+/// know to be lost.
+pub(in crate::furrow) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool> {
+    let mut from = Key::BASE_END;
+    if view.knows_lost(drive, (from, ROOT_END)) {
+        return Ok(true);
+    }
+    let mut count = 0;
+    while from < ROOT_END && count < ROOT_ROWS {
+        match view.rows(drive, (from, ROOT_END), ROOT_ROWS) {
+            Ok(found) => {
+                count += found.rows.len();
+                from = found.end;
+            }
+            Err(FsError::Corrupt { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Makes sums and root from the rows that there are.
+pub(in crate::furrow) fn remake(
+    drive: &Drive,
+    opened: &Opened,
+    problems: &mut Problems,
+) -> Result<()> {
+    let view = &*opened.table.view;
+    let mut found = Found::default();
+    let whole = (Key::MIN, Key::MAX);
+    view.scan(drive, whole, &mut |scanned| found.put(scanned))?;
+    let mut rows = Memtable::default();
+    found.make_root(opened, &mut rows);
+    let unnamed = found.unnamed(drive, view)?;
+    let names = NameKey::of(opened.superblock.uuid);
+    found.enter_root((unnamed, names), drive.layout.zone_blocks, &mut rows);
+    found.make_sums((&opened.slots(drive), &opened.zones), &mut rows);
+    if let Some((from, below)) = &found.lost_here {
+        let what = format!(
+            "no copy has sums or rows of the root directory, from {from:?} up to {below:?}: they are made anew"
+        );
+        problems.add_of(rule::PARTS, Ino::ROOT, what);
+    }
+    let parts_below = opened.table.next_part;
+    view.note_remade(Remade { from: Key::MIN, below: ROOT_END, parts_below });
+    // What older runs have in the place of what is lost is outdated.
+    let mut from = Key::MIN;
+    while from < ROOT_END {
+        let there = view.rows(drive, (from, ROOT_END), ROWS)?;
+        for (key, _) in &there.rows {
+            if rows.get(*key).is_none() && !found.kept.contains(key) {
+                rows.insert(*key, None);
+            }
+        }
+        from = there.end;
+    }
+    view.add_unwritten(rows);
+    Ok(())
+}
+
+/// What the rows of a zone's blocks add up to.
+#[derive(Clone, Copy, Debug, Default)]
+struct ZoneSum {
+    live: u64,
+    end: u32,
+    next_owners: u32,
+    owner_bytes: u32,
+    /// How many live blocks name each generation: one, unless it is lost where some were moved.
+    generations: [u32; GENERATIONS as usize],
+}
+
+impl ZoneSum {
+    fn generation(&self) -> u8 {
+        let most = (0..).zip(self.generations).max_by_key(|(_, blocks)| *blocks);
+        most.map_or(0, |(generation, _)| generation)
+    }
+}
+
+/// What is known of the rows, one after the other.
+#[derive(Default)]
+struct Found {
+    totals: Option<TotalsRow>,
+    zone_rows: BTreeMap<u64, ZoneRow>,
+    zones: BTreeMap<u32, ZoneSum>,
+    orphans: BTreeSet<u64>,
+    listed_orphans: BTreeSet<u64>,
+    inodes: u64,
+    preallocated: u64,
+    row_bytes: u64,
+    place_bytes: u64,
+    ino_max: u64,
+    extent_max: u64,
+    /// Inodes that have an entry.
+    named: Inos,
+    root: Option<InodeRow>,
+    /// Entries of the root: hash and length come later, cookie and name here.
+    root_entries: BTreeMap<u64, (Box<[u8]>, FileKind)>,
+    /// Keys of the root's rows that are right as they are.
+    kept: BTreeSet<Key>,
+    /// The first lost range of sums or root.
+    lost_here: Option<(Key, Key)>,
+    has_lost_owners: bool,
+}
+
+fn kind_of(number: u8) -> Option<FileKind> {
+    KINDS.into_iter().find(|(other, _)| *other == number).map(|(_, kind)| kind)
+}
+
+fn number_of(kind: FileKind) -> u8 {
+    let found = KINDS.into_iter().find(|(_, other)| *other == kind);
+    found.expect("every kind has a number").0
+}
+
+impl Found {
+    fn put(&mut self, scanned: Scanned<'_>) {
+        match scanned {
+            Scanned::Lost(from, below) => self.put_lost(from, below),
+            Scanned::Row(key, value) => {
+                if let Ok(row) = decode(key, value) {
+                    self.put_row(key, &row, value.len());
+                }
+            }
+        }
+    }
+
+    fn put_lost(&mut self, from: Key, below: Key) {
+        if from < ROOT_END {
+            self.lost_here.get_or_insert((from, below));
+        }
+        let last = below.predecessor();
+        // Numbers in the range may have been in use.
+        if from < Key::new(RowKind::Extent, 0, 0) && last >= Key::BASE_END {
+            let is_inode = last.kind().group() == RowKind::Inode.group();
+            self.ino_max = self.ino_max.max(if is_inode { last.owner() } else { from.owner() });
+        }
+        if last.kind() == RowKind::Extent {
+            self.extent_max = self.extent_max.max(last.owner());
+        }
+        self.has_lost_owners |= last >= Key::new(RowKind::Backrefs, 0, 0) && from < Key::REMAPS;
+    }
+
+    fn put_row(&mut self, key: Key, row: &Row<'_>, bytes: usize) {
+        let owner = key.owner();
+        if key >= Key::BASE_END && key < ROOT_END {
+            self.kept.insert(key);
+        }
+        match row {
+            Row::Totals(row) => self.totals = Some(*row),
+            Row::Zone(row) => drop(self.zone_rows.insert(owner, *row)),
+            Row::Orphan => drop(self.listed_orphans.insert(owner)),
+            // What can be read of them stays.
+            Row::Learned(_) | Row::Remap(..) => {}
+            Row::Inode(row, target) => {
+                self.ino_max = self.ino_max.max(owner);
+                if owner == Ino::ROOT.get() {
+                    self.root = Some(*row);
+                    return;
+                }
+                self.inodes += 1;
+                self.row_bytes += (INODE_BYTES + target.len()) as u64;
+                if row.nlink.get() == 0 || row.reaping != 0 {
+                    self.orphans.insert(owner);
+                }
+            }
+            Row::Xattr(name, value) => self.row_bytes += xattr_bytes(name, value),
+            Row::Map(blocks, place) => self.put_map(*blocks, place),
+            // That of the root is made anew.
+            Row::Name(_) if owner == Ino::ROOT.get() => drop(self.kept.remove(&key)),
+            Row::Name(cookies) => self.row_bytes += names_bytes(cookies.len()),
+            Row::Entry(row, name) => {
+                self.ino_max = self.ino_max.max(row.ino.get());
+                self.named.insert(row.ino.get());
+                self.row_bytes += entry_bytes(name);
+                if let (Ino::ROOT, Some(kind)) = (Ino::new(owner), kind_of(row.kind)) {
+                    self.root_entries.insert(key.at(), ((*name).into(), kind));
+                }
+            }
+            Row::Extent(row, crcs) => {
+                self.extent_max = self.extent_max.max(owner);
+                let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
+                self.put_blocks((row.zone.get(), row.block.get()), blocks);
+                self.add_place_bytes(extent_bytes(blocks));
+            }
+            Row::Backrefs(records) => {
+                let zone = u32::try_from(owner).unwrap_or(u32::MAX);
+                let sum = self.zones.entry(zone).or_default();
+                let next = u32::try_from(key.at()).unwrap_or(u32::MAX).saturating_add(1);
+                sum.next_owners = sum.next_owners.max(next);
+                sum.owner_bytes = sum.owner_bytes.saturating_add(backrefs_bytes(bytes));
+                self.add_place_bytes(backrefs_bytes(bytes).into());
+                for record in records.iter() {
+                    if let Owner::Extent(id) = record.owner {
+                        self.extent_max = self.extent_max.max(id.0);
+                    }
+                }
+            }
+        }
+    }
+
+    fn put_map(&mut self, blocks: u32, place: &Place<'_>) {
+        match place {
+            Place::Preallocated => {
+                self.preallocated += u64::from(blocks);
+                self.add_place_bytes(map_bytes(0));
+            }
+            Place::Zone(place, _) => {
+                let at = place.address();
+                let generation = usize::from(place.generation().generation());
+                let sum = self.put_blocks((at.zone, at.block), blocks);
+                sum.generations[generation] = sum.generations[generation].saturating_add(blocks);
+                self.add_place_bytes(map_bytes(blocks));
+            }
+            Place::Shared(place) => {
+                self.extent_max = self.extent_max.max(place.extent.get());
+                self.add_place_bytes(shared_map_bytes());
+            }
+        }
+    }
+
+    fn put_blocks(&mut self, (zone, block): (u32, u32), blocks: u32) -> &mut ZoneSum {
+        let sum = self.zones.entry(zone).or_default();
+        sum.live += u64::from(blocks);
+        sum.end = sum.end.max(block.saturating_add(blocks));
+        sum
+    }
+
+    fn add_place_bytes(&mut self, bytes: u64) {
+        self.place_bytes += bytes;
+        self.row_bytes += bytes;
+    }
+
+    /// The root's inode, its counts aside, unless it is known.
+    fn make_root(&mut self, opened: &Opened, rows: &mut Memtable) {
+        let root = self.root.get_or_insert_with(|| {
+            let created = opened.superblock.created_ns.get();
+            let second = 1_000_000_000;
+            let secs = I64::new(i64::try_from(created / second).unwrap_or(0));
+            let nanos = U32::new(u32::try_from(created % second).expect("below a second"));
+            InodeRow {
+                parent: U64::new(Ino::ROOT.get()),
+                perm: U16::new(0o755),
+                kind: number_of(FileKind::Directory),
+                atime: secs,
+                mtime: secs,
+                ctime: secs,
+                btime: secs,
+                atime_ns: nanos,
+                mtime_ns: nanos,
+                ctime_ns: nanos,
+                btime_ns: nanos,
+                ..InodeRow::new_zeroed()
+            }
+        });
+        let last = self.root_entries.last_key_value().map_or(2, |(&cookie, _)| cookie);
+        // Cookies in the range may have been in use.
+        let lost = self.lost_here.map(|(_, below)| below.predecessor());
+        let lost = lost.filter(|last| last.kind() == RowKind::Entry && *last < ROOT_END);
+        let lost = lost.map_or(2, Key::at);
+        let next = root.next_cookie.get().max(last + 1).max(lost + 1).min(u64::MAX / 2);
+        root.next_cookie = U64::new(next);
+        self.inodes += 1;
+        self.row_bytes += INODE_BYTES as u64;
+        rows.insert(Key::new(RowKind::Inode, Ino::ROOT.get(), 0), None);
+    }
+
+    /// Inodes that no entry leads to, and that could have had one in the root.
+    fn unnamed(&self, drive: &Drive, view: &View) -> Result<Vec<(u64, FileKind)>> {
+        let mut unnamed = Vec::new();
+        let inodes = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
+        view.scan(drive, inodes, &mut |scanned| {
+            if let Scanned::Row(key, value) = scanned
+                && let Ok(Row::Inode(row, _)) = decode(key, value)
+                && let Some(kind) = kind_of(row.kind)
+                && key.owner() != Ino::ROOT.get()
+                && row.nlink.get() > 0
+                && !self.named.contains(key.owner())
+                && (kind != FileKind::Directory || row.parent.get() == Ino::ROOT.get())
+            {
+                unnamed.push((key.owner(), kind));
+            }
+        })?;
+        Ok(unnamed)
+    }
+
+    /// Completes the root: entries for inodes that have none, counts, and an index where it is large.
+    fn enter_root(
+        &mut self,
+        (unnamed, key): (Vec<(u64, FileKind)>, NameKey),
+        zone_blocks: u32,
+        rows: &mut Memtable,
+    ) {
+        let owner = Ino::ROOT.get();
+        let mut root = self.root.expect("it was made");
+        let taken: BTreeSet<&[u8]> = self.root_entries.values().map(|(name, _)| &**name).collect();
+        let mut new = Vec::new();
+        for (ino, kind) in unnamed {
+            let mut name = format!("lost-{ino}");
+            while taken.contains(name.as_bytes()) {
+                name.push('_');
+            }
+            let cookie = root.next_cookie.get();
+            root.next_cookie += U64::new(1);
+            let row = EntryRow { ino: U64::new(ino), kind: number_of(kind) };
+            let value = encode(&Row::Entry(row, name.as_bytes()));
+            rows.insert(Key::new(RowKind::Entry, owner, cookie), Some(value));
+            self.row_bytes += entry_bytes(name.as_bytes());
+            new.push((cookie, (name.into_bytes().into_boxed_slice(), kind)));
+        }
+        self.root_entries.extend(new);
+        let kinds = self.root_entries.values().map(|(_, kind)| *kind);
+        let directories = kinds.filter(|kind| *kind == FileKind::Directory).count();
+        root.nlink = U32::new(u32::try_from(directories + 2).unwrap_or(u32::MAX));
+        root.count = U64::new(self.root_entries.len() as u64);
+        let is_large = root.count.get() > entries_max(zone_blocks);
+        root.indexed = u8::from(is_large);
+        if is_large {
+            let mut index: BTreeMap<u64, Vec<U64>> = BTreeMap::new();
+            for (&cookie, (name, _)) in &self.root_entries {
+                index.entry(key.hash(name)).or_default().push(U64::new(cookie));
+            }
+            for (hash, cookies) in index {
+                let value: Value = Some(encode(&Row::Name(&cookies)));
+                rows.insert(Key::new(RowKind::Name, owner, hash), value);
+                self.row_bytes += names_bytes(cookies.len());
+            }
+        }
+        let value = encode(&Row::Inode(root, &[]));
+        rows.insert(Key::new(RowKind::Inode, owner, 0), Some(value));
+    }
+
+    /// Totals, zones, and the list of what is to be removed.
+    fn make_sums(&self, (slots, report): (&[ZoneSlot], &[Zone]), rows: &mut Memtable) {
+        let mut live = 0;
+        let mut clock = self.totals.map_or(0, |totals| totals.data_clock.get());
+        for (zone, slot) in (0_u32..).zip(slots.iter().take(report.len())) {
+            let sum = self.zones.get(&zone).copied().unwrap_or_default();
+            let before = self.zone_rows.get(&u64::from(zone));
+            let row = u32::try_from(sum.live).ok().filter(|live| *live > 0).map(|live| ZoneRow {
+                live: U32::new(live),
+                end: U32::new(
+                    before.map_or(0, |row| row.end.get()).max(sum.end).min(slot.capacity),
+                ),
+                last_write: before.map_or(U64::new(0), |row| row.last_write),
+                born: before.map_or(U64::new(0), |row| row.born),
+                next_owners: U32::new(sum.next_owners),
+                owner_bytes: U32::new(sum.owner_bytes),
+                // Where it is not known to be complete, the list is not relied on.
+                listed: before.filter(|_| !self.has_lost_owners).map_or(0, |row| row.listed),
+                moved: before.map_or(0, |row| row.moved),
+                generation: before.map_or(sum.generation(), |row| row.generation),
+                reserved: 0,
+            });
+            live += row.as_ref().map_or(0, |row| u64::from(row.live.get()));
+            clock = clock.max(row.as_ref().map_or(0, |row| row.last_write.get()));
+            let key = Key::new(RowKind::Zone, zone.into(), 0);
+            rows.insert(key, row.map(|row| encode(&Row::Zone(row))));
+        }
+        for &ino in &self.listed_orphans {
+            rows.insert(Key::new(RowKind::Orphan, ino, 0), None);
+        }
+        for &ino in &self.orphans {
+            rows.insert(Key::new(RowKind::Orphan, ino, 0), Some(encode(&Row::Orphan)));
+        }
+        let before = self.totals.as_ref();
+        let next_ino = before.map_or(0, |row| row.next_ino.get()).max(self.ino_max + 1);
+        let next_extent = before.map_or(0, |row| row.next_extent.get()).max(self.extent_max + 1);
+        let totals = TotalsRow {
+            next_ino: U64::new(next_ino),
+            next_extent: U64::new(next_extent),
+            inodes: U64::new(self.inodes),
+            live: U64::new(live),
+            preallocated: U64::new(self.preallocated),
+            row_bytes: U64::new(self.row_bytes),
+            place_bytes: U64::new(self.place_bytes),
+            data_clock: U64::new(clock),
+        };
+        rows.insert(Key::MIN, Some(encode(&Row::Totals(totals))));
+    }
+}

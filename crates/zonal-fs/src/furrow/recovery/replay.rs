@@ -1,0 +1,330 @@
+//! Replay: reads each batch of the journal from whichever copy has it, up to the end.
+//!
+//! Where neither copy has the next record, that is either the end or a loss. It is the end if
+//! nothing is written there, or only what a power cut left of a record that was never acknowledged.
+//! It is a loss if the device does not return the blocks, or if a later record can be read: the
+//! writer makes each record durable before it writes the next. A known loss is never taken for a
+//! torn record. A newest batch whose data is not there was never acknowledged either: it is taken for
+//! a torn one. What one recovery has found not to count does not count for a later one: the
+//! superblock says where that begins, before anything on the drive is changed.
+//!
+//! A finished zone reads as zeroes behind its last record.
+
+use zerocopy::byteorder::little_endian::U32;
+use zonal::{Zone, ZoneCond};
+
+use crate::furrow::drive::{Drive, is_zero};
+use crate::furrow::format::batch::{FreshZone, take_fresh};
+use crate::furrow::format::manifest::Manifest;
+use crate::furrow::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
+use crate::furrow::format::superblock::Superblock;
+use crate::furrow::format::{Address, BLOCK_BYTES, Unread, blocks_for};
+use crate::furrow::log::fresh::what_lacks;
+use crate::furrow::log::journal::{Journal, JournalZones, Position, Trust, read_record};
+use crate::furrow::planted::{Planted, PlantedBug};
+
+/// Blocks read at once in search of records: 1 MiB.
+const SEARCH_BLOCKS: u32 = 256;
+
+/// Zeroes after which a finished zone is not searched any further: 16 MiB.
+const ZERO_BLOCKS_MAX: u32 = 4096;
+
+/// A batch found by [`Reader`].
+pub(in crate::furrow) struct Batch {
+    /// Number of its last record.
+    pub(in crate::furrow) seq: u64,
+    /// Rows of each of its records.
+    pub(in crate::furrow) bodies: Vec<Vec<u8>>,
+    /// Where data begins that may not have been durable before it.
+    pub(in crate::furrow) fresh: Vec<FreshZone>,
+    /// The copies that all of it was found in.
+    pub(in crate::furrow) is_in: [bool; 2],
+}
+
+/// Reads the journal from where the table ends.
+pub(in crate::furrow) struct Reader<'a> {
+    drive: &'a Drive,
+    zones: &'a [Zone],
+    journal: Journal,
+    /// The end of the last whole batch.
+    whole: Position,
+    /// The end of the one before.
+    before: Position,
+    /// The first record that does not count, if a recovery has said so.
+    first_void: Option<u64>,
+    planted: Planted,
+}
+
+/// A record and the copies that have it.
+type Record = (RecordHeader, Vec<u8>, [bool; 2]);
+
+/// What a copy of the journal has where the next record should be.
+enum Spot {
+    /// That record.
+    Record(RecordHeader, Vec<u8>),
+    /// Nothing that could be it, as far as can be known.
+    Nothing,
+    /// Blocks that were written and cannot be read.
+    Unreadable(String),
+}
+
+impl<'a> Reader<'a> {
+    /// A reader for a drive with these `zones`, and a journal that begins where the manifest says.
+    pub(in crate::furrow) fn new(
+        drive: &'a Drive,
+        zones: &'a [Zone],
+        superblock: &Superblock,
+        manifest: &Manifest,
+        planted: Planted,
+    ) -> Self {
+        let uuid = superblock.uuid;
+        let first_void = Some(superblock.first_void.get()).filter(|&first| first > 0);
+        let header = &manifest.header;
+        let start = Position {
+            index: 0,
+            block: header.journal_block.get(),
+            last: header.last_batch.get(),
+            chain: header.chain.get(),
+            blocks: 0,
+        };
+        let pairs = manifest.journal.iter().map(|pair| JournalZones {
+            zones: pair.zone.map(U32::get),
+            first: pair.first_batch.get(),
+        });
+        let (pairs, failed) = (pairs.collect(), [false; 2]);
+        let journal = Journal { uuid, pairs, start, end: start, failed };
+        Self { drive, zones, journal, whole: start, before: start, first_void, planted }
+    }
+
+    /// Where the journal ends: behind the last whole batch, once `next` has returned `None`.
+    pub(in crate::furrow) fn into_journal(mut self) -> Journal {
+        if self.first_void.is_some() {
+            self.journal.roll_back(self.whole);
+            return self.journal;
+        }
+        let end = &mut self.journal.end;
+        if end.index != self.whole.index && end.last == self.whole.last {
+            // At the start of the next pair.
+            return self.journal;
+        }
+        if *end != self.whole {
+            self.journal.roll_back(self.whole);
+        }
+        self.journal
+    }
+
+    /// The next batch, `None` at the journal's end, or why the rest of the journal is lost.
+    pub(in crate::furrow) fn next(&mut self) -> Result<Option<Batch>, String> {
+        let mut batch = Batch { seq: 0, bodies: Vec::new(), fresh: Vec::new(), is_in: [true; 2] };
+        while let Some((header, mut body, is_in)) = self.next_record()? {
+            let (fresh, rows) = take_fresh(&body)?;
+            batch.fresh.extend_from_slice(fresh);
+            let rows_at = body.len() - rows.len();
+            body.drain(..rows_at);
+            batch.bodies.push(body);
+            for (all, is_in) in batch.is_in.iter_mut().zip(is_in) {
+                *all &= is_in;
+            }
+            if header.continues.get() == 0 {
+                batch.seq = header.seq.get();
+                self.before = std::mem::replace(&mut self.whole, self.journal.end);
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the newest batch was being written when the power failed: the copy that lacks it ends before
+    /// the batch does, and nothing says that it was durable. One that ends in a torn block may also have gone bad.
+    pub(in crate::furrow) fn is_cut_off(&self, newest: &Batch, durable: u64) -> bool {
+        let end = u64::from(self.whole.block) * self.drive.layout.per_block;
+        let zones = self.journal.pairs[self.whole.index].zones;
+        let ends_before = |(copy, is_in): (usize, bool)| {
+            let written = self.zones.get(zones[copy] as usize).and_then(Zone::written);
+            is_in || written.is_some_and(|written| written.get() < end)
+        };
+        let copies = newest.is_in.into_iter().enumerate();
+        !self.is_durable(newest, durable) && copies.into_iter().all(ends_before)
+    }
+
+    /// Whether something says that the newest batch was durable.
+    fn is_durable(&self, newest: &Batch, durable: u64) -> bool {
+        // What was written behind it, even in part, was written when it was durable.
+        newest.seq <= durable || self.journal.end.last > newest.seq
+    }
+
+    /// Why the newest batch, behind which nothing was found, does not count, if it does not: it lacks
+    /// data, and nothing says that it was durable. The journal ends before it then.
+    pub(in crate::furrow) fn refuse(&mut self, newest: &Batch, durable: u64) -> Option<String> {
+        if self.is_durable(newest, durable) || self.planted.has(PlantedBug::BelieveNewestBatch) {
+            return None;
+        }
+        let why = what_lacks(self.drive, self.zones, (&newest.fresh, &newest.bodies))?;
+        self.whole = self.before;
+        Some(why)
+    }
+
+    /// The next record, likewise, and the copies that have it.
+    fn next_record(&mut self) -> Result<Option<Record>, String> {
+        let journal = &mut self.journal;
+        let next = journal.end.last + 1;
+        if self.first_void.is_some_and(|first| next >= first) {
+            return Ok(None);
+        }
+        while let Some(pair) = journal.pairs.get(journal.end.index + 1)
+            && pair.first <= next
+        {
+            journal.end.index += 1;
+            journal.end.block = 0;
+            journal.failed = [false; 2];
+        }
+        if journal.pairs.is_empty() {
+            // A manifest named none: nothing was written since.
+            return Ok(None);
+        }
+        let mut unreadable = Vec::new();
+        if let Some(record) = self.next_here(&mut unreadable) {
+            return Ok(Some(record));
+        }
+        if !unreadable.is_empty() {
+            let why = unreadable.join("; ");
+            return Err(format!("batch {next} cannot be read in either copy: {why}"));
+        }
+        if let Some(pair) = self.journal.pairs.get(self.journal.end.index + 1) {
+            let first = pair.first;
+            return Err(format!("batch {next} is in neither copy, but batch {first} is named"));
+        }
+        match self.find_later() {
+            None => Ok(None),
+            Some((at, what)) => Err(format!(
+                "batch {next} is in neither copy, but zone {} block {} holds {what}",
+                at.zone, at.block
+            )),
+        }
+    }
+
+    /// The next record in the present zones.
+    fn next_here(&mut self, unreadable: &mut Vec<String>) -> Option<Record> {
+        let mut found: Option<(RecordHeader, Vec<u8>)> = None;
+        let mut is_in = [false; 2];
+        for (copy, is_in) in is_in.iter_mut().enumerate() {
+            match self.spot(self.address(copy)) {
+                Spot::Record(header, body) => {
+                    *is_in = true;
+                    found = found.or(Some((header, body)));
+                }
+                Spot::Nothing => {}
+                Spot::Unreadable(why) => unreadable.push(why),
+            }
+        }
+        let (header, body) = found?;
+        let blocks = blocks_for(HEADER_BYTES + body.len());
+        let journal = &mut self.journal;
+        for (failed, is_in) in journal.failed.iter_mut().zip(is_in) {
+            *failed |= !is_in;
+        }
+        // A copy goes on behind what it lacks: both have their records at the same places.
+        let narrow = u32::try_from(blocks).unwrap_or(u32::MAX);
+        journal.end.block = journal.end.block.saturating_add(narrow);
+        journal.end.chain = header.chain.get();
+        journal.end.last = header.seq.get();
+        journal.end.blocks += blocks as u64;
+        Some((header, body, is_in))
+    }
+
+    fn address(&self, copy: usize) -> Address {
+        let end = &self.journal.end;
+        Address { zone: self.journal.pairs[end.index].zones[copy], block: end.block }
+    }
+
+    /// Blocks of a zone that may have been written, the last one perhaps in part; none of one that
+    /// is offline.
+    fn written(&self, zone: u32) -> u32 {
+        let capacity = self.drive.layout.capacity(zone);
+        match self.zones.get(zone as usize) {
+            Some(report) if report.cond == ZoneCond::Offline => 0,
+            Some(report) => report.written().map_or(capacity, |written| {
+                u32::try_from(written.get().div_ceil(self.drive.layout.per_block))
+                    .unwrap_or(capacity)
+            }),
+            None => 0,
+        }
+    }
+
+    fn spot(&self, at: Address) -> Spot {
+        if at.block >= self.written(at.zone) {
+            return Spot::Nothing;
+        }
+        let is_planted = self.planted.has(PlantedBug::SkipRecordChecksum);
+        let trust = if is_planted { Trust::Blind } else { Trust::Verify };
+        match read_record(self.drive, at, RecordKind::Batch, trust) {
+            Ok((header, body)) if self.continues(&header) => Spot::Record(header, body),
+            Ok(_) | Err(Unread::Wrong(_)) => Spot::Nothing,
+            Err(Unread::Device(why)) => Spot::Unreadable(why),
+        }
+    }
+
+    /// Whether a record is the next one.
+    fn continues(&self, header: &RecordHeader) -> bool {
+        let journal = &self.journal;
+        let is_next = header.uuid == journal.uuid
+            && header.seq.get() == journal.end.last + 1
+            && header.prev == U32::new(journal.end.chain);
+        is_next || self.planted.has(PlantedBug::SkipChain)
+    }
+
+    /// A record behind the place where the next one is not, in the last pair.
+    fn find_later(&self) -> Option<(Address, String)> {
+        // What is read to verify candidates, so that made-up headers cannot keep a mount busy.
+        let mut budget = 16 * u64::from(self.drive.layout.zone_blocks);
+        (0..2).find_map(|copy| self.find_from(self.address(copy), &mut budget))
+    }
+
+    fn find_from(&self, from: Address, budget: &mut u64) -> Option<(Address, String)> {
+        let limit = self.written(from.zone);
+        let mut zeroes = 0;
+        let mut first = from.block;
+        while first < limit && zeroes < ZERO_BLOCKS_MAX {
+            let blocks = SEARCH_BLOCKS.min(limit - first);
+            let chunk = self.read_blocks(Address { block: first, ..from }, blocks);
+            for (block, bytes) in (first..).zip(chunk.chunks(BLOCK_BYTES)) {
+                let at = Address { block, ..from };
+                zeroes = if is_zero(bytes) { zeroes + 1 } else { 0 };
+                if let Some(what) = self.later_record(at, bytes, budget) {
+                    return Some((at, what));
+                }
+            }
+            first += blocks;
+        }
+        None
+    }
+
+    /// Blocks, with zeroes for those that cannot be read.
+    fn read_blocks(&self, at: Address, blocks: u32) -> Vec<u8> {
+        let mut buffer = vec![0; blocks as usize * BLOCK_BYTES];
+        if self.drive.read(at, &mut buffer).is_err() {
+            for (block, bytes) in (at.block..).zip(buffer.chunks_mut(BLOCK_BYTES)) {
+                if self.drive.read(Address { block, ..at }, bytes).is_err() {
+                    bytes.fill(0);
+                }
+            }
+        }
+        buffer
+    }
+
+    /// What the record at `at` is, if it is one that was written later than those that were read.
+    fn later_record(&self, at: Address, head: &[u8], budget: &mut u64) -> Option<String> {
+        let journal = &self.journal;
+        let header = decode_header(head, RecordKind::Batch, at).ok()?;
+        let seq = header.seq.get();
+        if header.uuid != journal.uuid || seq <= journal.end.last {
+            return None;
+        }
+        let blocks = blocks_for(HEADER_BYTES + header.body_bytes.get() as usize) as u64;
+        if let Some(left) = budget.checked_sub(blocks) {
+            *budget = left;
+            read_record(self.drive, at, RecordKind::Batch, Trust::Verify).ok()?;
+        }
+        Some(format!("batch {seq}"))
+    }
+}

@@ -1,0 +1,151 @@
+//! Where blocks are now that reclaim has moved, for all who read rows.
+//!
+//! Reclaim moves most blocks without writing a row for each: a *table of moved blocks* says where those of a zone
+//! went, about a bit for each. A map row then names a zone in a generation that is over, and whoever reads the
+//! row looks up where its blocks are, which may take several steps. Whatever writes parts of the table of rows writes
+//! the present places into them ([`Compaction`](crate::furrow::table::compaction::Compaction)), so that in the end no row needs
+//! a table of moved blocks any more, and it is dropped.
+//!
+//! Which these are is told by numbers. Tables of moved blocks are numbered as they are made; each part of the table
+//! of rows says below which number all moves are in it (`moved_below`), and so does the memtable for the rows that
+//! it was begun with. A table of moved blocks with a number below all of these is needed by no row.
+//!
+//! [`moving`](crate::furrow::metadata::remaps) makes them.
+
+use std::collections::BTreeMap;
+
+use crate::furrow::format::remap::{RemapRow, rank_of};
+use crate::furrow::format::row::{Row, ZonePlace, with_zone_place, zone_place_of};
+use crate::furrow::format::{ZoneGeneration, row};
+use crate::furrow::metadata::held::{allocated, in_tree};
+use crate::furrow::table::key::{Key, RowKind};
+
+/// A table of moved blocks of a zone.
+#[derive(Debug)]
+struct Table {
+    number: u64,
+    row: RemapRow,
+    tail: Box<[u8]>,
+}
+
+impl Table {
+    fn held_bytes(&self) -> usize {
+        let numbers = in_tree(size_of::<(u64, ZoneGeneration)>());
+        size_of::<Self>() + allocated(self.tail.len()) + numbers
+    }
+
+    /// Where blocks lie now that it has moved.
+    fn place_of(&self, (block, blocks): (u32, u32)) -> Option<ZonePlace> {
+        let rank = rank_of(&self.row, &self.tail, (block, blocks))?;
+        let zone = ZoneGeneration::from_raw(self.row.zone.get());
+        Some(ZonePlace::new(zone, self.row.block.get() + rank))
+    }
+}
+
+/// All tables of moved blocks.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Moves {
+    tables: BTreeMap<ZoneGeneration, Vec<Table>>,
+    /// Whose table has a number.
+    numbers: BTreeMap<u64, ZoneGeneration>,
+    held_bytes: usize,
+}
+
+/// A table of moved blocks, by its zone and number.
+pub(in crate::furrow) type MovedKey = (ZoneGeneration, u64);
+
+/// The zone that the key of a table's row names, which a drive may say anything of.
+pub(in crate::furrow) fn zone_of(key: Key) -> Option<ZoneGeneration> {
+    u32::try_from(key.owner()).ok().map(ZoneGeneration::from_raw)
+}
+
+impl Moves {
+    /// Bytes of memory that they take.
+    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The lowest number of a table, if there is one.
+    pub(in crate::furrow) fn oldest(&self) -> Option<u64> {
+        self.numbers.first_key_value().map(|(&number, _)| number)
+    }
+
+    /// Behind the highest number of a table.
+    pub(in crate::furrow) fn end(&self) -> u64 {
+        self.numbers.last_key_value().map_or(0, |(&number, _)| number + 1)
+    }
+
+    /// Tables with a number below another.
+    pub(in crate::furrow) fn below(&self, number: u64) -> Vec<MovedKey> {
+        self.numbers.range(..number).map(|(&number, &zone)| (zone, number)).collect()
+    }
+
+    /// The zones that have tables, once for each.
+    pub(in crate::furrow) fn zones(&self) -> impl Iterator<Item = ZoneGeneration> {
+        self.numbers.values().copied()
+    }
+
+    /// Takes over a row that has become valid, or is no more. One that makes no sense is left out.
+    pub(in crate::furrow) fn apply(&mut self, key: Key, value: Option<&[u8]>) {
+        let Some(zone) = zone_of(key) else { return };
+        let number = key.at();
+        self.remove(zone, number);
+        if let Some(value) = value
+            && let Ok(Row::Remap(row, tail)) = row::decode(key, value)
+        {
+            let table = Table { number, row, tail: tail.into() };
+            self.held_bytes += table.held_bytes();
+            self.tables.entry(zone).or_default().push(table);
+            self.numbers.insert(number, zone);
+        }
+    }
+
+    fn remove(&mut self, zone: ZoneGeneration, number: u64) {
+        let Some(tables) = self.tables.get_mut(&zone) else { return };
+        let Some(place) = tables.iter().position(|table| table.number == number) else { return };
+        self.held_bytes -= tables.remove(place).held_bytes();
+        self.numbers.remove(&number);
+        if tables.is_empty() {
+            self.tables.remove(&zone);
+        }
+    }
+
+    /// Where blocks are that were written to a place, as far as tables with a number below another tell.
+    fn place_of(&self, place: ZonePlace, blocks: u32, below: u64) -> Option<ZonePlace> {
+        let (mut found, mut after) = (None, None);
+        loop {
+            let at: ZonePlace = found.unwrap_or(place);
+            // What moved on did so later: blocks go round in no circle, whatever a drive says.
+            let is_next = |table: &&Table| {
+                table.number < below && after.is_none_or(|number| table.number > number)
+            };
+            let tables = self.tables.get(&at.generation()).into_iter().flatten();
+            let next = tables.filter(is_next).find_map(|table| {
+                let place = table.place_of((at.block.get(), blocks))?;
+                Some((table.number, place))
+            });
+            let Some((number, place)) = next else { return found };
+            (found, after) = (Some(place), Some(number));
+        }
+    }
+
+    /// The value of a row with its blocks where they are now, if it has some that were moved.
+    pub(in crate::furrow) fn moved_value(
+        &self,
+        key: Key,
+        value: &[u8],
+        below: u64,
+    ) -> Option<Vec<u8>> {
+        if key.kind() != RowKind::Map || self.tables.is_empty() {
+            return None;
+        }
+        let (blocks, place) = zone_place_of(value)?;
+        let place = self.place_of(place, blocks, below)?;
+        Some(with_zone_place(value, place))
+    }
+}
+
+/// Whether a row has blocks in a zone that may be moved.
+pub(in crate::furrow) fn has_place(key: Key, value: Option<&[u8]>) -> bool {
+    key.kind() == RowKind::Map && value.is_some_and(|value| zone_place_of(value).is_some())
+}

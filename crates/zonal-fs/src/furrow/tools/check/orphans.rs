@@ -1,0 +1,40 @@
+//! The list of orphans beside the inodes: both are in the order of numbers, so a part of the list is in
+//! memory at a time.
+
+use std::collections::VecDeque;
+
+use crate::furrow::drive::Drive;
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::view::View;
+
+/// Rows that are read at once.
+const ROWS_AT_ONCE: usize = 4096;
+
+pub(in crate::furrow) struct Orphans<'a> {
+    drive: &'a Drive,
+    view: &'a View,
+    next: Key,
+    read: VecDeque<u64>,
+}
+
+impl<'a> Orphans<'a> {
+    pub(in crate::furrow) fn new(drive: &'a Drive, view: &'a View) -> Self {
+        Self { drive, view, next: Key::MIN, read: VecDeque::new() }
+    }
+
+    /// The next inode of the list if it is one below this bound. What cannot be read is missing.
+    pub(in crate::furrow) fn next_below(&mut self, ino: u64) -> Option<u64> {
+        while self.read.is_empty() && self.next < Key::BASE_END {
+            let found = self.view.rows(self.drive, (self.next, Key::BASE_END), ROWS_AT_ONCE);
+            let Ok(found) = found else {
+                self.next = Key::BASE_END;
+                break;
+            };
+            let keys = found.rows.iter().map(|(key, _)| key);
+            self.read
+                .extend(keys.filter(|key| key.kind() == RowKind::Orphan).map(|key| key.owner()));
+            self.next = found.end;
+        }
+        if self.read.front().is_some_and(|next| *next < ino) { self.read.pop_front() } else { None }
+    }
+}

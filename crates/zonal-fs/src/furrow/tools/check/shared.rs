@@ -1,0 +1,78 @@
+//! Whether what files share lies inside an extent, and each extent has as many references as it says.
+//!
+//! So many extents at a time as there is memory for; the map rows that name them come in a pass. Where rows of
+//! inodes are lost, only references that are too many can be told.
+
+use crate::furrow::format::row::{ExtentRow, Place, Row};
+use crate::furrow::invariant::{self as rule, Problems};
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::tools::check::lost::LostRows;
+use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::tools::check::{CheckPhase, place_text};
+use crate::vfs::{Ino, Result};
+
+struct Extent {
+    id: u64,
+    blocks: u32,
+    /// References that it says it has.
+    stated: u32,
+    found: u32,
+}
+
+/// Compares all extents with the map rows that name them.
+pub(in crate::furrow) fn check(
+    source: &mut Source<'_>,
+    (memory, lost): (u64, &LostRows),
+    problems: &mut Problems,
+) -> Result<()> {
+    let most = usize::try_from(memory / size_of::<Extent>() as u64).unwrap_or(usize::MAX).max(16);
+    let end = Key::new(RowKind::Backrefs, 0, 0);
+    let mut from = Some(Key::new(RowKind::Extent, 0, 0));
+    while let Some(start) = from.take() {
+        let first = start.owner();
+        let mut extents = Vec::new();
+        source.pass(CheckPhase::Shared, (start, end), &mut |item| {
+            let Item::Row(key, Row::Extent(row, crcs), _) = item else { return };
+            if extents.len() == most {
+                from.get_or_insert(key);
+            } else {
+                extents.extend(extent_of(key, &row, crcs.len()));
+            }
+        })?;
+        let below = from.map_or(u64::MAX, Key::owner);
+        let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
+        source.pass(CheckPhase::Shared, range, &mut |item| {
+            if let Item::Row(key, Row::Map(blocks, place), _) = item
+                && let Place::Shared(shared) = &place
+                && (first..below).contains(&shared.extent.get())
+            {
+                let at = extents.binary_search_by_key(&shared.extent.get(), |extent| extent.id);
+                let end = shared.skip.get().checked_add(blocks);
+                let extent = at.ok().map(|at| &mut extents[at]);
+                match extent.filter(|extent| end.is_some_and(|end| end <= extent.blocks)) {
+                    Some(extent) => extent.found = extent.found.saturating_add(1),
+                    None if lost.cover(Key::new(RowKind::Extent, shared.extent.get(), 0)) => {}
+                    None => {
+                        let (ino, first) = (Ino::new(key.owner()), key.at());
+                        let place = place_text(blocks, &place);
+                        let what = format!("inode {ino} block {first}: {place}");
+                        problems.add_of(rule::MAPS, ino, what);
+                    }
+                }
+            }
+        })?;
+        for Extent { id, stated, found, .. } in extents {
+            let is_wrong = found > stated || (found < stated || found == 0) && !lost.touch_inodes();
+            if is_wrong {
+                let what = format!("extent {id} says {stated} references and has {found}");
+                problems.add(rule::REFERENCES, what);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn extent_of(key: Key, row: &ExtentRow, crcs: usize) -> Option<Extent> {
+    let blocks = u32::try_from(crcs).ok()?;
+    Some(Extent { id: key.owner(), blocks, stated: row.refs.get(), found: 0 })
+}

@@ -1,0 +1,128 @@
+//! How the zones of a drive are divided: what metadata takes and keeps, what reclaim keeps, what is for
+//! files.
+
+use std::sync::Arc;
+
+use zonal::{Zone, ZoneCond, ZonedDevice};
+
+use crate::furrow::drive::Drive;
+use crate::furrow::drive::layout::{Layout, Rows};
+use crate::furrow::format::BLOCK_SHIFT;
+use crate::furrow::invariant::Problems;
+use crate::furrow::metadata::Totals;
+use crate::furrow::planted::Planted;
+use crate::furrow::recovery;
+use crate::vfs::Result;
+
+/// Bytes of a drive by their use. All but `table_now` and `used` add up to `drive`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// What all zones can hold.
+    pub drive: u64,
+    /// Zones that are read-only or offline.
+    pub failed: u64,
+    /// The superblock log.
+    pub superblocks: u64,
+    /// The journal, in two copies.
+    pub journal: u64,
+    /// The table, in two copies, once files fill their share.
+    pub table: u64,
+    /// What the table takes now, a zone being written included.
+    pub table_now: u64,
+    /// Kept free so that journal and table can go on.
+    pub spare: u64,
+    /// Kept free so that reclaim finds garbage and has where to move what lives.
+    pub reclaim: u64,
+    /// Kept for the rows that are there once every block was overwritten by itself.
+    pub fragments: u64,
+    /// For files.
+    pub files: u64,
+    /// Of that in use.
+    pub used: u64,
+}
+
+/// How a device would be divided by [`mkfs`](crate::furrow::tools::mkfs()) with this reserve. Writes nothing.
+pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
+    let layout = Layout::new(device.geometry())?;
+    let zones = device.report_all()?;
+    Ok(divide(&layout, &zones, reserve_percent, (&Totals::default(), Rows::default())))
+}
+
+/// How a drive with a file system is divided. Writes nothing.
+pub fn division(device: Arc<dyn ZonedDevice>) -> Result<Division> {
+    let layout = Layout::new(device.geometry())?;
+    let drive = Drive::new(device, layout);
+    let loaded = recovery::read_base(&drive, Planted::default(), &mut Problems::default())?;
+    let reserve = loaded.superblock.reserve_percent.get();
+    let totals = &loaded.state.totals;
+    let rows = totals.rows(loaded.table.view.packed_bytes(0));
+    Ok(divide(&layout, &loaded.zones, reserve, (totals, rows)))
+}
+
+fn divide(
+    layout: &Layout,
+    zones: &[Zone],
+    reserve_percent: u32,
+    (totals, rows): (&Totals, Rows),
+) -> Division {
+    let capacity = |zone: &Zone| u64::from(layout.capacity(zone.id.get()));
+    let is_super = |zone: &&Zone| layout.is_superblock(zone.id.get());
+    let has_failed = |zone: &&Zone| {
+        !is_super(zone) && matches!(zone.cond, ZoneCond::ReadOnly | ZoneCond::Offline)
+    };
+    let drive: u64 = zones.iter().map(capacity).sum();
+    let superblocks: u64 = zones.iter().filter(is_super).map(capacity).sum();
+    let failed: u64 = zones.iter().filter(has_failed).map(capacity).sum();
+    let usable = drive - superblocks - failed;
+    let shares = layout.shares(usable, reserve_percent, rows);
+    let bytes = |blocks: u64| blocks << BLOCK_SHIFT;
+    let rest = shares.journal + shares.table + shares.spare + shares.reclaim + shares.files;
+    Division {
+        drive: bytes(drive),
+        failed: bytes(failed),
+        superblocks: bytes(superblocks),
+        journal: bytes(shares.journal),
+        table: bytes(shares.table),
+        table_now: 2 * layout.pairs_for(rows.bytes()) * layout.zone_bytes(),
+        spare: bytes(shares.spare),
+        reclaim: bytes(shares.reclaim),
+        fragments: bytes(usable.saturating_sub(rest)),
+        files: bytes(shares.files),
+        used: bytes(totals.live + totals.preallocated),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+
+    fn sum(division: &Division) -> u64 {
+        let Division { failed, superblocks, journal, table, spare, .. } = *division;
+        let Division { reclaim, fragments, files, .. } = *division;
+        failed + superblocks + journal + table + spare + reclaim + fragments + files
+    }
+
+    #[test]
+    fn the_shares_add_up_and_files_have_what_statfs_says() {
+        for (zones, zone_blocks) in [(24, 64), (40, 512), (96, 1024), (1000, 64)] {
+            let (drive, clock) = formatted(zones, zone_blocks);
+            let planned = plan(&*drive, 7).unwrap();
+            let made = division(drive.clone()).unwrap();
+            assert_eq!((sum(&planned), sum(&made)), (planned.drive, made.drive), "{made:?}");
+            assert_eq!(planned.drive, zones * zone_blocks * 4096);
+            let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+            assert_eq!(planned.files, fs.statfs().unwrap().blocks * 4096);
+            let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+            let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+            fs.write(file, 0, &vec![1; 9 * 4096], WriteFlags::empty()).unwrap();
+            fs.shutdown().unwrap();
+            let used = division(drive).unwrap();
+            assert_eq!((used.used, sum(&used)), (9 * 4096, used.drive));
+            assert!(used.table_now <= used.table, "{used:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The tree: metadata in memory behind its locks, and the table that has the rest.
+//!
+//! [`State`] is what memory has. Whoever reads or changes it gets a guard from here. [`loading`](crate::furrow::tree::loading)
+//! reads what is missing, [`evict`](crate::furrow::metadata::evict) lets go of what is not used.
+
+mod backrefs;
+pub(in crate::furrow) mod bell;
+mod loading;
+mod residency;
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use crate::FsError;
+use crate::furrow::drive::Drive;
+use crate::furrow::drive::layout::Layout;
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::evict::Eviction;
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::space::Space;
+use crate::furrow::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::furrow::table::view::View;
+use crate::furrow::tree::bell::Bell;
+use crate::vfs::{Access, Result};
+
+/// Changed rows from which a commit is due at once: what they belong to stays in memory until then.
+pub(in crate::furrow) const CHANGES_MAX: usize = 1 << 16;
+
+/// Metadata in memory, and how to get at it.
+pub(in crate::furrow) struct Tree {
+    state: RwLock<State>,
+    /// How often the state was locked.
+    #[cfg(test)]
+    pub(in crate::furrow) takings: std::sync::atomic::AtomicU64,
+    /// Held by a change of the tree, and by a commit as long as the tree must not change.
+    changing: Mutex<()>,
+    /// Whether a commit holds it.
+    is_held_off: AtomicBool,
+    /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
+    buffering: Mutex<()>,
+    /// Bytes of memory that metadata which was read may take.
+    held_max: AtomicUsize,
+    pub(in crate::furrow) drive: Arc<Drive>,
+    /// The rows on the drive, for readers.
+    pub(in crate::furrow) view: Arc<View>,
+    pub(in crate::furrow) space: Space,
+    pub(in crate::furrow) bell: Bell,
+    pub(in crate::furrow) uuid: [u8; 16],
+    /// After shutdown, or on a read-only mount.
+    read_only: AtomicBool,
+    planted: Planted,
+    eviction: Eviction,
+}
+
+/// What a [`Tree`] consists of.
+pub(in crate::furrow) struct TreeParts {
+    pub(in crate::furrow) state: State,
+    pub(in crate::furrow) drive: Arc<Drive>,
+    pub(in crate::furrow) view: Arc<View>,
+    pub(in crate::furrow) space: Space,
+    pub(in crate::furrow) held_max: usize,
+    pub(in crate::furrow) uuid: [u8; 16],
+    pub(in crate::furrow) access: Access,
+}
+
+impl Tree {
+    pub(in crate::furrow) fn new(parts: TreeParts) -> Self {
+        let TreeParts { state, drive, view, space, held_max, uuid, access } = parts;
+        Self {
+            planted: state.planted,
+            eviction: state.eviction,
+            state: RwLock::new(state),
+            #[cfg(test)]
+            takings: std::sync::atomic::AtomicU64::new(0),
+            changing: Mutex::new(()),
+            is_held_off: AtomicBool::new(false),
+            buffering: Mutex::default(),
+            held_max: AtomicUsize::new(held_max),
+            drive,
+            view,
+            space,
+            bell: Bell::default(),
+            uuid,
+            read_only: AtomicBool::new(access == Access::ReadOnly),
+        }
+    }
+
+    /// Bytes of memory that metadata which was read may take.
+    pub(in crate::furrow) fn held_max(&self) -> usize {
+        self.held_max.load(Ordering::Relaxed)
+    }
+
+    /// Sets them. For tests.
+    #[cfg(test)]
+    pub(in crate::furrow) fn set_held_max(&self, bytes: usize) {
+        self.held_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// From now on nothing is written.
+    pub(in crate::furrow) fn become_read_only(&self) {
+        self.read_only.store(true, Ordering::Release);
+    }
+
+    /// Whether a thread has panicked while it changed what readers see.
+    pub(in crate::furrow) fn is_torn(&self) -> bool {
+        self.state.is_poisoned() || self.view.is_poisoned()
+    }
+
+    pub(in crate::furrow) fn layout(&self) -> &Layout {
+        &self.drive.layout
+    }
+
+    #[cfg_attr(feature = "testing", track_caller)]
+    pub(in crate::furrow) fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        if self.eviction.is_at_every_lock() {
+            drop(self.write_accounts());
+        }
+        #[cfg(test)]
+        self.takings.fetch_add(1, Ordering::Relaxed);
+        self.state.read().expect("no holder panicked")
+    }
+
+    /// The state, to change the tree. Waits while a commit holds off changes.
+    #[cfg_attr(feature = "testing", track_caller)]
+    pub(in crate::furrow) fn write_state(&self) -> Changing<'_> {
+        let turn = self.lock_changing();
+        let state = self.write_accounts();
+        if state.changed_count() >= CHANGES_MAX {
+            self.bell.wake_worker();
+        }
+        Changing { state, _turn: turn }
+    }
+
+    /// The state, to change what no row tells: room given out, users of an inode. And for a
+    /// commit, which holds off all others.
+    #[cfg_attr(feature = "testing", track_caller)]
+    pub(in crate::furrow) fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
+        #[cfg(test)]
+        self.takings.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.state.write().expect("no holder panicked");
+        if self.eviction.is_at_every_lock() {
+            state.evict_everything();
+        }
+        state
+    }
+
+    /// For who puts blocks into the buffer. Waits while a commit writes what is there.
+    #[cfg_attr(feature = "testing", track_caller)]
+    pub(in crate::furrow) fn lock_buffering(&self) -> MutexGuard<'_, ()> {
+        self.buffering.lock().expect("no holder panicked")
+    }
+
+    /// Holds off changes of the tree. Readers go on: so device I/O is possible meanwhile.
+    #[cfg_attr(feature = "testing", track_caller)]
+    pub(in crate::furrow) fn hold_off_changes(&self) -> HoldingOff<'_> {
+        let turn = self.lock_changing();
+        self.is_held_off.store(true, Ordering::Release);
+        HoldingOff { tree: self, _turn: turn }
+    }
+
+    /// It protects nothing itself: if a holder has panicked, readers who hold off changes go on.
+    /// The state tells whether a change was under way.
+    #[cfg_attr(feature = "testing", track_caller)]
+    fn lock_changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a change would have to wait for a commit.
+    pub(in crate::furrow) fn is_held_off(&self) -> bool {
+        self.is_held_off.load(Ordering::Acquire)
+    }
+
+    pub(in crate::furrow) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    pub(in crate::furrow) fn has_planted(&self, bug: PlantedBug) -> bool {
+        self.planted.has(bug)
+    }
+
+    /// An error if the mount does not write.
+    pub(in crate::furrow) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+}
+
+/// The state, locked for a change of the tree. Unlocks the state first.
+pub(in crate::furrow) struct Changing<'a> {
+    state: RwLockWriteGuard<'a, State>,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+/// As long as it lives, the tree does not change.
+pub(in crate::furrow) struct HoldingOff<'a> {
+    tree: &'a Tree,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Drop for HoldingOff<'_> {
+    fn drop(&mut self) {
+        self.tree.is_held_off.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,166 @@
+//! Blocks of deleted files of which the rows are lost, or the tables that say where they were moved.
+//!
+//! Nothing says any more which blocks that are. But each zone's records of owners name all that was put
+//! there: a block that the zone counts as live, and that no record leads to, is one of those, if the zone has so
+//! many of the file. Looked for when the [reaper](crate::furrow::truncate) passes over lost rows, in all zones; one that is
+//! being written, or whose owners are not listed, keeps its blocks.
+
+use crate::furrow::truncate::Truncator;
+use std::collections::BTreeSet;
+
+use crate::furrow::drive::Drive;
+use crate::furrow::format::ZoneGeneration;
+use crate::furrow::format::backref::Backref;
+use crate::furrow::format::row::zone_place_of;
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::backrefs::Piece;
+use crate::furrow::metadata::place::Owner;
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::view::View;
+use crate::furrow::table::view::scan::Scanned;
+use crate::furrow::zones::records::settle;
+use crate::furrow::zones::{Listed, Role, Zones};
+use crate::vfs::{Ino, Result};
+
+/// A zone as it was when it was looked at: nothing becomes live in it, so the same sums mean the same blocks.
+#[derive(Debug, PartialEq, Eq)]
+struct Looked {
+    resets: u32,
+    mark: (usize, u32),
+    live: u32,
+}
+
+/// Generations of zones that pieces name of which the moves are lost, after a look at all pieces. None of them may
+/// come again: blocks of other files would seem to be theirs.
+pub(in crate::furrow) fn lost_generations(
+    drive: &Drive,
+    view: &View,
+    zones: &Zones,
+) -> Result<BTreeSet<ZoneGeneration>> {
+    let mut lost = BTreeSet::new();
+    if !view.has_lost_remaps() {
+        return Ok(lost);
+    }
+    let pieces = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
+    view.scan(drive, pieces, &mut |scanned| {
+        if let Scanned::Row(key, value) = scanned
+            && key.kind() == RowKind::Map
+            && let Some((_, place)) = zone_place_of(value)
+        {
+            let named = place.generation();
+            let is_there = zones.ids().contains(&named.zone());
+            if is_there
+                && (zones.slot(named.zone()).live == 0 || zones.generation(named.zone()) != named)
+            {
+                lost.insert(named);
+            }
+        }
+    })?;
+    Ok(lost)
+}
+
+/// Pieces of a deleted file that are passed over at once.
+const PIECES_AT_ONCE: usize = 1024;
+
+impl Truncator {
+    /// Takes lost pieces of a deleted file, from a block on from which nothing of it is known, for a hole. Says
+    /// whether there are some.
+    pub(in crate::furrow) fn pass_lost_pieces(&self, ino: Ino, from: u64) -> bool {
+        let key = |at| Key::new(RowKind::Map, ino.get(), at);
+        if !self.tree.view.has_lost_remaps() {
+            return false;
+        }
+        let Ok(found) = self.tree.rows(key(from), key(u64::MAX), PIECES_AT_ONCE) else {
+            return false;
+        };
+        let lost: Vec<Key> = found
+            .rows
+            .iter()
+            .take_while(|(_, value)| self.tree.is_lost_piece(value))
+            .map(|(key, _)| *key)
+            .collect();
+        if lost.is_empty() {
+            return false;
+        }
+        let end = match found.rows.get(lost.len()) {
+            Some((key, _)) => key.at(),
+            None if found.end < key(u64::MAX) => found.end.at(),
+            None => u64::MAX,
+        };
+        {
+            let mut state = self.tree.write_state();
+            for key in lost {
+                // There is no such piece in memory, so the row is deleted.
+                state.mark(key.kind(), key.owner(), key.at());
+            }
+            state.take_for_hole(ino, from..end);
+        }
+        self.give_back_lost(ino);
+        true
+    }
+
+    /// Gives back the blocks of a deleted file that no row names.
+    pub(in crate::furrow) fn give_back_lost(&self, ino: Ino) {
+        let zones = self.tree.read_state().zones.ids();
+        for zone in zones {
+            if let Err(error) = self.give_back_in(zone, ino) {
+                tracing::error!(zone, %error, "blocks of a deleted file that are lost stay in use");
+            }
+        }
+    }
+
+    fn give_back_in(&self, zone: u32, ino: Ino) -> Result<()> {
+        let Some((before, mut records)) = self.look_at_zone(zone) else { return Ok(()) };
+        records.extend(self.tree.owner_rows(zone)?);
+        let is_of_file =
+            |record: &Backref| matches!(record.owner, Owner::Entry(of, _) if of == ino);
+        if !records.iter().any(is_of_file) {
+            return Ok(());
+        }
+        settle(&mut records);
+        let mut is_live = vec![false; self.tree.layout().zone_blocks as usize];
+        let mut dead = 0;
+        for record in &records {
+            let pieces =
+                self.tree.loaded_if_there(|| self.tree.read_state().pieces_at(zone, record))?;
+            let pieces = pieces.unwrap_or_default();
+            for piece in &pieces {
+                is_live[piece.block as usize..][..piece.crcs.len()].fill(true);
+            }
+            if is_of_file(record) {
+                dead += record.blocks - pieces.iter().map(Piece::blocks).sum::<u32>();
+            }
+        }
+        let live = is_live.iter().filter(|is_live| **is_live).count();
+        let mut state = self.tree.write_accounts();
+        let lost = u32::try_from(live).ok().and_then(|live| before.live.checked_sub(live));
+        let is_same = state.look_at_zone(zone).is_some_and(|now| now == before);
+        if let Some(lost) = lost.filter(|lost| is_same && (1..=dead).contains(lost)) {
+            tracing::warn!(
+                zone,
+                lost,
+                "blocks of a deleted file, of which the rows are lost, are free"
+            );
+            state.zones.remove_live(zone, lost);
+            state.totals.live = state.totals.live.saturating_sub(lost.into());
+        }
+        Ok(())
+    }
+
+    /// The zone and its records in memory, if it holds something and is not being written.
+    fn look_at_zone(&self, zone: u32) -> Option<(Looked, Vec<Backref>)> {
+        let state = self.tree.read_state();
+        let looked = state.look_at_zone(zone)?;
+        Some((looked, state.zones.slot(zone).records.as_slice().to_vec()))
+    }
+}
+
+impl State {
+    fn look_at_zone(&self, zone: u32) -> Option<Looked> {
+        let slot = self.zones.slot(zone);
+        let is_settled = matches!(slot.role, Role::Sealed | Role::Failed) && slot.in_flight == 0;
+        let is_looked_at = is_settled && slot.live > 0 && slot.listed != Listed::No;
+        let (resets, mark, live) = (slot.resets, slot.owners_mark(), slot.live);
+        is_looked_at.then_some(Looked { resets, mark, live })
+    }
+}

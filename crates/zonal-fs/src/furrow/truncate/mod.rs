@@ -1,0 +1,434 @@
+//! Reaping: removing in steps what large deletions and truncations leave behind.
+//!
+//! Deleting or truncating a file of many extents takes effect at once for every caller, but most of
+//! its map entries stay and are removed some at a time. Until then the file is marked, in memory
+//! and in its row, so that a mount after a crash continues. No caller sees the entries that wait:
+//! reads end at the file's size, a deleted file that is not open is not found, and a write that
+//! would grow the file over such entries first lets the reaper remove them.
+
+pub(in crate::furrow) mod lost_blocks;
+
+use crate::furrow::drive::Drive;
+use crate::furrow::log::Log;
+use crate::furrow::tree::Tree;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::evict::Eviction;
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::table::key::{Key, RowKind};
+use crate::vfs::Ino;
+
+/// Map entries that are removed at once, and up to which nothing is left to the reaper: well under a
+/// millisecond's work. Fewer on small drives, so that the path is the same.
+const ENTRIES_MAX: usize = 1024;
+
+impl State {
+    /// Whether what [`cut_off`](Self::cut_off) looks at is in memory.
+    pub(in crate::furrow) fn check_cut_off(&self, ino: Ino, first: u64) -> Lookup<()> {
+        let file = self.inode(ino)?.file()?;
+        let from = file.reap_from.map_or(first, |before| before.min(first));
+        self.check_waiting(ino, from)
+    }
+
+    /// Whether so many map entries of a file are in memory, from a block on, as are removed at once,
+    /// or all that there are.
+    fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
+        let file = self.stored_inode(ino)?.file()?;
+        let end = file.known.end_of(first).unwrap_or(first);
+        let has_enough = file.map.range(first..end).nth(self.reap_max() + 1).is_some();
+        if end < u64::MAX && !has_enough {
+            return Err(Stop::NotLoaded(Missing::Map(ino, end)));
+        }
+        for (_, entry) in file.overlapping(first, end).take(self.reap_max() + 2) {
+            self.check_shared(ino, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is removed with an inode at once is in memory.
+    pub(in crate::furrow) fn check_deletion(&self, ino: Ino) -> Lookup<()> {
+        if self.stored_inode(ino)?.file().is_err() || self.is_deleted_in_steps(ino) {
+            return Ok(());
+        }
+        self.check_waiting(ino, 0)
+    }
+
+    /// Removes what a file has from block `first` on, or most of it later.
+    pub(in crate::furrow) fn cut_off(&mut self, ino: Ino, first: u64) {
+        self.drop_buffered(ino, first, u64::MAX);
+        let max = self.reap_max();
+        let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
+        let is_known = file.known.first_unknown(first..u64::MAX).is_none();
+        if file.reap_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
+            self.unmap_stored(ino, first, u64::MAX);
+            return;
+        }
+        self.mark_reaping(ino);
+        let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
+            return;
+        };
+        file.reap_from = Some(file.reap_from.map_or(first, |before| before.min(first)));
+        let covering = file.covering(first).filter(|(start, _)| *start < first);
+        let end = covering.map(|(start, entry)| start + u64::from(entry.blocks()));
+        if let Some(end) = end {
+            self.unmap_stored(ino, first, end);
+        }
+    }
+
+    /// Removes some of what waits in a file, and the file itself where nothing keeps it.
+    pub(in crate::furrow) fn reap_some(&mut self, ino: Ino) -> Lookup<()> {
+        if !self.reaping.contains(&ino) {
+            // Another thread has finished it.
+            return Ok(());
+        }
+        let max = self.reap_max();
+        let file = self.stored_inode(ino)?.file().ok();
+        let Some(first) = file.and_then(|file| file.reap_from) else {
+            // Found at mount: it was in use without a link.
+            self.check_deletion(ino)?;
+            self.reaping.remove(&ino);
+            self.mark_orphan(ino);
+            self.delete_if_unused(ino);
+            return Ok(());
+        };
+        self.check_waiting(ino, first)?;
+        let file = self.inodes[&ino].file()?;
+        let mut waiting = file.map.range(first..);
+        let last = waiting.nth(max - 1).map(|(&start, entry)| start + u64::from(entry.blocks()));
+        if let Some(limit) = last
+            && waiting.next().is_some()
+        {
+            self.unmap_stored(ino, first, limit);
+            return Ok(());
+        }
+        self.unmap_stored(ino, first, u64::MAX);
+        self.mark_reaping(ino);
+        self.reaping.remove(&ino);
+        if let Some(inode) = self.inodes.get_mut(&ino)
+            && let Ok(file) = inode.file_mut()
+        {
+            file.reap_from = None;
+        }
+        self.delete_if_unused(ino);
+        Ok(())
+    }
+
+    /// Whether blocks below `limit` of a file wait to be removed.
+    pub(in crate::furrow) fn awaits_reaper(&self, ino: Ino, limit: u64) -> bool {
+        self.reaping.contains(&ino)
+            && self.inodes.get(&ino).is_none_or(|inode| {
+                let from = inode.file().ok().and_then(|file| file.reap_from);
+                from.is_some_and(|from| from < limit)
+            })
+    }
+
+    /// Whether deleting a file is more than one step.
+    pub(in crate::furrow) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
+        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
+        file.is_some_and(|file| {
+            file.reap_from.is_some() || file.map.len() > self.reap_max() || !file.known.is_all()
+        })
+    }
+
+    fn mark_reaping(&mut self, ino: Ino) {
+        self.reaping.insert(ino);
+        self.mark_orphan(ino);
+        self.mark(RowKind::Inode, ino.get(), 0);
+    }
+
+    fn reap_max(&self) -> usize {
+        match self.eviction {
+            Eviction::ByNeed => ENTRIES_MAX.min(self.zones.zone_blocks() as usize),
+            // Files of tests have few entries, and some of them are to wait.
+            Eviction::AtEveryLock => 2,
+        }
+    }
+}
+
+/// Removes what truncations and deletions leave behind.
+pub(in crate::furrow) struct Truncator {
+    pub(in crate::furrow) tree: Arc<Tree>,
+    pub(in crate::furrow) drive: Arc<Drive>,
+    pub(in crate::furrow) log: Arc<Log>,
+    /// Steps that were done.
+    reaped: AtomicU64,
+}
+
+impl Truncator {
+    pub(in crate::furrow) fn new(log: Arc<Log>) -> Self {
+        let (tree, drive) = (Arc::clone(&log.tree), Arc::clone(&log.drive));
+        Self { tree, drive, log, reaped: AtomicU64::new(0) }
+    }
+
+    /// Removes some of what waits in some file, and says whether there was anything. A writer
+    /// without space calls it too.
+    pub(in crate::furrow) fn reap_one(&self) -> bool {
+        let first = self.tree.read_state().reaping.first().copied();
+        let Some(ino) = first else { return false };
+        self.reap(ino);
+        true
+    }
+
+    /// Removes some of what waits in a file. Rows of a deleted file that are lost are passed over; any other
+    /// file that cannot be read waits for the next mount.
+    fn reap(&self, ino: Ino) {
+        let reap = || {
+            let mut state = self.tree.write_state();
+            state.reap_some(ino)?;
+            // Counted with the state locked: see `with_reaped_space`.
+            self.reaped.fetch_add(1, Ordering::AcqRel);
+            Ok(())
+        };
+        if let Err(error) = self.tree.loaded(reap) {
+            if self.pass_lost(ino) {
+                tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
+            } else {
+                tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
+                self.tree.write_state().reaping.remove(&ino);
+            }
+        }
+        self.log.after_change();
+    }
+
+    /// Takes what is lost of a deleted file's map, from where it is not known, for a hole, and says whether
+    /// that is so.
+    fn pass_lost(&self, ino: Ino) -> bool {
+        let from = {
+            let state = self.tree.read_state();
+            let inode = state.inodes.get(&ino).filter(|inode| inode.nlink == 0);
+            let file = inode.and_then(|inode| inode.file().ok());
+            let Some(file) = file.filter(|file| file.reap_from == Some(0)) else { return false };
+            file.known.first_unknown(0..u64::MAX)
+        };
+        let key = |at| Key::new(RowKind::Map, ino.get(), at);
+        let range = from.map(|from| (key(from), key(u64::MAX)));
+        let past = range.and_then(|range| self.tree.view.past_lost(&self.drive, range));
+        let Some(from) = from else { return false };
+        let Some(past) = past else { return self.pass_lost_pieces(ino, from) };
+        // The last of the lost pieces may reach to where the next one begins.
+        let end = if past >= key(u64::MAX) {
+            u64::MAX
+        } else if let Ok(found) = self.tree.rows(past, key(u64::MAX), 1) {
+            found.rows.first().map_or(found.end, |(key, _)| *key).at()
+        } else {
+            // More is lost there.
+            past.at()
+        };
+        self.tree.write_accounts().take_for_hole(ino, from..end);
+        self.give_back_lost(ino);
+        true
+    }
+
+    /// Waits, and works, until no blocks below `limit` of a file wait to be removed. Never with the
+    /// state locked.
+    pub(in crate::furrow) fn let_reaper_pass(&self, ino: Ino, limit: u64) {
+        while self.tree.read_state().awaits_reaper(ino, limit) {
+            self.reap(ino);
+        }
+    }
+
+    /// Runs an operation, which changes nothing where it finds no space, again as long as there is
+    /// space that waits.
+    pub(in crate::furrow) fn with_reaped_space<T>(
+        &self,
+        mut run: impl FnMut() -> crate::vfs::Result<T>,
+    ) -> crate::vfs::Result<T> {
+        loop {
+            let before = self.reaped.load(Ordering::Acquire);
+            // Another thread may have made that space free since.
+            let others_did = || self.reaped.load(Ordering::Acquire) != before;
+            match run() {
+                Err(crate::FsError::NoSpace) if self.reap_one() || others_did() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::DataCheck;
+    use crate::furrow::Eviction;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::StepProgress;
+    use crate::furrow::Work;
+    use crate::furrow::check;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
+
+    /// A file of so many map entries, which share one block, and the free blocks before it.
+    fn many_entries(count: u64) -> (Furrow, Ino, u64) {
+        let (drive, clock) = formatted(128, 4096);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
+        let (source, file) = (create(b"source"), create(b"file"));
+        fs.write(source, 0, &[1; 4096], WriteFlags::DIRECT).unwrap();
+        fs.sync().unwrap();
+        let free = fs.statfs().unwrap().blocks_free;
+        for at in 0..count {
+            fs.copy_range((source, 0), (file, at * 8192), 4096, WriteFlags::empty()).unwrap();
+        }
+        assert_eq!(entries(&fs, file), usize::try_from(count).unwrap());
+        (fs, file, free)
+    }
+
+    fn entries(fs: &Furrow, ino: Ino) -> usize {
+        let state = fs.tree.read_state();
+        state.inodes.get(&ino).map_or(0, |inode| inode.file().unwrap().map.len())
+    }
+
+    /// Steps to the end. Each takes the lock once, and must not find much to do there.
+    fn reap(fs: &Furrow, ino: Ino, keep: usize) {
+        let mut free = fs.statfs().unwrap().blocks_free;
+        loop {
+            let before = entries(fs, ino);
+            let progress = fs.step(Work::Reap).unwrap();
+            let removed = before - entries(fs, ino);
+            assert!(removed <= ENTRIES_MAX, "{removed} entries in one step");
+            let now = fs.statfs().unwrap().blocks_free;
+            assert!(now >= free, "space comes back and does not go");
+            free = now;
+            if progress == StepProgress::Idle {
+                assert_eq!(entries(fs, ino), keep);
+                return;
+            }
+            assert_eq!(removed, ENTRIES_MAX, "a step does its part");
+        }
+    }
+
+    #[test]
+    fn space_that_another_thread_reaps_in_between_is_found() {
+        let (fs, _, _) = many_entries(3000);
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        assert!(!fs.tree.read_state().reaping.is_empty(), "it is deleted in steps");
+        let mut calls = 0;
+        let outcome = fs.truncator.with_reaped_space(|| {
+            calls += 1;
+            if calls > 1 {
+                return Ok(());
+            }
+            while fs.truncator.reap_one() {}
+            Err(crate::FsError::NoSpace)
+        });
+        outcome.unwrap();
+    }
+
+    #[test]
+    fn a_file_of_100_000_extents_is_deleted_in_steps() {
+        let (fs, file, free) = many_entries(100_000);
+        fs.pin(file).unwrap();
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        assert_eq!(fs.step(Work::Reap).unwrap(), StepProgress::Idle, "it is in use");
+        assert_eq!(entries(&fs, file), 100_000);
+        let inodes = fs.statfs().unwrap().inodes;
+        fs.unpin(file);
+        assert!(fs.getattr(file).is_err() && fs.pin(file).is_err(), "nobody finds it");
+        assert_eq!(fs.statfs().unwrap().inodes, inodes - 1);
+        assert_eq!(entries(&fs, file), 100_000, "the deletion itself removes nothing");
+        reap(&fs, file, 0);
+        assert_eq!(fs.statfs().unwrap().blocks_free, free);
+        assert!(!fs.tree.read_state().inodes.contains_key(&file));
+    }
+
+    #[test]
+    fn a_file_of_100_000_extents_is_cut_off_in_steps() {
+        let (fs, file, _) = many_entries(100_000);
+        let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        fs.setattr(&Caller::ROOT, file, &set(100 * 8192 + 5)).unwrap();
+        assert!(entries(&fs, file) >= 100_000 - ENTRIES_MAX);
+        assert_eq!(fs.getattr(file).unwrap().size, 100 * 8192 + 5);
+        // Cut further while it goes on.
+        assert_eq!(fs.step(Work::Reap).unwrap(), StepProgress::More);
+        fs.setattr(&Caller::ROOT, file, &set(10 * 8192)).unwrap();
+        reap(&fs, file, 10);
+    }
+
+    /// Its row says that what is behind its end waits. After a mount all of it does, and what it
+    /// shares is looked at before it goes.
+    #[test]
+    fn front_of_a_deleted_file_goes_after_a_mount_with_its_end_that_waited() {
+        let (drive, clock) = formatted(64, 1024);
+        let options = MountOptions { eviction: Eviction::AtEveryLock, ..MountOptions::default() };
+        let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
+        let (source, file) = (create(b"source"), create(b"file"));
+        let content = vec![1; 8 * 4096];
+        fs.write(source, 0, &content, WriteFlags::DIRECT).unwrap();
+        let free = fs.statfs().unwrap().blocks_free;
+        fs.copy_range((source, 0), (file, 0), 4 * 4096, WriteFlags::empty()).unwrap();
+        fs.copy_range((source, 4 * 4096), (file, 5 * 4096), 4 * 4096, WriteFlags::empty()).unwrap();
+        // More than one step removes.
+        for block in (10..4000).step_by(2) {
+            fs.fallocate(file, Allocate::Extend, block * 4096, 4096).unwrap();
+        }
+        let set = SetAttr { size: Some(9 * 4096), ..SetAttr::default() };
+        fs.setattr(&Caller::ROOT, file, &set).unwrap();
+        assert!(!fs.tree.read_state().reaping.is_empty(), "its end waits");
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        fs.sync().unwrap();
+        drop(fs);
+        let fs = Furrow::mount(drive.clone(), clock, options).unwrap();
+        while fs.truncator.reap_one() {}
+        fs.sync().unwrap();
+        let mut found = vec![0; content.len()];
+        fs.read(source, 0, &mut found).unwrap();
+        assert!(found == content);
+        assert!(fs.statfs().unwrap().blocks_free >= free);
+        assert_eq!(fs.statfs().unwrap().inodes, 2);
+        fs.shutdown().unwrap();
+        let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+
+    #[test]
+    fn who_grows_a_file_over_what_waits_finds_zeroes() {
+        for how in ["truncate", "write", "allocate", "copy"] {
+            let (fs, file, _) = many_entries(5000);
+            let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+            fs.setattr(&Caller::ROOT, file, &set(3)).unwrap();
+            assert!(entries(&fs, file) > 3000);
+            let end = 4000 * 8192;
+            let source = fs.lookup(Ino::ROOT, b"source").unwrap().ino;
+            match how {
+                "truncate" => drop(fs.setattr(&Caller::ROOT, file, &set(end)).unwrap()),
+                "write" => drop(fs.write(file, end, b"end", WriteFlags::empty()).unwrap()),
+                "allocate" => {
+                    fs.fallocate(file, crate::vfs::Allocate::Extend, end - 100, 100).unwrap();
+                }
+                _ => drop(fs.copy_range((source, 0), (file, end), 4096, WriteFlags::empty())),
+            }
+            assert!(fs.getattr(file).unwrap().size >= end, "{how}");
+            for block in [0, 2, 1000, 4096, 7998] {
+                let mut found = [9; 4096];
+                fs.read(file, block * 4096, &mut found).unwrap();
+                let old = if block == 0 { 3 } else { 0 };
+                assert!(found[..old].iter().all(|byte| *byte == 1), "{how}, block {block}");
+                assert!(found[old..].iter().all(|byte| *byte == 0), "{how}, block {block}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_finds_no_space_reaps_for_itself() {
+        let (fs, file, _) = many_entries(1);
+        let other = fs.lookup(Ino::ROOT, b"source").unwrap().ino;
+        let allocate = |ino, first: u64, blocks: u64| {
+            fs.fallocate(ino, crate::vfs::Allocate::Extend, first * 4096, blocks * 4096)
+        };
+        for piece in 0..5000 {
+            allocate(file, 20 * piece, 10).unwrap();
+        }
+        let free = fs.statfs().unwrap().blocks_free;
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        assert_eq!(fs.statfs().unwrap().blocks_free, free, "nothing is back yet");
+        allocate(other, 1, free + 40_000).unwrap();
+        let left = entries(&fs, file);
+        assert!((1..=1000).contains(&left), "as much as it needs: {left} entries are left");
+    }
+}

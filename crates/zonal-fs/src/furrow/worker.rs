@@ -1,0 +1,395 @@
+//! Background work, in steps.
+//!
+//! No caller waits for long work that it does not need itself. Work that a change leaves behind,
+//! such as zones to be reset, is done later by the caller of [`step`](Furrow::step): the worker of
+//! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
+//! and writers need only for a part of it.
+
+use crate::furrow::log::Log;
+use crate::furrow::reclaim::Reclaimer;
+use crate::furrow::tree::Tree;
+use crate::furrow::truncate::Truncator;
+use crate::furrow::write::Writer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::FsError;
+use crate::furrow::Furrow;
+use crate::furrow::metadata::Ending;
+use crate::furrow::reclaim::COPY_BLOCKS;
+use crate::furrow::zones::{Role, Urgency};
+use crate::vfs::Result;
+
+/// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
+const ROUNDS: usize = 64;
+
+/// Steps of reclaim in one tick, 8 MiB in all: as much as even a disk moves in a fraction of the
+/// half second until the next.
+const RECLAIMS: usize = 8;
+
+/// A kind of work that is done in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Makes durable what was written some time ago, as the options say, or earlier if it is much.
+    Commit,
+    /// Resets a zone in which nothing lives.
+    Reset,
+    /// Removes up to 1,024 map entries of what was deleted or cut off.
+    Reap,
+    /// Moves a mebibyte out of a victim if free zones run low, else out of a zone that has become
+    /// read-only.
+    Reclaim,
+    /// Makes rows of the owners of a zone that has been sealed, for the next commit.
+    Owners,
+    /// Writes a run of the table, or merges some.
+    Compact,
+}
+
+impl Work {
+    /// What is to be done as soon as possible.
+    const BACKGROUND: [Self; 5] =
+        [Self::Reap, Self::Reset, Self::Owners, Self::Reclaim, Self::Compact];
+}
+
+/// What is left of a kind of work after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepProgress {
+    /// Nothing.
+    Idle,
+    /// The next step can follow at once.
+    More,
+    /// It is not due yet.
+    Wait,
+}
+
+/// Does the work that changes leave behind, in steps.
+pub(in crate::furrow) struct Worker {
+    tree: Arc<Tree>,
+    writer: Arc<Writer>,
+    log: Arc<Log>,
+    truncator: Arc<Truncator>,
+    reclaimer: Arc<Reclaimer>,
+    /// Nothing is moved in the background.
+    is_paused: AtomicBool,
+}
+
+impl Worker {
+    pub(in crate::furrow) fn new(truncator: Arc<Truncator>, reclaimer: Arc<Reclaimer>) -> Self {
+        Self {
+            tree: Arc::clone(&reclaimer.tree),
+            writer: Arc::clone(&reclaimer.writer),
+            log: Arc::clone(&reclaimer.log),
+            truncator,
+            reclaimer,
+            is_paused: AtomicBool::new(false),
+        }
+    }
+
+    /// Does a step of some work.
+    pub(in crate::furrow) fn step(&self, work: Work) -> Result<StepProgress> {
+        if self.tree.is_read_only() {
+            return Ok(StepProgress::Idle);
+        }
+        match work {
+            Work::Commit => self.commit_step(),
+            Work::Reset => {
+                self.writer.reset_one();
+                let more = self.tree.read_state().zones.reset_count() > 0;
+                Ok(if more { StepProgress::More } else { StepProgress::Idle })
+            }
+            Work::Reap => {
+                self.truncator.reap_one();
+                let more = !self.tree.read_state().reaping.is_empty();
+                Ok(if more { StepProgress::More } else { StepProgress::Idle })
+            }
+            Work::Owners => {
+                let more = self.tree.list_owners(Ending::Record);
+                Ok(if more { StepProgress::More } else { StepProgress::Idle })
+            }
+            Work::Reclaim => self.reclaim_step(),
+            Work::Compact => self.log.compact_step(),
+        }
+    }
+
+    /// The work of a tick: what is due, and of the rest as much as is short.
+    pub(in crate::furrow) fn run_steps(&self) -> Result<()> {
+        self.tree.bell.has_come();
+        let mut committed = Ok(StepProgress::Idle);
+        let mut reclaims = RECLAIMS;
+        for _ in 0..ROUNDS {
+            // One that is due does not wait for the rest of the tick.
+            if committed.is_ok() {
+                committed = self.step(Work::Commit);
+            }
+            let mut more = false;
+            for work in Work::BACKGROUND {
+                if work == Work::Reclaim {
+                    let Some(left) = reclaims.checked_sub(1) else { continue };
+                    reclaims = left;
+                }
+                match self.step(work) {
+                    Ok(progress) => more |= progress == StepProgress::More,
+                    // The commit is promised; the rest is a convenience that may fail without it.
+                    Err(error) => tracing::warn!(?work, %error, "work in the background failed"),
+                }
+            }
+            if !more {
+                return committed.map(drop);
+            }
+        }
+        self.tree.bell.wake_worker();
+        committed.map(drop)
+    }
+
+    /// Commits if it is due.
+    fn commit_step(&self) -> Result<StepProgress> {
+        if !self.log.is_commit_due() {
+            return Ok(StepProgress::Wait);
+        }
+        self.log.commit(Ending::Record)?;
+        Ok(StepProgress::Idle)
+    }
+
+    /// Moves a little while nobody waits, so that writers find room.
+    pub(in crate::furrow) fn reclaim_step(&self) -> Result<StepProgress> {
+        if self.is_reclaim_paused() {
+            return Ok(StepProgress::Idle);
+        }
+        let (urgency, searches) = {
+            let state = self.tree.read_state();
+            let is_low = state.zones.free_blocks() < 2 * self.tree.space.low_mark(&state);
+            let (urgency, role) = if is_low {
+                (Urgency::Normal, Role::Sealed)
+            } else {
+                (Urgency::Rescue, Role::Failed)
+            };
+            (urgency, state.zones.await_search(role))
+        };
+        if searches {
+            self.reclaimer.search_some()?;
+        }
+        let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, urgency)?;
+        self.reclaimer.free_emptied()?;
+        Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
+    }
+
+    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up to a
+    /// mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is worth it.
+    pub(in crate::furrow) fn reclaim_ahead(&self) -> Result<StepProgress> {
+        if self.tree.is_read_only() {
+            return Err(FsError::ReadOnly);
+        }
+        if self.writer.reset_one() {
+            return Ok(StepProgress::More);
+        }
+        let (is_emptied, searches) = {
+            let zones = &self.tree.read_state().zones;
+            (zones.has_emptied(), zones.await_search(Role::Sealed))
+        };
+        if is_emptied {
+            self.log.commit(Ending::Record)?;
+            return Ok(StepProgress::More);
+        }
+        if searches {
+            self.reclaimer.search_some()?;
+        }
+        let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
+        Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
+    }
+
+    /// From now on nothing is moved in the background; writers that find little room reclaim as before.
+    /// Until it is resumed, or until the end of the mount.
+    pub(in crate::furrow) fn pause_reclaim(&self) {
+        self.is_paused.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a pause.
+    pub(in crate::furrow) fn resume_reclaim(&self) {
+        self.is_paused.store(false, Ordering::Relaxed);
+        self.tree.bell.wake_worker();
+    }
+
+    /// Whether nothing is moved in the background.
+    pub(in crate::furrow) fn is_reclaim_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Relaxed)
+    }
+}
+
+impl Furrow {
+    /// Does a step of some work.
+    pub fn step(&self, work: Work) -> Result<StepProgress> {
+        self.worker.step(work)
+    }
+
+    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up to a
+    /// mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is worth it.
+    pub fn reclaim_ahead(&self) -> Result<StepProgress> {
+        self.worker.reclaim_ahead()
+    }
+
+    /// From now on nothing is moved in the background; writers that find little room reclaim as before.
+    /// Until it is resumed, or until the end of the mount.
+    pub fn pause_reclaim(&self) {
+        self.worker.pause_reclaim();
+    }
+
+    /// Ends a pause.
+    pub fn resume_reclaim(&self) {
+        self.worker.resume_reclaim();
+    }
+
+    /// Whether nothing is moved in the background.
+    pub fn is_reclaim_paused(&self) -> bool {
+        self.worker.is_reclaim_paused()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::furrow::format::BLOCK_BYTES;
+    use crate::furrow::tree::CHANGES_MAX;
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::furrow::DataCheck;
+    use crate::furrow::MountOptions;
+    use crate::furrow::check;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::table::key::{Key, RowKind};
+    use crate::furrow::table::memtable::ROW_BYTES;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+
+    #[test]
+    fn many_changes_are_committed_before_their_time() {
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&wakes);
+        fs.on_work(Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        let changes = || fs.tree.read_state().changes.rows.len();
+        change_rows(&fs, CHANGES_MAX);
+        assert_eq!(wakes.load(Ordering::Relaxed), 0);
+        drop(fs.tree.write_state());
+        assert_eq!(wakes.load(Ordering::Relaxed), 1);
+        fs.tick().unwrap();
+        assert_eq!(changes(), 0);
+        let new = NewInode { kind: FileKind::Fifo, perm: 0o644, rdev: 0, target: b"" };
+        fs.create(&Caller::ROOT, Ino::ROOT, b"another", &new).unwrap();
+        fs.tick().unwrap();
+        assert!(changes() > 0, "it is not time yet");
+    }
+
+    /// Rows of inodes that are gone again.
+    fn change_rows(fs: &Furrow, count: usize) {
+        let inos = (1 << 40..).map(Ino::new).take(count);
+        let mut state = fs.tree.write_state();
+        state.removed.extend(inos.clone());
+        state.changes.rows.extend(inos.map(|ino| Key::new(RowKind::Inode, ino.get(), 0)));
+    }
+
+    #[test]
+    fn what_was_written_is_committed_by_the_ticks_before_it_is_as_old_as_the_option_says() {
+        for seconds in [1, 2, 5, 30] {
+            let (drive, clock) = formatted(64, 64);
+            let commit_seconds = NonZeroU32::new(seconds).unwrap();
+            let options = MountOptions { commit_seconds, ..MountOptions::default() };
+            let fs = Furrow::mount(drive, clock.clone(), options).unwrap();
+            fs.on_work(Arc::new(|| ()));
+            let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+            let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+            fs.sync().unwrap();
+            let is_committed = || {
+                let state = fs.tree.read_state();
+                state.changes.rows.is_empty() && state.buffered.is_empty()
+            };
+            // Half a second is between two ticks of a mount. Changes come at any time after a
+            // commit.
+            for begin in [0, 1, 499, 500, 999, 1000, 4321] {
+                clock.advance_ns(begin * 1_000_000);
+                let batches = fs.stats().batches;
+                fs.write(file, begin, b"x", WriteFlags::empty()).unwrap();
+                let mut half_seconds = 0;
+                while !is_committed() {
+                    clock.advance_ns(500_000_000);
+                    half_seconds += 1;
+                    fs.tick().unwrap();
+                }
+                assert!(half_seconds <= 2 * seconds, "{half_seconds} of {seconds} s");
+                assert_eq!(fs.stats().batches, batches + 1);
+            }
+            let batches = fs.stats().batches;
+            clock.advance_ns(60_000_000_000);
+            fs.tick().unwrap();
+            assert_eq!(fs.stats().batches, batches, "nothing has changed");
+        }
+    }
+
+    #[test]
+    fn a_commit_that_is_due_does_not_wait_for_the_end_of_a_step_of_the_table() {
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.on_work(Arc::new(|| ()));
+        let limit = fs.tree.layout().memtable_bytes;
+        change_rows(&fs, limit * 3 / 2 / ROW_BYTES);
+        fs.sync().unwrap();
+        assert!(fs.tree.view.memtable_bytes() > limit, "it is to be written");
+        change_rows(&fs, CHANGES_MAX);
+        assert_eq!(fs.step(Work::Compact).unwrap(), StepProgress::More);
+        assert!(fs.tree.read_state().changes.rows.is_empty());
+    }
+
+    #[test]
+    fn where_there_is_a_worker_it_lists_the_owners_of_a_sealed_zone_and_a_commit_does_not() {
+        for has_worker in [false, true] {
+            let (drive, clock) = formatted(64, 64);
+            let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+            if has_worker {
+                fs.on_work(Arc::new(|| ()));
+            }
+            let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+            let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+            let data = vec![7; 64 * BLOCK_BYTES];
+            fs.write(file, 0, &data, WriteFlags::DIRECT).unwrap();
+            let unlisted = || {
+                let zones = &fs.tree.read_state().zones;
+                let full = |zone: &u32| zones.slot(*zone).live == 64;
+                zones
+                    .ids()
+                    .filter(full)
+                    .filter(|&zone| !zones.slot(zone).is_listed_in_rows())
+                    .count()
+            };
+            assert_eq!(unlisted(), 1);
+            fs.sync().unwrap();
+            assert_eq!(unlisted(), usize::from(has_worker));
+            assert_eq!(fs.step(Work::Owners).unwrap() == StepProgress::More, has_worker);
+            assert_eq!(fs.step(Work::Owners).unwrap(), StepProgress::Idle);
+            fs.create(&Caller::ROOT, Ino::ROOT, b"another", &new).unwrap();
+            fs.sync().unwrap();
+            assert_eq!(unlisted(), 0);
+        }
+    }
+
+    #[test]
+    fn a_listed_zone_whose_blocks_get_another_owner_is_not_listed_until_the_worker_has_come() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.on_work(Arc::new(|| ()));
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let create = |name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
+        let (file, copy) = (create(b"file"), create(b"copy"));
+        fs.write(file, 0, &vec![7; 64 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        fs.step(Work::Owners).unwrap();
+        fs.sync().unwrap();
+        let len = 8 * BLOCK_BYTES as u64;
+        fs.copy_range((file, 0), (copy, 0), len, WriteFlags::empty()).unwrap();
+        fs.sync().unwrap();
+        drop(fs);
+        let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{:?}", report.problems);
+    }
+}

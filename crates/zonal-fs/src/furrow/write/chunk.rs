@@ -1,0 +1,135 @@
+//! A write, cut into what goes straight to the drive and what goes through the buffer.
+
+use std::borrow::Cow;
+
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::metadata::target::WrittenAs;
+use crate::vfs::{Ino, WriteFlags};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A write is published in steps of at most this: a FUSE request's worth.
+pub(in crate::furrow) const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Whole blocks from which on a write goes to the drive at once instead of through the buffer:
+/// it makes an extent worth having as it is.
+const STRAIGHT_BLOCKS: u64 = 16;
+
+/// A write of at most [`CHUNK_BYTES`], cut into blocks.
+pub(in crate::furrow) struct Chunk<'a> {
+    pub(in crate::furrow) ino: Ino,
+    pub(in crate::furrow) offset: u64,
+    data: &'a [u8],
+    /// Blocks touched.
+    pub(in crate::furrow) first: u64,
+    pub(in crate::furrow) limit: u64,
+    /// Blocks that go straight to the drive; empty if none do.
+    pub(in crate::furrow) straight: std::ops::Range<u64>,
+    pub(in crate::furrow) last: LastBlock,
+    pub(in crate::furrow) flags: WriteFlags,
+}
+
+/// What becomes of a last block that is written only in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum LastBlock {
+    /// It is buffered, with what the file has there.
+    Buffered,
+    /// The file ends in it: filled up with zeroes it goes straight to the drive with the others,
+    /// in one write and one extent.
+    Padded,
+}
+
+impl<'a> Chunk<'a> {
+    pub(in crate::furrow) fn new(ino: Ino, offset: u64, data: &'a [u8], flags: WriteFlags) -> Self {
+        let end = offset + data.len() as u64;
+        let whole = offset.div_ceil(BLOCK)..end / BLOCK;
+        let count = whole.end.saturating_sub(whole.start);
+        let is_straight =
+            count >= STRAIGHT_BLOCKS || (flags.contains(WriteFlags::DIRECT) && count > 0);
+        let first = offset / BLOCK;
+        let straight = if is_straight { whole } else { first..first };
+        let last = LastBlock::Buffered;
+        Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last, flags }
+    }
+
+    /// Whether the chunk may go through the buffer although its blocks are whole: the program has
+    /// not asked for a direct write, and the chunk is shorter than one that announces more.
+    pub(in crate::furrow) fn may_gather(&self) -> bool {
+        let is_full = (self.end() - self.offset) >= CHUNK_BYTES;
+        !self.straight.is_empty() && !self.flags.contains(WriteFlags::DIRECT) && !is_full
+    }
+
+    /// Sends all of it through the buffer.
+    pub(in crate::furrow) fn gather(&mut self) {
+        self.straight = self.first..self.first;
+    }
+
+    /// Fills up the last block if a file of `size` bytes ends in it. Not where the chunk begins inside a
+    /// block: then the next one will too, and would have to read this one's last block from the drive.
+    pub(in crate::furrow) fn pad(&mut self, size: u64) {
+        let pads = !self.straight.is_empty()
+            && self.offset.is_multiple_of(BLOCK)
+            && !self.end().is_multiple_of(BLOCK)
+            && size <= self.end();
+        if pads {
+            self.straight.end = self.limit;
+            self.last = LastBlock::Padded;
+        }
+    }
+
+    pub(in crate::furrow) fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+
+    /// Its blocks with one on either side, so that neighbours become one extent.
+    pub(in crate::furrow) fn with_neighbours(&self) -> (u64, u64) {
+        (self.first.saturating_sub(1), self.limit + 1)
+    }
+
+    /// Blocks that go through the buffer.
+    pub(in crate::furrow) fn buffered(&self) -> impl Iterator<Item = u64> + use<> {
+        let straight = self.straight.clone();
+        (self.first..self.limit).filter(move |block| !straight.contains(block))
+    }
+
+    /// The first and the last block, where they are buffered and written only in part.
+    pub(in crate::furrow) fn edges(&self) -> impl Iterator<Item = u64> {
+        let head = (!self.offset.is_multiple_of(BLOCK)).then_some(self.first);
+        let is_part = !self.end().is_multiple_of(BLOCK) && self.last == LastBlock::Buffered;
+        let tail = is_part.then_some(self.limit - 1);
+        head.into_iter().chain(tail.filter(|tail| Some(*tail) != head))
+    }
+
+    /// The bytes that go to `block`, and where in it.
+    pub(in crate::furrow) fn bytes_of(&self, block: u64) -> (usize, &'a [u8]) {
+        let from = (block * BLOCK).max(self.offset);
+        let to = ((block + 1) * BLOCK).min(self.end());
+        let index = |position: u64| usize::try_from(position - self.offset).expect("in memory");
+        let at = usize::try_from(from % BLOCK).expect("inside a block");
+        (at, &self.data[index(from)..index(to)])
+    }
+
+    /// What its size says about the file.
+    pub(in crate::furrow) fn written_as(&self) -> WrittenAs {
+        let blocks = self.straight.end - self.straight.start;
+        WrittenAs::Straight { up_to: self.straight.end, is_full: blocks * BLOCK >= CHUNK_BYTES }
+    }
+
+    /// The bytes that go straight to the drive.
+    pub(in crate::furrow) fn straight_bytes(&self) -> Cow<'a, [u8]> {
+        if self.straight.is_empty() {
+            return Cow::Borrowed(&[]);
+        }
+        let index = |block: u64| usize::try_from(block * BLOCK - self.offset).expect("in memory");
+        let bytes = index(self.straight.start)..index(self.straight.end);
+        match self.last {
+            LastBlock::Buffered => Cow::Borrowed(&self.data[bytes]),
+            LastBlock::Padded => {
+                let mut padded = Vec::with_capacity(bytes.len());
+                padded.extend_from_slice(&self.data[bytes.start..]);
+                padded.resize(bytes.len(), 0);
+                Cow::Owned(padded)
+            }
+        }
+    }
+}

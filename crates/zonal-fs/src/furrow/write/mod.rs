@@ -1,0 +1,51 @@
+//! The writer: places data in zones, and empties the write buffer.
+//!
+//! It never makes room: whoever needs room reclaims, and comes again.
+
+pub(in crate::furrow) mod admission;
+pub(in crate::furrow) mod buffer;
+pub(in crate::furrow) mod chunk;
+pub(in crate::furrow) mod place;
+pub(in crate::furrow) mod resets;
+
+use std::sync::Arc;
+
+use crate::furrow::drive::Drive;
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::meters::Meters;
+use crate::furrow::sync::{Mutex, RwLock};
+use crate::furrow::tree::Tree;
+use crate::vfs::Ino;
+
+/// Places data in zones.
+pub(in crate::furrow) struct Writer {
+    pub(in crate::furrow) tree: Arc<Tree>,
+    pub(in crate::furrow) drive: Arc<Drive>,
+    pub(in crate::furrow) meters: Arc<Meters>,
+    /// Blocks that the buffer holds before a writer empties a part of it.
+    pub(in crate::furrow) buffer_max: u64,
+    /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
+    /// is next.
+    pub(in crate::furrow) flushing: Mutex<Ino>,
+    /// Locked for reading by every thread that writes data to the drive, as long as it does. A
+    /// thread that locks it for writing has waited for all writes under way.
+    pub(in crate::furrow) placing: RwLock<()>,
+    /// One resets at a time.
+    pub(in crate::furrow) resetting: Mutex<()>,
+}
+
+impl Writer {
+    /// With a buffer of so many bytes, or a zone's worth.
+    pub(in crate::furrow) fn new(
+        tree: Arc<Tree>,
+        meters: Arc<Meters>,
+        buffer_bytes: usize,
+    ) -> Self {
+        let drive = Arc::clone(&tree.drive);
+        let buffered = (buffer_bytes / BLOCK_BYTES) as u64;
+        let buffer_max = buffered.min(u64::from(drive.layout.zone_blocks));
+        let (flushing, placing, resetting) =
+            (Mutex::default(), RwLock::default(), Mutex::default());
+        Self { tree, drive, meters, buffer_max, flushing, placing, resetting }
+    }
+}

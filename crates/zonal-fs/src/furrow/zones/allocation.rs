@@ -1,0 +1,459 @@
+//! Who writes to which zone: room for writers in open zones, and when another one is opened.
+//!
+//! [`zonal_placement::streams`] decides; this keeps the accounts. Room in an open zone is room for
+//! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files that have
+//! zones of their own never keep others from writing.
+
+use std::collections::BTreeSet;
+use std::iter::Sum;
+use std::ops::{Add, Sub};
+
+use zonal_placement::life::{birth_of, class_of_moved};
+use zonal_placement::streams::{Ages, Choice, Supply, Target, Whole};
+use zonal_placement::victim::Policy;
+
+use crate::furrow::zones::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
+
+/// Room given to a writer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Grant {
+    pub(in crate::furrow) zone: u32,
+    /// Where a write that names its place goes; an append may land elsewhere.
+    pub(in crate::furrow) block: u32,
+    pub(in crate::furrow) blocks: u32,
+}
+
+/// What a writer wants room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Wish {
+    /// Data of users.
+    New(Target),
+    /// Blocks that are moved, and when they were written.
+    Moved {
+        /// On the data clock, of those that are moved together the mean.
+        birth: u64,
+    },
+}
+
+/// What data is placed for, and where it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Purpose {
+    /// A write that goes straight to the drive.
+    Write(Target),
+    /// Blocks that leave the buffer.
+    WriteBack(Target),
+    /// Blocks that leave a victim, written at this time on the data clock, on average.
+    Reclaim {
+        /// The mean.
+        birth: u64,
+        /// How badly that is needed.
+        urgency: Urgency,
+    },
+}
+
+impl Purpose {
+    pub(in crate::furrow) const fn wish(self) -> Wish {
+        match self {
+            Self::Write(target) | Self::WriteBack(target) => Wish::New(target),
+            Self::Reclaim { birth, .. } => Wish::Moved { birth },
+        }
+    }
+}
+
+/// Free zones that a writer leaves to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct Kept {
+    /// Those that metadata can take.
+    pub(in crate::furrow) for_metadata: usize,
+    /// Any, beside these.
+    pub(in crate::furrow) others: usize,
+}
+
+/// Blocks that can be written in open zones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::furrow) struct OpenRoom {
+    /// In those of users.
+    pub(in crate::furrow) users: u64,
+    /// In those of reclaim.
+    pub(in crate::furrow) moved: u64,
+}
+
+impl OpenRoom {
+    /// Of one zone.
+    pub(in crate::furrow) fn of(slot: &ZoneSlot) -> Self {
+        match slot.role {
+            Role::Open(Stream::User) => Self { users: slot.remaining().into(), moved: 0 },
+            Role::Open(Stream::Reclaim) => Self { users: 0, moved: slot.remaining().into() },
+            Role::Super
+            | Role::Meta
+            | Role::Free
+            | Role::Sealed
+            | Role::PendingReset
+            | Role::Failed => Self::default(),
+        }
+    }
+}
+
+impl Add for OpenRoom {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { users: self.users + other.users, moved: self.moved + other.moved }
+    }
+}
+
+impl Sub for OpenRoom {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self { users: self.users - other.users, moved: self.moved - other.moved }
+    }
+}
+
+impl Sum for OpenRoom {
+    fn sum<I: Iterator<Item = Self>>(rooms: I) -> Self {
+        rooms.fold(Self::default(), Self::add)
+    }
+}
+
+impl ZoneSlot {
+    /// When the first and the last of its blocks were written, on the data clock.
+    pub(in crate::furrow) fn births(&self) -> (u64, u64) {
+        match self.origin {
+            Origin::Written => (self.born, self.last_write),
+            Origin::Moved => (self.born, self.born),
+        }
+    }
+
+    /// When a block of it was written.
+    pub(in crate::furrow) fn birth_of(&self, block: u32) -> u64 {
+        birth_of(self.births(), block, self.end)
+    }
+
+    /// Notes when blocks were written that come next.
+    fn note_births(&mut self, wish: Wish, blocks: u32, clock: u64) {
+        let (first, last) = self.births();
+        let (before, blocks) = (u128::from(self.written), u128::from(blocks));
+        let mean = |next: u64| {
+            let all = u128::from(u64::midpoint(first, last)) * before + u128::from(next) * blocks;
+            u64::try_from(all / (before + blocks).max(1)).expect("between the two")
+        };
+        match (wish, self.origin) {
+            (Wish::New(_), _) if before == 0 => (self.origin, self.born) = (Origin::Written, clock),
+            (Wish::New(_), Origin::Written) => {}
+            (Wish::New(_), Origin::Moved) => self.born = mean(clock),
+            (Wish::Moved { birth }, _) => (self.origin, self.born) = (Origin::Moved, mean(birth)),
+        }
+        self.last_write = clock;
+    }
+}
+
+impl Zones {
+    /// Whether reclaim has no zone of its own, and writes to those of users.
+    pub(in crate::furrow) fn is_shared(&self) -> bool {
+        self.streams.budget().moved == 0
+    }
+
+    /// Blocks that can be written in open zones that reclaim does not write to.
+    pub(in crate::furrow) fn users_only_room(&self) -> u64 {
+        if self.is_shared() { 0 } else { self.room.users }
+    }
+
+    /// Blocks that can be written in open zones.
+    pub(in crate::furrow) fn open_room(&self) -> OpenRoom {
+        self.room
+    }
+
+    /// Blocks that users can write in open zones: all but one zone of the open zones of reclaim, which
+    /// stays reserved for reclaim.
+    pub(in crate::furrow) fn room_of_users(&self) -> u64 {
+        self.room.users + self.room.moved.saturating_sub(self.limits.zone_blocks.into())
+    }
+
+    /// The class of reclaim, or the target of a user's write.
+    fn target_of(&self, wish: Wish, clock: u64) -> Target {
+        match wish {
+            Wish::New(target) => target,
+            Wish::Moved { birth } => {
+                let age = clock.saturating_sub(birth);
+                Target::Moved(class_of_moved(age, self.usable()))
+            }
+        }
+    }
+
+    /// Whether an open zone has room for all of what reclaim moves.
+    pub(in crate::furrow) fn has_room_for(&self, wish: Wish, whole: Whole, clock: u64) -> bool {
+        let target = self.target_of(wish, clock);
+        let room = |zone| u64::from(self.slot(zone).remaining());
+        let choice = self.streams.choose(target, whole, (Supply::Exhausted, clock), room);
+        matches!(choice, Choice::Zone(zone) if room(zone) >= whole.blocks)
+    }
+
+    /// Room for up to `want` blocks of what belongs together, with what is kept; `None` if there is none.
+    pub(in crate::furrow) fn grant(
+        &mut self,
+        (wish, whole): (Wish, Whole),
+        (want, kept): (u32, Kept),
+        clock: u64,
+    ) -> Option<Grant> {
+        let Kept { for_metadata, others } = kept;
+        let supply =
+            if self.free_beside(for_metadata) > others { Supply::Empty } else { Supply::Exhausted };
+        let target = self.target_of(wish, clock);
+        self.streams.set_ages(match self.limits.placement.victim(&self.victims) {
+            Policy::Greedy => Ages::Nothing,
+            Policy::CostBenefit => Ages::Tell,
+        });
+        let room = |zone| u64::from(self.slot(zone).remaining());
+        let zone = match self.streams.choose(target, whole, (supply, clock), room) {
+            Choice::Zone(zone) => zone,
+            Choice::Open => {
+                let zone = self.next_free_beside(for_metadata)?;
+                self.remove_free(zone);
+                self.open(zone, target, (0, clock));
+                zone
+            }
+            Choice::Nothing => return None,
+        };
+        Some(self.grant_in(zone, (wish, target), (want, clock)))
+    }
+
+    /// Room for up to `want` blocks of what reclaim moves in the zone of users that has most.
+    pub(in crate::furrow) fn borrow(
+        &mut self,
+        wish: Wish,
+        (want, clock): (u32, u64),
+    ) -> Option<Grant> {
+        let users = self.streams.zones().iter().map(|open| open.zone);
+        let users = users.filter(|&zone| self.slot(zone).role == Role::Open(Stream::User));
+        let zone = users.max_by_key(|&zone| (self.slot(zone).remaining(), zone))?;
+        let target = self.target_of(wish, clock);
+        (want > 0).then(|| self.grant_in(zone, (wish, target), (want, clock)))
+    }
+
+    /// Room for up to `want` blocks in an open zone that has some.
+    fn grant_in(
+        &mut self,
+        zone: u32,
+        (wish, target): (Wish, Target),
+        (want, clock): (u32, u64),
+    ) -> Grant {
+        let slot = self.slot_mut(zone);
+        let blocks = want.min(slot.remaining());
+        slot.note_births(wish, blocks, clock);
+        let block = slot.written;
+        slot.in_flight += blocks;
+        self.update(zone, |slot| slot.written += blocks);
+        self.streams.note(zone, target, (clock, blocks));
+        if self.slot(zone).remaining() == 0 {
+            self.seal(zone);
+        }
+        Grant { zone, block, blocks }
+    }
+
+    /// A zone of which `written` blocks are written is written for `target` from now on.
+    fn open(&mut self, zone: u32, target: Target, (written, clock): (u32, u64)) {
+        let stream = stream_of(self.streams.budget().merged(target));
+        self.update(zone, |slot| (slot.role, slot.written) = (Role::Open(stream), written));
+        self.streams.open(zone, target, clock);
+    }
+
+    /// Seals open zones of users in which nothing lives any more and that hardly have room. Not while a
+    /// change of the tree is under way, which takes out what it puts back.
+    pub(in crate::furrow) fn seal_dead(&mut self) {
+        let users = self.streams.zones().iter();
+        let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
+        // The drive counts a sealed one as active until it is reset. As long as another one is open, none is
+        // opened in its place that would be one too many.
+        let most = users.clone().count().saturating_sub(1);
+        let is_dead = |zone: &u32| {
+            let slot = self.slot(*zone);
+            slot.live == 0 && slot.in_flight == 0 && slot.remaining() < slot.capacity / 2
+        };
+        let dead: Vec<u32> = users.map(|open| open.zone).filter(is_dead).take(most).collect();
+        for zone in dead {
+            self.seal(zone);
+        }
+    }
+
+    /// The blocks of a grant have an owner now, or are given up.
+    pub(in crate::furrow) fn settle(&mut self, zone: u32, blocks: u32) {
+        self.slot_mut(zone).in_flight -= blocks;
+        self.note_inactive(zone);
+        self.note_emptied(zone);
+    }
+
+    /// The device took nothing of a grant, and the zone is as it was before.
+    pub(in crate::furrow) fn give_back(&mut self, grant: Grant) {
+        // In a sequential zone the device finds the place of each write, so only the sum counts.
+        let is_sequential = grant.zone >= self.limits.first_sequential;
+        let slot = self.slot(grant.zone);
+        let is_last = slot.written == grant.block + grant.blocks;
+        if is_sequential || is_last {
+            self.reopen_full(grant.zone);
+            if matches!(self.slot(grant.zone).role, Role::Open(_)) {
+                self.update(grant.zone, |slot| slot.written -= grant.blocks);
+            }
+        }
+        self.settle(grant.zone, grant.blocks);
+        let slot = self.slot(grant.zone);
+        if matches!(slot.role, Role::Open(_)) && slot.written == 0 && slot.in_flight == 0 {
+            self.streams.close(grant.zone);
+            self.free_untouched(grant.zone);
+        }
+    }
+
+    /// A zone that was sealed since all of it was given out gets some of that back.
+    fn reopen_full(&mut self, zone: u32) {
+        let slot = self.slot(zone);
+        if slot.role == Role::Sealed && !slot.is_unfinished {
+            self.streams.return_to(zone);
+            let open = self.streams.zones().iter().find(|open| open.zone == zone);
+            if let Some(stream) = open.map(|open| stream_of(open.target)) {
+                self.update(zone, |slot| slot.role = Role::Open(stream));
+                self.index(zone);
+            }
+        }
+    }
+
+    /// Stops writing data to a zone. Where it has room the caller [finishes](Self::finished) it.
+    pub(in crate::furrow) fn seal(&mut self, zone: u32) {
+        self.update(zone, |slot| {
+            if matches!(slot.role, Role::Open(_)) {
+                slot.role = Role::Sealed;
+                slot.is_unfinished = slot.remaining() > 0;
+            }
+            slot.written = slot.capacity;
+        });
+        self.streams.leave(zone);
+        self.note_inactive(zone);
+        self.index(zone);
+        self.note_emptied(zone);
+    }
+
+    /// The drive does not count a zone as active any more.
+    pub(in crate::furrow) fn finished(&mut self, zone: u32) {
+        self.slot_mut(zone).is_unfinished = false;
+        self.streams.close(zone);
+    }
+
+    /// A zone that was sealed is full once all that goes to it has arrived.
+    fn note_inactive(&mut self, zone: u32) {
+        let slot = self.slot(zone);
+        if slot.in_flight == 0 && slot.role == Role::Sealed && !slot.is_unfinished {
+            self.streams.close(zone);
+        }
+    }
+
+    /// Goes on writing to a zone found partly written; `false` if there are enough already.
+    pub(in crate::furrow) fn resume(&mut self, zone: u32, written: u32, clock: u64) -> bool {
+        let slot = self.slot(zone);
+        let (last_write, is_full) = (slot.last_write, written >= slot.capacity);
+        let target = match slot.origin {
+            // Of which file is not known, and there is none of that number.
+            Origin::Written => Target::File(0),
+            Origin::Moved => self.target_of(Wish::Moved { birth: slot.born }, clock),
+        };
+        if is_full || !self.streams.can_resume(target) {
+            return false;
+        }
+        self.open(zone, target, (written, last_write));
+        self.index(zone);
+        true
+    }
+
+    /// Seals an open zone in which more is dead than can still be written, if that wins more than any
+    /// victim. The caller finishes it on the drive.
+    pub(in crate::furrow) fn give_up_open(&mut self, clock: u64) -> Option<u32> {
+        let dead = |zone: u32| {
+            let slot = self.slot(zone);
+            slot.written.saturating_sub(slot.live)
+        };
+        let open = self.streams.zones().iter().map(|open| open.zone);
+        let idle = open.filter(|&zone| {
+            let slot = self.slot(zone);
+            slot.in_flight == 0 && dead(zone) > slot.remaining()
+        });
+        let zone = idle.max_by_key(|&zone| (dead(zone), zone))?;
+        let victim = self.find_victim(clock, Urgency::Emergency, &BTreeSet::new());
+        let victim = victim.map(|zone| self.slot(zone));
+        if victim.is_some_and(|victim| victim.capacity - victim.live >= dead(zone)) {
+            return None;
+        }
+        self.seal(zone);
+        Some(zone)
+    }
+}
+
+/// For whom a zone is opened.
+const fn stream_of(target: Target) -> Stream {
+    match target {
+        Target::File(_) | Target::Class(_) | Target::Hinted(_) => Stream::User,
+        Target::Moved(_) => Stream::Reclaim,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::Furrow;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+
+    const NONE: Kept = Kept { for_metadata: 0, others: 0 };
+
+    fn births(fs: &Furrow) -> Vec<(u32, (u64, u64), Origin)> {
+        let state = fs.tree.read_state();
+        let zones = state.zones.ids().map(|zone| (zone, state.zones.slot(zone)));
+        let zones = zones.filter(|(_, slot)| slot.live > 0);
+        zones.map(|(zone, slot)| (zone, slot.births(), slot.origin)).collect()
+    }
+
+    #[test]
+    fn the_ages_of_blocks_survive_mounts_and_reclaim() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let write = |name: &str, blocks: usize| {
+            let ino = fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap().ino;
+            fs.write(ino, 0, &vec![1; blocks << 12], WriteFlags::DIRECT).unwrap();
+            ino
+        };
+        let old = write("old", 64);
+        write("young", 40);
+        fs.fallocate(old, crate::vfs::Allocate::Punch, 0, 16 << 12).unwrap();
+        let [(victim, (first, last), _), (_, young, _)] = births(&fs)[..] else { panic!("two") };
+        assert!((first..=64).contains(&last) && young.0 >= 64, "{first}, {last}, {young:?}");
+        fs.tree.write_state().zones.seal(victim);
+        fs.reclaimer.reclaim_some(48, Urgency::Emergency).unwrap();
+        fs.sync().unwrap();
+        let moved = births(&fs);
+        let mean = moved.iter().find(|(_, _, origin)| *origin == Origin::Moved).unwrap().1;
+        assert!(mean.0 == mean.1 && (first..=last).contains(&mean.0), "{mean:?}");
+        fs.shutdown().unwrap();
+        drop(fs);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        assert_eq!(births(&fs), moved);
+    }
+
+    #[test]
+    fn a_zone_is_sealed_when_its_last_block_is_given_out_and_written_on_when_that_comes_back() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let zones = &mut fs.tree.write_state().zones;
+        let wish = Wish::New(Target::Class(1));
+        let grant = |zones: &mut Zones, blocks| {
+            zones.grant((wish, Whole::default()), (blocks, NONE), 5).unwrap()
+        };
+        let (first, last) = (grant(zones, 40), grant(zones, 60));
+        assert_eq!((first.zone, last.blocks), (last.zone, 24));
+        assert_eq!((zones.slot(last.zone).role, zones.room_of_users()), (Role::Sealed, 0));
+        zones.give_back(last);
+        assert_eq!(zones.slot(last.zone).role, Role::Open(Stream::User));
+        assert_eq!(zones.room_of_users(), 24);
+        let again = grant(zones, 20);
+        assert_eq!((again.zone, again.block), (last.zone, 40));
+        zones.give_back(again);
+        zones.give_back(first);
+        assert_eq!((zones.slot(first.zone).role, zones.room_of_users()), (Role::Free, 0));
+    }
+}

@@ -1,0 +1,583 @@
+//! Zones as the file system sees them: what each is used for, and which one is written next.
+//!
+//! Pure bookkeeping under the state lock; [`data`](crate::furrow::write::place) does the I/O. [`grants`](crate::furrow::zones::allocation) says
+//! who writes to which zone, [`victims`](crate::furrow::zones::victims) which one is emptied. A zone goes Free →
+//! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
+//! are handed out in steps so that nothing can starve what must come after it (F4): a user write leaves
+//! those that [metadata needs](Zones::kept_for_metadata) and one for reclaim, and is not admitted before metadata has
+//! what it needs. Reclaim leaves what metadata needs and what admitted writes were promised. Where nothing else is
+//! left, reclaim and the write-back of a commit take what metadata needs but for what the next commit takes: that
+//! commit gives back more. As a last resort reclaim writes to open zones of users, where nobody was promised their room.
+
+pub(in crate::furrow) mod allocation;
+pub(in crate::furrow) mod records;
+pub(in crate::furrow) mod victims;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zonal::ZoneCond;
+use zonal_placement::streams::Streams;
+use zonal_placement::victims::Victims;
+
+use crate::furrow::drive::layout::ZoneLimits;
+use crate::furrow::format::ZoneGeneration;
+use crate::furrow::log::reserve::SPARE_ZONES_MIN;
+use crate::furrow::metadata::backrefs::NewRows;
+use crate::furrow::options::ZonePick;
+use crate::furrow::zones::allocation::OpenRoom;
+use crate::furrow::zones::records::Records;
+
+/// What a zone is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Role {
+    /// Superblock log: never anything else.
+    Super,
+    /// Journal, parts of the table, manifests.
+    Meta,
+    /// Empty, to be taken.
+    Free,
+    /// Data is written to it.
+    Open(Stream),
+    /// Holds data; not written again before a reset.
+    Sealed,
+    /// No data lives in it; reset once a commit has made that durable.
+    PendingReset,
+    /// Failed: what lives in it may be readable, but it is never reset.
+    Failed,
+}
+
+impl Role {
+    /// The word for it in a dump.
+    pub(in crate::furrow) const fn name(self) -> &'static str {
+        match self {
+            Self::Super => "superblock",
+            Self::Meta => "metadata",
+            Self::Free => "free",
+            Self::Open(Stream::User) => "open",
+            Self::Open(Stream::Reclaim) => "open-reclaim",
+            Self::Sealed => "data",
+            Self::PendingReset => "pending-reset",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Which kind of data is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Stream {
+    /// Files.
+    User,
+    /// Reclaim.
+    Reclaim,
+}
+
+/// Whether the drive has taken a zone of this condition out of use.
+pub(in crate::furrow) const fn is_dead(cond: Option<ZoneCond>) -> bool {
+    matches!(cond, Some(ZoneCond::ReadOnly | ZoneCond::Offline))
+}
+
+/// Where the blocks of a zone come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Origin {
+    /// All were written to it when they were new.
+    Written,
+    /// Some were moved to it.
+    Moved,
+}
+
+/// Whether the owners of all that lives in a zone are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Listed {
+    /// They have been recorded since it was empty.
+    Yes,
+    /// Some may not be.
+    No,
+    /// They have been found by a search, as far as that is possible.
+    Searched,
+}
+
+/// A zone.
+#[derive(Clone, Debug)]
+pub(in crate::furrow) struct ZoneSlot {
+    pub(in crate::furrow) role: Role,
+    /// Blocks that can be written.
+    pub(in crate::furrow) capacity: u32,
+    /// Blocks given out, whether or not the device has taken them yet.
+    pub(in crate::furrow) written: u32,
+    /// Blocks in use.
+    pub(in crate::furrow) live: u32,
+    /// The block behind the last one that was in use since the zone was reset.
+    pub(in crate::furrow) end: u32,
+    /// Blocks given out that are neither in use yet nor given up.
+    pub(in crate::furrow) in_flight: u32,
+    /// The data clock at the last write, for the age of a victim.
+    pub(in crate::furrow) last_write: u64,
+    /// The data clock when its first block was written, or the mean of that where reclaim
+    /// has moved blocks to it.
+    pub(in crate::furrow) born: u64,
+    /// Where its blocks come from.
+    pub(in crate::furrow) origin: Origin,
+    /// It is not written any more although it has room: the drive counts it as active.
+    pub(in crate::furrow) is_unfinished: bool,
+    /// Which of the free zones it is, in the order in which they became free.
+    freed: u64,
+    /// Place of the next row of owners.
+    pub(in crate::furrow) next_owners: u32,
+    /// Bytes of its rows of owners.
+    pub(in crate::furrow) owner_bytes: u32,
+    /// Whether rows of owners and records name all that lives in it.
+    pub(in crate::furrow) listed: Listed,
+    /// Whose its blocks are, as far as no row says it.
+    pub(in crate::furrow) records: Records,
+    /// Part of it cannot be read: reclaim cannot empty it.
+    pub(in crate::furrow) unreadable: bool,
+    /// Times it was emptied since the mount: tells a block from one that lay there before.
+    pub(in crate::furrow) resets: u32,
+    /// Its generation, as rows name it.
+    pub(in crate::furrow) generation: u8,
+}
+
+impl ZoneSlot {
+    pub(in crate::furrow) fn new(role: Role, capacity: u32) -> Self {
+        Self {
+            role,
+            capacity,
+            written: 0,
+            live: 0,
+            end: 0,
+            in_flight: 0,
+            last_write: 0,
+            born: 0,
+            origin: Origin::Written,
+            is_unfinished: false,
+            freed: 0,
+            next_owners: 0,
+            owner_bytes: 0,
+            listed: Listed::Yes,
+            records: Records::default(),
+            unreadable: false,
+            resets: 0,
+            generation: 0,
+        }
+    }
+
+    /// Blocks that can still be given out.
+    pub(in crate::furrow) fn remaining(&self) -> u32 {
+        self.capacity - self.written
+    }
+}
+
+/// All zones.
+#[derive(Debug)]
+pub(in crate::furrow) struct Zones {
+    pub(in crate::furrow) slots: Vec<ZoneSlot>,
+    free: BTreeSet<u32>,
+    /// The same, the one first that has been free for longest.
+    longest_free: BTreeSet<(u64, u32)>,
+    next_freed: u64,
+    /// Blocks of all free zones.
+    free_blocks: u64,
+    /// How many of them metadata can take.
+    free_for_metadata: usize,
+    /// Sealed zones in which nothing lives.
+    emptied: BTreeSet<u32>,
+    /// How many are [`Role::PendingReset`].
+    pending: usize,
+    /// Those of them that may be reset now.
+    resets: BTreeSet<u32>,
+    /// Of the pending ones, those whose reset the drive has refused.
+    refused_resets: BTreeSet<u32>,
+    /// Zones of journal and table.
+    meta: u64,
+    /// Blocks that can be written in open zones.
+    pub(in crate::furrow) room: OpenRoom,
+    pub(in crate::furrow) streams: Streams,
+    pub(in crate::furrow) victims: Victims,
+    pub(in crate::furrow) limits: ZoneLimits,
+    /// Blocks that data can use: all of working zones, what lives in failed ones.
+    usable: u64,
+    /// Zones whose row is to be written.
+    pub(in crate::furrow) changed: BTreeSet<u32>,
+    /// Zones that have records in memory.
+    pub(in crate::furrow) recorded: BTreeSet<u32>,
+    /// What the next batch writes of that.
+    pub(in crate::furrow) new_owners: BTreeMap<u32, NewRows>,
+    /// Zones of which there are tables of moved blocks, and how many.
+    pub(in crate::furrow) moved_from: BTreeMap<ZoneGeneration, u32>,
+}
+
+impl Zones {
+    /// `slots` with their roles; free and emptied ones are found from them.
+    pub(in crate::furrow) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
+        let mut zones = Self {
+            free: BTreeSet::new(),
+            longest_free: BTreeSet::new(),
+            next_freed: 0,
+            free_blocks: 0,
+            free_for_metadata: 0,
+            emptied: BTreeSet::new(),
+            pending: 0,
+            resets: BTreeSet::new(),
+            refused_resets: BTreeSet::new(),
+            meta: 0,
+            room: OpenRoom::default(),
+            streams: Streams::new(limits.budget, limits.zone_blocks.into()),
+            victims: Victims::new(slots.len()),
+            limits,
+            usable: 0,
+            changed: BTreeSet::new(),
+            recorded: BTreeSet::new(),
+            new_owners: BTreeMap::new(),
+            moved_from: BTreeMap::new(),
+            slots,
+        };
+        for zone in zones.ids() {
+            zones.meta += u64::from(zones.slot(zone).role == Role::Meta);
+            let slot = zones.slot(zone);
+            if !matches!(slot.role, Role::Super | Role::Failed) {
+                zones.usable += u64::from(slot.capacity);
+            }
+        }
+        // All at once: there can be a million.
+        zones.free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free).collect();
+        zones.free_blocks =
+            zones.free.iter().map(|&zone| u64::from(zones.slot(zone).capacity)).sum();
+        zones.free_for_metadata =
+            zones.free.iter().filter(|&&zone| zones.fits_metadata(zone)).count();
+        zones.rotate_free(0);
+        zones
+    }
+
+    fn insert_free(&mut self, zone: u32) {
+        if self.free.insert(zone) {
+            self.free_blocks += u64::from(self.slot(zone).capacity);
+            self.free_for_metadata += usize::from(self.fits_metadata(zone));
+            let freed = self.next_freed;
+            self.next_freed += 1;
+            self.slot_mut(zone).freed = freed;
+            self.longest_free.insert((freed, zone));
+        }
+    }
+
+    /// A zone was opened, and nothing was written to it.
+    pub(in crate::furrow) fn free_untouched(&mut self, zone: u32) {
+        self.update(zone, |slot| slot.role = Role::Free);
+        self.insert_free(zone);
+    }
+
+    pub(in crate::furrow) fn remove_free(&mut self, zone: u32) {
+        if self.free.remove(&zone) {
+            let slot = self.slot(zone);
+            let (freed, capacity) = (slot.freed, slot.capacity);
+            self.free_blocks -= u64::from(capacity);
+            self.free_for_metadata -= usize::from(self.fits_metadata(zone));
+            self.longest_free.remove(&(freed, zone));
+        }
+    }
+
+    /// Since when zones are free is not known after a mount: as if those from `first` on had been for
+    /// longest.
+    pub(in crate::furrow) fn rotate_free(&mut self, first: u32) {
+        let order = self.free.range(first..).chain(self.free.range(..first)).copied();
+        let freed: Vec<(u64, u32)> = (self.next_freed..).zip(order).collect();
+        self.next_freed += freed.len() as u64;
+        for &(number, zone) in &freed {
+            self.slot_mut(zone).freed = number;
+        }
+        self.longest_free = freed.into_iter().collect();
+    }
+
+    /// The empty zone to be taken next, of those that `may` be.
+    fn next_free(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
+        match self.limits.pick {
+            ZonePick::Lowest => self.free.iter().copied().find(|&zone| may(zone)),
+            ZonePick::Oldest => {
+                self.longest_free.iter().map(|&(_, zone)| zone).find(|&zone| may(zone))
+            }
+        }
+    }
+
+    pub(in crate::furrow) fn ids(&self) -> std::ops::Range<u32> {
+        0..u32::try_from(self.slots.len()).expect("zone numbers are u32")
+    }
+
+    pub(in crate::furrow) fn slot(&self, zone: u32) -> &ZoneSlot {
+        &self.slots[zone as usize]
+    }
+
+    pub(in crate::furrow) fn slot_mut(&mut self, zone: u32) -> &mut ZoneSlot {
+        &mut self.slots[zone as usize]
+    }
+
+    /// Changes the role of a zone that is or becomes open, or what is written of it.
+    pub(in crate::furrow) fn update(&mut self, zone: u32, change: impl FnOnce(&mut ZoneSlot)) {
+        let others = self.room - OpenRoom::of(self.slot(zone));
+        change(self.slot_mut(zone));
+        self.room = others + OpenRoom::of(self.slot(zone));
+    }
+
+    /// The zone with this number, if there is one.
+    pub(in crate::furrow) fn known_mut(&mut self, zone: u32) -> Option<&mut ZoneSlot> {
+        self.slots.get_mut(zone as usize)
+    }
+
+    /// Zones that have changed since the last call.
+    pub(in crate::furrow) fn take_changed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Blocks of a zone of full capacity.
+    pub(in crate::furrow) fn zone_blocks(&self) -> u32 {
+        self.limits.zone_blocks
+    }
+
+    /// Free zones that metadata needs beside those it has, where it takes `wanted` in all.
+    pub(in crate::furrow) fn kept_for_metadata(&self, wanted: u64) -> usize {
+        let kept = usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX);
+        // What it has may be more than it will have once the table is merged, which takes zones
+        // first.
+        kept.max(SPARE_ZONES_MIN)
+    }
+
+    /// Whether journal and table have no more than so many zones.
+    pub(in crate::furrow) fn is_metadata_below(&self, most: u64) -> bool {
+        self.meta <= most
+    }
+
+    /// Whether metadata can take a zone: a sequential one of full capacity.
+    fn fits_metadata(&self, zone: u32) -> bool {
+        let ZoneLimits { first_sequential, zone_blocks, .. } = self.limits;
+        zone >= first_sequential && self.slot(zone).capacity == zone_blocks
+    }
+
+    /// How many free zones metadata can take.
+    pub(in crate::furrow) fn free_for_metadata(&self) -> usize {
+        self.free_for_metadata
+    }
+
+    /// How many zones metadata can take: free ones, and those that can be reset now.
+    pub(in crate::furrow) fn takeable_for_metadata(&self) -> usize {
+        self.free_for_metadata + self.resets.len()
+    }
+
+    /// How many free zones data can take so that `kept` stay free that metadata can take, or all there are of these.
+    pub(in crate::furrow) fn free_beside(&self, kept: usize) -> usize {
+        self.free.len() - self.free_for_metadata.min(kept)
+    }
+
+    /// The one of them to be taken next.
+    pub(in crate::furrow) fn next_free_beside(&self, kept: usize) -> Option<u32> {
+        let takes_any = self.free_for_metadata > kept;
+        self.next_free(|zone| takes_any || !self.fits_metadata(zone))
+    }
+
+    /// Blocks of the longest extent.
+    pub(in crate::furrow) fn extent_max(&self) -> u32 {
+        self.limits.extent_max
+    }
+
+    /// Blocks that data can use.
+    pub(in crate::furrow) fn usable(&self) -> u64 {
+        self.usable
+    }
+
+    /// Blocks of all free zones.
+    pub(in crate::furrow) fn free_blocks(&self) -> u64 {
+        self.free_blocks
+    }
+
+    /// Whether there are zones that a commit empties, or will once nobody reads them.
+    pub(in crate::furrow) fn has_emptied(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
+    /// Whether a commit would empty zones now.
+    pub(in crate::furrow) fn has_idle_emptied(&self, idle: impl Fn(u32) -> bool) -> bool {
+        self.emptied.iter().any(|&zone| idle(zone))
+    }
+
+    /// Whether zones will be free without more to be done than a commit under way and resets.
+    pub(in crate::furrow) fn has_pending_reset(&self) -> bool {
+        self.pending > self.refused_resets.len()
+    }
+
+    /// Blocks of zones that a commit and resets give back, with nothing more to be moved.
+    pub(in crate::furrow) fn awaited_blocks(&self) -> u64 {
+        let zones = self.emptied.len() + self.pending - self.refused_resets.len();
+        zones as u64 * u64::from(self.limits.zone_blocks)
+    }
+
+    /// How many zones can be reset now.
+    pub(in crate::furrow) fn reset_count(&self) -> usize {
+        self.resets.len()
+    }
+
+    /// The next zone to be reset. The caller resets it.
+    pub(in crate::furrow) fn next_reset(&mut self) -> Option<u32> {
+        self.resets.pop_first()
+    }
+
+    /// The drive has refused to reset a zone in which nothing lives, and gives this condition for
+    /// it. If the drive may still reset it, the zone waits for the next try. Until then it is no
+    /// free zone, and no writer waits for it.
+    pub(in crate::furrow) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>) {
+        if is_dead(cond) {
+            return self.fail(zone);
+        }
+        if self.slot(zone).role != Role::PendingReset {
+            self.leave_role(zone, Role::PendingReset);
+            self.pending += 1;
+        }
+        self.refused_resets.insert(zone);
+    }
+
+    /// The zones whose reset the drive has refused are to be reset again. To be called once for
+    /// each commit: the drive may refuse for ever.
+    pub(in crate::furrow) fn retry_resets(&mut self) {
+        self.resets.append(&mut self.refused_resets);
+    }
+
+    /// F3: no durable row refers to these zones any more.
+    pub(in crate::furrow) fn allow_resets(&mut self, zones: &[u32]) {
+        self.resets.extend(zones);
+    }
+
+    /// Changes a zone's role from one that is counted apart.
+    fn leave_role(&mut self, zone: u32, role: Role) {
+        let slot = self.slot_mut(zone);
+        let before = std::mem::replace(&mut slot.role, role);
+        self.meta -= u64::from(before == Role::Meta);
+        self.pending -= usize::from(before == Role::PendingReset);
+        self.resets.remove(&zone);
+        self.refused_resets.remove(&zone);
+    }
+
+    /// A zone that was taken for free holds data after all: it is sealed until resumed.
+    pub(in crate::furrow) fn claim(&mut self, zone: u32) {
+        self.remove_free(zone);
+        self.slot_mut(zone).role = Role::Sealed;
+        self.index(zone);
+    }
+
+    /// A zone that can no longer be written or reset.
+    pub(in crate::furrow) fn fail(&mut self, zone: u32) {
+        self.seal(zone);
+        self.remove_free(zone);
+        self.emptied.remove(&zone);
+        let slot = self.slot_mut(zone);
+        match slot.role {
+            Role::Super | Role::Failed => {}
+            Role::Meta | Role::Free | Role::Open(_) | Role::Sealed | Role::PendingReset => {
+                let dead = u64::from(slot.capacity.saturating_sub(slot.live));
+                self.usable = self.usable.saturating_sub(dead);
+                self.leave_role(zone, Role::Failed);
+            }
+        }
+        self.finished(zone);
+        self.index(zone);
+    }
+
+    /// Takes a free zone for metadata.
+    pub(in crate::furrow) fn take_meta(&mut self) -> Option<u32> {
+        let zone = self.next_free(|zone| self.fits_metadata(zone))?;
+        self.remove_free(zone);
+        self.slot_mut(zone).role = Role::Meta;
+        self.meta += 1;
+        Some(zone)
+    }
+
+    /// A zone has been reset.
+    pub(in crate::furrow) fn release(&mut self, zone: u32) {
+        let slot = self.slot_mut(zone);
+        assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
+        slot.written = 0;
+        slot.end = 0;
+        slot.records = Records::default();
+        slot.unreadable = false;
+        slot.resets = slot.resets.wrapping_add(1);
+        slot.origin = Origin::Written;
+        self.begin_generation(zone);
+        self.finished(zone);
+        self.leave_role(zone, Role::Free);
+        self.insert_free(zone);
+    }
+
+    /// Sealed zones that hold nothing and that nobody reads: they are to be reset once the rows
+    /// that say so are durable.
+    pub(in crate::furrow) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
+        debug_assert_eq!(self.room, self.slots.iter().map(OpenRoom::of).sum(), "room is counted");
+        self.seal_dead();
+        let zones: Vec<u32> = self.emptied.iter().copied().filter(|&zone| idle(zone)).collect();
+        for &zone in &zones {
+            self.emptied.remove(&zone);
+            self.slot_mut(zone).role = Role::PendingReset;
+        }
+        self.pending += zones.len();
+        zones
+    }
+
+    /// Takes back what [`take_emptied`](Self::take_emptied) gave, because the commit failed.
+    pub(in crate::furrow) fn put_back_emptied(&mut self, zones: &[u32]) {
+        for &zone in zones {
+            self.leave_role(zone, Role::Sealed);
+            self.emptied.insert(zone);
+        }
+    }
+
+    /// So many blocks of a zone live, as was found at mount.
+    pub(in crate::furrow) fn restore_live(&mut self, zone: u32, live: u32) {
+        let slot = self.slot_mut(zone);
+        slot.live = live;
+        if slot.role == Role::Failed {
+            self.usable += u64::from(live);
+        }
+        self.index(zone);
+    }
+
+    /// A run of blocks is in use now.
+    pub(in crate::furrow) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
+        self.emptied.remove(&zone);
+        self.changed.insert(zone);
+        let slot = self.slot_mut(zone);
+        slot.live += blocks;
+        slot.end = slot.end.max(block + blocks);
+        if slot.role == Role::Failed {
+            self.usable += u64::from(blocks);
+        }
+        self.index(zone);
+    }
+
+    /// So many blocks are no longer in use.
+    pub(in crate::furrow) fn remove_live(&mut self, zone: u32, blocks: u32) {
+        self.changed.insert(zone);
+        let slot = self.slot_mut(zone);
+        // What a drive says of its zones may be wrong.
+        slot.live = slot.live.saturating_sub(blocks);
+        if slot.role == Role::Failed {
+            self.usable = self.usable.saturating_sub(blocks.into());
+        }
+        self.index(zone);
+        self.note_emptied(zone);
+    }
+
+    pub(in crate::furrow) fn note_emptied(&mut self, zone: u32) {
+        let slot = self.slot(zone);
+        if slot.role == Role::Sealed && slot.live == 0 && slot.in_flight == 0 {
+            self.emptied.insert(zone);
+        }
+    }
+}
+
+/// How badly free zones are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Urgency {
+    /// Not yet: room is made before anybody needs it, where that costs little.
+    Ahead,
+    /// Reclaim runs ahead of the writers.
+    Normal,
+    /// A writer waits.
+    Emergency,
+    /// Not at all, but a zone that can only be read holds data that the next failure takes away. It
+    /// is emptied where there is room, and never reset.
+    Rescue,
+}

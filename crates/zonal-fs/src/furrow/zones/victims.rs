@@ -1,0 +1,285 @@
+//! Which zone reclaim empties next, and which ones it is at.
+//!
+//! Sealed zones in which something lives are in the index of [`zonal_placement::victims`]; the ages that it
+//! compares are in the rows of zones, so they survive a mount.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Deref, DerefMut};
+
+use zonal_placement::victim::{Candidate, Policy};
+use zonal_placement::victims::is_cheap;
+
+use crate::furrow::format::backref::Backref;
+use crate::furrow::sync::{Mutex, MutexGuard};
+use crate::furrow::zones::{Listed, Role, Urgency, ZoneSlot, Zones};
+
+/// A zone that reclaim is at.
+#[derive(Debug)]
+pub(in crate::furrow) struct Victim {
+    pub(in crate::furrow) zone: u32,
+    /// How often it had been emptied: it is another zone after the next time.
+    pub(in crate::furrow) resets: u32,
+    /// Whose its blocks are, in the order of blocks.
+    pub(in crate::furrow) records: Vec<Backref>,
+    /// The first one that was not looked at yet, and how many of its blocks were.
+    next: (usize, u32),
+    /// What tells whether there are more records since then.
+    pub(in crate::furrow) mark: (usize, u32),
+    /// Blocks that its records have led to.
+    pub(in crate::furrow) found: u64,
+    /// How many records, or parts of them, were looked at.
+    pub(in crate::furrow) looks: u64,
+    /// The zone to which the begin of a run was moved of which more follows.
+    pub(in crate::furrow) went: Option<u32>,
+}
+
+impl Victim {
+    /// Nothing of the zone was looked at yet. With the records that are in memory.
+    pub(in crate::furrow) fn new(zone: u32, slot: &ZoneSlot) -> Self {
+        let (records, mark) = (slot.records.as_slice().to_vec(), slot.owners_mark());
+        Self {
+            zone,
+            resets: slot.resets,
+            records,
+            next: (0, 0),
+            mark,
+            found: 0,
+            looks: 0,
+            went: None,
+        }
+    }
+
+    /// The next record to look at, of a long one a part of `most` blocks.
+    pub(in crate::furrow) fn next(&self, most: u32) -> Option<Backref> {
+        let (index, skip) = self.next;
+        self.records.get(index).map(|record| record.part(skip, most))
+    }
+
+    /// How many blocks of a run follow of which a part was looked at.
+    pub(in crate::furrow) fn rest_of_run(&self) -> u64 {
+        let (index, skip) = self.next;
+        let record = self.records.get(index).filter(|_| skip > 0);
+        record.map_or(0, |record| u64::from(record.blocks - skip))
+    }
+
+    /// The last of what was looked at went to this zone. More of its run is to follow there; another file goes where
+    /// it fits best.
+    pub(in crate::furrow) fn note_moved(&mut self, zone: Option<u32>) {
+        self.went = zone.filter(|_| self.rest_of_run() > 0);
+    }
+
+    /// Whether all records were looked at.
+    pub(in crate::furrow) fn is_through(&self) -> bool {
+        self.next.0 >= self.records.len()
+    }
+
+    /// Goes on behind a record that [`next`](Self::next) returned.
+    pub(in crate::furrow) fn pass(&mut self, record: &Backref) {
+        self.looks += 1;
+        let (index, skip) = self.next;
+        let skip = skip + record.blocks;
+        let is_done = self.records[index].blocks <= skip;
+        self.next = if is_done { (index + 1, 0) } else { (index, skip) };
+    }
+}
+
+/// What a victim that was begun is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Use {
+    /// It is to be gone on with.
+    Now,
+    /// It is no victim for what there is to be done now, and will be one again.
+    Later,
+    /// There is nothing more to be moved out of it.
+    Never,
+}
+
+/// The victims that were begun. Taken before the state.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Underway {
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// Nobody is at them just now; the first one is to be gone on with first.
+    waiting: VecDeque<Victim>,
+    /// Of these and of those that somebody is at.
+    zones: BTreeSet<u32>,
+}
+
+/// A victim that nobody else is at. It is one of many zones again when this is dropped.
+#[derive(Debug)]
+pub(in crate::furrow) struct Taken<'a> {
+    underway: &'a Underway,
+    victim: Option<Victim>,
+}
+
+impl Underway {
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().expect("no holder panicked")
+    }
+
+    /// The first of those that wait that is to be gone on with, as `use_of` says.
+    pub(in crate::furrow) fn take(&self, use_of: impl Fn(&Victim) -> Use) -> Option<Taken<'_>> {
+        let mut lists = self.lists();
+        let mut index = 0;
+        loop {
+            let found = use_of(lists.waiting.get(index)?);
+            if found == Use::Later {
+                index += 1;
+                continue;
+            }
+            let victim = lists.waiting.remove(index);
+            if found == Use::Now {
+                return Some(Taken { underway: self, victim });
+            }
+            if let Some(victim) = victim {
+                lists.zones.remove(&victim.zone);
+            }
+        }
+    }
+
+    /// The victim that `find` finds beside those that were begun.
+    pub(in crate::furrow) fn choose(
+        &self,
+        find: impl FnOnce(&BTreeSet<u32>) -> Option<Victim>,
+    ) -> Option<Taken<'_>> {
+        let mut lists = self.lists();
+        let victim = find(&lists.zones)?;
+        lists.zones.insert(victim.zone);
+        Some(Taken { underway: self, victim: Some(victim) })
+    }
+}
+
+impl Taken<'_> {
+    /// It is to be gone on with.
+    pub(in crate::furrow) fn put_back(mut self) {
+        self.underway.lists().waiting.extend(self.victim.take());
+    }
+}
+
+impl Deref for Taken<'_> {
+    type Target = Victim;
+
+    fn deref(&self) -> &Victim {
+        self.victim.as_ref().expect("there until it is put back")
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut Victim {
+        self.victim.as_mut().expect("there until it is put back")
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // After a panic the lock may be poisoned, and a second panic would hide the first.
+        if let (Some(victim), Ok(mut lists)) = (&self.victim, self.underway.lists.lock()) {
+            lists.zones.remove(&victim.zone);
+        }
+    }
+}
+
+impl Zones {
+    /// What is known of a zone as a victim has changed.
+    pub(in crate::furrow) fn index(&mut self, zone: u32) {
+        let slot = self.slot(zone);
+        let (role, blocks, filled) = (slot.role, (slot.live, slot.capacity), slot.last_write);
+        match role {
+            Role::Sealed if blocks.0 > 0 => self.victims.put(zone, blocks, filled),
+            Role::Sealed
+            | Role::Super
+            | Role::Meta
+            | Role::Free
+            | Role::Open(_)
+            | Role::PendingReset
+            | Role::Failed => self.victims.remove(zone),
+        }
+    }
+
+    /// The best victim that is none of `others`: sealed, not full of live blocks, readable, its owners known.
+    /// `None` if nothing can be won, or if that costs too much and the need is not great.
+    pub(in crate::furrow) fn find_victim(
+        &self,
+        data_clock: u64,
+        urgency: Urgency,
+        others: &BTreeSet<u32>,
+    ) -> Option<u32> {
+        let is_victim = |zone| self.is_victim(zone, urgency) && !others.contains(&zone);
+        let candidate = |zone: u32| {
+            let slot = self.slot(zone);
+            let age = data_clock.saturating_sub(slot.last_write);
+            let known = Candidate { live: slot.live, capacity: slot.capacity, age };
+            let suits = urgency != Urgency::Ahead || is_cheap(&known);
+            (suits && is_victim(zone)).then_some(known)
+        };
+        let policy = match urgency {
+            Urgency::Emergency => Policy::Greedy,
+            Urgency::Ahead | Urgency::Normal => self.limits.placement.victim(&self.victims),
+            Urgency::Rescue => return self.ids().find(|&zone| is_victim(zone)),
+        };
+        let victim = self.victims.choose(policy, candidate)?;
+        let may_cost_much = urgency == Urgency::Emergency;
+        let is_worth_it = |known| self.victims.is_worth_it(&known);
+        let is_victim = may_cost_much || candidate(victim).is_some_and(is_worth_it);
+        is_victim.then_some(victim)
+    }
+
+    /// What a victim that was begun is good for. Who rescues what is in a failed zone leaves the others as they are,
+    /// and the other way round: a begun victim that is dropped is looked at from its first block again.
+    pub(in crate::furrow) fn use_of(&self, victim: &Victim, urgency: Urgency) -> Use {
+        let slot = self.slot(victim.zone);
+        if slot.resets != victim.resets || victim.is_through() || slot.live == 0 {
+            Use::Never
+        } else if self.is_victim(victim.zone, urgency) {
+            Use::Now
+        } else if matches!(slot.role, Role::Sealed | Role::Failed) && slot.is_readable() {
+            Use::Later
+        } else {
+            Use::Never
+        }
+    }
+
+    /// Whether a zone has something that reclaim would move.
+    pub(in crate::furrow) fn is_victim(&self, zone: u32, urgency: Urgency) -> bool {
+        let slot = self.slot(zone);
+        let role = match urgency {
+            Urgency::Ahead | Urgency::Normal | Urgency::Emergency => Role::Sealed,
+            Urgency::Rescue => Role::Failed,
+        };
+        slot.role == role && slot.in_flight == 0 && slot.is_readable() && slot.live > 0
+    }
+}
+
+impl ZoneSlot {
+    /// Whether what lives in it can be found and read, as far as is known.
+    fn is_readable(&self) -> bool {
+        !self.unreadable && self.listed != Listed::No
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::metadata::place::Owner;
+    use crate::vfs::Ino;
+
+    #[test]
+    fn only_what_goes_on_follows_to_the_zone_of_what_was_moved_last() {
+        let record = |ino, block, blocks| {
+            let owner = Owner::Entry(Ino::new(ino), 0);
+            Backref { block, blocks, owner }
+        };
+        let mut victim = Victim::new(3, &ZoneSlot::new(Role::Sealed, 200));
+        victim.records = vec![record(1, 0, 100), record(2, 100, 10)];
+        for (went, follows) in [(7, Some(7)), (8, None), (9, None)] {
+            let next = victim.next(64).unwrap();
+            victim.pass(&next);
+            victim.note_moved(Some(went));
+            assert_eq!(victim.went, follows, "{next:?}");
+        }
+        assert!(victim.is_through());
+    }
+}
