@@ -1,5 +1,6 @@
-//! Placement: into which zone a block goes, and which zone is emptied next. One policy for Furrow, for the
-//! simulator and for models, as pure code: it knows no drive, reads no clock and draws no random numbers.
+//! Placement: into which zone a block goes, and which zone is emptied next. One policy for Furrow,
+//! for the simulator and for models, as pure code: it knows no drive, reads no clock and draws no
+//! random numbers.
 //!
 //! | file | question |
 //! | --- | --- |

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal_sim::config::{Config, Kind, Mode, Pattern, Permutation};
 use zonal_sim::ftl::{Counters, Frontier, Isolation, Victim, Wear};
-use zonal_sim::trace::{Fit, Times};
+use zonal_sim::trace::{Fit, ReplayTimes};
 use zonal_sim::{SimError, Size, counting, timed};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -115,7 +115,7 @@ fn trace(random: &mut ChaCha8Rng, config: &mut Config) -> tempfile::NamedTempFil
     config.workload.trace = file.path().display().to_string();
     let trace = &mut config.trace;
     trace.fit = one_of(random, &[Fit::Compact, Fit::Modulo]);
-    trace.times = one_of(random, &[Times::Own, Times::Closed]);
+    trace.times = one_of(random, &[ReplayTimes::Own, ReplayTimes::Closed]);
     trace.speed = one_of(random, &[0.1, 1.0, 1e6]);
     trace.loops = one_of(random, &[0, 1, 3]);
     trace.volume = one_of(random, &["", "usr_0", "usr_1"]).into();

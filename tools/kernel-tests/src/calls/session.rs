@@ -230,8 +230,8 @@ impl Session {
         let mut options = MmapOptions::new();
         let wanted = options.len(length);
         let mapped = match mapping {
-            // SAFETY: the process that plays these calls is the only one that uses the mount, and it
-            // makes no other call before the mapping is gone.
+            // SAFETY: nobody else uses the mount, and this process makes no other call before the
+            // mapping is gone.
             Mapping::SharedRead => unsafe { wanted.map(file) }.map(|map| result::data(&map)),
             // SAFETY: the same.
             Mapping::SharedWrite => {

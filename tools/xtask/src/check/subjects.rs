@@ -13,8 +13,8 @@ const BASE: &str = "ed8cad50a6c06dc705a4cf862dd2c7a60b1d9697";
 
 const LENGTH_MAX: usize = 72;
 
-/// Looks at every commit after [`BASE`]. Without it, as in a shallow clone, there is nothing to look
-/// at, which the tally says.
+/// Looks at every commit after [`BASE`]. A shallow clone does not have it; the tally then says that
+/// nothing is checked.
 pub(super) fn check(root: &Path, tally: &mut Tally) {
     match since(root, BASE) {
         Some(log) => tally.check("subjects of commits", || refuse(&log)),
@@ -63,8 +63,8 @@ fn objection(subject: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a word can be an imperative. Words that begin a sentence or a noun are none, nor are most
-/// with the endings of other forms of a verb.
+/// Whether a word can be an imperative. Words that begin a sentence or a noun are none, and most with
+/// the endings of other forms of a verb are none either.
 fn is_imperative(word: &str) -> bool {
     const OTHERS: &[&str] = &[
         "a", "all", "an", "and", "any", "are", "as", "at", "but", "by", "each", "every", "for",

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use zonal_sim::Config;
 use zonal_sim::config::{Mode, Pattern};
 use zonal_sim::counting::{self, Report};
-use zonal_sim::trace::{BadLines, Times};
+use zonal_sim::trace::{BadLines, ReplayTimes};
 
 use super::run::Ran;
 use crate::args::Global;
@@ -63,7 +63,7 @@ fn config(args: &SimReplay) -> Result<Config> {
     }
     trace.speed = args.speed.unwrap_or(trace.speed);
     if args.closed {
-        trace.times = Times::Closed;
+        trace.times = ReplayTimes::Closed;
     }
     trace.fit = args.fit.unwrap_or(trace.fit);
     if args.skip_bad {

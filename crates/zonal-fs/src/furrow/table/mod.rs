@@ -26,8 +26,8 @@
 //! | `reserve` | are there zones for what comes next? | `memtable`, `levels`, `pairs`, `maintenance` |
 //! | `maintenance` | when are these steps done, and by whom? | all above |
 //!
-//! `cargo xtask check` holds the last column. Rooms that it names though they stand below are those that should not be
-//! there.
+//! `cargo xtask check` compares the last column with the paths in the source. A room that it names
+//! although that stands further down should not be there.
 
 pub(super) mod cache;
 pub(super) mod compaction;

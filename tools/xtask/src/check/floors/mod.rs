@@ -6,13 +6,14 @@
 //! | room | what it is | may use |
 //! ```
 //!
-//! A room is a module that `mod.rs` declares, with all that lies below it. A row names one room, or several that may
-//! not use each other. The last column names rooms, or says `all above`: every room of the rows above. `mod.rs` may
-//! have a row; if it has none it may use every room, and every room what is defined in it. What `mod.rs` only imports
-//! or exports again counts as the room that it comes from.
+//! A room is a module that `mod.rs` declares, with all that lies below it. A row names one room, or
+//! several that may not use each other. The last column names rooms, or says `all above`: every room
+//! of the rows above. `mod.rs` may have a row. Without one it may use every room, and every room may
+//! use what it defines. A name that `mod.rs` only imports or exports again counts as the room that it
+//! comes from; it is free if it comes from outside the folder.
 //!
-//! The check sees paths. It does not see methods: a type that is defined in one room and has an `impl` in another
-//! leads upward without a path.
+//! The check sees paths. It does not see methods: a type that one room defines and that has an `impl`
+//! in another leads upward without a path.
 
 mod references;
 
@@ -85,8 +86,8 @@ struct Folder {
     module: Vec<String>,
     /// Modules that `mod.rs` declares.
     rooms: BTreeSet<String>,
-    /// The room from which `mod.rs` has a name.
-    names: BTreeMap<String, String>,
+    /// The room from which `mod.rs` has a name; `None` if it is from outside.
+    names: BTreeMap<String, Option<String>>,
     references: Vec<(PathBuf, Reference)>,
     /// Files that belong to no module.
     strays: Vec<PathBuf>,
@@ -153,10 +154,13 @@ impl Folder {
             let rooms = source.children.iter().filter(|child| !child.is_test);
             self.rooms = rooms.filter_map(|child| self.below(&child.module)).collect();
             let named = source.references.iter().filter_map(|reference| match &reference.kind {
-                Kind::Named(name) => Some((name.clone(), self.below(&reference.path)?)),
+                Kind::Named(name) => {
+                    let room = self.below(&reference.path);
+                    Some((name.clone(), room.filter(|room| self.rooms.contains(room))))
+                }
                 Kind::Inline | Kind::Glob => None,
             });
-            self.names = named.filter(|(_, room)| self.rooms.contains(room)).collect();
+            self.names = named.collect();
         }
         let references = source.references.into_iter();
         self.references.extend(references.map(|reference| (path.to_owned(), reference)));
@@ -213,8 +217,12 @@ impl Folder {
         if !is_room && from == FACE {
             return None;
         }
-        let to = if is_room { Some(name) } else { self.names.get(name) };
-        let to = to.map_or(FACE, String::as_str);
+        let to = match self.names.get(name) {
+            _ if is_room => name,
+            Some(Some(room)) => room,
+            Some(None) => return None,
+            None => FACE,
+        };
         let row = |room: &str| rows.iter().find(|(name, _)| name == room);
         let may_use = match (row(&from), row(to)) {
             // The row that a room misses is an error of its own.

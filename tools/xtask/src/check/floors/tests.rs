@@ -83,6 +83,14 @@ fn name_that_the_face_exports_counts_as_the_room_it_comes_from() {
 }
 
 #[test]
+fn name_that_the_face_has_from_outside_is_free() {
+    let row = "//! | `mod.rs` | the door | all above |\n//!\n//! More.";
+    let face = FACE_TEXT.replace("//!\n//! More.", row) + "pub use super::street::lamp;\n";
+    let cellar = ("cellar.rs", "use super::lamp::Light;\npub struct Coal;\n");
+    assert_eq!(wrong_with(&[("mod.rs", &face), cellar]), [""; 0]);
+}
+
+#[test]
 fn glob_of_the_whole_folder_fails() {
     let wrong = wrong_with(&[("shed.rs", "use super::*;")]);
     assert!(wrong.len() == 1 && wrong[0].contains("`shed` may not take the whole folder"));
