@@ -1,5 +1,5 @@
 //! `/dev/fuse`: one message per read, one per write.
-#![expect(unsafe_code, reason = "an ioctl is told by hand what the kernel reads")]
+#![expect(unsafe_code, reason = "an ioctl says by hand what the kernel reads")]
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -11,19 +11,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl, opcode};
 
 use crate::Errno;
-use crate::reply::Answer;
+use crate::answer::{BackingId, ReplySink};
+use crate::pages::{PAGE, Pages};
+use crate::request::BEFORE_DATA;
 
 pub(crate) const PATH: &str = "/dev/fuse";
+
+/// Least size that the kernel accepts for the buffer of a read.
+const BUFFER_MIN: usize = 8192;
 
 /// `FUSE_DEV_IOC_CLONE`
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
 
 /// `FUSE_DEV_IOC_BACKING_CLOSE`
 const BACKING_CLOSE: Opcode = opcode::write::<i32>(229, 2);
-
-/// The number by which a mount knows a backing file, a file of another mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackingId(pub(crate) i32);
 
 /// `FUSE_DEV_IOC_BACKING_OPEN`, which returns the number of a backing file.
 #[repr(C)]
@@ -33,7 +34,8 @@ struct BackingOpen {
     padding: u64,
 }
 
-// SAFETY: the kernel reads a structure of this layout from where `as_ptr` points, and writes nothing.
+// SAFETY: the kernel reads a structure of this layout from where `as_ptr` points, and writes
+// nothing.
 unsafe impl Ioctl for BackingOpen {
     type Output = BackingId;
 
@@ -52,23 +54,23 @@ unsafe impl Ioctl for BackingOpen {
     }
 }
 
-/// An open connection to the kernel.
+/// A connection to the kernel.
 #[derive(Debug)]
 pub(crate) struct Device(File);
 
 impl Device {
-    /// One that belongs to no mount yet.
+    /// Opens a connection that belongs to no mount yet.
     pub(crate) fn open() -> io::Result<Self> {
         File::options().read(true).write(true).open(PATH).map(Self)
     }
 
-    /// One more connection for the mount of this one: each thread has its own, and answers through the one that
-    /// a request came by.
+    /// Opens one more connection to the same mount. Each thread has its own, and answers a request
+    /// through the connection that it came by.
     pub(crate) fn another(&self) -> io::Result<Self> {
         let another = Self::open()?;
         let of = u32::try_from(self.raw()).map_err(io::Error::other)?;
-        // SAFETY: FUSE_DEV_IOC_CLONE reads a u32 from where its argument points: `Setter` points to its
-        // own copy of one.
+        // SAFETY: FUSE_DEV_IOC_CLONE reads a u32 from where its argument points: `Setter` points to
+        // its own copy of one.
         let request = unsafe { Setter::<CLONE, u32>::new(of) };
         // SAFETY: as above; the kernel writes nothing.
         unsafe { ioctl(&another.0, request) }?;
@@ -83,23 +85,23 @@ impl Device {
                 Err(error) => error,
             };
             match Errno::from_io_error(&error) {
-                // Whoever asked has been killed, or a signal came: there will be another.
+                // The caller was killed, or a signal came: read again.
                 Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                // The second: it ended while the kernel was handing out a request.
+                // ECONNABORTED: it ended while the kernel was handing out a request.
                 Some(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 _ => return Err(error),
             }
         }
     }
 
-    /// Makes a file of another mount a backing file of this one.
+    /// Registers a file of another mount as a backing file.
     pub(crate) fn open_backing(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
         let request = BackingOpen { fd: file.as_raw_fd(), flags: 0, padding: 0 };
         // SAFETY: as its implementation says.
         Ok(unsafe { ioctl(&self.0, request) }?)
     }
 
-    /// No file will be opened with this backing file any more.
+    /// Unregisters a backing file: no file can be opened with it any more.
     pub(crate) fn close_backing(&self, id: BackingId) -> io::Result<()> {
         // SAFETY: FUSE_DEV_IOC_BACKING_CLOSE reads an i32 from where its argument points.
         let request = unsafe { Setter::<BACKING_CLOSE, i32>::new(id.0) };
@@ -107,7 +109,7 @@ impl Device {
         Ok(unsafe { ioctl(&self.0, request) }?)
     }
 
-    /// Whether there is a mount: the kernel says so until it has ended.
+    /// Whether the connection has a mount that has not ended.
     pub(crate) fn is_mounted(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
         match poll(&mut fds, Some(&Timespec::default())) {
@@ -117,7 +119,7 @@ impl Device {
         }
     }
 
-    /// Its number, as mount(2) takes it.
+    /// The file descriptor, as mount(2) takes it.
     pub(crate) fn raw(&self) -> i32 {
         self.0.as_raw_fd()
     }
@@ -129,9 +131,28 @@ impl From<OwnedFd> for Device {
     }
 }
 
-impl Answer for Device {
+impl ReplySink for Device {
     fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        // The kernel takes a message whole or not at all.
+        // The kernel takes all of a message or nothing of it.
         (&self.0).write_vectored(parts).map(drop)
+    }
+}
+
+/// Buffer of one thread for the requests that it reads. It begins [`BEFORE_DATA`] bytes before a
+/// page, so that the data of a WRITE begins at a page.
+pub(crate) struct RequestBuffer {
+    pages: Pages,
+}
+
+impl RequestBuffer {
+    /// For requests of at most `request_max` bytes of data.
+    pub(crate) fn new(request_max: usize) -> Self {
+        Self { pages: Pages::new(PAGE + request_max.max(BUFFER_MIN)) }
+    }
+
+    /// Waits for the next message; `None` once the mount has ended.
+    pub(crate) fn receive(&mut self, device: &Device) -> io::Result<Option<&[u8]>> {
+        let bytes = &mut self.pages.bytes_mut()[PAGE - BEFORE_DATA..];
+        Ok(device.receive(bytes)?.map(|len| &bytes[..len]))
     }
 }

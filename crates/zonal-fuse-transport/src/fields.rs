@@ -1,8 +1,8 @@
-//! The fields of a request, taken from its bytes one after the other.
+//! Reads the fields of a request from its bytes, one after the other.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// The bytes of a request are not what its number says.
+/// The bytes of a request do not fit its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// What is wrong.
@@ -17,11 +17,11 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// What is left of a request.
+/// The bytes of a request that are not read yet.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next structure, wherever it lies.
+    /// The next structure, at any alignment.
     pub(crate) fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Malformed> {
         let too_short = |_| Malformed { what: "shorter than its structure" };
         let (value, rest) = T::read_from_prefix(self.0).map_err(too_short)?;
@@ -29,7 +29,7 @@ impl<'a> Fields<'a> {
         Ok(value)
     }
 
-    /// Text up to a zero byte, which may be empty.
+    /// Text up to a zero byte. It may be empty.
     pub(crate) fn text(&mut self) -> Result<&'a [u8], Malformed> {
         let end = self.0.iter().position(|byte| *byte == 0);
         let end = end.ok_or(Malformed { what: "text without an end" })?;
@@ -38,7 +38,7 @@ impl<'a> Fields<'a> {
         Ok(text)
     }
 
-    /// Text that can be a name.
+    /// A name: text that is neither empty nor contains a slash.
     pub(crate) fn name(&mut self) -> Result<&'a [u8], Malformed> {
         let name = self.text()?;
         if name.is_empty() || name.contains(&b'/') {
@@ -47,7 +47,7 @@ impl<'a> Fields<'a> {
         Ok(name)
     }
 
-    /// So many bytes.
+    /// The next `len` bytes.
     pub(crate) fn bytes(&mut self, len: u32) -> Result<&'a [u8], Malformed> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let too_short = Malformed { what: "shorter than its data" };

@@ -1,4 +1,4 @@
-//! `fusermount3`, which mounts and unmounts for users.
+//! `fusermount3`, which mounts and unmounts for users without privileges.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use crate::program;
 
 const PROGRAM: &str = "fusermount3";
 
-/// Tells it by which descriptor to hand over the connection.
+/// Environment variable that names the socket on which it sends the connection.
 const SOCKET: &str = "_FUSE_COMMFD";
 
 /// Mounts with these options.
@@ -24,10 +24,10 @@ pub(crate) fn mount(point: &Path, options: &str) -> io::Result<Device> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut helper = program::command(PROGRAM);
     helper.args(["-o", options, "--"]).arg(point).env(SOCKET, "0");
-    // As its standard input, the socket gets across without a hole for other descriptors.
+    // As standard input the socket is inherited, and no other descriptor is.
     helper.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = helper.spawn().map_err(|error| missing(&error))?;
-    // Our copy of its end, so that its end is the end.
+    // Closes our copy of its end of the socket, so that `receive` sees end of file.
     drop(helper);
     let received = receive(&ours);
     drop(ours);
@@ -44,7 +44,7 @@ pub(crate) fn mount(point: &Path, options: &str) -> io::Result<Device> {
     }
 }
 
-/// Unmounts, at once for those who look and later for those who have files open.
+/// Unmounts lazily: the directory is free at once, open files stay usable.
 pub(crate) fn unmount(point: &Path) -> io::Result<()> {
     let mut helper = program::command(PROGRAM);
     helper.args(["-u", "-q", "-z", "--"]).arg(point).stdin(Stdio::null());
@@ -59,7 +59,7 @@ fn missing(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{PROGRAM}: {error}"))
 }
 
-/// The descriptor that it sends; `None` if it ends without.
+/// Receives the connection; `None` if fusermount3 ends without sending it.
 fn receive(socket: &UnixStream) -> io::Result<Option<Device>> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

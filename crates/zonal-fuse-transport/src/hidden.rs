@@ -1,12 +1,13 @@
-//! A mount that no directory shows, and files of another mount that are read through it (`FUSE_PASSTHROUGH`).
+//! The hidden mount: attached to no directory; files of the visible mount are read through its
+//! files (`FUSE_PASSTHROUGH`).
 //!
-//! To name a file of the hidden mount to the kernel it has to be open, so this process makes
-//! requests that its own threads answer. So one thread makes all these requests, and it has a
-//! table of its own (`alone`) of open files, without the connection of the hidden mount; `apart`
-//! says why.
+//! To register a backing file, this process opens a file of the hidden mount, and its own threads
+//! answer that request. One thread opens all these files; it has a file table of its own, without
+//! the connection of the hidden mount, as [`own_mount`](crate::own_mount) explains.
 //!
-//! The same thread ends the hidden mount when the other one has ended, though programs may have files of it open: the
-//! answering threads wait for requests, so it makes some, and each of them ends after its next answer.
+//! When the visible mount has ended, the same thread ends the hidden one, although programs may
+//! still have files of it open: it makes requests until each serving thread, after one more answer,
+//! has ended.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -22,27 +23,29 @@ use rustix::mount::{
 };
 
 use crate::abi::InitFlags;
-use crate::apart::alone;
-use crate::crew::{Crew, Work};
-use crate::device::{BackingId, Device};
-use crate::init::Wishes;
+use crate::answer::BackingId;
+use crate::device::Device;
+use crate::init::{InitRequest, negotiate};
 use crate::notify::Notifier;
-use crate::session::{self, Serve, Session};
+use crate::own_mount::unshare_files;
+use crate::serve::Serve;
+use crate::session::Session;
+use crate::worker_pool::{PoolOptions, WorkerPool};
 use crate::{Errno, NodeId};
 
-/// A name that the kernel asks for each time, since nothing has it.
+/// A name that does not exist: each stat(2) of it becomes a request.
 const NOTHING: &str = "nothing";
 
-/// A hidden mount that is not served yet. In its root, the name of a file is the number of its node.
-pub struct Hidden {
+/// A hidden mount that is not served yet. The name of a file in its root is its node number.
+pub struct HiddenMount {
     device: Arc<Device>,
     root: OwnedFd,
     request_max: usize,
 }
 
-impl Hidden {
-    /// Makes one, and agrees with the kernel on `wishes`, of which none may be missing. Takes root.
-    pub fn new(wishes: &Wishes) -> io::Result<Self> {
+impl HiddenMount {
+    /// Makes a hidden mount. Fails if the kernel lacks any flag of `request`. Needs root.
+    pub fn new(request: &InitRequest) -> io::Result<Self> {
         let device = Arc::new(Device::open()?);
         let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
@@ -59,43 +62,43 @@ impl Hidden {
             | MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NOATIME;
         let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-        let request_max = usize::try_from(wishes.request_max).map_err(io::Error::other)?;
-        let agreed = session::agree(&device, wishes, request_max)?;
-        if !agreed.contains(wishes.needed | wishes.wished) {
+        let request_max = usize::try_from(request.request_max).map_err(io::Error::other)?;
+        let negotiated = negotiate(&device, request, request_max)?;
+        if !negotiated.contains(request.required | request.optional) {
             return Err(Errno::OPNOTSUPP.into());
         }
         Ok(Self { device, root, request_max })
     }
 
-    /// Sends what the kernel is to hear of the hidden mount unasked.
+    /// Sends notifications about the hidden mount.
     pub fn notifier(&self) -> Notifier {
         Notifier::over(&self.device)
     }
 
-    /// Has so many threads serve it, for files of the mount of `session`. Fails if the kernel does not let
-    /// those be read so.
+    /// Serves it with `threads` threads, for the files of the mount of `session`. Fails if the
+    /// kernel refuses backing files.
     pub fn serve(
         self,
         server: &Arc<dyn Serve>,
         session: &Session,
         threads: usize,
-    ) -> io::Result<Backings> {
-        if !session.agreed().contains(InitFlags::PASSTHROUGH) {
+    ) -> io::Result<BackingFiles> {
+        if !session.negotiated().contains(InitFlags::PASSTHROUGH) {
             return Err(Errno::OPNOTSUPP.into());
         }
         let mut connections = vec![self.device];
         for _ in 1..threads.max(1) {
             connections.push(Arc::new(connections[0].another()?));
         }
-        let work = Work { request_max: self.request_max, ended: Arc::default() };
-        let crew = Crew::start("hidden", connections, server, &work)?;
+        let options = PoolOptions { request_max: self.request_max, ended: Arc::default() };
+        let pool = WorkerPool::start("hidden", connections, server, &options)?;
         let over = Arc::clone(session.device());
         let (orders, inbox) = channel();
         let (ready, is_ready) = channel();
         let kept = [self.root.as_raw_fd(), over.raw()];
         let asker = thread::Builder::new().name("hidden".to_owned());
         let asker = asker.spawn(move || {
-            let outcome = alone(kept);
+            let outcome = unshare_files(kept);
             let (ready, outcome) = match outcome {
                 Ok(files) => (ready.send(Ok(())), Some(files)),
                 Err(error) => (ready.send(Err(error)), None),
@@ -104,45 +107,45 @@ impl Hidden {
                 ask(&root, &Device::from(over), &inbox);
             }
         })?;
-        let backings = Backings { orders, over, work, crew, asker };
+        let files = BackingFiles { orders, over, options, pool, asker };
         let started = is_ready.recv().unwrap_or_else(|_| Err(Errno::IO.into()));
-        // From now on the asking thread has it open.
+        // The asking thread has it open now.
         drop(self.root);
-        // Any number will do: whether the kernel takes a file is the question.
-        match started.and_then(|()| backings.open(NodeId(2))) {
+        // Any node number will do: this tests whether the kernel takes a backing file.
+        match started.and_then(|()| files.open(NodeId(2))) {
             Ok(id) => {
-                backings.close(id);
-                Ok(backings)
+                files.close(id);
+                Ok(files)
             }
             Err(error) => {
-                backings.end();
+                files.end();
                 Err(error)
             }
         }
     }
 }
 
-/// What the asking thread is to do.
+/// Order to the asking thread.
 enum Order {
-    /// Open a file of the hidden mount, and make it a backing file.
+    /// Opens a file of the hidden mount and registers it as a backing file.
     Open(NodeId, Sender<io::Result<BackingId>>),
-    /// Make requests until nobody answers.
+    /// Makes requests until no thread answers.
     End,
 }
 
-/// Backing files on a hidden mount, which is served as long as this lives.
-pub struct Backings {
+/// Source of backing files on the hidden mount, which is served as long as this lives.
+pub struct BackingFiles {
     orders: Sender<Order>,
-    /// The connection of the mount whose files are read through them.
+    /// Connection of the visible mount.
     over: Arc<Device>,
-    work: Work,
-    crew: Crew,
+    options: PoolOptions,
+    pool: WorkerPool,
     asker: JoinHandle<()>,
 }
 
-impl Backings {
-    /// A backing file: the file of this node on the hidden mount. Two calls give two, of which the kernel does
-    /// not take both for one file.
+impl BackingFiles {
+    /// Registers the file `node` of the hidden mount as a backing file. Each call registers another
+    /// one; the kernel accepts only one of them for a file at a time.
     pub fn open(&self, node: NodeId) -> io::Result<BackingId> {
         let (answer, answered) = channel();
         let gone = || io::Error::from(Errno::NOTCONN);
@@ -150,27 +153,27 @@ impl Backings {
         answered.recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Nothing will be opened with this backing file any more. What is open stays so.
+    /// Unregisters a backing file. Files that are open with it stay open.
     pub fn close(&self, id: BackingId) {
         if let Err(error) = self.over.close_backing(id) {
-            tracing::debug!(%error, "a backing file that is gone");
+            tracing::debug!(%error, "the kernel does not know the backing file any more");
         }
     }
 
-    /// Ends the hidden mount. Requests that are with its threads are answered before.
+    /// Ends the hidden mount. Its threads answer the requests that they have first.
     pub fn end(self) {
-        self.work.ended.store(true, Ordering::SeqCst);
+        self.options.ended.store(true, Ordering::SeqCst);
         let _ = self.orders.send(Order::End);
         if self.asker.join().is_err() {
             tracing::error!("the thread of a hidden mount panicked");
         }
-        if let Err(error) = self.crew.join() {
+        if let Err(error) = self.pool.join() {
             tracing::warn!(%error, "serving a hidden mount");
         }
     }
 }
 
-/// What the asking thread does.
+/// Body of the asking thread.
 fn ask(root: &OwnedFd, over: &Device, orders: &Receiver<Order>) {
     for order in orders {
         match order {

@@ -1,4 +1,4 @@
-//! What server and kernel agree on before the first request.
+//! INIT, the first request: server and kernel negotiate versions, flags and sizes.
 
 use std::io;
 
@@ -6,96 +6,119 @@ use zerocopy::IntoBytes;
 
 use crate::Errno;
 use crate::abi::{self, InitFlags, opcode};
+use crate::answer::{self, ReplySink, Status};
+use crate::device::{Device, RequestBuffer};
 use crate::fields::Fields;
-use crate::reply::{self, Answer};
 use crate::request::{Malformed, parse_header};
 
-/// The oldest minor version with which the structures here are as they are: of Linux 4.20.
+/// Oldest minor version with the structures of [`abi`]: that of Linux 4.20.
 const OLDEST_MINOR: u32 = 28;
 
-/// What a server wants of the kernel.
+/// Flags and sizes that a server asks the kernel for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wishes {
-    /// Without these there is no mount.
-    pub needed: InitFlags,
-    /// These only where the kernel has them.
-    pub wished: InitFlags,
-    /// Bytes of the largest read or write, whole pages.
+pub struct InitRequest {
+    /// Flags without which there is no mount.
+    pub required: InitFlags,
+    /// Flags that are used if the kernel has them.
+    pub optional: InitFlags,
+    /// Largest read or write in bytes, a multiple of the page size.
     pub request_max: u32,
-    /// Requests in the background (readahead, asynchronous direct I/O) at once.
+    /// Most background requests (readahead, asynchronous direct I/O) that the kernel sends at once.
     pub background_max: u16,
-    /// Whether requests are to come by `io_uring`.
-    pub rings: Choice,
+    /// Whether requests come over `io_uring`.
+    pub rings: UseRings,
 }
 
-/// Whether something is to be used.
+/// Whether requests come over `io_uring`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// In no case.
+pub enum UseRings {
+    /// No: by `/dev/fuse`.
     Never,
-    /// Where it can be.
-    Possible,
-    /// In every case: without it, there is no mount.
-    Needed,
+    /// If the kernel offers it, else by `/dev/fuse`.
+    IfOffered,
+    /// Yes, or there is no mount.
+    Required,
 }
 
-/// What transfers need, and nobody does without where the kernel has it.
+/// Flags that every server uses if the kernel has them.
 const ALWAYS: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::BIG_WRITES)
     .union(InitFlags::MAX_PAGES)
     .union(InitFlags::INIT_EXT);
 
-/// What the first message came to.
-pub(crate) enum Shake {
-    /// Requests follow.
-    Agreed(InitFlags),
-    /// The kernel asks again, in our version.
+/// Outcome of one INIT.
+pub(crate) enum Handshake {
+    /// The flags are negotiated; requests follow.
+    Done(InitFlags),
+    /// The kernel sends another INIT, of our version.
     Again,
 }
 
-/// Answers an INIT.
-pub(crate) fn shake(message: &[u8], wishes: &Wishes, to: &dyn Answer) -> io::Result<Shake> {
+/// Answers one INIT.
+pub(crate) fn handle_init(
+    message: &[u8],
+    request: &InitRequest,
+    to: &dyn ReplySink,
+) -> io::Result<Handshake> {
     let invalid = |error: Malformed| io::Error::new(io::ErrorKind::InvalidData, error);
     let (header, number, rest) = parse_header(message).map_err(invalid)?;
     let refuse = |errno: Errno, why: String| {
-        // The mount fails with what is returned here, whatever the kernel hears.
-        let _ = reply::send(to, (-errno.raw_os_error(), header.unique), &[]);
+        // The mount fails with this error whether or not the kernel takes the answer.
+        let _ = answer::send(to, Status::failed(header.unique, errno), &[]);
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     };
     if number != opcode::INIT {
         return refuse(Errno::IO, format!("the kernel begins with request {number}"));
     }
-    let offer = Offer::parse(rest).map_err(invalid)?;
+    let offer = KernelInit::parse(rest).map_err(invalid)?;
     if offer.major > abi::MAJOR {
         let ours = abi::InitOut { major: abi::MAJOR, ..abi::InitOut::default() };
-        reply::send(to, (0, header.unique), &[ours.as_bytes()])?;
-        return Ok(Shake::Again);
+        answer::send(to, Status::ok(header.unique), &[ours.as_bytes()])?;
+        return Ok(Handshake::Again);
     }
     if (offer.major, offer.minor) < (abi::MAJOR, OLDEST_MINOR) {
         let why = format!("the kernel is too old: FUSE {}.{}", offer.major, offer.minor);
         return refuse(Errno::PROTO, why);
     }
-    let missing = wishes.needed - offer.flags;
+    let missing = request.required - offer.flags;
     if !missing.is_empty() {
         return refuse(Errno::PROTO, format!("the kernel is too old: FUSE lacks {missing:?}"));
     }
-    let agreed = (wishes.needed | wishes.wished | ALWAYS) & offer.flags;
-    let out = answer(&offer, wishes, agreed);
-    reply::send(to, (0, header.unique), &[out.as_bytes()])?;
-    Ok(Shake::Agreed(agreed))
+    let negotiated = (request.required | request.optional | ALWAYS) & offer.flags;
+    let out = init_out(&offer, request, negotiated);
+    answer::send(to, Status::ok(header.unique), &[out.as_bytes()])?;
+    Ok(Handshake::Done(negotiated))
 }
 
-/// What the kernel says.
-struct Offer {
+/// Answers the first messages of the kernel, until both sides speak our version. Returns the
+/// negotiated flags.
+pub(crate) fn negotiate(
+    device: &Device,
+    request: &InitRequest,
+    request_max: usize,
+) -> io::Result<InitFlags> {
+    let mut buffer = RequestBuffer::new(request_max);
+    loop {
+        let message = buffer.receive(device)?;
+        let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        match handle_init(message, request, device)? {
+            Handshake::Done(negotiated) => return Ok(negotiated),
+            Handshake::Again => {}
+        }
+    }
+}
+
+/// The INIT of the kernel.
+struct KernelInit {
     major: u32,
     minor: u32,
     max_readahead: u32,
     flags: InitFlags,
 }
 
-impl Offer {
+impl KernelInit {
     fn parse(rest: &[u8]) -> Result<Self, Malformed> {
-        // A kernel without INIT_EXT sends less.
+        // A kernel without INIT_EXT sends a shorter structure.
         let mut padded = [0; size_of::<abi::InitIn>()];
         let len = rest.len().min(padded.len());
         if len < 4 * size_of::<u32>() {
@@ -112,26 +135,26 @@ impl Offer {
     }
 }
 
-fn answer(offer: &Offer, wishes: &Wishes, agreed: InitFlags) -> abi::InitOut {
+fn init_out(offer: &KernelInit, request: &InitRequest, negotiated: InitFlags) -> abi::InitOut {
     // Where pages are larger than 4 KiB this allows for longer reads, but not for longer writes.
-    let pages = wishes.request_max.div_ceil(4096);
+    let pages = request.request_max.div_ceil(4096);
     let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("32 bits");
     abi::InitOut {
         major: abi::MAJOR,
         minor: abi::MINOR,
-        // It is the kernel's to know what its devices like.
+        // The kernel knows its devices: its value stays.
         max_readahead: offer.max_readahead,
-        flags: half(agreed.bits()),
-        flags2: half(agreed.bits() >> 32),
-        max_background: wishes.background_max,
-        // Where the kernel calls the device congested: at three quarters, as by default.
-        congestion_threshold: wishes.background_max / 4 * 3,
-        max_write: wishes.request_max,
+        flags: half(negotiated.bits()),
+        flags2: half(negotiated.bits() >> 32),
+        max_background: request.background_max,
+        // The kernel calls the device congested at three quarters, as by default.
+        congestion_threshold: request.background_max / 4 * 3,
+        max_write: request.request_max,
         // Times are kept to the nanosecond.
         time_gran: 1,
         max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
         // Backing files lie on mounts that have none themselves.
-        max_stack_depth: u32::from(agreed.contains(InitFlags::PASSTHROUGH)),
+        max_stack_depth: u32::from(negotiated.contains(InitFlags::PASSTHROUGH)),
         ..abi::InitOut::default()
     }
 }
@@ -148,19 +171,19 @@ mod tests {
     #[derive(Default)]
     struct Heard(Mutex<Vec<u8>>);
 
-    impl Answer for Heard {
+    impl ReplySink for Heard {
         fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
             *self.0.lock().unwrap() = parts.iter().flat_map(|part| part.to_vec()).collect();
             Ok(())
         }
     }
 
-    const WISHES: Wishes = Wishes {
-        needed: InitFlags::DONT_MASK,
-        wished: InitFlags::ALLOW_IDMAP.union(InitFlags::POSIX_ACL),
+    const REQUEST: InitRequest = InitRequest {
+        required: InitFlags::DONT_MASK,
+        optional: InitFlags::ALLOW_IDMAP.union(InitFlags::POSIX_ACL),
         request_max: 1 << 20,
         background_max: 64,
-        rings: Choice::Never,
+        rings: UseRings::Never,
     };
 
     fn message(major: u32, minor: u32, flags: InitFlags) -> Vec<u8> {
@@ -192,10 +215,11 @@ mod tests {
     fn only_what_both_have_is_agreed_on() {
         let heard = Heard::default();
         let offer = ALWAYS | InitFlags::DONT_MASK | InitFlags::ALLOW_IDMAP;
-        let Ok(Shake::Agreed(agreed)) = shake(&message(7, 45, offer), &WISHES, &heard) else {
-            panic!("agreed");
+        let Ok(Handshake::Done(negotiated)) = handle_init(&message(7, 45, offer), &REQUEST, &heard)
+        else {
+            panic!("negotiated");
         };
-        assert_eq!(agreed, offer);
+        assert_eq!(negotiated, offer);
         let (header, out) = answered(&heard);
         assert_eq!((header.error, header.unique), (0, 2));
         let out = out.unwrap();
@@ -207,10 +231,10 @@ mod tests {
 
     #[test]
     fn files_of_another_mount_are_allowed_where_both_know_them() {
-        let wishes = Wishes { wished: InitFlags::PASSTHROUGH, ..WISHES };
+        let request = InitRequest { optional: InitFlags::PASSTHROUGH, ..REQUEST };
         for (offered, depth) in [(InitFlags::PASSTHROUGH, 1), (InitFlags::empty(), 0)] {
             let heard = Heard::default();
-            shake(&message(7, 45, ALWAYS | InitFlags::DONT_MASK | offered), &wishes, &heard)
+            handle_init(&message(7, 45, ALWAYS | InitFlags::DONT_MASK | offered), &request, &heard)
                 .unwrap();
             assert_eq!(answered(&heard).1.unwrap().max_stack_depth, depth);
         }
@@ -220,15 +244,17 @@ mod tests {
     fn flags_beyond_32_count_only_where_they_are_announced() {
         let heard = Heard::default();
         let offer = InitFlags::DONT_MASK | InitFlags::ALLOW_IDMAP;
-        let shaken = shake(&message(7, 31, offer), &WISHES, &heard);
-        assert!(matches!(shaken, Ok(Shake::Agreed(agreed)) if agreed == InitFlags::DONT_MASK));
+        let outcome = handle_init(&message(7, 31, offer), &REQUEST, &heard);
+        assert!(
+            matches!(outcome, Ok(Handshake::Done(negotiated)) if negotiated == InitFlags::DONT_MASK)
+        );
     }
 
     #[test]
     fn a_kernel_without_what_is_needed_is_refused() {
         let heard = Heard::default();
         for message in [message(7, 45, ALWAYS), message(7, 12, InitFlags::DONT_MASK)] {
-            let refused = shake(&message, &WISHES, &heard).map(|_| ()).unwrap_err();
+            let refused = handle_init(&message, &REQUEST, &heard).map(|_| ()).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
             assert!(refused.to_string().contains("too old"), "{refused}");
             assert_eq!(answered(&heard).0.error, -Errno::PROTO.raw_os_error());
@@ -238,8 +264,8 @@ mod tests {
     #[test]
     fn a_newer_kernel_is_asked_to_come_down() {
         let heard = Heard::default();
-        let shaken = shake(&message(8, 0, ALWAYS), &WISHES, &heard);
-        assert!(matches!(shaken, Ok(Shake::Again)));
+        let outcome = handle_init(&message(8, 0, ALWAYS), &REQUEST, &heard);
+        assert!(matches!(outcome, Ok(Handshake::Again)));
         assert_eq!(answered(&heard).1.unwrap().major, 7);
     }
 }

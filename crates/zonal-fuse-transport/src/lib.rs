@@ -1,23 +1,24 @@
 //! The FUSE protocol: messages, and sessions with the Linux kernel.
 //!
-//! - [`session`]: requests taken from the kernel and handed to a [`Serve`], by several threads. Start here.
-//! - [`request`]: what a request says, once its bytes are found to be well formed.
-//! - [`reply`]: the one answer that a request gets, from any thread; [`listing`]: that of a directory.
-//! - [`init`]: what server and kernel agree on first.
-//! - [`notify`]: what a server tells the kernel unasked.
-//! - [`mount`]: mounting, as root and as a user.
-//! - [`apart`]: calls by which a server uses its own mount.
-//! - [`hidden`]: a mount that no directory shows, and files of another that are read through it.
-//! - [`pages`]: buffers that begin at a page.
-//! - [`abi`]: the structures and numbers of the protocol.
+//! - [`session`]: takes requests from the kernel and hands them to a [`Serve`]. Start here.
+//! - [`serve`]: the trait of a server.
+//! - [`request`]: parses requests.
+//! - [`reply`]: answers requests; [`listing`]: the answer with the entries of a directory;
+//!   [`answer`]: parts of answers, and the sink that takes them.
+//! - [`init`]: negotiates flags and sizes with the kernel.
+//! - [`notify`]: notifications to the kernel.
+//! - [`mount`]: mounts, as root and as a user.
+//! - [`own_mount`]: system calls of a server on its own mount.
+//! - [`hidden`]: the mount through whose files those of another mount are read.
+//! - [`pages`]: page-aligned buffers.
+//! - [`abi`]: structures and numbers of the protocol.
 //!
-//! Messages know no transport: [`request::parse`] takes bytes, and a [`reply::Answer`] takes the parts of an
-//! answer. [`session`] is the transport over `/dev/fuse`, and over `io_uring` (`rings`) where the kernel has that.
+//! Messages know no transport: [`request::parse`] takes bytes, and an [`answer::ReplySink`] takes
+//! the parts of an answer. A [`session`] uses `/dev/fuse` (`worker_pool`, with its `watchdog`), and
+//! `io_uring` (`rings`) if the kernel offers it.
 
 pub mod abi;
-mod alarm;
-pub mod apart;
-mod crew;
+pub mod answer;
 mod device;
 mod fields;
 mod helper;
@@ -26,17 +27,22 @@ pub mod init;
 pub mod listing;
 pub mod mount;
 pub mod notify;
+pub mod own_mount;
 pub mod pages;
 pub mod panics;
 pub mod program;
 pub mod reply;
 pub mod request;
 mod rings;
+pub mod serve;
 pub mod session;
+mod watchdog;
+mod worker_pool;
 
 pub use abi::NodeId;
-pub use device::BackingId;
+pub use answer::BackingId;
 pub use reply::Reply;
 pub use request::{Header, Op};
 pub use rustix::io::Errno;
-pub use session::{Serve, Session, Transport};
+pub use serve::Serve;
+pub use session::{Session, Transport};

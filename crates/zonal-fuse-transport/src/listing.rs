@@ -1,65 +1,65 @@
-//! The answer to READDIR and READDIRPLUS.
+//! Answers to READDIR and READDIRPLUS.
 
 use zerocopy::IntoBytes;
 
 use crate::abi::{Dirent, EntryOut};
-use crate::reply::Entry;
+use crate::answer::Entry;
 
-/// Every entry begins at a multiple of this.
+/// Alignment of entries in bytes.
 const ALIGN: usize = 8;
 
-/// Whether an entry found room.
+/// Whether an entry fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It did.
+    /// It is in the listing.
     Yes,
-    /// It did not, nor will any after it.
+    /// There was no room for it. The listing ends before it.
     Full,
 }
 
-/// What stands in a directory about an inode.
+/// One name of a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct Name<'a> {
+pub struct ListedName<'a> {
     /// Its inode number.
     pub ino: u64,
-    /// Where a listing goes on after it.
+    /// Offset from which a listing continues after it.
     pub cookie: u64,
     /// `DT_*`: the kind of its mode, shifted right by twelve bits.
     pub kind: u32,
-    /// What it is called.
+    /// The name.
     pub name: &'a [u8],
 }
 
-/// Entries, as many as the request has room for.
+/// Entries, as many as fit in the answer.
 #[derive(Debug)]
-pub struct Listing {
+pub struct DirListing {
     bytes: Vec<u8>,
     limit: usize,
 }
 
-impl Listing {
-    /// For a request of so many bytes.
+impl DirListing {
+    /// A listing of at most `limit` bytes.
     pub fn new(limit: u32) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         Self { bytes: Vec::new(), limit }
     }
 
-    /// An entry of READDIR.
-    pub fn add(&mut self, name: &Name<'_>) -> Added {
+    /// Adds an entry of READDIR.
+    pub fn add(&mut self, name: &ListedName<'_>) -> Added {
         self.push(&[], name)
     }
 
-    /// An entry of READDIRPLUS: its inode too, of node 0 if the kernel is not to enter it.
-    pub fn add_plus(&mut self, entry: &Entry, name: &Name<'_>) -> Added {
+    /// Adds an entry of READDIRPLUS, with its inode. With node 0 the kernel counts no lookup.
+    pub fn add_plus(&mut self, entry: &Entry, name: &ListedName<'_>) -> Added {
         self.push(EntryOut::from(entry).as_bytes(), name)
     }
 
-    /// What has been added.
+    /// The entries as the kernel reads them.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    fn push(&mut self, before: &[u8], name: &Name<'_>) -> Added {
+    fn push(&mut self, before: &[u8], name: &ListedName<'_>) -> Added {
         let len = before.len() + size_of::<Dirent>() + name.name.len();
         let padded = len.next_multiple_of(ALIGN);
         if self.limit - self.bytes.len() < padded {
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn entries_are_aligned_and_never_cut_off() {
-        let name = Name { ino: 7, cookie: 3, kind: 8, name: b"nine char" };
-        let mut listing = Listing::new(100);
+        let name = ListedName { ino: 7, cookie: 3, kind: 8, name: b"nine char" };
+        let mut listing = DirListing::new(100);
         assert_eq!(listing.add(&name), Added::Yes);
         assert_eq!(listing.bytes().len(), 40, "24 and 9, rounded up");
         assert_eq!(&listing.bytes()[..8], &7_u64.to_le_bytes());

@@ -8,39 +8,39 @@ use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::apart::{self, Call};
 use crate::device::Device;
+use crate::own_mount::{self, Call};
 use crate::{Errno, helper};
 
-/// What is mounted, where and how.
+/// A mount that is to be made.
 #[derive(Clone, Debug)]
 pub struct MountSpec {
     /// The directory, as an absolute path.
     pub point: PathBuf,
-    /// What the mount table shows as the source; of a `fuseblk`, the block device.
+    /// Source in the mount table; for a `fuseblk`, the block device.
     pub source: String,
-    /// As what the kernel mounts it.
-    pub kind: Kind,
-    /// What the mount table shows after the type.
+    /// Type of the mount.
+    pub kind: MountType,
+    /// Type of the file system, which the mount table shows after the type of the mount.
     pub subtype: String,
-    /// What the kernel watches over.
+    /// Restrictions that the kernel enforces.
     pub flags: MountFlags,
     /// Who may use it.
     pub audience: Audience,
 }
 
-/// A type of file system of the kernel.
+/// Type of a mount, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `fuse`: on whatever the server likes.
+pub enum MountType {
+    /// `fuse`: without a block device.
     Fuse,
-    /// `fuseblk`: on a block device, which the kernel opens exclusively as long as there is the
-    /// mount. It takes root. The kernel passes sync(2) and syncfs(2) on, from Linux 6.18, and
-    /// umount(2) waits for [`Serve::end`](crate::Serve::end).
+    /// `fuseblk`: on a block device, which the kernel opens exclusively while it is mounted. Needs
+    /// root. The kernel passes sync(2) and syncfs(2) on, from Linux 6.18, and umount(2) waits for
+    /// [`Serve::end`](crate::Serve::end).
     Fuseblk,
 }
 
-impl Kind {
+impl MountType {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -50,29 +50,31 @@ impl Kind {
     }
 }
 
-/// Who may use a mount.
+/// Users that may use a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// The user who mounts.
+    /// Only the user who mounted it.
     Owner,
-    /// Every user.
+    /// Every user, as permissions allow (`allow_other`).
     Everyone,
 }
 
-/// A mount that ends with this, if it has not before.
+/// A mount; dropping it unmounts.
 #[derive(Debug)]
 pub(crate) struct Mount {
     point: PathBuf,
-    kind: Kind,
+    kind: MountType,
     device: Arc<Device>,
 }
 
 impl Mount {
-    /// Mounts. The kernel checks permissions.
+    /// Mounts. The kernel checks permissions (`default_permissions`).
     pub(crate) fn new(spec: &MountSpec) -> io::Result<Self> {
         let device = match mount_as_root(spec)? {
             Some(device) => device,
-            None if spec.kind == Kind::Fuse => helper::mount(&spec.point, &helper_options(spec))?,
+            None if spec.kind == MountType::Fuse => {
+                helper::mount(&spec.point, &helper_options(spec))?
+            }
             None => return Err(Errno::PERM.into()),
         };
         Ok(Self { point: spec.point.clone(), kind: spec.kind, device: Arc::new(device) })
@@ -84,9 +86,9 @@ impl Mount {
 }
 
 impl Mount {
-    /// Unmounts, if it is mounted still: also from under programs that use it, if `how` says so.
+    /// Unmounts, unless the mount has ended already. With `FORCE` in `how`, pending requests fail.
     pub(crate) fn end(&self, how: UnmountFlags) {
-        // Not what somebody else has mounted there since.
+        // Otherwise this could unmount a later mount at the same directory.
         if !self.device.is_mounted() {
             return;
         }
@@ -103,11 +105,13 @@ impl Mount {
 
     fn detach(&self, flags: UnmountFlags) -> io::Result<()> {
         match self.kind {
-            Kind::Fuse => Ok(rustix::mount::unmount(&self.point, flags | UnmountFlags::NOFOLLOW)?),
-            // The kernel waits for our answer, and we may not be able to give it any more. Then the
-            // call returns when the connection closes.
-            Kind::Fuseblk => {
-                apart::start(Call::Unmount { point: self.point.clone(), flags }).map(drop)
+            MountType::Fuse => {
+                Ok(rustix::mount::unmount(&self.point, flags | UnmountFlags::NOFOLLOW)?)
+            }
+            // The kernel waits for our answer, and no thread may be left to give it. Then the call
+            // returns when the connection closes.
+            MountType::Fuseblk => {
+                own_mount::start(Call::Unmount { point: self.point.clone(), flags }).map(drop)
             }
         }
     }
@@ -119,7 +123,7 @@ impl Drop for Mount {
     }
 }
 
-/// Mounts by the system call; `None` if that is not permitted.
+/// Mounts by the system call; `None` if the caller lacks the permission.
 fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
     let device = Device::open()?;
     let root = std::fs::metadata(&spec.point)?;
@@ -135,7 +139,7 @@ fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
     );
     let data = CString::new(data)?;
     match rustix::mount::mount(&*spec.source, &spec.point, spec.kind.name(), spec.flags, &*data) {
-        // A `fuseblk` that another process has mounted is shown at one more place.
+        // If another process has mounted this `fuseblk`, the kernel shows that mount here too.
         Ok(()) if !device.is_mounted() => {
             let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
             rustix::mount::unmount(&spec.point, flags)?;
@@ -147,7 +151,7 @@ fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
     }
 }
 
-/// Those that the kernel takes in every case.
+/// Options of both ways to mount.
 fn common_options(spec: &MountSpec) -> String {
     let others = match spec.audience {
         Audience::Owner => "",
@@ -156,16 +160,17 @@ fn common_options(spec: &MountSpec) -> String {
     format!("subtype={},default_permissions{others}", spec.subtype)
 }
 
-/// Blocks of a page, which the kernel has cached files in anyway.
-fn block_options(kind: Kind) -> &'static str {
+/// Options of a mount type. The block size is that of a page, the unit of the page cache.
+fn block_options(kind: MountType) -> &'static str {
     match kind {
-        Kind::Fuse => "",
-        Kind::Fuseblk => ",blksize=4096",
+        MountType::Fuse => "",
+        MountType::Fuseblk => ",blksize=4096",
     }
 }
 
-/// Not `nodiratime`, `strictatime` and `lazytime`, which not every fusermount3 knows: of a FUSE
-/// mount they only show in the mount table. One that does not know `nosymfollow` refuses to mount.
+/// Options for fusermount3. `nodiratime`, `strictatime` and `lazytime` are left out: not every
+/// fusermount3 knows them, and on a FUSE mount they only show in the mount table. A fusermount3
+/// that does not know `nosymfollow` refuses to mount.
 fn helper_options(spec: &MountSpec) -> String {
     let mut options = vec![format!("fsname={}", escaped(&spec.source)), common_options(spec)];
     for (flag, on, off) in [
@@ -184,7 +189,7 @@ fn helper_options(spec: &MountSpec) -> String {
     options.join(",")
 }
 
-/// A comma would begin the next option.
+/// Escapes commas, which separate options.
 fn escaped(source: &str) -> String {
     source.replace('\\', "\\\\").replace(',', "\\,")
 }
@@ -203,7 +208,7 @@ mod tests {
         let spec = MountSpec {
             point: PathBuf::from("/mnt"),
             source: "a,b".to_owned(),
-            kind: Kind::Fuse,
+            kind: MountType::Fuse,
             subtype: "furrow".to_owned(),
             flags: MountFlags::NODEV | MountFlags::NOSUID | MountFlags::RDONLY,
             audience: Audience::Everyone,

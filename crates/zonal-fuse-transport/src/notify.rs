@@ -1,4 +1,4 @@
-//! What a server tells the kernel unasked.
+//! Notifications: messages to the kernel that answer no request.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Weak};
@@ -7,13 +7,13 @@ use zerocopy::IntoBytes;
 
 use crate::Errno;
 use crate::abi::{InvalInodeOut, NodeId, RetrieveOut, StoreOut, notification};
+use crate::answer::{self, ReplySink, Status};
 use crate::device::Device;
-use crate::reply::{self, Answer};
 
-/// A connection that this does not keep open.
+/// A connection that notifications do not keep open.
 struct WhileOpen(Weak<Device>);
 
-impl Answer for WhileOpen {
+impl ReplySink for WhileOpen {
     fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.0.upgrade().ok_or(Errno::NODEV)?.answer(parts)
     }
@@ -22,28 +22,28 @@ impl Answer for WhileOpen {
 /// Sends notifications.
 #[derive(Clone)]
 pub struct Notifier {
-    to: Arc<dyn Answer>,
+    to: Arc<dyn ReplySink>,
 }
 
 impl Notifier {
-    /// Sends them there.
-    pub fn new(to: Arc<dyn Answer>) -> Self {
+    /// Sends notifications to this sink.
+    pub fn new(to: Arc<dyn ReplySink>) -> Self {
         Self { to }
     }
 
-    /// Sends them by a connection, for as long as there is one.
+    /// Sends notifications over a connection, while it is open.
     pub(crate) fn over(device: &Arc<Device>) -> Self {
         Self { to: Arc::new(WhileOpen(Arc::downgrade(device))) }
     }
 
-    /// Attributes of an inode are not what the kernel has, nor are its pages from `offset` on, if that is
-    /// not negative: so many bytes of them, or all with `len` 0.
+    /// Invalidates the attributes of an inode and, unless `offset` is negative, `len` bytes of its
+    /// cached pages from `offset` on; `len` 0 means all.
     pub fn inval_inode(&self, node: NodeId, offset: i64, len: i64) -> io::Result<()> {
         let out = InvalInodeOut { ino: node.0, off: offset, len };
         self.send(notification::INVAL_INODE, &[out.as_bytes()])
     }
 
-    /// What a file holds: the kernel keeps it in its page cache.
+    /// Puts data of a file into the page cache of the kernel.
     pub fn store(&self, node: NodeId, offset: u64, data: &[u8]) -> io::Result<()> {
         let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let size = u32::try_from(data.len()).map_err(too_long)?;
@@ -51,7 +51,7 @@ impl Notifier {
         self.send(notification::STORE, &[out.as_bytes(), data])
     }
 
-    /// The kernel makes a request of number `unique` that brings nothing of a regular file.
+    /// Makes the kernel send request `unique` about a regular file, without data.
     pub(crate) fn echo(&self, unique: u64, node: NodeId) -> io::Result<()> {
         let out =
             RetrieveOut { notify_unique: unique, nodeid: node.0, offset: 0, size: 0, padding: 0 };
@@ -59,7 +59,7 @@ impl Notifier {
     }
 
     fn send(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
-        // An answer to request 0 is none, but a notification of this number.
-        reply::send(&*self.to, (code, 0), parts)
+        // An answer to request 0 is a notification; its number stands in place of the error.
+        answer::send(&*self.to, Status { error: code, unique: 0 }, parts)
     }
 }

@@ -1,9 +1,9 @@
-//! Buffers that begin at a page, so that what is in them can go to a device by direct I/O.
+//! Page-aligned buffers, for direct I/O.
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE: usize = 4096;
 
-/// Bytes, the first of them at the beginning of a page. They take memory only once they are written to.
+/// A page-aligned buffer of zeroes. It takes memory only where it is written.
 pub struct Pages {
     memory: Vec<u8>,
     start: usize,
@@ -11,19 +11,19 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Room for so many bytes.
+    /// A buffer of `len` bytes.
     pub fn new(len: usize) -> Self {
         let memory = vec![0; len + PAGE];
         let start = memory.as_ptr().align_offset(PAGE);
         Self { memory, start, len }
     }
 
-    /// All of them.
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..][..self.len]
     }
 
-    /// All of them.
+    /// The bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..][..self.len]
     }

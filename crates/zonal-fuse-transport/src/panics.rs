@@ -1,17 +1,16 @@
-//! Calls that panic: whoever waits for the answer gets an error, and all others are served on.
+//! Catches panics, so that one failing call does not end the server.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a call returns, or the message with which it has panicked.
+/// Returns what `call` returns, or the message of its panic.
 ///
-/// What it has changed by then may be half done. The caller has to see to it that nobody relies on
-/// that.
+/// A panic may leave a change half done. The caller must make sure that nothing relies on it.
 pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| message(&*payload))
 }
 
-/// The text of a panic.
+/// The message of a panic.
 fn message(payload: &(dyn Any + Send)) -> String {
     let fixed = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let made = || payload.downcast_ref::<String>().cloned();

@@ -1,20 +1,20 @@
-//! Programs of the system that are run for what only they may do, or can.
+//! System programs that this process runs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a system has its programs.
+/// Directories of system programs.
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// A program by its name: as root one of the system, whatever the environment says. Root may have a
-/// `PATH` of somebody else.
+/// A command by its name. Root ignores `PATH`, which another user may have set, and runs the
+/// program of the system.
 pub fn command(name: &str) -> Command {
     Command::new(if rustix::process::geteuid().is_root() { of_system(name) } else { name.into() })
 }
 
 fn of_system(name: &str) -> PathBuf {
     let mut places = PLACES.iter().map(|place| Path::new(place).join(name));
-    // One that is not there is named by where it would be.
+    // The error for a missing program then names this path.
     places.find(|path| path.exists()).unwrap_or_else(|| Path::new(PLACES[0]).join(name))
 }
 

@@ -1,4 +1,4 @@
-//! What a request says, once its bytes are found to be well formed.
+//! Parses requests.
 //!
 //! [`parse`] never panics, whatever the bytes are. An [`Op`] borrows names and data from them.
 
@@ -8,46 +8,46 @@ use crate::abi::{
 use crate::fields::Fields;
 pub use crate::fields::Malformed;
 
-/// Bytes before the data of a WRITE: a buffer whose data is to begin at a page has so many before it.
+/// Bytes of a WRITE before its data. A buffer begins so many bytes before a page to align the data.
 pub const BEFORE_DATA: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 
 /// Nanoseconds of a second.
 const SECOND_NS: u32 = 1_000_000_000;
 
-/// What every request says.
+/// Header of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The number that the answer carries.
+    /// Number of the request; the answer carries it too.
     pub unique: u64,
-    /// What it is about, mostly.
+    /// The inode that it is about, in most requests.
     pub node: NodeId,
-    /// The caller's user, where the kernel tells it.
+    /// User of the caller, if the kernel fills it in.
     pub uid: u32,
-    /// The caller's group, where the kernel tells it.
+    /// Group of the caller, if the kernel fills it in.
     pub gid: u32,
-    /// The calling thread.
+    /// Thread of the caller.
     pub pid: u32,
 }
 
-/// A point in time; the nanoseconds are less than a second and come after the seconds.
+/// A point in time: whole seconds, and nanoseconds after them, less than a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time {
-    /// Since 1970, also before.
+    /// Seconds since 1970; negative before.
     pub secs: i64,
-    /// After that.
+    /// Nanoseconds after that second.
     pub nanos: u32,
 }
 
-/// How to set a time.
+/// New value of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// To now.
+    /// The time of the change.
     Now,
-    /// To this.
+    /// This time.
     To(Time),
 }
 
-/// What SETATTR changes.
+/// Changes of a SETATTR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Kind and permission bits.
@@ -62,81 +62,81 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of the content.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode, from a kernel that keeps the times of files itself (`WRITEBACK_CACHE`).
+    /// Last change of the inode, from a kernel that keeps times itself (`WRITEBACK_CACHE`).
     pub ctime: Option<Time>,
-    /// The open file by which it is done.
+    /// Handle of the open file through which the caller makes the change.
     pub handle: Option<u64>,
-    /// Setuid and setgid are to be cleared: the owner changes, or the length by a caller without
-    /// `CAP_FSETID`. Only with `HANDLE_KILLPRIV_V2`.
+    /// Clear setuid and setgid: the owner changes, or a caller without `CAP_FSETID` changes the
+    /// length. Only with `HANDLE_KILLPRIV_V2`.
     pub kill_suidgid: bool,
 }
 
-/// How a file is made that is opened at once.
+/// Parameters of CREATE and TMPFILE, which make and open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Create {
     /// Flags of open(2).
     pub flags: i32,
     /// Kind and permission bits.
     pub mode: u32,
-    /// The caller's.
+    /// Umask of the caller.
     pub umask: u32,
 }
 
-/// A piece of a file or of a listing.
+/// A READ, or a part of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// The open file's.
+    /// Handle of the open file.
     pub handle: u64,
-    /// Where it begins; in a listing, after which entry.
+    /// Offset in the file; in a listing, the cookie of the entry before.
     pub offset: u64,
-    /// Bytes at most.
+    /// Most bytes of the answer.
     pub size: u32,
-    /// How it came about; of a listing it says nothing.
+    /// Flags of a READ; empty for a listing.
     pub how: ReadFlags,
     /// Flags of open(2).
     pub flags: i32,
 }
 
-/// Data for a file.
+/// A WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// The open file's.
+    /// Handle of the open file.
     pub handle: u64,
-    /// Where it goes.
+    /// Offset in the file.
     pub offset: u64,
-    /// What.
+    /// The bytes.
     pub data: &'a [u8],
-    /// How it came about.
+    /// Flags of the WRITE.
     pub how: WriteFlags,
     /// Flags of open(2).
     pub flags: i32,
 }
 
-/// How an answer to `copy_file_range` counts.
+/// Width of the count in the answer to `copy_file_range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// In 32 bits.
+pub enum CountWidth {
+    /// 32 bits.
     Narrow,
-    /// In 64 bits.
+    /// 64 bits.
     Wide,
 }
 
-/// A range to be copied.
+/// A `copy_file_range(2)` out of the node of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRange {
-    /// Where it begins in the node of the header.
+    /// Offset in the source.
     pub source_offset: u64,
-    /// Where to.
+    /// The target.
     pub target: NodeId,
-    /// Where it begins there.
+    /// Offset in the target.
     pub target_offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// How the answer counts.
-    pub count: Count,
+    /// Width of the count in the answer.
+    pub width: CountWidth,
 }
 
-/// Lookups that the kernel takes back, of several nodes.
+/// Nodes of a BATCH_FORGET, each with the number of lookups that the kernel takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgets<'a>(&'a [u8]);
 
@@ -153,7 +153,7 @@ impl Iterator for Forgets<'_> {
 
 /// A request. Names are bytes without a slash, and not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "what stands in a request has the name that system calls give it")]
+#[expect(missing_docs, reason = "fields have the names of system call parameters")]
 pub enum Op<'a> {
     Lookup {
         name: &'a [u8],
@@ -165,7 +165,7 @@ pub enum Op<'a> {
     /// Not answered.
     BatchForget(Forgets<'a>),
     Getattr {
-        /// Asked for an open file: by a write or read of it, for one, and never by stat(2).
+        /// The request is for an open file, as before a write(2) or read(2); never from stat(2).
         open: bool,
     },
     Statx,
@@ -233,7 +233,7 @@ pub enum Op<'a> {
         name: &'a [u8],
         value: &'a [u8],
         flags: i32,
-        /// What the kernel says of the caller; nothing without `SETXATTR_EXT`.
+        /// Flags about the caller; empty without `SETXATTR_EXT`.
         caller: SetxattrFlags,
     },
     Getxattr {
@@ -260,11 +260,11 @@ pub enum Op<'a> {
         whence: i32,
     },
     CopyFileRange(CopyRange),
-    /// A process that waits for an answer got a signal.
+    /// A process that waits for an answer has got a signal.
     Interrupt,
     /// The mount ends.
     Destroy,
-    /// One that is not served here.
+    /// An opcode that this crate does not know.
     Other(u32),
 }
 
@@ -275,7 +275,7 @@ impl Op<'_> {
     }
 }
 
-/// Reads the header of a request, and the number that says what follows; then what follows.
+/// Splits a request into its header, its opcode, and the rest.
 pub(crate) fn parse_header(message: &[u8]) -> Result<(Header, u32, &[u8]), Malformed> {
     let mut fields = Fields(message);
     let raw: abi::InHeader = fields.take()?;
@@ -287,7 +287,7 @@ pub(crate) fn parse_header(message: &[u8]) -> Result<(Header, u32, &[u8]), Malfo
     Ok((header, raw.opcode, fields.0))
 }
 
-/// Reads a request; what is wrong with it, if its header can be read but the rest cannot.
+/// Parses a request. The inner error is that of a request with a valid header.
 pub fn parse(message: &[u8]) -> Result<(Header, Result<Op<'_>, Malformed>), Malformed> {
     let (header, opcode, rest) = parse_header(message)?;
     Ok((header, parse_op(opcode, Fields(rest))))
@@ -334,8 +334,8 @@ fn parse_op(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
             let abi::LseekIn { offset, whence, .. } = fields.take()?;
             Op::Lseek { offset, whence }
         }
-        opcode::COPY_FILE_RANGE => parse_copy(fields, Count::Narrow)?,
-        opcode::COPY_FILE_RANGE_64 => parse_copy(fields, Count::Wide)?,
+        opcode::COPY_FILE_RANGE => parse_copy(fields, CountWidth::Narrow)?,
+        opcode::COPY_FILE_RANGE_64 => parse_copy(fields, CountWidth::Wide)?,
         opcode::IOCTL => {
             let abi::IoctlIn { cmd: command, in_size, .. } = fields.take()?;
             Op::Ioctl { command, input: fields.bytes(in_size)? }
@@ -353,13 +353,13 @@ fn parse_op(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
     })
 }
 
-/// Requests that make an inode.
+/// Parses requests that make an inode.
 fn parse_new(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
     Ok(match number {
         opcode::CREATE | opcode::TMPFILE => {
             let abi::CreateIn { flags, mode, umask, .. } = fields.take()?;
             let how = Create { flags, mode, umask };
-            // What stands where an unnamed file has its name is nothing.
+            // A TMPFILE has a meaningless name.
             if number == opcode::TMPFILE {
                 Op::Tmpfile(how)
             } else {
@@ -379,7 +379,7 @@ fn parse_new(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
     })
 }
 
-/// Requests that enter an inode that is there already.
+/// Parses requests that give an existing inode a name.
 fn parse_move(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
     let (newdir, flags) = match number {
         opcode::LINK => {
@@ -410,8 +410,8 @@ fn parse_xattr(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed>
     })
 }
 
-/// With `SETXATTR_EXT` the structure is longer. Which one it is, the lengths tell: only where it is
-/// the short one do name and value fill what follows it.
+/// Parses a SETXATTR, whose structure is longer with `SETXATTR_EXT`. The lengths tell which one it
+/// is: name and value fill the rest of the request exactly only after the short one.
 fn parse_setxattr(mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
     let abi::SetxattrIn { size, flags } = fields.take()?;
     let mut short = Fields(fields.0);
@@ -476,9 +476,9 @@ fn is_datasync(mut fields: Fields<'_>) -> Result<bool, Malformed> {
     Ok(fields.take::<abi::FsyncIn>()?.fsync_flags & 1 != 0)
 }
 
-fn parse_copy(mut fields: Fields<'_>, count: Count) -> Result<Op<'_>, Malformed> {
+fn parse_copy(mut fields: Fields<'_>, width: CountWidth) -> Result<Op<'_>, Malformed> {
     let abi::CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = fields.take()?;
     let target = NodeId(nodeid_out);
     let (source_offset, target_offset) = (off_in, off_out);
-    Ok(Op::CopyFileRange(CopyRange { source_offset, target, target_offset, len, count }))
+    Ok(Op::CopyFileRange(CopyRange { source_offset, target, target_offset, len, width }))
 }

@@ -1,5 +1,5 @@
-//! The fuzz target of requests without a fuzzer: over requests of every kind, and over mutations of them
-//! by seed.
+//! The fuzz target of requests without a fuzzer: over requests of every kind, and over mutations of
+//! them by seed.
 //!
 //! `SEED=n COUNT=n` choose the mutations and how many there are of each kind.
 

@@ -17,6 +17,7 @@ use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions, Owner, mkfs};
+use zonal_fuse::MountContent;
 use zonal_fuse::daemon::{self, Parent};
 use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::{Access, MountConfig};
@@ -39,7 +40,8 @@ fn main() -> Outcome<()> {
             parent.ready(None).expect("the parent waits");
         };
         let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-        Ok(zonal_fuse::serve(Arc::new(fs), latencies, &config, ready)?)
+        let content = MountContent { fs: Arc::new(fs), control: None, latencies };
+        Ok(zonal_fuse::serve(content, &config, ready)?)
     });
     match (served, parent) {
         (Err(error), Some(parent)) => Ok(parent.failed(&error.to_string())?),

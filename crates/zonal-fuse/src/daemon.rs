@@ -1,10 +1,10 @@
-//! Serving in the background: the parent starts the daemon and waits until it is ready or has failed.
+//! Serves in the background: a parent starts the daemon and waits until it is ready or has failed.
 //!
 //! The parent runs the same program, [`this_program`], again with [`spawn`]; the child serves in
 //! the foreground, asks [`Parent::inherited`] whether a parent waits, and calls [`Parent::ready`]
 //! when the mount is usable, or [`Parent::failed`] with the reason why not. The message travels
-//! over the child's standard output. Nothing here forks a running process: threads and locks stay
-//! whole.
+//! over the child's standard output. The daemon is a new process, not a fork, so no thread or lock
+//! is lost.
 
 use std::env;
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! What can go wrong while serving.
+//! Errors of serving.
 
 use std::io;
 use std::path::PathBuf;
@@ -34,17 +34,17 @@ pub enum ServeError {
         /// The directory.
         point: PathBuf,
     },
-    /// Another process has taken the block device after we let go of it for the kernel.
+    /// Another process took the block device after we had released it for the kernel.
     #[error(
         "another process took the device while it was being mounted; nothing was written since: {0}"
     )]
     Taken(DeviceError),
-    /// A mount option that is not understood.
+    /// A mount option is not valid.
     #[error("mount option {option:?}: {why}")]
     Option {
         /// The option.
         option: String,
-        /// What is wrong with it.
+        /// Why it is not valid.
         why: &'static str,
     },
     /// The connection to the kernel broke.
@@ -72,10 +72,10 @@ pub enum ServeError {
     Busy {
         /// The directory.
         point: PathBuf,
-        /// Those that can be found.
+        /// Users that were found.
         users: Vec<User>,
     },
-    /// What was written could not be made durable, so nothing was unmounted.
+    /// Data could not be made durable, so nothing was unmounted.
     #[error("{point} was not unmounted, since its data could not be synced: {source}")]
     NotDurable {
         /// The directory.
@@ -83,7 +83,7 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
-    /// The directory is unmounted, but the daemon still works on leaving the device clean.
+    /// The directory is unmounted, but the daemon has not finished writing to the device.
     #[error(
         "{point} is unmounted, but its daemon (process {pid}) has not ended yet; the device is not released"
     )]
@@ -103,7 +103,7 @@ pub enum ServeError {
     },
 }
 
-/// Who uses a mount, of many the first ones.
+/// Text for the users of a mount: the first few by name.
 fn used(users: &[User]) -> String {
     const SHOWN: usize = 5;
     if users.is_empty() {

@@ -1,10 +1,10 @@
-//! A server for Prometheus: `GET /metrics` over HTTP/1.1, and nothing else.
+//! HTTP server for Prometheus: `GET /metrics` over HTTP/1.1, and nothing else.
 //!
-//! Everything is bounded, because anything may connect: one connection is answered at a time and has
-//! two seconds in all, a request 8 KiB; who waits longer waits in the kernel's queue. Each connection
-//! is closed after its answer. What is served is made for each request by a closure, so this knows
-//! nothing of file systems. It neither encrypts nor asks who connects: it is for 127.0.0.1, or for a
-//! network that is trusted.
+//! Anything may connect, so everything is bounded: the server answers one connection at a time, which
+//! has two seconds in all and a request of at most 8 KiB; further connections wait in the kernel's
+//! queue. It closes each connection after the answer. A closure makes the metrics for each request,
+//! so the server knows no file system. It neither encrypts nor authenticates: it is for 127.0.0.1, or
+//! for a trusted network. docs/decisions/own-metrics-server.md says why it is our own.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,14 +21,14 @@ use crate::ServeError;
 use crate::control::metrics::Dialect;
 use crate::error::Result;
 
-/// Bytes of a request, head and all.
+/// Most bytes of a request.
 const REQUEST_MAX: usize = 8 << 10;
 
-/// How long a connection may take in all.
+/// Time limit of a connection.
 const CONNECTION_NS: u64 = 2_000_000_000;
 
-/// What is served: a text in a dialect, or nothing any more.
-pub type Source = Box<dyn Fn(Dialect) -> Option<String> + Send>;
+/// Renders the metrics; `None` once the mount has ended.
+pub type MetricsSource = Box<dyn Fn(Dialect) -> Option<String> + Send>;
 
 /// A server that runs until it is dropped.
 pub struct Exporter {
@@ -40,7 +40,11 @@ pub struct Exporter {
 
 impl Exporter {
     /// Listens at `address` and serves `source`.
-    pub fn start(address: SocketAddr, clock: Arc<dyn Clock>, source: Source) -> Result<Self> {
+    pub fn start(
+        address: SocketAddr,
+        clock: Arc<dyn Clock>,
+        source: MetricsSource,
+    ) -> Result<Self> {
         let failed =
             |source| ServeError::Io { what: format!("serving metrics at {address}"), source };
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -54,7 +58,7 @@ impl Exporter {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -69,7 +73,7 @@ impl Drop for Exporter {
     }
 }
 
-fn run(listener: &TcpListener, stopped: &UnixStream, clock: &dyn Clock, source: &Source) {
+fn run(listener: &TcpListener, stopped: &UnixStream, clock: &dyn Clock, source: &MetricsSource) {
     loop {
         let mut wanted = [
             PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
@@ -92,7 +96,8 @@ fn run(listener: &TcpListener, stopped: &UnixStream, clock: &dyn Clock, source: 
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Such as too many open files: poll returns at once, so without a wait this would spin.
+            // For example too many open files. The connection stays ready, so without a pause this
+            // would spin.
             Err(error) => {
                 tracing::warn!(%error, "a request for metrics was not accepted");
                 let mut wanted = [PollFd::from_borrowed_fd(stopped.as_fd(), PollFlags::IN)];
@@ -103,7 +108,7 @@ fn run(listener: &TcpListener, stopped: &UnixStream, clock: &dyn Clock, source: 
     }
 }
 
-/// A connection that must end in time.
+/// A connection with a deadline.
 struct Connection<'a> {
     stream: TcpStream,
     clock: &'a dyn Clock,
@@ -111,24 +116,25 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    fn answer(&mut self, source: &Source) -> io::Result<()> {
+    fn answer(&mut self, source: &MetricsSource) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         let head = self.head()?;
         let answer = match &head {
             Some(head) => respond(head, source),
-            None => Answer::error("431 Request Header Fields Too Large"),
+            None => HttpResponse::error("431 Request Header Fields Too Large"),
         };
         let is_head = head.is_some_and(|head| head.starts_with("HEAD "));
         let body = if is_head { "" } else { &answer.body };
         self.write((answer.head() + body).as_bytes())?;
         self.stream.shutdown(std::net::Shutdown::Write)?;
-        // Until the other side has read it: closing with unread bytes would take the answer back.
+        // Reads until the client closes: a close with unread bytes would reset the connection and
+        // discard the answer.
         let mut rest = [0; 1024];
         while self.read(&mut rest)? > 0 {}
         Ok(())
     }
 
-    /// The head of the request; `None` if it is too long.
+    /// Reads the head of the request; `None` if it is too long.
     fn head(&mut self) -> io::Result<Option<String>> {
         let mut bytes = Vec::new();
         let mut buffer = [0; 1024];
@@ -161,7 +167,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// The time that is left.
+    /// Time left until the deadline.
     fn left(&self) -> io::Result<Duration> {
         match self.deadline_ns.saturating_sub(self.clock.monotonic_ns()) {
             0 => Err(io::ErrorKind::TimedOut.into()),
@@ -170,13 +176,13 @@ impl Connection<'_> {
     }
 }
 
-struct Answer {
+struct HttpResponse {
     status: &'static str,
     kind: &'static str,
     body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     fn error(status: &'static str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{status}\n") }
     }
@@ -192,18 +198,20 @@ impl Answer {
     }
 }
 
-fn respond(head: &str, source: &Source) -> Answer {
+fn respond(head: &str, source: &MetricsSource) -> HttpResponse {
     let (line, fields) = head.split_once("\r\n").unwrap_or((head, ""));
     let words: Vec<&str> = line.split(' ').collect();
-    let [method, target, version] = words[..] else { return Answer::error("400 Bad Request") };
+    let [method, target, version] = words[..] else {
+        return HttpResponse::error("400 Bad Request");
+    };
     if !matches!(version, "HTTP/1.0" | "HTTP/1.1") {
-        return Answer::error("505 HTTP Version Not Supported");
+        return HttpResponse::error("505 HTTP Version Not Supported");
     }
     if !matches!(method, "GET" | "HEAD") {
-        return Answer::error("405 Method Not Allowed");
+        return HttpResponse::error("405 Method Not Allowed");
     }
     if target.split('?').next() != Some("/metrics") {
-        return Answer::error("404 Not Found");
+        return HttpResponse::error("404 Not Found");
     }
     let takes_open = |field: &str| {
         field.split_once(':').is_some_and(|(name, value)| {
@@ -216,8 +224,8 @@ fn respond(head: &str, source: &Source) -> Answer {
         (Dialect::Prometheus, "text/plain; version=0.0.4; charset=utf-8")
     };
     match source(dialect) {
-        Some(body) => Answer { status: "200 OK", kind, body },
-        None => Answer::error("503 Service Unavailable"),
+        Some(body) => HttpResponse { status: "200 OK", kind, body },
+        None => HttpResponse::error("503 Service Unavailable"),
     }
 }
 
@@ -277,7 +285,8 @@ mod tests {
         }
     }
 
-    /// Who connects and says nothing delays the others for two seconds at most, and the end as well.
+    /// Who connects and says nothing delays the others for two seconds at most, and the end as
+    /// well.
     #[test]
     fn a_silent_connection_holds_nobody_for_long() {
         let exporter = exporter();

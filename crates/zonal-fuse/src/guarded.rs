@@ -1,11 +1,10 @@
-//! A file system whose calls may panic: a mistake of ours must not take the files away from all who
-//! use them.
+//! Catches panics of a file system, so that a bug of ours does not end the mount for all its users.
 //!
 //! The call that panics fails with `EIO`. From then on the file system is read-only, and nothing is
-//! written to the device: what is there is what the last commit left, as after a power cut. Changes
-//! fail with `EROFS`; a sync fails with `EIO`, since what was written before is not durable. Reads
-//! go on, unless the panic came while what they read was being changed: then they fail with `EIO`
-//! too, and nothing is called.
+//! written to the device: it keeps the state of the last commit, as after a power cut. Changes fail
+//! with `EROFS`; a sync fails with `EIO`, since earlier writes are not durable. Reads continue, unless
+//! the panic interrupted a change of the state in memory: then they fail with `EIO` too, without a
+//! call of the file system.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,28 +17,38 @@ use zonal_fs::vfs::{
 };
 use zonal_fuse_transport::panics::caught;
 
+use crate::control::Control;
 use crate::read_only::RemountTrigger;
 
-/// The file system, and what has become of it.
+/// A file system whose panics make it read-only.
 pub(crate) struct Guarded {
     below: Arc<dyn FileSystem>,
+    /// Shows the message of the first panic.
+    control: Option<Arc<Control>>,
     /// The message of the first panic.
     panicked: OnceLock<String>,
-    /// Nothing in memory can be relied on.
+    /// Whether the state in memory may be inconsistent.
     is_torn: AtomicBool,
     became_read_only: Arc<RemountTrigger>,
 }
 
 impl Guarded {
-    /// Fires `became_read_only` after a panic.
-    pub(crate) fn new(below: Arc<dyn FileSystem>, became_read_only: Arc<RemountTrigger>) -> Self {
+    /// Guards `below`. The first panic fires `became_read_only`, and `control` shows its message.
+    pub(crate) fn new(
+        below: Arc<dyn FileSystem>,
+        became_read_only: Arc<RemountTrigger>,
+        control: Option<Arc<Control>>,
+    ) -> Self {
         let (panicked, is_torn) = (OnceLock::new(), AtomicBool::new(false));
-        Self { below, panicked, is_torn, became_read_only }
+        Self { below, control, panicked, is_torn, became_read_only }
     }
 
-    /// Something has panicked. Says so, once.
+    /// Handles a panic; logs the first one.
     pub(crate) fn note(&self, message: &str) {
         let is_first = self.panicked.set(message.to_owned()).is_ok();
+        if let Some(control) = &self.control {
+            control.set_panicked(message);
+        }
         let remains = caught(|| self.below.give_up(message)).unwrap_or(Remains::Nothing);
         let is_torn = remains == Remains::Nothing;
         let was_torn = self.is_torn.fetch_or(is_torn, Ordering::SeqCst);
@@ -68,7 +77,7 @@ impl Guarded {
         })
     }
 
-    /// A call that changes nothing.
+    /// Runs a call that changes nothing.
     fn look<T>(&self, call: impl FnOnce(&dyn FileSystem) -> Result<T>) -> Result<T> {
         match self.error() {
             Some(error) if self.is_torn.load(Ordering::SeqCst) => Err(error),
@@ -76,12 +85,12 @@ impl Guarded {
         }
     }
 
-    /// A call that changes something.
+    /// Runs a call that changes something.
     fn change<T>(&self, call: impl FnOnce(&dyn FileSystem) -> Result<T>) -> Result<T> {
         if self.panicked.get().is_some() { Err(FsError::ReadOnly) } else { self.call(call) }
     }
 
-    /// A call that makes something durable. It has not if another thread has panicked meanwhile.
+    /// Runs a call that makes something durable. It fails if another thread has panicked meanwhile.
     fn make_durable(&self, call: impl FnOnce(&dyn FileSystem) -> Result<()>) -> Result<()> {
         match self.error() {
             Some(error) => Err(error),
@@ -89,7 +98,8 @@ impl Guarded {
         }
     }
 
-    /// A call that counts users of an inode: for nobody, once nothing is deleted any more.
+    /// Runs a call that counts users of an inode. After a panic nothing is deleted, so no count
+    /// matters.
     fn count(&self, call: impl FnOnce(&dyn FileSystem) -> Result<()>) -> Result<()> {
         if self.panicked.get().is_some() { Ok(()) } else { self.call(call) }
     }
@@ -353,7 +363,7 @@ mod tests {
     fn mount(device: &Arc<Panicky>) -> Guarded {
         let (drive, clock) = (Arc::clone(device) as _, Arc::clone(device) as _);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        Guarded::new(Arc::new(fs), Arc::default())
+        Guarded::new(Arc::new(fs), Arc::default(), None)
     }
 
     /// With a file that is synced, and one that is not.

@@ -1,9 +1,10 @@
 //! How long operations take, from the request to the answer.
 //!
 //! Each kind of operation has a histogram of atomics, on a logarithmic scale with eight buckets for
-//! each power of two: a percentile is at most an eighth above the true one. Recording is two readings
-//! of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench watching`). Those of
-//! the last minute are the difference to a copy of the histograms; one is made every five seconds.
+//! each power of two: a percentile is at most an eighth above the true one. Recording is two
+//! readings of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench
+//! watching`). Those of the last minute are the difference to a copy of the histograms; one is made
+//! every five seconds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -203,8 +204,9 @@ impl Latencies {
         all.filter(|latency| latency.count > 0).collect()
     }
 
-    /// The same of the last minute, or since the beginning if that is less. If [`sample`](Self::sample) is called once a
-    /// second, that is up to six seconds more than a minute.
+    /// The same of the last minute, or since the beginning if that is less. If
+    /// [`sample`](Self::sample) is called once a second, that is up to six seconds more than a
+    /// minute.
     pub fn minute(&self) -> Vec<Latency> {
         let samples = self.samples();
         let before = samples.front().expect("there is one from the beginning");

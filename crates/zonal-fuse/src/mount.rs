@@ -1,18 +1,18 @@
 //! The life of a mount: mounted, ready, served, unmounted, closed cleanly.
 //!
-//! [`serve`] runs all of it and returns when it is over. Beside the threads that answer requests,
-//! one calls [`FileSystem::tick`] twice a second, or sooner if there is work, one commits for all
-//! requests that wait for a commit, and one waits for SIGTERM and SIGINT. A device that hangs may
-//! block any of them, but not the end of the mount: once asked to end, the main thread waits for
+//! [`serve`] runs all of it and returns at the end. In addition to the serving threads, one calls
+//! [`FileSystem::tick`](zonal_fs::vfs::FileSystem::tick) twice a second, or sooner if there is
+//! work, one commits for queued syncs, and one waits for SIGTERM and SIGINT. A device that hangs
+//! may block any of them, but not the end of the mount: after a signal, the main thread waits for
 //! everything with a time limit.
 //!
 //! # Block devices
-//! A file system that is written on a block device of its own is mounted as `fuseblk` where the
-//! kernel passes sync(1) on to such a mount (`passes_sync`). The kernel opens the device
-//! exclusively then, and so do we from when we open it until we mount: the claim is [handed
-//! over](zonal::Claim::hand_over). Whoever takes the device in between makes mount(2) fail, and
-//! nothing has been written since. umount(2) waits for our answer to its last request, which is
-//! given when the file system is closed: after it the kernel lets others have the device.
+//! A writable file system on a block device of its own is mounted as `fuseblk` if the kernel passes
+//! sync(1) on to such a mount (`passes_sync`). Then the kernel opens the device exclusively. We
+//! have it open exclusively until we mount, and [hand the claim over](zonal::Claim::hand_over). If
+//! another process takes the device in between, mount(2) fails, and nothing has been written since.
+//! umount(2) waits for our answer to its last request, which comes when the file system is closed:
+//! then the kernel releases the device.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,120 +21,103 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use zonal::{Claim, ZonedDevice, shown};
 use zonal_fs::FsError;
-use zonal_fs::vfs::FileSystem;
-use zonal_fuse_transport::hidden::Hidden;
-use zonal_fuse_transport::mount::{self, Kind, MountSpec};
+use zonal_fuse_transport::Session;
+use zonal_fuse_transport::hidden::HiddenMount;
+use zonal_fuse_transport::mount::{self, MountSpec, MountType};
 use zonal_fuse_transport::panics::caught;
-use zonal_fuse_transport::{Session, Transport};
 
 use crate::error::Result;
-use crate::fuse::{Front, make_hidden};
-use crate::latency::Latencies;
-use crate::options::{Access, AsyncDirect, Atime, Audience, MountConfig, Restrict, processors};
+use crate::fuse::{FuseServer, MountContent, make_hidden};
+use crate::options::{Access, MountConfig, processors};
+use crate::served::Served;
 use crate::unmount::{detach_own, is_dead, sync_own};
 use crate::{ServeError, read_only};
 
-/// Between two calls of [`FileSystem::tick`] without need: half of the least age at which what was
-/// written is committed.
+/// Time between two regular ticks: half of the least age at which writes are committed.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How long a daemon that was asked to end waits for mapped pages to be written, and again for running
+/// After a signal, how long the daemon waits for mapped pages to be written, and again for running
 /// requests.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long it then waits for the file system to be closed.
+/// How long it then waits until the file system is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What the main thread waits for.
+/// Event for the main thread.
 enum Event {
     /// The mount has ended.
     Ended(io::Result<()>),
-    /// We are asked to end.
+    /// A signal asks the daemon to end.
     Signal(i32),
-    /// The mount is taken away from its users, as far as possible.
+    /// The mount is detached, as far as possible.
     Detached,
     /// The file system is closed.
     Closed(Result<()>),
 }
 
-/// How a mount is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// How requests come from the kernel.
-    pub transport: Transport,
-    /// How asynchronous direct reads come.
-    pub async_direct: AsyncDirect,
-    /// As what the kernel has mounted it.
-    pub kind: Kind,
-}
-
-/// Serves `fs` at the mount point until it is unmounted or a SIGTERM or SIGINT arrives, then
-/// closes `fs`. Calls `ready` as soon as the mount can be used, with how it is served. `latencies` takes how long
-/// requests took.
+/// Serves a file system at the mount point until it is unmounted or SIGTERM or SIGINT arrives, then
+/// closes it. Calls `ready` as soon as the mount can be used.
 ///
-/// Needs no package as root; as a user it needs `fusermount3`. After a signal the mount is gone
-/// within about ten seconds, even if programs still have files open there: what they wrote is kept,
+/// Needs no package as root, and `fusermount3` as another user. After a signal the mount is gone
+/// within about ten seconds, even if programs still have files open there: their writes are kept,
 /// their later requests fail.
 ///
-/// `fs` is shut down when this returns, with one exception, [`ServeError::Stuck`]: if a request, or
-/// closing itself, does not end within two minutes of a signal, or if a second SIGTERM or SIGINT
-/// arrives. Then the process is to end; what was synced is on the drive, as after a power cut.
+/// The file system is shut down when this returns, except after [`ServeError::Stuck`]: a request,
+/// or closing itself, did not end within two minutes of a signal, or a second SIGTERM or SIGINT
+/// arrived. Then the process must end; synced data is on the drive, as after a power cut.
 pub fn serve(
-    fs: Arc<dyn FileSystem>,
-    latencies: Arc<Latencies>,
+    content: MountContent,
     config: &MountConfig,
     ready: impl FnOnce(Served),
 ) -> Result<()> {
-    serve_with_claim(fs, latencies, config, None, ready)
+    serve_with_claim(content, config, None, ready)
 }
 
-/// The same for a file system on `device`: on a block device, where that is of use, as `fuseblk`.
-/// If another process takes the device meanwhile ([`ServeError::Taken`]), `fs` is not shut down,
-/// and nothing is written to the device any more.
+/// As [`serve`], for a file system on `device`: a block device is mounted as `fuseblk`, if the
+/// kernel passes sync(1) on. If another process takes the device meanwhile ([`ServeError::Taken`]),
+/// the file system is not shut down, and nothing is written to the device any more.
 pub fn serve_on(
     device: &dyn ZonedDevice,
-    fs: Arc<dyn FileSystem>,
-    latencies: Arc<Latencies>,
+    content: MountContent,
     config: &MountConfig,
     ready: impl FnOnce(Served),
 ) -> Result<()> {
-    // Others may read a device that is only read, and mount it as well.
+    // A device that is only read may be shared, even mounted elsewhere.
     let is_written = config.access == Access::ReadWrite;
     let claim = device.claim().filter(|_| is_written && passes_sync());
-    serve_with_claim(fs, latencies, config, claim, ready)
+    serve_with_claim(content, config, claim, ready)
 }
 
 fn serve_with_claim(
-    fs: Arc<dyn FileSystem>,
-    latencies: Arc<Latencies>,
+    content: MountContent,
     config: &MountConfig,
     claim: Option<&Claim>,
     ready: impl FnOnce(Served),
 ) -> Result<()> {
     let flusher = IoFlusher::become_one();
-    let mut life = Life::new(Front::new(fs, latencies, config));
+    let mut life = Life::new(FuseServer::new(content, config));
     let served = life.run(config, claim, ready);
     if let Err(ServeError::Taken(_)) = served {
-        // All that ends here would write to a device that is not ours any more.
+        // Its drop would write to a device that is not ours any more.
         std::mem::forget(life);
         flusher.end();
         return served;
     }
-    let (ending, front) = (life.ending(config, &served), life.front.clone());
+    let (ending, server) = (life.ending(config, &served), life.server.clone());
     let closed = life.close();
     flusher.end();
     if let Some(ending) = ending {
-        ending.log(&closed, (config.access, front.access_at_end()));
+        ending.log(&closed, config.access, server.access_at_end());
     }
     served.and(closed)
 }
 
-/// How a mount has ended, for the log.
+/// End of a mount, for the log.
 struct Ending {
     device: String,
     point: PathBuf,
@@ -142,11 +125,10 @@ struct Ending {
 }
 
 impl Ending {
-    /// Says how the file system was closed, which had the one access at first and the other at
-    /// last.
-    fn log(&self, closed: &Result<()>, access: (Access, Access)) {
+    /// Logs how the file system was closed, with its access at the beginning and at the end.
+    fn log(&self, closed: &Result<()>, first: Access, last: Access) {
         let Self { device, point, by } = self;
-        let became_read_only = access == (Access::ReadWrite, Access::ReadOnly);
+        let became_read_only = first == Access::ReadWrite && last == Access::ReadOnly;
         let point = shown(point);
         match closed {
             Ok(()) if !became_read_only => {
@@ -166,30 +148,30 @@ impl Ending {
     }
 }
 
-/// What lives as long as the mount, and until the file system is closed.
+/// State of a mount, until the file system is closed.
 struct Life {
-    front: Front,
+    server: FuseServer,
     events: Sender<Event>,
     inbox: Receiver<Event>,
     signals: Option<Handle>,
-    /// Whether we were asked to end, and how urgently.
+    /// Signals so far.
     asked: Asked,
-    /// The signal by which.
+    /// The first signal.
     signal: Option<i32>,
-    /// Whether there has been a mount at all.
+    /// How far the mount got.
     stage: Stage,
     /// Threads that end when the mount has.
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How far a mount got.
+/// Stage of a mount.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Starting,
     Served,
 }
 
-/// What the thread that ticks waits for.
+/// Event for the ticking thread.
 enum Upkeep {
     /// There is work.
     Work,
@@ -205,14 +187,14 @@ enum Asked {
 }
 
 impl Life {
-    fn new(front: Front) -> Self {
+    fn new(server: FuseServer) -> Self {
         let (events, inbox) = channel();
         let (asked, stage) = (Asked::No, Stage::Starting);
         let (signals, signal, threads) = (None, None, Vec::new());
-        Self { front, events, inbox, signals, asked, signal, stage, threads }
+        Self { server, events, inbox, signals, asked, signal, stage, threads }
     }
 
-    /// What the log says about the end; nothing if there was no mount.
+    /// The end for the log; `None` if there was no mount.
     fn ending(&self, config: &MountConfig, served: &Result<()>) -> Option<Ending> {
         if self.stage == Stage::Starting {
             return None;
@@ -236,31 +218,31 @@ impl Life {
         let point = mount_point(&config.mount_point)?;
         // Before mounting: a signal from now on unmounts instead of killing.
         self.watch_signals()?;
-        let (session, kind) = self.open_session(config, claim, &point)?;
-        self.front.connect(session.notifier(), session.agreed());
+        let (session, mount_type) = self.open_session(config, claim, &point)?;
+        self.server.connect(session.notifier(), session.negotiated());
         let hidden = make_hidden(&session);
-        let (kernel, beside) = (session.notifier(), hidden.as_ref().map(Hidden::notifier));
-        let pages = self.front.page_tasks();
+        let (kernel, beside) = (session.notifier(), hidden.as_ref().map(HiddenMount::notifier));
+        let pages = self.server.page_tasks();
         self.spawn("pages", move || pages.run(&kernel, beside.as_ref()))?;
         let (upkeep, needs) = channel();
-        let (front, wake) = (self.front.clone(), upkeep.clone());
-        // The channel is open as long as the thread lives, and needed no longer.
-        front.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
-        self.spawn("tick", move || tick(&front, &needs))?;
-        let syncs = self.front.sync_tasks();
+        let (server, wake) = (self.server.clone(), upkeep.clone());
+        // The send fails once the thread has ended, when ticks do not matter.
+        server.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
+        self.spawn("tick", move || tick(&server, &needs))?;
+        let syncs = self.server.sync_tasks();
         self.spawn("commit", move || syncs.run())?;
-        if let Some(sending) = self.front.sending() {
+        if let Some(flusher) = self.server.flusher() {
             let root = point.clone();
-            self.spawn("write-back", move || sending.run(&root))?;
+            self.spawn("write-back", move || flusher.run(&root))?;
         }
-        let (front, root, watched) = (self.front.clone(), point.clone(), config.clone());
+        let (server, root, watched) = (self.server.clone(), point.clone(), config.clone());
         self.spawn("read-only", move || {
-            read_only::watch(front.became_read_only(), &root, &watched);
+            read_only::watch(server.became_read_only(), &root, &watched);
         })?;
-        let async_direct = self.front.serve_hidden(hidden, &session, threads(config));
-        let served = Served { transport: session.transport(), async_direct, kind };
-        tracing::info!(?served, "requests come");
-        self.serve_in_background(session).inspect_err(|_| self.front.end_hidden())?;
+        let async_direct = self.server.serve_hidden(hidden, &session, threads(config));
+        let served = Served { transport: session.transport(), async_direct, mount_type };
+        tracing::info!(?served, "serving");
+        self.serve_in_background(session).inspect_err(|_| self.server.end_hidden())?;
         self.stage = Stage::Served;
         ready(served);
         let ended = self.wait(&point);
@@ -268,15 +250,15 @@ impl Life {
         ended
     }
 
-    /// Mounts.
+    /// Mounts, as `fuseblk` if there is a claim and the kernel allows it.
     fn open_session(
         &self,
         config: &MountConfig,
         claim: Option<&Claim>,
         point: &Path,
-    ) -> Result<(Session, Kind)> {
+    ) -> Result<(Session, MountType)> {
         let open = |spec: &MountSpec| {
-            let session = Session::new(spec, &self.front.wishes(), threads(config))?;
+            let session = Session::new(spec, &self.server.init_request(), threads(config))?;
             Ok((session, spec.kind))
         };
         let failed = |source| ServeError::Mount { point: point.to_owned(), source };
@@ -284,24 +266,23 @@ impl Life {
         let Some(claim) = claim else { return open(&spec).map_err(failed) };
         let source = claim.path().canonicalize().map_err(failed)?.display().to_string();
         claim.hand_over();
-        match open(&MountSpec { source, kind: Kind::Fuseblk, ..spec.clone() }) {
+        match open(&MountSpec { source, kind: MountType::Fuseblk, ..spec.clone() }) {
             Ok(session) => Ok(session),
             Err(error) => {
-                // Who has it now may have written to it: nothing of ours is to follow.
+                // Another process may have written to the device: we must not write any more.
                 claim.take_back().map_err(ServeError::Taken)?;
-                tracing::info!(%error, "no mount of the type fuseblk: sync(1) does not reach us");
+                tracing::info!(%error, "no mount of type fuseblk: sync(1) does not reach us");
                 open(&spec).map_err(failed)
             }
         }
     }
 
-    /// Starts a thread that ends when the mount has. If it panics, what it does is done no more,
-    /// and the mount becomes read-only.
+    /// Starts a thread that ends with the mount. If it panics, the mount becomes read-only.
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        let front = self.front.clone();
+        let server = self.server.clone();
         self.threads.push(spawn(name, move || {
             if let Err(message) = caught(run) {
-                front.panicked(&message);
+                server.panicked(&message);
             }
         })?);
         Ok(())
@@ -321,22 +302,22 @@ impl Life {
         })
     }
 
-    /// A session whose mount is busy outlives us, until the process ends.
+    /// Serves in a thread. If the mount stays busy, the thread runs until the process ends.
     fn serve_in_background(&self, session: Session) -> Result<()> {
-        let (front, events) = (self.front.clone(), self.events.clone());
+        let (server, events) = (self.server.clone(), self.events.clone());
         spawn("fuse-session", move || {
-            let ended = caught(|| session.run(&(Arc::new(front.clone()) as _)))
+            let ended = caught(|| session.run(&(Arc::new(server.clone()) as _)))
                 .unwrap_or_else(|message| Err(io::Error::other(message)));
-            front.end_hidden();
-            // The main thread may go on to close the file system.
-            drop(front);
-            // Nobody listens if the main thread waits no longer.
+            server.end_hidden();
+            // Before the event: the main thread then closes the file system.
+            drop(server);
+            // Fails if the main thread does not wait any more.
             let _ = events.send(Event::Ended(ended));
         })
         .map(drop)
     }
 
-    /// Waits for the end of the mount, and brings it about on a signal.
+    /// Waits for the end of the mount; a signal ends it.
     fn wait(&mut self, point: &Path) -> Result<()> {
         let mut limit = None;
         loop {
@@ -346,7 +327,7 @@ impl Life {
                     Asked::No => {
                         tracing::info!(signal, "unmounting");
                         (self.asked, self.signal) = (Asked::Once, Some(signal));
-                        // With a `fuseblk` that includes closing the file system.
+                        // Unmounting a `fuseblk` includes closing the file system.
                         limit = Some(CLOSE_TIMEOUT);
                         self.end_in_background(point)?;
                     }
@@ -366,7 +347,7 @@ impl Life {
         }
     }
 
-    /// Takes the mount away. We go on hearing signals meanwhile.
+    /// Unmounts in a thread, while the main thread keeps handling signals.
     fn end_in_background(&self, point: &Path) -> Result<()> {
         let (events, point) = (self.events.clone(), point.to_owned());
         spawn("unmount", move || {
@@ -376,18 +357,18 @@ impl Life {
         .map(drop)
     }
 
-    /// Closes the file system. Without being asked to end, this takes as long as it takes.
+    /// Closes the file system; after a signal, with a time limit.
     fn close(mut self) -> Result<()> {
-        self.front.end_page_tasks();
-        self.front.end_sync_tasks();
-        self.front.end_sending();
-        self.front.became_read_only().close();
-        let (front, events) = (self.front.clone(), self.events.clone());
+        self.server.end_page_tasks();
+        self.server.end_sync_tasks();
+        self.server.end_flusher();
+        self.server.became_read_only().close();
+        let (server, events) = (self.server.clone(), self.events.clone());
         spawn("close", move || {
-            let closed = caught(|| front.close())
+            let closed = caught(|| server.close())
                 .unwrap_or_else(|message| Err(FsError::Panicked { message }))
                 .map_err(ServeError::Shutdown);
-            drop(front);
+            drop(server);
             let _ = events.send(Event::Closed(closed));
         })?;
         loop {
@@ -407,7 +388,7 @@ impl Life {
         }
     }
 
-    /// The next event; `None` if there is none for so long.
+    /// The next event; `None` after `limit`.
     fn next(&self, limit: Option<Duration>) -> Option<Event> {
         match limit {
             None => Some(self.inbox.recv().expect("we hold a sender")),
@@ -415,8 +396,8 @@ impl Life {
         }
     }
 
-    /// A signal while we are ending. The end of a login session sends SIGTERM and then SIGHUP, so SIGHUP
-    /// does not hurry us.
+    /// Handles a signal during the end. The end of a login session sends SIGTERM and then SIGHUP,
+    /// so a SIGHUP does not count as a second request.
     fn insist(&mut self, signal: i32) {
         self.asked = match self.asked {
             Asked::No => Asked::Once,
@@ -425,7 +406,7 @@ impl Life {
         };
     }
 
-    /// Everything has ended: so that nothing of the device is held when we return.
+    /// Joins all threads, so that none holds the device when we return.
     fn join(&mut self) {
         if let Some(signals) = self.signals.take() {
             signals.close();
@@ -445,20 +426,20 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
         .map_err(|source| ServeError::Io { what: "starting a thread".to_owned(), source })
 }
 
-fn tick(front: &Front, needs: &Receiver<Upkeep>) {
+fn tick(server: &FuseServer, needs: &Receiver<Upkeep>) {
     while let Ok(Upkeep::Work) | Err(RecvTimeoutError::Timeout) = needs.recv_timeout(TICK) {
-        front.tick();
+        server.tick();
     }
 }
 
-/// This process writes what the kernel must write to get memory, so its own allocations must not wait
-/// for that. Threads inherit it.
+/// Mark of this process as an I/O flusher: it writes data that the kernel must write to get memory,
+/// so its own allocations must not wait for such writes. Threads inherit the mark.
 struct IoFlusher {
     was: bool,
 }
 
 impl IoFlusher {
-    /// Only where it is permitted (`CAP_SYS_RESOURCE`).
+    /// Sets the mark, if the process may (`CAP_SYS_RESOURCE`).
     fn become_one() -> Self {
         let was = rustix::process::is_io_flusher().unwrap_or(false);
         if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
@@ -467,7 +448,7 @@ impl IoFlusher {
         Self { was }
     }
 
-    /// Of this thread, which is the caller's again.
+    /// Restores the mark of this thread, which belongs to the caller again.
     fn end(self) {
         if !self.was {
             let _ = rustix::process::configure_io_flusher_behavior(false);
@@ -475,7 +456,7 @@ impl IoFlusher {
     }
 }
 
-/// Unmounts; if the mount is busy, writes mapped pages back and takes it away from its users.
+/// Unmounts; if the mount is busy, writes mapped pages back and detaches it by force.
 fn end_mount(point: &Path) {
     match detach_own(point, UnmountFlags::empty()) {
         Ok(()) => return,
@@ -489,7 +470,7 @@ fn end_mount(point: &Path) {
     }
 }
 
-/// The absolute path of the mount point, after the checks whose failure the kernel would not explain.
+/// The absolute path of the mount point, after checks that have better errors than mount(2).
 fn mount_point(point: &Path) -> Result<PathBuf> {
     if !mount::is_available() {
         return Err(ServeError::NoFuse);
@@ -508,13 +489,10 @@ fn spec(config: &MountConfig, point: &Path) -> MountSpec {
     MountSpec {
         point: point.to_owned(),
         source: config.source.clone(),
-        kind: Kind::Fuse,
+        kind: MountType::Fuse,
         subtype: config.kind.clone(),
-        flags: flags(config),
-        audience: match config.audience {
-            Audience::Owner => mount::Audience::Owner,
-            Audience::Everyone => mount::Audience::Everyone,
-        },
+        flags: config.flags(),
+        audience: config.audience,
     }
 }
 
@@ -532,28 +510,7 @@ fn release_number(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What the kernel is to watch over.
-pub(crate) fn flags(config: &MountConfig) -> MountFlags {
-    let mut flags = MountFlags::empty();
-    for (restriction, flag) in [
-        (Restrict::NODEV, MountFlags::NODEV),
-        (Restrict::NOSUID, MountFlags::NOSUID),
-        (Restrict::NOEXEC, MountFlags::NOEXEC),
-        (Restrict::SYNC, MountFlags::SYNCHRONOUS),
-        (Restrict::DIRSYNC, MountFlags::DIRSYNC),
-        (Restrict::NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
-        (Restrict::NODIRATIME, MountFlags::NODIRATIME),
-        (Restrict::LAZYTIME, MountFlags::LAZYTIME),
-    ] {
-        flags.set(flag, config.restrict.contains(restriction));
-    }
-    flags.set(MountFlags::NOATIME, config.atime == Atime::Never);
-    flags.set(MountFlags::STRICTATIME, config.atime == Atime::Always);
-    flags.set(MountFlags::RDONLY, config.access == Access::ReadOnly);
-    flags
-}
-
-/// One thread per processor, and two more unless it is known how many may wait for the device.
+/// Number of serving threads: as configured, else one per processor and two more.
 fn threads(config: &MountConfig) -> usize {
     config.threads.map_or_else(|| processors() + 2, |threads| threads.get().into())
 }

@@ -1,36 +1,19 @@
-//! The configuration of a mount, and the options by which mount(8) knows it.
+//! The configuration of a mount, and its options as mount(8) spells them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
+use rustix::mount::MountFlags;
+
 use crate::error::Result;
 use crate::{ServeError, Transport};
 
+pub use zonal_fs::furrow::AtimePolicy;
 pub use zonal_fs::vfs::Access;
+pub use zonal_fuse_transport::mount::Audience;
 
-/// When reading moves the access time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Atime {
-    /// Once a day, or if the file changed since (`relatime`).
-    #[default]
-    Relative,
-    /// Never (`noatime`).
-    Never,
-    /// At every first read after an open (`strictatime`); what the page cache answers moves nothing.
-    Always,
-}
-
-/// Who may use the mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
-    /// Only the user who mounted it.
-    Owner,
-    /// Every user, as permissions allow (`allow_other`).
-    Everyone,
-}
-
-/// What a shared writable mapping and write(2) do to the page cache.
+/// What write(2) does to the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteCache {
     /// Each write(2) reaches the file system before it returns.
@@ -40,29 +23,29 @@ pub enum WriteCache {
     Back,
 }
 
-/// What a direct write leaves in the page cache.
+/// What a direct write does to the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectWrites {
-    /// Nothing: a later buffered read fetches it.
+    /// It drops the pages: a later buffered read fetches them.
     #[default]
     Bypass,
-    /// What it wrote, so that a later buffered read finds it in memory (`warm-cache`). Only where
-    /// nothing is written twice: in sequential zone files.
+    /// It fills the pages, so that a later buffered read finds them in memory (`warm-cache`). Only
+    /// in sequential zone files, where no byte is written twice.
     Cache,
 }
 
-/// How asynchronous direct reads of a zonefs that can be written (libaio, `io_uring`) come from the kernel.
+/// How asynchronous direct reads (libaio, `io_uring`) of a writable zonefs come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AsyncDirect {
-    /// Many at a time, by a hidden mount, where the kernel lets them: from Linux 6.9 on, if root mounts.
+    /// In parallel, by a hidden mount, if root mounts and the kernel allows it (from Linux 6.9 on).
     #[default]
     Together,
-    /// Those of one program one after the other, as its writes (`noasync-dio`).
+    /// One after the other for each program, as its writes (`noasync-dio`).
     InTurn,
 }
 
 impl AsyncDirect {
-    /// As people read it.
+    /// Name for statistics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Together => "together",
@@ -74,12 +57,12 @@ impl AsyncDirect {
 /// How requests come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// By `io_uring` where the kernel offers it, else by `/dev/fuse`.
+    /// Over `io_uring` if the kernel offers it, else by `/dev/fuse`.
     #[default]
     Fastest,
     /// By `/dev/fuse` (`nouring`).
     Device,
-    /// By `io_uring`, or there is no mount (`uring`).
+    /// Over `io_uring`, or there is no mount (`uring`).
     Rings,
 }
 
@@ -101,7 +84,8 @@ bitflags::bitflags! {
         const NOSYMFOLLOW = 32;
         /// Access times of directories do not move (`nodiratime`).
         const NODIRATIME = 64;
-        /// The mount table shows `lazytime`. Times are committed with everything else all the same.
+        /// The mount table shows `lazytime`. It has no effect: times are committed like all
+        /// changes.
         const LAZYTIME = 128;
     }
 }
@@ -109,7 +93,7 @@ bitflags::bitflags! {
 /// How to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountConfig {
-    /// What the mount table names as the source: the device spec, with an absolute path.
+    /// Source in the mount table: the device spec, with an absolute path.
     pub source: String,
     /// Kind of file system, shown as `fuse.KIND` in the mount table.
     pub kind: String,
@@ -117,24 +101,24 @@ pub struct MountConfig {
     pub mount_point: PathBuf,
     /// Reading and writing, or reading only.
     pub access: Access,
-    /// When reading moves the access time. The file system needs it too.
-    pub atime: Atime,
-    /// Who may use it: everyone if root mounts it, else only the owner.
+    /// When a read moves the access time. The file system needs it too.
+    pub atime: AtimePolicy,
+    /// Users of the mount: everyone if root mounts it, else only the owner.
     pub audience: Audience,
-    /// What the kernel forbids: as a user, device nodes and setuid always.
+    /// Restrictions by the kernel. For an unprivileged user always `nodev` and `nosuid`.
     pub restrict: Restrict,
-    /// What write(2) does.
+    /// What write(2) does to the page cache.
     pub write_cache: WriteCache,
-    /// What a direct write leaves in the page cache.
+    /// What a direct write does to the page cache.
     pub direct_writes: DirectWrites,
-    /// How asynchronous direct reads of a zonefs arrive.
+    /// How asynchronous direct reads of a zonefs come from the kernel.
     pub async_direct: AsyncDirect,
     /// How requests come from the kernel.
     pub transport: TransportChoice,
-    /// Where metrics are served for Prometheus; nowhere by default.
+    /// Address of the metrics server for Prometheus; `None` for no server.
     pub metrics: Option<SocketAddr>,
-    /// Threads that answer requests: so many may wait for the device at once. `None`: enough for a device that
-    /// nobody waits for.
+    /// Serving threads, and thereby the largest queue depth of the device. `None`: enough for a
+    /// device without latency.
     pub threads: Option<NonZeroU16>,
 }
 
@@ -147,7 +131,7 @@ impl MountConfig {
             kind: "furrow".to_owned(),
             mount_point: mount_point.to_owned(),
             access: Access::default(),
-            atime: Atime::default(),
+            atime: AtimePolicy::default(),
             audience: if root { Audience::Everyone } else { Audience::Owner },
             restrict: if root { Restrict::empty() } else { Restrict::NODEV | Restrict::NOSUID },
             write_cache: WriteCache::default(),
@@ -177,15 +161,15 @@ impl MountConfig {
         Ok(())
     }
 
-    /// Who asks the device has to wait, as for a drive and not for memory. Unless the number of threads was
-    /// given, as many may wait as a program with a queue depth of 32 has requests.
-    pub fn expect_waits(&mut self) {
+    /// Sizes the thread pool for a device with real latency: enough for a queue depth of 32. A
+    /// number of threads that was given stays.
+    pub fn use_blocking_device_threads(&mut self) {
         let count = u16::try_from(processors() + WAITING).ok().and_then(NonZeroU16::new);
         self.threads = self.threads.or(count);
     }
 
-    /// Options that hold until it is unmounted and that nothing else shows, as [`apply`](Self::apply) takes them. What is the
-    /// default is left out.
+    /// Options that hold until the unmount and that no setting shows, as [`apply`](Self::apply)
+    /// takes them; without defaults.
     ///
     /// ```
     /// use zonal_fuse::options::MountConfig;
@@ -197,9 +181,9 @@ impl MountConfig {
     /// ```
     pub fn lasting(&self) -> String {
         let atime = match self.atime {
-            Atime::Relative => None,
-            Atime::Never => Some("noatime"),
-            Atime::Always => Some("strictatime"),
+            AtimePolicy::Relative => None,
+            AtimePolicy::Never => Some("noatime"),
+            AtimePolicy::Always => Some("strictatime"),
         };
         let dirsync = self.restrict.contains(Restrict::DIRSYNC).then_some("dirsync");
         let lazytime = self.restrict.contains(Restrict::LAZYTIME).then_some("lazytime");
@@ -216,8 +200,8 @@ impl MountConfig {
         all.into_iter().flatten().collect::<Vec<_>>().join(",")
     }
 
-    /// Options that hold until it is unmounted and that the kernel's mount table does not show,
-    /// with how requests come. What is the default is left out.
+    /// Options that hold until the unmount and that the mount table of the kernel does not show,
+    /// with the transport in use; without defaults.
     ///
     /// ```
     /// use zonal_fuse::Transport;
@@ -247,15 +231,38 @@ impl MountConfig {
         lasting.chain(others.into_iter().flatten()).collect()
     }
 
+    /// Flags of mount(2): restrictions that the kernel enforces.
+    pub(crate) fn flags(&self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        for (restriction, flag) in [
+            (Restrict::NODEV, MountFlags::NODEV),
+            (Restrict::NOSUID, MountFlags::NOSUID),
+            (Restrict::NOEXEC, MountFlags::NOEXEC),
+            (Restrict::SYNC, MountFlags::SYNCHRONOUS),
+            (Restrict::DIRSYNC, MountFlags::DIRSYNC),
+            (Restrict::NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
+            (Restrict::NODIRATIME, MountFlags::NODIRATIME),
+            (Restrict::LAZYTIME, MountFlags::LAZYTIME),
+        ] {
+            flags.set(flag, self.restrict.contains(restriction));
+        }
+        flags.set(MountFlags::NOATIME, self.atime == AtimePolicy::Never);
+        flags.set(MountFlags::STRICTATIME, self.atime == AtimePolicy::Always);
+        flags.set(MountFlags::RDONLY, self.access == Access::ReadOnly);
+        flags
+    }
+
     fn apply_one(&mut self, option: &str) -> Result<()> {
         match option {
             "ro" => self.access = Access::ReadOnly,
             "rw" => self.access = Access::ReadWrite,
-            "noatime" => self.atime = Atime::Never,
-            "strictatime" => self.atime = Atime::Always,
-            "atime" | "relatime" => self.atime = Atime::Relative,
-            "nostrictatime" if self.atime == Atime::Always => self.atime = Atime::Relative,
-            // The kernel moves access times as `relatime` says unless it is told something else.
+            "noatime" => self.atime = AtimePolicy::Never,
+            "strictatime" => self.atime = AtimePolicy::Always,
+            "atime" | "relatime" => self.atime = AtimePolicy::Relative,
+            "nostrictatime" if self.atime == AtimePolicy::Always => {
+                self.atime = AtimePolicy::Relative
+            }
+            // Without another option the kernel moves access times as `relatime` says.
             "norelatime" | "nostrictatime" => {}
             "allow_other" => self.audience = Audience::Everyone,
             "writeback" => self.write_cache = WriteCache::Back,
@@ -302,10 +309,10 @@ impl MountConfig {
 /// The option that names an address.
 const METRICS: &str = "metrics=";
 
-/// Threads that may wait for a device, beside one for each processor.
+/// Threads that may wait for a device, in addition to one per processor.
 const WAITING: usize = 32;
 
-/// Processors, as far as threads for more are of use.
+/// Number of processors, at most as many as more threads help.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).min(14)
 }
@@ -331,8 +338,8 @@ fn metrics_address(option: &str) -> Result<SocketAddr> {
     })
 }
 
-/// Options that are for mount(8), that always hold here (`default_permissions`), or that the kernel
-/// has not done anything about since Linux 5.15 (`mand`) or for FUSE (`iversion`).
+/// Whether an option is one of mount(8) itself, always holds here (`default_permissions`), or has
+/// no effect in the kernel since Linux 5.15 (`mand`) or for FUSE (`iversion`).
 fn is_for_mount(option: &str) -> bool {
     const SKIPPED: [&str; 17] = [
         "defaults",
@@ -371,7 +378,7 @@ mod tests {
     fn later_options_win() {
         assert_eq!(config("ro,rw").unwrap().access, Access::ReadWrite);
         assert_eq!(config("rw,ro").unwrap().access, Access::ReadOnly);
-        assert_eq!(config("noatime,relatime").unwrap().atime, Atime::Relative);
+        assert_eq!(config("noatime,relatime").unwrap().atime, AtimePolicy::Relative);
         let dev = config("nodev,nosuid,dev").unwrap().restrict;
         assert_eq!(dev & (Restrict::NODEV | Restrict::NOSUID), Restrict::NOSUID);
     }
@@ -405,7 +412,7 @@ mod tests {
         ] {
             let mut config = config("dev,suid").unwrap();
             config.apply(options).unwrap();
-            assert_eq!(crate::mount::flags(&config), expected, "{options}");
+            assert_eq!(config.flags(), expected, "{options}");
         }
     }
 
@@ -431,10 +438,10 @@ mod tests {
         assert_eq!(config("").unwrap().threads, None);
         assert_eq!((threads("threads=1").unwrap(), threads("threads=256").unwrap()), (1, 256));
         let mut waits = config("").unwrap();
-        waits.expect_waits();
+        waits.use_blocking_device_threads();
         assert!(waits.threads.is_some_and(|threads| threads.get() > 32));
         let mut given = config("threads=3").unwrap();
-        given.expect_waits();
+        given.use_blocking_device_threads();
         assert_eq!(given.threads, NonZeroU16::new(3));
         for bad in ["threads=", "threads=0", "threads=257", "threads=x", "threads"] {
             assert!(config(bad).unwrap_err().to_string().contains(bad), "{bad}");

@@ -1,8 +1,8 @@
-//! Makes a mount read-only once its file system has become so after a failure.
+//! Remounts a mount read-only once its file system has become read-only after a failure.
 //!
-//! The file system refuses every change at once. That the mount table says `ro` too, and the kernel
-//! refuses before it asks, takes a remount, which only root may do and only when no file is open for
-//! writing: so it is tried again whenever one was closed.
+//! The file system refuses every change at once. A remount makes the mount table say `ro`, and the
+//! kernel refuse changes itself. Only root may remount, and only while no file is open for writing:
+//! so the thread tries again until it succeeds.
 
 use std::io;
 use std::path::Path;
@@ -11,23 +11,22 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use zonal_fuse_transport::apart::{self, Call};
+use zonal_fuse_transport::own_mount::{self, Call};
 
-use crate::mount::flags;
 use crate::options::MountConfig;
 
 /// Between two attempts while files are open for writing.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Wakes the thread that remounts.
+/// Wakes the remounting thread.
 #[derive(Default)]
 pub(crate) struct RemountTrigger {
-    state: Mutex<State>,
+    state: Mutex<TriggerState>,
     changed: Condvar,
 }
 
 #[derive(Default, PartialEq, Eq)]
-enum State {
+enum TriggerState {
     #[default]
     Idle,
     Fired,
@@ -36,19 +35,19 @@ enum State {
 }
 
 impl RemountTrigger {
-    /// The file system is read-only, or a file of it was closed since.
+    /// The file system is read-only, or one of its files was closed since.
     pub(crate) fn fire(&self) {
-        self.change(State::Fired);
+        self.change(TriggerState::Fired);
     }
 
     /// Ends [`watch`].
     pub(crate) fn close(&self) {
-        self.change(State::Closed);
+        self.change(TriggerState::Closed);
     }
 
-    fn change(&self, to: State) {
+    fn change(&self, to: TriggerState) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if *state != State::Closed {
+        if *state != TriggerState::Closed {
             *state = to;
         }
         self.changed.notify_all();
@@ -57,7 +56,7 @@ impl RemountTrigger {
     /// Waits until it fires, or until the limit if there is one; `false` once it is closed.
     fn wait(&self, limit: Option<Duration>) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = |state: &mut State| *state == State::Idle;
+        let idle = |state: &mut TriggerState| *state == TriggerState::Idle;
         let mut state = match limit {
             None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {
@@ -65,10 +64,10 @@ impl RemountTrigger {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        if *state == State::Closed {
+        if *state == TriggerState::Closed {
             return false;
         }
-        *state = State::Idle;
+        *state = TriggerState::Idle;
         true
     }
 }
@@ -90,8 +89,8 @@ pub(crate) fn watch(trigger: &RemountTrigger, point: &Path, config: &MountConfig
     }
 }
 
-/// Keeps the restrictions of the mount: a remount would drop those it does not name.
+/// Remounts read-only with all flags of the mount: a remount drops flags that it does not name.
 fn remount(point: &Path, config: &MountConfig) -> io::Result<()> {
-    let flags = flags(config) | MountFlags::RDONLY;
-    apart::run(Call::Remount { point: point.to_owned(), flags })
+    let flags = config.flags() | MountFlags::RDONLY;
+    own_mount::run(Call::Remount { point: point.to_owned(), flags })
 }

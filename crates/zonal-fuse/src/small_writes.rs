@@ -1,10 +1,9 @@
-//! Small writes that follow each other, and from how many on a mount says that `-o writeback` would
-//! help.
+//! Counts small sequential writes, and advises `-o writeback` when there are many.
 //!
 //! Without `writeback` each write(2) is a request of its own. A write counts if it is small and
-//! begins where the last write to its file ended, with no sync in between: the kernel would have
-//! collected it with its neighbours. Writes that are direct or have to be durable do not count,
-//! since nothing collects those. The rule only counts; it knows no time.
+//! begins where the last write to its file ended, with no sync in between: with `writeback` the
+//! kernel would have collected it with its neighbours. Direct and durable writes do not count,
+//! since the kernel never collects those. The rule uses no time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,29 +12,29 @@ use zonal_fs::vfs::Ino;
 /// Bytes below which a write is small.
 const SMALL_BYTES: u64 = 32 << 10;
 
-/// So many of them are worth a word.
+/// Number of small writes at which the mount gives the advice.
 const MANY: u64 = 100_000;
 
-/// Places for the ends of last writes. Files that share one hide writes of each other, which then
+/// Slots for the ends of last writes. Files that share a slot hide writes of each other, which then
 /// do not count.
 const PLACES: usize = 256;
 
-/// What a mount says of itself.
+/// The advice.
 const ADVICE: &str = "-o writeback would help: small writes follow each other";
 
-/// What the writes of a mount have in common.
+/// Counter of small sequential writes of a mount.
 pub struct SmallWrites {
-    /// Where the last write to a file ended, together with which file it was.
+    /// End of the last write to a file, XORed with a hash of the file.
     ends: [AtomicU64; PLACES],
     count: AtomicU64,
 }
 
-/// What one more write means.
+/// Outcome of counting a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
     /// Nothing new.
     Nothing,
-    /// There are enough of them now. This is said once.
+    /// The count has just reached the number for the advice.
     Enough,
 }
 
@@ -46,7 +45,7 @@ impl Default for SmallWrites {
 }
 
 impl SmallWrites {
-    /// A write of so many bytes has succeeded.
+    /// A write of `len` bytes has succeeded.
     pub fn note(&self, ino: Ino, offset: u64, len: u64) -> Noted {
         let file = mix(ino);
         let before = self.place(file).swap(file ^ offset.wrapping_add(len), Ordering::Relaxed);
@@ -60,12 +59,12 @@ impl SmallWrites {
         }
     }
 
-    /// A file was synced: its next write follows none that the kernel would still have.
+    /// A file was synced: the kernel would not collect its next write with earlier ones.
     pub fn synced(&self, ino: Ino) {
         self.place(mix(ino)).store(0, Ordering::Relaxed);
     }
 
-    /// What there is to say.
+    /// The advice, if there were many small writes.
     pub fn advice(&self) -> Option<&'static str> {
         (self.count.load(Ordering::Relaxed) >= MANY).then_some(ADVICE)
     }
@@ -76,7 +75,7 @@ impl SmallWrites {
     }
 }
 
-/// A number for a file that has no pattern (the finalizer of `SplitMix64`).
+/// Hash of a file (the finalizer of `SplitMix64`).
 fn mix(ino: Ino) -> u64 {
     let mut word = ino.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Unmounting from outside: ends a mount and waits until its device is clean and released.
+//! Unmounts from outside: ends a mount and waits until its device is clean and released.
 //!
 //! umount(8) returns as soon as the kernel has let go, while the daemon still commits.
 //! [`unmount_and_wait`] returns when the daemon has ended.
@@ -17,20 +17,13 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zonal::mounts;
-use zonal_fuse_transport::apart::{self, Call};
+use zonal_fuse_transport::own_mount::{self, Call};
 use zonal_fuse_transport::program;
 
+use crate::ServeError;
 use crate::error::Result;
+use crate::names::{CONTROL_DIR, DAEMON_XATTR, STOPPED_XATTR};
 use crate::users::users_of;
-use crate::{ServeError, control};
-
-/// Extended attribute of the root directory that names the daemon's process id. The front end
-/// answers it; it is not stored and not listed.
-pub const DAEMON_XATTR: &str = "user.zonal.daemon";
-
-/// Extended attribute of the root directory that is there once the shutdown ioctl has stopped the mount: what
-/// was written until then is durable, and nothing can be written any more.
-pub const STOPPED_XATTR: &str = "user.zonal.stopped";
 
 /// Process id of the daemon that serves the mount at `point`.
 pub fn daemon_of(point: &Path) -> Result<u32> {
@@ -50,27 +43,28 @@ pub fn daemon_of(point: &Path) -> Result<u32> {
         .ok_or_else(|| ServeError::NotServed { point: point.to_owned() })
 }
 
-/// What an unmounted file system left behind.
+/// State in which an unmount leaves the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// A clean device, released by its daemon.
+    /// Clean and released by the daemon.
     Clean,
-    /// What a power cut leaves: the daemon had died before, and the next mount recovers the device.
+    /// As after a power cut: the daemon had died before, and the next mount recovers the device.
     DaemonWasDead,
-    /// A file system that is in use: it is mounted elsewhere as well, by `mount --bind`.
+    /// In use: the file system is mounted elsewhere too, by `mount --bind`.
     MountedElsewhere,
 }
 
-/// Whether what is mounted at `point` is mounted at another place as well, by `mount --bind`.
+/// Whether the file system at `point` is mounted elsewhere too, by `mount --bind`.
 pub fn is_mounted_elsewhere(point: &Path) -> bool {
     mounts_of(point).is_ok_and(|mounts| mounts > 1)
 }
 
-/// Makes everything at `point` durable, unmounts it and waits, at most `timeout`, until the daemon
-/// has left the device clean and ended. A mount whose daemon has died is only taken away, and so is one of several of
-/// the same file system.
+/// Makes everything at `point` durable, unmounts it, and waits up to `timeout` until the daemon has
+/// left the device clean and ended. Only unmounts if the daemon has died, or if the file system has
+/// several mounts.
 ///
-/// Fails without unmounting if the mount stays busy for a second or if what was written cannot be made durable.
+/// Fails without unmounting if the mount stays busy for a second, or if data cannot be made
+/// durable.
 pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
     if is_mounted_elsewhere(point) {
         detach_once_free(point)?;
@@ -95,26 +89,26 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
         .ok_or(ServeError::StillRunning { point: point.to_owned(), pid })
 }
 
-/// Whether an error says that there is no daemon any more. The first request after its end may be one that it
-/// would have got by `io_uring`.
+/// Whether an error says that the daemon has ended. The first request after that, if it was to come
+/// over `io_uring`, fails with another errno than later ones.
 pub fn is_dead(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// How many mounts there are of the file system at `point`: more than one after `mount --bind`.
+/// Number of mounts of the file system at `point`: more than one after `mount --bind`.
 fn mounts_of(point: &Path) -> io::Result<usize> {
     let device = fs::metadata(point)?.dev();
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     Ok(mounts::all()?.iter().filter(|mount| mount.device == *device).count())
 }
 
-/// Makes everything durable. umount(8) cannot tell whether the last commit worked; fsync can: of the
-/// root, or of the control directory's files where directories cannot be synced, as in zonefs.
+/// Makes everything durable. umount(8) cannot tell whether the last commit succeeded; fsync(2) can:
+/// on the root, or on a file of the control directory, since zonefs cannot sync directories.
 ///
-/// A process that waits for an fsync that does not end cannot end itself. So it is another one, sync(1)
-/// of the coreutils, that waits.
+/// A process cannot end while its fsync(2) blocks. So another process waits: sync(1) of the
+/// coreutils.
 fn sync(point: &Path, timeout: Duration) -> io::Result<()> {
-    let stats = point.join(control::NAME).join("stats");
+    let stats = point.join(CONTROL_DIR).join("stats");
     let target = if stats.exists() { &stats } else { point };
     let spawned = program::command("sync")
         .arg("--")
@@ -124,7 +118,7 @@ fn sync(point: &Path, timeout: Duration) -> io::Result<()> {
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match spawned {
-        // A system without coreutils: then without a limit.
+        // Without coreutils there is no time limit.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return File::open(target)?.sync_all();
         }
@@ -142,8 +136,8 @@ fn sync(point: &Path, timeout: Duration) -> io::Result<()> {
     if child.wait()?.success() { Ok(()) } else { Err(io::Error::other(said.trim().to_owned())) }
 }
 
-/// A handle on the daemon. The second look makes sure that it is this daemon and not a process
-/// that got its number: a daemon that answers has not ended.
+/// A handle on the daemon. The second look makes sure that the number was not reused: a daemon that
+/// answers has not ended.
 fn open_daemon(point: &Path, pid: u32) -> Result<OwnedFd> {
     let unserved = || ServeError::NotServed { point: point.to_owned() };
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(unserved)?;
@@ -157,7 +151,7 @@ fn open_daemon(point: &Path, pid: u32) -> Result<OwnedFd> {
     Ok(daemon)
 }
 
-/// Waits until the process has ended; `false` if it still runs at the end of `timeout`.
+/// Waits until the process has ended; `false` if it still runs after `timeout`.
 fn wait_for_end(daemon: &OwnedFd, timeout: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
     loop {
@@ -170,16 +164,15 @@ fn wait_for_end(daemon: &OwnedFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// Unmounts `point`. What reads the statistics of a mount, as `zonal top` does, has a file open there for a
-/// moment again and again, and the kernel keeps a file for a moment after its last asynchronous read has failed, so a busy
-/// mount is tried again for a second.
+/// Unmounts `point`, and retries for a second while it is busy: `zonal top` opens files there
+/// regularly, and the kernel keeps a file for a moment after its last asynchronous read has failed.
 fn detach_once_free(point: &Path) -> Result<()> {
     const TRIES: u32 = 100;
     let pause = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     for _ in 1..TRIES {
         match try_to_detach(point, UnmountFlags::empty()) {
             Err(ServeError::Busy { .. }) => {
-                // Nothing to wait for but time. A signal that ends it early costs a try.
+                // There is no event to wait for. A signal ends the pause early, which costs a try.
                 let _ = poll(&mut [], Some(&pause));
             }
             done => return done,
@@ -194,12 +187,13 @@ pub fn detach(point: &Path, flags: UnmountFlags) -> Result<()> {
 }
 
 fn try_to_detach(point: &Path, flags: UnmountFlags) -> Result<()> {
-    // What the name leads to now: nobody turns it into a link to another mount meanwhile.
+    // Resolved first, and NOFOLLOW: no one can replace the name by a link to another mount
+    // meanwhile.
     let found = point.canonicalize().unwrap_or_else(|_| point.to_owned());
     detached(point, flags, rustix::mount::unmount(found, flags | UnmountFlags::NOFOLLOW))
 }
 
-/// Says who uses a mount that is busy.
+/// Adds the processes that use a busy mount to the error.
 fn named(detached: Result<()>) -> Result<()> {
     detached.map_err(|error| match error {
         ServeError::Busy { point, .. } => {
@@ -210,22 +204,20 @@ fn named(detached: Result<()>) -> Result<()> {
     })
 }
 
-/// The same for the daemon of the mount, whose threads have to answer what the kernel asks
-/// meanwhile.
+/// Unmounts the mount of this daemon, whose threads must answer requests meanwhile.
 pub(crate) fn detach_own(point: &Path, flags: UnmountFlags) -> Result<()> {
-    let outcome = apart::run(Call::Unmount { point: point.to_owned(), flags });
+    let outcome = own_mount::run(Call::Unmount { point: point.to_owned(), flags });
     let outcome = outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
     named(detached(point, flags, outcome))
 }
 
-/// Makes everything durable that the kernel has of the daemon's own mount at `point`, for so long
-/// at most.
+/// Makes the kernel send all data of the mount of this daemon at `point`; waits up to `limit`.
 pub(crate) fn sync_own(point: &Path, limit: Duration) -> io::Result<()> {
-    // Without asking ourselves.
+    // DONT_SYNC: without a request to ourselves.
     let how = AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(rustix::fs::CWD, point, how, StatxFlags::empty())?;
     let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-    let synced = apart::start(Call::Sync { point: point.to_owned(), device })?;
+    let synced = own_mount::start(Call::Sync { point: point.to_owned(), device })?;
     synced.recv_timeout(limit).map_err(io::Error::other)?
 }
 
@@ -247,7 +239,7 @@ fn busy(point: &Path) -> ServeError {
 
 fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
     let mut helper = program::command("fusermount3");
-    // It tells the errno as text only, which must not be translated.
+    // It prints the errno as text; LC_ALL keeps that untranslated.
     helper.env("LC_ALL", "C").arg("-u");
     if flags.contains(UnmountFlags::DETACH) {
         helper.arg("-z");

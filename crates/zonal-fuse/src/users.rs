@@ -1,7 +1,7 @@
-//! Which processes use a mount, for the message of a refusal.
+//! Processes that use a mount, for error messages.
 //!
-//! The links and tables of /proc are read, not what they lead to: that would ask the file system,
-//! which may not answer. Of another user's processes, /proc shows root alone what they have open.
+//! This reads the links and tables of /proc, but not their targets: that would be a request to the
+//! file system, which may not answer. Only root sees the open files of other users.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 /// A process that uses a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its number.
+    /// Process id.
     pub process: u32,
-    /// The name of its program.
+    /// Name of the program.
     pub program: String,
-    /// A file or directory that it uses.
+    /// A file or directory of the mount that it uses.
     pub uses: PathBuf,
 }
 
@@ -27,9 +27,9 @@ impl fmt::Display for User {
     }
 }
 
-/// The processes that have something at or below `point` open or mapped, or work there.
+/// Processes that have a file at or below `point` open or mapped, or their working directory there.
 pub fn users_of(point: &Path) -> Vec<User> {
-    // A mount that is dead has no canonical path any more.
+    // A dead mount has no canonical path.
     let point = point.canonicalize().or_else(|_| std::path::absolute(point));
     let (Ok(point), Ok(processes)) = (point, fs::read_dir("/proc")) else { return Vec::new() };
     let mut users: Vec<User> = processes
@@ -45,7 +45,7 @@ pub fn users_of(point: &Path) -> Vec<User> {
     users
 }
 
-/// The first thing at or below `point` that the process of this directory of /proc uses.
+/// The first path at or below `point` that a process uses; `process` is its directory in /proc.
 fn used_by(process: &Path, point: &Path) -> Option<PathBuf> {
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let links = ["cwd", "root", "exe"].map(|name| process.join(name)).into_iter();
@@ -57,7 +57,7 @@ fn used_by(process: &Path, point: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The file of a line of a table of mappings: after five words and blanks.
+/// The file in a line of /proc/PID/maps, after five words.
 fn mapped(line: &[u8]) -> Option<PathBuf> {
     let path = line.iter().position(|byte| *byte == b'/')?;
     Some(OsStr::from_bytes(&line[path..]).into())

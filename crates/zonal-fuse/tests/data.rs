@@ -318,7 +318,8 @@ fn asynchronous_direct_writes_leave_no_old_pages() {
     }
 }
 
-/// A program's queue depth is the drive's. The threads that wait are held back until all of them are there.
+/// A program's queue depth is the drive's. The threads that wait are held back until all of them
+/// are there.
 #[test]
 fn as_many_reads_wait_for_the_device_as_there_are_threads() {
     const READS: u64 = 32;

@@ -138,7 +138,7 @@ fn the_daemon_attribute_is_not_stored() {
     let Some(mounted) = mounted::mount() else { return };
     let mut names = [0; 256];
     assert_eq!(rustix::fs::listxattr(mounted.root(), &mut names).unwrap(), 0);
-    let name = zonal_fuse::unmount::DAEMON_XATTR;
+    let name = zonal_fuse::names::DAEMON_XATTR;
     let flags = rustix::fs::XattrFlags::empty();
     assert!(rustix::fs::setxattr(mounted.root(), name, b"1", flags).is_err());
     assert!(rustix::fs::removexattr(mounted.root(), name).is_err());

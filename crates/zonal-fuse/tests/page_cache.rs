@@ -1,5 +1,5 @@
-//! Direct writes and the page cache: when a write has returned, no reader sees what was there before,
-//! whoever read the file while the write was under way.
+//! Direct writes and the page cache: when a write has returned, no reader sees what was there
+//! before, whoever read the file while the write was under way.
 //!
 //! The drive is held back at the moments that matter, so that nothing here depends on time.
 //! The programs are Python, with asynchronous I/O by `aio.py`.

@@ -1,7 +1,7 @@
 //! Requests by `io_uring`: what could stand still does not, and a mount ends as any other does.
 //!
-//! All callers are on one processor, so that all requests are in one queue. The drive is held back at the
-//! moments that matter, so that nothing here depends on time.
+//! All callers are on one processor, so that all requests are in one queue. The drive is held back
+//! at the moments that matter, so that nothing here depends on time.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -22,8 +22,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use zonal::wait::wait_until;
 use zonal_fuse::unmount::{Unmounted, unmount_and_wait};
 use zonal_fuse_transport::abi::InitFlags;
-use zonal_fuse_transport::init::{Choice, Wishes};
-use zonal_fuse_transport::mount::{Audience, Kind, MountSpec};
+use zonal_fuse_transport::init::{InitRequest, UseRings};
+use zonal_fuse_transport::mount::{Audience, MountSpec, MountType};
 use zonal_fuse_transport::{Session, Transport};
 
 #[test]
@@ -93,18 +93,19 @@ fn without_an_offer_a_mount_has_no_rings_and_fails_where_they_are_needed() {
     let spec = MountSpec {
         point: dir.path().canonicalize().unwrap(),
         source: "test".to_owned(),
-        kind: Kind::Fuse,
+        kind: MountType::Fuse,
         subtype: "test".to_owned(),
         flags: MountFlags::empty(),
         audience: Audience::Owner,
     };
     let session = |rings| {
-        let (needed, wished) = (InitFlags::empty(), InitFlags::empty());
-        let wishes = Wishes { needed, wished, request_max: 1 << 20, background_max: 8, rings };
-        Session::new(&spec, &wishes, 2)
+        let (required, optional) = (InitFlags::empty(), InitFlags::empty());
+        let request =
+            InitRequest { required, optional, request_max: 1 << 20, background_max: 8, rings };
+        Session::new(&spec, &request, 2)
     };
-    assert_eq!(session(Choice::Possible).unwrap().transport(), Transport::Device);
-    let refused = session(Choice::Needed).map(drop).unwrap_err();
+    assert_eq!(session(UseRings::IfOffered).unwrap().transport(), Transport::Device);
+    let refused = session(UseRings::Required).map(drop).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     let said = refused.to_string();
     assert!(said.contains("io_uring") && said.contains("enable_uring"), "{said}");
@@ -112,8 +113,9 @@ fn without_an_offer_a_mount_has_no_rings_and_fails_where_they_are_needed() {
     assert!(!table.contains(spec.point.to_str().unwrap()), "it is not mounted");
 }
 
-/// Eight direct writes are held back in the drive, those of them that have an entry. A reader then locks pages that they
-/// have to drop before they are answered, and its request is the last in the queue.
+/// Eight direct writes are held back in the drive, those of them that have an entry. A reader then
+/// locks pages that they have to drop before they are answered, and its request is the last in the
+/// queue.
 const CROSSED: &str = r"
 path, hold, held = sys.argv[1:]
 COUNT, SIZE = 8, 256 << 10

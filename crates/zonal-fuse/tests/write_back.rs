@@ -136,7 +136,8 @@ fn room(mounted: &Mounted) -> u64 {
     stat.f_bavail * stat.f_frsize
 }
 
-/// Writes and syncs 8 MiB at a time to a new file until there is no room: which call says so, and how much it took.
+/// Writes and syncs 8 MiB at a time to a new file until there is no room: which call says so, and
+/// how much it took.
 fn fill(mounted: &Mounted, name: &str) -> (&'static str, usize) {
     let mut file = File::create_new(mounted.path(name)).unwrap();
     let chunk = vec![9; 8 << 20];

@@ -1,8 +1,8 @@
-//! Direct reads of a zonefs that can be written, by the hidden mount: many at once, and it ends as the mount that
-//! programs see does, whoever has files open there.
+//! Direct reads of a zonefs that can be written, by the hidden mount: many at once, and it ends as
+//! the mount that programs see does, whoever has files open there.
 //!
-//! The drive is held back at the moments that matter, so that nothing here depends on time. The programs are Python,
-//! with asynchronous I/O by `aio.py`.
+//! The drive is held back at the moments that matter, so that nothing here depends on time. The
+//! programs are Python, with asynchronous I/O by `aio.py`.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -70,7 +70,8 @@ fn read(file: &File, block: u8) -> io::Result<u8> {
     Ok(buffer[place.start])
 }
 
-/// Many reads are with the drive while a write by another descriptor goes across the end of the zone.
+/// Many reads are with the drive while a write by another descriptor goes across the end of the
+/// zone.
 const BOTH: &str = r"
 path, hold, held = sys.argv[1:]
 READS, BLOCK = 32, 4096

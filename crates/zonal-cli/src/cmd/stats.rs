@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use zonal::shown;
+use zonal_fuse::ServeError;
 use zonal_fuse::control::Report;
 use zonal_fuse::control::page::page;
+use zonal_fuse::names::CONTROL_DIR;
 use zonal_fuse::unmount::is_dead;
-use zonal_fuse::{ServeError, control};
 
 use crate::args::{Global, Stats};
 use crate::mounts;
@@ -134,13 +135,13 @@ pub(crate) fn read_file(path: &Path) -> io::Result<String> {
 
 /// Writes a line to the control directory's file for commands.
 pub(crate) fn command(dir: &Path, line: &str) -> io::Result<()> {
-    let path = dir.join(control::NAME).join("command");
+    let path = dir.join(CONTROL_DIR).join("command");
     tracing::debug!(file = shown(&path), line, "sending a command to the mount");
     fs::OpenOptions::new().write(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 
 fn read(dir: &Path) -> Result<String> {
-    match read_file(&dir.join(control::NAME).join("stats")) {
+    match read_file(&dir.join(CONTROL_DIR).join("stats")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => {
             Err(ServeError::NotServed { point: dir.to_owned() }.into())
         }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use zonal::ZonedDevice;
-use zonal_fuse::control::{self, map};
+use zonal_fuse::control::map;
+use zonal_fuse::names::CONTROL_DIR;
 
 use super::snapshot::{Drive, Snapshot, Spot, What};
 use crate::cmd::stats;
@@ -60,7 +61,7 @@ impl WatchedTarget {
 }
 
 fn read(dir: &Path, name: &str) -> Result<String> {
-    let path = dir.join(control::NAME).join(name);
+    let path = dir.join(CONTROL_DIR).join(name);
     match stats::read_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(anyhow!(
             "{} is served by another version of zonal: it has no {name}",

@@ -1,4 +1,4 @@
-//! Bits, and the numbers of requests and notifications.
+//! Flags, and the numbers of requests and notifications.
 
 /// Numbers of requests.
 pub(crate) mod opcode {
@@ -54,76 +54,77 @@ pub(crate) mod notification {
 }
 
 bitflags::bitflags! {
-    /// What kernel and server can do, and what they agree on.
+    /// Flags of INIT: abilities of kernel and server.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct InitFlags: u64 {
-        /// Several reads of a file at once.
+        /// Several reads of a file are pending at once.
         const ASYNC_READ = 1;
         /// The server answers lookups of `.` and `..`.
         const EXPORT_SUPPORT = 1 << 4;
-        /// Writes of more than a page.
+        /// Writes are longer than a page.
         const BIG_WRITES = 1 << 5;
-        /// The umask is left to the server.
+        /// The server applies the umask.
         const DONT_MASK = 1 << 6;
-        /// Ioctls on directories.
+        /// Directories take ioctls.
         const HAS_IOCTL_DIR = 1 << 11;
         /// READDIRPLUS.
         const DO_READDIRPLUS = 1 << 13;
-        /// READDIRPLUS only where attributes are asked for.
+        /// READDIRPLUS is sent only if programs ask for attributes.
         const READDIRPLUS_AUTO = 1 << 14;
-        /// The parts of an asynchronous direct request at once.
+        /// The parts of an asynchronous direct request are sent at once.
         const ASYNC_DIO = 1 << 15;
-        /// Buffered writes stay in the page cache.
+        /// The page cache collects buffered writes.
         const WRITEBACK_CACHE = 1 << 16;
-        /// Lookups and listings of a directory at once.
+        /// Lookups and listings of a directory are sent in parallel.
         const PARALLEL_DIROPS = 1 << 18;
         /// Access control lists.
         const POSIX_ACL = 1 << 20;
-        /// The server says how long a request may be.
+        /// The server limits the pages of a request.
         const MAX_PAGES = 1 << 22;
-        /// Targets of symbolic links are kept.
+        /// The kernel caches targets of symbolic links.
         const CACHE_SYMLINKS = 1 << 23;
-        /// Pages are dropped only when the server says so.
+        /// The kernel drops pages only on a notification.
         const EXPLICIT_INVAL_DATA = 1 << 25;
-        /// The server clears setuid and setgid, and is told when.
+        /// The server clears setuid and setgid when a request says so.
         const HANDLE_KILLPRIV_V2 = 1 << 28;
-        /// SETXATTR says more than flags of setxattr(2).
+        /// SETXATTR has flags of its own.
         const SETXATTR_EXT = 1 << 29;
         /// There are more than 32 flags.
         const INIT_EXT = 1 << 30;
-        /// Shared mappings of files that are open for direct I/O.
+        /// Files that are open for direct I/O can be mapped shared.
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
-        /// Files that are read through files of another mount.
+        /// Files can have backing files.
         const PASSTHROUGH = 1 << 37;
-        /// Mounts that map users and groups.
+        /// Mounts can map users and groups.
         const ALLOW_IDMAP = 1 << 40;
-        /// Requests by io_uring.
+        /// Requests come over `io_uring`.
         const OVER_IO_URING = 1 << 41;
     }
 
-    /// How an opened file is to be treated.
+    /// How the kernel treats an open file.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct FopenFlags: u32 {
-        /// No page cache.
+        /// Reads and writes bypass the page cache.
         const DIRECT_IO = 1;
-        /// What is in the page cache stays.
+        /// Cached pages of the file stay.
         const KEEP_CACHE = 1 << 1;
         /// No FLUSH on close(2).
         const NOFLUSH = 1 << 5;
-        /// Several direct writes at once.
+        /// Direct writes run in parallel.
         const PARALLEL_DIRECT_WRITES = 1 << 6;
-        /// It has a backing file: with [`DIRECT_IO`](Self::DIRECT_IO) for mappings, without it for everything.
+        /// The file has a backing file: with [`DIRECT_IO`](Self::DIRECT_IO) for mappings only,
+        /// without it for all data.
         const PASSTHROUGH = 1 << 7;
     }
 
-    /// What is said of a GETATTR.
+    /// Flags of a GETATTR.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct GetattrFlags: u32 {
         /// `fh` is that of an open file.
         const FH = 1;
     }
 
-    /// What a SETATTR sets.
+    /// Fields that a SETATTR sets.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct FattrFlags: u32 {
         /// `mode`
@@ -146,33 +147,32 @@ bitflags::bitflags! {
         const MTIME_NOW = 1 << 8;
         /// `ctime`
         const CTIME = 1 << 10;
-        /// Setuid and setgid are to be cleared.
+        /// Clear setuid and setgid.
         const KILL_SUIDGID = 1 << 11;
     }
 
-    /// What a SETXATTR says of the caller, with [`SETXATTR_EXT`](InitFlags::SETXATTR_EXT).
+    /// Flags of a SETXATTR, with [`SETXATTR_EXT`](InitFlags::SETXATTR_EXT).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SetxattrFlags: u32 {
-        /// It sets an ACL, and the caller is not in the file's group: setgid is to be cleared.
+        /// Clear setgid: the caller sets an ACL and is not in the group of the file.
         const ACL_KILL_SGID = 1;
     }
 
-    /// How a read came about.
+    /// Flags of a READ.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ReadFlags: u32 {
-        /// It tells whose locks it stands by: it goes to a caller's buffer, and not to the page cache.
+        /// It has a lock owner: it reads into a buffer of the caller, not into the page cache.
         const LOCK_OWNER = 1 << 1;
     }
 
-    /// How a write came about.
+    /// Flags of a WRITE.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WriteFlags: u32 {
-        /// From the page cache.
+        /// It writes pages of the page cache.
         const CACHE = 1;
-        /// It tells whose locks it stands by: it comes from a caller's buffer, and not from the
-        /// page cache.
+        /// It has a lock owner: it writes a buffer of the caller, not pages of the page cache.
         const LOCK_OWNER = 1 << 1;
-        /// Setuid and setgid are to be cleared.
+        /// Clear setuid and setgid.
         const KILL_SUIDGID = 1 << 2;
     }
 }

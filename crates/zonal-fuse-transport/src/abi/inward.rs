@@ -1,8 +1,8 @@
-//! What requests carry.
+//! Structures of requests.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Declares structures that bytes are read as.
+/// Declares structures that are read from bytes.
 macro_rules! inward {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty,)* })*) => {$(
         $(#[$doc])*
@@ -15,7 +15,7 @@ macro_rules! inward {
 }
 
 inward! {
-    /// Before every request.
+    /// Header of every request.
     InHeader {
         len: u32,
         opcode: u32,
@@ -139,12 +139,12 @@ inward! {
         fsync_flags: u32,
         padding: u32,
     }
-    /// As it is without `FUSE_SETXATTR_EXT`.
+    /// SETXATTR without `SETXATTR_EXT`.
     SetxattrIn {
         size: u32,
         flags: i32,
     }
-    /// What follows it with `SETXATTR_EXT`.
+    /// Follows [`SetxattrIn`] with `SETXATTR_EXT`.
     SetxattrMore {
         setxattr_flags: u32,
         padding: u32,

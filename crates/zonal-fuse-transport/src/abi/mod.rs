@@ -1,11 +1,12 @@
 //! The structures and numbers of the protocol, version 7.45: `include/uapi/linux/fuse.h`.
 //!
-//! All in the byte order of the machine. Structures are as long as the kernel has them, padding named.
+//! All are in the byte order of the machine. Structures have the lengths of the kernel, with
+//! padding as named fields.
 //!
-//! - `flags`: bits, and the numbers of requests.
-//! - `inward`: what requests carry.
-//! - `outward`: what replies and notifications carry.
-//! - `ring`: what goes by `io_uring`.
+//! - `flags`: flags and opcodes.
+//! - `inward`: structures of requests.
+//! - `outward`: structures of answers and notifications.
+//! - `ring`: structures of `io_uring`.
 
 mod flags;
 mod inward;
@@ -28,9 +29,9 @@ pub(crate) use outward::{
 
 pub(crate) use ring::{RingAbout, RingCommand, RingHeader, ring_command};
 
-/// Version of the protocol that is spoken here.
+/// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// Its minor number.
+/// Minor version of the protocol.
 pub(crate) const MINOR: u32 = 45;
 
 /// The number by which kernel and server name an inode.

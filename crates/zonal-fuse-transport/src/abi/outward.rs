@@ -1,8 +1,8 @@
-//! What replies and notifications carry.
+//! Structures of answers and notifications.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Declares structures that are sent, all zero by default.
+/// Declares structures that are written as bytes; all fields are zero by default.
 macro_rules! outward {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty,)* })*) => {$(
         $(#[$doc])*
@@ -46,9 +46,9 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device node.
     pub rdev: u32,
-    /// What programs take as the size of a good request.
+    /// Preferred size of requests of programs.
     pub blksize: u32,
-    /// None are used.
+    /// Zero: no flag is used.
     pub flags: u32,
 }
 
@@ -60,13 +60,13 @@ pub struct Kstatfs {
     pub blocks: u64,
     /// Free ones.
     pub bfree: u64,
-    /// Free ones that users get.
+    /// Free ones that users may fill.
     pub bavail: u64,
     /// All inodes.
     pub files: u64,
     /// Free ones.
     pub ffree: u64,
-    /// Bytes of a good request.
+    /// Preferred size of a request in bytes.
     pub bsize: u32,
     /// Longest name.
     pub namelen: u32,
@@ -90,11 +90,11 @@ pub struct StatxTime {
     pub reserved: i32,
 }
 
-/// What statx(2) tells.
+/// Result of statx(2).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Statx {
-    /// Which fields are told.
+    /// Fields that are set.
     pub mask: u32,
     /// As in [`Attr`].
     pub blksize: u32,
@@ -116,7 +116,7 @@ pub struct Statx {
     pub size: u64,
     /// As in [`Attr`].
     pub blocks: u64,
-    /// Which bits of `attributes` are told.
+    /// Bits of `attributes` that are set.
     pub attributes_mask: u64,
     /// Last access.
     pub atime: StatxTime,
@@ -139,7 +139,7 @@ pub struct Statx {
 }
 
 outward! {
-    /// Before every reply and notification.
+    /// Header of every answer and notification.
     OutHeader {
         len: u32,
         error: i32,
@@ -208,7 +208,7 @@ outward! {
     LseekOut {
         offset: u64,
     }
-    /// Before the name of an entry in a listing.
+    /// Precedes the name of an entry in a listing.
     Dirent {
         ino: u64,
         off: u64,
@@ -220,7 +220,7 @@ outward! {
         off: i64,
         len: i64,
     }
-    /// Asks for bytes that the kernel has.
+    /// Asks for cached bytes of a file.
     RetrieveOut {
         notify_unique: u64,
         nodeid: u64,
@@ -228,7 +228,7 @@ outward! {
         size: u32,
         padding: u32,
     }
-    /// Before the bytes to store.
+    /// Precedes the bytes to store.
     StoreOut {
         nodeid: u64,
         offset: u64,

@@ -1,21 +1,21 @@
-//! What goes by `io_uring`, beside the structures of the protocol.
+//! Structures of `io_uring`, in addition to those of the protocol.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Commands of a ring.
 pub(crate) mod ring_command {
-    /// Here is one more entry of a queue.
+    /// Registers an entry.
     pub(crate) const REGISTER: u32 = 1;
-    /// This is the answer, and the entry takes the next request.
+    /// Commits an answer and takes the next request.
     pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
-/// What an entry says of its request, or of the answer.
+/// What an entry says about its request or answer.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct RingAbout {
     pub(crate) flags: u64,
-    /// By which the answer is committed.
+    /// Id with which the answer is committed.
     pub(crate) commit_id: u64,
     /// Bytes of the payload.
     pub(crate) payload_size: u32,
@@ -23,7 +23,7 @@ pub(crate) struct RingAbout {
     pub(crate) reserved: u64,
 }
 
-/// The header of an entry, which lies apart from its payload.
+/// Header of an entry, in a buffer apart from the payload.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct RingHeader {
@@ -34,7 +34,7 @@ pub(crate) struct RingHeader {
     pub(crate) about: RingAbout,
 }
 
-/// What an entry of the submission queue carries.
+/// Command in an entry of the submission queue.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct RingCommand {

@@ -1,10 +1,10 @@
-//! One entry of a queue, and its thread: takes a request, has it served, gives the answer.
+//! One entry of a queue, and its thread: it takes a request, has it served, and commits the answer.
 //!
-//! The memory of an entry is one page and the largest request. At the beginning of the page lies the header, from the
-//! second page on the payload. In front of the payload there is room for the rest of
-//! a message, so that it lies in one piece, as it comes from `/dev/fuse`.
+//! The memory of an entry is one page and the largest request. The first page begins with the
+//! header; the payload begins at the second page. The end of the first page has room for the rest
+//! of the message, so that message and payload are contiguous, as in a read of `/dev/fuse`.
 
-#![expect(unsafe_code, reason = "a ring trusts its entries")]
+#![expect(unsafe_code, reason = "the kernel writes to memory that a submitted entry names")]
 
 use std::io;
 use std::mem::offset_of;
@@ -16,43 +16,43 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::mount::UnmountFlags;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::placing::Placing;
-use super::queue::{Queue, Step};
-use super::slot::{Given, Slot};
+use super::affinity::Affinity;
+use super::queue::{EntryOrder, Queue};
+use super::slot::{Outcome, Slot};
 use crate::abi::{
     self, InHeader, OutHeader, ReadFlags, ReadIn, RingAbout, RingCommand, RingHeader, ring_command,
 };
+use crate::answer::Status;
 use crate::fields::Malformed;
 use crate::pages::{PAGE, Pages};
-use crate::reply::header;
-use crate::session::{self, Serve};
+use crate::serve::{Serve, dispatch};
 use crate::{Errno, NodeId};
 
-/// Bytes of a message before its payload, at most.
+/// Most bytes of a message before its payload.
 const BEFORE_PAYLOAD: usize = size_of::<InHeader>() + 128;
 
-/// Where a header says of its request what is not in the message.
+/// Offset of [`RingAbout`] in a header.
 const ABOUT: usize = offset_of!(RingHeader, about);
 
-/// Parts of an entry's memory: header and payload.
+/// Buffers of an entry: header and payload.
 const PARTS: u32 = 2;
 
-/// The answer that nobody waits for.
-const DONE: Given = Given { error: 0, len: 0 };
+/// Answer to a request for whose answer the kernel does not wait.
+const DONE: Outcome = Outcome { error: 0, len: 0 };
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// The life of a thread.
+/// Body of the thread of an entry.
 pub(super) fn run(
     queue: &Arc<Queue>,
-    steps: &Receiver<Step>,
+    orders: &Receiver<EntryOrder>,
     reports: &Sender<io::Result<()>>,
 ) -> io::Result<()> {
-    let outcome = live(queue, steps, reports);
+    let outcome = live(queue, orders, reports);
     queue.lose_entry();
     if let Err(error) = &outcome {
-        tracing::error!(queue = queue.number, %error, "a thread cannot serve any more requests");
-        // Its request would wait for ever, and so would those behind it.
+        tracing::error!(queue = queue.number, %error, "the thread of an entry ended");
+        // Otherwise its request, and all behind it, would wait for ever.
         queue.shared.mount.end(UnmountFlags::FORCE);
     }
     outcome
@@ -60,11 +60,11 @@ pub(super) fn run(
 
 fn live(
     queue: &Arc<Queue>,
-    steps: &Receiver<Step>,
+    orders: &Receiver<EntryOrder>,
     reports: &Sender<io::Result<()>>,
 ) -> io::Result<()> {
-    // Whoever started this thread hears of what fails until it serves; nobody may listen any more.
-    let mut entry = match Entry::new(queue) {
+    // The starter of this thread gets errors as reports. It may be gone.
+    let mut entry = match RingEntry::new(queue) {
         Ok(entry) => entry,
         Err(error) => {
             let _ = reports.send(Err(error));
@@ -72,57 +72,57 @@ fn live(
         }
     };
     let _ = reports.send(Ok(()));
-    let Ok(Step::Register) = steps.recv() else { return Ok(()) };
+    let Ok(EntryOrder::Register) = orders.recv() else { return Ok(()) };
     let registered = entry.register();
     let failed = registered.is_err();
     let _ = reports.send(registered);
     if failed {
         return Ok(());
     }
-    let Ok(Step::Serve(server)) = steps.recv() else { return Ok(()) };
+    let Ok(EntryOrder::Serve(server)) = orders.recv() else { return Ok(()) };
     entry.serve(&server)
 }
 
-struct Entry {
+struct RingEntry {
     ring: Ring,
     queue: Arc<Queue>,
-    /// Here while no request is at work.
+    /// Header and payload; `None` while a request is being served.
     memory: Option<Pages>,
-    /// Header and payload in it.
-    parts: [Part; PARTS as usize],
+    /// Where header and payload are in `memory`.
+    parts: [IoVec; PARTS as usize],
     slot: Arc<Slot>,
-    placing: Placing,
-    /// Whether the first request came with the registration.
+    affinity: Affinity,
+    /// Whether the registration completed at once, with the first request.
     early: bool,
-    /// Whether the kernel locks pages of the caller's before it has taken the answer.
+    /// Whether the kernel locks pages of the caller before it takes the answer (a direct read).
     locks_pages: bool,
 }
 
-impl Entry {
+impl RingEntry {
     fn new(queue: &Arc<Queue>) -> io::Result<Self> {
-        let (placing, max) = (Placing::new(queue)?, queue.shared.request_max);
+        let (affinity, max) = (Affinity::new(queue)?, queue.shared.sizes.request_max);
         Ok(Self {
-            placing,
+            affinity,
             queue: Arc::clone(queue),
             ring: IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(1)?,
             memory: Some(Pages::new(PAGE + max)),
-            parts: [Part { start: 0, len: 0 }; PARTS as usize],
+            parts: [IoVec { start: 0, len: 0 }; PARTS as usize],
             slot: Arc::new(Slot::new(max)),
             early: false,
             locks_pages: false,
         })
     }
 
-    /// Makes the entry known to the kernel.
+    /// Registers the entry with the kernel.
     fn register(&mut self) -> io::Result<()> {
         let memory = self.memory.as_mut().expect("no request is at work").bytes_mut();
         let (first, second) = memory.split_at_mut(PAGE);
-        self.parts = [part(&mut first[..size_of::<RingHeader>()]), part(second)];
+        self.parts = [io_vec(&mut first[..size_of::<RingHeader>()]), io_vec(second)];
         let parts = self.parts.as_ptr().expose_provenance();
         let command = self.command(ring_command::REGISTER, 0, parts);
         self.push(&command)?;
         self.ring.submit()?;
-        // One that is refused completes at once. Any other completes with the first request.
+        // The kernel completes a refused registration at once, another one with the first request.
         match self.ring.completion().next().map(|end| end.result()) {
             None => Ok(()),
             Some(0) => {
@@ -144,10 +144,10 @@ impl Entry {
     }
 
     fn push(&mut self, command: &squeue::Entry128) -> io::Result<()> {
-        // SAFETY: a registration names `parts` and `memory`. The kernel reads the first while it takes the command, and
-        // writes to the memory only between a commit and the completion of it: `memory` is in `self`
-        // then, and borrowed by nobody. Its bytes stay where they are when it is moved, and
-        // both live longer than the ring, which is the first field and dropped first.
+        // SAFETY: a registration names `parts` and `memory`. The kernel reads `parts` while it
+        // takes the command, and writes to `memory` only between a commit and its completion: then
+        // `memory` is in `self`, and nothing borrows it. Its bytes stay in place when it is moved,
+        // and both live longer than the ring, which is the first field and dropped first.
         unsafe { self.ring.submission().push(command) }.map_err(io::Error::other)
     }
 
@@ -157,7 +157,7 @@ impl Entry {
         while self.wait()? {
             let queue = Arc::clone(&self.queue);
             let at_work = queue.begin(server);
-            self.placing.see(&queue, at_work);
+            self.affinity.see(&queue, at_work);
             let commit_id = self.answer(server);
             let command = self.command(ring_command::COMMIT_AND_FETCH, commit_id, 0);
             self.push(&command)?;
@@ -194,8 +194,8 @@ impl Entry {
         }
     }
 
-    /// Has the request that has arrived served, and waits for its answer, which then lies ready. Returns the number by
-    /// which it is committed.
+    /// Serves the request that has arrived, and waits until its answer is in `memory`. Returns the
+    /// id with which the answer is committed.
     fn answer(&mut self, server: &Arc<dyn Serve>) -> u64 {
         let mut memory = self.memory.take().expect("no request is at work");
         let arrived = Arrived::read(&memory);
@@ -204,12 +204,12 @@ impl Entry {
         if [abi::opcode::READ, abi::opcode::WRITE].contains(&arrived.header.opcode) {
             self.queue.note_file(NodeId(arrived.header.nodeid));
         }
-        let (mut memory, given) = match arrived.lengths(self.queue.shared.request_max) {
-            // Of this one nobody waits for the answer.
+        let (mut memory, given) = match arrived.lengths(self.queue.shared.sizes.request_max) {
+            // The kernel does not wait for this answer.
             _ if arrived.header.opcode == abi::opcode::NOTIFY_REPLY => (memory, DONE),
             Err(error) => {
-                tracing::error!(%error, "a request that cannot be read");
-                (memory, Given { error: -Errno::IO.raw_os_error(), len: 0 })
+                tracing::error!(%error, "a malformed request");
+                (memory, Outcome { error: -Errno::IO.raw_os_error(), len: 0 })
             }
             Ok((op, 0)) => {
                 let mut message = [0; BEFORE_PAYLOAD];
@@ -219,7 +219,7 @@ impl Entry {
                 self.slot.close(None)
             }
             Ok((op, payload)) => {
-                // In front of the payload, so that both lie in one piece.
+                // Directly before the payload, so that both are contiguous.
                 let bytes = memory.bytes_mut();
                 let mut before = [0; BEFORE_PAYLOAD];
                 let before = arrived.message_before(op, &mut before);
@@ -231,7 +231,7 @@ impl Entry {
             }
         };
         let bytes = memory.bytes_mut();
-        let out = header((given.error, unique), given.len);
+        let out = Status { error: given.error, unique }.header(given.len);
         bytes[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
         let payload_size = u32::try_from(given.len).expect("no longer than a request");
         let about = RingAbout { payload_size, ..arrived.about };
@@ -240,14 +240,14 @@ impl Entry {
         commit_id
     }
 
-    /// Serves a message, and returns when it is answered.
+    /// Serves a message, and returns once it is answered.
     fn dispatch(&mut self, server: &Arc<dyn Serve>, message: &[u8]) {
         let slot = Arc::clone(&self.slot);
-        let served = session::dispatch(message, &**server, &(Arc::clone(&slot) as _));
+        let served = dispatch(message, &**server, &(Arc::clone(&slot) as _));
         let node = match served {
             Ok(node) => node,
             Err(error) => {
-                tracing::error!(%error, "a request that cannot be read");
+                tracing::error!(%error, "a malformed request");
                 return;
             }
         };
@@ -271,7 +271,7 @@ impl Arrived {
         Self { header, raw, about: raw.about }
     }
 
-    /// Whether what is read goes straight to a caller's buffer.
+    /// Whether it is a read into a buffer of the caller.
     fn is_direct_read(&self) -> bool {
         let read = ReadIn::read_from_prefix(&self.raw.op);
         self.header.opcode == abi::opcode::READ
@@ -280,7 +280,7 @@ impl Arrived {
             })
     }
 
-    /// Bytes of the structure of the request, and of its payload.
+    /// Lengths of the structure of the request and of its payload.
     fn lengths(&self, request_max: usize) -> Result<(usize, usize), Malformed> {
         let wrong = Malformed { what: "not as long as it says" };
         let payload = self.about.payload_size as usize;
@@ -289,7 +289,7 @@ impl Arrived {
         Ok((op.ok_or(wrong)?, payload))
     }
 
-    /// The message up to its payload, of which the structure has `op` bytes.
+    /// The message before its payload; its structure has `op` bytes.
     fn message_before<'a>(&self, op: usize, room: &'a mut [u8; BEFORE_PAYLOAD]) -> &'a [u8] {
         let (first, second) = room.split_at_mut(size_of::<InHeader>());
         first.copy_from_slice(self.header.as_bytes());
@@ -301,18 +301,18 @@ impl Arrived {
 /// An `iovec`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Part {
+struct IoVec {
     start: usize,
     len: usize,
 }
 
-fn part(bytes: &mut [u8]) -> Part {
-    Part { start: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
+fn io_vec(bytes: &mut [u8]) -> IoVec {
+    IoVec { start: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
 }
 
-/// A command with a length beside its address.
+/// Sets the length of a command, which has an address only.
 fn with_len(mut command: squeue::Entry128, len: u32) -> squeue::Entry128 {
-    /// Where `io_uring(7)` has it.
+    /// Offset of `len` in an entry of the submission queue.
     const LEN: usize = 24;
     let start = (&raw mut command).cast::<u8>();
     // SAFETY: an `Entry128` is an entry of the submission queue, of 128 bytes.

@@ -1,18 +1,19 @@
-//! Requests by `io_uring` instead of `/dev/fuse`, which kernels have from Linux 6.14 on, switched off as delivered.
+//! Requests over `io_uring` instead of `/dev/fuse`. Kernels have it from Linux 6.14 on, switched
+//! off by default.
 //!
-//! Each processor has a queue of its own: a request goes to that of the processor on which it is made. The
-//! threads of a queue have one entry and one ring each, so that one which the device keeps waiting holds up nothing
-//! but its request. A queue begins with one; further ones are started when they are needed.
+//! Each processor has a queue of its own: a request goes to the queue of the processor on which its
+//! caller runs. Each thread of a queue has one entry and one ring, so a request that waits for the
+//! device blocks no other. A queue begins with one entry and gets more when they are needed.
 //!
-//! - `queue`: how many entries a queue has, and why nothing waits for ever. Start there.
+//! - `queue`: how many entries a queue has, and how deadlock is avoided. Start there.
 //! - `entry`: one entry and its thread.
-//! - `placing`: where a thread runs.
-//! - `slot`: where the answer is put.
+//! - `affinity`: the processor on which a thread runs.
+//! - `slot`: takes the answer.
 //!
-//! What the kernel tells without waiting for an answer, and what it is told unasked, goes by `/dev/fuse` as before.
+//! Requests without an answer and notifications still go by `/dev/fuse`.
 
+mod affinity;
 mod entry;
-mod placing;
 mod queue;
 mod slot;
 
@@ -22,33 +23,34 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::Errno;
-use crate::crew::join_all;
 use crate::mount::Mount;
-use crate::session::Serve;
-use queue::{Processor, Queue, Shared, Started};
+use crate::serve::Serve;
+use crate::worker_pool::join_all;
+use queue::{EntryThread, Processor, Queue, RingShared};
 
-/// Says whether the kernel offers this.
+pub(crate) use queue::RingSizes;
+
+/// Parameter of the kernel module that switches it on.
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Processors that there may be, and those that are there.
+/// Lists of possible processors, and of those that are online.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// Queues with their first entries.
+/// The queues of a mount, each with its first entry.
 pub(crate) struct Rings {
-    shared: Arc<Shared>,
+    shared: Arc<RingShared>,
     queues: Vec<Arc<Queue>>,
-    started: Vec<Started>,
+    started: Vec<EntryThread>,
 }
 
 impl Rings {
-    /// Makes all that is needed before the kernel is told. Entries may hold requests of `sizes.0` bytes, and each queue
-    /// has up to `sizes.1` of them, beside those that wait for others.
-    pub(crate) fn new(mount: &Arc<Mount>, sizes: (usize, usize)) -> io::Result<Self> {
+    /// Makes the queues, before INIT.
+    pub(crate) fn new(mount: &Arc<Mount>, sizes: RingSizes) -> io::Result<Self> {
         check_parameter(&fs::read_to_string(PARAMETER).unwrap_or_default())?;
         let possible = numbers(&fs::read_to_string(POSSIBLE)?)?;
         let online = numbers(&fs::read_to_string(ONLINE)?)?;
-        let shared = Arc::new(Shared::new(Arc::clone(mount), sizes)?);
+        let shared = Arc::new(RingShared::new(Arc::clone(mount), sizes)?);
         let queues = Vec::new();
         let mut rings = Self { shared: Arc::clone(&shared), queues, started: Vec::new() };
         for (index, number) in possible.into_iter().enumerate() {
@@ -61,7 +63,7 @@ impl Rings {
                 let why = format!("this process is kept away from processor {number}");
                 return Err(unsupported(&why));
             }
-            let queue = Queue::new(Arc::clone(&shared), number, processor);
+            let queue = Queue::new(Arc::clone(&shared), number, processor, entry::run);
             rings.started.push(queue.start()?);
             rings.queues.push(queue);
         }
@@ -71,10 +73,10 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Registers the entries; the kernel has agreed. If one fails, the kernel goes on by `/dev/fuse`.
+    /// Registers the entries, after INIT. If one fails, the kernel continues with `/dev/fuse`.
     pub(crate) fn register(&self) -> io::Result<()> {
         for started in &self.started {
-            let _ = started.steps.send(queue::Step::Register);
+            let _ = started.orders.send(queue::EntryOrder::Register);
         }
         for started in &self.started {
             started.report().map_err(|error| explained("registering an entry", &error))?;
@@ -82,37 +84,36 @@ impl Rings {
         Ok(())
     }
 
-    /// Has the requests served. Returns what waits for the threads to end.
-    pub(crate) fn serve(self, server: &Arc<dyn Serve>) -> Threads {
+    /// Lets the threads serve requests.
+    pub(crate) fn serve(self, server: &Arc<dyn Serve>) -> RingThreads {
         for started in &self.started {
-            let _ = started.steps.send(queue::Step::Serve(Arc::clone(server)));
+            let _ = started.orders.send(queue::EntryOrder::Serve(Arc::clone(server)));
         }
         let (shared, queues, server) = (self.shared, self.queues, Arc::clone(server));
         let watched = Arc::clone(&shared);
         let watcher = thread::Builder::new().name("fuse-watch".to_owned());
-        let watcher = watcher.spawn(move || Queue::watch(&queues, &server, &watched.alarm));
-        let watcher = watcher
-            .inspect_err(|error| tracing::warn!(%error, "no thread that watches the rings"))
-            .ok();
-        Threads { shared, watcher }
+        let watcher = watcher.spawn(move || Queue::watch(&queues, &server, &watched.watchdog));
+        let watcher =
+            watcher.inspect_err(|error| tracing::warn!(%error, "no watchdog for the rings")).ok();
+        RingThreads { shared, watcher }
     }
 }
 
 /// The threads of all queues.
-pub(crate) struct Threads {
-    shared: Arc<Shared>,
+pub(crate) struct RingThreads {
+    shared: Arc<RingShared>,
     watcher: Option<JoinHandle<()>>,
 }
 
-impl Threads {
+impl RingThreads {
     /// Waits until the mount has ended.
     pub(crate) fn join(mut self) -> io::Result<()> {
         let outcome = join_all(&self.shared.threads);
-        self.shared.alarm.end();
+        self.shared.watchdog.end();
         if self.watcher.take().is_some_and(|watcher| watcher.join().is_err()) {
-            tracing::error!("the thread that watches the rings panicked");
+            tracing::error!("the watchdog of the rings panicked");
         }
-        // It may have started one meanwhile.
+        // The watchdog may have started a thread meanwhile.
         outcome.and(join_all(&self.shared.threads))
     }
 }
@@ -133,7 +134,7 @@ fn explained(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// The numbers of a list such as `0-3,8`.
+/// Parses a list of numbers such as `0-3,8`.
 fn numbers(list: &str) -> io::Result<Vec<u16>> {
     let mut numbers = Vec::new();
     for range in list.trim().split(',') {

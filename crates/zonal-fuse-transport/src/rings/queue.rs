@@ -1,24 +1,24 @@
-//! The queue of one processor: requests that are made there go to its entries, and to no others.
+//! The queue of one processor: its entries get the requests of callers on that processor.
 //!
-//! # Why nothing waits for ever
-//! The kernel hands a request to an entry that is free. Where none is, the request waits in the queue, and only
-//! an answer at one of the queue's entries makes the kernel look there again: a new entry alone
-//! does not. So a queue would stand still if all its entries had requests whose answers wait for a
-//! request in the queue. Such answers exist: a direct write is answered after old pages have left the page
-//! cache, and a read that waits in the queue holds the lock of such a page.
+//! # How deadlock is avoided
+//! The kernel hands a request to a free entry of the queue. If all entries are busy, the request
+//! stays queued until one of the queue's entries commits an answer; registering a new entry does
+//! not make the kernel look at the queue. So the queue would be stuck if the answer at each of its
+//! entries depended on a queued request. Such answers exist: a direct write is answered after stale
+//! pages have left the page cache, and a queued read can hold the lock of such a page.
 //!
-//! So whoever waits for the answer to a request that another thread answers sees to it that the queue moves
-//! ([`Queue::nudge`]): a new entry if none is free, and then a request made on that processor. The new
-//! request goes to the free entry and is answered at once, whereupon the entry takes the first
-//! that waits in the queue. Each nudge takes one request out of the queue, in its order, so that the one which holds the lock
-//! is reached. A queue in which requests wait has at least one entry at work: so there is a thread that
-//! nudges, or one that is about to answer.
+//! So a thread that waits for another thread to answer its request nudges the queue
+//! ([`Queue::nudge`]): it registers a new entry if none is free, and then makes a request on that
+//! processor. This request goes to the free entry, which answers it at once and then takes the
+//! first queued request. Each nudge takes one request out of the queue, in order, so it reaches the
+//! one that holds the lock. A queue with queued requests has at least one busy entry: its thread
+//! nudges, or is about to answer.
 //!
-//! Answers themselves can wait: of a direct read, the kernel locks the pages that it has read to
-//! before it looks into the queue again, as in [`crew`](crate::crew). So such an entry is at work
-//! until the kernel has taken its answer, and a thread of its own nudges a queue of which all
-//! entries are at work and none gets done. It also nudges one that has got a new entry: a request
-//! may have come when there was none.
+//! Committing an answer can block too: after a direct read the kernel locks the pages that the read
+//! filled, before it looks at the queue, as in [`worker_pool`](crate::worker_pool). So such an
+//! entry counts as busy until the kernel has taken its answer, and a watchdog nudges a queue whose
+//! entries are all busy without progress. It also nudges a queue that has got a new entry: a
+//! request may have been queued before.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -29,53 +29,60 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::entry;
 use crate::NodeId;
-use crate::alarm::Alarm;
-use crate::crew::{SPARES_MAX, Serving};
 use crate::mount::Mount;
 use crate::notify::Notifier;
-use crate::session::Serve;
+use crate::serve::Serve;
+use crate::watchdog::Watchdog;
+use crate::worker_pool::{SPARES_MAX, ServingThreads};
 
-/// How long a queue may stand still, with an answer outstanding, before it is nudged, and at most after further nudges.
+/// How long a thread waits for progress of the queue before its first nudge, and most between
+/// further ones.
 const STILL: Duration = Duration::from_millis(5);
 const STILL_MAX: Duration = Duration::from_millis(100);
 
-/// Numbers of requests that nudge: even, as all are, and above those that the kernel counts up.
+/// First number of nudging requests: even, as all numbers, and above those that the kernel uses.
 const ECHOES: u64 = 1 << 62;
 
-/// What all queues of a mount share.
-pub(super) struct Shared {
+/// Sizes of the queues of a mount.
+#[derive(Clone, Copy)]
+pub(crate) struct RingSizes {
+    /// Largest read or write in bytes.
+    pub(crate) request_max: usize,
+    /// Most entries of a queue, not counting entries that wait for another thread.
+    pub(crate) entries_max: usize,
+}
+
+/// Body of the thread of an entry. A queue that grows starts one, and knows nothing else of
+/// entries.
+pub(super) type EntryBody =
+    fn(&Arc<Queue>, &Receiver<EntryOrder>, &Sender<io::Result<()>>) -> io::Result<()>;
+
+/// State that all queues of a mount share.
+pub(super) struct RingShared {
     pub(super) mount: Arc<Mount>,
-    /// Bytes of the largest read or write.
-    pub(super) request_max: usize,
-    /// Entries of a queue that have nothing to wait for.
-    pub(super) entries_max: usize,
-    /// Where threads may run that are not bound to a processor.
+    pub(super) sizes: RingSizes,
+    /// Affinity of threads that are not bound to a processor.
     pub(super) everywhere: CpuSet,
-    pub(super) threads: Mutex<Serving>,
-    pub(super) alarm: Alarm,
+    pub(super) threads: Mutex<ServingThreads>,
+    pub(super) watchdog: Watchdog,
     echoes: AtomicU64,
 }
 
-impl Shared {
-    pub(super) fn new(
-        mount: Arc<Mount>,
-        (request_max, entries_max): (usize, usize),
-    ) -> io::Result<Self> {
+impl RingShared {
+    pub(super) fn new(mount: Arc<Mount>, sizes: RingSizes) -> io::Result<Self> {
         Ok(Self {
             mount,
-            request_max,
-            entries_max,
+            sizes,
             everywhere: sched_getaffinity(None)?,
             threads: Mutex::default(),
-            alarm: Alarm::default(),
+            watchdog: Watchdog::default(),
             echoes: AtomicU64::new(ECHOES),
         })
     }
 }
 
-/// Whether a processor is there.
+/// Whether a processor is online.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processor {
     Online,
@@ -84,41 +91,42 @@ pub(super) enum Processor {
 
 /// The queue of one processor.
 pub(super) struct Queue {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RingShared>,
     /// The processor's number.
     pub(super) number: u16,
     pub(super) processor: Processor,
-    /// Entries that the kernel knows, or is about to.
+    /// Registered entries, and those about to be.
     entries: AtomicUsize,
-    /// Those with a request.
+    /// Entries with a request.
     at_work: AtomicUsize,
-    /// Those whose answer another thread gives.
+    /// Entries whose request another thread answers.
     waiting: AtomicUsize,
-    /// Answers that were given.
+    /// Committed answers.
     answers: AtomicU64,
-    /// A file that was read or written, for nudges: the last one.
+    /// The file that was read or written last, for nudges.
     file: AtomicU64,
-    /// Whether an entry has joined since the last look.
+    /// Whether an entry was added since the watchdog looked.
     has_grown: AtomicBool,
     nudging: Mutex<()>,
+    body: EntryBody,
 }
 
-/// What the thread of an entry is told.
-pub(super) enum Step {
-    /// The kernel is ready for entries.
+/// Order to the thread of an entry.
+pub(super) enum EntryOrder {
+    /// Register: INIT is done.
     Register,
-    /// Requests may come.
+    /// Serve requests.
     Serve(Arc<dyn Serve>),
 }
 
-/// A thread that was started. It ends if it is told nothing.
-pub(super) struct Started {
-    pub(super) steps: Sender<Step>,
-    /// Whether it could make its ring, then whether it could register.
+/// The thread of a new entry. It ends if this is dropped before the orders are given.
+pub(super) struct EntryThread {
+    pub(super) orders: Sender<EntryOrder>,
+    /// Whether making the ring succeeded, then whether the registration did.
     pub(super) reports: Receiver<io::Result<()>>,
 }
 
-impl Started {
+impl EntryThread {
     /// The next report.
     pub(super) fn report(&self) -> io::Result<()> {
         self.reports.recv().unwrap_or_else(|_| Err(io::Error::other("the thread has ended")))
@@ -126,7 +134,12 @@ impl Started {
 }
 
 impl Queue {
-    pub(super) fn new(shared: Arc<Shared>, number: u16, processor: Processor) -> Arc<Self> {
+    pub(super) fn new(
+        shared: Arc<RingShared>,
+        number: u16,
+        processor: Processor,
+        body: EntryBody,
+    ) -> Arc<Self> {
         Arc::new(Self {
             shared,
             number,
@@ -138,74 +151,75 @@ impl Queue {
             file: AtomicU64::new(0),
             has_grown: AtomicBool::new(false),
             nudging: Mutex::new(()),
+            body,
         })
     }
 
     /// Starts the thread of one more entry.
-    pub(super) fn start(self: &Arc<Self>) -> io::Result<Started> {
-        let ((steps, told), (report, reports)) = (channel(), channel());
+    pub(super) fn start(self: &Arc<Self>) -> io::Result<EntryThread> {
+        let ((orders, told), (report, reports)) = (channel(), channel());
         let count = self.entries.fetch_add(1, Ordering::SeqCst);
         let queue = Arc::clone(self);
         let thread = thread::Builder::new().name(format!("fuse-{}-{count}", self.number));
-        let thread = thread.spawn(move || entry::run(&queue, &told, &report));
+        let thread = thread.spawn(move || (queue.body)(&queue, &told, &report));
         let thread = thread.inspect_err(|_| self.lose_entry())?;
         self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
-        Ok(Started { steps, reports })
+        Ok(EntryThread { orders, reports })
     }
 
-    /// An entry could not be registered, or ends.
+    /// An entry has ended, or was never registered.
     pub(super) fn lose_entry(&self) {
         self.entries.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// An entry has got a request; tells how many have one now. Where no entry is left for the next, there will be another.
+    /// An entry has got a request; returns how many have one now. Adds an entry if none is free.
     pub(super) fn begin(self: &Arc<Self>, server: &Arc<dyn Serve>) -> usize {
         let at_work = self.at_work.fetch_add(1, Ordering::SeqCst) + 1;
         let entries = self.entries.load(Ordering::SeqCst);
         let waiting = self.waiting.load(Ordering::SeqCst);
         if at_work >= entries {
-            self.shared.alarm.raise();
+            self.shared.watchdog.raise();
         }
-        if at_work >= entries && at_work.saturating_sub(waiting) < self.shared.entries_max {
+        if at_work >= entries && at_work.saturating_sub(waiting) < self.shared.sizes.entries_max {
             drop(self.grow(server));
         }
         at_work
     }
 
-    /// The answer is known.
+    /// An entry is about to commit its answer.
     pub(super) fn end(&self) {
         self.at_work.fetch_sub(1, Ordering::SeqCst);
         self.answers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// An entry has joined: the kernel knows it, and does not look at what waits.
+    /// An entry was added. The kernel has not looked at queued requests for it.
     pub(super) fn note_entry(&self) {
         self.has_grown.store(true, Ordering::SeqCst);
-        self.shared.alarm.raise();
+        self.shared.watchdog.raise();
     }
 
-    /// A file is read or written: the kernel knows it.
+    /// The kernel reads or writes this file, so it knows the node.
     pub(super) fn note_file(&self, node: NodeId) {
         self.file.store(node.0, Ordering::SeqCst);
     }
 
-    /// How many answers it has given, if all entries are at work, or one has joined.
+    /// Number of committed answers, if all entries are busy or one was added.
     fn progress(&self) -> Option<u64> {
         let is_full = self.at_work.load(Ordering::SeqCst) >= self.entries.load(Ordering::SeqCst);
         let is_watched = is_full || self.has_grown.load(Ordering::SeqCst);
         is_watched.then(|| self.answers.load(Ordering::SeqCst))
     }
 
-    /// Nudges queues that stand still, until the end.
-    pub(super) fn watch(queues: &[Arc<Self>], server: &Arc<dyn Serve>, alarm: &Alarm) {
+    /// Nudges queues without progress, until the end.
+    pub(super) fn watch(queues: &[Arc<Self>], server: &Arc<dyn Serve>, watchdog: &Watchdog) {
         let progress = || {
             let all: Vec<_> = queues.iter().map(|queue| queue.progress()).collect();
             all.iter().any(Option::is_some).then_some(all)
         };
-        alarm.watch(progress, |before, now| {
+        watchdog.watch(progress, |before, now| {
             for (queue, (before, now)) in queues.iter().zip(before.iter().zip(now)) {
                 let entries = queue.entries.load(Ordering::SeqCst);
-                let may_grow = entries < queue.shared.entries_max + SPARES_MAX;
+                let may_grow = entries < queue.shared.sizes.entries_max + SPARES_MAX;
                 let stands_still = now.is_some() && before == now && may_grow;
                 let has_grown = queue.has_grown.swap(false, Ordering::SeqCst);
                 let node = NodeId(queue.file.load(Ordering::SeqCst));
@@ -216,20 +230,20 @@ impl Queue {
         });
     }
 
-    /// One more entry; it takes requests once its first report has come.
-    fn grow(self: &Arc<Self>, server: &Arc<dyn Serve>) -> Option<Started> {
+    /// Adds an entry. It is registered once both of its reports have come.
+    fn grow(self: &Arc<Self>, server: &Arc<dyn Serve>) -> Option<EntryThread> {
         let started = self.start().inspect_err(|error| {
-            tracing::warn!(queue = self.number, %error, "no thread for one more request");
+            tracing::warn!(queue = self.number, %error, "no thread for one more entry");
         });
         let started = started.ok()?;
-        for step in [Step::Register, Step::Serve(Arc::clone(server))] {
-            let _ = started.steps.send(step);
+        for step in [EntryOrder::Register, EntryOrder::Serve(Arc::clone(server))] {
+            let _ = started.orders.send(step);
         }
         Some(started)
     }
 
-    /// Waits until the answer to a request about `node` is there, which another thread gives: `given`
-    /// waits for so long at most, and tells whether it is there.
+    /// Waits until another thread has answered a request about `node`. `given` waits up to a limit,
+    /// and returns whether the answer has come.
     pub(super) fn wait(
         self: &Arc<Self>,
         server: &Arc<dyn Serve>,
@@ -251,7 +265,7 @@ impl Queue {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Has the kernel look at the requests that wait in this queue. `node` is a regular file that the kernel
+    /// Makes the kernel hand out a queued request. `node` must be a regular file that the kernel
     /// knows; otherwise this has no effect.
     fn nudge(self: &Arc<Self>, server: &Arc<dyn Serve>, node: NodeId) {
         let _one = match self.nudging.try_lock() {
@@ -285,7 +299,7 @@ impl Queue {
     }
 }
 
-/// Keeps the calling thread on one processor.
+/// Binds the calling thread to a processor.
 pub(super) fn bind(processor: u16) -> rustix::io::Result<()> {
     let mut one = CpuSet::new();
     one.set(usize::from(processor));

@@ -1,4 +1,4 @@
-//! Where the answer to the request of one entry is put, by whatever thread gives it.
+//! Takes the answer to the request of one entry, from any thread.
 
 use std::io::{self, IoSlice};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,20 +8,20 @@ use zerocopy::FromBytes;
 
 use crate::Errno;
 use crate::abi::OutHeader;
+use crate::answer::{Fill, ReplySink, Status};
 use crate::pages::{PAGE, Pages};
-use crate::reply::{self, Answer, Fill};
 
-/// An answer.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given {
+pub(super) struct Outcome {
     pub(super) error: i32,
-    /// Bytes that belong to it.
+    /// Bytes of the answer.
     pub(super) len: usize,
 }
 
 /// Takes one answer at a time.
 pub(super) struct Slot {
-    /// Bytes of the longest answer.
+    /// Longest answer in bytes.
     max: usize,
     state: Mutex<State>,
     given: Condvar,
@@ -29,13 +29,13 @@ pub(super) struct Slot {
 
 #[derive(Default)]
 struct State {
-    /// The request that waits for its answer.
+    /// The request that waits for its answer; 0 for none.
     unique: u64,
-    /// The memory of the entry, where the request has left it free.
+    /// Memory of the entry, unless the request has a payload there.
     memory: Option<Pages>,
-    /// Where the answer lies otherwise.
+    /// The answer, if the payload of the request occupies the memory.
     beside: Vec<u8>,
-    given: Option<Given>,
+    given: Option<Outcome>,
 }
 
 impl Slot {
@@ -47,7 +47,8 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the answer to request `unique` from now on: in `memory` after its first page, if there is any.
+    /// Takes the answer to request `unique` from now on: into `memory`, after its first page, if
+    /// there is any.
     pub(super) fn open(&self, unique: u64, memory: Option<Pages>) {
         let mut state = self.state();
         state.unique = unique;
@@ -55,24 +56,24 @@ impl Slot {
         state.given = None;
     }
 
-    /// Whether the answer is there.
+    /// Whether the answer has come.
     pub(super) fn is_given(&self) -> bool {
         self.state().given.is_some()
     }
 
-    /// Waits for the answer, for so long at most; whether it is there.
+    /// Waits up to `limit` for the answer; returns whether it has come.
     pub(super) fn wait(&self, limit: Duration) -> bool {
         let missing = |state: &mut State| state.given.is_none();
         let waited = self.given.wait_timeout_while(self.state(), limit, missing);
         waited.unwrap_or_else(PoisonError::into_inner).0.given.is_some()
     }
 
-    /// Takes no answer any more. Gives back the memory, with the answer after its first page. That memory
-    /// is `kept` if it was not lent.
-    pub(super) fn close(&self, kept: Option<Pages>) -> (Pages, Given) {
+    /// Stops taking an answer. Returns the memory of the entry with the answer after its first
+    /// page; `kept` is that memory if [`open`](Self::open) did not get it.
+    pub(super) fn close(&self, kept: Option<Pages>) -> (Pages, Outcome) {
         let mut state = self.state();
         let given =
-            state.given.take().unwrap_or(Given { error: -Errno::IO.raw_os_error(), len: 0 });
+            state.given.take().unwrap_or(Outcome { error: -Errno::IO.raw_os_error(), len: 0 });
         state.unique = 0;
         let memory = match (state.memory.take(), kept) {
             (Some(memory), _) => memory,
@@ -85,7 +86,7 @@ impl Slot {
         (memory, given)
     }
 
-    /// The state, if the request still waits.
+    /// The state, if request `unique` still waits.
     fn awaited(&self, unique: u64) -> io::Result<MutexGuard<'_, State>> {
         let state = self.state();
         if state.unique != unique || state.given.is_some() {
@@ -94,14 +95,14 @@ impl Slot {
         Ok(state)
     }
 
-    fn give(&self, mut state: MutexGuard<'_, State>, given: Given) {
+    fn give(&self, mut state: MutexGuard<'_, State>, given: Outcome) {
         state.given = Some(given);
         drop(state);
         self.given.notify_one();
     }
 }
 
-impl Answer for Slot {
+impl ReplySink for Slot {
     fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let invalid = || io::Error::from(Errno::INVAL);
         let (first, rest) = parts.split_first().ok_or_else(invalid)?;
@@ -109,8 +110,8 @@ impl Answer for Slot {
         let mut state = self.awaited(header.unique)?;
         let len: usize = rest.iter().map(|part| part.len()).sum();
         if len > self.max {
-            tracing::error!(len, "an answer that is too long");
-            self.give(state, Given { error: -Errno::IO.raw_os_error(), len: 0 });
+            tracing::error!(len, "the answer is too long");
+            self.give(state, Outcome { error: -Errno::IO.raw_os_error(), len: 0 });
             return Err(invalid());
         }
         let State { memory, beside, .. } = &mut *state;
@@ -126,14 +127,14 @@ impl Answer for Slot {
             place.copy_from_slice(part);
             target = after;
         }
-        self.give(state, Given { error: header.error, len });
+        self.give(state, Outcome { error: header.error, len });
         Ok(())
     }
 
     fn fill(&self, unique: u64, size: usize, fill: &mut Fill<'_>) -> io::Result<()> {
         let mut state = self.awaited(unique)?;
         if size > self.max {
-            self.give(state, Given { error: -Errno::INVAL.raw_os_error(), len: 0 });
+            self.give(state, Outcome { error: -Errno::INVAL.raw_os_error(), len: 0 });
             return Err(Errno::INVAL.into());
         }
         let State { memory, beside, .. } = &mut *state;
@@ -144,8 +145,9 @@ impl Answer for Slot {
                 &mut beside[..size]
             }
         };
-        let (error, len) = reply::outcome(fill(target));
-        self.give(state, Given { error, len });
+        let filled = fill(target);
+        let error = Status::of(unique, filled).error;
+        self.give(state, Outcome { error, len: filled.unwrap_or(0) });
         Ok(())
     }
 }
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     fn answer(slot: &Slot, error: i32, unique: u64, data: &[u8]) -> io::Result<()> {
-        reply::send(slot, (error, unique), &[data])
+        crate::answer::send(slot, Status { error, unique }, &[data])
     }
 
     #[test]

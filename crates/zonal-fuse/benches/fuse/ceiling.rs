@@ -1,7 +1,7 @@
 //! The least that a FUSE server can do: nothing but the copy, to memory or to the end of a log.
 //!
-//! As large requests, as many threads and the same options for open files as our file systems have, through
-//! the same library. There is one directory.
+//! As large requests, as many threads and the same options for open files as our file systems have,
+//! through the same library. There is one directory.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! What a file of the ceiling holds: bytes in memory, or blocks in a log as long as a drive, to which all
-//! writes are appended as a file system on zones does.
+//! What a file of the ceiling holds: bytes in memory, or blocks in a log as long as a drive, to
+//! which all writes are appended as a file system on zones does.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,8 @@ impl Log {
         Ok(Self { file, written: AtomicU64::new(0) })
     }
 
-    /// Writes whole blocks, and says where. One at a time, or a zone is emptied after somebody's write.
+    /// Writes whole blocks, and says where. One at a time, or a zone is emptied after somebody's
+    /// write.
     fn append(&self, data: &[u8]) -> io::Result<u64> {
         let len = data.len() as u64;
         let start = self.written.fetch_add(len, Ordering::Relaxed);

@@ -16,9 +16,9 @@ use zonal::{FileDrive, OpenMode, Rules, SystemClock, ZonedDevice, spec};
 use zonal_fs::furrow::{self, Furrow};
 use zonal_fs::vfs::FileSystem;
 use zonal_fs::zonefs::{self, ZoneFs};
-use zonal_fuse::MountConfig;
 use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::DirectWrites;
+use zonal_fuse::{MountConfig, MountContent};
 
 use crate::ceiling;
 use crate::content::Log;
@@ -111,7 +111,8 @@ fn serve(what: &str, point: &Path) {
         Arc::new(zonefs(zones(if what == "warm" { "mem:" } else { what }, &drive)))
     };
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-    zonal_fuse::serve(fs, latencies, &config, |_| println!("READY")).expect("it serves");
+    let content = MountContent { fs, control: None, latencies };
+    zonal_fuse::serve(content, &config, |_| println!("READY")).expect("it serves");
 }
 
 /// A new zonefs.

@@ -106,7 +106,8 @@ fn compare_transports(jobs: &[&Job], places: &[Place], rows: &[Row]) {
     }
 }
 
-/// Prints a table in Markdown: medians, with the ratio to the first place, which may be the ceiling.
+/// Prints a table in Markdown: medians, with the ratio to the first place, which may be the
+/// ceiling.
 fn print((title, digits, value): Table, jobs: &[&Job], places: &[Place], rows: &[Row]) {
     println!("\n{title}, median of {ROUNDS} interleaved rounds (ratio to the first)\n");
     let names: Vec<&str> = places.iter().map(|place| place.name).collect();

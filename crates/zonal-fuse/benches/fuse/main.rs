@@ -1,18 +1,20 @@
 //! What does a mount cost beside the least that FUSE costs, and beside ext4 on the same medium?
 //!
-//! `cargo bench -p zonal-fuse --bench fuse`, as root, runs five parts; a word after `--` chooses one, and
-//! further words choose its rows by part of their name:
+//! `cargo bench -p zonal-fuse --bench fuse`, as root, runs five parts; a word after `--` chooses
+//! one, and further words choose its rows by part of their name:
 //!
-//! - `files`: data and names in Furrow, by `/dev/fuse`, by `io_uring` and with the write-back cache, in a server that appends to a log and
-//!   does nothing else (the FUSE ceiling), in ext4 on a loop device, and in tmpfs;
-//! - `depth`: the rows of `files` with few and with many threads, in memory and on a drive whose calls take 100 µs;
+//! - `files`: data and names in Furrow, by `/dev/fuse`, by `io_uring` and with the write-back
+//!   cache, in a server that appends to a log and does nothing else (the FUSE ceiling), in ext4 on
+//!   a loop device, and in tmpfs;
+//! - `depth`: the rows of `files` with few and with many threads, in memory and on a drive whose
+//!   calls take 100 µs;
 //! - `trees`: programs that work on many small files;
 //! - `zonefs`: zone files against the ceiling, and the library against the bare device;
 //! - `instructions`: those of the library of zonefs and of the bare device.
 //!
-//! All places take turns within each round, so that what else the machine does meets all of them. Figures are
-//! medians of the rounds, and ratios medians of the ratios of each round. Drive files, images and plain files
-//! lie in `BENCH_DIR`, `/dev/shm` without it.
+//! All places take turns within each round, so that what else the machine does meets all of them.
+//! Figures are medians of the rounds, and ratios medians of the ratios of each round. Drive files,
+//! images and plain files lie in `BENCH_DIR`, `/dev/shm` without it.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]

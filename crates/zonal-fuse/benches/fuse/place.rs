@@ -36,7 +36,8 @@ impl Place {
         Self::of_daemon("FUSE ceiling", "ceiling-log", home)
     }
 
-    /// Furrow with few threads and with many, on a drive in memory and on one whose calls take 100 µs.
+    /// Furrow with few threads and with many, on a drive in memory and on one whose calls take 100
+    /// µs.
     pub(crate) fn of_threads(home: &Path) -> Vec<Self> {
         [
             ("few threads", "furrow"),
@@ -83,8 +84,8 @@ impl Place {
         is_made.then_some(Self { name: "ext4", dir, served: Served::Loop })
     }
 
-    /// Processor time of its daemon so far, in nanoseconds. What the kernel does in threads of its own is
-    /// in no process.
+    /// Processor time of its daemon so far, in nanoseconds. What the kernel does in threads of its
+    /// own is in no process.
     pub(crate) fn processor_ns(&self) -> u64 {
         match &self.served {
             Served::Daemon(daemon) => processor_ns(daemon.process()),

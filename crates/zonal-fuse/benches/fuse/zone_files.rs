@@ -1,6 +1,6 @@
-//! What does zonefs cost: through FUSE against the least that FUSE costs, and as a library against the
-//! bare device? The figure is processor time per operation, of the program and of the daemon that serves
-//! it, in user space and kernel.
+//! What does zonefs cost: through FUSE against the least that FUSE costs, and as a library against
+//! the bare device? The figure is processor time per operation, of the program and of the daemon
+//! that serves it, in user space and kernel.
 
 use std::fs;
 use std::path::Path;

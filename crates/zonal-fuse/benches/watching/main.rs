@@ -1,8 +1,8 @@
 //! What watching costs: `cargo bench -p zonal-fuse --bench watching`.
 //!
-//! Prints nanoseconds for measuring an operation, with one thread and with four that record the same
-//! kind; and, of a Furrow of 50,000 zones, how long each of the things takes that a look consists of,
-//! as the median and the longest of 50.
+//! Prints nanoseconds for measuring an operation, with one thread and with four that record the
+//! same kind; and, of a Furrow of 50,000 zones, how long each of the things takes that a look
+//! consists of, as the median and the longest of 50.
 #![expect(clippy::print_stdout, reason = "a bench")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 
@@ -48,7 +48,7 @@ fn look() {
     let fs = Arc::new(fs.expect("mounted"));
     let latencies = Arc::new(Latencies::new(clock.clone()));
     let control = Control::new(Arc::clone(&fs), &stack, latencies, &*clock);
-    let directory = control.lookup(control.root(), b".zonal").expect("it is there").ino;
+    let directory = control.lookup(fs.root(), b".zonal").expect("it is there").ino;
     let mut buffer = vec![0; 1 << 20];
     let mut read = |name: &str| {
         let ino: Ino = control.lookup(directory, name.as_bytes()).expect("it is there").ino;

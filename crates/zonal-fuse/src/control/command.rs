@@ -1,28 +1,28 @@
-//! What can be written to `command`, one line for each write(2).
+//! Commands of the control directory: one line per write(2) to the file `command`.
 //!
 //! | command | effect |
 //! | --- | --- |
-//! | `read-only ZONE`, `offline ZONE` | the zone fails for good; emulated drives only |
-//! | `write ZONE BYTES` | zeroes at the zone's write pointer, behind the file system's back |
-//! | `open ZONE`, `close ZONE`, `finish ZONE`, `reset ZONE` | a zone action, behind its back too |
-//! | `remount OPTIONS` | mount options that are to be in force; the others stay |
-//! | `reclaim` | a step of reclaim: up to a mebibyte moves, or an empty zone is reset; EAGAIN if none is worth it |
-//! | `reclaim pause`, `reclaim resume` | reclaim in the background stops; it goes on |
+//! | `read-only ZONE`, `offline ZONE` | makes the zone fail for good; emulated drives only |
+//! | `write ZONE BYTES` | writes zeroes at the write pointer; the file system does not know |
+//! | `open ZONE`, `close ZONE`, `finish ZONE`, `reset ZONE` | zone action; the file system does not know |
+//! | `remount OPTIONS` | changes these mount options; the others stay |
+//! | `reclaim` | one step of reclaim: moves up to 1 MiB, or resets an empty zone; EAGAIN if no zone is worth it |
+//! | `reclaim pause`, `reclaim resume` | stops reclaim in the background, or starts it again |
 //!
-//! A command that is not understood is EINVAL; one that the drive cannot do, EOPNOTSUPP; one that
-//! the drive refuses has the errno of that.
+//! An unknown command fails with EINVAL, one that the drive lacks with EOPNOTSUPP, and one that the
+//! drive refuses with the errno of its refusal.
 
 use zonal::{DeviceError, Select, ZoneAction, ZoneFailure, ZoneId, ZoneKind};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Access, Ino, Result};
 
-use super::files::File;
+use super::files::ControlFile;
 use super::{Control, ReclaimOrder};
 
-/// Bytes written at once.
+/// Bytes of one append.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// A command, understood.
+/// A parsed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Command<'a> {
     Fail(ZoneId, ZoneFailure),
@@ -33,15 +33,16 @@ enum Command<'a> {
 }
 
 impl Control {
-    pub(super) fn command(&self, ino: Ino, line: &[u8]) -> Result<()> {
-        if self.file(ino)? != File::Command {
+    /// Runs the command that a program writes to a file of the directory.
+    pub fn write(&self, ino: Ino, line: &[u8]) -> Result<()> {
+        if self.file(ino)? != ControlFile::Command {
             return Err(FsError::NotPermitted {
                 what: "writing this file of the control directory",
             });
         }
         let command = parse(line).ok_or(FsError::Invalid { what: "no such command" })?;
         match command {
-            // Many of them make one reclaim.
+            // `zonal reclaim` sends many of these.
             Command::Reclaim(ReclaimOrder::Step) => tracing::debug!(?command, "commanded"),
             _ => tracing::info!(?command, "commanded"),
         }
@@ -68,7 +69,7 @@ impl Control {
         self.inspected.remount(options)
     }
 
-    /// Writes zeroes at the zone's write pointer.
+    /// Writes zeroes at the write pointer of a zone.
     fn write_behind(&self, zone: ZoneId, bytes: u64) -> std::result::Result<(), DeviceError> {
         let geometry = self.device.geometry();
         let block_size = geometry.block_size().bytes();
@@ -96,7 +97,7 @@ impl Control {
     }
 }
 
-/// Understands a line.
+/// Parses a line.
 fn parse(line: &[u8]) -> Option<Command<'_>> {
     let words: Vec<&str> = str::from_utf8(line).ok()?.split_ascii_whitespace().collect();
     let zone = |word: &str| number(word).and_then(|zone| u32::try_from(zone).ok()).map(ZoneId::new);
@@ -116,12 +117,12 @@ fn parse(line: &[u8]) -> Option<Command<'_>> {
     }
 }
 
-/// A number of digits only.
+/// Parses a number: digits only.
 fn number(word: &str) -> Option<u64> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok()).flatten()
 }
 
-/// What the drive says, with the errno that it has for a block device.
+/// The error of the drive, with the errno that it has for a block device.
 fn refused(error: DeviceError) -> FsError {
     match error {
         DeviceError::NoSuchZone { .. } => FsError::Invalid { what: "no such zone" },

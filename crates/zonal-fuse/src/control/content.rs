@@ -1,4 +1,4 @@
-//! What the files of the control directory hold, made when it is read.
+//! Content of the files of the control directory, made when they are read.
 
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError};
@@ -8,43 +8,46 @@ use zonal::{ZoneId, shown};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Access, Ino, Result};
 
-use super::files::File;
+use super::files::ControlFile;
 use super::metrics::{self, Dialect};
 use super::report::Report;
 use super::{Control, map, page};
-use crate::mount::Served;
+use crate::served::Served;
 use crate::zone_report;
 
-/// Zones that are asked for at once.
+/// Most zones in one report of the device.
 const CHUNK: usize = 4096;
 
 impl Control {
-    pub(super) fn read_own(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// Reads a file of the directory.
+    pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self.file(ino)? {
-            File::Stats => Ok(self.read_made(ino, offset, buffer, || self.stats())),
-            File::Page => {
+            ControlFile::Stats => Ok(self.read_made(ino, offset, buffer, || self.stats())),
+            ControlFile::Page => {
                 let page = || page::page(&self.report(), None);
                 Ok(self.read_made(ino, offset, buffer, page))
             }
-            File::Metrics => {
+            ControlFile::Metrics => {
                 let metrics = || self.metrics(Dialect::Prometheus);
                 Ok(self.read_made(ino, offset, buffer, metrics))
             }
-            File::Map => Ok(self.read_map(offset, buffer)),
-            File::Zones => self.read_zones(offset, buffer),
-            File::Counter(name) => {
+            ControlFile::Map => Ok(self.read_map(offset, buffer)),
+            ControlFile::Zones => self.read_zones(offset, buffer),
+            ControlFile::Counter(name) => {
                 let mut counters = self.inspected.counters().into_iter();
                 let value =
                     counters.find(|(other, _)| *other == name).map_or(0, |(_, value)| value);
                 Ok(copy(&format!("{value}\n"), offset, buffer))
             }
-            // Only who may do everything gets here: the file cannot be read.
-            File::Command => Err(FsError::Invalid { what: "commands are written, not read" }),
+            // Only root gets here: the permissions of the file do not allow reading.
+            ControlFile::Command => {
+                Err(FsError::Invalid { what: "commands are written, not read" })
+            }
         }
     }
 
-    /// Reads a text that is made when its first byte is read, and stays until that is read again: so who
-    /// reads in pieces gets pieces of one text, unless another begins meanwhile.
+    /// Reads a text that is made when its first byte is read and kept until the next such read. So
+    /// a program that reads in pieces gets pieces of one text, unless another one begins meanwhile.
     fn read_made(
         &self,
         ino: Ino,
@@ -62,7 +65,7 @@ impl Control {
         copy(&text, offset, buffer)
     }
 
-    /// Everything that is counted.
+    /// All settings, counters and latencies.
     pub fn report(&self) -> Report {
         let settings = self.inspected.settings().into_iter();
         let settings = settings.map(|(name, value)| (name.to_owned(), Value::from(value)));
@@ -79,11 +82,11 @@ impl Control {
         let is_for_reading = self.device_access == Access::ReadOnly;
         let device = is_for_reading.then(|| ("device_access".to_owned(), Value::from("read-only")));
         let served = self.served.get().into_iter().flat_map(|served| {
-            let Served { transport, async_direct, kind } = served;
+            let Served { transport, async_direct, mount_type } = served;
             [
                 ("transport", transport.name()),
                 ("async_direct_reads", async_direct.name()),
-                ("mount_type", kind.name()),
+                ("mount_type", mount_type.name()),
             ]
         });
         let served = served.map(|(name, how)| (name.to_owned(), how.into()));
@@ -102,7 +105,7 @@ impl Control {
         }
     }
 
-    /// What tells this mount from others.
+    /// Identity of this mount: UUID and mount point.
     fn identity(&self) -> impl Iterator<Item = (String, Value)> {
         let uuid = ("uuid".to_owned(), uuid_text(self.inspected.uuid()).into());
         let point = self.point.get();
@@ -110,7 +113,7 @@ impl Control {
         std::iter::once(uuid).chain(point)
     }
 
-    /// The same for Prometheus.
+    /// The report in a text format of Prometheus.
     pub fn metrics(&self, dialect: Dialect) -> String {
         metrics::text(&self.report(), &self.latencies.coarse(), dialect)
     }
@@ -120,7 +123,7 @@ impl Control {
         text.expect("names are texts, and numbers are whole") + "\n"
     }
 
-    /// As many lines of the map as are asked for.
+    /// Reads lines of the map.
     fn read_map(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
         let (first, skip) = (at / map::LINE_BYTES, at % map::LINE_BYTES);
@@ -129,8 +132,8 @@ impl Control {
         copy(&map::text(&uses), skip as u64, buffer)
     }
 
-    /// All lines are equally long, so only those asked for are made: a large drive has megabytes
-    /// of them.
+    /// Reads lines of the zone report. All lines have the same length, so only the lines of this
+    /// read are made: a large drive has megabytes of them.
     fn read_zones(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let line_bytes = zone_report::HEAD.len() + 1;
         let first = usize::try_from(offset / line_bytes as u64).unwrap_or(usize::MAX);
@@ -160,7 +163,7 @@ impl Control {
     }
 }
 
-/// A UUID as it is written: 32 digits in groups of 8, 4, 4, 4 and 12.
+/// Formats a UUID: 32 digits in groups of 8, 4, 4, 4 and 12.
 fn uuid_text(uuid: [u8; 16]) -> String {
     let mut text = String::new();
     for (index, byte) in uuid.into_iter().enumerate() {
@@ -170,7 +173,7 @@ fn uuid_text(uuid: [u8; 16]) -> String {
     text
 }
 
-/// Copies what `text` has from `offset` on.
+/// Copies `text` from `offset` on into `buffer`.
 fn copy(text: &str, offset: u64, buffer: &mut [u8]) -> usize {
     let rest = usize::try_from(offset).ok().and_then(|offset| text.as_bytes().get(offset..));
     let rest = rest.unwrap_or_default();

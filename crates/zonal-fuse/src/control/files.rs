@@ -1,34 +1,35 @@
-//! Names, numbers and attributes of the control directory's files.
+//! Files of the control directory: names, inodes and attributes.
 
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, DirEntry, FileKind, Ino, InodeFlags, Listing, Result};
 
-use super::{Control, OWN, is_own};
+use super::Control;
+use crate::names::{CONTROL_INO, is_control};
 
-/// The directory.
-const DIRECTORY: Ino = OWN;
+/// Inode of the directory.
+const DIRECTORY: Ino = CONTROL_INO;
 
-/// Number of the first file.
-const FIRST: u64 = OWN.get() + 1;
+/// Inode of the first file.
+const FIRST: u64 = CONTROL_INO.get() + 1;
 
 /// A file of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum File {
+pub(super) enum ControlFile {
     Stats,
     Zones,
     Command,
-    /// The counters as a page for people.
+    /// The report as text.
     Page,
-    /// The counters for Prometheus.
+    /// The report for Prometheus.
     Metrics,
-    /// What each zone is used for.
+    /// The use of each zone.
     Map,
     /// One counter.
     Counter(&'static str),
 }
 
-impl File {
-    /// The files that every file system has, in the order of their numbers.
+impl ControlFile {
+    /// Files that every file system has, in the order of their inodes.
     const ALWAYS: [Self; 6] =
         [Self::Stats, Self::Zones, Self::Command, Self::Page, Self::Metrics, Self::Map];
 
@@ -58,14 +59,14 @@ impl File {
 }
 
 impl Control {
-    /// Every file with its number.
-    fn files(&self) -> impl Iterator<Item = (Ino, File)> {
-        let counters = self.inspected.attributes().iter().map(|&name| File::Counter(name));
-        (FIRST..).map(Ino::new).zip(File::ALWAYS.into_iter().chain(counters))
+    /// All files with their inodes.
+    fn files(&self) -> impl Iterator<Item = (Ino, ControlFile)> {
+        let counters = self.inspected.attributes().iter().map(|&name| ControlFile::Counter(name));
+        (FIRST..).map(Ino::new).zip(ControlFile::ALWAYS.into_iter().chain(counters))
     }
 
-    /// The file of this number.
-    pub(super) fn file(&self, ino: Ino) -> Result<File> {
+    /// The file of an inode.
+    pub(super) fn file(&self, ino: Ino) -> Result<ControlFile> {
         if ino == DIRECTORY {
             return Err(FsError::IsDirectory);
         }
@@ -75,26 +76,30 @@ impl Control {
             .ok_or(FsError::NotFound)
     }
 
-    /// Finds the directory from the root, or an entry of the directory.
-    pub(super) fn find(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        if !is_own(parent) {
-            return self.attr(DIRECTORY);
+    /// Finds an entry of the directory; from any other parent, the directory itself.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        if !is_control(parent) {
+            return self.getattr(DIRECTORY);
+        }
+        // Lookups of "." come from file handles, and for any inode.
+        if name == b"." {
+            return self.getattr(parent);
         }
         if parent != DIRECTORY {
             return Err(FsError::NotDirectory);
         }
         match name {
-            b"." => self.attr(DIRECTORY),
             b".." => self.fs.getattr(self.fs.root()),
             name => {
                 let mut files = self.files();
                 let found = files.find(|(_, file)| file.name().as_bytes() == name);
-                self.attr(found.ok_or(FsError::NotFound)?.0)
+                self.getattr(found.ok_or(FsError::NotFound)?.0)
             }
         }
     }
 
-    pub(super) fn attr(&self, ino: Ino) -> Result<Attr> {
+    /// Attributes of the directory or a file in it.
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
         let (kind, perm, nlink) = if ino == DIRECTORY {
             (FileKind::Directory, 0o555, 2)
         } else {
@@ -110,7 +115,7 @@ impl Control {
             uid,
             gid,
             rdev: 0,
-            // As in sysfs and procfs: how much there is shows when it is read.
+            // Unknown until it is read, as in sysfs and procfs.
             size: 0,
             blocks: 0,
             atime: born,
@@ -121,7 +126,8 @@ impl Control {
         })
     }
 
-    pub(super) fn list(
+    /// Lists the directory after `cookie`.
+    pub fn list(
         &self,
         ino: Ino,
         cookie: u64,

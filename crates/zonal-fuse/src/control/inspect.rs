@@ -1,4 +1,4 @@
-//! What the control directory shows of a file system.
+//! What the control directory shows of a file system, and asks of it.
 
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::ZoneUse;
@@ -7,14 +7,14 @@ use zonal_fs::options::Taken;
 use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{OpenPolicy, ZoneFs};
 
-/// What reclaim is asked to do.
+/// Order to reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimOrder {
-    /// To take a step: to move up to a mebibyte out of the best victim, or to reset what is empty.
+    /// Takes one step: moves up to 1 MiB out of the best victim, or resets an empty zone.
     Step,
-    /// To move nothing in the background.
+    /// Stops reclaim in the background.
     Pause,
-    /// To do that again.
+    /// Starts it again.
     Resume,
 }
 
@@ -23,36 +23,36 @@ pub trait Inspect: Send + Sync {
     /// Its type.
     fn kind(&self) -> &'static str;
 
-    /// Its identity, which it got when it was made.
+    /// UUID of the file system.
     fn uuid(&self) -> [u8; 16];
 
-    /// Counts of now, by name.
+    /// Current counters, by name.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 
-    /// Those counters that have a file of their own.
+    /// Names of counters that have a file of their own.
     fn attributes(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The picture of now, where zones are used for more than one file.
+    /// Current use of space; `None` if each zone is a file.
     fn live(&self) -> Option<Live> {
         None
     }
 
-    /// What zones are used for, up to `count` of them from `first` on. Calls no device.
+    /// Uses of up to `count` zones from `first` on. Calls no device.
     fn zone_uses(&self, _first: usize, _count: usize) -> Vec<ZoneUse> {
         Vec::new()
     }
 
-    /// How it is mounted, by name.
+    /// Current settings, by name.
     fn settings(&self) -> Vec<(&'static str, &'static str)>;
 
-    /// Takes comma-separated options into force. What is not named stays.
+    /// Changes comma-separated options. The others stay.
     fn remount(&self, _options: &str) -> Result<()> {
         Err(FsError::Unsupported { what: "changing the options of this file system" })
     }
 
-    /// Does what is asked of reclaim. A step for which no victim is worth it is EAGAIN.
+    /// Executes an order to reclaim. A step is EAGAIN if no zone is worth it.
     fn reclaim(&self, _order: ReclaimOrder) -> Result<()> {
         Err(FsError::Unsupported { what: "reclaim, where each zone is a file" })
     }
@@ -127,7 +127,7 @@ impl Inspect for Furrow {
             ("zones_metadata", zones_metadata),
             ("zones_failed", zones_failed),
         ];
-        // The option, if it was given; what is in force is above.
+        // The option, if it was given; the limit in force is above.
         let wanted = self.options().max_open_zones;
         counters.extend(wanted.map(|zones| ("max_open_zones", zones.get().into())));
         counters
@@ -222,7 +222,7 @@ impl Inspect for ZoneFs {
 
     fn remount(&self, options: &str) -> Result<()> {
         let mut new = self.options();
-        // What a failure has taken away is only given back if it is asked for.
+        // Access that a failure has taken away returns only with `rw`.
         new.access = self.access();
         for option in options.split(',').filter(|option| !option.is_empty()) {
             match option {

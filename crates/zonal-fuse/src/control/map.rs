@@ -1,8 +1,8 @@
-//! What each zone is used for, as short lines of text of the same length: so a picture of 50,000 zones
-//! is half a megabyte, and costs the drive nothing.
+//! The use of each zone, as text of one short line per zone: half a megabyte for 50,000 zones,
+//! without a request to the drive.
 //!
-//! A line is a letter, the percentage of the zone that is written, and the percentage in use by
-//! files, such as `d 100  42`. [`ROLES`] has the letters.
+//! A line has a letter of [`ROLES`], the percentage of the zone that is written, and the percentage
+//! that files use, such as `d 100  42`. All lines have the same length.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use zonal_fs::furrow::stats::ZoneUse;
 /// Bytes of a line.
 pub const LINE_BYTES: usize = 10;
 
-/// What zones are used for: the word, the letter, and what it means.
+/// Uses of a zone: name, letter and meaning.
 pub const ROLES: [(&str, u8, &str); 17] = [
     ("superblock", b's', "superblock log"),
     ("metadata", b'm', "journal and table"),
@@ -32,14 +32,14 @@ pub const ROLES: [(&str, u8, &str); 17] = [
     ("reclaim-extreme", b'D', "reclaim writes what lives longest"),
 ];
 
-/// A line, understood.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What the zone is used for: a letter of [`ROLES`].
+    /// Use of the zone: a letter of [`ROLES`].
     pub role: u8,
-    /// Percentage that is written.
+    /// Percentage of the zone that is written.
     pub written: u8,
-    /// Percentage that is in use by files.
+    /// Percentage of the zone that files use.
     pub used: u8,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn text(uses: &[ZoneUse]) -> String {
     text
 }
 
-/// Not 0 unless there is nothing, not 100 unless it is all.
+/// Percentage: 0 only for nothing, 100 only for all.
 fn percent(part: u32, whole: u32) -> u64 {
     let (part, whole) = (u64::from(part), u64::from(whole.max(1)));
     match 100 * part / whole {
@@ -65,7 +65,7 @@ fn percent(part: u32, whole: u32) -> u64 {
     }
 }
 
-/// Reads lines again. What is not a line is left out.
+/// Parses lines, and skips malformed ones.
 pub fn parse(text: &str) -> Vec<Line> {
     let line = |line: &str| {
         let mut words = line.split_ascii_whitespace();

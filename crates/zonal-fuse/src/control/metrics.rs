@@ -1,8 +1,8 @@
-//! What is counted in a mount, as Prometheus collects it.
+//! The report of a mount as metrics for Prometheus.
 //!
-//! Two dialects: the text format 0.0.4 of Prometheus, and `OpenMetrics` 1.0. Names and units follow
-//! Prometheus' rules: base units, `_total` for what only grows. No label has values without bound:
-//! zones have no numbers here, `zonal top` shows them.
+//! There are two dialects: the text format 0.0.4 of Prometheus, and `OpenMetrics` 1.0. Names and
+//! units follow the rules of Prometheus: base units, and `_total` for counters. Labels have a
+//! bounded number of values: zones have no label; `zonal top` shows them.
 
 use std::fmt::{Display, Write};
 
@@ -21,28 +21,28 @@ pub enum Dialect {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MetricType {
     Counter,
     Gauge,
     Histogram,
 }
 
-/// A text under way.
-struct Text {
+/// Writer of one text.
+struct MetricsText {
     written: String,
     dialect: Dialect,
-    /// Labels of every sample, which tell this mount from others.
+    /// Labels of every sample, which identify the mount.
     mount: Vec<(&'static str, String)>,
 }
 
-impl Text {
-    /// Begins a metric; a counter's name goes without `_total`.
-    fn begin(&mut self, name: &str, kind: Kind, help: &str) {
+impl MetricsText {
+    /// Begins a metric; `name` of a counter has no `_total`.
+    fn begin(&mut self, name: &str, kind: MetricType, help: &str) {
         let (kind, ending) = match (kind, self.dialect) {
-            (Kind::Counter, Dialect::Prometheus) => ("counter", "_total"),
-            (Kind::Counter, Dialect::OpenMetrics) => ("counter", ""),
-            (Kind::Gauge, _) => ("gauge", ""),
-            (Kind::Histogram, _) => ("histogram", ""),
+            (MetricType::Counter, Dialect::Prometheus) => ("counter", "_total"),
+            (MetricType::Counter, Dialect::OpenMetrics) => ("counter", ""),
+            (MetricType::Gauge, _) => ("gauge", ""),
+            (MetricType::Histogram, _) => ("histogram", ""),
         };
         let text = &mut self.written;
         writeln!(text, "# HELP {name}{ending} {help}\n# TYPE {name}{ending} {kind}")
@@ -63,18 +63,18 @@ impl Text {
     }
 
     fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.begin(name, Kind::Counter, help);
+        self.begin(name, MetricType::Counter, help);
         self.sample(&format!("{name}_total"), &[], value);
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.begin(name, Kind::Gauge, help);
+        self.begin(name, MetricType::Gauge, help);
         self.sample(name, &[], value);
     }
 
-    /// One sample for each value of a label.
+    /// A gauge with one sample for each value of a label.
     fn gauges<V: Display>(&mut self, name: &str, help: &str, label: &str, values: &[(&str, V)]) {
-        self.begin(name, Kind::Gauge, help);
+        self.begin(name, MetricType::Gauge, help);
         for (value, number) in values {
             self.sample(name, &[(label, value)], number);
         }
@@ -83,19 +83,19 @@ impl Text {
 
 const TAKES_ALL: &str = "a string takes all";
 
-/// The value of a label as both dialects have it: only the path of a mount point can need it.
+/// Escapes the value of a label, as both dialects do. Only mount points need it.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// All of it.
+/// The metrics of a report.
 pub fn text(report: &Report, coarse: &[(Operation, Coarse)], dialect: Dialect) -> String {
     let mount = ["mount", "uuid"].map(|name| (name, report.setting(name).to_owned()));
     let mount = mount.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-    let mut text = Text { written: String::new(), dialect, mount };
+    let mut text = MetricsText { written: String::new(), dialect, mount };
     text.begin(
         "zonal_mount",
-        Kind::Gauge,
+        MetricType::Gauge,
         "Type and access of the mount, and how requests come; always 1.",
     );
     let setting = |name| (name, report.setting(name));
@@ -117,7 +117,7 @@ pub fn text(report: &Report, coarse: &[(Operation, Coarse)], dialect: Dialect) -
     text.written
 }
 
-fn space(text: &mut Text, live: &Live) {
+fn space(text: &mut MetricsText, live: &Live) {
     let bytes = |blocks: u64| blocks * live.block_bytes;
     let blocks = live.blocks;
     text.gauge(
@@ -158,7 +158,7 @@ fn space(text: &mut Text, live: &Live) {
     );
 }
 
-fn zones(text: &mut Text, report: &Report, live: &Live) {
+fn zones(text: &mut MetricsText, report: &Report, live: &Live) {
     let zones = ["zones_free", "open_zones", "zones_sealed", "zones_metadata", "zones_failed"];
     let zones = zones.map(|counter| {
         let name = counter.trim_start_matches("zones_").trim_end_matches("_zones");
@@ -182,8 +182,8 @@ fn zones(text: &mut Text, report: &Report, live: &Live) {
     text.gauge("zonal_victims", "Zones that reclaim is emptying.", live.victims.len());
 }
 
-fn traffic(text: &mut Text, report: &Report, live: &Live) {
-    text.begin("zonal_written_bytes", Kind::Counter, "Written to the drive since mount.");
+fn traffic(text: &mut MetricsText, report: &Report, live: &Live) {
+    text.begin("zonal_written_bytes", MetricType::Counter, "Written to the drive since mount.");
     let all = live.since_mount;
     for (what, bytes) in [("user", all.user), ("reclaim", all.reclaim), ("metadata", all.meta)] {
         text.sample("zonal_written_bytes_total", &[("what", what)], bytes);
@@ -193,7 +193,11 @@ fn traffic(text: &mut Text, report: &Report, live: &Live) {
         ratios.into_iter().filter_map(|(name, ratio)| Some((name, ratio?))).collect();
     let help = "Bytes written to the drive per byte of file data.";
     text.gauges("zonal_write_amplification", help, "since", &ratios);
-    text.begin("zonal_reclaim_ratio", Kind::Gauge, "Blocks moved per block freed, last victims.");
+    text.begin(
+        "zonal_reclaim_ratio",
+        MetricType::Gauge,
+        "Blocks moved per block freed, last victims.",
+    );
     if let Some(ratio) = live.reclaimed.ratio() {
         text.sample("zonal_reclaim_ratio", &[], ratio);
     }
@@ -205,7 +209,7 @@ fn traffic(text: &mut Text, report: &Report, live: &Live) {
     text.gauge("zonal_writers_waiting", help, live.reservations.waiting);
 }
 
-fn furrow_counters(text: &mut Text, report: &Report) {
+fn furrow_counters(text: &mut MetricsText, report: &Report) {
     for (name, metric, help) in [
         ("read_bytes", "zonal_read_bytes", "Read from the drive since mount."),
         ("flushes", "zonal_flushes", "Flushes of the drive since mount."),
@@ -231,7 +235,7 @@ fn furrow_counters(text: &mut Text, report: &Report) {
     );
 }
 
-fn other_counters(text: &mut Text, report: &Report) {
+fn other_counters(text: &mut MetricsText, report: &Report) {
     for (name, value) in &report.named {
         if let Some(value) = value.as_u64() {
             let help = format!("{name} of the control directory.");
@@ -240,9 +244,9 @@ fn other_counters(text: &mut Text, report: &Report) {
     }
 }
 
-fn operations(text: &mut Text, coarse: &[(Operation, Coarse)]) {
+fn operations(text: &mut MetricsText, coarse: &[(Operation, Coarse)]) {
     let name = "zonal_operation_duration_seconds";
-    text.begin(name, Kind::Histogram, "How long requests took, from request to answer.");
+    text.begin(name, MetricType::Histogram, "How long requests took, from request to answer.");
     let [bucket, sum, count] = ["bucket", "sum", "count"].map(|part| format!("{name}_{part}"));
     for (operation, of) in coarse {
         let operation = ("operation", operation.name());

@@ -1,6 +1,6 @@
-//! What is counted in a mount, as a page for people: at most 80 columns.
+//! The report of a mount as text of at most 80 columns.
 //!
-//! With an earlier report of the same mount, rates between the two are shown too.
+//! With an earlier report of the same mount, it shows rates between the two as well.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use zonal_fs::furrow::stats::{Blocks, Traffic};
 use super::report::Report;
 use crate::latency::Latency;
 
-/// Open zones and victims that are listed; of more, only how many there are.
+/// Most open zones and victims in a list; the page shows only the number of further ones.
 const ZONES_MAX: usize = 16;
 
-/// Counters that the page shows in a place of their own.
+/// Counters with a place of their own on the page.
 const SHOWN: [&str; 10] = [
     "user_bytes",
     "reclaim_bytes",
@@ -28,7 +28,7 @@ const SHOWN: [&str; 10] = [
     "open_zones_max",
 ];
 
-/// The setting that the page shows at its beginning.
+/// The setting at the beginning of the page.
 const ADVICE: &str = "advice";
 
 /// The page.
@@ -57,7 +57,7 @@ fn heading(report: &Report) -> String {
         "" => String::new(),
         transport => format!(", by {transport}"),
     };
-    // Of zonefs alone it is a question.
+    // Only for zonefs can it be either.
     let reads = match report.setting("async_direct_reads") {
         reads if report.kind == "zonefs" && !reads.is_empty() => {
             format!(", asynchronous direct reads {reads}")
@@ -231,7 +231,7 @@ fn cells_of(latency: &Latency) -> Vec<String> {
     row(&[operation, &count(latency.count), &p50, &p99, &p999, &max])
 }
 
-/// What has no place of its own, by name.
+/// Settings and counters without a place of their own, by name.
 fn counters(report: &Report) -> String {
     let mut text = String::new();
     for (name, value) in &report.named {
@@ -291,7 +291,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// `41 %`; `<1 %` of what is not nothing.
+/// `41 %`; `<1 %` for a smaller part that is not 0.
 pub fn percent(part: u64, whole: u64) -> String {
     let percent = u128::from(part) * 100 / u128::from(whole.max(1));
     if percent == 0 && part > 0 { "<1 %".to_owned() } else { format!("{percent} %") }

@@ -1,4 +1,4 @@
-//! Everything that is counted in a mount, as `stats` in the control directory has it.
+//! The report of a mount: the content of `stats` in the control directory.
 
 use std::collections::BTreeMap;
 
@@ -16,31 +16,31 @@ pub struct Report {
     /// Type of the file system.
     #[serde(rename = "type")]
     pub kind: String,
-    /// When: the daemon's clock, which never goes back.
+    /// Time of the report by the daemon's monotonic clock.
     pub at_ns: u64,
     /// Settings and counters by their names.
     #[serde(flatten)]
     pub named: BTreeMap<String, Value>,
-    /// The picture of now; only of Furrow.
+    /// Current use of space; only for Furrow.
     pub live: Option<Live>,
-    /// How long operations took since mount.
+    /// Latencies since mount.
     pub operations: Vec<Latency>,
-    /// The same of the last minute, or since the mount if that is less.
+    /// Latencies of the last minute, or since mount if that is shorter.
     pub operations_minute: Vec<Latency>,
 }
 
 impl Report {
-    /// A counter; 0 if there is none of that name.
+    /// A counter by name; 0 if there is none.
     pub fn counter(&self, name: &str) -> u64 {
         self.named.get(name).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// A setting; empty if there is none of that name.
+    /// A setting by name; empty if there is none.
     pub fn setting(&self, name: &str) -> &str {
         self.named.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// How long operations of one kind took in the last minute, if there were any.
+    /// Latencies of one operation in the last minute, if there were any.
     pub fn minute_of(&self, operation: &str) -> Option<&Latency> {
         self.operations_minute.iter().find(|latency| latency.operation == operation)
     }

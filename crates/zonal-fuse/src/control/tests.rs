@@ -1,10 +1,13 @@
 //! The control directory without a kernel.
 
 use zonal::{ManualClock, OpenMode, ZoneCond, ZoneId, spec};
-use zonal_fs::vfs::FileKind;
+use zonal_fs::vfs::{
+    Attr, Caller, DirEntry, FileKind, Listing, NewInode, OpenFor, Remains, Result, WriteFlags,
+};
 use zonal_fs::zonefs::{self, Group, ZoneFs};
 
 use super::*;
+use crate::names::CONTROL_DIR;
 
 const OPTIONS: zonefs::MkfsOptions = zonefs::MkfsOptions {
     label: String::new(),
@@ -37,9 +40,12 @@ fn mount_with(shape: &str, options: zonefs::MountOptions) -> Mount {
 }
 
 impl Mount {
+    fn directory(&self) -> Attr {
+        self.control.lookup(self.fs.root(), CONTROL_DIR.as_bytes()).unwrap()
+    }
+
     fn find(&self, name: &str) -> Result<Attr> {
-        let directory = self.control.lookup(self.control.root(), NAME.as_bytes())?;
-        self.control.lookup(directory.ino, name.as_bytes())
+        self.control.lookup(self.directory().ino, name.as_bytes())
     }
 
     fn text(&self, name: &str) -> String {
@@ -50,8 +56,7 @@ impl Mount {
 
     fn command(&self, line: &str) -> std::result::Result<(), i32> {
         let ino = self.find("command").unwrap().ino;
-        let written = self.control.write(ino, 0, line.as_bytes(), WriteFlags::empty());
-        written.map(|_| ()).map_err(|error| error.errno())
+        self.control.write(ino, line.as_bytes()).map_err(|error| error.errno())
     }
 
     fn cond(&self, zone: u32) -> ZoneCond {
@@ -63,8 +68,10 @@ impl Mount {
 fn a_panic_is_shown_with_its_message() {
     let mount = mount("zones=6,zone=1M");
     assert!(!mount.text("stats").contains("panicked"));
-    assert_eq!(mount.control.give_up("the first"), Remains::Readable);
-    mount.control.give_up("the second");
+    assert_eq!(mount.fs.give_up("the first"), Remains::Readable);
+    for message in ["the first", "the second"] {
+        mount.control.set_panicked(message);
+    }
     let stats: serde_json::Value = serde_json::from_str(&mount.text("stats")).unwrap();
     assert_eq!((&stats["panicked"], &stats["access"]), (&"the first".into(), &"read-only".into()));
     assert!(mount.text("page").contains("because it panicked: the first"));
@@ -73,18 +80,22 @@ fn a_panic_is_shown_with_its_message() {
 #[test]
 fn it_is_found_and_never_listed() {
     let mount = mount("zones=6,zone=1M,conventional=2");
+    let root = mount.fs.root();
     let names = |ino| {
         let mut names = Vec::new();
         let mut each = |entry: DirEntry<'_>| {
             names.push(String::from_utf8(entry.name.to_vec()).unwrap());
             Listing::More
         };
-        mount.control.readdir(ino, 0, &mut each).unwrap();
+        if ino == root {
+            mount.fs.readdir(ino, 0, &mut each).unwrap();
+        } else {
+            mount.control.list(ino, 0, &mut each).unwrap();
+        }
         names
     };
-    let root = mount.control.root();
     assert_eq!(names(root), [".", "..", "cnv", "seq"]);
-    let directory = mount.control.lookup(root, NAME.as_bytes()).unwrap();
+    let directory = mount.directory();
     assert_eq!((directory.kind, directory.perm), (FileKind::Directory, 0o555));
     let files = names(directory.ino);
     assert_eq!(files[..8], [".", "..", "stats", "zones", "command", "page", "metrics", "map"]);
@@ -101,7 +112,7 @@ fn it_is_found_and_never_listed() {
 #[test]
 fn a_listing_goes_on_where_it_stopped() {
     let mount = mount("zones=6,zone=1M");
-    let directory = mount.control.lookup(mount.control.root(), NAME.as_bytes()).unwrap().ino;
+    let directory = mount.directory().ino;
     let (mut cookie, mut count) = (0, 0);
     loop {
         let mut taken = None;
@@ -112,7 +123,7 @@ fn a_listing_goes_on_where_it_stopped() {
             taken = Some(entry.cookie);
             Listing::More
         };
-        mount.control.readdir(directory, cookie, &mut each).unwrap();
+        mount.control.list(directory, cookie, &mut each).unwrap();
         let Some(next) = taken else { break };
         (cookie, count) = (next, count + 1);
     }
@@ -126,14 +137,14 @@ fn counters_are_those_of_now() {
     assert_eq!((counter("max_wro_seq_files"), counter("max_active_seq_files")), (3, 4));
     assert_eq!((counter("nr_wro_seq_files"), counter("nr_active_seq_files")), (0, 0));
     let file = mount.fs.file(Group::Sequential, 2).unwrap();
-    mount.control.open(file, OpenFor::Writing).unwrap();
-    mount.control.write(file, 0, &[1; 4096], WriteFlags::DIRECT).unwrap();
+    mount.fs.open(file, OpenFor::Writing).unwrap();
+    mount.fs.write(file, 0, &[1; 4096], WriteFlags::DIRECT).unwrap();
     assert_eq!((counter("nr_wro_seq_files"), counter("nr_active_seq_files")), (1, 1));
     let stats = mount.text("stats");
     for line in ["\"type\": \"zonefs\"", "\"errors\": \"remount-ro\"", "\"used_bytes\": 4096"] {
         assert!(stats.contains(line), "{stats}");
     }
-    mount.control.close(file, OpenFor::Writing);
+    mount.fs.close(file, OpenFor::Writing);
     assert_eq!(counter("nr_wro_seq_files"), 0);
 }
 
@@ -229,34 +240,6 @@ fn a_device_that_was_opened_for_reading_is_not_written_to() {
     assert_eq!(mount.fs.access(), Access::ReadOnly);
 }
 
-#[test]
-fn nothing_in_it_is_changed() {
-    let mount = mount("zones=6,zone=1M");
-    let (control, root) = (&mount.control, mount.control.root());
-    let directory = control.lookup(root, NAME.as_bytes()).unwrap().ino;
-    let stats = mount.find("stats").unwrap().ino;
-    let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
-    let name = NAME.as_bytes();
-    let none = RenameFlags::empty();
-    let refused = [
-        control.create(&Caller::ROOT, directory, b"x", &new).map(drop),
-        control.create(&Caller::ROOT, root, name, &new).map(drop),
-        control.unlink(directory, b"stats"),
-        control.rmdir(root, name),
-        control.rename((root, b"seq"), (root, name), none),
-        control.rename((directory, b"stats"), (root, b"x"), none),
-        control
-            .setattr(&Caller::ROOT, stats, &SetAttr { perm: Some(0o777), ..SetAttr::default() })
-            .map(drop),
-        control.write(stats, 0, b"x", WriteFlags::empty()).map(drop),
-    ];
-    for (index, outcome) in refused.into_iter().enumerate() {
-        assert_eq!(outcome.unwrap_err().errno(), 1, "EPERM, number {index}");
-    }
-    let emptied = SetAttr { size: Some(0), ..SetAttr::default() };
-    control.setattr(&Caller::ROOT, mount.find("command").unwrap().ino, &emptied).unwrap();
-}
-
 /// A Furrow, whose zones are shared by files.
 fn furrow() -> (Control, Arc<zonal_fs::furrow::Furrow>) {
     use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
@@ -277,7 +260,7 @@ fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
     let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
     let ino = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
     fs.write(ino, 0, &vec![1; 300 * 4096], WriteFlags::DIRECT).unwrap();
-    let directory = control.lookup(control.root(), NAME.as_bytes()).unwrap().ino;
+    let directory = control.lookup(fs.root(), CONTROL_DIR.as_bytes()).unwrap().ino;
     let read = |name: &str| {
         let ino = control.lookup(directory, name.as_bytes()).unwrap().ino;
         let mut buffer = vec![0; 1 << 20];
@@ -316,13 +299,12 @@ fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
 
 #[test]
 fn a_furrow_changes_its_options_or_refuses_them() {
-    let (control, _fs) = furrow();
-    let directory = control.lookup(control.root(), NAME.as_bytes()).unwrap().ino;
+    let (control, fs) = furrow();
+    let directory = control.lookup(fs.root(), CONTROL_DIR.as_bytes()).unwrap().ino;
     let ino = control.lookup(directory, b"command").unwrap().ino;
     let remount = |options: &str| {
         let line = format!("remount {options}");
-        let written = control.write(ino, 0, line.as_bytes(), WriteFlags::empty());
-        written.map(drop).map_err(|error| error.errno())
+        control.write(ino, line.as_bytes()).map_err(|error| error.errno())
     };
     let settings = || {
         let report = control.report();
@@ -401,7 +383,7 @@ fn who_reads_in_pieces_gets_pieces_of_one_text() {
     let (control, fs) = furrow();
     let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
     let file = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
-    let directory = control.lookup(control.root(), NAME.as_bytes()).unwrap().ino;
+    let directory = control.lookup(fs.root(), CONTROL_DIR.as_bytes()).unwrap().ino;
     let stats = control.lookup(directory, b"stats").unwrap().ino;
     let (mut text, mut piece) = (Vec::new(), [0; 100]);
     loop {

@@ -1,14 +1,13 @@
-//! Attributes, times, kinds and flags of the two sides, turned into each other.
+//! Converts attributes, times, file types and flags between FUSE and the file system.
 
 use zonal_fs::vfs::{
-    Allocate, Attr, FileKind, ReadFlags, RenameFlags, Seek, SetTime, Timestamp, WriteFlags,
+    Allocate, Attr, FileKind, FileSystem, Ino, ReadFlags, RenameFlags, Seek, SetTime, Timestamp,
+    WriteFlags,
 };
-use zonal_fuse_transport::reply::Entry;
-use zonal_fuse_transport::{Errno, NodeId, abi, request};
+use zonal_fuse_transport::{Errno, abi, request};
 
-use super::TTL;
-use super::pages::HoldsNoPage;
-use super::reply::Route;
+use super::page_cache::HoldsNoPage;
+use super::route::Route;
 
 pub(super) const O_ACCMODE: i32 = 0o3;
 pub(super) const O_WRONLY: i32 = 0o1;
@@ -35,7 +34,7 @@ const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// Attributes; `blksize` is what programs use as the size of a good request.
+/// Attributes; `blksize` is the preferred size of requests of programs.
 pub(super) fn attr(attr: &Attr, blksize: u32) -> abi::Attr {
     abi::Attr {
         ino: attr.ino.get(),
@@ -57,7 +56,7 @@ pub(super) fn attr(attr: &Attr, blksize: u32) -> abi::Attr {
     }
 }
 
-/// What statx(2) tells.
+/// Result of statx(2).
 pub(super) fn statx(attr: &Attr, blksize: u32) -> abi::Statx {
     let time = |time: Timestamp| abi::StatxTime {
         tv_sec: time.secs(),
@@ -79,16 +78,11 @@ pub(super) fn statx(attr: &Attr, blksize: u32) -> abi::Statx {
         btime: time(attr.btime),
         ctime: time(attr.ctime),
         mtime: time(attr.mtime),
-        // As the kernel packs the two numbers into one of 32 bits.
+        // The kernel packs both numbers into 32 bits like this.
         rdev_major: (attr.rdev & 0xf_ff00) >> 8,
         rdev_minor: (attr.rdev & 0xff) | (attr.rdev >> 12 & 0xf_ff00),
         ..abi::Statx::default()
     }
-}
-
-/// The reply to a lookup that found nothing: node 0 tells the kernel to remember that.
-pub(super) fn absent() -> Entry {
-    Entry { node: NodeId(0), attr: abi::Attr::default(), ttl: TTL }
 }
 
 pub(super) fn set_time(time: request::SetTime) -> SetTime {
@@ -103,12 +97,12 @@ pub(super) fn timestamp(time: request::Time) -> Timestamp {
     time.expect("a request has less than a second of nanoseconds")
 }
 
-/// Whether a mode is that of a regular file.
+/// Whether this is the mode of a regular file.
 pub(super) fn is_regular(mode: u32) -> bool {
     mode & S_IFMT == FileKind::Regular.format()
 }
 
-/// What mknod(2) is to make; `None` for what it cannot.
+/// File type for mknod(2); `None` if it cannot make it.
 pub(super) fn node_kind(mode: u32) -> Option<FileKind> {
     match mode & S_IFMT {
         0o100_000 | 0 => Some(FileKind::Regular),
@@ -125,8 +119,13 @@ pub(super) fn perm(mode: u32) -> u16 {
     u16::try_from(mode & 0o7777).expect("twelve bits")
 }
 
-/// How to read. What a page is filled with is not read directly, whatever a program has made of its
-/// descriptor meanwhile.
+/// Size of a file; 0 if its attributes cannot be read.
+pub(super) fn file_size(fs: &dyn FileSystem, ino: Ino) -> u64 {
+    fs.getattr(ino).map_or(0, |attr| attr.size)
+}
+
+/// Flags for a read. A read that fills a page is not direct, even if the program has set `O_DIRECT`
+/// on its descriptor since.
 pub(super) fn read_flags(request: abi::ReadFlags, open: i32) -> ReadFlags {
     let mut flags = ReadFlags::empty();
     let direct = HoldsNoPage::of_read(request).is_some() && open & O_DIRECT != 0;
@@ -135,8 +134,8 @@ pub(super) fn read_flags(request: abi::ReadFlags, open: i32) -> ReadFlags {
     flags
 }
 
-/// How to write. After an `O_DSYNC` write through the page cache the kernel sends an FSYNC, after
-/// a direct one it does not.
+/// Flags for a write. After an `O_DSYNC` write through the page cache the kernel sends an FSYNC,
+/// after a direct one it does not.
 pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> WriteFlags {
     let mut flags = WriteFlags::empty();
     let direct = HoldsNoPage::of_write(request, route).is_some();
@@ -145,17 +144,17 @@ pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> 
     flags
 }
 
-/// Whether a write is one of the kernel's own, from pages that were written before.
+/// Whether the kernel writes pages that it has collected.
 pub(super) fn is_collected(request: abi::WriteFlags) -> bool {
     request.contains(abi::WriteFlags::CACHE)
 }
 
-/// Whether a file was opened so that no write(2) of it waits for others.
+/// Whether these open(2) flags keep the kernel from collecting writes.
 pub(super) fn is_direct_or_durable(open: i32) -> bool {
     open & (O_DIRECT | O_DSYNC) != 0
 }
 
-/// Whether a write goes to the end of the file. What the kernel has collected has its place.
+/// The append flag of a write. Collected pages have offsets already.
 pub(super) fn append(request: abi::WriteFlags, open: i32) -> WriteFlags {
     let mut flags = WriteFlags::empty();
     flags.set(WriteFlags::APPEND, open & O_APPEND != 0 && !is_collected(request));

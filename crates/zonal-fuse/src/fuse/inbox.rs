@@ -1,9 +1,9 @@
-//! Work for a thread that is there only while a mount is served.
+//! Channel to a thread that exists only while a mount is served.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where work is handed in.
+/// Sending end of the channel; closed while there is no thread.
 #[derive(Debug)]
 pub(super) struct Inbox<T>(Mutex<Option<Sender<T>>>);
 
@@ -18,19 +18,19 @@ impl<T> Inbox<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the thread works on, until it has all that came before [`close`](Self::close).
+    /// Opens the channel. The receiver gets all work that is sent before [`close`](Self::close).
     pub(super) fn open(&self) -> Receiver<T> {
         let (sender, receiver) = channel();
         *self.sender() = Some(sender);
         receiver
     }
 
-    /// Takes nothing more.
+    /// Closes the channel: the thread ends once it has done its work.
     pub(super) fn close(&self) {
         *self.sender() = None;
     }
 
-    /// Hands work in, or gives it back where there is no thread for it.
+    /// Sends work, or returns it if there is no thread.
     pub(super) fn send(&self, work: T) -> Result<(), T> {
         match &*self.sender() {
             Some(sender) => sender.send(work).map_err(|unsent| unsent.0),

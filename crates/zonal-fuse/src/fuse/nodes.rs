@@ -1,12 +1,12 @@
-//! Inode numbers of the file system and node numbers of FUSE.
+//! Maps inode numbers of the file system to node numbers of FUSE.
 //!
-//! They are the same, except that node 1 is always the root. Where the root has another number, the
-//! inode 1 becomes [`ELSEWHERE`].
+//! They are the same, except that node 1 is always the root. If the root has another inode number,
+//! inode 1 becomes node [`ELSEWHERE`].
 
 use zonal_fs::vfs::Ino;
 use zonal_fuse_transport::NodeId;
 
-/// Node of the inode whose number the root has taken.
+/// Node of inode 1, if the root is another inode.
 const ELSEWHERE: NodeId = NodeId(1 << 62);
 
 /// The mapping of one file system.
@@ -16,7 +16,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Of a file system with this root.
+    /// The mapping of a file system with this root.
     pub(super) const fn new(root: Ino) -> Self {
         Self { root }
     }

@@ -1,19 +1,19 @@
-//! What the caller of a request may do: decided by what the kernel has filled in, and by nothing
-//! else.
+//! Rights of the caller of a request, decided by the fields of the request alone.
 //!
-//! A request carries the numbers of the caller's user and group, as the user namespace has them in
-//! which the file system was mounted, and what FUSE itself says of set-id bits. Of that follows:
+//! A request carries user and group of the caller, numbered as in the user namespace of the mount,
+//! and flags of FUSE about set-id bits. From these follows:
 //!
-//! - User 0 is root. Nobody else is, whatever capabilities a process has in a namespace of its own:
-//!   there everybody can have all of them.
-//! - Who owns a file may do what its owner may.
-//! - Who changes a file's content or owner takes set-id bits away, where FUSE says so, or is not
-//!   root, where it says nothing.
-//! - Who is in the file's group is known of the group that the request carries. Other groups of the
-//!   caller are not in it: where they would matter, setgid goes, unless FUSE says that it may stay.
+//! - User 0 is root, and no other user is: in a namespace of its own any process can have all
+//!   capabilities.
+//! - The owner of a file is the user with the owner's number.
+//! - A change of content or owner clears set-id bits if a FUSE flag says so; if FUSE has no such
+//!   flag, it does unless the caller is root.
+//! - Membership in the group of a file is known only for the group in the request. Other groups of
+//!   the caller are unknown: if they would matter, setgid is cleared, unless FUSE says that it may
+//!   stay.
 //!
-//! `/proc` would say more, but of what the process is when it is read, after an exec for one, and
-//! as its own namespaces have it. Nothing is read there.
+//! `/proc` would say more, but about the process at the time of reading, perhaps after an exec, and
+//! as its own namespaces see it. So it is not read.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,83 +23,86 @@ use zonal_fuse_transport::abi::{self, InitFlags, SetxattrFlags};
 use zonal_fuse_transport::{Header, NodeId, request};
 
 use super::convert;
-use super::reply::Route;
+use super::route::Route;
 
-/// Flags of an inode that only root changes.
+/// Inode flags that only root may change.
 const GUARDED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND_ONLY);
 
-/// Whether root asks.
+/// Whether the caller is root.
 pub(super) fn is_root(request: &Header) -> bool {
     request.uid == 0
 }
 
-/// Whether a file's owner asks, or root.
+/// Whether the caller is the owner of a file, or root.
 pub(super) fn owns(request: &Header, file: &Attr) -> bool {
     is_root(request) || request.uid == file.uid
 }
 
-/// Whether the caller may set a file's flags to these. Linux looks itself from 5.13 on.
+/// Whether the caller may set the flags of a file to these. Linux checks this itself from 5.13 on.
 pub(super) fn may_set_flags(request: &Header, file: &Attr, flags: InodeFlags) -> bool {
     owns(request, file) && (is_root(request) || !(file.flags ^ flags).intersects(GUARDED))
 }
 
-/// Whether the caller may see that there is such an attribute.
+/// Whether listxattr(2) may show an attribute to the caller.
 pub(super) fn may_list(request: &Header, name: &[u8]) -> bool {
     is_root(request) || !name.starts_with(b"trusted.")
 }
 
-/// The caller as one who makes an inode.
-pub(super) fn creator(request: &Header, umask: u32, agreed: InitFlags) -> Caller {
-    // Linux strips setgid itself from 6.0 on, knowing the caller's groups. This flag is newer.
-    let is_stripped = agreed.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
+/// The caller of a request that makes an inode.
+pub(super) fn creator(request: &Header, umask: u32, negotiated: InitFlags) -> Caller {
+    // Linux strips setgid itself from 6.0 on, since it knows the groups of the caller. This flag
+    // is newer.
+    let is_stripped = negotiated.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
     caller(request, umask, if is_stripped { Privilege::Full } else { privilege(request) })
 }
 
-/// The caller as one who sets attributes. Of a mode, the kernel has stripped setgid already where
-/// the caller may not set it.
+/// The caller of a request that sets attributes. From a new mode, the kernel has stripped a setgid
+/// that the caller may not set.
 pub(super) fn changer(request: &Header, what: &request::SetAttr) -> Caller {
     caller(request, 0, if what.mode.is_some() { Privilege::Full } else { privilege(request) })
 }
 
-/// The caller as one who sets an extended attribute: an access ACL that is set from outside the
-/// file's group takes setgid away. Linux says from 5.14 on whether the caller is outside.
-pub(super) fn acl_setter(request: &Header, says: SetxattrFlags, agreed: InitFlags) -> Caller {
-    if !agreed.contains(InitFlags::SETXATTR_EXT) {
+/// The caller of a request that sets an extended attribute. An access ACL that is set by a caller
+/// outside the group of the file clears setgid. Linux says from 5.14 on whether the caller is
+/// outside.
+pub(super) fn acl_setter(request: &Header, says: SetxattrFlags, negotiated: InitFlags) -> Caller {
+    if !negotiated.contains(InitFlags::SETXATTR_EXT) {
         return caller(request, 0, privilege(request));
     }
     if says.contains(SetxattrFlags::ACL_KILL_SGID) {
-        // Whatever the group of the request is: the kernel has looked.
+        // The kernel has looked at all groups of the caller, so that in the request does not
+        // matter.
         return Caller { gid: u32::MAX, ..caller(request, 0, Privilege::None) };
     }
     caller(request, 0, Privilege::Full)
 }
 
-/// The flags by which a write through `route` takes privileges.
+/// Flags that make a write by `route` clear privileges.
 pub(super) fn taken_by_write(
     request: &Header,
     how: abi::WriteFlags,
     route: Route,
-    agreed: InitFlags,
+    negotiated: InitFlags,
 ) -> WriteFlags {
     let mut flags = WriteFlags::empty();
-    // The kernel took capabilities when it collected these pages. The file may have got others
-    // since.
+    // The kernel removed capabilities when it collected these pages. The file may have new ones.
     flags.set(WriteFlags::KEEP_CAPABILITY, convert::is_collected(how));
-    // Without this agreement the kernel clears the bits, except at a write that bypasses its pages.
-    let is_silent = !agreed.contains(InitFlags::HANDLE_KILLPRIV_V2) && route != Route::Cached;
+    // Without this flag the kernel clears the bits itself, except at a write that bypasses its
+    // pages.
+    let is_silent = !negotiated.contains(InitFlags::HANDLE_KILLPRIV_V2) && route != Route::Cached;
     let kills = how.contains(abi::WriteFlags::KILL_SUIDGID) || is_silent && !is_root(request);
     flags.set(WriteFlags::KILL_PRIVILEGES, kills);
     flags
 }
 
-/// The flags by which a copy into a file takes privileges. Linux clears set-id bits itself from 5.3
+/// Flags that make a copy into a file clear privileges. Linux clears set-id bits itself from 5.3
 /// on.
 pub(super) fn taken_by_copy(request: &Header) -> WriteFlags {
     if is_root(request) { WriteFlags::empty() } else { WriteFlags::KILL_PRIVILEGES }
 }
 
-/// Takes set-id bits before a write that bypasses the kernel's pages: for those the kernel does not
-/// look whether the caller is in the file's group.
+/// Clears set-id bits before a write that bypasses the pages of the kernel: there the kernel does
+/// not check whether the caller is in the group of the file.
 pub(super) fn take_before_direct_write(
     fs: &dyn FileSystem,
     request: &Header,
@@ -108,8 +111,8 @@ pub(super) fn take_before_direct_write(
     take_setid(fs, &caller(request, 0, privilege(request)), ino)
 }
 
-/// Takes set-id bits before an allocation: Linux does that itself from 6.1 on, knowing the caller's
-/// groups.
+/// Clears set-id bits before an allocation. Linux does that itself from 6.1 on, and knows the
+/// groups of the caller.
 pub(super) fn take_before_allocation(
     fs: &dyn FileSystem,
     request: &Header,
@@ -131,17 +134,17 @@ fn privilege(request: &Header) -> Privilege {
     if is_root(request) { Privilege::Full } else { Privilege::None }
 }
 
-/// The last capability that the kernel took for root.
+/// The last file capability that the kernel removed for root.
 ///
-/// The kernel asks for nothing but that set-id bits go in two cases that look the same: at
-/// `chown(-1, -1)`, which takes them whoever calls it, and at a write to a file with a capability,
-/// for which root keeps them. Only a write has the capability removed by the same thread just
-/// before: at `chown(-1, -1)` of a file that had one, set-id bits stay too.
+/// The kernel sends the same request, to clear set-id bits and nothing else, in two cases: at
+/// `chown(-1, -1)`, which clears them for every caller, and at a write to a file with a capability,
+/// where root keeps them. Before a write only, the same thread removes the capability. (So at
+/// `chown(-1, -1)` of a file that had one, set-id bits stay too.)
 #[derive(Default)]
 pub(super) struct TakenCapability(Mutex<Option<(NodeId, u32)>>);
 
 impl TakenCapability {
-    /// An attribute has been removed.
+    /// A request has removed an attribute.
     pub(super) fn note(&self, request: &Header, name: &[u8]) {
         if is_root(request) && name == CAPABILITY_XATTR {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -149,7 +152,8 @@ impl TakenCapability {
         }
     }
 
-    /// The kernel asks for nothing but that set-id bits go: whether it means capabilities alone.
+    /// Whether a request that only clears set-id bits follows the removal of a capability by a
+    /// write.
     pub(super) fn is_all(&self, request: &Header) -> bool {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         is_root(request) && taken == Some((request.node, request.pid))
@@ -208,14 +212,14 @@ mod tests {
     fn an_old_kernel_leaves_setgid_of_a_new_file_to_us() {
         let new = InitFlags::DIRECT_IO_ALLOW_MMAP;
         let old = InitFlags::empty();
-        for (uid, agreed, privilege) in [
+        for (uid, negotiated, privilege) in [
             (0, old, Privilege::Full),
             (5, old, Privilege::None),
             (0, new, Privilege::Full),
             (5, new, Privilege::Full),
         ] {
             let expected = Caller { uid, gid: 6, umask: 0o22, privilege };
-            assert_eq!(creator(&by(uid, 6), 0o22, agreed), expected);
+            assert_eq!(creator(&by(uid, 6), 0o22, negotiated), expected);
         }
     }
 
@@ -223,8 +227,8 @@ mod tests {
     fn an_acl_takes_setgid_where_the_kernel_says_so_or_says_nothing() {
         let (kill, none) = (SetxattrFlags::ACL_KILL_SGID, SetxattrFlags::empty());
         let (says, silent) = (InitFlags::SETXATTR_EXT, InitFlags::empty());
-        let keeps = |uid, gid, how, agreed| {
-            let caller = acl_setter(&by(uid, gid), how, agreed);
+        let keeps = |uid, gid, how, negotiated| {
+            let caller = acl_setter(&by(uid, gid), how, negotiated);
             caller.privilege == Privilege::Full || caller.gid == 50
         };
         assert!(keeps(5, 6, none, says), "in the group, by another than its first");
@@ -239,7 +243,7 @@ mod tests {
         let none = abi::WriteFlags::empty();
         let (kill, cache) = (abi::WriteFlags::KILL_SUIDGID, abi::WriteFlags::CACHE);
         let (says, silent) = (InitFlags::HANDLE_KILLPRIV_V2, InitFlags::empty());
-        for (uid, how, route, agreed, taken) in [
+        for (uid, how, route, negotiated, taken) in [
             (5, kill, Route::Direct, says, Taken::KILL_PRIVILEGES),
             (0, kill, Route::Direct, says, Taken::KILL_PRIVILEGES),
             (5, none, Route::Direct, says, Taken::empty()),
@@ -248,7 +252,7 @@ mod tests {
             (5, none, Route::Cached, silent, Taken::empty()),
             (0, cache, Route::Cached, says, Taken::KEEP_CAPABILITY),
         ] {
-            assert_eq!(taken_by_write(&by(uid, 6), how, route, agreed), taken, "{uid} {how:?}");
+            assert_eq!(taken_by_write(&by(uid, 6), how, route, negotiated), taken, "{uid} {how:?}");
         }
     }
 

@@ -1,25 +1,40 @@
-//! The front end without a kernel.
+//! The server without a kernel.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use zonal_fs::vfs::{
-    Allocate, Caller, DirEntry, FileKind, InodeFlags, Listing, NewInode, OpenFor, ReadFlags,
-    RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags, Written,
+    self, Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing,
+    NewInode, OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Written,
     XattrMode,
 };
 
-use zonal_fuse_transport::reply::Answer;
-use zonal_fuse_transport::{Header, Op, Reply, Serve};
+use zonal_fs::FsError;
+use zonal_fuse_transport::abi::{InitFlags, ReadFlags, SetxattrFlags, WriteFlags};
+use zonal_fuse_transport::answer::ReplySink;
+use zonal_fuse_transport::notify::Notifier;
+use zonal_fuse_transport::request::{self, Read, Write};
+use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve};
 
+use super::enospc_retry::ReleaseCount;
+use super::requests::NewFile;
 use super::*;
+use crate::control::Control;
+use crate::latency::{Latencies, Operation};
+use crate::names::{CONTROL_DIR, CONTROL_INO};
+use crate::options::MountConfig;
 
 fn latencies() -> Arc<Latencies> {
     Arc::new(Latencies::new(Arc::new(zonal::ManualClock::new(0))))
+}
+
+fn server(fs: Arc<dyn FileSystem>, control: Option<Arc<Control>>) -> FuseServer {
+    let content = MountContent { fs, control, latencies: latencies() };
+    FuseServer::new(content, &MountConfig::new("", Path::new("/")))
 }
 
 /// A file system whose files cannot be opened.
@@ -88,10 +103,10 @@ impl FileSystem for Closed {
     fn link(&self, _: Ino, _: Ino, _: &[u8]) -> Result<Attr> {
         unsupported()
     }
-    fn read_with(&self, _: Ino, _: u64, _: &mut [u8], _: ReadFlags) -> Result<usize> {
+    fn read_with(&self, _: Ino, _: u64, _: &mut [u8], _: vfs::ReadFlags) -> Result<usize> {
         unsupported()
     }
-    fn write(&self, _: Ino, _: u64, _: &[u8], _: WriteFlags) -> Result<Written> {
+    fn write(&self, _: Ino, _: u64, _: &[u8], _: vfs::WriteFlags) -> Result<Written> {
         unsupported()
     }
     fn fsync(&self, _: Ino, _: SyncKind) -> Result<()> {
@@ -105,7 +120,7 @@ impl FileSystem for Closed {
         &self,
         _: Ino,
         _: u64,
-        _: ReadFlags,
+        _: vfs::ReadFlags,
         _: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         unsupported()
@@ -116,7 +131,7 @@ impl FileSystem for Closed {
     fn seek(&self, _: Ino, _: Seek, _: u64) -> Result<u64> {
         unsupported()
     }
-    fn copy_range(&self, _: (Ino, u64), _: (Ino, u64), _: u64, _: WriteFlags) -> Result<u64> {
+    fn copy_range(&self, _: (Ino, u64), _: (Ino, u64), _: u64, _: vfs::WriteFlags) -> Result<u64> {
         unsupported()
     }
     fn statfs(&self) -> Result<StatFs> {
@@ -145,9 +160,9 @@ impl FileSystem for Closed {
 #[test]
 fn a_created_file_that_cannot_be_opened_is_not_kept() {
     let fs = Arc::new(Closed::default());
-    let front =
-        Front::new(Arc::clone(&fs) as _, latencies(), &MountConfig::new("", Path::new("/")));
-    let refused = front.create_and_open(&Caller::ROOT, NodeId::ROOT, Some(b"file"), (0o644, 2));
+    let server = server(Arc::clone(&fs) as _, None);
+    let file = NewFile { perm: 0o644, flags: 2 };
+    let refused = server.create_and_open(&Caller::ROOT, NodeId::ROOT, Some(b"file"), file);
     assert_eq!(refused.err(), Some(Errno::PERM));
     assert_eq!(fs.pins.load(Ordering::Relaxed), 0, "the kernel will not forget what it never knew");
 }
@@ -156,19 +171,18 @@ fn a_created_file_that_cannot_be_opened_is_not_kept() {
 fn fsyncs_hold_no_thread_and_share_a_commit() {
     const FSYNCS: usize = 100;
     let fs = Arc::new(Closed::default());
-    let front =
-        Front::new(Arc::clone(&fs) as _, latencies(), &MountConfig::new("", Path::new("/")));
-    let tasks = front.sync_tasks();
+    let server = server(Arc::clone(&fs) as _, None);
+    let tasks = server.sync_tasks();
     let thread = thread::spawn(move || tasks.run());
     let (answer, answers) = channel();
     let ask = || {
         let answer = answer.clone();
-        front.sync_then(NodeId(7), SyncKind::Full, move |outcome| answer.send(outcome).unwrap());
+        server.sync_then(NodeId(7), SyncKind::Full, move |outcome| answer.send(outcome).unwrap());
     };
     let device_hangs = fs.commits.lock().unwrap();
     // This one thread serves them all, and then others.
     (0..FSYNCS).for_each(|_| ask());
-    assert!(front.run(Operation::Getattr, NodeId(7), |fs, ino| fs.getattr(ino)).is_ok());
+    assert!(server.run(Operation::Getattr, NodeId(7), |fs, ino| fs.getattr(ino)).is_ok());
     assert!(answers.try_recv().is_err(), "none is durable yet");
     drop(device_hangs);
     for answered in 0..FSYNCS {
@@ -176,7 +190,7 @@ fn fsyncs_hold_no_thread_and_share_a_commit() {
     }
     let commits = *fs.commits.lock().unwrap();
     assert!((1..=2).contains(&commits), "the first may have gone alone: {commits} commits");
-    front.end_sync_tasks();
+    server.end_sync_tasks();
     thread.join().unwrap();
     // At the end of the mount there is nobody to wait for.
     ask();
@@ -186,7 +200,7 @@ fn fsyncs_hold_no_thread_and_share_a_commit() {
 /// What the kernel is answered.
 struct Kernel(Mutex<Vec<Vec<u8>>>);
 
-impl Answer for Kernel {
+impl ReplySink for Kernel {
     fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.0.lock().unwrap().push(parts.iter().flat_map(|part| part.to_vec()).collect());
         Ok(())
@@ -196,17 +210,16 @@ impl Answer for Kernel {
 #[test]
 fn syncfs_is_answered_once_everything_is_durable() {
     let fs = Arc::new(Closed::default());
-    let front =
-        Front::new(Arc::clone(&fs) as _, latencies(), &MountConfig::new("", Path::new("/")));
+    let server = server(Arc::clone(&fs) as _, None);
     let kernel = Arc::new(Kernel(Mutex::default()));
-    let tasks = front.sync_tasks();
+    let tasks = server.sync_tasks();
     let thread = thread::spawn(move || tasks.run());
     let device_hangs = fs.commits.lock().unwrap();
     let header = Header { unique: 5, node: NodeId::ROOT, uid: 0, gid: 0, pid: 1 };
-    front.serve(&header, Op::Syncfs, Reply::new(5, Arc::clone(&kernel) as _));
+    server.serve(&header, Op::Syncfs, Reply::new(5, Arc::clone(&kernel) as _));
     assert!(kernel.0.lock().unwrap().is_empty(), "and this thread is free");
     drop(device_hangs);
-    front.end_sync_tasks();
+    server.end_sync_tasks();
     thread.join().unwrap();
     assert_eq!(*fs.commits.lock().unwrap(), 1);
     let done = [16_u32, 0, 5, 0].map(u32::to_le_bytes).concat();
@@ -216,36 +229,32 @@ fn syncfs_is_answered_once_everything_is_durable() {
 #[test]
 fn a_kernel_that_sends_its_data_at_a_close_anyway_is_told_to_send_no_flush() {
     const NOSYS: i32 = -38;
-    for (agreed, error) in [
+    for (negotiated, error) in [
         (None, 0),
         (Some(InitFlags::WRITEBACK_CACHE), 0),
         (Some(InitFlags::WRITEBACK_CACHE | InitFlags::HANDLE_KILLPRIV_V2), NOSYS),
     ] {
         let fs = Arc::new(Closed::default());
-        let front = Front::new(fs as _, latencies(), &MountConfig::new("", Path::new("/")));
-        if let Some(agreed) = agreed {
-            front.shared.agreed.set(agreed).unwrap();
+        let server = server(fs as _, None);
+        if let Some(negotiated) = negotiated {
+            server.shared.negotiated.set(negotiated).unwrap();
         }
         let kernel = Arc::new(Kernel(Mutex::default()));
         let header = Header { unique: 5, node: NodeId(7), uid: 0, gid: 0, pid: 1 };
-        front.serve(&header, Op::Flush, Reply::new(5, Arc::clone(&kernel) as _));
+        server.serve(&header, Op::Flush, Reply::new(5, Arc::clone(&kernel) as _));
         let answer = [16_u32.to_le_bytes(), error.to_le_bytes(), [5, 0, 0, 0], [0; 4]].concat();
-        assert_eq!(*kernel.0.lock().unwrap(), [answer], "{agreed:?}");
+        assert_eq!(*kernel.0.lock().unwrap(), [answer], "{negotiated:?}");
     }
 }
 
 #[test]
 fn attributes_of_a_file_that_is_losing_a_name_are_told_and_not_taken() {
-    let front = Front::new(
-        Arc::new(Closed::default()) as _,
-        latencies(),
-        &MountConfig::new("", Path::new("/")),
-    );
+    let server = server(Arc::new(Closed::default()), None);
     let kernel = Arc::new(Kernel(Mutex::default()));
-    front.connect(Notifier::new(Arc::clone(&kernel) as _), InitFlags::empty());
+    server.connect(Notifier::new(Arc::clone(&kernel) as _), InitFlags::empty());
     let serve = |node, op| {
         let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
-        front.serve(&header, op, Reply::new(5, Arc::clone(&kernel) as _));
+        server.serve(&header, op, Reply::new(5, Arc::clone(&kernel) as _));
         std::mem::take(&mut *kernel.0.lock().unwrap())
     };
     // Of a message of the kernel's, the number of the request, or that of the notification.
@@ -269,7 +278,7 @@ fn attributes_of_a_file_that_is_losing_a_name_are_told_and_not_taken() {
 
 #[test]
 fn space_of_an_inode_that_is_being_released_is_waited_for() {
-    let releases = Releases::default();
+    let releases = ReleaseCount::default();
     thread::scope(|scope| {
         let mut writer = None;
         // The file system has its space already, and says that nobody uses a deleted file.
@@ -287,8 +296,115 @@ fn space_of_an_inode_that_is_being_released_is_waited_for() {
             // The inode is not counted yet, so there is no second attempt, and no answer either.
             let again = has_run.recv_timeout(std::time::Duration::from_millis(5));
             assert!(again.is_err() && !writer.as_ref().unwrap().is_finished());
-            pins::Forgotten::Wholly
+            lookup_counts::Forgotten::Wholly
         });
         writer.unwrap().join().unwrap().unwrap();
     });
+}
+
+/// A server of a zonefs with a control directory, and what it answers.
+struct Controlled {
+    server: FuseServer,
+    kernel: Arc<Kernel>,
+}
+
+impl Controlled {
+    fn new() -> Self {
+        use zonal::{ManualClock, OpenMode, spec};
+        use zonal_fs::zonefs::{MkfsOptions, MountOptions, ZoneFs, mkfs};
+
+        let clock = Arc::new(ManualClock::new(7));
+        let shape = "mem:zones=6,zone=1M";
+        let stack = spec::open_stack(shape, OpenMode::ReadWrite, clock.clone()).unwrap();
+        mkfs(&*stack.device, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let device = Arc::clone(&stack.device);
+        let fs = Arc::new(ZoneFs::mount(device, clock.clone(), MountOptions::default()).unwrap());
+        let control = Arc::new(Control::new(Arc::clone(&fs), &stack, latencies(), &*clock));
+        let kernel = Arc::new(Kernel(Mutex::default()));
+        Self { server: server(fs, Some(control)), kernel }
+    }
+
+    /// The error of the answer to a request, and the bytes after its header.
+    fn answer(&self, node: NodeId, op: Op<'_>) -> (i32, Vec<u8>) {
+        let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
+        self.server.serve(&header, op, Reply::new(5, Arc::clone(&self.kernel) as _));
+        let [message] = &std::mem::take(&mut *self.kernel.0.lock().unwrap())[..] else {
+            panic!("one answer");
+        };
+        (-i32::from_le_bytes(message[4..8].try_into().unwrap()), message[16..].to_vec())
+    }
+
+    fn error(&self, node: NodeId, op: Op<'_>) -> i32 {
+        self.answer(node, op).0
+    }
+
+    /// The node that a lookup finds; 0 for none.
+    fn lookup(&self, dir: NodeId, name: &str) -> NodeId {
+        let (error, entry) = self.answer(dir, Op::Lookup { name: name.as_bytes() });
+        assert_eq!(error, 0, "{name}");
+        NodeId(u64::from_le_bytes(entry[..8].try_into().unwrap()))
+    }
+}
+
+#[test]
+fn requests_about_the_control_directory_never_reach_the_file_system() {
+    let mount = Controlled::new();
+    let directory = mount.lookup(NodeId::ROOT, CONTROL_DIR);
+    assert_eq!(directory, NodeId(CONTROL_INO.get()));
+    let stats = mount.lookup(directory, "stats");
+    assert_eq!(mount.lookup(directory, "nothing"), NodeId(0));
+    assert_eq!(mount.lookup(stats, "."), stats, "as a file handle asks for it");
+    let read = Read { handle: 1, offset: 0, size: 4096, how: ReadFlags::LOCK_OWNER, flags: 0 };
+    let (error, text) = mount.answer(stats, Op::Read(read));
+    assert!(error == 0 && text.starts_with(b"{\n  \"type\": \"zonefs\""), "{error}");
+    let (error, listing) = mount.answer(directory, Op::Readdir(Read { offset: 2, ..read }));
+    assert_eq!((error, &listing[24..29]), (0, &b"stats"[..]), "after . and ..");
+    let command = mount.lookup(directory, "command");
+    let write = |data| Op::Write(Write { handle: 1, offset: 0, data, how: NO_FLAGS, flags: 1 });
+    assert_eq!(mount.answer(command, write(b"open 2")), (0, vec![6, 0, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(mount.error(command, write(b"explode 2")), 22, "EINVAL");
+    assert_eq!(mount.error(stats, write(b"x")), 1, "EPERM");
+    assert_eq!(mount.error(directory, Op::Getxattr { name: b"user.a", size: 0 }), 61, "ENODATA");
+    let all = mount.server.shared.latencies.all();
+    assert_eq!(all, [], "no latency counts them");
+}
+
+const NO_FLAGS: WriteFlags = WriteFlags::empty();
+
+#[test]
+fn names_of_the_control_directory_do_not_change() {
+    let mount = Controlled::new();
+    let directory = mount.lookup(NodeId::ROOT, CONTROL_DIR);
+    let stats = mount.lookup(directory, "stats");
+    let name = CONTROL_DIR.as_bytes();
+    let rename = |name, new_parent, new_name| Op::Rename { name, new_parent, new_name, flags: 0 };
+    let set = |set: request::SetAttr| Op::Setattr(set);
+    let none = request::SetAttr::default();
+    for (node, op) in [
+        (directory, Op::Mknod { name: b"x", mode: 0o100_644, rdev: 0, umask: 0 }),
+        (NodeId::ROOT, Op::Mknod { name, mode: 0o100_644, rdev: 0, umask: 0 }),
+        (NodeId::ROOT, Op::Mkdir { name, mode: 0o755, umask: 0 }),
+        (NodeId::ROOT, Op::Symlink { name, target: b"seq" }),
+        (directory, Op::Unlink { name: b"stats" }),
+        (NodeId::ROOT, Op::Rmdir { name }),
+        (NodeId::ROOT, rename(b"seq", NodeId::ROOT, name)),
+        (NodeId::ROOT, rename(name, NodeId::ROOT, b"seq")),
+        (directory, rename(b"stats", NodeId::ROOT, b"x")),
+        (NodeId::ROOT, Op::Link { source: NodeId(2), name }),
+        (stats, set(request::SetAttr { mode: Some(0o777), ..none })),
+        (stats, set(none)),
+    ] {
+        let what = format!("{op:?}");
+        assert_eq!(mount.error(node, op), 1, "EPERM: {what}");
+    }
+    let emptied = request::SetAttr { size: Some(0), ..none };
+    assert_eq!(mount.error(mount.lookup(directory, "command"), set(emptied)), 0, "by a shell");
+    for op in [
+        Op::Fallocate { offset: 0, len: 1, mode: 0 },
+        Op::Link { source: stats, name: b"x" },
+        Op::Setxattr { name: b"user.a", value: b"", flags: 0, caller: SetxattrFlags::empty() },
+    ] {
+        let what = format!("{op:?}");
+        assert_eq!(mount.error(stats, op), 95, "EOPNOTSUPP: {what}");
+    }
 }

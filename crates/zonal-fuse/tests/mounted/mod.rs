@@ -29,11 +29,12 @@ use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
-use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
+use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::vfs::FileSystem;
 use zonal_fs::zonefs::{self, ZoneFs};
+use zonal_fuse::MountContent;
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::options::{Access, Atime, MountConfig, WriteCache};
+use zonal_fuse::options::{Access, MountConfig, WriteCache};
 use zonal_fuse::unmount::{detach, unmount_and_wait};
 
 /// A daemon takes as long as it takes to end: a month is never.
@@ -276,11 +277,6 @@ pub(crate) fn daemon() {
     let mut config = MountConfig::new(drive.to_str().unwrap(), Path::new(&point));
     config.apply(&env::var(MORE_OPTIONS).unwrap_or_default()).unwrap();
     config.apply(&env::var(OPTIONS).unwrap()).unwrap();
-    let atime = match config.atime {
-        Atime::Relative => AtimePolicy::Relative,
-        Atime::Never => AtimePolicy::Never,
-        Atime::Always => AtimePolicy::Always,
-    };
     let (mode, access) = match config.access {
         Access::ReadWrite => (OpenMode::ReadWrite, furrow::Access::ReadWrite),
         Access::ReadOnly => (OpenMode::ReadOnly, furrow::Access::ReadOnly),
@@ -297,9 +293,11 @@ pub(crate) fn daemon() {
         Arc::new(ZoneFs::mount(device, clock, options).unwrap())
     } else {
         let commit_seconds = MountOptions::COMMIT_SECONDS_OF_MOUNT;
+        let atime = config.atime;
         let options = MountOptions { access, atime, commit_seconds, ..MountOptions::default() };
         Arc::new(Furrow::mount(device, clock, options).unwrap())
     };
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-    zonal_fuse::serve(fs, latencies, &config, |_| println!("READY")).unwrap();
+    let content = MountContent { fs, control: None, latencies };
+    zonal_fuse::serve(content, &config, |_| println!("READY")).unwrap();
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use zonal::mounts;
-use zonal_fuse::{Kind, MountConfig, program};
+use zonal_fuse::{MountConfig, MountType, program};
 
 /// libmount's table of what the kernel does not know.
 const TABLE: &str = "/run/mount/utab";
@@ -24,7 +24,11 @@ pub(super) struct Record {
 
 /// Records the helper, if a package has installed it, and these options. Removes what an earlier
 /// mount there has left.
-pub(super) fn record(config: &MountConfig, kind: Kind, options: &[String]) -> Option<Record> {
+pub(super) fn record(
+    config: &MountConfig,
+    mount_type: MountType,
+    options: &[String],
+) -> Option<Record> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -32,7 +36,7 @@ pub(super) fn record(config: &MountConfig, kind: Kind, options: &[String]) -> Op
     if is_in(&std::fs::read_to_string(TABLE).unwrap_or_default(), &point) {
         remove(&point);
     }
-    let kind = format!("{}.{}", kind.name(), config.kind);
+    let kind = format!("{}.{}", mount_type.name(), config.kind);
     let helper = Path::new(&format!("/sbin/umount.{kind}")).exists();
     let helper = helper.then(|| format!("uhelper={kind}"));
     let options = options.iter().map(|option| format!("x-zonal.{option}"));

@@ -6,14 +6,15 @@ use anyhow::{Context, Result, anyhow, bail};
 use zonal::spec::Stack;
 use zonal::{SystemClock, ZonedDevice, size};
 use zonal_fs::furrow::stats::Traffic;
-use zonal_fs::furrow::{self, AtimePolicy, Furrow};
+use zonal_fs::furrow::{self, Furrow};
 use zonal_fs::options::Taken;
 use zonal_fs::signature::{self, Content};
+use zonal_fs::vfs::FileSystem;
 use zonal_fs::zonefs::{self, ZoneFs};
 use zonal_fuse::MountConfig;
 use zonal_fuse::control::Control;
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::options::{Atime, WriteCache};
+use zonal_fuse::options::WriteCache;
 
 use crate::args::FsKind;
 
@@ -134,7 +135,7 @@ impl Mounted {
             FsKind::Furrow => {
                 let options = furrow::MountOptions {
                     access: config.access,
-                    atime: atime(config.atime),
+                    atime: config.atime,
                     ..options.furrow
                 };
                 let fs = Furrow::mount(device, clock, options)?;
@@ -155,20 +156,20 @@ impl Mounted {
         }
     }
 
-    /// The file system with its control directory.
+    /// The file system.
+    pub(super) fn fs(&self) -> Arc<dyn FileSystem> {
+        match self {
+            Self::Furrow(fs) => Arc::clone(fs) as _,
+            Self::Zonefs(fs) => Arc::clone(fs) as _,
+        }
+    }
+
+    /// The control directory of the file system.
     pub(super) fn controlled(&self, stack: &Stack, latencies: Arc<Latencies>) -> Arc<Control> {
         let clock = SystemClock::new();
         Arc::new(match self {
             Self::Furrow(fs) => Control::new(Arc::clone(fs), stack, latencies, &clock),
             Self::Zonefs(fs) => Control::new(Arc::clone(fs), stack, latencies, &clock),
         })
-    }
-}
-
-fn atime(atime: Atime) -> AtimePolicy {
-    match atime {
-        Atime::Relative => AtimePolicy::Relative,
-        Atime::Never => AtimePolicy::Never,
-        Atime::Always => AtimePolicy::Always,
     }
 }

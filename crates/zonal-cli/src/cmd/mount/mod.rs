@@ -27,7 +27,7 @@ use zonal_fuse::daemon::{self, Parent};
 use zonal_fuse::exporter::Exporter;
 use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::AsyncDirect;
-use zonal_fuse::{MountConfig, Served, serve_on};
+use zonal_fuse::{MountConfig, MountContent, Served, serve_on};
 
 use crate::args::{FsKind, Global, Mount};
 use crate::device::{self, OpenMode};
@@ -147,7 +147,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         output::check(path, &stack.files).with_context(|| format!("writing {}", path.display()))?;
     }
     if let Base::Device = stack.base {
-        config.expect_waits();
+        config.use_blocking_device_threads();
     }
     let kind = kind::decide(args.kind, &*stack.device, &of_kind)?;
     if kind == FsKind::Zonefs && args.counts.is_some() {
@@ -167,11 +167,12 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let shown = Arc::clone(&control);
     let mut record = None;
-    let served = serve_on(&*stack.device, control, latencies, &config, |served| {
+    let content = MountContent { fs: mounted.fs(), control: Some(control), latencies };
+    let served = serve_on(&*stack.device, content, &config, |served| {
         shown.set_served(served);
         log_mount(args, &config, served, &shown);
         let options = [config.unshown(served.transport), of_kind.lasting()].concat();
-        record = helper::record(&config, served.kind, &options);
+        record = helper::record(&config, served.mount_type, &options);
         ready();
     });
     if let Some(record) = record {
@@ -197,7 +198,7 @@ fn log_mount(args: &Mount, config: &MountConfig, served: Served, control: &Contr
     tracing::info!(
         device = zonal::shown(&config.source),
         point = zonal::shown(&point),
-        kind = format!("{}.{}", served.kind.name(), config.kind),
+        kind = format!("{}.{}", served.mount_type.name(), config.kind),
         uuid = control.report().setting("uuid"),
         options,
         version = env!("CARGO_PKG_VERSION"),

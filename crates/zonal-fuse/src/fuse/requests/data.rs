@@ -1,22 +1,24 @@
-//! Requests about the content of files, and about what is durable.
+//! Content of files.
 
+use zonal_fs::furrow::AtimePolicy;
 use zonal_fs::named::Named;
 use zonal_fs::vfs::{FileModel, FileSystem, SyncKind, WriteFlags, Written};
 use zonal_fuse_transport::abi::FopenFlags;
-use zonal_fuse_transport::reply::Opened;
-use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
+use zonal_fuse_transport::answer::Opened;
+use zonal_fuse_transport::request::{CopyRange, CountWidth, Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 
-use super::pages::{HoldsNoPage, PageRange};
-use super::reply::Route;
-use super::{Front, convert, reply, rights};
-use crate::control;
+use super::reply;
+use crate::fuse::page_cache::{HoldsNoPage, PageRange};
+use crate::fuse::route::Route;
+use crate::fuse::server::FuseServer;
+use crate::fuse::{convert, rights};
 use crate::latency::Operation;
-use crate::options::{Atime, DirectWrites, WriteCache};
+use crate::options::DirectWrites;
 use crate::small_writes::Noted;
 
-impl Front {
-    /// Answers a request about content; ENOSYS to any that is not served at all.
+impl FuseServer {
+    /// Answers a request about content, and any unknown request with ENOSYS.
     pub(super) fn serve_data(&self, header: &Header, op: &Op<'_>, reply: Reply) {
         let node = header.node;
         match *op {
@@ -29,32 +31,38 @@ impl Front {
             }
             Op::Syncfs => self.sync_all_then(move |synced| reply::empty(reply, synced)),
             Op::Fallocate { offset, len, mode } => {
-                self.fallocate(header, mode, (offset, len), reply);
+                self.fallocate(header, mode, offset, len, reply);
             }
             Op::Lseek { offset, whence } => self.lseek(node, offset, whence, reply),
             Op::CopyFileRange(range) => self.copy_range(header, range, reply),
-            // Every listing is to be seen.
-            Op::Opendir if self.shared.atime == Atime::Always => {
+            // With `strictatime` every listing must reach us.
+            Op::Opendir if self.shared.atime == AtimePolicy::Always => {
                 let flags = FopenFlags::empty();
                 reply.opened(&Opened { handle: 0, flags, backing: None });
             }
-            // Of OPENDIR: the kernel then opens directories without asking again, and keeps their
-            // listings until it changes the directory: nobody else does.
+            // ENOSYS to OPENDIR makes the kernel open directories without asking, and cache their
+            // listings until it changes the directory.
             _ => reply.error(Errno::NOSYS),
         }
     }
 
     pub(super) fn read(&self, ino: NodeId, read: Read, reply: Reply) {
         let end = read.offset.saturating_add(read.size.into());
-        // Where a page is filled, the kernel knows the length of the file itself.
+        // For a read that fills a page, the kernel knows the length of the file itself.
         if let Some(answered) = HoldsNoPage::of_read(read.how)
-            && let Some(pages) = self.collected_beyond(ino, end)
+            && let Some(pages) = self.unsent_before(ino, end)
         {
-            let front = self.clone();
-            let then = move || front.answer_read(ino, read, reply);
-            return self.shared.pages.drop(ino, pages, answered, then);
+            let server = self.clone();
+            let then = move || server.answer_read(ino, read, reply);
+            return self.shared.page_cache.drop(ino, pages, answered, then);
         }
         self.answer_read(ino, read, reply);
+    }
+
+    /// The pages in which the kernel may have data of a file before `end` that has not arrived.
+    fn unsent_before(&self, node: NodeId, end: u64) -> Option<PageRange> {
+        let size = || self.inside(|fs| convert::file_size(fs, self.ino(node)));
+        self.shared.writeback.unsent_before(node, end, size)
     }
 
     fn answer_read(&self, ino: NodeId, read: Read, reply: Reply) {
@@ -70,11 +78,14 @@ impl Front {
         let (ino, Write { offset, data, .. }) = (header.node, *write);
         let route = Route::from(write.handle);
         let mut how = convert::write_flags(write.how, write.flags, route);
-        how |= rights::taken_by_write(header, write.how, route, self.agreed());
+        how |= rights::taken_by_write(header, write.how, route, self.negotiated());
         if self.shared.model == FileModel::Zones {
             how |= convert::append(write.how, write.flags);
         }
-        how.set(WriteFlags::KEEP_TIMES, self.has_write_back() && convert::is_collected(write.how));
+        how.set(
+            WriteFlags::KEEP_TIMES,
+            self.shared.writeback.is_on() && convert::is_collected(write.how),
+        );
         let holds_none = HoldsNoPage::of_write(write.how, route);
         let model = self.shared.fs.model(self.ino(ino));
         let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
@@ -91,68 +102,66 @@ impl Front {
             Ok(written) => written,
             Err(error) => {
                 if convert::is_collected(write.how) {
-                    self.refuse_writes(ino, error);
+                    self.shared.writeback.note_failure(ino, error);
                 }
-                return self.after_failed_write(ino, (reply, holds_none), error);
+                return self.after_failed_write(ino, reply, holds_none, error);
             }
         };
         self.note_small(ino, write, written);
         let len = u32::try_from(written.len).expect("at most one request");
-        // What is written twice could be read between the two from pages that are old.
+        // Not if data can be written twice: a read between both writes could find old pages.
         let warms = model == FileModel::Zones && self.shared.direct_writes == DirectWrites::Cache;
         let warm = warms.then(|| (written.offset, Box::from(&data[..len as usize])));
-        let front = self.clone();
+        let server = self.clone();
         let answer = move || {
             if durable {
-                let synced = front.clone();
-                return front.sync_then(ino, SyncKind::Data, move |outcome| match outcome {
+                let synced = server.clone();
+                return server.sync_then(ino, SyncKind::Data, move |outcome| match outcome {
                     Ok(()) => reply.written(len),
-                    Err(error) => synced.after_failed_write(ino, (reply, holds_none), error),
+                    Err(error) => synced.after_failed_write(ino, reply, holds_none, error),
                 });
             }
             reply.written(len);
             if let Some((offset, data)) = warm {
-                front.shared.pages.store(ino, offset, data);
+                server.shared.page_cache.store(ino, offset, data);
             }
         };
-        // What the kernel has written from its pages is in them.
+        // A write from pages leaves them up to date.
         let Some(answered) = holds_none else { return answer() };
-        let stale = self.shared.pins.stale(self.ino(ino), written.offset, written.len);
+        let stale = self.shared.lookup_counts.stale(self.ino(ino), written.offset, written.len);
         let range = match stale {
             Some(stale) => stale.range,
-            None if self.shared.openings.has_pages(self.ino(ino)) => {
+            None if self.shared.passthrough.has_pages(self.ino(ino)) => {
                 PageRange { offset: written.offset, len: Some(written.len) }
             }
             None => return answer(),
         };
-        let front = self.clone();
-        self.shared.pages.drop(ino, range, answered, move || {
+        let server = self.clone();
+        self.shared.page_cache.drop(ino, range, answered, move || {
             if let Some(stale) = stale {
-                front.shared.pins.dropped(front.ino(ino), stale);
+                server.shared.lookup_counts.dropped(server.ino(ino), stale);
             }
             answer();
         });
     }
 
-    /// Takes a write into account that the kernel could have collected with others.
+    /// Counts a small write that the kernel could have collected with others.
     fn note_small(&self, ino: NodeId, write: &Write<'_>, written: Written) {
-        let front = &self.shared;
-        let is_collectable = front.write_cache == WriteCache::Through
-            && front.model == FileModel::Posix
+        let shared = &self.shared;
+        let is_collectable = !shared.writeback.is_on()
+            && shared.model == FileModel::Posix
             && Route::from(write.handle) == Route::Cached
             && !convert::is_direct_or_durable(write.flags);
-        let small = front.latencies.small_writes();
-        if is_collectable
-            && !control::is_own(self.ino(ino))
-            && small.note(self.ino(ino), written.offset, written.len) == Noted::Enough
+        let small = shared.latencies.small_writes();
+        if is_collectable && small.note(self.ino(ino), written.offset, written.len) == Noted::Enough
         {
             let advice = small.advice().unwrap_or_default();
-            let file = Named::new(&*front.fs, self.ino(ino));
+            let file = Named::new(&*shared.fs, self.ino(ino));
             tracing::warn!(%file, "{advice}");
         }
     }
 
-    fn fallocate(&self, header: &Header, mode: i32, (offset, len): (u64, u64), reply: Reply) {
+    fn fallocate(&self, header: &Header, mode: i32, offset: u64, len: u64, reply: Reply) {
         let result = convert::allocate(mode).and_then(|how| {
             self.run(Operation::Fallocate, header.node, |fs, ino| {
                 rights::take_before_allocation(fs, header, ino)?;
@@ -167,8 +176,8 @@ impl Front {
             if i64::try_from(offset).is_err() {
                 return Err(Errno::NXIO);
             }
-            if self.is_collecting(ino) {
-                // Programs then read all of the file.
+            if self.shared.writeback.is_collecting(ino) {
+                // Programs then read the whole file.
                 return Err(Errno::INVAL);
             }
             self.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
@@ -181,10 +190,10 @@ impl Front {
     }
 
     fn copy_range(&self, header: &Header, range: CopyRange, reply: Reply) {
-        // Where the reply has room for 32 bits, the kernel asks again for the rest.
-        let len = match range.count {
-            Count::Narrow => range.len.min(u64::from(u32::MAX) & !0xfff),
-            Count::Wide => range.len,
+        // If the answer has only 32 bits, the kernel asks again for the rest.
+        let len = match range.width {
+            CountWidth::Narrow => range.len.min(u64::from(u32::MAX) & !0xfff),
+            CountWidth::Wide => range.len,
         };
         let how = rights::taken_by_copy(header);
         let result = self.run(Operation::CopyFileRange, header.node, |fs, source| {
@@ -192,7 +201,7 @@ impl Front {
             fs.copy_range((source, range.source_offset), target, len, how)
         });
         match result {
-            Ok(copied) => reply.copied(copied, range.count),
+            Ok(copied) => reply.copied(copied, range.width),
             Err(error) => reply.error(error),
         }
     }

@@ -1,65 +1,66 @@
-//! The hidden mount: zone files for those who read them directly, many reads at once.
+//! Requests of the hidden mount: parallel direct reads of zone files, and mappings of them.
 //!
-//! A file there is found by the number of its node, and its content is that of the file of this number on the mount that
-//! programs see. It is longer than any zone: the kernel asks for all that is read, and hears how much there is. Where
-//! it reads for a mapping that would make it take the file for shorter than it will be, so pages are always whole.
+//! The name of a file there is its node number, and its content is that of the file with this
+//! number on the visible mount. It is longer than any zone, so the kernel sends every read and
+//! learns from the answer how much there is. Reads that fill pages for a mapping are never short: a
+//! short one would make the kernel take the file for shorter than it will become.
 
 use std::sync::Arc;
 
 use zonal_fs::vfs::FileKind;
 use zonal_fuse_transport::abi::{Attr, FopenFlags, InitFlags, ReadFlags};
-use zonal_fuse_transport::hidden::Hidden;
-use zonal_fuse_transport::init::{Choice, Wishes};
-use zonal_fuse_transport::reply::{Entry, Opened};
+use zonal_fuse_transport::answer::{Entry, Opened};
+use zonal_fuse_transport::hidden::HiddenMount;
+use zonal_fuse_transport::init::{InitRequest, UseRings};
 use zonal_fuse_transport::request::Read;
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve, Session};
 
-use super::zone_files::size;
-use super::{BACKGROUND_MAX, Front, REQUEST_MAX, TTL, convert};
+use crate::fuse::convert;
+use crate::fuse::server::{BACKGROUND_MAX, FuseServer, REQUEST_MAX, TTL};
 use crate::latency::Operation;
 use crate::options::AsyncDirect;
 
-/// How long a file is.
+/// Length of every file: longer than any zone.
 const LENGTH: u64 = 1 << 62;
 
-/// What is wanted of the kernel.
-const WISHES: Wishes = Wishes {
-    needed: InitFlags::ASYNC_DIO,
-    wished: InitFlags::empty(),
+/// Flags and sizes for the INIT of the hidden mount.
+const INIT_REQUEST: InitRequest = InitRequest {
+    required: InitFlags::ASYNC_DIO,
+    optional: InitFlags::empty(),
     request_max: REQUEST_MAX,
     background_max: BACKGROUND_MAX,
-    rings: Choice::Never,
+    rings: UseRings::Never,
 };
 
-/// Serves the files of a front end on the hidden mount.
-struct HiddenFiles(Front);
+/// Server of the hidden mount.
+struct HiddenFiles(FuseServer);
 
-/// Makes the hidden mount, if there is to be one and the kernel agrees.
-pub(crate) fn make_hidden(session: &Session) -> Option<Hidden> {
-    if !session.agreed().contains(InitFlags::PASSTHROUGH) {
+/// Makes the hidden mount, if the INIT of the visible one allows backing files.
+pub(crate) fn make_hidden(session: &Session) -> Option<HiddenMount> {
+    if !session.negotiated().contains(InitFlags::PASSTHROUGH) {
         return None;
     }
-    let hidden = Hidden::new(&WISHES);
+    let hidden = HiddenMount::new(&INIT_REQUEST);
     hidden.inspect_err(|error| tracing::info!(%error, "no hidden mount")).ok()
 }
 
-impl Front {
-    /// Has the hidden mount served by so many threads, until [`end_hidden`](Self::end_hidden). How asynchronous
-    /// direct reads then come.
+impl FuseServer {
+    /// Serves the hidden mount with `threads` threads, until [`end_hidden`](Self::end_hidden).
+    /// Returns how asynchronous direct reads come.
     pub(crate) fn serve_hidden(
         &self,
-        hidden: Option<Hidden>,
+        hidden: Option<HiddenMount>,
         session: &Session,
         threads: usize,
     ) -> AsyncDirect {
-        if session.agreed().contains(InitFlags::ASYNC_DIO) {
+        if session.negotiated().contains(InitFlags::ASYNC_DIO) {
             return AsyncDirect::Together;
         }
         let Some(hidden) = hidden else { return AsyncDirect::InTurn };
         let server = Arc::new(HiddenFiles(self.clone())) as _;
         match hidden.serve(&server, session, threads) {
             Ok(backings) => {
-                self.shared.openings.begin(backings);
+                self.shared.passthrough.begin(backings);
                 AsyncDirect::Together
             }
             Err(error) => {
@@ -69,9 +70,9 @@ impl Front {
         }
     }
 
-    /// Ends the hidden mount, if there is one: the mount that programs see has ended.
+    /// Ends the hidden mount, if there is one: the visible mount has ended.
     pub(crate) fn end_hidden(&self) {
-        self.shared.openings.end();
+        self.shared.passthrough.end();
     }
 }
 
@@ -81,8 +82,8 @@ impl Serve for HiddenFiles {
     }
 
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
-        let (front, node) = (&self.0, header.node);
-        let openings = &front.shared.openings;
+        let (server, node) = (&self.0, header.node);
+        let files = &server.shared.passthrough;
         match op {
             Op::Lookup { name } => match node_of(name) {
                 Some(node) => reply.entry(&Entry { node, attr: attributes(node), ttl: TTL }),
@@ -91,18 +92,18 @@ impl Serve for HiddenFiles {
             Op::Forget { .. } | Op::BatchForget(_) => {}
             Op::Getattr { .. } => reply.attr(&attributes(node), TTL),
             Op::Open { flags } => {
-                openings.add_hidden(front.ino(node));
-                // Pages come anew with each: none is kept.
+                files.add_hidden(server.ino(node));
+                // Without KEEP_CACHE: each open drops cached pages.
                 let mut how = FopenFlags::NOFLUSH;
                 how.set(FopenFlags::DIRECT_IO, !reads_pages(flags));
                 reply.opened(&Opened { handle: 0, flags: how, backing: None });
             }
             Op::Read(read) if read.how.contains(ReadFlags::LOCK_OWNER) => {
-                front.read(node, read, reply);
+                server.read(node, read, reply);
             }
             Op::Read(read) => self.read_pages(node, read, reply),
             Op::Release { .. } => {
-                openings.remove_hidden(front.ino(node));
+                files.remove_hidden(server.ino(node));
                 reply.ok();
             }
             _ => reply.error(Errno::NOSYS),
@@ -113,24 +114,24 @@ impl Serve for HiddenFiles {
 impl HiddenFiles {
     /// Fills pages of the page cache.
     fn read_pages(&self, node: NodeId, read: Read, reply: Reply) {
-        let front = &self.0;
-        // Before it is read: who changes the file from now on drops them.
-        front.shared.openings.add_pages(front.ino(node));
+        let server = &self.0;
+        // Before the read: every change of the file from now on drops them.
+        server.shared.passthrough.add_pages(server.ino(node));
         reply.filled(read.size, |target| {
-            if read.offset >= size(&*front.shared.fs, front.ino(node)) {
-                // Who touches a mapping there gets SIGBUS.
+            if read.offset >= convert::file_size(&*server.shared.fs, server.ino(node)) {
+                // An access to a mapping there gets SIGBUS.
                 return Err(Errno::IO);
             }
             let read =
-                front.run(Operation::Read, node, |fs, ino| fs.read(ino, read.offset, target));
-            let len = read.inspect_err(|_| front.after_failed_read(node))?;
+                server.run(Operation::Read, node, |fs, ino| fs.read(ino, read.offset, target));
+            let len = read.inspect_err(|_| server.after_failed_read(node))?;
             target[len..].fill(0);
             Ok(target.len())
         });
     }
 }
 
-/// Whether a file that is opened so can be mapped as it is read through the page cache.
+/// Whether an open with these flags reads through the page cache, as a mapping does.
 fn reads_pages(flags: i32) -> bool {
     flags & (convert::O_ACCMODE | convert::O_DIRECT) == convert::O_RDONLY
 }

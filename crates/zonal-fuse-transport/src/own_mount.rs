@@ -1,12 +1,12 @@
-//! Calls by which this process uses its own mount, so that its own threads have to answer.
+//! System calls of this process on its own mount: its own threads must answer the requests.
 //!
-//! A thread that waits for an answer cannot be killed, and as long as it lives, what this process
-//! has open is open: had the answering threads been killed before it, nothing would ever end it. So
-//! a thread makes such calls that has a table of its own (`alone`) of open files, without the
-//! connection of the mount. When all other threads are gone, that closes, and the kernel answers
-//! what is left.
+//! A thread that waits for an answer cannot be killed, and it keeps the files of the process open,
+//! including the connection to the kernel. If the answering threads are killed first, the kernel
+//! would wait for ever. So each such call runs in a thread with a file table of its own
+//! (`unshare_files`), without the connection. When all other threads are gone, the connection
+//! closes, and the kernel fails the call.
 
-#![expect(unsafe_code, reason = "a thread gets a table of open files of its own")]
+#![expect(unsafe_code, reason = "a thread gets a file table of its own")]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -20,50 +20,50 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::Errno;
 
-/// What the calling thread has open.
+/// Open files of the calling thread.
 const OPEN: &str = "/proc/thread-self/fd";
 
-/// A call about the mount at a directory.
+/// A system call on the mount at a directory.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// umount2(2)
     Unmount {
         /// The directory.
         point: PathBuf,
-        /// How.
+        /// Flags of umount2(2).
         flags: UnmountFlags,
     },
     /// mount(2) with `MS_REMOUNT`
     Remount {
         /// The directory.
         point: PathBuf,
-        /// What the kernel is to watch over.
+        /// Flags of mount(2).
         flags: MountFlags,
     },
-    /// syncfs(2), if the file system at the directory still has this number.
+    /// syncfs(2), if the file system at the directory still has this device number.
     Sync {
         /// The directory.
         point: PathBuf,
-        /// The number, as stat(2) has it.
+        /// `st_dev` of stat(2).
         device: u64,
     },
 }
 
-/// Makes a call. The outcome comes as soon as there is one.
+/// Starts a call in a thread of its own, which sends the outcome.
 pub fn start(call: Call) -> io::Result<Receiver<io::Result<()>>> {
     let (outcome, is_there) = channel();
     thread::Builder::new().name("fuse-apart".to_owned()).spawn(move || {
-        if let Err(error) = alone([]) {
-            // As in a container that may not unshare(2): a kill of this process may hang then.
-            tracing::debug!(%error, "no table of open files for a call of its own");
+        if let Err(error) = unshare_files([]) {
+            // In a container without unshare(2). Then killing this process may hang.
+            tracing::debug!(%error, "no file table of its own for a call on the mount");
         }
-        // Nobody may wait for it any more.
+        // The receiver may be gone.
         let _ = outcome.send(make(&call).map_err(io::Error::from));
     })?;
     Ok(is_there)
 }
 
-/// Makes a call, and waits for its end.
+/// Makes a call and waits for its end.
 pub fn run(call: Call) -> io::Result<()> {
     start(call)?.recv().unwrap_or_else(|_| Err(io::Error::other("the thread has ended")))
 }
@@ -86,10 +86,11 @@ fn make(call: &Call) -> rustix::io::Result<()> {
     }
 }
 
-/// Gives the calling thread a table of open files of its own, and closes all but these in it. Also
-/// the standard ones: somebody may wait for the end of what this process writes there, after it has
-/// gone over to others.
-pub(crate) fn alone<const COUNT: usize>(kept: [RawFd; COUNT]) -> io::Result<[OwnedFd; COUNT]> {
+/// Gives the calling thread a file table of its own, with only the files `kept`. Closes standard
+/// input and output too: a process that reads our output waits until all copies are closed.
+pub(crate) fn unshare_files<const COUNT: usize>(
+    kept: [RawFd; COUNT],
+) -> io::Result<[OwnedFd; COUNT]> {
     // SAFETY: this thread uses no file that another one opens from now on, nor gives it one of its
     // own.
     unsafe { unshare_unsafe(UnshareFlags::FILES) }?;

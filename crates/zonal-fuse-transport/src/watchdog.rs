@@ -1,22 +1,21 @@
-//! Watching threads that serve requests: where all of them stand still, something is to be done
-//! about it.
+//! Watchdog over serving threads: notices when all of them are busy and none makes progress.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long all may be at requests, of which none ends.
+/// How long all threads may be busy without finishing a request.
 const STILL: Duration = Duration::from_millis(20);
 
-/// Wakes the thread that watches.
-pub(crate) struct Alarm {
+/// Wakes the watching thread while there is something to watch.
+pub(crate) struct Watchdog {
     watch: Mutex<Watch>,
     changed: Condvar,
-    /// Whether it is awake: then it need not be woken.
+    /// Whether the watching thread is awake already.
     is_raised: AtomicBool,
 }
 
-/// What the watching thread is to do.
+/// Order to the watching thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Sleep,
@@ -24,7 +23,7 @@ enum Watch {
     End,
 }
 
-impl Default for Alarm {
+impl Default for Watchdog {
     fn default() -> Self {
         Self {
             watch: Mutex::new(Watch::Sleep),
@@ -34,8 +33,8 @@ impl Default for Alarm {
     }
 }
 
-impl Alarm {
-    /// Nobody is left for the next request.
+impl Watchdog {
+    /// No thread is idle for the next request.
     pub(crate) fn raise(&self) {
         if !self.is_raised.swap(true, Ordering::SeqCst) {
             self.set(Watch::Look);
@@ -60,9 +59,8 @@ impl Alarm {
         self.changed.notify_all();
     }
 
-    /// Looks as long as the alarm is raised, until the end. `progress` tells how far those are of
-    /// whom nobody is free; `None` if somebody is. `compare` gets what it told before and after a
-    /// while.
+    /// Watches while raised, until [`end`](Self::end). `progress` returns a measure of the work
+    /// done, or `None` while a thread is idle. `compare` gets two measures, [`STILL`] apart.
     pub(crate) fn watch<P>(&self, progress: impl Fn() -> Option<P>, compare: impl Fn(&P, &P)) {
         loop {
             let asleep = |watch: &mut Watch| *watch == Watch::Sleep;
@@ -78,7 +76,7 @@ impl Alarm {
             let Some(now) = progress() else {
                 *watch = Watch::Sleep;
                 self.is_raised.store(false, Ordering::SeqCst);
-                // Whoever became the last one just before has not raised it.
+                // A thread that became busy just before this has not raised it.
                 if progress().is_some() {
                     *watch = Watch::Look;
                     self.is_raised.store(true, Ordering::SeqCst);
@@ -103,7 +101,8 @@ mod tests {
 
     #[test]
     fn who_stands_still_is_seen_each_time_and_who_moves_is_not() {
-        let (alarm, is_free, done) = (Alarm::default(), AtomicBool::new(false), AtomicU64::new(0));
+        let (watchdog, is_free, done) =
+            (Watchdog::default(), AtomicBool::new(false), AtomicU64::new(0));
         let (seen, sights) = channel();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -112,16 +111,16 @@ mod tests {
                     (!is_free).then(|| done.fetch_add(0, Ordering::SeqCst))
                 };
                 let seen = seen;
-                alarm.watch(progress, |before, now| seen.send((*before, *now)).unwrap());
+                watchdog.watch(progress, |before, now| seen.send((*before, *now)).unwrap());
             });
             for round in 0..3 {
                 is_free.store(false, Ordering::SeqCst);
                 done.store(round, Ordering::SeqCst);
-                alarm.raise();
+                watchdog.raise();
                 while sights.recv().unwrap() != (round, round) {}
                 is_free.store(true, Ordering::SeqCst);
             }
-            alarm.end();
+            watchdog.end();
         });
     }
 }

@@ -1,22 +1,23 @@
-//! The ioctls that are answered: inode flags, as chattr(1) and lsattr(1) ask for them in two
-//! forms, shutdown, and the lifetime of what is written to a file.
+//! Ioctls: inode flags, in the two forms of chattr(1) and lsattr(1), shutdown, and the write
+//! lifetime of a file.
 //!
-//! Who may set flags the kernel checks from Linux 5.13 on, and we always. It does not enforce them
-//! for FUSE: the file system does, and opening is checked here. Linux keeps what
-//! `fcntl(F_SET_RW_HINT)` says in its own inode and never tells a FUSE server: the ioctls here take
-//! the same numbers.
+//! Linux checks from 5.13 on whether a caller may set flags; the server always does. Linux does not
+//! enforce flags for FUSE: the file system does, and the server checks them at open. Linux keeps
+//! the hint of `fcntl(F_SET_RW_HINT)` in its own inode and never sends it to a FUSE server; the
+//! lifetime ioctls take the same numbers.
 
 use zonal_fs::FsError;
 use zonal_fs::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr, XattrMode};
 use zonal_fuse_transport::{Errno, Header, NodeId};
 
-use super::{Front, rights};
+use crate::fuse::rights;
+use crate::fuse::server::FuseServer;
 use crate::latency::Operation;
 
-/// `_IOR('X', 125, u32)`: make everything durable, then stop, as XFS and ext4 do.
-const SHUTDOWN: u32 = 0x8004_587d;
-/// `_IOR('f', 1, long)`, `_IOW('f', 2, long)`; what travels are 32 bits.
+/// `_IOR('X', 125, u32)`: makes everything durable, then stops the mount, as in XFS and ext4.
+pub(super) const SHUTDOWN: u32 = 0x8004_587d;
+/// `_IOR('f', 1, long)`, `_IOW('f', 2, long)`; the argument has 32 bits.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 /// `_IOR('X', 31, struct fsxattr)`, `_IOW('X', 32, struct fsxattr)`.
@@ -48,9 +49,9 @@ enum Numbering {
     Xflag,
 }
 
-impl Front {
-    /// Answers an ioctl with the bytes that go back.
-    pub(super) fn control(
+impl FuseServer {
+    /// Runs an ioctl; returns the bytes for its argument.
+    pub(super) fn ioctl(
         &self,
         request: &Header,
         ino: NodeId,
@@ -91,7 +92,7 @@ impl Front {
         Ok(encode(flags, numbering))
     }
 
-    /// For the owner of the file, and root.
+    /// Sets inode flags. Only the owner of the file and root may.
     fn set_flags(
         &self,
         request: &Header,
@@ -122,7 +123,7 @@ impl Front {
         })
     }
 
-    /// For the owner of the file, and root.
+    /// Sets the write lifetime. Only the owner of the file and root may.
     fn set_lifetime(&self, request: &Header, ino: NodeId, raw: u64) -> Result<Vec<u8>, Errno> {
         let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::INVAL)?;
         let file = self.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
@@ -145,8 +146,8 @@ impl Front {
         Ok(Vec::new())
     }
 
-    /// For root.
-    fn shut_down(&self, request: &Header, ino: NodeId) -> Result<Vec<u8>, Errno> {
+    /// Makes everything durable and stops the mount. Only root may.
+    pub(super) fn shut_down(&self, request: &Header, ino: NodeId) -> Result<Vec<u8>, Errno> {
         if !rights::is_root(request) {
             return Err(Errno::PERM);
         }
@@ -169,7 +170,7 @@ fn encode(flags: InodeFlags, numbering: Numbering) -> u32 {
     })
 }
 
-/// `None` if there are flags that are not kept.
+/// Flags from their number; `None` if it has unknown flags.
 fn decode(raw: u32, numbering: Numbering) -> Option<InodeFlags> {
     let set = FLAGS.iter().filter(|(_, fl, xflag)| match numbering {
         Numbering::Fl => raw & fl != 0,

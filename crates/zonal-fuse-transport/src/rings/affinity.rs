@@ -1,24 +1,26 @@
-//! Where a thread runs: on the processor of its queue, or wherever there is room.
+//! Affinity of a thread: bound to the processor of its queue, or free to run on any.
 //!
-//! The caller of a single request waits on that processor, so there the thread can begin at once; to wake
-//! another processor takes longer than most requests. Of several requests at once each had better have its own.
+//! The caller of a single request waits on the processor of the queue, so a bound thread can start
+//! at once; waking another processor takes longer than most requests. Concurrent requests run
+//! faster on several processors.
 
 use rustix::thread::sched_setaffinity;
 
 use super::queue::{Processor, Queue, bind};
 
-/// How many more requests of one kind than of the other make a thread move.
+/// Surplus of concurrent over single requests, or the reverse, at which a thread changes affinity.
 const MOVES: i32 = 8;
 
-/// Where a thread runs, and what requests it has had lately.
-pub(super) struct Placing {
+/// Affinity of a thread, and its recent requests.
+pub(super) struct Affinity {
     is_bound: bool,
-    /// Requests that came while others were at work, less those that came alone.
+    /// Concurrent requests minus single ones.
     crowd: i32,
 }
 
-impl Placing {
-    /// Binds the calling thread to the processor of its queue, if that is there. Fails if it may not run there.
+impl Affinity {
+    /// Binds the calling thread to the processor of its queue, if that is online. Fails if the
+    /// thread may not run there.
     pub(super) fn new(queue: &Queue) -> rustix::io::Result<Self> {
         match queue.processor {
             Processor::Online => bind(queue.number)?,
@@ -27,7 +29,8 @@ impl Placing {
         Ok(Self { is_bound: queue.processor == Processor::Online, crowd: 0 })
     }
 
-    /// The calling thread has a request, one of so many that are at work in its queue.
+    /// Adapts the affinity of the calling thread, which has one of the `at_work` requests of its
+    /// queue.
     pub(super) fn see(&mut self, queue: &Queue, at_work: usize) {
         let Some(bound) = self.count(at_work) else { return };
         let moved = if bound {
@@ -36,11 +39,11 @@ impl Placing {
             sched_setaffinity(None, &queue.shared.everywhere)
         };
         if let Err(error) = moved {
-            tracing::debug!(queue = queue.number, %error, "a thread stays where it is");
+            tracing::debug!(queue = queue.number, %error, "the affinity of a thread stays");
         }
     }
 
-    /// Counts a request; whether to be bound from now on, if that changes.
+    /// Counts a request; returns whether the thread is to be bound, if that changes.
     fn count(&mut self, at_work: usize) -> Option<bool> {
         let step = if at_work > 1 { 1 } else { -1 };
         self.crowd = (self.crowd + step).clamp(-MOVES, MOVES);
@@ -61,9 +64,9 @@ mod tests {
 
     #[test]
     fn a_thread_moves_when_its_requests_have_changed_for_good() {
-        let mut placing = Placing { is_bound: true, crowd: 0 };
+        let mut affinity = Affinity { is_bound: true, crowd: 0 };
         let mut moves = |at_work: &[usize]| -> Vec<bool> {
-            at_work.iter().filter_map(|&at_work| placing.count(at_work)).collect()
+            at_work.iter().filter_map(|&at_work| affinity.count(at_work)).collect()
         };
         assert_eq!(moves(&[1; 100]), []);
         assert_eq!(moves(&[1, 2].repeat(100)), []);

@@ -1,8 +1,9 @@
-//! Waiting for the space of deleted files.
+//! Retries an operation that found no space while the space of deleted files may still be freed.
 //!
-//! The kernel reports the last close of a deleted file only after close(2) has returned, so a
-//! program that deletes a file, closes it and writes at once may find its space not yet free. A
-//! request without space waits a moment for that, if deleted files are in use.
+//! The kernel reports the last close of a deleted file only after close(2) has returned. So the
+//! space may not be free yet for a program that deletes a file, closes it and writes at once. While
+//! deleted files are in use, a request that fails with ENOSPC waits for them a moment and tries
+//! again.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,30 +12,30 @@ use std::time::Duration;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 
-use super::pins::Forgotten;
+use super::lookup_counts::Forgotten;
 
 /// One wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How often to wait at most, half a second in all: a program may keep a deleted file open.
+/// Most waits of a request, half a second in all: a program may keep a deleted file open.
 const WAITS_MAX: usize = 50;
 
-/// Requests that wait at once. Each takes a thread, and one must be left to hear of releases.
+/// Most requests that wait at once. Each blocks a thread, and one must be free to take FORGETs.
 const WAITING_MAX: usize = 2;
 
-/// Counts the inodes that the kernel has let go of.
+/// Counter of inodes that the kernel has forgotten.
 #[derive(Debug, Default)]
-pub(super) struct Releases {
+pub(super) struct ReleaseCount {
     count: AtomicU64,
-    /// Those that it is letting go of: the file system may have their space already.
+    /// FORGETs in progress.
     under_way: AtomicUsize,
     waiting: AtomicUsize,
     turn: Mutex<()>,
     changed: Condvar,
 }
 
-impl Releases {
-    /// Tells the file system that the kernel has let go of an inode, perhaps wholly.
+impl ReleaseCount {
+    /// Runs a FORGET, and counts it if the kernel forgot the inode wholly.
     pub(super) fn note(&self, forget: impl FnOnce() -> Forgotten) {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let forgotten = forget();
@@ -48,7 +49,7 @@ impl Releases {
         }
     }
 
-    /// Runs an operation, and again whenever it found no space and some may have come.
+    /// Runs an operation, and again while it finds no space and inodes are being released.
     pub(super) fn with_space<T>(
         &self,
         fs: &dyn FileSystem,
@@ -73,12 +74,12 @@ impl Releases {
         }
     }
 
-    /// Waits a moment for more releases than `seen`; `false` if there is none to wait for, or too
-    /// many wait.
+    /// Waits a moment for more releases than `seen`. Returns `false` if no release can come, or if
+    /// too many requests wait.
     fn wait(&self, fs: &dyn FileSystem, seen: u64) -> bool {
         let none_came = |(): &mut ()| self.count.load(Ordering::SeqCst) == seen;
-        // The last may have been released between the operation and this look, or be about to be
-        // counted. In this order, for it is counted before it is under way no more.
+        // The last deleted file may have been released since the operation, or be about to be
+        // counted. Order matters: `note` counts it before it lowers `under_way`.
         let unlinked = fs.statfs().map_or(0, |stat| stat.inodes_unlinked);
         let under_way = self.under_way.load(Ordering::SeqCst);
         if unlinked == 0 && under_way == 0 && none_came(&mut ()) {

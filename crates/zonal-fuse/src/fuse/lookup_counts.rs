@@ -1,9 +1,9 @@
-//! How often the kernel has looked each inode up, and the one pin that keeps each of them alive.
+//! Lookup counts of inodes, and the one pin that keeps each of these inodes alive.
 //!
-//! Every reply that names an inode adds one to its count; the kernel takes them back with FORGET.
-//! An inode with a count has exactly one pin in the file system. Beside the count stands what can be
-//! known of the file's pages in the page cache: they come through files that are open, or were. The
-//! counts are spread over shards so that threads rarely meet.
+//! Every answer with an inode adds one to its count; the kernel takes lookups back with FORGET. An
+//! inode with a count has exactly one pin in the file system. The count also tracks whether the
+//! kernel may have cached pages of the file: pages come through open files that use the page cache.
+//! Shards keep threads from contending for one lock.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,28 +11,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zonal_fs::vfs::{FileSystem, Ino, Result};
 
-use super::pages::PageRange;
+use super::page_cache::PageRange;
 
 const SHARDS: usize = 64;
 
-/// What the kernel has of an inode.
+/// What the kernel has of one inode.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct InodeCounts {
     lookups: u64,
-    /// Open files that go through the page cache.
+    /// Open files of the inode that use the page cache.
     cached_open: u64,
-    /// How often one was opened.
+    /// How often such a file was opened.
     cached_opens: u64,
-    /// How many of these had been when all pages were dropped, with none of them open any more.
+    /// Value of `cached_opens` when all pages were dropped while no such file was open.
     dropped: u64,
 }
 
-/// Pages that a direct write may have made stale.
+/// Cached pages that a direct write may have made stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stale {
-    /// Where they are. Where no reader is left, all pages go, so that the next write finds none.
+    /// Their range: all pages if no reader is left, so that the next write finds none.
     pub(super) range: PageRange,
-    /// For [`Pins::dropped`].
+    /// Value for [`LookupCounts::dropped`].
     opens: Option<u64>,
 }
 
@@ -41,29 +41,29 @@ pub(super) struct Stale {
 pub(super) enum Forgotten {
     /// It has lookups left.
     InPart,
-    /// It does not, and the file system has been told.
+    /// It has none, and its pin is gone.
     Wholly,
 }
 
 #[derive(Debug)]
-pub(super) struct Pins {
-    shards: [Mutex<BTreeMap<Ino, Counts>>; SHARDS],
+pub(super) struct LookupCounts {
+    shards: [Mutex<BTreeMap<Ino, InodeCounts>>; SHARDS],
 }
 
-impl Default for Pins {
+impl Default for LookupCounts {
     fn default() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 }
 
-impl Pins {
-    /// Counts one more lookup. Fails if the inode is gone: then it must not appear in a reply.
+impl LookupCounts {
+    /// InodeCounts one more lookup. Fails if the inode is gone: then no answer may contain it.
     pub(super) fn add(&self, fs: &dyn FileSystem, ino: Ino) -> Result<()> {
         match self.shard(ino).entry(ino) {
             Entry::Occupied(mut counts) => counts.get_mut().lookups += 1,
             Entry::Vacant(counts) => {
                 fs.pin(ino)?;
-                counts.insert(Counts { lookups: 1, ..Counts::default() });
+                counts.insert(InodeCounts { lookups: 1, ..InodeCounts::default() });
             }
         }
         Ok(())
@@ -72,7 +72,7 @@ impl Pins {
     /// Takes back `lookups` of the inode's count.
     pub(super) fn forget(&self, fs: &dyn FileSystem, ino: Ino, lookups: u64) -> Forgotten {
         let gone = match self.shard(ino).entry(ino) {
-            // The root, which the kernel knows without lookup, may be forgotten on unmount.
+            // The kernel may forget the root, which it knows without a lookup, on unmount.
             Entry::Vacant(_) => false,
             Entry::Occupied(mut counts) if counts.get().lookups > lookups => {
                 counts.get_mut().lookups -= lookups;
@@ -83,7 +83,7 @@ impl Pins {
                 true
             }
         };
-        // Outside the lock: the last unpin of a large deleted file takes its time. Pins are
+        // Outside the lock: the last unpin of a large deleted file takes its time. LookupCounts are
         // counted, so a lookup in between is safe.
         if gone {
             fs.unpin(ino);
@@ -113,7 +113,7 @@ impl Pins {
         self.stale(ino, 0, 0).is_some()
     }
 
-    /// What a direct write to these bytes may have made stale.
+    /// Pages that a direct write to these bytes may have made stale.
     pub(super) fn stale(&self, ino: Ino, offset: u64, len: u64) -> Option<Stale> {
         let counts = self.shard(ino).get(&ino).copied()?;
         if counts.cached_open > 0 {
@@ -123,14 +123,14 @@ impl Pins {
         (opens > counts.dropped).then_some(Stale { range: PageRange::ALL, opens: Some(opens) })
     }
 
-    /// The pages have been dropped.
+    /// The kernel has dropped these pages.
     pub(super) fn dropped(&self, ino: Ino, stale: Stale) {
         if let (Some(opens), Some(counts)) = (stale.opens, self.shard(ino).get_mut(&ino)) {
             counts.dropped = counts.dropped.max(opens);
         }
     }
 
-    /// Lets go of every inode.
+    /// Takes the pins of all inodes back.
     pub(super) fn release_all(&self, fs: &dyn FileSystem) {
         for shard in &self.shards {
             let counts = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
@@ -140,7 +140,7 @@ impl Pins {
         }
     }
 
-    fn shard(&self, ino: Ino) -> MutexGuard<'_, BTreeMap<Ino, Counts>> {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, BTreeMap<Ino, InodeCounts>> {
         let shard = usize::try_from(ino.get() % SHARDS as u64).expect("less than the shards");
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,52 +152,56 @@ mod tests {
 
     const INO: Ino = Ino::new(7);
 
-    fn pins() -> Pins {
-        let pins = Pins::default();
-        let known = Counts { lookups: 1, ..Counts::default() };
-        pins.shard(INO).insert(INO, known);
-        pins
+    fn known() -> LookupCounts {
+        let counts = LookupCounts::default();
+        let one = InodeCounts { lookups: 1, ..InodeCounts::default() };
+        counts.shard(INO).insert(INO, one);
+        counts
     }
 
     #[test]
     fn a_file_that_was_never_cached_has_nothing_stale() {
-        assert_eq!(pins().stale(INO, 0, 4096), None);
-        assert!(!pins().may_have_pages(INO));
-        assert_eq!(Pins::default().stale(INO, 0, 4096), None, "the kernel does not know it");
+        assert_eq!(known().stale(INO, 0, 4096), None);
+        assert!(!known().may_have_pages(INO));
+        assert_eq!(
+            LookupCounts::default().stale(INO, 0, 4096),
+            None,
+            "the kernel does not know it"
+        );
     }
 
     #[test]
     fn while_it_is_open_only_what_was_written_is_stale() {
-        let pins = pins();
-        pins.open_cached(INO);
-        let stale = pins.stale(INO, 4096, 512).unwrap();
+        let counts = known();
+        counts.open_cached(INO);
+        let stale = counts.stale(INO, 4096, 512).unwrap();
         assert_eq!(stale.range, PageRange { offset: 4096, len: Some(512) });
-        pins.dropped(INO, stale);
-        assert!(pins.may_have_pages(INO));
-        assert!(pins.stale(INO, 4096, 512).is_some(), "a reader may bring them back at any time");
+        counts.dropped(INO, stale);
+        assert!(counts.may_have_pages(INO));
+        assert!(counts.stale(INO, 4096, 512).is_some(), "a reader may bring them back at any time");
     }
 
     #[test]
     fn after_the_last_close_all_pages_go_once() {
-        let pins = pins();
-        pins.open_cached(INO);
-        pins.close_cached(INO);
-        let (first, second) = (pins.stale(INO, 0, 1).unwrap(), pins.stale(INO, 9, 1).unwrap());
+        let counts = known();
+        counts.open_cached(INO);
+        counts.close_cached(INO);
+        let (first, second) = (counts.stale(INO, 0, 1).unwrap(), counts.stale(INO, 9, 1).unwrap());
         assert_eq!(first.range, PageRange::ALL);
         assert_eq!(second, first, "nothing is dropped yet");
-        pins.dropped(INO, first);
-        assert_eq!(pins.stale(INO, 0, 1), None);
+        counts.dropped(INO, first);
+        assert_eq!(counts.stale(INO, 0, 1), None);
     }
 
     #[test]
     fn a_reader_that_came_since_is_not_forgotten() {
-        let pins = pins();
-        pins.open_cached(INO);
-        pins.close_cached(INO);
-        let stale = pins.stale(INO, 0, 1).unwrap();
-        pins.open_cached(INO);
-        pins.close_cached(INO);
-        pins.dropped(INO, stale);
-        assert!(pins.stale(INO, 0, 1).is_some());
+        let counts = known();
+        counts.open_cached(INO);
+        counts.close_cached(INO);
+        let stale = counts.stale(INO, 0, 1).unwrap();
+        counts.open_cached(INO);
+        counts.close_cached(INO);
+        counts.dropped(INO, stale);
+        assert!(counts.stale(INO, 0, 1).is_some());
     }
 }

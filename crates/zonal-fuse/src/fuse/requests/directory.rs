@@ -1,0 +1,96 @@
+//! Listings of directories.
+
+use std::time::Duration;
+
+use zonal_fs::vfs::{DirEntry, FileKind, Ino, Listing, ReadFlags};
+use zonal_fuse_transport::answer::Entry;
+use zonal_fuse_transport::listing::{Added, DirListing, ListedName};
+use zonal_fuse_transport::request::Read;
+use zonal_fuse_transport::{Errno, NodeId};
+
+use crate::fuse::convert;
+use crate::fuse::server::FuseServer;
+use crate::latency::Operation;
+
+/// Least size of an entry in the answer to READDIR, and to READDIRPLUS, in bytes.
+const ENTRY_BYTES: u32 = 32;
+const ENTRY_PLUS_BYTES: u32 = 160;
+
+/// One entry of a directory, copied out of the file system.
+struct CopiedEntry {
+    ino: Ino,
+    kind: FileKind,
+    name: Box<[u8]>,
+    cookie: u64,
+}
+
+impl CopiedEntry {
+    /// The entry in an answer; `mode` is that of its inode.
+    fn name(&self, mode: u32) -> ListedName<'_> {
+        ListedName { ino: self.ino.get(), cookie: self.cookie, kind: mode >> 12, name: &self.name }
+    }
+}
+
+impl FuseServer {
+    pub(super) fn list(&self, ino: NodeId, read: Read) -> Result<DirListing, Errno> {
+        let mut listing = DirListing::new(read.size);
+        for found in self.entries(ino, read, ENTRY_BYTES)? {
+            if listing.add(&found.name(found.kind.format())) == Added::Full {
+                break;
+            }
+        }
+        Ok(listing)
+    }
+
+    pub(super) fn list_plus(&self, ino: NodeId, read: Read) -> Result<DirListing, Errno> {
+        let mut listing = DirListing::new(read.size);
+        for found in self.entries(ino, read, ENTRY_PLUS_BYTES)? {
+            // The kernel counts no lookup for "." and "..".
+            let dot = matches!(&*found.name, b"." | b"..");
+            let entry = self.run(Operation::Readdirplus, ino, |fs, _| {
+                let attr = fs.getattr(found.ino)?;
+                if dot {
+                    let attr = convert::attr(&attr, self.shared.blksize);
+                    Ok(Entry { node: NodeId(0), attr, ttl: Duration::ZERO })
+                } else {
+                    self.entered(fs, &attr)
+                }
+            });
+            // It was deleted since it was listed.
+            let Ok(entry) = entry else { continue };
+            if listing.add_plus(&entry, &found.name(entry.attr.mode)) == Added::Full {
+                if !dot {
+                    self.forget_lookups(found.ino, 1);
+                }
+                break;
+            }
+        }
+        Ok(listing)
+    }
+
+    /// Copies the entries for an answer: at most as many as fit if each has `entry_bytes`.
+    fn entries(
+        &self,
+        ino: NodeId,
+        read: Read,
+        entry_bytes: u32,
+    ) -> Result<Vec<CopiedEntry>, Errno> {
+        let limit = usize::try_from(read.size / entry_bytes).unwrap_or(usize::MAX);
+        let mut how = convert::read_flags(read.how, read.flags);
+        if self.shared.nodiratime {
+            how |= ReadFlags::NO_ATIME;
+        }
+        self.run(Operation::Readdir, ino, |fs, ino| {
+            let mut entries = Vec::new();
+            fs.readdir_with(ino, read.offset, how, &mut |entry: DirEntry<'_>| {
+                if entries.len() == limit {
+                    return Listing::Enough;
+                }
+                let DirEntry { ino, kind, name, cookie } = entry;
+                entries.push(CopiedEntry { ino, kind, name: name.into(), cookie });
+                Listing::More
+            })?;
+            Ok(entries)
+        })
+    }
+}

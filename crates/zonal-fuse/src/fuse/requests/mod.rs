@@ -1,0 +1,129 @@
+//! Handlers of requests: each takes the arguments of a request, calls the file system once, and
+//! answers.
+//!
+//! - `names`: names in directories, and new inodes. `directory`: listings.
+//! - `attributes`, `xattr`, `ioctl`: attributes and flags of inodes.
+//! - `open`: opening and closing. `data`: content. `zone_data`: content of zone files.
+//! - `sync`: durability.
+//! - `control`: everything about the control directory.
+//! - `hidden`: requests of the hidden mount.
+//! - `reply`: answers from results.
+
+mod attributes;
+mod control;
+mod data;
+mod directory;
+mod hidden;
+mod ioctl;
+mod names;
+mod open;
+mod reply;
+mod sync;
+mod xattr;
+mod zone_data;
+
+use zonal_fs::vfs::{FileKind, NewInode};
+use zonal_fuse_transport::{Errno, Header, Op, Reply, Serve};
+
+use super::server::FuseServer;
+use super::{convert, rights};
+use crate::latency::Operation;
+use names::NameIn;
+use xattr::NewXattr;
+
+pub(crate) use hidden::make_hidden;
+#[cfg(test)]
+pub(super) use names::NewFile;
+
+impl Serve for FuseServer {
+    fn panicked(&self, message: &str) {
+        Self::panicked(self, message);
+    }
+
+    fn end(&self) {
+        let mut closed = self.closed();
+        if closed.is_none() {
+            *closed = Some(self.close_now());
+        }
+    }
+
+    fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
+        match self.control_for(header.node, &op) {
+            Some(control) => self.serve_control(&control, header, &op, reply),
+            None => self.serve_files(header, op, reply),
+        }
+    }
+}
+
+impl FuseServer {
+    fn serve_files(&self, header: &Header, op: Op<'_>, reply: Reply) {
+        let node = header.node;
+        match op {
+            Op::Lookup { name } => self.lookup(node, name, reply),
+            Op::Forget { lookups } => self.forget_lookups(self.ino(node), lookups),
+            Op::BatchForget(forgets) => {
+                for (node, lookups) in forgets {
+                    self.forget_lookups(self.ino(node), lookups);
+                }
+            }
+            Op::Getattr { open: false } => self.getattr(node, reply),
+            Op::Getattr { open: true } => self.getattr_of_open(node, reply),
+            Op::Statx => self.statx(node, reply),
+            Op::Setattr(set) => self.setattr(header, &set, reply),
+            Op::Readlink => self.readlink(node, reply),
+            Op::Symlink { name, target } => {
+                let new = NewInode { kind: FileKind::Symlink, perm: 0o777, rdev: 0, target };
+                self.add(header, name, 0, &new, reply);
+            }
+            Op::Mknod { name, mode, rdev, umask } => match convert::node_kind(mode) {
+                Some(kind) => {
+                    let new = NewInode { kind, perm: convert::perm(mode), rdev, target: &[] };
+                    self.add(header, name, umask, &new, reply);
+                }
+                None => reply.error(Errno::INVAL),
+            },
+            Op::Mkdir { name, mode, umask } => {
+                let perm = convert::perm(mode);
+                let new = NewInode { kind: FileKind::Directory, perm, rdev: 0, target: &[] };
+                self.add(header, name, umask, &new, reply);
+            }
+            Op::Unlink { name } => self.unlink(node, name, reply),
+            Op::Rmdir { name } => {
+                let outcome = self.run(Operation::Rmdir, node, |fs, dir| fs.rmdir(dir, name));
+                reply::empty(reply, outcome);
+            }
+            Op::Rename { name, new_parent, new_name, flags } => {
+                let from = NameIn { dir: node, name };
+                let to = NameIn { dir: new_parent, name: new_name };
+                self.rename(from, to, flags, reply);
+            }
+            Op::Link { source, name } => self.link(source, NameIn { dir: node, name }, reply),
+            Op::Open { flags } => match self.open_file(node, flags) {
+                Ok(opened) => reply.opened(&opened),
+                Err(error) => reply.error(error),
+            },
+            Op::Create { name, how } => self.create(header, Some(name), how, reply),
+            Op::Tmpfile(how) => self.create(header, None, how, reply),
+            Op::Release { handle, flags } => {
+                self.close_file(node, handle, flags);
+                reply.ok();
+            }
+            Op::Flush => self.flush(reply),
+            Op::Readdir(read) => reply::listing(reply, self.list(node, read)),
+            Op::Readdirplus(read) => reply::listing(reply, self.list_plus(node, read)),
+            Op::Statfs => self.statfs(node, reply),
+            Op::Setxattr { name, value, flags, caller } => {
+                let caller = rights::acl_setter(header, caller, self.negotiated());
+                self.setxattr(&caller, node, NewXattr { name, value, flags }, reply);
+            }
+            Op::Getxattr { name, size } => self.getxattr(node, name, size, reply),
+            Op::Listxattr { size } => self.listxattr(header, size, reply),
+            Op::Removexattr { name } => self.removexattr(header, name, reply),
+            Op::Ioctl { command, input } => match self.ioctl(header, node, command, input) {
+                Ok(answer) => reply.ioctl(&answer),
+                Err(error) => reply.error(error),
+            },
+            op => self.serve_data(header, &op, reply),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Answers from results.
+
+use std::time::Duration;
+
+use zonal_fs::furrow::AtimePolicy;
+use zonal_fs::rules::{SETGID, SETUID};
+use zonal_fs::vfs::FileModel;
+use zonal_fuse_transport::abi::{Attr, FopenFlags};
+use zonal_fuse_transport::answer::{Entry, Opened};
+use zonal_fuse_transport::listing::DirListing;
+use zonal_fuse_transport::{BackingId, Errno, NodeId, Reply};
+
+use crate::fuse::convert;
+use crate::fuse::route::Route;
+use crate::fuse::server::TTL;
+
+/// Answer to an open.
+pub(super) fn opened(
+    route: Route,
+    backing: Option<BackingId>,
+    model: FileModel,
+    atime: AtimePolicy,
+) -> Opened {
+    // No FLUSH on close: there is no error to report, and the kernel keeps locks.
+    let mut flags = FopenFlags::NOFLUSH;
+    // With `strictatime` at least the first read of each open file must reach us. With a backing
+    // file the kernel keeps no pages.
+    flags.set(FopenFlags::KEEP_CACHE, atime != AtimePolicy::Always && backing.is_none());
+    flags.set(FopenFlags::PASSTHROUGH, backing.is_some());
+    flags.set(FopenFlags::DIRECT_IO, matches!(route, Route::Direct | Route::DirectForced));
+    // Writes to a zone come one after the other anyway. And a pending parallel write would keep the
+    // backing file when all its readers are gone, so that an open through the page cache would
+    // fail.
+    let together = route == Route::Direct && model == FileModel::Posix;
+    flags.set(FopenFlags::PARALLEL_DIRECT_WRITES, together);
+    Opened { handle: route.handle(), flags, backing }
+}
+
+/// How long the kernel may cache these attributes. Not at all if a write may clear setuid or
+/// setgid: after a direct write the kernel does not look.
+pub(super) fn ttl(attr: &Attr) -> Duration {
+    let setid = attr.mode & u32::from(SETUID | SETGID) != 0 && convert::is_regular(attr.mode);
+    if setid { Duration::ZERO } else { TTL }
+}
+
+/// Answer to a lookup of a missing name: node 0 makes the kernel cache that it is missing.
+pub(super) fn absent() -> Entry {
+    Entry { node: NodeId(0), attr: Attr::default(), ttl: TTL }
+}
+
+pub(super) fn entry(reply: Reply, result: Result<Entry, Errno>) {
+    match result {
+        Ok(entry) => reply.entry(&entry),
+        Err(error) => reply.error(error),
+    }
+}
+
+pub(super) fn attr(reply: Reply, result: Result<Attr, Errno>) {
+    match result {
+        Ok(attr) => reply.attr(&attr, ttl(&attr)),
+        Err(error) => reply.error(error),
+    }
+}
+
+pub(super) fn empty(reply: Reply, result: Result<(), Errno>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+pub(super) fn listing(reply: Reply, result: Result<DirListing, Errno>) {
+    match result {
+        Ok(listing) => reply.listing(&listing),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// Answers with a value, or with its size if the caller asks for that.
+pub(super) fn xattr(reply: Reply, size: u32, result: Result<Vec<u8>, Errno>) {
+    match result {
+        Ok(value) => match u32::try_from(value.len()) {
+            Ok(len) if size == 0 => reply.size(len),
+            Ok(len) if len <= size => reply.bytes(&value),
+            _ => reply.error(Errno::RANGE),
+        },
+        Err(error) => reply.error(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_write_to_a_zone_goes_beside_another_in_the_kernel() {
+        let flags = |route, model| opened(route, None, model, AtimePolicy::Relative).flags;
+        let beside = FopenFlags::PARALLEL_DIRECT_WRITES;
+        assert!(flags(Route::Direct, FileModel::Posix).contains(beside));
+        assert!(!flags(Route::Direct, FileModel::Zones).contains(beside));
+        assert!(!flags(Route::Cached, FileModel::Posix).contains(beside));
+    }
+
+    #[test]
+    fn handles_tell_how_a_file_was_opened() {
+        for route in [Route::Cached, Route::Direct, Route::Backed, Route::DirectForced] {
+            let opened = opened(route, None, FileModel::Zones, AtimePolicy::Always);
+            assert_eq!(Route::from(opened.handle), route);
+        }
+    }
+}

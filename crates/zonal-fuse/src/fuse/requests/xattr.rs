@@ -1,0 +1,80 @@
+//! Extended attributes.
+
+use zonal_fs::vfs::{Caller, XattrMode};
+use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
+
+use super::reply;
+use crate::fuse::rights;
+use crate::fuse::server::FuseServer;
+use crate::latency::Operation;
+use crate::names::{DAEMON_XATTR, STOPPED_XATTR};
+
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// Parameters of setxattr(2).
+#[derive(Clone, Copy)]
+pub(super) struct NewXattr<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) flags: i32,
+}
+
+/// Whether the server answers an attribute itself.
+fn is_own_xattr(node: NodeId, name: &[u8]) -> bool {
+    node == NodeId::ROOT && [DAEMON_XATTR, STOPPED_XATTR].iter().any(|own| own.as_bytes() == name)
+}
+
+impl FuseServer {
+    pub(super) fn setxattr(&self, caller: &Caller, ino: NodeId, new: NewXattr<'_>, reply: Reply) {
+        let NewXattr { name, value, flags } = new;
+        if is_own_xattr(ino, name) {
+            return reply.error(Errno::PERM);
+        }
+        let mode = match flags {
+            0 => XattrMode::Any,
+            XATTR_CREATE => XattrMode::Create,
+            XATTR_REPLACE => XattrMode::Replace,
+            _ => return reply.error(Errno::INVAL),
+        };
+        let result = self
+            .run(Operation::Setxattr, ino, |fs, ino| fs.setxattr(caller, ino, name, value, mode));
+        reply::empty(reply, result);
+    }
+
+    pub(super) fn getxattr(&self, ino: NodeId, name: &[u8], size: u32, reply: Reply) {
+        let value = if !is_own_xattr(ino, name) {
+            self.run(Operation::Getxattr, ino, |fs, ino| fs.getxattr(ino, name))
+        } else if name == DAEMON_XATTR.as_bytes() {
+            Ok(std::process::id().to_string().into_bytes())
+        } else if self.is_stopped() {
+            Ok(b"1".to_vec())
+        } else {
+            Err(Errno::NODATA)
+        };
+        reply::xattr(reply, size, value);
+    }
+
+    pub(super) fn listxattr(&self, header: &Header, size: u32, reply: Reply) {
+        let names = self.run(Operation::Listxattr, header.node, |fs, ino| fs.listxattr(ino));
+        let names = names.map(|names| {
+            let mut list = Vec::new();
+            for name in names.iter().filter(|name| rights::may_list(header, name)) {
+                list.extend_from_slice(name);
+                list.push(0);
+            }
+            list
+        });
+        reply::xattr(reply, size, names);
+    }
+
+    pub(super) fn removexattr(&self, header: &Header, name: &[u8], reply: Reply) {
+        let ino = header.node;
+        if is_own_xattr(ino, name) {
+            return reply.error(Errno::PERM);
+        }
+        let result = self.run(Operation::Removexattr, ino, |fs, ino| fs.removexattr(ino, name));
+        self.shared.taken_capability.note(header, name);
+        reply::empty(reply, result);
+    }
+}
