@@ -8,14 +8,15 @@
 //! each round. Time is processor time.
 
 #![expect(
-    clippy::print_stdout,
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     reason = "numbers for people, and of units far below 2^32"
 )]
 
+use bench_support::{ProcessorTime, Report, WarmUp, interleave};
 use memmap2::{Advice, MmapMut};
 use zerocopy::FromBytes;
+use zonal::Clock;
 use zonal_sim::Config;
 use zonal_sim::ftl::{PageMapped, Translation};
 use zonal_sim::load::{self, Request, Workload};
@@ -43,11 +44,6 @@ fn config(op: f64, workload: &str) -> Config {
          [drive]\nop = {op}\n[workload]\n{workload}"
     ))
     .expect("the config is right")
-}
-
-fn processor_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 /// A generator that costs next to nothing: Marsaglia's xorshift, and the high half of a product.
@@ -118,9 +114,9 @@ impl Subject {
         // Batches are made outside of the measured time, few enough to stay in the cache.
         while self.drive.counters().since(&before).host < writes {
             self.source.fill(&mut self.units);
-            let start = processor_seconds();
+            let start = ProcessorTime.monotonic_ns();
             self.drive.write(&self.units, 0);
-            seconds += processor_seconds() - start;
+            seconds += (ProcessorTime.monotonic_ns() - start) as f64 / 1e9;
         }
         let done = self.drive.counters().since(&before);
         ((done.host + done.moved) as f64, done.host as f64, seconds)
@@ -143,75 +139,62 @@ impl Limit {
         Self { table, random: Random(1), units: Vec::with_capacity(BATCH) }
     }
 
-    /// Accesses and processor time.
-    fn run(&mut self, accesses: u64) -> (f64, f64) {
+    /// Accesses, twice, and processor time.
+    fn run(&mut self, accesses: u64) -> (f64, f64, f64) {
         let (mut done, mut seconds, mut sum) = (0, 0.0, 0_u32);
         let table = <[u32]>::mut_from_bytes(&mut self.table).expect("a mapping is aligned");
         let limit = table.len() as u32;
         while done < accesses {
             self.units.clear();
             self.units.extend((0..BATCH).map(|_| self.random.below(limit)));
-            let start = processor_seconds();
+            let start = ProcessorTime.monotonic_ns();
             for (slot, unit) in (0..).zip(&self.units) {
                 sum = sum.wrapping_add(std::mem::replace(&mut table[*unit as usize], slot));
             }
-            seconds += processor_seconds() - start;
+            seconds += (ProcessorTime.monotonic_ns() - start) as f64 / 1e9;
             done += BATCH as u64;
         }
         assert!(sum != 1, "the accesses are not left out");
-        (done as f64, seconds)
+        (done as f64, done as f64, seconds)
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn main() {
-    let only = std::env::args().nth(1).filter(|name| !name.starts_with("--"));
+    let mut arguments = std::env::args().skip(1).collect();
+    let command = "cargo bench -p zonal-sim --bench counting";
+    let mut report = Report::begin(command, &mut arguments);
     let drives = DRIVES.iter().filter(|(name, op, _)| {
-        only.as_ref().is_none_or(|only| format!("{name} {op}").starts_with(only))
+        arguments.first().is_none_or(|only| format!("{name} {op}").starts_with(only))
     });
     let drives: Vec<_> = drives.collect();
     let mut subjects: Vec<Subject> =
         drives.iter().map(|(name, op, workload)| Subject::new(*op, name, workload)).collect();
     let mut limit = Limit::new(config(0.28, "").layout().expect("checked").user_units);
-    let (mut limits, mut lines) = (Vec::new(), vec![[const { Vec::new() }; 4]; drives.len()]);
-    for _ in 0..ROUNDS {
-        let (accesses, seconds) = limit.run(WRITES);
-        let allowed = accesses / seconds;
-        limits.push(allowed);
-        for (subject, line) in subjects.iter_mut().zip(&mut lines) {
-            let (programs, writes, seconds) = subject.run(WRITES);
-            let values = [
-                programs / seconds,
-                writes / seconds,
-                programs / writes,
-                programs / seconds / allowed,
-            ];
-            for (values, value) in line.iter_mut().zip(values) {
-                values.push(value);
-            }
-        }
-    }
-    println!("256 GiB of flash, 4 KiB units, one core; medians of {ROUNDS} interleaved rounds");
-    println!("random accesses to the table alone: {:.1} M/s", median(limits) / 1e6);
-    println!(
-        "{:12}{:>8}{:>14}{:>14}{:>8}{:>10}{:>14}",
-        "", "op", "programs M/s", "writes M/s", "wa", "of limit", "bytes/page"
-    );
-    for (((name, op, _), subject), line) in drives.iter().zip(&subjects).zip(lines) {
-        let [programs, writes, wa, share] = line.map(median);
+    // Of a drive programs and host writes a second, of the limit accesses.
+    let turns = interleave(ROUNDS, 1 + subjects.len(), WarmUp::None, |at| {
+        let (programs, writes, seconds) = match at.checked_sub(1) {
+            Some(drive) => subjects[drive].run(WRITES),
+            None => limit.run(WRITES),
+        };
+        Some([programs, writes].map(|count| count / seconds / 1e6))
+    });
+    report.subject("counting", ROUNDS);
+    let values = |at: usize, which: usize| -> Vec<f64> {
+        turns[at].iter().map(|turn| turn[which]).collect()
+    };
+    let allowed = values(0, 0);
+    report.add("random accesses to the table alone", "M/s", &allowed);
+    for (at, ((name, op, _), subject)) in (1..).zip(drives.iter().zip(&subjects)) {
+        let name = format!("{name}, {:.0} % over-provisioning", op * 100.0);
+        let (programs, writes) = (values(at, 0), values(at, 1));
+        report.add_beside((&name, "programs, M/s (÷ limit)"), "", &programs, &allowed);
+        report.add_variant((&name, "host writes, M/s"), "", &writes);
+        let wa = programs.iter().zip(&writes).map(|(programs, writes)| programs / writes);
+        report.add_variant((&name, "wa of the drive"), "", &wa.collect::<Vec<_>>());
         let layout = subject.drive.layout();
-        let bytes = subject.drive.memory_bytes() as f64
-            / f64::from(layout.blocks)
-            / f64::from(layout.block_units);
-        println!(
-            "{name:12}{:>7.0}%{:14.1}{:14.1}{wa:8.3}{share:10.2}{bytes:14.2}",
-            op * 100.0,
-            programs / 1e6,
-            writes / 1e6
-        );
+        let units = f64::from(layout.blocks) * f64::from(layout.block_units);
+        let bytes = subject.drive.memory_bytes() as f64 / units;
+        report.add_variant((&name, "bytes per 4 KiB of flash"), "", &[bytes]);
     }
+    report.end();
 }

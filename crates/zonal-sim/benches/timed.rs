@@ -5,9 +5,7 @@
 //! that what else the machine does meets all of them; medians are printed. Warming the drives up by
 //! counting is not in the times.
 
-#![expect(clippy::print_stdout, reason = "it is its result")]
-
-use zonal::Clock;
+use bench_support::{Report, WarmUp, interleave, timed};
 use zonal_sim::config::{Kind, Pattern};
 use zonal_sim::counting::{Counting, Drive};
 use zonal_sim::ftl::Translation;
@@ -17,20 +15,6 @@ use zonal_sim::{Config, Size};
 
 /// Rounds of which the median is taken.
 const ROUNDS: usize = 7;
-
-/// Processor time of this process.
-struct ProcessorTime;
-
-impl Clock for ProcessorTime {
-    fn wall_ns(&self) -> i64 {
-        0
-    }
-    fn monotonic_ns(&self) -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let ns = time.tv_sec * 1_000_000_000 + time.tv_nsec;
-        u64::try_from(ns).expect("processor time is not negative")
-    }
-}
 
 /// What is measured.
 #[derive(Clone, Copy)]
@@ -47,7 +31,7 @@ struct Case {
 
 const CASES: [Case; 6] = [
     Case {
-        name: "gc_write_64k",
+        name: "writes of 64 KiB, GC, unit of 32 KiB",
         kind: Kind::Conventional,
         unit: 32 << 10,
         io: 64 << 10,
@@ -56,7 +40,7 @@ const CASES: [Case; 6] = [
         seconds: 20.0,
     },
     Case {
-        name: "gc_write_64k_unit_4k",
+        name: "writes of 64 KiB, GC, unit of 4 KiB",
         kind: Kind::Conventional,
         unit: 4 << 10,
         io: 64 << 10,
@@ -65,7 +49,7 @@ const CASES: [Case; 6] = [
         seconds: 10.0,
     },
     Case {
-        name: "gc_write_8k_unit_4k",
+        name: "writes of 8 KiB, GC, unit of 4 KiB",
         kind: Kind::Conventional,
         unit: 4 << 10,
         io: 8 << 10,
@@ -74,7 +58,7 @@ const CASES: [Case; 6] = [
         seconds: 10.0,
     },
     Case {
-        name: "gc_write_64k_read_4k",
+        name: "writes of 64 KiB, GC, beside reads of 4 KiB",
         kind: Kind::Conventional,
         unit: 32 << 10,
         io: 64 << 10,
@@ -83,7 +67,7 @@ const CASES: [Case; 6] = [
         seconds: 20.0,
     },
     Case {
-        name: "read_4k",
+        name: "reads of 4 KiB",
         kind: Kind::Conventional,
         unit: 4 << 10,
         io: 64 << 10,
@@ -92,7 +76,7 @@ const CASES: [Case; 6] = [
         seconds: 2.0,
     },
     Case {
-        name: "zoned_write_64k",
+        name: "zoned, writes of 64 KiB",
         kind: Kind::Zns,
         unit: 32 << 10,
         io: 64 << 10,
@@ -135,13 +119,13 @@ fn prepare(case: &Case) -> Box<dyn Measure> {
     counting.until(drive_writes * units).expect("generators do not fail");
     let (drive, workload) = counting.into_parts();
     match drive {
-        Drive::Page(drive) => timed(case, &config, *drive, workload),
-        Drive::Zones(drive) => timed(case, &config, *drive, workload),
-        Drive::Log(log) => timed(case, &config, *log, workload),
+        Drive::Page(drive) => in_time(case, &config, *drive, workload),
+        Drive::Zones(drive) => in_time(case, &config, *drive, workload),
+        Drive::Log(log) => in_time(case, &config, *log, workload),
     }
 }
 
-fn timed<T: Translation + 'static>(
+fn in_time<T: Translation + 'static>(
     case: &Case,
     config: &Config,
     drive: T,
@@ -158,36 +142,31 @@ fn timed<T: Translation + 'static>(
     Box::new(timed)
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 #[expect(clippy::cast_precision_loss, reason = "rates for people")]
 fn main() {
-    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let chosen = |case: &&Case| only.as_ref().is_none_or(|only| case.name == only);
+    let mut arguments = std::env::args().skip(1).collect();
+    let command = "cargo bench -p zonal-sim --bench timed";
+    let mut report = Report::begin(command, &mut arguments);
+    let chosen =
+        |case: &&Case| arguments.first().is_none_or(|only| case.name.contains(only.as_str()));
     let cases: Vec<&Case> = CASES.iter().filter(chosen).collect();
     let mut drives: Vec<Box<dyn Measure>> = cases.iter().map(|case| prepare(case)).collect();
-    let mut rates: Vec<[Vec<f64>; 3]> = cases.iter().map(|_| Default::default()).collect();
-    let mut wa = vec![0.0; cases.len()];
-    for _ in 0..ROUNDS {
-        for (at, case) in cases.iter().enumerate() {
-            let begin_ns = ProcessorTime.monotonic_ns();
-            let outcome = drives[at].run(case.seconds);
-            let seconds = (ProcessorTime.monotonic_ns() - begin_ns) as f64 / 1e9;
-            let requests = outcome.reads.count() + outcome.writes.count();
-            let blocks = (outcome.read_bytes + outcome.written_bytes) / 4096;
-            for (list, count) in rates[at].iter_mut().zip([requests, blocks, outcome.events]) {
-                list.push(count as f64 / seconds);
-            }
-            wa[at] = outcome.wa();
+    // The drives are warm: preparing them took their first steps.
+    let turns = interleave(ROUNDS, cases.len(), WarmUp::None, |at| {
+        let (took, outcome) = timed(|| drives[at].run(cases[at].seconds));
+        let requests = outcome.reads.count() + outcome.writes.count();
+        let blocks = (outcome.read_bytes + outcome.written_bytes) / 4096;
+        let rates = [requests, blocks, outcome.events];
+        let [requests, blocks, events] = rates.map(|count| count as f64 / took.processor / 1e3);
+        Some([requests, blocks, events, outcome.wa()])
+    });
+    report.subject("timed", ROUNDS);
+    let columns = ["requests, k/s", "4 KiB, k/s", "events, k/s", "wa"];
+    for (case, turns) in cases.iter().zip(&turns) {
+        for (nth, column) in columns.into_iter().enumerate() {
+            let samples: Vec<f64> = turns.iter().map(|turn| turn[nth]).collect();
+            report.add_variant((case.name, column), "", &samples);
         }
     }
-    println!("for each second of processor time, medians of {ROUNDS} rounds");
-    println!("{:24}{:>12}{:>14}{:>14}{:>8}", "", "requests", "4 KiB", "events", "wa");
-    for ((case, rates), wa) in cases.iter().zip(&mut rates).zip(wa) {
-        let [requests, blocks, events] = rates.each_mut().map(|list| median(list));
-        println!("{:24}{requests:12.0}{blocks:14.0}{events:14.0}{wa:8.2}", case.name);
-    }
+    report.end();
 }

@@ -13,38 +13,25 @@
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 
-use std::process::Command;
-
+use bench_support::{
+    ProcessorTime, Report, WarmUp, callgrind, interleave, keep_freed, median, ratio,
+};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::profile::Changes;
 use zonal::workload::{Latency, Pattern, Stop, Workload, prepare, run};
-use zonal::{Clock, LbaCount, ManualClock, MemoryDrive, ZoneId, ZonedDevice};
+use zonal::{LbaCount, ManualClock, MemoryDrive, ZoneId, ZonedDevice};
 
 const DRIVES: [&str; 3] = ["128 MiB", "96 MiB", "PowerOfTwo"];
 const PATTERNS: [(&str, Pattern); 3] = [
-    ("write_4k", Pattern::Write),
-    ("read_4k", Pattern::Read),
-    ("random_read_4k", Pattern::RandomRead),
+    ("sequential write", Pattern::Write),
+    ("sequential read", Pattern::Read),
+    ("random read", Pattern::RandomRead),
 ];
-/// glibc's setting for when freed memory goes back to the kernel.
-const KEEP_MEMORY: &str = "MALLOC_TRIM_THRESHOLD_";
 const ROUNDS: usize = 31;
 /// Operations of all threads together in one turn of one drive.
 const OPERATIONS: u64 = 40_000;
-
-/// Processor time of this process.
-struct ProcessorTime;
-
-impl Clock for ProcessorTime {
-    fn wall_ns(&self) -> i64 {
-        0
-    }
-    fn monotonic_ns(&self) -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let ns = time.tv_sec * 1_000_000_000 + time.tv_nsec;
-        u64::try_from(ns).expect("processor time is not negative")
-    }
-}
+/// Operations of a short and of a long run whose instructions are counted.
+const COUNTED: (u64, u64) = (20_000, 60_000);
 
 fn drive(name: &str) -> Box<dyn ZonedDevice> {
     let zone = if name == DRIVES[0] { "128M" } else { "96M" };
@@ -73,11 +60,6 @@ fn workload(pattern: Pattern, threads: u32, operations: u64) -> Workload {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Times of the drives, and ratios of them.
 type Comparison = ([f64; 3], [f64; 2]);
 
@@ -103,92 +85,54 @@ fn compare_once(pattern: Pattern, threads: u32, order: [usize; 3]) -> Comparison
         prepare(&*drive, &workload).expect("a drive in memory takes this");
         drives[at] = Some(drive);
     }
-    let mut times = DRIVES.map(|_| Vec::new());
-    for round in 0..=ROUNDS {
-        for turn in 0..DRIVES.len() {
-            let at = (round + turn) % DRIVES.len();
-            let drive = drives[at].as_deref().expect("every drive is in the order");
-            let measured = run(drive, &ProcessorTime, &workload).expect("a drive in memory works");
-            if round > 0 {
-                times[at].push(measured.time_ns as f64 / measured.operations as f64);
-            }
-        }
-    }
-    let ratio = |above: usize, below: usize| {
-        median(times[above].iter().zip(&times[below]).map(|(above, below)| above / below).collect())
-    };
-    let ratios = [ratio(1, 0), ratio(2, 1)];
-    (times.map(median), ratios)
+    let times = interleave(ROUNDS, DRIVES.len(), WarmUp::Round, |at| {
+        let drive = drives[at].as_deref().expect("every drive is in the order");
+        let measured = run(drive, &ProcessorTime, &workload).expect("a drive in memory works");
+        Some(measured.time_ns as f64 / measured.operations as f64)
+    });
+    let ratios = [ratio(&times[1], &times[0]), ratio(&times[2], &times[1])];
+    (std::array::from_fn(|at| median(&times[at])), ratios)
 }
 
-/// Instructions in user space of one operation: those of a long run less those of a short one.
-#[expect(clippy::cast_precision_loss, reason = "a count for people")]
-fn instructions(pattern: &str, drive: &str) -> Option<f64> {
-    let (short, long) = (20_000, 60_000);
-    let count = |operations| count_instructions(pattern, drive, operations);
-    Some((count(long)? as f64 - count(short)? as f64) / (long - short) as f64)
-}
-
-/// Instructions of a whole run, counted by callgrind, which needs no counters of the processor.
-fn count_instructions(pattern: &str, drive: &str, operations: u64) -> Option<u64> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(std::env::current_exe().ok()?)
-        .args(["--only", pattern, drive, &operations.to_string()])
-        .output()
-        .ok()?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let (_, count) = text.split_once("Collected : ")?;
-    count.split_whitespace().next()?.parse().ok()
+/// Does what callgrind counts: a pattern on a drive.
+fn count(what: &str, operations: u64) {
+    let (pattern, name) = what.split_once(" on ").expect("a pattern on a drive");
+    let known = PATTERNS.into_iter().find(|(name, _)| *name == pattern);
+    let (drive, (_, pattern)) = (drive(name), known.expect("the pattern is one of ours"));
+    // Little data: under valgrind, filling the drive takes longer than reading it.
+    let workload = Workload { span: LbaCount::new(1_024), ..workload(pattern, 1, operations) };
+    prepare(&*drive, &workload).expect("a drive in memory takes this");
+    run(&*drive, &ManualClock::new(0), &workload).expect("a drive in memory works");
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    if let Some(at) = arguments.iter().position(|argument| argument == "--only") {
-        let [pattern, name, operations] = &arguments[at + 1..at + 4] else {
-            panic!("--only PATTERN DRIVE OPERATIONS")
-        };
-        let (_, pattern) = PATTERNS
-            .into_iter()
-            .find(|(name, _)| name == pattern)
-            .expect("the pattern is one of ours");
-        let (drive, operations) = (drive(name), operations.parse().expect("a number"));
-        // Little data: under valgrind, filling the drive takes longer than reading it.
-        let workload = Workload { span: LbaCount::new(1_024), ..workload(pattern, 1, operations) };
-        prepare(&*drive, &workload).expect("a drive in memory takes this");
-        // Not timed: valgrind has no place for the fast clock of rustix.
-        run(&*drive, &ManualClock::new(0), &workload).expect("a drive in memory works");
-        return;
+    if let Some((what, operations)) = callgrind::requested() {
+        return count(&what, operations);
     }
-    if std::env::var_os(KEEP_MEMORY).is_none() {
-        let again = std::env::current_exe().expect("a program knows its path");
-        let limit = (1_u64 << 40).to_string();
-        let status = Command::new(again)
-            .env(KEEP_MEMORY, &limit)
-            .env("MALLOC_MMAP_THRESHOLD_", &limit)
-            .env("MALLOC_TOP_PAD_", (64 << 20).to_string())
-            .status();
-        let succeeded = status.is_ok_and(|status| status.success());
-        std::process::exit(i32::from(!succeeded));
-    }
-    println!("ns of processor time per operation; ratio to 128 MiB zones; 3 × {ROUNDS} rounds");
-    println!("{:24}{:>10}{:>18}{:>18}", "", DRIVES[0], DRIVES[1], "PowerOfTwo/96 MiB");
+    keep_freed();
+    let mut arguments = std::env::args().skip(1).collect();
+    let command = "cargo bench -p zonal --bench zone_size";
+    let mut report = Report::begin(command, &mut arguments);
+    report.subject("zone size", 3 * ROUNDS);
     for (name, pattern) in PATTERNS {
         for threads in [1, 4, 8] {
-            let ([native, odd, adapted], [size, layer]) = compare(pattern, threads);
-            let name = format!("{name}_qd{threads}");
-            println!("{name:24}{native:10.1}{odd:10.1}{size:8.3}{adapted:10.1}{layer:8.3}");
+            let (times, [size, layer]) = compare(pattern, threads);
+            let name = format!("{name}, {threads} threads");
+            for (drive, time) in DRIVES.into_iter().zip(times) {
+                report.add_variant((&name, drive), "ns", &[time]);
+            }
+            report.add_variant((&name, "96 MiB ÷ 128 MiB"), "ratio", &[size]);
+            report.add_variant((&name, "PowerOfTwo ÷ 96 MiB"), "ratio", &[layer]);
         }
     }
-    println!("\ninstructions per operation (valgrind --tool=callgrind)");
+    report.subject("zone size, instructions", 1);
     for (name, _) in PATTERNS {
-        match DRIVES.map(|drive| instructions(name, drive)) {
-            [Some(native), Some(odd), Some(adapted)] => println!(
-                "{name:24}{native:10.1}{odd:10.1}{:8.3}{adapted:10.1}{:8.3}",
-                odd / native,
-                adapted / odd,
-            ),
-            _ => println!("{name:24}valgrind is not there"),
+        for drive in DRIVES {
+            match callgrind::per_operation(&format!("{name} on {drive}"), COUNTED) {
+                Some(count) => report.add_variant((name, drive), "instructions", &[count]),
+                None => println!("SKIP {name} on {drive}: instructions need valgrind"),
+            }
         }
     }
+    report.end();
 }

@@ -30,8 +30,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bench_support::Report;
 use clap::{Parser, ValueEnum};
-use serde::Serialize;
 use tempfile::TempDir;
 use zonal_sim::report::chart::Picture;
 use zonal_sim::report::svg;
@@ -51,8 +51,9 @@ struct Args {
     /// Where drives and stores are made; best in tmpfs
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Write every sample to this file
+    /// Put the figures into this file, such as bench/results/kv.json
     #[arg(long, value_name = "FILE")]
+    #[expect(dead_code, reason = "the report takes it out of the arguments before")]
     json: Option<PathBuf>,
     /// Draw pictures, as SVG, into this directory
     #[arg(long, value_name = "DIR")]
@@ -90,17 +91,23 @@ struct Bench {
     tools: PathBuf,
 }
 
-/// The file of `--json`.
-#[derive(Serialize)]
-struct Report<'a> {
-    samples: &'a Samples,
-    flash: &'a Option<simulated::Flash>,
-    goals: &'a [Goal],
-    skipped: &'a [String],
-}
+const COLUMNS: [Column; 9] = [
+    ("µs of processor time per operation", |sample| sample.cpu_us),
+    ("of these in the daemon", |sample| sample.daemon_us),
+    ("operations/s", |sample| sample.ops_s),
+    ("p50, µs", |sample| sample.p50_us),
+    ("p99, µs", |sample| sample.p99_us),
+    ("bytes to the device per byte of RocksDB", |sample| sample.device_wa),
+    ("write amplification of Furrow", |sample| sample.furrow_wa),
+    ("files per byte of pairs", |sample| sample.space),
+    ("files, of the drive", |sample| sample.fill),
+];
 
 fn main() -> ExitCode {
-    match measure(&Args::parse()) {
+    let mut arguments = std::env::args().skip(1).collect();
+    let report = Report::begin("cargo xtask bench kv", &mut arguments);
+    let arguments = std::iter::once("kv-bench".to_owned()).chain(arguments);
+    match measure(&Args::parse_from(arguments), report) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("error: {error:#}");
@@ -110,7 +117,7 @@ fn main() -> ExitCode {
 }
 
 /// Measures, tells, and writes what is asked for.
-fn measure(args: &Args) -> Result<()> {
+fn measure(args: &Args, mut report: Report) -> Result<()> {
     child::catch_signals()?;
     let mut bench = Bench::new(args)?;
     for part in Part::value_variants() {
@@ -125,12 +132,13 @@ fn measure(args: &Args) -> Result<()> {
         }
     }
     bench.tell();
-    if let Some(path) = &args.json {
-        let Bench { samples, flash, goals, skipped, .. } = &bench;
-        let report = Report { samples, flash, goals, skipped };
-        let text = serde_json::to_string_pretty(&report).context("turning samples into JSON")?;
-        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    report.subject("stores", usize::try_from(bench.rounds)?);
+    bench.samples.figures(&COLUMNS).into_iter().for_each(|figure| report.record(figure));
+    if let Some(flash) = &bench.flash {
+        report.subject("simulated", 1);
+        flash.figures().into_iter().for_each(|figure| report.record(figure));
     }
+    report.write();
     if let Some(folder) = &args.pictures {
         std::fs::create_dir_all(folder)?;
         for (name, picture) in bench.pictures() {
@@ -203,17 +211,6 @@ impl Bench {
     }
 
     fn tell(&self) {
-        const COLUMNS: [Column; 9] = [
-            ("µs of processor time per operation", |sample| sample.cpu_us, 1),
-            ("of these in the daemon", |sample| sample.daemon_us, 1),
-            ("operations/s", |sample| sample.ops_s, 0),
-            ("p50, µs", |sample| sample.p50_us, 1),
-            ("p99, µs", |sample| sample.p99_us, 0),
-            ("bytes to the device per byte of RocksDB", |sample| sample.device_wa, 3),
-            ("write amplification of Furrow", |sample| sample.furrow_wa, 3),
-            ("files per byte of pairs", |sample| sample.space, 2),
-            ("files, of the drive", |sample| sample.fill, 2),
-        ];
         if !self.samples.0.is_empty() {
             println!("\nmedian (least to most)\n\n{}", self.samples.table(&COLUMNS));
         }

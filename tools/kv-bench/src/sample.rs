@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use bench_support::{Figure, Spread};
 use zonal_sim::report::chart::{Axis, Bars, Picture};
 
 /// One benchmark in one place in one round. What was not measured is `None`.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     /// What was done, with its sizes.
     pub(crate) workload: String,
@@ -39,38 +39,11 @@ pub(crate) struct Sample {
 /// A number of a sample.
 pub(crate) type Field = fn(&Sample) -> Option<f64>;
 
-/// A column of a table: its head, its number, and how many digits follow the point.
-pub(crate) type Column = (&'static str, Field, usize);
-
-/// The middle of several rounds, the least and the most.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Spread {
-    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        let (&min, &max) = (values.first()?, values.last()?);
-        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { median: f64::midpoint(low, high), min, max })
-    }
-
-    fn text(self, digits: usize) -> String {
-        let Self { median, min, max } = self;
-        let bounds = (format!("{min:.digits$}"), format!("{max:.digits$}"));
-        if bounds.0 == bounds.1 {
-            format!("{median:.digits$}")
-        } else {
-            format!("{median:.digits$} ({} to {})", bounds.0, bounds.1)
-        }
-    }
-}
+/// A column of a table: its head and its number.
+pub(crate) type Column = (&'static str, Field);
 
 /// All samples of one run of this program.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct Samples(pub(crate) Vec<Sample>);
 
 impl Samples {
@@ -81,9 +54,31 @@ impl Samples {
         })
     }
 
+    /// One number of each round.
+    fn values(&self, at: (&str, &str), place: &str, field: Field) -> Vec<f64> {
+        self.of(at, place).filter_map(field).collect()
+    }
+
+    /// The samples as figures of a results file: a row for each phase and place.
+    pub(crate) fn figures(&self, columns: &[Column]) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for at in self.phases() {
+            for place in self.places() {
+                let of = columns.iter().map(|(head, field)| Figure {
+                    name: format!("{}, {}, {place}", at.0, at.1),
+                    variant: (*head).to_owned(),
+                    samples: self.values(at, place, *field),
+                    ..Figure::default()
+                });
+                figures.extend(of.filter(|figure| !figure.samples.is_empty()));
+            }
+        }
+        figures
+    }
+
     /// What the rounds gave.
     pub(crate) fn spread(&self, at: (&str, &str), place: &str, field: Field) -> Option<Spread> {
-        Spread::of(self.of(at, place).filter_map(field).collect())
+        Spread::of(&self.values(at, place, field))
     }
 
     /// Medians beside those of `base`, in the same rounds: the median of the ratios.
@@ -97,7 +92,7 @@ impl Samples {
             |place, round| self.of(at, place).find(|sample| sample.round == round).and_then(field);
         let rounds = self.0.iter().map(|sample| sample.round).max().unwrap_or(0);
         let ratios = (1..=rounds).filter_map(|round| Some(of(place, round)? / of(base, round)?));
-        Spread::of(ratios.collect())
+        Spread::of(&ratios.collect::<Vec<_>>())
     }
 
     /// Workloads with their phases, in the order in which they were measured.
@@ -114,22 +109,21 @@ impl Samples {
     pub(crate) fn table(&self, columns: &[Column]) -> String {
         let used: Vec<&Column> = columns
             .iter()
-            .filter(|(_, field, _)| self.0.iter().any(|sample| field(sample).is_some()))
+            .filter(|(_, field)| self.0.iter().any(|sample| field(sample).is_some()))
             .collect();
-        let heads: Vec<&str> = used.iter().map(|(head, ..)| *head).collect();
+        let heads: Vec<&str> = used.iter().map(|(head, _)| *head).collect();
         let mut text = format!("| load | place | {} |\n", heads.join(" | "));
         writeln!(text, "| --- | --- |{}", " --- |".repeat(used.len())).expect("a string takes all");
         for at in self.phases() {
             for place in self.places() {
                 let cells: Vec<_> =
-                    used.iter().map(|(_, field, _)| self.spread(at, place, *field)).collect();
+                    used.iter().map(|(_, field)| self.spread(at, place, *field)).collect();
                 if cells.iter().all(Option::is_none) {
                     continue;
                 }
-                let cells = cells.iter().zip(&used).map(|(cell, (_, _, digits))| {
-                    cell.map_or_else(String::new, |spread| spread.text(*digits))
-                });
-                let cells: Vec<String> = cells.collect();
+                let text =
+                    |cell: &Option<Spread>| cell.map_or_else(String::new, |of| of.to_string());
+                let cells: Vec<String> = cells.iter().map(text).collect();
                 writeln!(text, "| {}, {} | {place} | {} |", at.0, at.1, cells.join(" | "))
                     .expect("a string takes all");
             }
@@ -176,7 +170,7 @@ fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 /// A figure and what it should be.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Goal {
     /// What is compared.
     pub(crate) what: String,
@@ -189,8 +183,7 @@ pub(crate) struct Goal {
 }
 
 /// How a goal bounds a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     AtMost,
     AtLeast,
@@ -236,21 +229,25 @@ mod tests {
     fn medians_are_of_all_rounds_and_ratios_of_rounds_that_both_have() {
         let samples = samples();
         let spread = samples.spread(AT, "mount", |sample| sample.ops_s).unwrap();
-        assert_eq!(spread, Spread { median: 9.0, min: 5.0, max: 40.0 });
+        assert_eq!(spread, Spread { median: 9.0, least: 5.0, most: 40.0 });
         let ratio = samples.ratio(AT, ("mount", "ext4"), |sample| sample.ops_s).unwrap();
-        assert_eq!(ratio, Spread { median: 1.25, min: 0.5, max: 2.0 });
+        assert_eq!(ratio, Spread { median: 1.25, least: 0.5, most: 2.0 });
         assert_eq!(samples.spread(AT, "plugin", |sample| sample.ops_s), None);
     }
 
     #[test]
     fn tables_leave_out_columns_without_numbers() {
         let columns: [Column; 2] =
-            [("ops/s", |sample| sample.ops_s, 0), ("µs", |sample| sample.cpu_us, 1)];
+            [("ops/s", |sample| sample.ops_s), ("µs", |sample| sample.cpu_us)];
         let table = samples().table(&columns);
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines[0], "| load | place | ops/s |");
         assert_eq!(lines[2], "| RocksDB, 16 B/4 KiB, overwrite | ext4 | 15 (10 to 20) |");
         assert_eq!(lines.len(), 4);
+        let figures = samples().figures(&columns);
+        let of: Vec<_> = figures.iter().map(|of| (of.name.as_str(), of.samples.len())).collect();
+        let row = |place| format!("RocksDB, 16 B/4 KiB, overwrite, {place}");
+        assert_eq!(of, [(row("ext4").as_str(), 2), (row("mount").as_str(), 3)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
+use bench_support::Figure;
 use zonal_eval::Verify;
 use zonal_eval::compare::{Row, SetUp, replay};
 use zonal_sim::Config;
@@ -49,7 +49,7 @@ const ZONE: u64 = 3 * 4 * 2 * (96 << 10);
 const OVERWRITES: u64 = 4;
 
 /// What the files made of the drives.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Flash {
     /// One row per set-up.
     rows: Vec<Row>,
@@ -153,6 +153,26 @@ impl Flash {
         )
         .expect("a string takes all");
         text
+    }
+
+    /// The rows as figures of a results file.
+    pub(crate) fn figures(&self) -> Vec<Figure> {
+        let row = |row: &Row| {
+            let rate = ratio(row.outcome.app_bytes, row.outcome.virtual_ns) * 1e3;
+            let columns = [
+                ("MB/s of files", rate),
+                ("file system's amplification", row.fs_wa),
+                ("drive's", row.drive_wa),
+                ("product", row.total_wa),
+            ];
+            columns.map(|(variant, value)| Figure {
+                name: row.outcome.name.clone(),
+                variant: variant.to_owned(),
+                samples: vec![value],
+                ..Figure::default()
+            })
+        };
+        self.rows.iter().flat_map(row).collect()
     }
 
     /// Rates and amplification as bars.

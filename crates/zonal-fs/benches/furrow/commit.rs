@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use bench_support::{Machine, Report};
 use zonal::{Clock, ManualClock};
 use zonal_fs::vfs::{FileSystem, Ino, SyncKind};
 
 use crate::Args;
-use crate::report::{Latencies, Report, Rounds};
-use crate::volume::{Machine, create_file, fill, make, overwrite};
+use crate::report::{Latencies, Rounds};
+use crate::volume::{create_file, fill, make, overwrite};
 
 const SYNCS: u64 = 5000;
 

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bench_support::{Machine, Report, median};
 use zonal::layer::delay::Delay;
 use zonal::{Clock, ManualClock, MemoryDrive, ZonedDevice};
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs, sample};
 use zonal_fs::vfs::{FileSystem, Ino};
 
 use crate::Args;
-use crate::report::{Report, Rounds, median};
-use crate::volume::{BLOCK, BLOCK_BYTES, Dice, Machine, create_file, fill, overwrite};
+use crate::report::Rounds;
+use crate::volume::{BLOCK, BLOCK_BYTES, Dice, create_file, fill, overwrite};
 
 const LATENCY: Duration = Duration::from_micros(100);
 const BLOCKS_ALL: usize = 8192;

@@ -1,8 +1,8 @@
 //! What does Furrow cost as a library, on a drive that costs nearly nothing?
 //!
 //! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part of
-//! their name. `--json FILE` writes the figures; `--before FILE`, which may be given more than once,
-//! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB;
+//! their name. `--json FILE` puts the figures into a file, such as `bench/results/furrow.json`;
+//! `--before FILE`, which may come again, prints those of another commit beside them. `--large` adds ten million files and a file of 64 GiB;
 //! `metadata` then has one of 64 GiB alone, which takes an hour or two of a processor and prints its progress.
 //! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are,
 //! `--percent N` the only live share that `placement` looks at, and how much of the space for files
@@ -13,6 +13,7 @@
 //!
 //! | subject | question |
 //! | --- | --- |
+//! | `costs` | how much processor time and how many instructions does one operation take? |
 //! | `names` | how many names are made, found and deleted in a second? |
 //! | `overwrites` | how many blocks, with reclaim and metadata included? |
 //! | `unlink` | how long do other calls wait while a large file is deleted? |
@@ -30,6 +31,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod commit;
+mod costs;
 mod depth;
 mod drive;
 mod metadata;
@@ -42,9 +44,8 @@ mod scale;
 mod volume;
 
 use std::env;
-use std::path::PathBuf;
 
-use report::Report;
+use bench_support::Report;
 
 /// Measures one subject.
 type Measure = fn(&Args, &mut Report);
@@ -56,7 +57,6 @@ pub(crate) struct Args {
     percent: Option<u64>,
     is_large: bool,
     words: Vec<String>,
-    json: Option<PathBuf>,
 }
 
 impl Args {
@@ -65,26 +65,21 @@ impl Args {
     }
 }
 
-fn parse(report: &mut Report) -> Args {
-    let mut args = Args {
-        rounds: 5,
-        zone_mib: 256,
-        percent: None,
-        is_large: false,
-        words: Vec::new(),
-        json: None,
-    };
-    let mut given = env::args().skip(1);
+fn parse(given: Vec<String>) -> Args {
+    let mut args =
+        Args { rounds: 5, zone_mib: 256, percent: None, is_large: false, words: Vec::new() };
+    let mut given = given.into_iter();
     while let Some(arg) = given.next() {
-        let mut value = || given.next().unwrap_or_else(|| panic!("{arg} needs a value"));
+        let mut number = |what| {
+            let text = given.next().unwrap_or_else(|| panic!("{arg} needs {what}"));
+            text.parse::<u64>().unwrap_or_else(|_| panic!("{arg} needs {what}, not {text}"))
+        };
         match arg.as_str() {
-            // Cargo says it to every benchmark.
-            "--bench" => {}
-            "--before" => report.compare(&PathBuf::from(value())),
-            "--json" => args.json = Some(value().into()),
-            "--rounds" => args.rounds = value().parse().expect("a number of rounds"),
-            "--zone-mib" => args.zone_mib = value().parse().expect("a number of MiB"),
-            "--percent" => args.percent = Some(value().parse().expect("a percentage")),
+            "--rounds" => {
+                args.rounds = usize::try_from(number("a number of rounds")).expect("a few");
+            }
+            "--zone-mib" => args.zone_mib = number("a number of MiB"),
+            "--percent" => args.percent = Some(number("a percentage")),
             "--large" => args.is_large = true,
             word => args.words.push(word.to_owned()),
         }
@@ -93,12 +88,15 @@ fn parse(report: &mut Report) -> Args {
 }
 
 fn main() {
-    if scale::is_child() {
+    if scale::is_child() || costs::is_counted() {
         return;
     }
-    let mut report = Report::default();
-    let args = parse(&mut report);
-    let subjects: [(&str, Measure); 14] = [
+    let mut arguments = env::args().skip(1).collect();
+    let command = "cargo bench -p zonal-fs --bench furrow";
+    let mut report = Report::begin(command, &mut arguments);
+    let args = parse(arguments);
+    let subjects: [(&str, Measure); 15] = [
+        ("costs", costs::costs),
         ("names", names::names),
         ("overwrites", names::overwrites),
         ("unlink", pauses::unlink),
@@ -116,10 +114,9 @@ fn main() {
     ];
     for (name, measure) in subjects {
         if args.wants(name) {
+            report.subject(name, args.rounds);
             measure(&args, &mut report);
         }
     }
-    if let Some(path) = &args.json {
-        report.write(path);
-    }
+    report.end();
 }

@@ -4,16 +4,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bench_support::{Report, timed};
 use zonal::ManualClock;
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
 use crate::Args;
 use crate::drive::{Counts, SparseDrive};
-use crate::report::Report;
+
 use crate::volume::{
     BLOCK, Dice, Made, Worker, create_directory, create_file, fill, make_with, new_block,
-    overwrite, scrambled, timed,
+    overwrite, scrambled,
 };
 
 /// A file system whose clock is moved by what is done: a second for so many operations.

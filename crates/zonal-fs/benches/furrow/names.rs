@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use bench_support::{Machine, Report, Took, timed};
 use zonal::ByteCount;
 use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{FileSystem, Ino};
 
 use crate::Args;
-use crate::report::{Report, Rounds};
+use crate::report::Rounds;
 use crate::volume::{
-    BLOCK, Dice, Machine, Took, create_directory, create_file, fill, make, make_with_memory,
-    overwrite, timed, with_worker,
+    BLOCK, Dice, create_directory, create_file, fill, make, make_with_memory, overwrite,
+    with_worker,
 };
 
 const NAMES: u64 = 200_000;

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bench_support::{Machine, Report};
 use zonal::{ByteCount, Clock};
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
 use crate::Args;
-use crate::report::{Latencies, Report, Rounds};
-use crate::volume::{
-    BLOCK, Dice, Machine, create_file, fill, make_with, new_block, overwrite, with_worker,
-};
+use crate::report::{Latencies, Rounds};
+use crate::volume::{BLOCK, Dice, create_file, fill, make_with, new_block, overwrite, with_worker};
 
 const ZONES: u64 = 64;
 

@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bench_support::{Machine, Report, timed};
 use zonal::Clock;
 use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
 use crate::Args;
-use crate::report::{Latencies, Report, Rounds};
+use crate::report::{Latencies, Rounds};
 use crate::volume::{
-    BLOCK, BLOCK_BYTES, Dice, Machine, Made, create_directory, create_file, fill, make, overwrite,
-    timed, with_worker,
+    BLOCK, BLOCK_BYTES, Dice, Made, create_directory, create_file, fill, make, overwrite,
+    with_worker,
 };
 
 /// How long the calls are watched, in each round.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use bench_support::Report;
 use zonal_fs::furrow::MountOptions;
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags, XattrMode};
 use zonal_placement::life::class_of;
@@ -11,7 +12,7 @@ use zonal_placement::model::{Model, Rules};
 
 use crate::Args;
 use crate::metadata::{Paced, Zipf, scattered};
-use crate::report::Report;
+
 use crate::volume::{BLOCK, Dice, create_directory, create_file, fill, overwrite};
 
 const ZONES: u32 = 1024;

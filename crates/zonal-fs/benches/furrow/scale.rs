@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use bench_support::{Machine, Report, Took, timed};
 use serde_json::{Value, json};
 use zonal::ByteCount;
 use zonal_fs::furrow::{DataCheck, Furrow, check};
@@ -16,10 +17,9 @@ use zonal_fs::vfs::{FileSystem, Ino};
 
 use crate::Args;
 use crate::drive::SparseDrive;
-use crate::report::{Report, Rounds};
+use crate::report::Rounds;
 use crate::volume::{
-    BLOCK, BLOCK_BYTES, Dice, Machine, Made, Took, create_directory, create_file, fill, make,
-    mount, overwrite, timed,
+    BLOCK, BLOCK_BYTES, Dice, Made, create_directory, create_file, fill, make, mount, overwrite,
 };
 
 const MIB: f64 = (1 << 20) as f64;

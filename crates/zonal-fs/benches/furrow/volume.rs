@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use zonal::{ByteCount, Clock, ManualClock, ZonedDevice};
 use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
@@ -189,38 +188,4 @@ impl Dice {
     pub(crate) fn share(&mut self) -> f64 {
         self.below(1 << 32) as f64 / (1_u64 << 32) as f64
     }
-}
-
-/// The machine's clock.
-pub(crate) struct Machine;
-
-impl Clock for Machine {
-    fn wall_ns(&self) -> i64 {
-        ns(ClockId::Realtime).cast_signed()
-    }
-    fn monotonic_ns(&self) -> u64 {
-        ns(ClockId::Monotonic)
-    }
-}
-
-/// What of time and processor time some work took, in seconds.
-#[derive(Clone, Copy)]
-pub(crate) struct Took {
-    pub(crate) wall: f64,
-    /// Of all threads.
-    pub(crate) processor: f64,
-}
-
-pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (Took, R) {
-    let now = || (ns(ClockId::Monotonic), ns(ClockId::ProcessCPUTime));
-    let start = now();
-    let outcome = work();
-    let end = now();
-    let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
-    (Took { wall: seconds(start.0, end.0), processor: seconds(start.1, end.1) }, outcome)
-}
-
-fn ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("after 1970")
 }

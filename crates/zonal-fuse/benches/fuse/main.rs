@@ -12,9 +12,10 @@
 //! - `zonefs`: zone files against the ceiling, and the library against the bare device;
 //! - `instructions`: those of the library of zonefs and of the bare device.
 //!
-//! All places take turns within each round, so that what else the machine does meets all of them.
-//! Figures are medians of the rounds, and ratios medians of the ratios of each round. Drive files,
-//! images and plain files lie in `BENCH_DIR`, `/dev/shm` without it.
+//! All places take turns within each round, so that what else the machine does meets all of them. Figures are
+//! medians of the rounds, and ratios medians of the ratios of each round. Drive files, images and plain files
+//! lie in `BENCH_DIR`, `/dev/shm` without it. `--json FILE` puts the figures into a file, such as
+//! `bench/results/fuse.json`.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -28,27 +29,22 @@ mod instructions;
 mod jobs;
 mod place;
 mod target;
-mod time;
 mod trees;
 mod zone_files;
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use bench_support::Report;
 use tempfile::TempDir;
 
-/// glibc's setting for when freed memory goes back to the kernel.
-const KEEP_MEMORY: &str = "MALLOC_TRIM_THRESHOLD_";
-
 fn main() {
-    if daemon::is_asked_for() || instructions::are_asked_for() {
+    if daemon::is_asked_for() || instructions::are_counted() {
         return;
     }
-    if env::var_os(KEEP_MEMORY).is_none() {
-        return again();
-    }
-    let words: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    bench_support::keep_freed();
+    let mut words = env::args().skip(1).collect();
+    let mut report = Report::begin("cargo bench -p zonal-fuse --bench fuse", &mut words);
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         return println!("SKIP: needs root and /dev/fuse");
     }
@@ -57,37 +53,26 @@ fn main() {
     let wants = |part: &str| words.first().is_none_or(|word| word == part);
     let rows = words.get(1..).unwrap_or_default();
     if wants("instructions") {
-        instructions::print();
+        instructions::count(&mut report);
     }
     if wants("files") {
-        files::measure(dir.path(), rows);
+        report.subject("files", files::ROUNDS);
+        files::measure(&mut report, dir.path(), rows);
     }
     if wants("depth") {
-        files::measure_in(&place::Place::of_threads(dir.path()), rows);
+        report.subject("depth", files::ROUNDS);
+        files::measure_in(&mut report, &place::Place::of_threads(dir.path()), rows);
     }
     if wants("trees") {
-        trees::measure(dir.path(), rows);
+        trees::measure(&mut report, dir.path(), rows);
     }
     if wants("zonefs") {
-        zone_files::measure_all(dir.path(), rows);
+        zone_files::measure_all(&mut report, dir.path(), rows);
     }
+    report.end();
 }
 
 /// Whether `name` has one of `rows` in it, or all rows are wanted.
 fn is_wanted(name: &str, rows: &[String]) -> bool {
     rows.is_empty() || rows.iter().any(|row| name.contains(row.as_str()))
-}
-
-/// Starts this program again with an allocator that keeps what a reset frees: otherwise the writes
-/// measure the kernel's page faults.
-fn again() {
-    let limit = (1_u64 << 40).to_string();
-    let status = Command::new(env::current_exe().expect("a program knows its path"))
-        .args(env::args().skip(1))
-        .env(KEEP_MEMORY, &limit)
-        .env("MALLOC_MMAP_THRESHOLD_", &limit)
-        .env("MALLOC_TOP_PAD_", (64 << 20).to_string())
-        .status();
-    let succeeded = status.is_ok_and(|status| status.success());
-    std::process::exit(i32::from(!succeeded));
 }

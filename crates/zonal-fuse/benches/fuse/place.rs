@@ -4,16 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bench_support::process_ns;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::daemon::Daemon;
-use crate::time::processor_ns;
 
 /// Says whether the kernel offers FUSE over `io_uring`.
 const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Names of two places that are compared with one another.
+/// Names of places that others are compared with.
 pub(crate) const FURROW: &str = "Furrow";
+pub(crate) const EXT4: &str = "ext4";
 pub(crate) const FURROW_BY_RINGS: &str = "Furrow, io_uring";
 
 /// A directory in which files are made.
@@ -81,14 +82,14 @@ impl Place {
         let ran = |command: &mut Command| command.status().is_ok_and(|status| status.success());
         let is_made = ran(Command::new("mkfs.ext4").arg("-q").arg(&image))
             && ran(Command::new("mount").args(["-o", "loop,noatime"]).arg(&image).arg(&dir));
-        is_made.then_some(Self { name: "ext4", dir, served: Served::Loop })
+        is_made.then_some(Self { name: EXT4, dir, served: Served::Loop })
     }
 
     /// Processor time of its daemon so far, in nanoseconds. What the kernel does in threads of its
     /// own is in no process.
     pub(crate) fn processor_ns(&self) -> u64 {
         match &self.served {
-            Served::Daemon(daemon) => processor_ns(daemon.process()),
+            Served::Daemon(daemon) => process_ns(daemon.process()),
             Served::Loop | Served::Kernel => 0,
         }
     }

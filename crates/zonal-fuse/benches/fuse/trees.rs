@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use bench_support::{Report, WarmUp, interleave};
+
 use crate::is_wanted;
-use crate::place::Place;
-use crate::time::{median, ratio};
+use crate::place::{EXT4, Place};
 
 const ROUNDS: usize = 3;
 
@@ -28,8 +29,8 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("ls -l of 200,000 files, cold", "echo 2 > /proc/sys/vm/drop_caches; ls -l listed"),
 ];
 
-/// Runs all programs that are wanted, and prints a table.
-pub(crate) fn measure(home: &Path, rows: &[String]) {
+/// Runs all programs that are wanted. Ratios are to ext4.
+pub(crate) fn measure(report: &mut Report, home: &Path, rows: &[String]) {
     let sources = home.join("sources");
     make_sources(&sources);
     let places = Place::all(&fresh(home, "trees"));
@@ -39,30 +40,21 @@ pub(crate) fn measure(home: &Path, rows: &[String]) {
             make_listed(&place.dir.join("listed"));
         }
     }
-    let names: Vec<&str> = places.iter().map(|place| place.name).collect();
-    println!("\nseconds, median of {ROUNDS} interleaved rounds (ratio to the last but one)\n");
-    println!("| program | {} |", names.join(" | "));
-    println!("| --- |{}", " --- |".repeat(names.len()));
-    let mut seconds: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); places.len()]; PROGRAMS.len()];
-    for round in 0..ROUNDS {
-        for nth in 0..places.len() {
-            let at = (round + nth) % places.len();
-            for (program, (name, words)) in PROGRAMS.iter().enumerate() {
-                if is_wanted(name, rows) {
-                    seconds[program][at].push(run(words, &places[at].dir, &sources));
-                }
-            }
-            // Each round begins with what the programs before left.
-            let _ = fs::remove_dir_all(places[at].dir.join("tree"));
+    let wanted: Vec<_> = PROGRAMS.iter().filter(|(name, _)| is_wanted(name, rows)).collect();
+    let turns = interleave(ROUNDS, places.len(), WarmUp::None, |at| {
+        let dir = &places[at].dir;
+        let seconds: Vec<f64> = wanted.iter().map(|(_, words)| run(words, dir, &sources)).collect();
+        // Each round begins with what the programs before left.
+        let _ = fs::remove_dir_all(dir.join("tree"));
+        Some(seconds)
+    });
+    report.subject("trees", ROUNDS);
+    let base = places.iter().position(|place| place.name == EXT4).unwrap_or_default();
+    for (program, (name, _)) in wanted.iter().enumerate() {
+        let of = |at: usize| -> Vec<f64> { turns[at].iter().map(|turn| turn[program]).collect() };
+        for (at, place) in places.iter().enumerate() {
+            report.add_beside((name, place.name), "s", &of(at), &of(base));
         }
-    }
-    for ((name, _), row) in PROGRAMS.iter().zip(&seconds) {
-        if !is_wanted(name, rows) {
-            continue;
-        }
-        let base = &row[places.len().saturating_sub(2)];
-        let cell = |of: &Vec<f64>| format!("{:.2} ({:.2})", median(of.clone()), ratio(of, base));
-        println!("| {name} | {} |", row.iter().map(cell).collect::<Vec<_>>().join(" | "));
     }
 }
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bench_support::{Report, WarmUp, interleave, process_ns, thread_ns};
 use zonal::AlignedBytes;
 
 use crate::daemon::{self, Daemon};
 use crate::is_wanted;
 use crate::target::{Handle, Kind, Op, Target};
-use crate::time::{median, processor_ns, ratio, thread_ns};
 
 const ROUNDS: usize = 7;
 /// What one turn moves at most, and how many operations it does at most, for each job.
@@ -22,20 +22,20 @@ const JOBS_MAX: u32 = 8;
 const ZONE_BYTES: u64 = 32 << 20;
 
 /// Measures all rows that are wanted.
-pub(crate) fn measure_all(dir: &Path, rows: &[String]) {
+pub(crate) fn measure_all(report: &mut Report, dir: &Path, rows: &[String]) {
     let daemons = ["ceiling", "mem:", "file", "warm"].map(|what| Daemon::start(what, dir));
     let zones = &daemons[0].point;
     for job in 0..JOBS_MAX {
         fs::write(zones.join(job.to_string()), []).expect("it takes names");
     }
     let targets = targets(dir, &daemons);
-    println!("µs of processor time per operation, median of {ROUNDS} interleaved rounds\n");
+    report.subject("zonefs", ROUNDS);
     for (op, name) in Op::ALL {
         for (bytes, size) in [(4 << 10, "4 KiB"), (128 << 10, "128 KiB"), (1 << 20, "1 MiB")] {
             for jobs in [1, JOBS_MAX] {
                 let row = format!("{name} of {size}, {jobs} jobs");
                 if is_wanted(&row, rows) {
-                    measure(&targets, op, bytes, jobs, &row);
+                    measure(report, &targets, &row, |target| turn_of(target, op, bytes, jobs));
                 }
             }
         }
@@ -75,38 +75,35 @@ fn targets(dir: &Path, daemons: &[Daemon; 4]) -> Vec<Target> {
 const AGAINST: [Option<usize>; 9] =
     [None, Some(0), Some(0), None, None, Some(4), None, Some(6), Some(1)];
 
-fn measure(targets: &[Target], op: Op, bytes: usize, jobs: u32, row: &str) {
-    let mut times: Vec<Vec<f64>> = targets.iter().map(|_| Vec::new()).collect();
-    let mut walls = times.clone();
-    for round in 0..=ROUNDS {
-        for turn in 0..targets.len() {
-            let at = (round + turn) % targets.len();
-            if op == Op::FirstRead && !targets[at].open(0, op).is_cached() {
-                continue;
-            }
-            let (processor, wall) = turn_of(&targets[at], op, bytes, jobs);
-            if round > 0 {
-                times[at].push(processor);
-                walls[at].push(wall);
-            }
-        }
-    }
-    println!("{row}");
+fn measure(
+    report: &mut Report,
+    targets: &[Target],
+    row: &str,
+    turn: impl Fn(&Target) -> Option<Turn>,
+) {
+    let turns = interleave(ROUNDS, targets.len(), WarmUp::Round, |at| turn(&targets[at]));
+    let times = |at: usize| -> Vec<f64> { turns[at].iter().map(|turn| turn.processor).collect() };
     for (at, target) in targets.iter().enumerate() {
-        if times[at].is_empty() {
-            continue;
-        }
-        let ratio = AGAINST[at].map_or(String::new(), |base| {
-            format!("{:8.3} × {}", ratio(&times[at], &times[base]), targets[base].name)
-        });
-        let rate = bytes as f64 * 1e3 / median(walls[at].clone());
-        let time = median(times[at].clone()) / 1e3;
-        println!("    {:26}{time:10.2}{rate:10.0} MB/s{ratio}", target.name);
+        let base = AGAINST[at].map_or_else(Vec::new, times);
+        report.add_beside((row, target.name), "µs of processor time", &times(at), &base);
+        let rates: Vec<f64> = turns[at].iter().map(|turn| turn.rate).collect();
+        report.add_variant((row, target.name), "MB/s", &rates);
     }
 }
 
-/// One turn of one target: nanoseconds of processor time and of real time per operation.
-fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> (f64, f64) {
+/// One turn of one target.
+struct Turn {
+    /// µs per operation, of program and daemon.
+    processor: f64,
+    /// MB/s by the clock.
+    rate: f64,
+}
+
+/// Measures one turn; only what has a page cache has a first read.
+fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> Option<Turn> {
+    if op == Op::FirstRead && !target.open(0, op).is_cached() {
+        return None;
+    }
     let operations = (TURN_BYTES / bytes as u64).min(TURN_OPERATIONS);
     let handles: Vec<_> = (0..jobs).map(|job| target.open(job, op)).collect();
     for (job, handle) in (0..jobs).zip(&handles) {
@@ -121,7 +118,7 @@ fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> (f64, f64) {
     }
     // What is stored after the writes is stored by now.
     std::thread::park_timeout(std::time::Duration::from_millis(60));
-    let daemon = || target.daemon.map_or(0, processor_ns);
+    let daemon = || target.daemon.map_or(0, process_ns);
     let (before, start) = (daemon(), Instant::now());
     let client: u64 = std::thread::scope(|scope| {
         let jobs = handles.iter().enumerate();
@@ -138,7 +135,8 @@ fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> (f64, f64) {
     });
     let wall = start.elapsed().as_nanos();
     let all = (operations * u64::from(jobs)) as f64;
-    ((client + daemon() - before) as f64 / all, wall as f64 / all)
+    let processor = (client + daemon() - before) as f64 / all / 1e3;
+    Some(Turn { processor, rate: bytes as f64 * 1e3 * all / wall as f64 })
 }
 
 /// Fills the file of a job if it is not full.

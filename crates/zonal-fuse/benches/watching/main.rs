@@ -1,14 +1,12 @@
 //! What watching costs: `cargo bench -p zonal-fuse --bench watching`.
 //!
-//! Prints nanoseconds for measuring an operation, with one thread and with four that record the
-//! same kind; and, of a Furrow of 50,000 zones, how long each of the things takes that a look
-//! consists of, as the median and the longest of 50.
-#![expect(clippy::print_stdout, reason = "a bench")]
-#![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+//! Prints nanoseconds for measuring an operation, with one thread and with four that record the same
+//! kind; and, of a Furrow of 50,000 zones, how long each of the things takes that a look consists of,
+//! as the median of 50, the shortest and the longest.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use bench_support::{Report, timed};
 use zonal::{OpenMode, SystemClock, spec};
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::vfs::{FileSystem, Ino};
@@ -22,25 +20,31 @@ const ZONES: &str = "mem:zones=50000,zone=1M,conventional=0";
 const LOOKS: usize = 50;
 
 fn main() {
+    let mut arguments = std::env::args().skip(1).collect();
+    let command = "cargo bench -p zonal-fuse --bench watching";
+    let mut report = Report::begin(command, &mut arguments);
+    report.subject("watching", LOOKS);
     for threads in [1, 4] {
         let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-        let begin = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    for _ in 0..OPERATIONS {
-                        latencies.record(Operation::Read, latencies.now_ns());
-                    }
-                });
-            }
+        let (took, ()) = timed(|| {
+            std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        for _ in 0..OPERATIONS {
+                            latencies.record(Operation::Read, latencies.now_ns());
+                        }
+                    });
+                }
+            });
         });
-        let each = begin.elapsed() / OPERATIONS;
-        println!("{threads} threads: {} ns for each operation of a thread", each.as_nanos());
+        let each = took.wall * 1e9 / f64::from(OPERATIONS);
+        report.count(&format!("an operation of each of {threads} threads"), "ns", each);
     }
-    look();
+    look(&mut report);
+    report.end();
 }
 
-fn look() {
+fn look(report: &mut Report) {
     let clock = Arc::new(SystemClock::new());
     let stack = spec::open_stack(ZONES, OpenMode::ReadWrite, clock.clone()).expect("it opens");
     mkfs(stack.device.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).expect("formatted");
@@ -54,24 +58,18 @@ fn look() {
         let ino: Ino = control.lookup(directory, name.as_bytes()).expect("it is there").ino;
         control.read(ino, 0, &mut buffer).expect("it can be read");
     };
-    measure("Furrow::stats", || {
+    measure(report, "Furrow::stats", || {
         std::hint::black_box(fs.stats());
     });
-    measure("Furrow::live", || {
+    measure(report, "Furrow::live", || {
         std::hint::black_box(fs.live());
     });
     for name in ["stats", "page", "metrics", "map"] {
-        measure(&format!(".zonal/{name}"), || read(name));
+        measure(report, &format!(".zonal/{name}"), || read(name));
     }
 }
 
-fn measure(what: &str, mut look: impl FnMut()) {
-    let mut times = Vec::new();
-    for _ in 0..LOOKS {
-        let begin = Instant::now();
-        look();
-        times.push(begin.elapsed().as_micros());
-    }
-    times.sort_unstable();
-    println!("{what:<16} {:>6} µs, at most {} µs", times[LOOKS / 2], times[LOOKS - 1]);
+fn measure(report: &mut Report, what: &str, mut look: impl FnMut()) {
+    let times: Vec<f64> = (0..LOOKS).map(|_| timed(&mut look).0.wall * 1e6).collect();
+    report.add(what, "µs", &times);
 }

@@ -30,7 +30,6 @@ mod limit;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,7 +37,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use bench_support::{KEEP_FREED, Machine, Report, WarmUp, interleave, threads_ns, timed};
 use zonal::layer::delay::Delay;
 use zonal::spec::{Stack, open_stack};
 use zonal::{Clock, OpenMode};
@@ -63,22 +62,28 @@ fn main() {
         Ok(_) => return serve(),
         Err(_) => {}
     }
-    let words: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let mut words = env::args().skip(1).collect();
+    let mut report = Report::begin("cargo bench -p zonal-nvme --bench nvme_tcp", &mut words);
+    let is_wanted =
+        |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     let servers = [Process::start("limit"), Process::start("nvme")];
-    for (name, work) in WORKS {
-        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
-            measure(&servers, name, work);
-        }
+    report.subject("one connection", ROUNDS);
+    for (name, work) in WORKS.into_iter().filter(|(name, _)| is_wanted(name)) {
+        measure(&mut report, &servers, name, work);
     }
-    let name = "depth 32 beside depth 1";
-    if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
-        measure_depth(name);
+    if is_wanted(DEPTH) {
+        report.subject("depth", ROUNDS);
+        measure_depth(&mut report);
     }
+    report.end();
 }
+
+/// The row of a device whose calls take time.
+const DEPTH: &str = "depth 32 beside depth 1";
 
 /// Reads one at a time and 32 at a time, in turns, from a server in this process: so what the device is
 /// asked can be counted.
-fn measure_depth(name: &str) {
+fn measure_depth(report: &mut Report) {
     let stack = open_stack(DEVICE, OpenMode::ReadWrite, Arc::new(Machine)).unwrap();
     let device = Arc::new(Delay::new(Arc::clone(&stack.device), LATENCY));
     let server = start(Stack { device: device.clone(), ..stack });
@@ -89,37 +94,25 @@ fn measure_depth(name: &str) {
         depth,
         count,
     });
-    let mut walls = [Vec::new(), Vec::new()];
-    let (mut times, mut together) = (walls.clone(), Vec::new());
-    for round in 0..=ROUNDS {
-        for (work, (walls, times)) in works.into_iter().zip(walls.iter_mut().zip(&mut times)) {
-            let mut turn = host::Turn::prepare(address, host::Way::PDUs, work);
-            device.clear();
-            let before = (Machine.monotonic_ns(), nanoseconds(ClockId::ProcessCPUTime));
-            turn.run();
-            let wall = Machine.monotonic_ns() - before.0;
-            let time = nanoseconds(ClockId::ProcessCPUTime) - before.1;
-            // The first round warms up.
-            if round == 0 {
-                continue;
-            }
-            walls.push(wall as f64 / f64::from(work.count));
-            times.push(time as f64 / f64::from(work.count));
-            if work.depth > 1 {
-                together.push(device.requests() as f64 / device.rounds() as f64);
-            }
-        }
-    }
-    let mut ratios: Vec<f64> = walls[0].iter().zip(&walls[1]).map(|(one, all)| one / all).collect();
-    ratios.sort_by(f64::total_cmp);
-    let [one, all] = walls.map(|walls| median(walls) / 1e3);
-    let [one_time, all_time] = times.map(|times| median(times) / 1e3);
-    let [least, most] = [ratios[0], ratios[ratios.len() - 1]];
-    println!(
-        "{name}: {one:.1} and {all:.2} µs an operation, of both sides' processor time {one_time:.1} and {all_time:.2}, {:.1} in a batch, ratio {:.1} ({least:.1} to {most:.1})",
-        median(together),
-        ratios[ratios.len() / 2],
-    );
+    // µs by the clock, µs of both sides' processor time, and requests at the device at once.
+    let turns = interleave(ROUNDS, works.len(), WarmUp::Round, |at| {
+        let mut turn = host::Turn::prepare(address, host::Way::PDUs, works[at]);
+        device.clear();
+        let (took, ()) = timed(|| turn.run());
+        let each = |seconds: f64| seconds * 1e6 / f64::from(works[at].count);
+        let together = device.requests() as f64 / device.rounds() as f64;
+        Some([each(took.wall), each(took.processor), together])
+    });
+    let of = |at: usize, which: usize| -> Vec<f64> {
+        turns[at].iter().map(|turn: &[f64; 3]| turn[which]).collect()
+    };
+    let ratios: Vec<f64> = of(0, 0).iter().zip(of(1, 0)).map(|(one, all)| one / all).collect();
+    report.add("a read, one at a time", "µs", &of(0, 0));
+    report.add("a read, 32 at a time", "µs", &of(1, 0));
+    report.add("a read, one at a time: processor time of both sides", "µs", &of(0, 1));
+    report.add("a read, 32 at a time: processor time of both sides", "µs", &of(1, 1));
+    report.add("32 at a time: at the device at once", "", &of(1, 2));
+    report.add(DEPTH, "×", &ratios);
     server.stop().unwrap();
 }
 
@@ -138,50 +131,35 @@ const TARGETS: [(&str, usize, host::Way); 4] = [
     ("NVMe/TCP, digests", 1, host::Way::Digests),
 ];
 
-fn measure(servers: &[Process; 2], name: &str, work: Work) {
-    let mut walls = TARGETS.map(|_| Vec::new());
-    let mut times = walls.clone();
-    for round in 0..=ROUNDS {
-        for turn in 0..TARGETS.len() {
-            let at = (round + turn) % TARGETS.len();
-            let (_, server, way) = TARGETS[at];
-            if way == host::Way::Stream && work.bytes < 128 << 10 {
-                continue;
-            }
-            let server = &servers[server];
-            let mut turn = host::Turn::prepare(server.address, way, work);
-            let before = (server.processor_ns(), Machine.monotonic_ns());
-            turn.run();
-            let wall = Machine.monotonic_ns() - before.1;
-            let time = server.processor_ns_since(&before.0);
-            drop(turn);
-            // The first round warms up.
-            if round > 0 {
-                walls[at].push(wall as f64 / f64::from(work.count));
-                times[at].push(time as f64 / f64::from(work.count));
-            }
+fn measure(report: &mut Report, servers: &[Process; 2], name: &str, work: Work) {
+    // Nanoseconds of an operation by the clock, and of the server's processor time.
+    let turns = interleave(ROUNDS, TARGETS.len(), WarmUp::Round, |at| {
+        let (_, server, way) = TARGETS[at];
+        if way == host::Way::Stream && work.bytes < 128 << 10 {
+            return None;
         }
+        let server = &servers[server];
+        let mut turn = host::Turn::prepare(server.address, way, work);
+        let before = (threads_ns(server.child.id()), Machine.monotonic_ns());
+        turn.run();
+        let wall = Machine.monotonic_ns() - before.1;
+        let time = server.processor_ns_since(&before.0);
+        drop(turn);
+        Some([wall, time].map(|ns| ns as f64 / f64::from(work.count)))
+    });
+    // Both as rates, so that more is better and ratios to the limit are below 1.
+    let rates = |at: usize, which: usize| -> Vec<f64> {
+        turns[at].iter().map(|turn: &[f64; 2]| 1e9 / turn[which]).collect()
+    };
+    for (at, (target, ..)) in TARGETS.iter().enumerate() {
+        let (clock, core) = (rates(at, 0), rates(at, 1));
+        report.add_beside((name, target), "operations per second", &clock, &rates(0, 0));
+        report.add_beside((name, target), "operations per second and core", &core, &rates(0, 1));
+        let bytes: Vec<f64> = clock.iter().map(|rate| rate * work.bytes as f64 / 1e9).collect();
+        report.add_variant((name, target), "GB/s", &bytes);
+        let time: Vec<f64> = core.iter().map(|rate| 1e6 / rate).collect();
+        report.add_variant((name, target), "µs of the server", &time);
     }
-    println!("{name}");
-    for (at, (target, ..)) in TARGETS.iter().enumerate().filter(|(at, _)| !walls[*at].is_empty()) {
-        let (wall, time) = (median(walls[at].clone()), median(times[at].clone()));
-        let ratio =
-            |of: &[Vec<f64>; 4]| median(of[0].iter().zip(&of[at]).map(|(a, b)| a / b).collect());
-        println!(
-            "    {target:18}{:9.0} op/s {:6.2} GB/s   server {:7.2} µs/op, {:9.0} op/s per core   ratio {:.2}, per core {:.2}",
-            1e9 / wall,
-            work.bytes as f64 / wall,
-            time / 1e3,
-            1e9 / time,
-            ratio(&walls),
-            ratio(&times),
-        );
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// A server in a process of its own.
@@ -192,13 +170,9 @@ struct Process {
 
 impl Process {
     fn start(what: &str) -> Self {
-        let limit = (1_u64 << 40).to_string();
         let mut child = Command::new(env::current_exe().expect("a program knows its path"))
             .env(SERVE, what)
-            // Memory that a reset frees is kept: otherwise writes measure page faults.
-            .env("MALLOC_TRIM_THRESHOLD_", &limit)
-            .env("MALLOC_MMAP_THRESHOLD_", &limit)
-            .env("MALLOC_TOP_PAD_", (64 << 20).to_string())
+            .envs(KEEP_FREED)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -210,22 +184,10 @@ impl Process {
         Self { child, address }
     }
 
-    /// Nanoseconds of processor time of each of its threads.
-    fn processor_ns(&self) -> BTreeMap<PathBuf, u64> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it lives");
-        let times = tasks.filter_map(|task| {
-            let path = task.ok()?.path();
-            // Some threads are of connections that are ending just now.
-            let text = fs::read_to_string(path.join("schedstat")).ok()?;
-            Some((path, text.split_whitespace().next()?.parse().ok()?))
-        });
-        times.collect()
-    }
-
     /// What its threads have used since.
     fn processor_ns_since(&self, before: &BTreeMap<PathBuf, u64>) -> u64 {
         let used = |(path, now)| now - before.get(&path).copied().unwrap_or(0);
-        self.processor_ns().into_iter().map(used).sum()
+        threads_ns(self.child.id()).into_iter().map(used).sum()
     }
 }
 
@@ -250,23 +212,4 @@ fn serve() {
     println!("{}", server.addresses()[0]);
     // Until the host ends this process.
     let _ = std::io::stdin().read_line(&mut String::new());
-}
-
-/// The clock of this machine.
-struct Machine;
-
-impl Clock for Machine {
-    fn monotonic_ns(&self) -> u64 {
-        nanoseconds(ClockId::Monotonic)
-    }
-
-    fn wall_ns(&self) -> i64 {
-        i64::try_from(nanoseconds(ClockId::Realtime)).unwrap()
-    }
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    let whole = u64::try_from(time.tv_sec).unwrap() * 1_000_000_000;
-    whole + u64::try_from(time.tv_nsec).unwrap()
 }

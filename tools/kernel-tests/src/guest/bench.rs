@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use bench_support::{Report, WarmUp, interleave};
 
 use super::export::{self, Export};
 use super::null_blk::NullBlk;
@@ -59,7 +60,7 @@ const NAMES: [&str; 5] = [
     "NVMe/TCP, `null_blk`",
 ];
 
-/// Measures, and prints a table.
+/// Measures, and prints a table and its figures as JSON, for `bench/results/served.json`.
 pub(super) fn run() -> Result<()> {
     let kernel: Vec<NullBlk> = (0..3).map(|_| NullBlk::new(&SHAPE)).collect::<Result<_>>()?;
     let memory = SHAPE.memory_drive();
@@ -69,27 +70,22 @@ pub(super) fn run() -> Result<()> {
     let below = kernel[2].path().to_str().context("the name of a device")?;
     let (_over, over) = Export::nvme_tcp(below, "")?;
     let drives = [kernel[0].path().to_path_buf(), ublk, tcp, export::disk(NQN, 1)?, over];
-    println!("| operation | {} |", NAMES.join(" | "));
-    println!("| --- |{}", " --- |".repeat(NAMES.len()));
+    let mut report = Report::begin("cargo xtask vm bench", &mut Vec::new());
+    report.subject("served", ROUNDS);
     for job in &JOBS {
-        let mut rates = vec![Vec::new(); drives.len()];
-        for _ in 0..ROUNDS {
-            for (drive, rates) in drives.iter().zip(&mut rates) {
-                rates.push(job.rate(drive)?);
-            }
+        let turns =
+            interleave(ROUNDS, drives.len(), WarmUp::None, |at| Some(job.rate(&drives[at])));
+        let rates = turns.into_iter().map(|rates| rates.into_iter().collect());
+        let rates: Vec<Vec<f64>> = rates.collect::<Result<_>>()?;
+        for (name, own) in NAMES.iter().zip(&rates) {
+            let ratios: Vec<f64> =
+                own.iter().zip(&rates[0]).map(|(own, first)| own / first).collect();
+            report.add_variant((job.name, name), "÷ `null_blk`", &ratios);
         }
-        let cells: Vec<String> = rates.iter().map(|own| cell(own, &rates[0])).collect();
-        println!("| {} | {} |", job.name, cells.join(" | "));
     }
+    report.show_json();
+    report.end();
     Ok(())
-}
-
-/// The median of the rounds' ratios, and the least and the greatest.
-fn cell(rates: &[f64], first: &[f64]) -> String {
-    let mut ratios: Vec<f64> = rates.iter().zip(first).map(|(own, first)| own / first).collect();
-    ratios.sort_by(f64::total_cmp);
-    let (least, greatest) = (ratios[0], ratios[ratios.len() - 1]);
-    format!("{:.2} ({least:.2}–{greatest:.2})", ratios[ratios.len() / 2])
 }
 
 impl Job {

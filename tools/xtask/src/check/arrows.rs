@@ -53,6 +53,10 @@ fn compare(arrows: &[(&str, Vec<&str>)], metadata: &Value) -> Result<()> {
         };
         for dependency in list(package, "dependencies") {
             let target = text(dependency, "name");
+            // Benchmarks of every crate may use it, and nothing that ships.
+            if target == "bench-support" && text(dependency, "kind") == "dev" {
+                continue;
+            }
             // Tests of a crate may need a feature of it.
             if target != name && names.contains(&target) && !allowed.contains(&target) {
                 wrong.push(format!("{name} must not depend on {target}"));
@@ -76,6 +80,24 @@ mod tests {
     fn arrows_are_rows_of_the_table() {
         let expected = [("low", vec![]), ("mid", vec!["low"]), ("top", vec!["low", "mid"])];
         assert_eq!(arrows(TABLE), expected);
+    }
+
+    #[test]
+    fn only_benchmarks_may_use_bench_support_without_a_row() {
+        let compared = |kind: &str| {
+            let used = json!({ "name": "bench-support", "kind": kind });
+            let metadata = json!({
+                "workspace_members": ["a", "b"],
+                "packages": [
+                    { "id": "a", "name": "low", "dependencies": [used] },
+                    { "id": "b", "name": "bench-support", "dependencies": [] },
+                ],
+            });
+            let table = TABLE.replace("| `low`", "| `bench-support` | benches | |\n| `low`");
+            compare(&arrows(&table), &metadata)
+        };
+        assert!(compared("dev").is_ok());
+        assert!(compared("build").is_err());
     }
 
     #[test]

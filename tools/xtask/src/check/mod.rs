@@ -77,8 +77,8 @@ fn documented(root: &Path) -> Result<()> {
 
 /// Every crate that is more than a tool of this workspace, without as much as a warning.
 fn packaged(root: &Path) -> Result<()> {
-    let tools =
-        ["xtask", "kernel-tests", "kv-bench", "packaging"].map(|name| format!("--exclude={name}"));
+    let tools = ["bench-support", "xtask", "kernel-tests", "kv-bench", "packaging"]
+        .map(|name| format!("--exclude={name}"));
     let mut package = cargo(root);
     package.args(["package", "--workspace", "--offline", "--no-verify", "--allow-dirty"]);
     let output = package.args(tools).output().context("starting cargo package")?;

@@ -1,0 +1,277 @@
+//! Results of benchmarks as JSON, and tables of them.
+//!
+//! A file holds runs; a run holds the figures of one command on one commit. Facts that nobody noted
+//! are absent. Figures that were measured before there were such files have a median, and perhaps
+//! bounds, in place of samples.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Spread, digits, median};
+
+/// A file of `bench/results/`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Results {
+    /// In the order of the tables.
+    pub runs: Vec<Run>,
+}
+
+/// The figures of one command.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Which part of the benchmark it is; documents ask for it by this name.
+    pub subject: String,
+    /// How to measure again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The commit that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The day, as 2026-11-24.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+    /// Processor, number of processors, kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Load average of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<String>,
+    /// How often it was measured, and what else must be known to read the figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<String>,
+    /// Each figure has another name, variant or unit.
+    pub results: Vec<Figure>,
+}
+
+/// One figure: what several rounds measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// What was done: a row of a table.
+    pub name: String,
+    /// Where or how: a column of a table. Empty for the code of today.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub variant: String,
+    /// µs, bytes, operations a second.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unit: String,
+    /// One of each round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<f64>,
+    /// The median, where samples were not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub median: Option<f64>,
+    /// The lowest, where samples were not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<f64>,
+    /// The highest, where samples were not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<f64>,
+    /// The median of the ratios to another variant in the same rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// Words in place of a number: why there is none, or several kinds of numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Figure {
+    /// The median, if there is a number.
+    pub fn value(&self) -> Option<f64> {
+        if self.samples.is_empty() { self.median } else { Some(median(&self.samples)) }
+    }
+
+    /// The cell of a table: median, bounds, ratio. Two samples are both shown.
+    pub fn text(&self) -> String {
+        let value = match (&self.samples[..], self.median, self.least.zip(self.most)) {
+            ([one, two], ..) => format!("{}, {}", digits(*one), digits(*two)),
+            ([_, ..], ..) => Spread::of(&self.samples).map_or_else(String::new, |s| s.to_string()),
+            (_, Some(median), Some((least, most))) => Spread { median, least, most }.to_string(),
+            (_, Some(median), None) => digits(median),
+            (_, None, Some((least, most))) => format!("{} to {}", digits(least), digits(most)),
+            (_, None, None) => self.note.clone().unwrap_or_default(),
+        };
+        let Some(ratio) = self.ratio.filter(|ratio| ratio.is_finite()) else { return value };
+        match value.strip_suffix(')') {
+            Some(with_bounds) => format!("{with_bounds}; {})", digits(ratio)),
+            None => format!("{value} ({})", digits(ratio)),
+        }
+    }
+
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.name, &self.variant, &self.unit)
+    }
+}
+
+impl Results {
+    /// Reads a file.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
+    }
+
+    /// Takes a new run in, in place of what it measured anew.
+    pub fn put(&mut self, run: Run) {
+        let mut at = self.runs.len();
+        for (place, old) in self.runs.iter_mut().enumerate().rev() {
+            if old.subject == run.subject {
+                let before = old.results.len();
+                old.results.retain(|old| run.results.iter().all(|new| new.key() != old.key()));
+                at = if old.results.len() < before { place } else { at };
+            }
+        }
+        self.runs.insert(at, run);
+        self.runs.retain(|run| !run.results.is_empty());
+    }
+
+    /// The runs as JSON, a line for each figure.
+    pub fn to_json(&self) -> String {
+        let json = |value: serde_json::Result<String>| value.expect("strings and numbers");
+        let runs: Vec<String> = self
+            .runs
+            .iter()
+            .map(|run| {
+                let head = json(serde_json::to_string(&Run { results: Vec::new(), ..run.clone() }));
+                let lines: Vec<String> =
+                    run.results.iter().map(|figure| json(serde_json::to_string(figure))).collect();
+                format!("{}[\n{}\n]}}", head.trim_end_matches("[]}"), lines.join(",\n"))
+            })
+            .collect();
+        format!("{{\"runs\":[\n{}\n]}}\n", runs.join(",\n"))
+    }
+}
+
+/// A table in Markdown: a row for each name, a column for each variant, in the order in which they
+/// come. A unit that all share stands in the corner, one of a column at its head, others in the rows.
+pub fn table(figures: &[&Figure]) -> String {
+    let columns =
+        unique(figures.iter().map(|figure| (figure.variant.as_str(), figure.unit.as_str())));
+    let variants = unique(figures.iter().map(|figure| figure.variant.as_str()));
+    let units = unique(figures.iter().map(|figure| figure.unit.as_str()));
+    let by_row = units.len() > 1 && columns.len() > variants.len();
+    let corner = if units.len() == 1 { units[0] } else { "" };
+    let heads = variants.iter().map(|&variant| {
+        let name = if variant.is_empty() && variants.len() > 1 { "now" } else { variant };
+        let unit = columns.iter().find(|(of, _)| *of == variant).map_or("", |(_, unit)| unit);
+        if units.len() == 1 || by_row { name.to_owned() } else { joined(name, unit) }
+    });
+    let heads: Vec<String> = heads.collect();
+    let mut text = format!("| {corner} | {} |\n", heads.join(" | "));
+    writeln!(text, "| --- |{}", " --- |".repeat(heads.len())).expect("a string takes all");
+    let row = |figure: &Figure| {
+        (figure.name.clone(), if by_row { figure.unit.clone() } else { String::new() })
+    };
+    for (name, unit) in unique(figures.iter().map(|figure| row(figure))) {
+        let cell = |variant: &&str| {
+            let is_it = |figure: &&&Figure| {
+                figure.variant == *variant && row(figure) == (name.clone(), unit.clone())
+            };
+            figures.iter().find(is_it).map_or_else(String::new, |figure| figure.text())
+        };
+        let cells: Vec<String> = variants.iter().map(cell).collect();
+        writeln!(text, "| {} | {} |", joined(&name, &unit), cells.join(" | "))
+            .expect("a string takes all");
+    }
+    text
+}
+
+fn joined(name: &str, unit: &str) -> String {
+    match (name, unit) {
+        (name, "") => name.to_owned(),
+        ("", unit) => unit.to_owned(),
+        (name, unit) => format!("{name}, {unit}"),
+    }
+}
+
+fn unique<T: Clone + Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    values.filter(|value| seen.insert(value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(name: &str, variant: &str, unit: &str, samples: &[f64]) -> Figure {
+        Figure {
+            name: name.into(),
+            variant: variant.into(),
+            unit: unit.into(),
+            samples: samples.into(),
+            ..Figure::default()
+        }
+    }
+
+    #[test]
+    fn table_places_units_in_corner_head_or_row() {
+        let of = |figures: &[Figure]| table(&figures.iter().collect::<Vec<_>>());
+        let one = [figure("read", "a", "µs", &[1.0, 2.0, 4.0]), figure("read", "b", "µs", &[3.0])];
+        assert_eq!(of(&one), "| µs | a | b |\n| --- | --- | --- |\n| read | 2 (1 to 4) | 3 |\n");
+        let columns = [figure("read", "a", "µs", &[1.0]), figure("read", "b", "s", &[1.0, 2.0])];
+        assert!(of(&columns).starts_with("|  | a, µs | b, s |\n"), "{}", of(&columns));
+        assert!(of(&columns).ends_with("| read | 1 | 1, 2 |\n"), "{}", of(&columns));
+        let rows = [
+            figure("read", "", "µs", &[1.0]),
+            figure("write", "", "s", &[2.0]),
+            figure("read", "before", "µs", &[5.0]),
+        ];
+        assert_eq!(
+            of(&rows),
+            "|  | now | before |\n| --- | --- | --- |\n| read, µs | 1 | 5 |\n| write, s | 2 |  |\n"
+        );
+    }
+
+    #[test]
+    fn figure_without_samples_shows_what_is_known() {
+        let known = |median, bounds: Option<(f64, f64)>, ratio| Figure {
+            median,
+            least: bounds.map(|of| of.0),
+            most: bounds.map(|of| of.1),
+            ratio,
+            ..Figure::default()
+        };
+        assert_eq!(known(Some(2.0), Some((1.0, 3.0)), None).text(), "2 (1 to 3)");
+        assert_eq!(known(Some(2.0), None, Some(1.5)).text(), "2 (1.5)");
+        assert_eq!(known(Some(2.0), Some((1.0, 3.0)), Some(1.5)).text(), "2 (1 to 3; 1.5)");
+        assert_eq!(known(None, Some((1.0, 3.0)), None).text(), "1 to 3");
+        let noted = Figure { note: Some("not measured".into()), ..Figure::default() };
+        assert_eq!(noted.text(), "not measured");
+    }
+
+    #[test]
+    fn new_run_replaces_the_same_figures_and_keeps_others() {
+        let run = |commit: &str, results: &[Figure]| Run {
+            subject: "names".into(),
+            commit: Some(commit.into()),
+            results: results.into(),
+            ..Run::default()
+        };
+        let (read, write) = (figure("read", "", "µs", &[1.0]), figure("write", "", "µs", &[1.0]));
+        let mut results = Results { runs: vec![run("old", &[read, write.clone()])] };
+        let again = run("new", &[figure("read", "", "µs", &[2.0])]);
+        results.put(again.clone());
+        assert_eq!(results.runs, [again.clone(), run("old", std::slice::from_ref(&write))]);
+        results.put(run("newer", std::slice::from_ref(&write)));
+        assert_eq!(results.runs, [again, run("newer", &[write])]);
+    }
+
+    #[test]
+    fn json_is_read_back_and_has_a_line_for_each_figure() {
+        let results = Results {
+            runs: vec![Run {
+                subject: "names".into(),
+                results: vec![figure("a", "x", "µs", &[1.5]), figure("b", "", "", &[2.0])],
+                ..Run::default()
+            }],
+        };
+        let text = results.to_json();
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert_eq!(serde_json::from_str::<Results>(&text).expect("JSON"), results);
+        assert!(serde_json::from_str::<Results>("{\"runs\":[],\"rums\":[]}").is_err());
+    }
+}
