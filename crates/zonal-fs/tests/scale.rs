@@ -19,10 +19,10 @@ mod volume;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bench_support::{Machine, timed};
 use drive::SparseDrive;
 use volume::{
-    BLOCK, BLOCK_BYTES, Dice, Machine, Made, create_directory, create_file, make_on, mount,
-    scrambled, timed,
+    BLOCK, BLOCK_BYTES, Dice, Made, create_directory, create_file, make_on, mount, scrambled,
 };
 use zonal::ByteCount;
 use zonal_fs::furrow::{CheckOptions, DataCheck, Furrow, MountOptions, check};

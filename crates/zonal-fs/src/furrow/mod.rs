@@ -90,7 +90,7 @@ pub use self::drive::layout;
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub(crate) use self::log::superblock_log::{forget, label_of};
 #[doc(hidden)]
-pub use self::metadata::evict::Eviction;
+pub use self::options::Eviction;
 pub use self::options::{AtimePolicy, MountOptions, ZonePick};
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
@@ -102,7 +102,8 @@ pub use self::tools::check::{
 pub use self::tools::division::{Division, division, plan};
 pub use self::tools::dump::{DumpWhat, dump};
 pub use self::tools::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
-pub use self::worker::{StepProgress, Work};
+pub use self::tree::bell::StepProgress;
+pub use self::worker::Work;
 pub use crate::mkfs::{Overwrite, Progress};
 
 use self::drive::Drive;
@@ -124,7 +125,7 @@ use self::truncate::Truncator;
 use self::worker::Worker;
 use self::write::Writer;
 use crate::FsError;
-use crate::vfs::{Result, Timestamp};
+use crate::vfs::{FileSystem, Result, Timestamp};
 
 pub use crate::vfs::Access;
 
@@ -271,6 +272,28 @@ impl Furrow {
 
     fn now(&self) -> Timestamp {
         Timestamp::from_ns(self.clock.wall_ns())
+    }
+
+    /// The options that are in force.
+    pub fn options(&self) -> MountOptions {
+        let limits = self.tree.read_state().zones.limits;
+        let zone_pick = Some(limits.pick);
+        let follows_hints = limits.evidence.hints;
+        MountOptions { access: self.access(), follows_hints, zone_pick, ..self.options }
+    }
+
+    /// Puts other options into force: what lives are predicted from, and which empty zone is written next. Refuses
+    /// those that cannot change in a mount.
+    pub fn set_options(&self, options: &MountOptions) -> Result<()> {
+        if self.options.fixed_in(options).is_some() {
+            return Err(FsError::Invalid {
+                what: "an option that stays as it is until the unmount",
+            });
+        }
+        let limits = &mut self.tree.write_accounts().zones.limits;
+        limits.evidence = options.evidence();
+        limits.pick = options.zone_pick.unwrap_or(limits.pick);
+        Ok(())
     }
 }
 

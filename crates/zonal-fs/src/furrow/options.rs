@@ -10,12 +10,9 @@ use zonal_placement::model::Rules;
 #[cfg(not(feature = "testing"))]
 use zonal_placement::{streams::Budget, victim::Policy, victims::Victims};
 
-use crate::FsError;
-use crate::furrow::Furrow;
-use crate::furrow::metadata::evict::Eviction;
 use crate::furrow::planted::Planted;
 use crate::options::Taken;
-use crate::vfs::{Access, FileSystem, Result};
+use crate::vfs::Access;
 
 /// When a read moves the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,27 +226,21 @@ impl MountOptions {
     }
 }
 
-impl Furrow {
-    /// The options that are in force.
-    pub fn options(&self) -> MountOptions {
-        let limits = self.tree.read_state().zones.limits;
-        let zone_pick = Some(limits.pick);
-        let follows_hints = limits.evidence.hints;
-        MountOptions { access: self.access(), follows_hints, zone_pick, ..self.options }
-    }
+/// When what was read is evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// When there is too much of it.
+    #[default]
+    ByNeed,
+    /// All of it that may go, each time that the state is locked. For tests only: whatever an
+    /// operation believes to be in memory, without a look under the same lock, is not there. And
+    /// the reaper removes few map entries at once, so that files of tests leave it some.
+    AtEveryLock,
+}
 
-    /// Puts other options into force: what lives are predicted from, and which empty zone is written next. Refuses
-    /// those that cannot change in a mount.
-    pub fn set_options(&self, options: &MountOptions) -> Result<()> {
-        if self.options.fixed_in(options).is_some() {
-            return Err(FsError::Invalid {
-                what: "an option that stays as it is until the unmount",
-            });
-        }
-        let limits = &mut self.tree.write_accounts().zones.limits;
-        limits.evidence = options.evidence();
-        limits.pick = options.zone_pick.unwrap_or(limits.pick);
-        Ok(())
+impl Eviction {
+    pub(in crate::furrow) fn is_at_every_lock(self) -> bool {
+        self == Self::AtEveryLock
     }
 }
 

@@ -25,11 +25,11 @@ use zonal_placement::pace::{self, Usable};
 use crate::FsError;
 use crate::furrow::drive::layout::{Layout, Rows};
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::log::reserve::{RECOVERY_ZONES, SPARE_ZONES_MIN};
 use crate::furrow::metadata::State;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::view::View;
 use crate::furrow::zones::allocation::{Kept, Purpose};
+use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN};
 use crate::furrow::zones::{Urgency, Zones};
 use crate::vfs::Result;
 

@@ -8,6 +8,7 @@
 use crate::furrow::log::Log;
 use crate::furrow::reclaim::Reclaimer;
 use crate::furrow::tree::Tree;
+use crate::furrow::tree::bell::StepProgress;
 use crate::furrow::truncate::Truncator;
 use crate::furrow::write::Writer;
 use std::sync::Arc;
@@ -49,17 +50,6 @@ impl Work {
     /// What is to be done as soon as possible.
     const BACKGROUND: [Self; 5] =
         [Self::Reap, Self::Reset, Self::Owners, Self::Reclaim, Self::Compact];
-}
-
-/// What is left of a kind of work after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepProgress {
-    /// Nothing.
-    Idle,
-    /// The next step can follow at once.
-    More,
-    /// It is not due yet.
-    Wait,
 }
 
 /// Does the work that changes leave behind, in steps.

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rustix::mount::MountFlags;
 use zonal_fuse_transport::abi::{Attr, FopenFlags, InitFlags};
-use zonal_fuse_transport::init::{Choice, Wishes};
-use zonal_fuse_transport::mount::{Audience, Kind, MountSpec};
-use zonal_fuse_transport::reply::{Entry, Opened};
+use zonal_fuse_transport::answer::{Entry, Opened};
+use zonal_fuse_transport::init::{InitRequest, UseRings};
+use zonal_fuse_transport::mount::{Audience, MountSpec, MountType};
 use zonal_fuse_transport::request::{Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve, Session};
 
@@ -42,20 +42,20 @@ pub(crate) fn serve(point: &Path, log: Option<Log>) -> io::Result<()> {
     let spec = MountSpec {
         point: point.canonicalize()?,
         source: "ceiling".to_owned(),
-        kind: Kind::Fuse,
+        kind: MountType::Fuse,
         subtype: "ceiling".to_owned(),
         flags: MountFlags::NODEV | MountFlags::NOSUID,
         audience: Audience::Everyone,
     };
-    let wishes = Wishes {
-        needed: InitFlags::empty(),
-        wished: InitFlags::ASYNC_DIO | InitFlags::HANDLE_KILLPRIV_V2,
+    let request = InitRequest {
+        required: InitFlags::empty(),
+        optional: InitFlags::ASYNC_DIO | InitFlags::HANDLE_KILLPRIV_V2,
         request_max: 1 << 20,
         background_max: 64,
-        rings: Choice::Never,
+        rings: UseRings::Never,
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from) + 2;
-    let session = Session::new(&spec, &wishes, threads)?;
+    let session = Session::new(&spec, &request, threads)?;
     println!("READY");
     let directory = Directory { log: log.map(Arc::new), ..Directory::default() };
     session.run(&(Arc::new(Ceiling { directory: RwLock::new(directory) }) as _))

@@ -9,7 +9,6 @@ use crate::FsError;
 use crate::furrow::format::row::map_bytes;
 use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use crate::furrow::options::{MountOptions, Placement, ZonePick};
-use crate::furrow::table::levels::Limits;
 
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
 /// those of the table, 4 for the successors of both, 1 for reclaim, the rest for data.
@@ -131,6 +130,21 @@ pub(in crate::furrow) struct ZoneLimits {
     pub(in crate::furrow) evidence: Evidence,
     /// Largest extent, in blocks.
     pub(in crate::furrow) extent_max: u32,
+}
+
+/// Sizes of the parts and levels of the table.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Limits {
+    /// Bytes of a part.
+    pub(in crate::furrow) part_bytes: usize,
+    /// Bytes of parts and memtable up to which a flush writes the last level with all rows.
+    pub(in crate::furrow) whole_bytes: u64,
+    /// Runs of a tier that become one of the next.
+    pub(in crate::furrow) tier_runs: usize,
+    /// The sweep goes on while the rows above are more than one in so many of the last level.
+    pub(in crate::furrow) share: u64,
+    /// The sweep goes on while there are more runs above.
+    pub(in crate::furrow) runs_max: usize,
 }
 
 /// The fixed numbers of a file system on a given drive.

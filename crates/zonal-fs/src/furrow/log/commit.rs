@@ -24,7 +24,6 @@ use crate::furrow::log::committer::Committer;
 use crate::furrow::log::fresh::FRESH_BLOCKS_MAX;
 use crate::furrow::log::journal::{Appended, Rest};
 use crate::furrow::log::maintenance::{Backlog, StepBudget};
-use crate::furrow::log::reserve::SPARE_ZONES_MIN;
 use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::State;
 use crate::furrow::planted::PlantedBug;
@@ -33,6 +32,7 @@ use crate::furrow::table::key::Key;
 use crate::furrow::table::leaf::encode_rows;
 use crate::furrow::table::memtable::{Memtable, ROW_BYTES, Value};
 use crate::furrow::write::buffer::GATHER_BLOCKS;
+use crate::furrow::zones::SPARE_ZONES_MIN;
 use crate::vfs::{Ino, Result};
 
 /// Passes over the write buffer before a commit holds off changes to finish it.

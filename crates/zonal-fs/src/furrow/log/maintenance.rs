@@ -34,7 +34,7 @@ use crate::furrow::table::pairs::{Copies, MetaZones, PairNeed, Pairs, give_back}
 use crate::furrow::table::part::PartError;
 use crate::furrow::table::store::{AppliedRemaps, DriveStore, Writer};
 use crate::furrow::table::view::View;
-use crate::furrow::worker::StepProgress;
+use crate::furrow::tree::bell::StepProgress;
 use crate::vfs::Result;
 
 /// Bytes of parts that one commit writes at most, unless the table is behind: what a commit costs

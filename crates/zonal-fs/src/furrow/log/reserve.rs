@@ -22,14 +22,8 @@ use crate::furrow::table::levels::{CompactionKind, Levels, TableStep};
 use crate::furrow::table::memtable::Memtable;
 use crate::furrow::table::pairs::{MetaZones, OpenPair, PairNeed, take_two};
 use crate::furrow::zones::Role;
+use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN};
 use crate::vfs::Result;
-
-/// Free zones that metadata keeps beside those that it has, however many these are.
-pub(in crate::furrow) const SPARE_ZONES_MIN: usize = 4;
-
-/// Free zones that nobody but metadata takes, not even reclaim: a recovery writes the rows of the
-/// journal and a manifest to one pair. Then the zones of the journal are free, and it begins again.
-pub(in crate::furrow) const RECOVERY_ZONES: usize = 2;
 
 /// Free zones that a merge of runs leaves to commits, which go on beside it.
 const MERGE_LEAVES: usize = 2;

@@ -29,24 +29,6 @@ const LOOKS_MAX: usize = 128;
 /// Map entries that go at once.
 const PIECE_ENTRIES: usize = 256;
 
-/// When what was read is evicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Eviction {
-    /// When there is too much of it.
-    #[default]
-    ByNeed,
-    /// All of it that may go, each time that the state is locked. For tests only: whatever an
-    /// operation believes to be in memory, without a look under the same lock, is not there. And
-    /// the reaper removes few map entries at once, so that files of tests leave it some.
-    AtEveryLock,
-}
-
-impl Eviction {
-    pub(in crate::furrow) fn is_at_every_lock(self) -> bool {
-        self == Self::AtEveryLock
-    }
-}
-
 /// What a scan spares, and how much of a map or a directory goes at once.
 #[derive(Clone, Copy, Debug)]
 struct Scan {

@@ -11,9 +11,11 @@ use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::place::{MapEntry, Owner};
 use crate::furrow::metadata::{Inode, State};
 use crate::furrow::table::key::RowKind;
-use crate::furrow::write::chunk::CHUNK_BYTES;
 use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use crate::vfs::Ino;
+
+/// A write is published in steps of at most this: a FUSE request's worth.
+pub(in crate::furrow) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A file that is longer than a zone divided by this gets a zone of its own: smaller ones gain nothing by it
 /// (measured for zoned XFS's placement: with files of up to a quarter zone no better than one stream).

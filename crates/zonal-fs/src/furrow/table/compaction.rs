@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::key::Key;
-use super::levels::{Levels, Limits, Part, Run, Span};
+use super::levels::{Levels, Part, Run, Span};
 use super::lost::LostRanges;
 use super::memtable::Memtable;
 use super::merge::{Cursor, Merge, RowsCursor};
@@ -17,6 +17,7 @@ use super::part::{
     BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, corrupt,
 };
 use super::part_store::PartStore;
+use crate::furrow::drive::layout::Limits;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::remaps::has_place;
 use crate::vfs::Result;

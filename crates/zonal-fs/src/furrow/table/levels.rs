@@ -6,6 +6,7 @@
 //! passed since the run was written are in the last level and no longer count in the run; a run
 //! that the sweep has passed completely is dropped. A tombstone ends in the last level.
 
+use crate::furrow::drive::layout::Limits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -83,21 +84,6 @@ pub(in crate::furrow) struct Levels {
     /// In ascending order, disjoint.
     pub(in crate::furrow) last: Vec<Part>,
     pub(in crate::furrow) sweep: Mark,
-}
-
-/// The constants of the policy.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct Limits {
-    /// Bytes of a part.
-    pub(in crate::furrow) part_bytes: usize,
-    /// Bytes of parts and memtable up to which a flush writes the last level with all rows.
-    pub(in crate::furrow) whole_bytes: u64,
-    /// Runs of a tier that become one of the next.
-    pub(in crate::furrow) tier_runs: usize,
-    /// The sweep goes on while the rows above are more than one in so many of the last level.
-    pub(in crate::furrow) share: u64,
-    /// The sweep goes on while there are more runs above.
-    pub(in crate::furrow) runs_max: usize,
 }
 
 /// A compaction that the levels are due for.

@@ -92,13 +92,14 @@ mod tests {
 
     use super::super::compaction::{Compaction, Merged};
     use super::super::key::RowKind;
-    use super::super::levels::{CompactionKind, Levels, Limits, Span};
+    use super::super::levels::{CompactionKind, Levels, Span};
     use super::super::memtable::Memtable;
     use super::super::part::{PartReader, PartSource};
     use super::super::part_store::PartStore;
     use super::super::tests::model::{MemoryStore, tiny, value};
     use super::super::view::View;
     use super::*;
+    use crate::furrow::drive::layout::Limits;
     use crate::furrow::planted::Planted;
 
     fn key(owner: u64) -> Key {

@@ -5,6 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::vfs::Wake;
 
+/// What is left of a kind of work after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepProgress {
+    /// Nothing.
+    Idle,
+    /// The next step can follow at once.
+    More,
+    /// It is not due yet.
+    Wait,
+}
+
 /// Wakes the worker, if there is one.
 #[derive(Default)]
 pub(in crate::furrow) struct Bell {

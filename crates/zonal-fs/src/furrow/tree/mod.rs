@@ -16,7 +16,7 @@ use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::evict::Eviction;
+use crate::furrow::options::Eviction;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::space::Space;
 use crate::furrow::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

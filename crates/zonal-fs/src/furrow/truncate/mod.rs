@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::evict::Eviction;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::options::Eviction;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 

@@ -3,13 +3,10 @@
 use std::borrow::Cow;
 
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::target::WrittenAs;
+use crate::furrow::metadata::target::{CHUNK_BYTES, WrittenAs};
 use crate::vfs::{Ino, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// A write is published in steps of at most this: a FUSE request's worth.
-pub(in crate::furrow) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Whole blocks from which on a write goes to the drive at once instead of through the buffer:
 /// it makes an extent worth having as it is.

@@ -21,11 +21,17 @@ use zonal_placement::victims::Victims;
 
 use crate::furrow::drive::layout::ZoneLimits;
 use crate::furrow::format::ZoneGeneration;
-use crate::furrow::log::reserve::SPARE_ZONES_MIN;
 use crate::furrow::metadata::backrefs::NewRows;
 use crate::furrow::options::ZonePick;
 use crate::furrow::zones::allocation::OpenRoom;
 use crate::furrow::zones::records::Records;
+
+/// Free zones that metadata keeps beside those that it has, however many these are.
+pub(in crate::furrow) const SPARE_ZONES_MIN: usize = 4;
+
+/// Free zones that nobody but metadata takes, not even reclaim: a recovery writes the rows of the
+/// journal and a manifest to one pair. Then the zones of the journal are free, and it begins again.
+pub(in crate::furrow) const RECOVERY_ZONES: usize = 2;
 
 /// What a zone is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,13 @@ use zonal::{DeviceError, Lba};
 
 use super::super::compaction::{Compaction, Merged};
 use super::super::key::{Key, RowKind};
-use super::super::levels::{CompactionKind, Levels, Limits, Part, Span};
+use super::super::levels::{CompactionKind, Levels, Part, Span};
 use super::super::memtable::Memtable;
 use super::super::merge::Cursor;
 use super::super::part::corrupt;
 use super::super::part::{PartReader, PartSource};
 use super::super::part_store::PartStore;
+use crate::furrow::drive::layout::Limits;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::Planted;
 use crate::vfs::Result;

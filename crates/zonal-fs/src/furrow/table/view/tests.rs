@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::compaction::Compaction;
 use super::super::key::{Key, RowKind};
-use super::super::levels::{CompactionKind, Limits, Part};
+use super::super::levels::{CompactionKind, Part};
 use super::super::part::PartReader;
 use super::super::part_store::PartStore;
 use super::super::store::DriveStore;
@@ -17,6 +17,7 @@ use super::*;
 use crate::furrow::Furrow;
 use crate::furrow::MountOptions;
 use crate::furrow::Work as FurrowWork;
+use crate::furrow::drive::layout::Limits;
 use crate::furrow::planted::Planted;
 use crate::furrow::sample::formatted;
 use crate::furrow::zones::Role;
