@@ -121,9 +121,9 @@ impl Samples {
                 if cells.iter().all(Option::is_none) {
                     continue;
                 }
-                let text =
+                let shown =
                     |cell: &Option<Spread>| cell.map_or_else(String::new, |of| of.to_string());
-                let cells: Vec<String> = cells.iter().map(text).collect();
+                let cells: Vec<String> = cells.iter().map(shown).collect();
                 writeln!(text, "| {}, {} | {place} | {} |", at.0, at.1, cells.join(" | "))
                     .expect("a string takes all");
             }
