@@ -11,7 +11,7 @@ use crate::vfs::Result;
 /// Name of the attribute that holds an inode's ACL.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// Name of the attribute that holds what a directory hands down to new inodes.
+/// Name of the attribute that holds a directory's default ACL, which new inodes inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -19,7 +19,7 @@ const NO_ID: u32 = u32::MAX;
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
 
-/// Whom an entry is for. The order is the one that entries must stand in.
+/// The subject of an entry. Entries must be in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// The owner.
@@ -75,7 +75,7 @@ impl Who {
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whom it is for.
+    /// Its subject.
     pub who: Who,
     /// Read 4, write 2, execute 1.
     pub perm: u8,
@@ -155,7 +155,7 @@ impl Acl {
         &self.0
     }
 
-    /// Whether the nine permission bits say all of it, so that it need not be stored.
+    /// Whether it is equivalent to nine permission bits, so that it need not be stored.
     pub fn is_plain(&self) -> bool {
         !self.0.iter().any(|entry| entry.who.is_named() || entry.who == Who::Mask)
     }
@@ -172,8 +172,8 @@ impl Acl {
         self.put(Who::Other, perm);
     }
 
-    /// What a new inode gets from a directory's default ACL: its access ACL and the nine
-    /// permission bits, of which none is set that `perm` does not ask for. The umask has no say.
+    /// The access ACL and the nine permission bits that a new inode inherits from this default ACL.
+    /// No bit is set that `perm` does not have; the umask does not apply.
     pub fn inherit(&self, perm: u16) -> (Self, u16) {
         let mut acl = self.clone();
         acl.set_perm(self.perm() & perm);

@@ -1,4 +1,4 @@
-//! What can go wrong in a file system, and its errno: one table, [`FsError::errno`].
+//! Errors of file systems. One table maps them to errno: [`FsError::errno`].
 
 use std::io;
 
@@ -7,7 +7,7 @@ use zonal::{DeviceError, ZoneId};
 
 use crate::vfs::Ino;
 
-/// Failure of a file-system operation.
+/// Error of a file-system operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
@@ -20,7 +20,7 @@ pub enum FsError {
     /// A directory was needed.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory was given where none may be.
+    /// The operation does not work on a directory.
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries.
@@ -29,46 +29,46 @@ pub enum FsError {
     /// The name is longer than [`NAME_MAX`](crate::vfs::NAME_MAX).
     #[error("name too long")]
     NameTooLong,
-    /// The arguments make no sense.
+    /// An argument is invalid.
     #[error("invalid argument: {what}")]
     Invalid {
-        /// Which and why.
+        /// Which one, and why.
         what: &'static str,
     },
     /// Not allowed on this inode.
     #[error("operation not permitted: {what}")]
     NotPermitted {
-        /// What is not.
+        /// The operation or object that is refused.
         what: &'static str,
     },
     /// The file would pass the largest size.
     #[error("file too large")]
     FileTooLarge,
-    /// Room is needed in zones that are being read, and the reads do not come back.
+    /// Reclaim must reset zones that are being read, and the reads do not return.
     #[error("the device does not answer: reads have not ended for {} seconds", waited.as_secs())]
     ReadsHang {
-        /// How long was waited for them.
+        /// Time that it has waited for them.
         waited: std::time::Duration,
     },
-    /// Every block that files can have is taken.
+    /// No space is left for data or metadata.
     #[error("no space left on device")]
     NoSpace,
     /// A path leads through more symbolic links than [`LINKS_MAX`](crate::volume::path::LINKS_MAX).
     #[error("too many levels of symbolic links")]
     LinkLoop,
-    /// The handle cannot be used so: opened otherwise, or its volume is closed.
+    /// The handle does not allow the operation: opened in another mode, or its volume is closed.
     #[error("bad file handle: {what}")]
     BadHandle {
-        /// Why not.
+        /// The reason.
         what: &'static str,
     },
-    /// It could only be had by waiting.
+    /// The operation would have to wait.
     #[error("would have to wait: {what}")]
     WouldBlock {
-        /// For what.
+        /// For what it would wait.
         what: &'static str,
     },
-    /// The inode has as many links as it can.
+    /// The inode has the maximum number of links.
     #[error("too many links")]
     TooManyLinks,
     /// No such extended attribute.
@@ -77,54 +77,54 @@ pub enum FsError {
     /// The name of an attribute has no bytes, or more than 255.
     #[error("an attribute's name has 1 to 255 bytes")]
     AttributeNameLength,
-    /// The value is larger than an attribute can be, or than the space for it.
+    /// The value is larger than an attribute, or than all attributes of an inode, may be.
     #[error("attribute too large")]
     AttributeTooLarge,
-    /// Not something this file system does.
+    /// The file system does not support the operation.
     #[error("not supported: {what}")]
     Unsupported {
-        /// What is not.
+        /// The operation or object that is refused.
         what: &'static str,
     },
-    /// No data, or no hole, from there on.
+    /// There is no data, or no hole, from the offset on.
     #[error("no data beyond the offset")]
     SeekBeyondEnd,
     /// Mounted for reading, or made read-only by a failure.
     #[error("read-only file system")]
     ReadOnly,
-    /// A call has panicked: it has ended nowhere, and nothing is written any more.
+    /// A call has panicked. The file system writes no more.
     #[error("the file system panicked, and writes nothing any more: {message}")]
     Panicked {
-        /// What it said.
+        /// Its message.
         message: String,
     },
-    /// What was read is not what was written.
+    /// Data does not match its checksum.
     #[error("checksum mismatch at byte {offset} (zone {zone}, block {block})")]
     Checksum {
         /// The file.
         ino: Ino,
-        /// Byte of the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// Zone it was read from.
+        /// Zone of the block.
         zone: ZoneId,
-        /// File-system block inside that zone.
+        /// File-system block in the zone.
         block: u32,
     },
-    /// On-disk structures are not well formed.
+    /// An on-disk structure is invalid or unreadable.
     #[error("{what} is damaged: {why}")]
     Corrupt {
         /// The structure.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Nothing is on the device.
+    /// The device is empty.
     #[error("no {what} on the device, which is empty")]
     Blank {
         /// The file system looked for.
         what: &'static str,
     },
-    /// The device holds something, and not this file system.
+    /// The device holds something other than this file system.
     #[error("no {what} on the device: {why}")]
     Missing {
         /// The file system looked for.
@@ -132,18 +132,18 @@ pub enum FsError {
         /// What was found instead.
         why: String,
     },
-    /// The file system was made on a device of another shape.
+    /// The file system was made on a device with other zones or blocks.
     #[error("the file system was made on another device, or through other layers: {what}")]
     OtherShape {
         /// What differs.
         what: String,
     },
-    /// The device holds this file system, but not in a form that can be used.
+    /// The device holds this file system, but in a form that this program cannot use.
     #[error("the {what} on the device cannot be used: {why}")]
     Foreign {
         /// The file system looked for.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// More files would be open for writing than the device has zones that can be open.
@@ -152,19 +152,19 @@ pub enum FsError {
         /// The limit.
         limit: u32,
     },
-    /// A write through a buffer to a file that only takes direct writes.
+    /// A buffered write to a file that only takes direct writes.
     #[error("a sequential zone file takes direct writes only (O_DIRECT)")]
     NotDirect,
-    /// The device refused a zone what its limits do not allow.
+    /// The device has refused an operation by its limits of open or active zones.
     #[error("{0}")]
     ZoneLimit(DeviceError),
-    /// The device cannot hold a file system.
+    /// The device is unsuitable for the file system.
     #[error("the device cannot hold this file system: {why}")]
     Unsuitable {
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The device holds something already.
+    /// The device is not empty, and mkfs was not forced.
     #[error("the device already holds {what}")]
     Occupied {
         /// What was found.
@@ -176,7 +176,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// A failure whose errno programs are told where it is a limit of the device, as zone files do.
+    /// The error of an operation on a zone file: a limit of the device keeps its own errno.
     pub fn of_zone(error: DeviceError) -> Self {
         match error {
             DeviceError::TooManyActive { .. } | DeviceError::TooManyOpen { .. } => {
@@ -188,9 +188,9 @@ impl FsError {
 
     /// The errno a program sees.
     ///
-    /// A failure of the device below is EIO, whatever it was: by then the file system has tried
-    /// elsewhere, and no errno says more about a file. Only where what holds the drive is full,
-    /// that is said.
+    /// Failures of the device are EIO: the file system has already tried other zones, and no errno
+    /// says more about a file. The exceptions are a full host below the drive (ENOSPC), a device
+    /// that is open for reading only (EROFS), and one that another process has locked (EBUSY).
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NotFound => Errno::NOENT,
@@ -240,12 +240,12 @@ impl From<FsError> for io::Error {
     }
 }
 
-/// What can be done with a file system of which a call has panicked.
+/// How much of a file system is usable after a call has panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remains {
-    /// What is in memory is whole: it can be read.
+    /// Its state in memory is consistent: it can be read.
     Readable,
-    /// A change may have been under way there.
+    /// A thread may have panicked while it changed that state.
     Nothing,
 }
 

@@ -29,8 +29,9 @@
 //!
 //! Programs use files through [`volume`], by path and handle. Below it, [`vfs::FileSystem`] is what
 //! front ends call, and two file systems implement it: [`furrow`], a POSIX file system that needs
-//! nothing but zones, and [`zonefs`], where every zone is a file. [`signature`] tells what a device
-//! holds. Drives come from [`zonal::spec`], and those of the kernel from the crate `zonal-linux`.
+//! nothing but zones, and [`zonefs`], where every zone is a file. [`signature`] recognises the
+//! content of a device. Drives come from [`zonal::spec`], and those of the kernel from the crate
+//! `zonal-linux`.
 
 #![forbid(unsafe_code)]
 #![allow(

@@ -1,16 +1,16 @@
-//! What making a file system of either kind has in common.
+//! Options and progress that both kinds of mkfs have in common.
 
-/// What to do with a device that holds something.
+/// Whether to format a device that is not empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overwrite {
     /// Refuse it.
     #[default]
     Refuse,
-    /// Destroy what it holds.
+    /// Destroy its content.
     Force,
 }
 
-/// How far a long operation has got, in zones.
+/// Progress of a long operation, in zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Zones done.

@@ -1,11 +1,11 @@
-//! What messages call a file.
+//! Names of files in messages.
 
 use std::fmt;
 
 use crate::vfs::{FileSystem, Ino};
 
-/// Shows an inode as its path, or as its number where no path is known. The path is looked for when
-/// it is shown, so that a message that nobody gets costs nothing.
+/// Displays an inode as its path, or as its number if the file system knows no path. It looks up
+/// the path when it is displayed, so a message that is filtered out costs nothing.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     fs: &'a dyn FileSystem,
@@ -13,7 +13,7 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// Names an inode of a file system, of which no lock may be held when it is shown.
+    /// Names an inode. The caller must hold no lock of the file system when it displays the name.
     pub fn new(fs: &'a dyn FileSystem, ino: Ino) -> Self {
         Self { fs, ino }
     }

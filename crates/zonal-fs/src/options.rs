@@ -1,12 +1,12 @@
 //! Options of mount(8) that only one of the file systems has.
 
-/// What became of an option.
+/// Outcome of offering an option to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is ours and in force.
+    /// The file system has the option, and has taken it.
     Yes,
-    /// It is not ours.
+    /// The file system does not have the option.
     No,
-    /// It is ours, but has no such value.
+    /// The file system has the option, but the value is invalid.
     Bad,
 }

@@ -10,8 +10,8 @@
 //! | removing or renaming an entry of the directory | no | no |
 //! | fallocate | no | only more space |
 //!
-//! A file that was open for writing before may still be written, as in XFS: the page cache could
-//! not be refused any more. So may the time at which it was.
+//! A file that is open for writing when it gets a flag may still be written, as in XFS: the page
+//! cache may have accepted data already. Its modification time may change with it.
 
 use crate::FsError;
 use crate::rules::CAPABILITY_XATTR;
@@ -33,14 +33,13 @@ fn refuse(flags: InodeFlags, forbidding: InodeFlags) -> Result<()> {
     }
 }
 
-/// Whether a file may be opened for writing; `how` tells whether only at its end.
+/// Whether a file may be opened for writing: with `APPEND` in `how`, only at its end.
 pub fn check_open(flags: InodeFlags, how: WriteFlags) -> Result<()> {
     let appends = how.contains(WriteFlags::APPEND);
     refuse(flags, if appends { InodeFlags::IMMUTABLE } else { LOCKED })
 }
 
-/// Whether attributes may be set. The flags themselves may always be set: the permission for that is
-/// checked by the caller.
+/// Whether attributes may be set. Flags may always be set: the caller has checked the permission.
 pub fn check_setattr(flags: InodeFlags, set: &SetAttr) -> Result<()> {
     if set.perm.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
         return refuse(flags, LOCKED);

@@ -2,8 +2,8 @@
 //! functions from attributes to attributes. Furrow and the reference
 //! tree call the same ones, so they cannot differ here.
 //!
-//! The kernel, or whoever calls the library, has already checked permissions (sticky bit and
-//! ownership included). What is left for a file system, and decided here:
+//! The kernel, or the program that calls the library, has already checked permissions, with sticky
+//! bit and ownership. These functions decide the rest:
 //!
 //! | event | function |
 //! | --- | --- |
@@ -46,18 +46,17 @@ const GROUP_EXECUTE: u16 = 0o0010;
 /// All bits of [`Attr::perm`].
 pub const PERM_MASK: u16 = 0o7777;
 
-/// The attribute that says which capabilities a program runs with. They were given to one content
-/// and one owner: a write, a truncation, an allocation, a copy into the file and `chown` take it
-/// away.
+/// The attribute with the capabilities of a program. It was granted to one content and one owner,
+/// so a write, a truncation, an allocation, a copy into the file and `chown` remove it.
 pub const CAPABILITY_XATTR: &[u8] = b"security.capability";
 
 /// Longest name of an extended attribute (Linux `XATTR_NAME_MAX`).
 pub const XATTR_NAME_MAX: usize = 255;
 
-/// Largest size of a file: 8 EiB less a byte, what a signed offset can reach.
+/// Largest size of a file: 8 EiB less a byte, the largest signed offset.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
-/// What a new inode starts with.
+/// Attributes of a new inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialAttrs {
     /// Permission bits, setuid, setgid, sticky.
@@ -66,17 +65,16 @@ pub struct InitialAttrs {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Its extended attributes: the access ACL, where the mode does not say it all, and what the
-    /// directory hands down.
+    /// Its extended attributes: the access ACL, unless the mode is equivalent, and inherited ones.
     pub xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
-/// Owner, mode and attributes of an inode of `kind` that `caller` creates with `perm` in `parent`, whose
-/// extended attributes `parent_xattr` finds.
+/// Owner, mode and extended attributes of an inode of `kind` that `caller` creates with `perm` in
+/// `parent`. `parent_xattr` looks up an extended attribute of `parent`.
 ///
-/// A default ACL replaces the umask. A setgid directory hands down its group, and the bit to
-/// directories. Files and directories get the lifetime of their directory. A symbolic link has every
-/// permission and no ACL.
+/// A default ACL replaces the umask. An inode in a setgid directory gets its group, and a directory
+/// also the bit. Files and directories inherit the lifetime hint of their directory. A symbolic
+/// link has all permissions and no ACL.
 pub fn new_inode<'a>(
     caller: &Caller,
     parent: &Attr,
@@ -152,9 +150,9 @@ pub fn takes_capability(kind: FileKind, set: &SetAttr) -> bool {
     kind != FileKind::Directory && (chown || set.size.is_some() || set.kill_privileges)
 }
 
-/// Clears setuid and setgid of a file before its content changes, as Linux does: content that a
-/// caller without privilege has changed never runs with the rights of another user. The attributes
-/// are read first, so that a file without these bits stays untouched.
+/// Clears setuid and setgid of a file before its content changes, as Linux does: content that an
+/// unprivileged caller has changed never runs with the rights of another user. It reads the
+/// attributes first and leaves a file without these bits alone.
 pub fn take_setid(fs: &dyn FileSystem, caller: &Caller, ino: Ino) -> Result<()> {
     if has_setid(&fs.getattr(ino)?) {
         fs.setattr(caller, ino, &SetAttr { kill_privileges: true, ..SetAttr::default() })?;
@@ -162,7 +160,8 @@ pub fn take_setid(fs: &dyn FileSystem, caller: &Caller, ino: Ino) -> Result<()> 
     Ok(())
 }
 
-/// Whether there is something for [`kill_privileges`] to clear, or for someone outside the group.
+/// Whether an inode has a bit that [`kill_privileges`] clears, or a write by someone outside its
+/// group.
 fn has_setid(attr: &Attr) -> bool {
     attr.kind != FileKind::Directory && attr.perm & (SETUID | SETGID) != 0
 }
@@ -183,8 +182,8 @@ pub fn chmod_acl(value: &[u8], perm: u16) -> Result<Option<Vec<u8>>> {
     Ok((!acl.is_plain()).then(|| acl.encode()))
 }
 
-/// What setting [`acl::ACCESS`] to `value` does: the new permission bits, and the value to store,
-/// none where the bits say it all.
+/// Effect of setting [`acl::ACCESS`] to `value`: the new permission bits, and the value to store,
+/// or `None` if the bits are equivalent.
 pub fn set_access_acl(
     caller: &Caller,
     attr: &Attr,
@@ -270,12 +269,12 @@ pub fn check_range(offset: u64, len: u64) -> Result<u64> {
     }
 }
 
-/// What stands at the target of a rename.
+/// The target of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameTarget {
     /// Nothing.
     Free,
-    /// The very inode that is being moved, under another name or the same.
+    /// The moved inode itself, under another name or the same.
     SameInode,
     /// A directory without entries.
     EmptyDirectory,
@@ -285,7 +284,7 @@ pub enum RenameTarget {
     NotDirectory,
 }
 
-/// What a rename is to do.
+/// The action of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameAction {
     /// Nothing: both names are of one inode and stay.
@@ -298,9 +297,9 @@ pub enum RenameAction {
     Exchange,
 }
 
-/// What to do with a source of `kind` and this target. The caller has looked up both, and asks
-/// [`FsError::Invalid`] itself of a directory that would move below itself (in an exchange, of
-/// either).
+/// The action for a source of `kind` and this target. The caller has looked up both, and has
+/// refused with [`FsError::Invalid`] to move a directory below itself (in an exchange: either of
+/// them).
 pub fn check_rename(
     kind: FileKind,
     target: RenameTarget,

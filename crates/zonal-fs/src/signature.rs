@@ -1,7 +1,7 @@
-//! What a device holds already, by the signatures that formats leave at known places.
+//! Signatures: the content of a device, recognised by the magic bytes of formats at known places.
 //!
-//! mkfs asks it before it destroys, mount to find out the type. A signature is a hint, no proof:
-//! whoever mounts checks everything. Data without one is not noticed.
+//! mkfs looks for one before it destroys anything, mount to find the type. A signature is only a
+//! hint: mounting then checks everything. Data without a signature goes unnoticed.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use crate::furrow;
 use crate::vfs::Result;
 use crate::zonefs;
 
-/// What a device holds.
+/// The signature found on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Of which kind.
+    /// Kind of its content.
     pub kind: Content,
-    /// Its label, where it has one and we know where.
+    /// Label, if the format has one at a known place.
     pub label: Option<String>,
 }
 
-/// The kind of what a device holds.
+/// Kind of the content of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Furrow.
     Furrow,
     /// zonefs.
     Zonefs,
-    /// Something that is not ours, under the name by which blkid(8) knows it.
+    /// Another format, with its name in blkid(8).
     Foreign(&'static str),
 }
 
@@ -52,12 +52,12 @@ impl fmt::Display for Signature {
     }
 }
 
-/// Bytes of a device that are looked at: up to the last place in [`KNOWN`].
+/// Bytes of a device that a search reads: up to the last place in [`KNOWN`].
 pub const LOOKED_AT: usize = 68 * 1024;
 
-/// Signatures of others: name, byte of the device, bytes. The first that fits is told, so what
-/// others are built on, such as a partition table, comes late. The places are those that the
-/// formats' own documents name; where there is none, those of blkid(8).
+/// Signatures of other formats: name, offset on the device in bytes, magic bytes. The first match
+/// counts, so formats that can contain others, such as partition tables, come late. Sources: each
+/// format's own documentation; where there is none, blkid(8).
 const KNOWN: [(&str, usize, &[u8]); 37] = [
     // The header of a drive that is on a disk without zones.
     ("zonal_drive", 0, &zonal::file::format::MAGIC),
@@ -106,7 +106,7 @@ const BCACHE: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba
 /// Identity that a bcachefs superblock carries.
 const BCACHEFS: &[u8] = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
 
-/// Finds out what a device holds. A device whose start cannot be read holds nothing we know.
+/// Finds the signature on a device. A device whose start cannot be read has none.
 pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
     // Before the others: where Furrow is made on a drive whose first zone is conventional, the
     // first block of an older file system may still be there.
@@ -116,8 +116,8 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
     Ok(of_bytes(&start_of(device)?))
 }
 
-/// Wipes what conventional zones hold where signatures and superblocks lie, so that nothing takes the device
-/// for what it was. Sequential zones are reset by mkfs.
+/// Overwrites the places of signatures and superblocks in conventional zones, so that no program
+/// takes the device for what it was. mkfs resets sequential zones.
 pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
     let geometry = device.geometry();
     if geometry.kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {
@@ -147,7 +147,7 @@ fn start_of(device: &dyn ZonedDevice) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The signature in the first bytes of a device, of which [`LOOKED_AT`] are looked at.
+/// The signature in the first bytes of a device. It looks at [`LOOKED_AT`] of them.
 pub fn of_bytes(bytes: &[u8]) -> Option<Signature> {
     let at = |from: usize, len: usize| bytes.get(from..from + len);
     if at(0, 4) == Some(&zonefs::MAGIC.to_le_bytes()) {

@@ -69,7 +69,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The bits of `st_mode` that say it, those of `S_IFMT`.
+    /// The type bits of `st_mode` (`S_IFMT`).
     pub const fn format(self) -> u32 {
         match self {
             Self::Fifo => 0o010_000,
@@ -83,16 +83,16 @@ impl FileKind {
     }
 }
 
-/// What `stat` tells.
+/// Attributes of an inode, as `stat` reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Its number.
+    /// Number of the inode.
     pub ino: Ino,
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky: the low twelve bits of `st_mode`.
     pub perm: u16,
-    /// Directory entries that lead to it.
+    /// Number of links.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -112,18 +112,18 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Birth.
     pub btime: Timestamp,
-    /// What chattr(1) has set.
+    /// Flags that chattr(1) has set.
     pub flags: InodeFlags,
 }
 
-/// The calling user, for ownership of what is created and for setgid rules.
+/// The calling user: owner of new inodes, and subject of the rules for setgid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// File-system user id.
     pub uid: u32,
     /// File-system group id.
     pub gid: u32,
-    /// The umask: applied by the file system, because a default ACL replaces it.
+    /// The umask. The file system applies it, because a default ACL replaces it.
     pub umask: u16,
     /// Whether the caller may keep setgid on a file of a group it is not in (`CAP_FSETID`).
     pub privilege: Privilege,
@@ -134,19 +134,19 @@ impl Caller {
     pub const ROOT: Self = Self { uid: 0, gid: 0, umask: 0, privilege: Privilege::Full };
 }
 
-/// Whether setuid and setgid survive what a caller does.
+/// Whether setuid and setgid of a file survive changes by a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
     /// Like a process with `CAP_FSETID`.
     Full,
-    /// Like a process without.
+    /// Like a process without `CAP_FSETID`.
     None,
 }
 
-/// What a new inode is.
+/// Kind and attributes of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewInode<'a> {
-    /// What to make. `Symlink` takes its target from `target`.
+    /// Its kind. `Symlink` takes its target from `target`.
     pub kind: FileKind,
     /// Permission bits before umask and default ACL.
     pub perm: u16,
@@ -161,13 +161,14 @@ pub struct NewInode<'a> {
 pub enum SetTime {
     /// To the file system's clock.
     Now,
-    /// To this.
+    /// To this time.
     To(Timestamp),
-    /// To this, when it was written by somebody who had it open: never refused, as what was written is not.
+    /// To this time, which a write-back cache reports for data that it has accepted. No inode flag
+    /// refuses it, because none refuses data of files that were open before.
     Written(Timestamp),
 }
 
-/// What to change of an inode; `None` leaves it.
+/// Attributes to change; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits (`chmod`).
@@ -182,13 +183,13 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of the content.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode, from a caller that keeps it; else it becomes now. Times that are set to the same
-    /// are that caller's now.
+    /// Last change of the inode, from a caller that keeps this time itself; `None` sets it to now.
+    /// If `atime` or `mtime` is equal to it, they mean "now" by the caller's clock.
     pub ctime: Option<Timestamp>,
     /// Clear setuid, and setgid if group execution is allowed or the caller is not in the group, as
     /// a write by an unprivileged process does.
     pub kill_privileges: bool,
-    /// What chattr(1) sets. The caller has checked the permission.
+    /// Flags as chattr(1) sets them. The caller has checked the permission.
     pub flags: Option<InodeFlags>,
 }
 
@@ -208,22 +209,22 @@ bitflags::bitflags! {
         const APPEND_ONLY = 2;
         /// Reading does not move its access time (`+A`).
         const NO_ATIME = 4;
-        /// Backup programs leave it out (`+d`); kept for them.
+        /// Backup programs leave it out (`+d`). The file system only stores it.
         const NO_DUMP = 8;
         /// Writes are durable when they return (`+S`).
         const SYNC = 16;
     }
 
-    /// How a read is to be done.
+    /// Flags of a read.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ReadFlags: u32 {
-        /// With the alignment that `O_DIRECT` asks for, where there is one.
+        /// Demand the alignment of `O_DIRECT`, where a file has one.
         const DIRECT = 1;
-        /// The access time stays (`O_NOATIME`).
+        /// Do not move the access time (`O_NOATIME`).
         const NO_ATIME = 2;
     }
 
-    /// How a write is to be done.
+    /// Flags of a write.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WriteFlags: u32 {
         /// Go to the device now rather than through the write buffer (`O_DIRECT`).
@@ -234,11 +235,12 @@ bitflags::bitflags! {
         const APPEND = 4;
         /// Clear setuid and setgid.
         const KILL_PRIVILEGES = 8;
-        /// The file's times stay: whoever writes has set them, or sets them later (the kernel, of what it has collected).
+        /// Do not change times: the caller sets them itself, as the kernel does for its write-back
+        /// cache.
         const KEEP_TIMES = 16;
-        /// The file's capabilities stay, which a write takes away
-        /// ([`CAPABILITY_XATTR`](crate::rules::CAPABILITY_XATTR)): whoever writes has taken away
-        /// what there was when the bytes came (the kernel, of what it has collected).
+        /// Do not remove the file's capabilities
+        /// ([`CAPABILITY_XATTR`](crate::rules::CAPABILITY_XATTR)), as other writes do: the caller
+        /// removed them when it accepted the data, as the kernel does for its write-back cache.
         const KEEP_CAPABILITY = 32;
     }
 
@@ -255,7 +257,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What `fallocate` does.
+/// Modes of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
     /// Make sure that later writes to the range find space; grow the file to cover it.
@@ -270,7 +272,7 @@ pub enum Allocate {
     ZeroKeepSize,
 }
 
-/// What `lseek` looks for.
+/// Targets of `lseek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is data.
@@ -279,7 +281,7 @@ pub enum Seek {
     Hole,
 }
 
-/// What `fsync` makes durable.
+/// Extent of an `fsync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncKind {
     /// Content, and what is needed to read it back (`fdatasync`).
@@ -299,7 +301,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// A directory entry, as `readdir` tells it.
+/// A directory entry, as `readdir` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
     /// The inode it leads to.
@@ -308,22 +310,22 @@ pub struct DirEntry<'a> {
     pub kind: FileKind,
     /// Name.
     pub name: &'a [u8],
-    /// Where to go on after this entry. Stays valid while entries come and go, and with the
-    /// entry when it gets another name in the same directory: a program that renames what it
-    /// lists comes to an end.
+    /// Offset to pass to the next listing, which then continues behind this entry. It stays valid
+    /// while other entries come and go. An entry keeps its cookie when it gets another name in the
+    /// same directory, so a program that renames the entries that it lists comes to an end.
     pub cookie: u64,
 }
 
-/// Whether a directory listing wants more.
+/// Answer of a directory listing's callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// Took the entry, wants the next.
+    /// It has taken the entry and wants the next one.
     More,
-    /// Did not take the entry.
+    /// It has not taken the entry, and wants no more.
     Enough,
 }
 
-/// What a file is opened for.
+/// Purpose of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenFor {
     /// Reading only.
@@ -332,7 +334,7 @@ pub enum OpenFor {
     Writing,
 }
 
-/// What can be done with a file.
+/// Rules for writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileModel {
     /// Bytes that can be written anywhere and in any order.
@@ -351,16 +353,16 @@ pub enum Access {
     ReadOnly,
 }
 
-/// What a write did.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Byte of the file where the data went.
+    /// Offset in the file at which the data was written, in bytes.
     pub offset: u64,
-    /// Bytes written: less than given only at the end of what a zone can hold.
+    /// Bytes written: fewer than given only at the end of a zone's capacity.
     pub len: u64,
 }
 
-/// What `statfs` tells.
+/// Sizes of a file system, as `statfs` reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// Bytes of a block.
@@ -375,7 +377,7 @@ pub struct StatFs {
     pub inodes: u64,
     /// Inodes that can still be made.
     pub inodes_free: u64,
-    /// Inodes without a name that are still in use: their space comes back when they no longer are.
+    /// Unlinked inodes that are still in use. Their space is free once they are closed.
     pub inodes_unlinked: u64,
 }
 
@@ -384,10 +386,10 @@ pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 /// A mounted file system.
 ///
-/// Every method may come from any thread. A method that returns an inode's [`Attr`] returns it as
-/// it is after the call.
+/// Any thread may call any method. A method that returns an inode's [`Attr`] returns it as it is
+/// after the call.
 pub trait FileSystem: Send + Sync {
-    /// What kind of file an inode is. The root tells which is the rule.
+    /// Rules for writes to a file. Those of the root are the rule of the file system.
     fn model(&self, _ino: Ino) -> FileModel {
         FileModel::Posix
     }
@@ -397,12 +399,12 @@ pub trait FileSystem: Send + Sync {
         Ino::ROOT
     }
 
-    /// Whether it can be written to now: a failure can take that away.
+    /// Whether it can be written to now. It may become read-only after a failure.
     fn access(&self) -> Access {
         Access::ReadWrite
     }
 
-    /// A file is opened. It is closed with the same purpose.
+    /// Notes that a file is opened. [`close`](Self::close) must get the same purpose.
     fn open(&self, _ino: Ino, _purpose: OpenFor) -> Result<()> {
         Ok(())
     }
@@ -410,13 +412,13 @@ pub trait FileSystem: Send + Sync {
     /// Takes back one [`open`](Self::open).
     fn close(&self, _ino: Ino, _purpose: OpenFor) {}
 
-    /// A path that leads to an inode, for messages ([`Named`](crate::named::Named)): only if it is
-    /// known without asking the drive, and with control characters escaped.
+    /// A path of an inode, for messages ([`Named`](crate::named::Named)), with control characters
+    /// escaped. `None` if finding it takes reads from the drive.
     fn path(&self, _ino: Ino) -> Option<String> {
         None
     }
 
-    /// Finds `name` in a directory. `.` and `..` are answered too.
+    /// Finds `name` in a directory, also `.` and `..`.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
 
     /// Attributes of an inode.
@@ -425,15 +427,16 @@ pub trait FileSystem: Send + Sync {
     /// Changes attributes.
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr>;
 
-    /// Target of a symbolic link.
+    /// The target of a symbolic link.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
 
-    /// Makes an inode of any kind and enters it in a directory.
+    /// Creates an inode of any kind, with an entry in a directory.
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &NewInode<'_>)
     -> Result<Attr>;
 
-    /// Makes a regular file without a name, in no directory but with what it would have from being made in
-    /// `parent`. It comes with one [`pin`](Self::pin); [`link`](Self::link) can give it a name.
+    /// Creates a regular file without a name (`O_TMPFILE`), with the attributes that it would
+    /// inherit in `parent`. It comes with one [`pin`](Self::pin); [`link`](Self::link) can give it
+    /// a name.
     fn create_unnamed(&self, _: &Caller, _parent: Ino, _: &NewInode<'_>) -> Result<Attr> {
         Err(FsError::Unsupported { what: "files without a name" })
     }
@@ -447,17 +450,17 @@ pub trait FileSystem: Send + Sync {
     /// Moves an entry.
     fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()>;
 
-    /// Makes one more entry for an inode that has one, or that was made without.
+    /// Adds an entry for an inode: one with links, or one that was created without a name.
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
 
     /// Keeps an inode alive, linked or not, until [`unpin`](Self::unpin). Pins are counted.
     fn pin(&self, ino: Ino) -> Result<()>;
 
-    /// Takes back one [`pin`](Self::pin); an inode with neither pin nor link is deleted.
+    /// Takes back one [`pin`](Self::pin). An inode without pins and links is deleted.
     fn unpin(&self, ino: Ino);
 
-    /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
-    /// There zeroes may follow in `buffer`.
+    /// Reads into `buffer` from `offset` on and returns the number of bytes: fewer than the buffer
+    /// has only at the end of the file, where zeroes may follow them in `buffer`.
     fn read_with(
         &self,
         ino: Ino,
@@ -471,8 +474,8 @@ pub trait FileSystem: Send + Sync {
         self.read_with(ino, offset, buffer, ReadFlags::empty())
     }
 
-    /// An inode is read from a cache that is not ours: moves its access time if that is due, as any
-    /// read does. Whether it was.
+    /// Notes a read from a cache of the caller: moves the access time if that is due, as any read
+    /// does. Returns whether it was due.
     fn note_read(&self, _ino: Ino) -> Result<bool> {
         Ok(false)
     }
@@ -512,8 +515,8 @@ pub trait FileSystem: Send + Sync {
     /// Finds data or a hole from `offset` on.
     fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64>;
 
-    /// Copies a range between files, sharing blocks where it can, and returns how much: less only
-    /// at the source's end of file.
+    /// Copies `len` bytes between files, sharing blocks where it can. Offsets are in bytes. Returns
+    /// the number of bytes copied: fewer only at the end of the source.
     fn copy_range(
         &self,
         source: (Ino, u64),
@@ -522,7 +525,7 @@ pub trait FileSystem: Send + Sync {
         flags: WriteFlags,
     ) -> Result<u64>;
 
-    /// Sizes of the whole.
+    /// Sizes of the file system.
     fn statfs(&self) -> Result<StatFs>;
 
     /// Value of an extended attribute.
@@ -544,23 +547,23 @@ pub trait FileSystem: Send + Sync {
     /// Removes an extended attribute.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 
-    /// Work that is due by time, such as a commit of what was written some seconds ago, and some of
-    /// what can be done in the background. Front ends call it about once a second, and when they are
+    /// Does work that is due by time, such as the commit of data that is some seconds old, and some
+    /// background work. Front ends call it about once a second, and when they are
     /// [woken](Self::on_work).
     fn tick(&self) -> Result<()>;
 
-    /// Sets how to report background work that need not wait for the next second. Called
-    /// once, by the worker that will call [`tick`](Self::tick) then. `wake` is called at any time from any
-    /// thread, and returns at once.
+    /// Sets the function that reports background work which should not wait for the next second.
+    /// The worker calls this once, and then [`tick`](Self::tick) when `wake` is called. Any thread
+    /// may call `wake` at any time; it returns at once.
     fn on_work(&self, _wake: Wake) {}
 
-    /// Makes everything durable and leaves the device clean. Nothing may be called after it but
+    /// Makes everything durable and leaves the device clean. After it, the caller may only call
     /// [`unpin`](Self::unpin).
     fn shutdown(&self) -> Result<()>;
 
-    /// A call has panicked, with this message. Nothing is written any more, and only what reads is
-    /// called from now on, as far as the answer allows. May be called again, and then the answer
-    /// may have changed.
+    /// Notes that a call has panicked, with this message. The file system then writes no more, and
+    /// the caller calls only methods that read, if the answer allows even those. The caller may ask
+    /// again, and the answer may have changed.
     fn give_up(&self, _message: &str) -> Remains {
         Remains::Readable
     }

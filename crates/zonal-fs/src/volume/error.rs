@@ -1,4 +1,4 @@
-//! Failures with the path they are about.
+//! Errors with the path that they are about.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::FsError;
 /// Result of an operation on a volume.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failed operation: what was tried, on which path, and why it failed.
+/// A failed operation, its path, and the reason.
 #[derive(Debug)]
 pub struct Error {
     doing: &'static str,
@@ -54,14 +54,14 @@ impl std::error::Error for Error {
     }
 }
 
-/// Loses the path, for callers that handle one kind of error.
+/// Drops the path, for callers that handle one kind of error.
 impl From<Error> for FsError {
     fn from(error: Error) -> Self {
         error.source
     }
 }
 
-/// Keeps the errno, and loses the path and the sentence: `raw_os_error` is [`Error::errno`].
+/// Only the errno remains, without path and text: `raw_os_error` is [`Error::errno`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         error.source.into()

@@ -15,15 +15,15 @@ use crate::vfs::{
 
 /// An open file. It stays usable while it lives, whatever becomes of its name.
 ///
-/// Dropping it closes it and gives back its lock; nothing is made durable by that.
+/// Dropping it closes it and releases its lock. It makes nothing durable.
 ///
 /// It is a [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek), and so
-/// is `&File`. These read and write at a position that the handle keeps, 0 at first.
+/// is `&File`. These read and write at the position of the handle, which is 0 at first.
 pub struct File {
     node: Node,
     flags: OpenFlags,
     model: FileModel,
-    /// Where the traits of [`std::io`] read and write next.
+    /// Offset at which the traits of [`std::io`] read and write next.
     pub(super) position: Mutex<u64>,
     is_open: AtomicBool,
     is_locked: AtomicBool,
@@ -35,14 +35,15 @@ impl File {
         Self { node, flags, model, position: Mutex::new(0), is_open, is_locked }
     }
 
-    /// Tells the file system that it is open, and empties it if that was asked for.
+    /// Opens the inode in the file system, and truncates it with [`OpenFlags::TRUNCATE`].
     pub(super) fn open(&self) -> Result<()> {
         self.run("opening", |fs, ino| fs.open(ino, self.flags.purpose()))?;
         self.is_open.store(true, Ordering::Release);
         if self.flags.contains(OpenFlags::TRUNCATE) { self.set_len(0) } else { Ok(()) }
     }
 
-    /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
+    /// Reads into `buffer` from `offset` on and returns the number of bytes: fewer than the buffer
+    /// has only at the end of the file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.needs(OpenFlags::READ, "reading")?;
         let mut how = ReadFlags::empty();
@@ -59,8 +60,8 @@ impl File {
         Err(Error::new("reading", self.path(), error))
     }
 
-    /// Fills the buffers one after the other from `offset` on and returns how many bytes came. A
-    /// writer may come in between two buffers.
+    /// Fills the buffers one after the other from `offset` on and returns the number of bytes. It
+    /// is not atomic: another thread may write between two buffers.
     pub fn read_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let mut done = 0;
         for buffer in buffers {
@@ -73,9 +74,9 @@ impl File {
         Ok(done)
     }
 
-    /// All of its content.
+    /// Reads the whole content.
     pub fn read_to_end(&self) -> Result<Vec<u8>> {
-        /// Least bytes to ask for at once, where the size says less than there is.
+        /// Least bytes of a read, also if the file is longer than its size said.
         const PIECE: usize = 64 << 10;
         let size = usize::try_from(self.metadata()?.size).unwrap_or(usize::MAX);
         let mut content = Vec::new();
@@ -91,8 +92,8 @@ impl File {
         }
     }
 
-    /// Writes at `offset` and returns how many bytes: less than given only at the end of what a zone
-    /// of zonefs can hold. A file that was opened for appending is written at its end.
+    /// Writes at `offset` and returns the number of bytes: fewer than given only at the end of a
+    /// zone's capacity in zonefs. A file that was opened for appending is written at its end.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.put(data, offset, WriteFlags::empty())
             .map(|written| usize::try_from(written.len).unwrap_or(usize::MAX))
@@ -114,13 +115,13 @@ impl File {
         }
     }
 
-    /// Writes at the end of the file and returns where the data went. Appends of several threads do
-    /// not overlap.
+    /// Writes at the end of the file and returns the offset of the data. Appends of several threads
+    /// do not overlap.
     pub fn append(&self, data: &[u8]) -> Result<Written> {
         self.put(data, 0, WriteFlags::APPEND)
     }
 
-    /// Writes as the file was opened, and as `how` says.
+    /// Writes with the flags of the file and those of `how`.
     pub(super) fn put(&self, data: &[u8], offset: u64, mut how: WriteFlags) -> Result<Written> {
         self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "writing")?;
         let is_direct = self.flags.contains(OpenFlags::DIRECT) || self.model == FileModel::Zones;
@@ -163,8 +164,8 @@ impl File {
         self.run("seeking in", |fs, ino| fs.seek(ino, what, offset))
     }
 
-    /// Copies `range` to `offset` of another file of the volume, sharing blocks where it can, and
-    /// returns how many bytes: less only at the end of this file.
+    /// Copies `range` to `offset` of another file of the volume, sharing blocks where it can.
+    /// Returns the number of bytes: fewer only at the end of this file.
     pub fn copy_to(&self, range: Range<u64>, target: &Self, offset: u64) -> Result<u64> {
         self.needs(OpenFlags::READ, "copying")?;
         target.needs(OpenFlags::WRITE | OpenFlags::APPEND, "copying to")?;
@@ -181,19 +182,19 @@ impl File {
         })
     }
 
-    /// Makes the content durable, and what is needed to read it back (`fdatasync`).
+    /// Makes the content durable, with the metadata that a read of it needs (`fdatasync`).
     pub fn sync_data(&self) -> Result<()> {
         self.run("syncing", |fs, ino| fs.fsync(ino, SyncKind::Data))
     }
 
-    /// Makes a range of the content durable. File systems here have nothing smaller to make durable
-    /// than a file, so this does what [`sync_data`](Self::sync_data) does.
+    /// Makes a range of the content durable. The file systems here sync whole files, so it does the
+    /// same as [`sync_data`](Self::sync_data).
     pub fn sync_range(&self, _range: Range<u64>) -> Result<()> {
         self.sync_data()
     }
 
-    /// Locks the file for this handle; fails with EAGAIN if another handle of this volume has it
-    /// locked, and does nothing if this one has. The lock is advisory and ends with the handle.
+    /// Locks the file for this handle. Fails with EAGAIN if another handle of this volume has the
+    /// lock; does nothing if this one has it. The lock is advisory and ends with the handle.
     pub fn try_lock(&self) -> Result<()> {
         if self.is_locked.load(Ordering::Acquire) {
             return Ok(());
@@ -206,7 +207,7 @@ impl File {
         Ok(())
     }
 
-    /// Gives the lock back, if this handle has it.
+    /// Releases the lock, if this handle has it.
     pub fn unlock(&self) {
         if self.is_locked.swap(false, Ordering::AcqRel) {
             self.shared().locks.release(self.ino());

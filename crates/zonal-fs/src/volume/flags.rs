@@ -1,4 +1,4 @@
-//! How a file is opened, and the flags of open(2) that ask for it.
+//! Flags of opening a file, and their conversion from those of open(2).
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use crate::vfs::OpenFor;
 
 bitflags::bitflags! {
-    /// How a file is opened, as open(2) has it.
+    /// Flags of opening a file, like those of open(2).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
         /// Read it.
@@ -15,9 +15,9 @@ bitflags::bitflags! {
         const WRITE = 2;
         /// Write it, and only at its end.
         const APPEND = 4;
-        /// Make it if it is missing.
+        /// Create it if it is missing.
         const CREATE = 8;
-        /// Make it; fail if something stands there.
+        /// Create it; fail if the path exists.
         const CREATE_NEW = 16;
         /// Empty it.
         const TRUNCATE = 32;
@@ -44,7 +44,7 @@ impl OpenFlags {
     }
 }
 
-/// Flags of open(2) that a volume cannot do.
+/// Flags of open(2) that a volume does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableFlags {
     /// `O_TMPFILE`.
@@ -65,8 +65,8 @@ impl UnusableFlags {
     }
 }
 
-/// From the flags of open(2), for bindings of other languages. Flags that are not in the table mean
-/// nothing to a volume.
+/// From the flags of open(2), for bindings of other languages. A volume ignores flags that are not
+/// in the table.
 impl TryFrom<i32> for OpenFlags {
     type Error = UnusableFlags;
 

@@ -6,7 +6,7 @@ use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use crate::vfs::XattrMode;
 
 impl File {
-    /// Keeps the hint with the file. zonefs, which has no attributes, refuses.
+    /// Stores the hint with the file. zonefs has no attributes and refuses.
     pub fn set_write_lifetime(&self, lifetime: WriteLifetime) -> Result<()> {
         if lifetime != WriteLifetime::None {
             return self.set_xattr(LIFETIME_XATTR, lifetime.name().as_bytes(), XattrMode::Any);
@@ -17,7 +17,7 @@ impl File {
         }
     }
 
-    /// The hint that is kept with the file.
+    /// The hint that is stored with the file.
     pub fn write_lifetime(&self) -> Result<WriteLifetime> {
         match self.xattr(LIFETIME_XATTR) {
             Ok(value) => Ok(WriteLifetime::from_name(&value).unwrap_or_default()),

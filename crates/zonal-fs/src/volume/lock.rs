@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::vfs::Ino;
 
-/// Files that a handle has locked.
+/// The files that handles have locked.
 #[derive(Default)]
 pub(super) struct Locks(Mutex<BTreeSet<Ino>>);
 
 impl Locks {
-    /// Locks a file; whether it was free.
+    /// Locks a file; returns whether it was free.
     pub(super) fn take(&self, ino: Ino) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(ino)
     }

@@ -27,28 +27,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What holds for all of it:
+//! Rules for all of it:
 //!
 //! - A [`Volume`] and its handles may be used from any number of threads. A handle keeps its file
-//!   alive: what is removed while it is open can be read and written until the last handle goes.
+//!   alive: a removed file can be read and written until its last handle is dropped.
 //! - Paths follow the rules in [`path`]; names are bytes.
-//! - Mode bits and owners are kept, not enforced: the program that has the drive open could read it
-//!   all anyway. [`Volume::acting_as`] says who owns what is created.
-//! - Nothing is durable before a sync, a [`close`](Volume::close), or the commit that the background
-//!   thread makes about five seconds after a change.
+//! - Mode bits and owners are stored, not enforced: the program that has the drive open could read
+//!   it all anyway. [`Volume::acting_as`] sets the owner of new files.
+//! - Nothing is durable before a sync, a [`close`](Volume::close), or the commit that the
+//!   background thread makes about five seconds after a change.
 //! - An [`Error`] becomes an [`io::Error`](std::io::Error) with the errno that a program on a mount
 //!   would get, by `?`; the path and the sentence stay behind.
-//! - zonefs has files that only take whole blocks at their end; its writes and appends are direct
-//!   without being asked for.
+//! - Files of zonefs only take whole blocks at their end; a volume writes to them without a
+//!   buffer, even without [`OpenFlags::DIRECT`].
 //!
 //! | module | question |
 //! | --- | --- |
 //! | [`path`] | where does a path lead? |
-//! | `names` | making, moving and removing entries |
-//! | [`File`], [`Node`], [`Dir`] | handles |
-//! | `stream` | a file as [`Read`](std::io::Read), [`Write`](std::io::Write), [`Seek`](std::io::Seek) |
-//! | `lifetime`, `lock` | hints and locks of files |
-//! | `upkeep` | the background thread |
+//! | `names` | how do programs create, move and remove entries? |
+//! | [`File`], [`Node`], [`Dir`] | what can a program do with an open file or directory? |
+//! | `stream` | how is a file a [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek)? |
+//! | `lifetime`, `lock` | how do files carry hints and locks? |
+//! | `upkeep` | who does the background work? |
 
 mod error;
 mod file;
@@ -68,7 +68,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use zonal::{ByteCount, Clock, ZonedDevice};
 
 use self::lock::Locks;
-use self::path::Place;
+use self::path::PathEnd;
 use self::upkeep::Ticker;
 use crate::FsError;
 use crate::furrow::{self, AtimePolicy, Furrow};
@@ -83,7 +83,7 @@ pub use self::node::{Dir, Entries, Entry, Node};
 pub use self::path::Links;
 pub use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 
-/// What does the work that is due by time, such as the commit of data written five seconds ago.
+/// Who does the work that is due by time, such as the commit of data that is five seconds old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Upkeep {
     /// A thread of the volume, about once a second.
@@ -96,15 +96,15 @@ pub enum Upkeep {
 /// How to mount a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeOptions {
-    /// Whether to write. `ReadOnly` writes nothing at all, not even recovery.
+    /// Whether to write. `ReadOnly` writes nothing at all; recovery happens in memory.
     pub access: Access,
     /// When reads move access times (Furrow).
     pub atime: AtimePolicy,
-    /// Memory for what is read of the metadata (Furrow): see [`furrow::MountOptions::memory`].
+    /// Bytes of memory for cached metadata (Furrow): see [`furrow::MountOptions::memory`].
     pub memory: ByteCount,
-    /// The owner of what is created, and the umask.
+    /// Owner of new files, and umask.
     pub caller: Caller,
-    /// What does the background work.
+    /// Who does the background work.
     pub upkeep: Upkeep,
 }
 
@@ -123,16 +123,16 @@ impl Default for VolumeOptions {
 
 /// A mounted file system with paths. A clone is the same volume.
 ///
-/// [`close`](Self::close) ends it and tells whether the last commit worked; so does dropping the
-/// last clone, which can only log a failure. Handles that are still open then answer
+/// [`close`](Self::close) ends it and returns the error of the last commit. Dropping the last clone
+/// ends it, too, but can only log the error. Handles that are still open then fail with
 /// [`FsError::BadHandle`].
 #[derive(Clone)]
 pub struct Volume {
-    owner: Arc<Owner>,
+    owner: Arc<VolumeOwner>,
     caller: Caller,
 }
 
-/// What is counted about the file system of a volume.
+/// Statistics of the file system of a volume.
 #[derive(Clone, Copy, Debug)]
 pub enum Stats {
     /// Bytes written and read, flushes, zones by use.
@@ -142,9 +142,13 @@ pub enum Stats {
 }
 
 impl Volume {
-    /// Mounts the file system that `device` holds: Furrow or zonefs.
+    /// Mounts the file system on `device`: Furrow or zonefs.
     ///
-    /// `clock` gives the times that files get. A program takes [`zonal::SystemClock`].
+    /// `clock` gives files their times; programs pass a [`zonal::SystemClock`].
+    ///
+    /// # Errors
+    ///
+    /// The device has neither file system ([`FsError::Foreign`]), cannot be read, or needs repair.
     pub fn mount(
         device: Arc<dyn ZonedDevice>,
         clock: Arc<dyn Clock>,
@@ -161,23 +165,26 @@ impl Volume {
     }
 
     fn of(fs: Mounted, options: &VolumeOptions) -> Self {
-        let shared = Arc::new(Shared { fs: RwLock::new(Some(fs)), locks: Locks::default() });
+        let shared = Arc::new(VolumeState { fs: RwLock::new(Some(fs)), locks: Locks::default() });
         let ticker = match options.upkeep {
             Upkeep::Thread => Some(Ticker::start(Arc::clone(&shared))),
             Upkeep::Caller => None,
         };
-        let owner = Arc::new(Owner { shared, ticker: Mutex::new(ticker) });
+        let owner = Arc::new(VolumeOwner { shared, ticker: Mutex::new(ticker) });
         Self { owner, caller: options.caller }
     }
 
-    /// The same volume, with another owner for what is created.
+    /// The same volume, with another owner for new files.
     #[must_use]
     pub fn acting_as(&self, caller: Caller) -> Self {
         Self { owner: Arc::clone(&self.owner), caller }
     }
 
-    /// Makes everything durable, leaves the drive clean and lets go of it, for every clone.
-    /// The error is that of the last commit.
+    /// Makes everything durable, leaves the drive clean and releases it, for all clones.
+    ///
+    /// # Errors
+    ///
+    /// That of the last commit: what it should have made durable may be lost.
     pub fn close(self) -> Result<()> {
         self.owner.close().map_err(|error| whole("closing the volume", error))
     }
@@ -187,7 +194,7 @@ impl Volume {
         self.whole("syncing the volume", |fs| fs.sync())
     }
 
-    /// Does the work that is due by time. Only with [`Upkeep::Caller`] is there a need for it.
+    /// Does the work that is due by time. Programs need to call it only with [`Upkeep::Caller`].
     pub fn tick(&self) -> Result<()> {
         self.whole("doing periodic work", |fs| fs.tick())
     }
@@ -197,13 +204,13 @@ impl Volume {
         self.whole("asking for the free space", |fs| fs.statfs())
     }
 
-    /// Whether it can be written to now: a failure of the drive can take that away.
+    /// Whether it can be written to now. It may become read-only after a failure of the drive.
     pub fn access(&self) -> Result<Access> {
         self.whole("asking for access", |fs| Ok(fs.access()))
     }
 
-    /// What is counted; `None` for a file system that was handed to [`new`](Self::new), whose owner
-    /// can ask it.
+    /// Statistics; `None` for a file system that was passed to [`new`](Self::new): its owner can
+    /// ask it.
     pub fn stats(&self) -> Result<Option<Stats>> {
         let entered = self.owner.shared.enter();
         let entered = entered.map_err(|error| whole("asking for statistics", error))?;
@@ -223,12 +230,13 @@ impl Volume {
         self.owner.shared.run(action).map_err(|error| whole(doing, error))
     }
 
-    /// Runs `action` on what stands at `path`.
+    /// Runs `action` on the end of `path`. `doing` describes it in an error.
     fn at<T>(
         &self,
         doing: &'static str,
-        (path, links): (&Path, Links),
-        action: impl FnOnce(&dyn FileSystem, Place) -> vfs::Result<T>,
+        path: &Path,
+        links: Links,
+        action: impl FnOnce(&dyn FileSystem, PathEnd) -> vfs::Result<T>,
     ) -> Result<T> {
         let bytes = path.as_os_str().as_bytes();
         self.owner
@@ -242,7 +250,7 @@ fn whole(doing: &'static str, error: FsError) -> Error {
     Error::new(doing, Path::new(""), error)
 }
 
-/// Mounts what a device holds.
+/// Mounts the file system on a device.
 fn mounted(
     device: Arc<dyn ZonedDevice>,
     clock: Arc<dyn Clock>,
@@ -254,7 +262,7 @@ fn mounted(
                 zonefs::MountOptions { access: options.access, ..zonefs::MountOptions::default() };
             Ok(Mounted::Zonefs(Arc::new(ZoneFs::mount(device, clock, options)?)))
         }
-        // What Furrow says about a device without a signature is the best there is to say.
+        // Without a signature, the error of Furrow's mount explains best what the device lacks.
         Some(Content::Furrow) | None => {
             let options = furrow::MountOptions {
                 access: options.access,
@@ -287,15 +295,15 @@ impl Mounted {
     }
 }
 
-/// What the volume and its handles share.
-struct Shared {
-    /// `None` once closed. A call holds the lock for reading and must not take it again:
-    /// a close may be waiting in between.
+/// State that a volume shares with its handles.
+struct VolumeState {
+    /// `None` once closed. A call holds the lock for reading and must not take it a second time: it
+    /// would deadlock with a close that waits in between.
     fs: RwLock<Option<Mounted>>,
     locks: Locks,
 }
 
-impl Shared {
+impl VolumeState {
     fn enter(&self) -> vfs::Result<Entered<'_>> {
         let guard = self.fs.read().unwrap_or_else(PoisonError::into_inner);
         if guard.is_some() {
@@ -310,7 +318,7 @@ impl Shared {
     }
 }
 
-/// A volume that is not closed while this lives.
+/// A guard: the volume is not closed while it lives.
 struct Entered<'a>(RwLockReadGuard<'a, Option<Mounted>>);
 
 impl Entered<'_> {
@@ -319,14 +327,14 @@ impl Entered<'_> {
     }
 }
 
-/// Ends the volume when the last clone goes.
-struct Owner {
-    shared: Arc<Shared>,
+/// Closes the volume when the last clone is dropped.
+struct VolumeOwner {
+    shared: Arc<VolumeState>,
     ticker: Mutex<Option<Ticker>>,
 }
 
-impl Owner {
-    /// Ends it; the second time there is nothing to do.
+impl VolumeOwner {
+    /// Closes the volume. A second call does nothing.
     fn close(&self) -> vfs::Result<()> {
         let ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(ticker);
@@ -335,7 +343,7 @@ impl Owner {
     }
 }
 
-impl Drop for Owner {
+impl Drop for VolumeOwner {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
             tracing::error!(%error, "closing a volume that was not closed");

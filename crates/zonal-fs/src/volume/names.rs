@@ -1,10 +1,10 @@
-//! Making, opening, moving and removing entries, by path.
+//! Operations by path: create, open, move and remove entries.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::path::{self, Links, Place};
+use super::path::{self, Links, PathEnd};
 use super::{Dir, Entries, Error, File, Node, OpenFlags, Result, Volume};
 use crate::FsError;
 use crate::protect;
@@ -30,7 +30,7 @@ impl Volume {
         self.open_with(path, OpenFlags::CREATED, FILE_PERM)
     }
 
-    /// Opens a file as `flags` say. One that is made has the permission bits `perm`, less the umask.
+    /// Opens a file with `flags`. A new file gets the permission bits `perm`, less the umask.
     pub fn open_with(&self, path: impl AsRef<Path>, flags: OpenFlags, perm: u16) -> Result<File> {
         let path = path.as_ref();
         let doing = if flags.intersects(OpenFlags::ANY_CREATE) { "creating" } else { "opening" };
@@ -57,12 +57,13 @@ impl Volume {
         self.open_dir(path).map(Dir::entries)
     }
 
-    /// A handle of whatever stands at `path`, for its attributes.
+    /// A handle of the inode at `path`, of any kind, for its attributes.
     pub fn node(&self, path: impl AsRef<Path>, links: Links) -> Result<Node> {
         let path = path.as_ref();
-        // Between finding and pinning it may go, and another take its name: then that one is meant.
+        // Between lookup and pin the inode may be removed and another get its name: then pin that
+        // one.
         loop {
-            let pinned = self.at("opening", (path, links), |fs, place| {
+            let pinned = self.at("opening", path, links, |fs, place| {
                 let ino = place.attr()?.ino;
                 match fs.pin(ino) {
                     Err(FsError::NotFound) => Ok(None),
@@ -75,16 +76,16 @@ impl Volume {
         }
     }
 
-    /// Attributes of what `path` leads to.
+    /// Attributes of the inode at `path`, through symbolic links.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         let doing = "asking for attributes of";
-        self.at(doing, (path.as_ref(), Links::Follow), |_, place| place.attr())
+        self.at(doing, path.as_ref(), Links::Follow, |_, place| place.attr())
     }
 
-    /// Attributes of what stands at `path`, which may be a symbolic link.
+    /// Attributes of the inode at `path` itself, which may be a symbolic link.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         let doing = "asking for attributes of";
-        self.at(doing, (path.as_ref(), Links::Keep), |_, place| place.attr())
+        self.at(doing, path.as_ref(), Links::Keep, |_, place| place.attr())
     }
 
     /// All of a file's content.
@@ -92,18 +93,18 @@ impl Volume {
         self.open(path)?.read_to_end()
     }
 
-    /// Makes a file with this content, or gives it to an existing one.
+    /// Writes a file with this content, new or in place of the old content.
     pub fn write(&self, path: impl AsRef<Path>, content: &[u8]) -> Result<()> {
         self.create(path)?.write_all_at(content, 0)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let new = NewInode { kind: FileKind::Directory, perm: DIR_PERM, rdev: 0, target: b"" };
         self.create_node(path, &new).map(drop)
     }
 
-    /// Makes a directory and those above it that are missing.
+    /// Creates a directory and its missing parents.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         match self.create_dir(path) {
@@ -123,31 +124,32 @@ impl Volume {
         }
     }
 
-    /// Makes an inode of any kind.
+    /// Creates an inode of any kind.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewInode<'_>) -> Result<Attr> {
-        self.at("creating", (path.as_ref(), Links::Keep), |fs, place| {
+        self.at("creating", path.as_ref(), Links::Keep, |fs, place| {
             fs.create(&self.caller, place.dir, place.free_name(new.kind)?, new)
         })
     }
 
-    /// Makes a symbolic link with the text `target`.
+    /// Creates a symbolic link to `target`.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let target = target.as_ref().as_os_str().as_bytes();
         let new = NewInode { kind: FileKind::Symlink, perm: 0o777, rdev: 0, target };
         self.create_node(link, &new).map(drop)
     }
 
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        let place = (path.as_ref(), Links::Keep);
-        let target = self.at("reading link", place, |fs, place| fs.readlink(place.attr()?.ino));
+        let target = self.at("reading link", path.as_ref(), Links::Keep, |fs, place| {
+            fs.readlink(place.attr()?.ino)
+        });
         Ok(std::ffi::OsString::from_vec(target?).into())
     }
 
-    /// Gives a file one more name. A symbolic link at `original` gets it itself.
+    /// Gives a file one more name. If `original` is a symbolic link, the link itself gets the name.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let link = link.as_ref();
-        self.at("linking", (original.as_ref(), Links::Keep), |fs, place| {
+        self.at("linking", original.as_ref(), Links::Keep, |fs, place| {
             let original = place.attr()?;
             let place = path::find(fs, link.as_os_str().as_bytes(), Links::Keep)?;
             fs.link(original.ino, place.dir, place.free_name(original.kind)?).map(drop)
@@ -156,7 +158,7 @@ impl Volume {
 
     /// Removes the entry of anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.at("removing", (path.as_ref(), Links::Keep), |fs, place| {
+        self.at("removing", path.as_ref(), Links::Keep, |fs, place| {
             let (dir, name) = place.entry()?;
             fs.unlink(dir, name)
         })
@@ -164,18 +166,18 @@ impl Volume {
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.at("removing directory", (path.as_ref(), Links::Keep), |fs, place| {
+        self.at("removing directory", path.as_ref(), Links::Keep, |fs, place| {
             let (dir, name) = place.entry()?;
             fs.rmdir(dir, name)
         })
     }
 
-    /// Moves an entry, over what may stand at `to`, at once: nobody sees both or neither.
+    /// Moves an entry, replacing one at `to`. It is atomic: no reader sees both names or neither.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.rename_with(from, to, RenameFlags::empty())
     }
 
-    /// Moves an entry as `flags` say.
+    /// Moves an entry with `flags`.
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
@@ -183,7 +185,7 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         let to = to.as_ref().as_os_str().as_bytes();
-        self.at("renaming", (from.as_ref(), Links::Keep), |fs, from| {
+        self.at("renaming", from.as_ref(), Links::Keep, |fs, from| {
             let moved = from.found.ok_or(FsError::NotFound)?.kind;
             let to = path::find(fs, to, Links::Keep)?;
             if to.found.is_none() {
@@ -197,13 +199,13 @@ impl Volume {
         Node::pinned(Arc::clone(&self.owner.shared), ino, path, self.caller)
     }
 
-    /// Finds or makes the file and pins it.
+    /// Finds or creates a file, and pins it.
     fn pin_file(&self, path: &Path, flags: OpenFlags, perm: u16) -> vfs::Result<(Ino, FileModel)> {
         let keeps = flags.intersects(OpenFlags::CREATE_NEW | OpenFlags::NO_FOLLOW);
         let links = if keeps { Links::Keep } else { Links::Follow };
         let bytes = path.as_os_str().as_bytes();
         let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: b"" };
-        // What was found may go before it is pinned, and what was missing may be made by others.
+        // Another thread may remove the file before the pin, or create it after the lookup.
         loop {
             let pinned = self.owner.shared.run(|fs| {
                 let place = path::find(fs, bytes, links)?;
@@ -237,10 +239,10 @@ impl Volume {
     }
 }
 
-/// Makes a file; `None` if another thread has been faster.
+/// Creates a file; `None` if another thread has created it first.
 fn make(
     fs: &dyn FileSystem,
-    place: &Place,
+    place: &PathEnd,
     create: impl FnOnce(&dyn FileSystem, &[u8]) -> vfs::Result<Attr>,
 ) -> vfs::Result<Option<Attr>> {
     match create(fs, place.free_name(FileKind::Regular)?) {
@@ -249,7 +251,7 @@ fn make(
     }
 }
 
-/// Whether what stands there can be opened as a file.
+/// Checks that an inode can be opened as a file.
 fn check_open(fs: &dyn FileSystem, attr: &Attr, flags: OpenFlags) -> vfs::Result<()> {
     match attr.kind {
         FileKind::Regular => {}

@@ -6,18 +6,18 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Error, Result, Shared};
+use super::{Error, Result, VolumeState};
 use crate::vfs::{
     self, Attr, Caller, FileKind, FileSystem, Ino, Listing, SetAttr, SyncKind, XattrMode,
 };
 
-/// Entries of a directory that are fetched at once.
+/// Entries of a directory that one call fetches.
 const ENTRIES: usize = 256;
 
 /// An inode of any kind, kept alive while this lives: attributes, and what [`File`](super::File)
 /// and [`Dir`] have in common.
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<VolumeState>,
     ino: Ino,
     path: PathBuf,
     caller: Caller,
@@ -25,11 +25,11 @@ pub struct Node {
 
 impl Node {
     /// Takes over one pin of the inode.
-    pub(super) fn pinned(shared: Arc<Shared>, ino: Ino, path: &Path, caller: Caller) -> Self {
+    pub(super) fn pinned(shared: Arc<VolumeState>, ino: Ino, path: &Path, caller: Caller) -> Self {
         Self { shared, ino, path: path.to_owned(), caller }
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &VolumeState {
         &self.shared
     }
 
@@ -47,12 +47,12 @@ impl Node {
         outcome.map_err(|error| Error::new(doing, &self.path, error))
     }
 
-    /// The path by which it was opened. It may have another name by now, or none.
+    /// The path by which it was opened. By now the inode may have another name, or none.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number of the inode, which no other file ever gets.
+    /// Number of the inode. No other inode ever gets it.
     pub fn ino(&self) -> Ino {
         self.ino
     }
@@ -101,7 +101,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // A closed volume has let go of everything.
+        // A closed volume has no pins any more.
         let _ = self.shared.run(|fs| {
             fs.unpin(self.ino);
             Ok(())
@@ -119,8 +119,8 @@ impl Dir {
         Self { node }
     }
 
-    /// Its entries, without `.` and `..`, in no particular order. What is created or removed
-    /// meanwhile may be listed or not; everything else is listed once.
+    /// Its entries, without `.` and `..`, in no particular order. Entries that are created or
+    /// removed meanwhile may be listed or not; all others are listed once.
     pub fn entries(self) -> Entries {
         Entries { dir: self, cookie: 0, fetched: Vec::new().into_iter(), is_over: false }
     }
@@ -139,9 +139,9 @@ impl Deref for Dir {
 pub struct Entry {
     /// Its name.
     pub name: OsString,
-    /// What it leads to.
+    /// Kind of its inode.
     pub kind: FileKind,
-    /// The number of that.
+    /// Number of its inode.
     pub ino: Ino,
 }
 

@@ -3,11 +3,11 @@
 //! Every path starts at the root of the volume, with or without a leading slash. The rules are
 //! those of Linux:
 //!
-//! - The empty path names nothing (ENOENT). Repeated slashes and `.` count for nothing, `..` is the
-//!   parent directory; that of the root is the root. So no path leads out of a volume.
-//! - Symbolic links are followed wherever they stand before the last component. At the last one,
-//!   operations on entries (remove, rename, `hard_link`, `read_link`, `symlink_metadata`) take the
-//!   link, the others what it leads to. A target with a leading slash starts at the volume's root.
+//! - The empty path names nothing (ENOENT). Repeated slashes and `.` have no effect. `..` is the
+//!   parent directory; that of the root is the root, so no path leads out of a volume.
+//! - Symbolic links before the last component are followed. If the last component is one,
+//!   operations on entries (remove, rename, `hard_link`, `read_link`, `symlink_metadata`) act on
+//!   the link, others on its target. A target with a leading slash starts at the volume's root.
 //! - One path may lead through [`LINKS_MAX`] links; with more it fails with ELOOP.
 //! - A path that ends in a slash or in `.` names a directory, anything else there is ENOTDIR.
 
@@ -20,31 +20,31 @@ pub const LINKS_MAX: u32 = 40;
 /// What to do with a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// Go where it leads.
+    /// Follow it.
     Follow,
-    /// Take the link.
+    /// Act on the link itself.
     Keep,
 }
 
-/// Where a path ends.
-pub(super) struct Place {
+/// The end of a path.
+pub(super) struct PathEnd {
     /// The directory of the last component.
     pub(super) dir: Ino,
     /// The last component; `None` where that is no name: the root, `.` and `..`.
     pub(super) name: Option<Vec<u8>>,
-    /// What is there.
+    /// Attributes of the inode there, if there is one.
     pub(super) found: Option<Attr>,
     /// The path ends in a slash or in `.`.
     is_slashed: bool,
 }
 
-impl Place {
-    /// What is there.
+impl PathEnd {
+    /// Attributes of the inode there.
     pub(super) fn attr(self) -> Result<Attr> {
         self.found.ok_or(FsError::NotFound)
     }
 
-    /// The name, for an operation that makes an entry. Whether it is taken, the file system says.
+    /// The name for a new entry. The file system finds out whether it is taken.
     pub(super) fn free_name(&self, kind: FileKind) -> Result<&[u8]> {
         match &self.name {
             None => Err(FsError::Exists),
@@ -62,18 +62,18 @@ impl Place {
 }
 
 /// Finds out where `path` leads. Only the last component may be missing.
-pub(super) fn find(fs: &dyn FileSystem, path: &[u8], links: Links) -> Result<Place> {
+pub(super) fn find(fs: &dyn FileSystem, path: &[u8], links: Links) -> Result<PathEnd> {
     if path.is_empty() {
         return Err(FsError::NotFound);
     }
-    let mut walk = Walk { fs, links_left: LINKS_MAX };
+    let mut walk = PathWalk { fs, links_left: LINKS_MAX };
     let (mut start, mut path) = (fs.root(), path.to_vec());
     let mut is_slashed = ends_in_slash(&path);
     loop {
         let (dir, name) = walk.go_to_last(start, &path)?;
         let Some(name) = name else {
             let found = Some(fs.getattr(dir)?);
-            return Ok(Place { dir, name, found, is_slashed });
+            return Ok(PathEnd { dir, name, found, is_slashed });
         };
         let found = match fs.lookup(dir, &name) {
             Ok(attr) => Some(attr),
@@ -89,7 +89,7 @@ pub(super) fn find(fs: &dyn FileSystem, path: &[u8], links: Links) -> Result<Pla
             Some(attr) if is_slashed && attr.kind != FileKind::Directory => {
                 return Err(FsError::NotDirectory);
             }
-            _ => return Ok(Place { dir, name: Some(name), found, is_slashed }),
+            _ => return Ok(PathEnd { dir, name: Some(name), found, is_slashed }),
         }
     }
 }
@@ -99,14 +99,14 @@ fn ends_in_slash(path: &[u8]) -> bool {
     matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"" | b"."))
 }
 
-struct Walk<'a> {
+struct PathWalk<'a> {
     fs: &'a dyn FileSystem,
     links_left: u32,
 }
 
-impl Walk<'_> {
-    /// Goes along `path` up to its last component: the directory there, and the component if it is
-    /// a name.
+impl PathWalk<'_> {
+    /// Follows `path` up to its last component. Returns the directory of that, and the component if
+    /// it is a name.
     fn go_to_last(&mut self, start: Ino, path: &[u8]) -> Result<(Ino, Option<Vec<u8>>)> {
         let mut at = start;
         let mut ahead = Vec::new();
@@ -136,7 +136,7 @@ impl Walk<'_> {
         Ok((at, None))
     }
 
-    /// Puts the components of `path` before those that lie ahead, the next one last.
+    /// Adds the components of `path` to those ahead, which are in reverse order.
     fn enter(&self, path: &[u8], at: &mut Ino, ahead: &mut Vec<Vec<u8>>) -> Result<()> {
         if path.contains(&0) {
             return Err(FsError::Invalid { what: "a path with a zero byte" });

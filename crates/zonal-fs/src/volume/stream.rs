@@ -1,7 +1,7 @@
-//! A file as a stream of bytes: the traits of [`std::io`], with a position that the handle keeps.
+//! A file as a stream of bytes: the traits of [`std::io`], at the position of the handle.
 //!
 //! As with [`std::fs::File`], `&File` has them too, and every handle has one position, which all
-//! threads that use the handle move. The methods that take an offset leave it alone.
+//! threads that use the handle move. Methods that take an offset do not move it.
 //!
 //! [`File`] has methods of its own under the names `seek` and `read_to_end`, which come first where
 //! a method is called on a file. Code for any `Read` or `Seek` finds the traits' methods; other
@@ -16,13 +16,13 @@ use super::{File, Result};
 use crate::vfs::WriteFlags;
 
 impl File {
-    /// The position, which nobody else moves while the guard lives.
+    /// The position; no other thread moves it while the guard lives.
     fn position(&self) -> MutexGuard<'_, u64> {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes at the position, or at the end if the file was opened for appending, and goes on to
-    /// the end of what was written.
+    /// Writes at the position, or at the end of a file that was opened for appending. The position
+    /// moves behind the data.
     fn write_here(&self, data: &[u8]) -> Result<usize> {
         let mut position = self.position();
         let written = self.put(data, *position, WriteFlags::empty())?;
@@ -69,8 +69,8 @@ impl Write for &File {
 }
 
 impl Seek for &File {
-    /// Moves the position, also behind the end. A position before the start, or one that an `i64`
-    /// cannot name, is EINVAL.
+    /// Moves the position, also behind the end of the file. A position before the start, or above
+    /// `i64::MAX`, is EINVAL.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let mut position = self.position();
         let target = match to {

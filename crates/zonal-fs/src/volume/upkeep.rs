@@ -1,43 +1,44 @@
-//! The thread that does what is due by time or waits to be done, while its volume is open.
+//! The background thread of an open volume: it does work that is due by time, and other pending
+//! work.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::Shared;
+use super::VolumeState;
 
-/// Between two calls of [`FileSystem::tick`](crate::vfs::FileSystem::tick), if there is no need for
-/// one before.
+/// Time between two calls of [`FileSystem::tick`](crate::vfs::FileSystem::tick), unless a signal
+/// comes earlier.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The running thread. Dropping it ends the thread and waits for it.
 pub(super) struct Ticker {
-    needs: Arc<Needs>,
+    signals: Arc<SignalCell>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread waits for beside the time.
+/// The signal to the thread.
 #[derive(Default)]
-struct Needs {
-    need: Mutex<Need>,
+struct SignalCell {
+    signal: Mutex<Signal>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Need {
+enum Signal {
     #[default]
     None,
-    /// There is work.
+    /// There is background work.
     Work,
     /// The volume is closed.
     End,
 }
 
 impl Ticker {
-    pub(super) fn start(volume: Arc<Shared>) -> Self {
-        let needs = Arc::new(Needs::default());
-        let (seen, told) = (Arc::clone(&needs), Arc::clone(&needs));
-        let wake = Arc::new(move || told.tell(Need::Work));
+    pub(super) fn start(volume: Arc<VolumeState>) -> Self {
+        let signals = Arc::new(SignalCell::default());
+        let (seen, sender) = (Arc::clone(&signals), Arc::clone(&signals));
+        let wake = Arc::new(move || sender.send(Signal::Work));
         if let Err(error) = volume.run(|fs| {
             fs.on_work(wake);
             Ok(())
@@ -48,38 +49,38 @@ impl Ticker {
             .name("zonal-volume".to_owned())
             .spawn(move || run(&volume, &seen))
             .inspect_err(|error| tracing::error!(%error, "no thread for a volume's commits"));
-        Self { needs, thread: thread.ok() }
+        Self { signals, thread: thread.ok() }
     }
 }
 
-fn run(volume: &Shared, needs: &Needs) {
-    while needs.wait() != Need::End {
-        // A commit that failed is made again by the next tick, and at the latest by the close,
-        // which returns the error.
+fn run(volume: &VolumeState, signals: &SignalCell) {
+    while signals.wait() != Signal::End {
+        // The next tick repeats a failed commit, and at last the close, which returns the error.
         if let Err(error) = volume.run(|fs| fs.tick()) {
             tracing::error!(%error, "periodic work of a volume failed");
         }
     }
 }
 
-impl Needs {
-    /// Waits until the next tick is due, or something is needed before.
-    fn wait(&self) -> Need {
-        let need = self.need.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(need, TICK, |need| *need == Need::None);
-        let mut need = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let seen = *need;
-        if seen == Need::Work {
-            *need = Need::None;
+impl SignalCell {
+    /// Waits until the next tick is due or a signal comes, and takes the signal.
+    fn wait(&self) -> Signal {
+        let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited =
+            self.changed.wait_timeout_while(signal, TICK, |signal| *signal == Signal::None);
+        let mut signal = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let seen = *signal;
+        if seen == Signal::Work {
+            *signal = Signal::None;
         }
         seen
     }
 
-    /// Says what is needed. After the end there is nothing else.
-    fn tell(&self, what: Need) {
-        let mut need = self.need.lock().unwrap_or_else(PoisonError::into_inner);
-        if *need != Need::End {
-            *need = what;
+    /// Sends a signal. None replaces `End`.
+    fn send(&self, what: Signal) {
+        let mut signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+        if *signal != Signal::End {
+            *signal = what;
         }
         self.changed.notify_all();
     }
@@ -87,9 +88,9 @@ impl Needs {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        self.needs.tell(Need::End);
+        self.signals.send(Signal::End);
         if let Some(thread) = self.thread.take() {
-            // It can only have panicked, and then it has said so.
+            // An error means that it has panicked, which has been printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! One zone file: what is fixed about it, and what changes.
+//! A zone file: its fixed properties and its state.
 //!
 //! Readers take no lock: size, health and the count of resets are atomics, and a reader that sees
 //! another count after it has read starts again. Whatever changes a file holds its [`Writer`],
@@ -13,7 +13,7 @@ use zonal::{Geometry, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind};
 
 use crate::vfs::{Ino, Timestamp};
 
-/// What kind of zones a file is made of: the directory it is in.
+/// Kind of a file's zones, and thereby its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// `cnv`: conventional zones.
@@ -32,7 +32,7 @@ impl Group {
     }
 }
 
-/// What can still be done with a file. Only a new mount makes it better.
+/// Health of a file: what can still be done with it. Only a new mount improves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// Everything.
@@ -46,7 +46,7 @@ pub enum Health {
 impl Health {
     const ALL: [Self; 3] = [Self::Good, Self::ReadOnly, Self::Offline];
 
-    /// What a zone in this condition allows.
+    /// Health of a file whose zone has this condition.
     pub(super) const fn of(cond: ZoneCond) -> Self {
         match cond {
             ZoneCond::Offline => Self::Offline,
@@ -102,7 +102,7 @@ pub(super) struct ZoneFile {
     owned: Mutex<Owned>,
 }
 
-/// What only one thread at a time may change.
+/// State that only the thread with the lock may change.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// How often the file is open for writing.
@@ -111,19 +111,19 @@ pub(super) struct Writer {
     pub(super) held: Held,
     /// Whether it counts as active.
     pub(super) active: bool,
-    /// Appends on their way, and where the room reserved for them ends.
+    /// Number of appends in flight, and the end of the room reserved for them, in bytes.
     appends: u32,
     reserved: u64,
-    /// Appends that came back before one that lies below them: start and end.
+    /// Completed appends above one that is still in flight: start and end in bytes.
     early: BTreeMap<u64, u64>,
 }
 
-/// What became of an append.
+/// Outcome of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Landed {
     /// It is part of the file.
     InPlace,
-    /// It failed, or went where it should not.
+    /// It failed, or the device has put it at a wrong place.
     Elsewhere,
 }
 
@@ -167,8 +167,7 @@ impl ZoneFile {
         }
     }
 
-    /// Adds the conventional zone that follows, `next` a file of its own so far. The worst
-    /// condition of its zones is the file's.
+    /// Adds the next conventional zone, which was the file `next`. The file gets the worse health.
     pub(super) fn extend(&mut self, next: &Self) {
         self.zones += 1;
         self.capacity += next.capacity;
@@ -177,7 +176,7 @@ impl ZoneFile {
         *self.size.get_mut() = if health == Health::Good { self.capacity } else { 0 };
     }
 
-    /// Its number: that of its zone.
+    /// Inode number: that of its first zone.
     pub(super) fn ino(&self) -> Ino {
         Ino::new(self.zone.get().into())
     }
@@ -191,17 +190,17 @@ impl ZoneFile {
         Health::ALL[usize::from(self.health.load(Ordering::Acquire))]
     }
 
-    /// Makes it worse: no health comes back.
+    /// Lowers the health. Nothing raises it again.
     pub(super) fn degrade(&self, health: Health) {
         self.health.fetch_max(health as u8, Ordering::AcqRel);
     }
 
-    /// How often bytes may have gone away under a reader.
+    /// Number of resets: a reader that sees it change must read again.
     pub(super) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Acquire)
     }
 
-    /// Where byte `offset` lies, and how many bytes follow there without a gap.
+    /// Block of the byte at `offset`, and the bytes from there to the end of its zone.
     pub(super) fn locate(&self, geometry: &Geometry, offset: u64) -> (Lba, u64) {
         let shift = geometry.block_size().shift();
         if self.zones == 1 {
@@ -214,17 +213,17 @@ impl ZoneFile {
         (start + LbaCount::new(inside >> shift), left)
     }
 
-    /// Takes the file for a change.
+    /// Locks the state of the file.
     pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the file for a change when no append is on its way.
+    /// Locks the state of the file once no append is in flight.
     pub(super) fn settled(&self) -> MutexGuard<'_, Writer> {
         self.settle(self.writer())
     }
 
-    /// Waits for the appends on their way.
+    /// Waits until no append is in flight.
     pub(super) fn settle<'a>(
         &'a self,
         mut writer: MutexGuard<'a, Writer>,
@@ -235,13 +234,13 @@ impl ZoneFile {
         writer
     }
 
-    /// Publishes what a write in turn has added.
+    /// Publishes the new size after a write at the end.
     pub(super) fn grow(&self, writer: &mut Writer, size: u64) {
         writer.reserved = size;
         self.size.store(size, Ordering::Release);
     }
 
-    /// Publishes a new size. What is cut off may be under a reader's eyes.
+    /// Publishes a new size. If it is lower, readers may be reading the bytes that are cut off.
     pub(super) fn set_size(&self, writer: &mut Writer, size: u64) {
         debug_assert_eq!(writer.appends, 0, "nobody else changes the size");
         writer.reserved = size;
@@ -251,20 +250,21 @@ impl ZoneFile {
         }
     }
 
-    /// Bytes that are neither written nor reserved for an append.
+    /// Bytes of capacity that are neither written nor reserved for an append.
     pub(super) fn room(&self, writer: &Writer) -> u64 {
         self.capacity - writer.reserved
     }
 
-    /// Starts an append of `len` bytes, for which there is room.
+    /// Reserves `len` bytes for an append, for which there must be room.
     pub(super) fn start_append(&self, writer: &mut Writer, len: u64) {
         assert!(len <= self.room(writer), "no more is reserved than there is");
         writer.reserved += len;
         writer.appends += 1;
     }
 
-    /// Ends an append of `len` bytes that went to byte `landed`. Tells whether it can have gone
-    /// there: not if somebody else has moved the write pointer.
+    /// Ends an append of `len` bytes that the device has put at byte `landed`. The outcome says
+    /// whether that is in the reserved room: it is not if another program has moved the write
+    /// pointer.
     pub(super) fn end_append(&self, writer: &mut Writer, landed: Option<u64>, len: u64) -> Landed {
         writer.appends -= 1;
         if writer.appends == 0 {
@@ -296,7 +296,7 @@ impl ZoneFile {
     }
 }
 
-/// Bytes that a zone report says are written; `None` where it does not say.
+/// Written bytes of a zone by its report; `None` if the report has no write pointer.
 pub(super) fn written(geometry: &Geometry, zone: &Zone) -> Option<u64> {
     match zone.cond {
         ZoneCond::Full => Some(geometry.bytes(zone.capacity).get()),

@@ -1,8 +1,7 @@
 //! The zonefs super block: 4096 bytes at the start of the device, and all there is on disk.
 //!
-//! The bytes are those of mkzonefs and of Linux. Format: `docs/format/zonefs.md`. What is wrong
-//! with a super block is found in the order in which Linux looks for it. Reading takes any bytes
-//! and never panics.
+//! The bytes are those of mkzonefs and of Linux. Format: `docs/format/zonefs.md`. Reading checks a
+//! super block in the same order as Linux, accepts any bytes and never panics.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -52,7 +51,7 @@ pub struct RawSuperblock {
     /// CRC-32 of all 4096 bytes, these four taken as zero: the reflected polynomial 0xedb88320,
     /// all ones to start with, not inverted at the end.
     pub crc: U32,
-    /// Name of the file system, zero padded. Nothing but people reads it.
+    /// Name of the file system, zero padded. Programs only show it.
     pub label: [u8; 64],
     /// Identity of the file system, in the order in which it is printed.
     pub uuid: [u8; 16],
@@ -106,7 +105,7 @@ impl Label {
         Ok(Self(bytes))
     }
 
-    /// Its text. Bytes that are none are replaced by U+FFFD.
+    /// Its text. Invalid UTF-8 becomes U+FFFD.
     pub fn text(&self) -> Cow<'_, str> {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         String::from_utf8_lossy(&self.0[..end])
@@ -136,16 +135,16 @@ pub struct Superblock {
     pub perm: Option<u32>,
 }
 
-/// Why 4096 bytes are no super block that can be mounted. EINVAL, as from Linux.
+/// Why 4096 bytes are no super block that can be mounted. The errno is EINVAL, as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockError {
     /// It does not begin as a super block does.
     #[error("it begins with {found:#010x}, not {MAGIC:#010x}")]
     Magic {
-        /// What stands in its place.
+        /// The first four bytes.
         found: u32,
     },
-    /// Its bytes are not those that were written.
+    /// Its checksum is wrong.
     #[error("the super block carries checksum {stored:#010x}, its bytes have {computed:#010x}")]
     Checksum {
         /// The one it carries.
@@ -153,7 +152,7 @@ pub enum SuperblockError {
         /// The one that its bytes have.
         computed: u32,
     },
-    /// It asks for what this program does not know.
+    /// It has features that this program does not know.
     #[error("the super block has unknown features {unknown:#x}")]
     Features {
         /// The bits.
@@ -165,7 +164,7 @@ pub enum SuperblockError {
     /// The group of files is no group.
     #[error("the super block names group 0xffffffff, which nobody has")]
     Gid,
-    /// Something is stored where nothing may be.
+    /// A reserved byte is not zero.
     #[error("byte {at} of the super block is reserved and not zero")]
     Reserved {
         /// The first such byte.
@@ -253,7 +252,7 @@ impl Superblock {
 }
 
 impl RawSuperblock {
-    /// The checksum that belongs to its bytes.
+    /// The checksum of its bytes.
     pub fn checksum(mut self) -> u32 {
         self.crc = U32::new(0);
         !crc32(self.as_bytes())

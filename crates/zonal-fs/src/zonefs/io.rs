@@ -1,8 +1,8 @@
 //! Reading, writing and appending.
 //!
-//! A sequential file is written by direct writes of whole blocks at its end, one after the other,
-//! or by appends, many at a time: the device says where each one goes. A conventional file is
-//! written anywhere; what is no whole block is read first.
+//! A sequential file takes direct writes of whole blocks at its end, one after the other, or
+//! appends, many at a time, for each of which the device returns its place. A conventional file can
+//! be written anywhere; a write of a part of a block reads the block first.
 
 use std::sync::MutexGuard;
 
@@ -55,7 +55,7 @@ impl ZoneFs {
                 }
                 return Err(error.into());
             }
-            // If the zone was reset meanwhile, what was read may be neither old nor new.
+            // If the zone was reset meanwhile, the data read may be neither the old nor the new.
             if resets == file.resets() {
                 return Ok(len);
             }
@@ -123,7 +123,7 @@ impl ZoneFs {
         self.write_in_turn(file, writer, &data[..bytes(len)])
     }
 
-    /// Writes at the end of a sequential file while nobody else does.
+    /// Writes at the end of a sequential file, with its lock held.
     fn write_in_turn(
         &self,
         file: &ZoneFile,
@@ -143,7 +143,7 @@ impl ZoneFs {
         Ok(Written { offset, len })
     }
 
-    /// Appends to a sequential file, while others may do so too.
+    /// Appends to a sequential file. Other threads may append meanwhile.
     fn append_at_end(&self, file: &ZoneFile, data: &[u8]) -> Result<Written> {
         let geometry = self.device.geometry();
         let mut writer = file.writer();
@@ -229,7 +229,7 @@ impl ZoneFs {
         Ok(())
     }
 
-    /// Writes a range by way of the whole blocks around it.
+    /// Writes a range by reading and writing the whole blocks around it.
     fn write_parts(&self, file: &ZoneFile, offset: u64, data: &[u8]) -> DeviceResult<()> {
         let block = bytes(self.block_mask() + 1);
         let start = offset & !self.block_mask();
@@ -244,7 +244,7 @@ impl ZoneFs {
         self.write_blocks(file, start, &blocks)
     }
 
-    /// What follows from a file that has become longer.
+    /// Updates the accounts of a file that has grown.
     fn grown(&self, file: &ZoneFile, writer: &mut Writer) {
         if file.size() == file.capacity {
             // The device has closed it.

@@ -10,12 +10,12 @@ use crate::mkfs::{Overwrite, Progress};
 use crate::signature;
 use crate::vfs::Result;
 
-/// How to format.
+/// Options of formatting.
 #[derive(Clone, Debug, Default)]
 pub struct MkfsOptions {
     /// Name, at most 63 bytes.
     pub label: String,
-    /// Identity; the caller makes it random.
+    /// Identity, which the caller chooses at random.
     pub uuid: [u8; 16],
     /// How conventional zones become files.
     pub aggregate: Aggregate,
@@ -25,28 +25,28 @@ pub struct MkfsOptions {
     pub gid: Option<u32>,
     /// Permission bits of all files; 0640 if not named.
     pub perm: Option<u32>,
-    /// What to do with a device that is not empty.
+    /// Whether to format a device that is not empty.
     pub overwrite: Overwrite,
 }
 
-/// What was made, and of what.
+/// Result of formatting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MkfsReport {
     /// Zones of the device.
     pub zones: u32,
     /// Zones without a write pointer, the first zone among them if it is one.
     pub conventional: u32,
-    /// Zones with one.
+    /// Zones with a write pointer.
     pub sequential: u32,
     /// Zones that can only be read.
     pub read_only: u32,
-    /// Zones that are of no use.
+    /// Zones that are offline.
     pub offline: u32,
     /// Zones that can be files: all but the first, which holds the super block, and offline ones.
     pub usable: u32,
     /// Bytes of the last zone, if it is smaller than the others.
     pub runt_bytes: Option<u64>,
-    /// Zones that held something and are empty now.
+    /// Zones with data that were reset.
     pub zones_reset: u32,
 }
 
@@ -68,7 +68,7 @@ pub fn mkfs(
     signature::wipe(device)?;
     device.write(Lba::ZERO, &superblock.to_bytes())?;
     if device.geometry().kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {
-        // Nothing can be written behind the super block, and the zone takes no active resources.
+        // A full zone takes no writes behind the super block, and is not active.
         device.manage(Select::One(ZoneId::ZERO), ZoneAction::Finish)?;
     }
     device.flush()?;

@@ -1,18 +1,18 @@
 //! zonefs: every zone a file, as Linux's file system of that name has it.
 //!
-//! The whole state of the file system is that of the zones: the size of a sequential file is its
-//! zone's write pointer, writing goes there, truncating to nothing resets the zone and truncating
-//! to the largest size finishes it. On the device there is a super block, and nothing else. What
-//! `chmod` and its like change is forgotten at unmount.
+//! The state of the file system is that of the zones: the size of a sequential file is its zone's
+//! write pointer, and writes go there; truncation to 0 resets the zone, truncation to the largest
+//! size finishes it. The device holds a super block and nothing else. Changes by `chmod`, `chown`
+//! and `utime` last until the unmount.
 //!
 //! - `format`, `mkfs`: the super block, and making it.
-//! - `tree`, `file`: which files there are; what changes about one, and who may change it when.
+//! - `tree`, `file`: the files, and the state of each one with its locks.
 //! - `io`, `zones`: reading and writing; opening, closing, resetting and finishing.
-//! - `recover`: what becomes of a file whose zone has failed.
+//! - `recover`: the state of a file after its zone has failed.
 //! - `ops`: [`FileSystem`](crate::vfs::FileSystem), in terms of these.
 //!
-//! Any zone size will do, a power of two or not. What an operation answers, and the few
-//! differences from Linux: `docs/semantics.md`.
+//! Zones may have any size, a power of two or not. `docs/semantics.md` has the result of each
+//! operation, and the few differences from Linux.
 
 mod file;
 pub mod format;
@@ -31,7 +31,7 @@ use zonal::{Clock, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDe
 
 use self::file::{Owned, ZoneFile};
 use self::format::PERM_DEFAULT;
-use self::tree::Tree;
+use self::tree::ZoneTree;
 use self::zones::InUse;
 use crate::vfs::{Access, Ino, Result, Timestamp};
 
@@ -43,18 +43,17 @@ pub use crate::mkfs::{Overwrite, Progress};
 /// Result of an operation of the device.
 type DeviceResult<T> = std::result::Result<T, zonal::DeviceError>;
 
-/// What happens to a file whose zone has failed or was changed by another program, and to the
-/// file system (`errors=`).
+/// Policy for a file whose zone has failed or was changed by another program (`errors=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorPolicy {
-    /// No file can be written any more.
+    /// The whole file system becomes read-only.
     #[default]
     RemountRo,
-    /// That file cannot be written any more.
+    /// The file becomes read-only.
     ZoneRo,
-    /// That file cannot be used any more.
+    /// The file becomes unusable.
     ZoneOffline,
-    /// The file's size becomes the write pointer, and all goes on.
+    /// The size of the file becomes the write pointer, and it stays writable.
     Repair,
 }
 
@@ -64,14 +63,15 @@ pub enum OpenPolicy {
     /// Zones open when they are written.
     #[default]
     Implicit,
-    /// A zone is opened with its file: no more files than the device can have open zones.
+    /// A zone is opened with its file, so there are at most as many files open for writing as the
+    /// device can have open zones.
     Explicit,
 }
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What to do about failures.
+    /// Policy for failures.
     pub errors: ErrorPolicy,
     /// Whether to open zones explicitly. Ignored where the device has no limit.
     pub open: OpenPolicy,
@@ -79,7 +79,7 @@ pub struct MountOptions {
     pub access: Access,
 }
 
-/// Counts of a mounted file system; a limit of 0 is none.
+/// Statistics of a mounted file system; a limit of 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Zones that the device can have open: with explicit open, files that can be open for writing.
@@ -88,7 +88,7 @@ pub struct Stats {
     pub nr_wro_seq_files: u32,
     /// Zones that the device can have active.
     pub max_active_seq_files: u32,
-    /// Sequential files that are partly written or held open.
+    /// Sequential files that are partly written, or whose zone the file system has opened.
     pub nr_active_seq_files: u32,
     /// Conventional files.
     pub conventional_files: u32,
@@ -96,7 +96,7 @@ pub struct Stats {
     pub sequential_files: u32,
     /// Files that can only be read.
     pub read_only_files: u32,
-    /// Files that cannot be used.
+    /// Files that can be neither read nor written.
     pub offline_files: u32,
     /// Bytes that all files can hold.
     pub capacity_bytes: u64,
@@ -132,7 +132,7 @@ pub struct ZoneFs {
     superblock: Superblock,
     options: RwLock<MountOptions>,
     access: Latch,
-    tree: Tree,
+    tree: ZoneTree,
     /// Attributes of the root, `cnv` and `seq`.
     directories: [std::sync::Mutex<Owned>; 3],
     /// Bytes of the largest file.
@@ -140,7 +140,7 @@ pub struct ZoneFs {
     in_use: InUse,
 }
 
-/// Whether the file system can be written to now.
+/// The present access of the file system.
 struct Latch(AtomicBool);
 
 impl Latch {
@@ -152,7 +152,7 @@ impl Latch {
         if self.0.load(Ordering::Acquire) { Access::ReadWrite } else { Access::ReadOnly }
     }
 
-    /// Sets it, and returns what it was.
+    /// Sets it, and returns the previous access.
     fn replace(&self, new: Access) -> Access {
         let was_writable = self.0.swap(new == Access::ReadWrite, Ordering::AcqRel);
         if was_writable { Access::ReadWrite } else { Access::ReadOnly }
@@ -160,7 +160,7 @@ impl Latch {
 }
 
 impl ZoneFs {
-    /// Mounts the file system on a device. Zones that are open are closed.
+    /// Mounts the file system on a device, and closes its open zones.
     pub fn mount(
         device: Arc<dyn ZonedDevice>,
         clock: Arc<dyn Clock>,
@@ -174,7 +174,7 @@ impl ZoneFs {
         if options.access == Access::ReadWrite && close_open_zones(&*device, &zones)? > 0 {
             zones = device.report_all()?;
         }
-        let tree = Tree::new(device.geometry(), &zones, superblock.aggregate, file);
+        let tree = ZoneTree::new(device.geometry(), &zones, superblock.aggregate, file);
         let capacity_max = tree.files().iter().map(|file| file.capacity).max().unwrap_or(0);
         let fs = Self {
             options: RwLock::new(checked(&*device, options)),
@@ -203,12 +203,12 @@ impl ZoneFs {
         self.tree.files_of(group).get(number as usize).map(ZoneFile::ino)
     }
 
-    /// What can still be done with a file.
+    /// Health of a file.
     pub fn health(&self, ino: Ino) -> Result<Health> {
         self.tree.file(ino).map(ZoneFile::health)
     }
 
-    /// The identity that mkzonefs gave it.
+    /// Identity of the file system, from its super block.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid
     }
@@ -218,14 +218,14 @@ impl ZoneFs {
         *self.options.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the options of the mount. Files keep what failures have made of them.
+    /// Changes the options of the mount. The health of files stays.
     pub fn set_options(&self, options: MountOptions) {
         let options = checked(&*self.device, options);
         self.access.replace(options.access);
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Counts of now.
+    /// Present statistics.
     pub fn stats(&self) -> Stats {
         let geometry = self.device.geometry();
         let count = |files: usize| u32::try_from(files).unwrap_or(u32::MAX);
@@ -245,13 +245,13 @@ impl ZoneFs {
         }
     }
 
-    /// The bits of an offset below a block.
+    /// Mask of the bits of an offset within a block.
     fn block_mask(&self) -> u64 {
         self.device.geometry().block_size().bytes() - 1
     }
 }
 
-/// Attributes of a file that nobody has changed.
+/// Initial attributes of a file.
 fn owned(superblock: &Superblock, now: Timestamp) -> Owned {
     let perm = superblock.perm.unwrap_or(PERM_DEFAULT) & 0o7777;
     Owned {
@@ -264,7 +264,7 @@ fn owned(superblock: &Superblock, now: Timestamp) -> Owned {
     }
 }
 
-/// The options as they can be: without a limit there is nothing to open explicitly for.
+/// The options that take effect: explicit open has none on a device without limits.
 fn checked(device: &dyn ZonedDevice, mut options: MountOptions) -> MountOptions {
     let geometry = device.geometry();
     let limited = geometry.max_open().is_some() || geometry.max_active().is_some();
@@ -275,8 +275,7 @@ fn checked(device: &dyn ZonedDevice, mut options: MountOptions) -> MountOptions 
     options
 }
 
-/// Closes what is open, so that it does not count as active; an open zone without data would. Tells
-/// how many it were.
+/// Closes open zones, and resets those without data, which would stay active. Returns their number.
 fn close_open_zones(device: &dyn ZonedDevice, zones: &[Zone]) -> Result<u32> {
     let mut closed = 0;
     for zone in zones {

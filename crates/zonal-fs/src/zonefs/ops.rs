@@ -1,7 +1,6 @@
 //! [`FileSystem`] for [`ZoneFs`].
 //!
-//! Names are fixed: whoever wants to make one is told that there is none like it, as Linux does,
-//! and whoever wants to remove one that it is not permitted.
+//! Names are fixed. As in Linux, creating a name fails with ENOENT and removing one with EPERM.
 
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -9,7 +8,7 @@ use std::sync::PoisonError;
 use super::ZoneFs;
 use super::file::{Group, Health, Held, Owned, ZoneFile};
 use super::io::Alignment;
-use super::tree::{NAME_MAX, Node};
+use super::tree::{NAME_MAX, TreeNode};
 use crate::FsError;
 use crate::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileKind, FileModel, FileSystem, Ino, InodeFlags,
@@ -17,7 +16,7 @@ use crate::vfs::{
     StatFs, SyncKind, Timestamp, WriteFlags, Written, XattrMode,
 };
 
-/// `st_blocks` counts in these.
+/// Unit of `st_blocks`, in bytes.
 const STAT_BLOCK: u64 = 512;
 
 const FIXED: FsError = FsError::NotPermitted { what: "the files of zonefs are fixed" };
@@ -41,21 +40,21 @@ impl FileSystem for ZoneFs {
 
     fn path(&self, ino: Ino) -> Option<String> {
         match self.tree.node(ino).ok()? {
-            Node::Root => Some("/".to_owned()),
-            Node::Group(group) => Some(format!("/{}", group.name())),
-            Node::File(file) => Some(self.tree.path(file)),
+            TreeNode::Root => Some("/".to_owned()),
+            TreeNode::Group(group) => Some(format!("/{}", group.name())),
+            TreeNode::File(file) => Some(self.tree.path(file)),
         }
     }
 
     fn open(&self, ino: Ino, purpose: OpenFor) -> Result<()> {
         match self.tree.node(ino)? {
-            Node::File(file) => self.open_file(file, purpose),
-            Node::Root | Node::Group(_) => Ok(()),
+            TreeNode::File(file) => self.open_file(file, purpose),
+            TreeNode::Root | TreeNode::Group(_) => Ok(()),
         }
     }
 
     fn close(&self, ino: Ino, purpose: OpenFor) {
-        if let Ok(Node::File(file)) = self.tree.node(ino) {
+        if let Ok(TreeNode::File(file)) = self.tree.node(ino) {
             self.close_file(file, purpose);
         }
     }
@@ -66,7 +65,7 @@ impl FileSystem for ZoneFs {
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         Ok(match self.tree.node(ino)? {
-            Node::File(file) => file_attr(file),
+            TreeNode::File(file) => file_attr(file),
             node => self.directory_attr(ino, &node),
         })
     }
@@ -81,7 +80,7 @@ impl FileSystem for ZoneFs {
         let node = self.tree.node(ino)?;
         let perm = crate::rules::perm_after(caller, &self.getattr(ino)?, set);
         match &node {
-            Node::File(file) => {
+            TreeNode::File(file) => {
                 if file.health() != Health::Good {
                     return Err(FsError::NotPermitted { what: "the zone is read-only or offline" });
                 }
@@ -89,12 +88,16 @@ impl FileSystem for ZoneFs {
                     self.truncate(file, size)?;
                 }
             }
-            Node::Root | Node::Group(_) if set.size.is_some() => return Err(FsError::IsDirectory),
-            Node::Root | Node::Group(_) if set.perm.is_some_and(|perm| perm & 0o222 != 0) => {
+            TreeNode::Root | TreeNode::Group(_) if set.size.is_some() => {
+                return Err(FsError::IsDirectory);
+            }
+            TreeNode::Root | TreeNode::Group(_)
+                if set.perm.is_some_and(|perm| perm & 0o222 != 0) =>
+            {
                 let what = "nothing can be made in the directories of zonefs";
                 return Err(FsError::NotPermitted { what });
             }
-            Node::Root | Node::Group(_) => {}
+            TreeNode::Root | TreeNode::Group(_) => {}
         }
         let now = Timestamp::from_ns(self.clock.wall_ns());
         change(&mut self.owned(&node), perm, set, now);
@@ -134,7 +137,7 @@ impl FileSystem for ZoneFs {
 
     fn unpin(&self, _: Ino) {}
 
-    /// No read moves an access time.
+    /// Reads. It never moves the access time.
     fn read_with(
         &self,
         ino: Ino,
@@ -153,11 +156,11 @@ impl FileSystem for ZoneFs {
 
     fn fsync(&self, ino: Ino, _: SyncKind) -> Result<()> {
         match self.tree.node(ino)? {
-            Node::File(file) if file.health() != Health::Good => {
+            TreeNode::File(file) if file.health() != Health::Good => {
                 Err(FsError::NotPermitted { what: "the zone is read-only or offline" })
             }
-            Node::File(_) => self.sync(),
-            Node::Root | Node::Group(_) => {
+            TreeNode::File(_) => self.sync(),
+            TreeNode::Root | TreeNode::Group(_) => {
                 Err(FsError::Invalid { what: "directories of zonefs are not stored" })
             }
         }
@@ -175,7 +178,7 @@ impl FileSystem for ZoneFs {
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         let node = self.tree.node(ino)?;
-        if matches!(node, Node::File(_)) {
+        if matches!(node, TreeNode::File(_)) {
             return Err(FsError::NotDirectory);
         }
         let groups: Vec<Group> = self.tree.groups().collect();
@@ -185,15 +188,15 @@ impl FileSystem for ZoneFs {
             let entry = match (index, &node) {
                 (0, _) => Some((ino, FileKind::Directory, ".".to_owned())),
                 (1, _) => Some((self.tree.root(), FileKind::Directory, "..".to_owned())),
-                (_, Node::Root) => groups.get(index - 2).map(|group| {
+                (_, TreeNode::Root) => groups.get(index - 2).map(|group| {
                     (self.tree.directory(*group), FileKind::Directory, group.name().to_owned())
                 }),
-                (_, Node::Group(group)) => self
+                (_, TreeNode::Group(group)) => self
                     .tree
                     .files_of(*group)
                     .get(index - 2)
                     .map(|file| (file.ino(), FileKind::Regular, (index - 2).to_string())),
-                (_, Node::File(_)) => None,
+                (_, TreeNode::File(_)) => None,
             };
             let Some((ino, kind, name)) = entry else { return Ok(()) };
             at += 1;
@@ -258,12 +261,12 @@ impl FileSystem for ZoneFs {
 
     fn give_up(&self, _message: &str) -> Remains {
         self.become_read_only();
-        // What readers see is atomics.
+        // Readers only use atomics, which a panic leaves valid.
         Remains::Readable
     }
 
     fn shutdown(&self) -> Result<()> {
-        // Only files that are still open are: their user has lost the mount.
+        // Zones are open only if their files are, whose users have lost the mount.
         for file in self.tree.files_of(Group::Sequential) {
             let mut writer = file.settled();
             if writer.held == Held::Open {
@@ -283,29 +286,29 @@ impl ZoneFs {
         Err(FIXED)
     }
 
-    fn owned<'a>(&'a self, node: &Node<'a>) -> MutexGuard<'a, Owned> {
+    fn owned<'a>(&'a self, node: &TreeNode<'a>) -> MutexGuard<'a, Owned> {
         let nth = match node {
-            Node::File(file) => return file.owned(),
-            Node::Root => 0,
-            Node::Group(Group::Conventional) => 1,
-            Node::Group(Group::Sequential) => 2,
+            TreeNode::File(file) => return file.owned(),
+            TreeNode::Root => 0,
+            TreeNode::Group(Group::Conventional) => 1,
+            TreeNode::Group(Group::Sequential) => 2,
         };
         self.directories[nth].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn directory_attr(&self, ino: Ino, node: &Node<'_>) -> Attr {
+    fn directory_attr(&self, ino: Ino, node: &TreeNode<'_>) -> Attr {
         let groups = u32::try_from(self.tree.groups().count()).expect("two");
         let (nlink, size) = match node {
-            Node::Group(group) => (2, self.tree.files_of(*group).len() as u64),
-            Node::Root | Node::File(_) => (2 + groups, 2 + u64::from(groups)),
+            TreeNode::Group(group) => (2, self.tree.files_of(*group).len() as u64),
+            TreeNode::Root | TreeNode::File(_) => (2 + groups, 2 + u64::from(groups)),
         };
-        attr(ino, FileKind::Directory, *self.owned(node), (nlink, size, 0))
+        attr(ino, FileKind::Directory, *self.owned(node), nlink, size, 0)
     }
 }
 
 fn file_attr(file: &ZoneFile) -> Attr {
-    let sizes = (1, file.size(), file.capacity / STAT_BLOCK);
-    let mut attr = attr(file.ino(), FileKind::Regular, *file.owned(), sizes);
+    let (size, blocks) = (file.size(), file.capacity / STAT_BLOCK);
+    let mut attr = attr(file.ino(), FileKind::Regular, *file.owned(), 1, size, blocks);
     let (denied, flags) = match file.health() {
         Health::Good => (0, InodeFlags::empty()),
         Health::ReadOnly => (0o222, InodeFlags::IMMUTABLE),
@@ -316,15 +319,14 @@ fn file_attr(file: &ZoneFile) -> Attr {
     attr
 }
 
-/// Attributes; links, size and space in `sizes`.
-fn attr(ino: Ino, kind: FileKind, owned: Owned, sizes: (u32, u64, u64)) -> Attr {
+/// Attributes of an inode: `size` in bytes, `blocks` in units of 512 bytes.
+fn attr(ino: Ino, kind: FileKind, owned: Owned, nlink: u32, size: u64, blocks: u64) -> Attr {
     let Owned { perm, uid, gid, atime, mtime, ctime } = owned;
-    let (nlink, size, blocks) = sizes;
     let (rdev, btime, flags) = (0, Timestamp::default(), InodeFlags::empty());
     Attr { ino, kind, perm, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime, flags }
 }
 
-/// Changes everything but the size, which has been seen to.
+/// Changes all attributes but the size, which the caller has changed.
 fn change(owned: &mut Owned, perm: u16, set: &SetAttr, now: Timestamp) {
     let time = |set: SetTime| match set {
         SetTime::Now => now,

@@ -1,4 +1,4 @@
-//! What follows a failure of the device: the zone is looked at, and `errors=` decides.
+//! Recovery of a file after a failure of the device: the zone is reported, and `errors=` decides.
 //!
 //! | `errors=` | zone still good | zone read-only | zone offline |
 //! | --- | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | `zone-offline` | empty, no access | empty, no access | empty, no access |
 //! | `repair` | size is the write pointer | size stays, no writing | empty, no access |
 //!
-//! A read that failed on a good zone with the size it should have changes nothing. Source: what
-//! Linux 7.3 was seen to do (`fs/zonefs/super.c`); its documentation promises a little more.
+//! A failed read changes nothing if the zone is good and has the expected size. Source: the
+//! observed behaviour of Linux 7.3 (`fs/zonefs/super.c`); its documentation promises a little more.
 
 use zonal::Zone;
 
@@ -16,14 +16,14 @@ use super::file::{Group, Health, Held, Writer, ZoneFile, written};
 use super::{DeviceResult, ErrorPolicy, ZoneFs};
 use crate::vfs::Access;
 
-/// What failed.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
     Read,
     Write,
 }
 
-/// What a file becomes.
+/// State of the file and of the mount after recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Outcome {
     health: Health,
@@ -32,7 +32,7 @@ struct Outcome {
 }
 
 impl ZoneFs {
-    /// Looks at the zone of a file after a failure, and makes of the file what the policy says.
+    /// Reports the zone of a file after a failure, and applies the policy to the file.
     pub(super) fn find_out(&self, file: &ZoneFile, writer: &mut Writer, failed: Failed) {
         let (cond_health, data) = match self.look(file) {
             Ok(found) => found,
@@ -55,7 +55,7 @@ impl ZoneFs {
         );
         file.degrade(outcome.health);
         if outcome.health != Health::Good {
-            // It is not open any more, and will not be closed.
+            // The zone is no longer open, so no close will follow.
             writer.held = Held::No;
         }
         if outcome.access == Access::ReadOnly {
@@ -65,10 +65,10 @@ impl ZoneFs {
         self.in_use.account(file, writer);
     }
 
-    /// What the zone of a file allows, and how much it holds.
+    /// Health of a file by the condition of its zone, and the bytes that the zone holds.
     fn look(&self, file: &ZoneFile) -> DeviceResult<(Health, u64)> {
         if file.group == Group::Conventional {
-            // No report tells what is wrong with one.
+            // A report says nothing about failures of a conventional zone.
             return Ok((Health::Good, file.capacity));
         }
         let zone: Zone = self.device.zone(file.zone)?;
@@ -76,7 +76,7 @@ impl ZoneFs {
         Ok((Health::of(zone.cond), data.unwrap_or_else(|| file.size())))
     }
 
-    /// No file is written any more.
+    /// Makes the file system read-only.
     pub(super) fn become_read_only(&self) {
         if self.access.replace(Access::ReadOnly) == Access::ReadWrite {
             tracing::error!("the file system is read-only from now on");
@@ -84,7 +84,7 @@ impl ZoneFs {
     }
 }
 
-/// The table above: what becomes of a file of `size` whose zone holds `data` bytes.
+/// The table above, for a file of `size` bytes whose zone holds `data` bytes.
 fn decide(policy: ErrorPolicy, health: Health, size: u64, data: u64) -> Outcome {
     let health = match policy {
         ErrorPolicy::ZoneOffline => Health::Offline,

@@ -1,7 +1,7 @@
 //! The tree: root, `cnv`, `seq`, and one file for each zone, or for each run of conventional zones.
 //!
-//! Everything is fixed at mount. Numbers are those of Linux: a file has the number of its zone,
-//! the root that of the first zone that is not there, and the two directories follow.
+//! All of it is fixed at mount. Inode numbers are those of Linux: a file has the number of its
+//! zone, the root the number of zones, and the two directories the next two numbers.
 
 use zonal::{Geometry, Zone};
 
@@ -13,18 +13,18 @@ use crate::vfs::{Ino, Result};
 /// Longest name that is looked up, in bytes (Linux `ZONEFS_NAME_MAX`).
 pub(super) const NAME_MAX: usize = 16;
 
-/// Marks a zone that is no file, or not the first of one.
+/// Marks a zone that is not the first zone of a file.
 const NO_FILE: u32 = u32::MAX;
 
-/// What an inode number stands for.
-pub(super) enum Node<'a> {
+/// The inode with some number.
+pub(super) enum TreeNode<'a> {
     Root,
     Group(Group),
     File(&'a ZoneFile),
 }
 
 /// The tree of a mounted file system.
-pub(super) struct Tree {
+pub(super) struct ZoneTree {
     zone_count: u32,
     /// Conventional files, then sequential ones, each in the order of zones.
     files: Box<[ZoneFile]>,
@@ -33,7 +33,7 @@ pub(super) struct Tree {
     by_zone: Box<[u32]>,
 }
 
-impl Tree {
+impl ZoneTree {
     /// The tree of a device with these zones. The first one holds the super block.
     pub(super) fn new(
         geometry: &Geometry,
@@ -79,7 +79,7 @@ impl Tree {
         Ino::new(u64::from(self.zone_count) + nth)
     }
 
-    /// The directories that there are: none without files.
+    /// The groups with files: only these have a directory.
     pub(super) fn groups(&self) -> impl Iterator<Item = Group> + use<> {
         let conventional = (self.conventional > 0).then_some(Group::Conventional);
         let sequential = (self.conventional < self.files.len()).then_some(Group::Sequential);
@@ -99,18 +99,18 @@ impl Tree {
         &self.files
     }
 
-    /// What a number stands for.
-    pub(super) fn node(&self, ino: Ino) -> Result<Node<'_>> {
+    /// The inode with a number.
+    pub(super) fn node(&self, ino: Ino) -> Result<TreeNode<'_>> {
         if ino == self.root() {
-            return Ok(Node::Root);
+            return Ok(TreeNode::Root);
         }
         if let Some(group) = self.groups().find(|group| ino == self.directory(*group)) {
-            return Ok(Node::Group(group));
+            return Ok(TreeNode::Group(group));
         }
-        self.find_file(ino).map(Node::File).ok_or(FsError::NotFound)
+        self.find_file(ino).map(TreeNode::File).ok_or(FsError::NotFound)
     }
 
-    /// The file that a number stands for.
+    /// The file with a number.
     pub(super) fn file(&self, ino: Ino) -> Result<&ZoneFile> {
         self.find_file(ino).ok_or_else(|| match self.node(ino) {
             Ok(_) => FsError::IsDirectory,
@@ -118,7 +118,7 @@ impl Tree {
         })
     }
 
-    /// The file that a number stands for, if it is one. On the way of every read and write.
+    /// The file with a number, if there is one. Every read and write calls it.
     fn find_file(&self, ino: Ino) -> Option<&ZoneFile> {
         let zone = usize::try_from(ino.get()).ok()?;
         self.files.get(*self.by_zone.get(zone)? as usize)
@@ -140,14 +140,16 @@ impl Tree {
             return Err(FsError::NameTooLong);
         }
         match (self.node(parent)?, name) {
-            (Node::File(_), _) => Err(FsError::NotDirectory),
-            (Node::Root | Node::Group(_), b"..") | (Node::Root, b".") => Ok(self.root()),
-            (Node::Group(_), b".") => Ok(parent),
-            (Node::Root, _) => {
+            (TreeNode::File(_), _) => Err(FsError::NotDirectory),
+            (TreeNode::Root | TreeNode::Group(_), b"..") | (TreeNode::Root, b".") => {
+                Ok(self.root())
+            }
+            (TreeNode::Group(_), b".") => Ok(parent),
+            (TreeNode::Root, _) => {
                 let group = self.groups().find(|group| group.name().as_bytes() == name);
                 group.map(|group| self.directory(group)).ok_or(FsError::NotFound)
             }
-            (Node::Group(group), _) => {
+            (TreeNode::Group(group), _) => {
                 let file = number(name).and_then(|number| self.files_of(group).get(number));
                 file.map(ZoneFile::ino).ok_or(FsError::NotFound)
             }
@@ -160,7 +162,7 @@ fn follows(last: &ZoneFile, next: &ZoneFile) -> bool {
     last.zone.get() + last.zones == next.zone.get()
 }
 
-/// The number that a name is: digits, with no zero before them.
+/// The number in a name of digits without leading zeroes.
 fn number(name: &[u8]) -> Option<usize> {
     let digits = name.iter().all(u8::is_ascii_digit);
     let plain = digits && (name.len() == 1 || name.first() != Some(&b'0'));

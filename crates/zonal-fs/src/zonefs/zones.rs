@@ -1,7 +1,7 @@
-//! Zones opened, closed, reset and finished, and how many of them are in use.
+//! Opening, closing, resetting and finishing zones, and counts of files in use.
 //!
-//! Counted as Linux does: files open for writing (not how often), and files whose zone is active:
-//! partly written, or held open.
+//! The counts are those of Linux: files open for writing, each once, and files with an active zone,
+//! which is partly written or explicitly open.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,7 +22,7 @@ pub(super) struct InUse {
 }
 
 impl InUse {
-    /// Counts a file as active or not, as it now is.
+    /// Updates the count of active files after a change of a file.
     pub(super) fn account(&self, file: &ZoneFile, writer: &mut Writer) {
         let partly = (1..file.capacity).contains(&file.size());
         let good = file.health() == Health::Good;
@@ -40,7 +40,7 @@ impl InUse {
 }
 
 impl ZoneFs {
-    /// A file is opened. With explicit open, the first writer opens the zone.
+    /// Opens a file. With explicit open, the first writer opens the zone.
     pub(super) fn open_file(&self, file: &ZoneFile, purpose: OpenFor) -> Result<()> {
         if purpose == OpenFor::Reading {
             return Ok(());
@@ -80,7 +80,7 @@ impl ZoneFs {
         Ok(())
     }
 
-    /// Takes back one opening.
+    /// Closes a file once.
     pub(super) fn close_file(&self, file: &ZoneFile, purpose: OpenFor) {
         if purpose == OpenFor::Reading || file.group == Group::Conventional {
             return;
@@ -98,7 +98,7 @@ impl ZoneFs {
         if writer.held == Held::No {
             return;
         }
-        // Closed, a zone without data would stay active, which the device can run out of.
+        // A closed zone without data would stay active, and the device may limit active zones.
         let action = if file.size() == 0 { ZoneAction::Reset } else { ZoneAction::Close };
         match self.act(file, action) {
             Ok(()) => {
@@ -117,7 +117,7 @@ impl ZoneFs {
         }
     }
 
-    /// Empties a file, or fills it up: no other length can be set.
+    /// Truncates a file to 0 or to its capacity, the only sizes that can be set.
     pub(super) fn truncate(&self, file: &ZoneFile, size: u64) -> Result<()> {
         let action = match size {
             _ if size > self.capacity_max => return Err(FsError::FileTooLarge),
@@ -138,7 +138,7 @@ impl ZoneFs {
         }
         self.act(file, action)?;
         if writer.held == Held::Open {
-            // The device has closed the zone. An empty one is to be written again.
+            // The device has closed the zone. Open an empty one again for its writers.
             match action {
                 ZoneAction::Reset => self.act(file, ZoneAction::Open)?,
                 _ => writer.held = Held::No,
@@ -154,7 +154,7 @@ impl ZoneFs {
         self.device.manage(Select::One(file.zone), action).map_err(FsError::of_zone)
     }
 
-    /// Refuses a change of a file that is not good any more, or of any.
+    /// Fails if the file or the file system is not writable.
     pub(super) fn check_writable(&self, file: &ZoneFile) -> Result<()> {
         if file.health() != Health::Good {
             return Err(FsError::NotPermitted { what: "the zone is read-only or offline" });
