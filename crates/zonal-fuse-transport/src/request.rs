@@ -136,7 +136,7 @@ pub struct CopyRange {
     pub width: CountWidth,
 }
 
-/// Nodes of a BATCH_FORGET, each with the number of lookups that the kernel takes back.
+/// Nodes of a `BATCH_FORGET`, each with the number of lookups that the kernel takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgets<'a>(&'a [u8]);
 

@@ -7,28 +7,35 @@
 //! the buffer, or places a large run in a data zone at once, and changes metadata in memory; a commit
 //! makes all changes before it durable together.
 //!
-//! Each room stands above the rooms that it uses:
+//! A room may use the rooms that its last column names; `all above` are the rooms of the rows above:
 //!
-//! | room | what it is |
-//! | --- | --- |
-//! | `format` | what the bytes on the drive mean |
-//! | `invariant`, `planted`, `sync`, `options` | names of invariants, mistakes for tests of tests, locks, mount options |
-//! | `drive` | blocks and zones of the device, checksums, read pins |
-//! | `zones` | what each zone is used for, which one is written next, which one is a victim |
-//! | `table` | rows in sorted runs |
-//! | `metadata` | inodes, maps and directories in memory, and the rows that have changed |
-//! | `space` | how many blocks and zones each writer may use |
-//! | `tree` | metadata behind its locks, loaded from the table as needed |
-//! | `meters` | what a mount measures |
-//! | `write` | data on its way to zones: the buffer and placement |
-//! | `log` | commits, journal, superblocks, and the upkeep of the table |
-//! | `recovery` | how a mount finds the state that the last commit left |
-//! | `truncate` | the rests of truncated and deleted files |
-//! | `reclaim` | moving blocks out of victims, and what writers pay for it |
-//! | `worker` | work in the background, in steps |
-//! | `stats` | what a mount does and holds, in numbers |
-//! | `ops` | the POSIX actions |
-//! | `tools` | mkfs, check, dump |
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `format` | what the bytes on the drive mean | |
+//! | `invariant` | names of what `check` checks | |
+//! | `planted` | mistakes that tests of tests make | |
+//! | `sync` | the locks, and how a test decides who gets them | |
+//! | `options` | how a mount is wanted | all above |
+//! | `drive` | blocks and zones of the device, checksums, read pins | all above |
+//! | `zones` | what each zone is used for, which one is written next, which one is a victim | all above, `metadata` |
+//! | `table` | rows in sorted runs | all above, `metadata`, `log` |
+//! | `metadata` | inodes, maps and directories in memory, and the rows that have changed | all above |
+//! | `space` | how many blocks and zones each writer may use | all above |
+//! | `tree` | metadata behind its locks, loaded from the table as needed | all above |
+//! | `stats` | what a mount does and holds, in numbers | all above, `mod.rs` |
+//! | `meters` | what a mount measures | all above |
+//! | `write` | data on its way to zones: the buffer and placement | all above |
+//! | `log` | commits, journal, superblocks, and the upkeep of the table | all above |
+//! | `truncate` | the rests of truncated and deleted files | all above |
+//! | `recovery` | how a mount finds the state that the last commit left | all above, `tools` |
+//! | `reclaim` | moving blocks out of victims, and what writers pay for it | all above |
+//! | `worker` | work in the background, in steps | all above |
+//! | `ops` | the POSIX actions | all above |
+//! | `tools` | mkfs, check, dump | all above |
+//! | `sample` | small drives for tests | all above |
+//!
+//! `cargo xtask check` compares this with the paths in the source. A room that a row names although it
+//! stands further down should not be there.
 //!
 //! # Locks
 //!

@@ -13,6 +13,7 @@ const ALLOWED: &[&str] = &[
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "BSD-3-Clause AND BSD-2-Clause",
     "BSL-1.0",
     "ISC",
     "MIT",

@@ -5,6 +5,7 @@ pub(in crate::furrow) mod committer;
 pub(in crate::furrow) mod fresh;
 pub(in crate::furrow) mod journal;
 pub(in crate::furrow) mod maintenance;
+mod manifest;
 pub(in crate::furrow) mod reserve;
 pub(in crate::furrow) mod superblock_log;
 pub(in crate::furrow) mod upkeep;

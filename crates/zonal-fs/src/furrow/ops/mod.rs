@@ -1,10 +1,12 @@
 //! [`FileSystem`] for [`Furrow`]: each method in a line or two; the work is in the files beside.
 
+mod allocate;
 pub(in crate::furrow) mod copy;
 pub(in crate::furrow) mod dir;
-pub(in crate::furrow) mod file;
 pub(in crate::furrow) mod inode;
 pub(in crate::furrow) mod read;
+mod resize;
+mod write;
 
 use crate::FsError;
 use crate::furrow::Furrow;

@@ -10,6 +10,7 @@
 //! Blocks are moved in steps, each of them a turn: who waits for its own comes after one step of each before it. Where
 //! there are free zones enough, some steps run at once, each with a [victim](crate::furrow::zones::victims) of its own.
 
+mod room;
 pub(in crate::furrow) mod search;
 pub(in crate::furrow) mod throttle;
 pub(in crate::furrow) mod turns;
@@ -137,96 +138,6 @@ impl Reclaimer {
             searching: Mutex::new(None),
             debt: Debt::default(),
             victims_most,
-        }
-    }
-
-    /// Brings a zone nearer to being free, by a step, or says that there is no space.
-    pub(in crate::furrow) fn make_room(&self) -> Result<()> {
-        if self.merge_for_room() {
-            return Ok(());
-        }
-        let (pending, emptied) = {
-            let state = self.tree.read_state();
-            (state.zones.has_pending_reset(), state.zones.has_emptied())
-        };
-        // What is deleted already costs nothing to move.
-        while !self.tree.read_state().zones.has_emptied() && self.truncator.reap_one() {}
-        if pending {
-            // A commit is about to give zones back, or has done.
-            if !self.writer.reset_one() {
-                drop(self.log.committer.lock().expect("no holder panicked"));
-                self.writer.reset_one();
-            }
-            return Ok(());
-        }
-        if emptied {
-            let pins = &self.drive.pins;
-            pins.wait(|| {
-                let zones = &self.tree.read_state().zones;
-                zones.has_emptied() && !zones.has_idle_emptied(|zone| pins.is_idle(zone))
-            })?;
-            return self.log.commit(Ending::Record);
-        }
-        if self.tree.layout().open_zones > 1 {
-            self.give_up_open();
-        }
-        let moved = match self.reclaim_some(STEP_BLOCKS, Urgency::Emergency) {
-            // What is promised is not used up where a commit gives zones back.
-            Err(FsError::NoSpace) if self.tree.read_state().zones.has_emptied() => 0,
-            outcome => outcome?,
-        };
-        let (has_changed, has_emptied) = {
-            let state = self.tree.read_state();
-            (!state.changes.rows.is_empty(), state.zones.has_emptied())
-        };
-        if moved > 0 && !has_emptied {
-            return Ok(());
-        }
-        // Rows of deleted files may be all that keeps zones from being empty.
-        if moved == 0 && !has_changed && !has_emptied {
-            let has_won = self.shrink_table() || self.writer.reset_again();
-            return if has_won { Ok(()) } else { Err(FsError::NoSpace) };
-        }
-        self.log.commit(Ending::Record)
-    }
-
-    /// Takes rows that were deleted out of the table where it has more zones than the others need,
-    /// and says whether that gave zones back.
-    fn shrink_table(&self) -> bool {
-        let before = self.log.free_for_metadata();
-        let is_beyond = self.tree.space.has_zones_beyond_plan(&self.tree.read_state());
-        if is_beyond {
-            self.log.compact_with_journal();
-        }
-        self.log.free_for_metadata() > before
-    }
-
-    /// Where metadata has fewer zones left than it needs, or more than were planned, merging rows
-    /// comes first, as many steps as that takes: says whether they gave zones back.
-    fn merge_for_room(&self) -> bool {
-        let lacks = || self.tree.space.is_table_too_large(&self.tree.read_state());
-        let before = self.log.free_for_metadata();
-        self.log.compact_while(lacks);
-        self.log.free_for_metadata() > before
-    }
-
-    /// Steps of making room after which there is none: each victim takes as many as it has room for, and wins
-    /// what was dead in it.
-    pub(in crate::furrow) fn attempts_max(&self) -> usize {
-        let steps = self.tree.layout().zone_blocks.div_ceil(STEP_BLOCKS) as usize + 1;
-        (64 + 2 * self.tree.layout().geometry.zone_count() as usize) * steps
-    }
-
-    /// Seals an open zone in which so much is dead that it is a better victim than all others: files that
-    /// are gone must not keep their zones.
-    fn give_up_open(&self) {
-        let given_up = {
-            let mut state = self.tree.write_accounts();
-            let clock = state.totals.data_clock;
-            state.zones.give_up_open(clock)
-        };
-        if let Some(zone) = given_up {
-            self.writer.finish_zone(zone);
         }
     }
 

@@ -7,24 +7,24 @@
 //!
 //! | room | what it is | may use |
 //! | --- | --- | --- |
-//! //! | `leaf` | how are neighbouring rows stored? | all above |
+//! | `leaf` | how are neighbouring rows stored? | |
 //! | `part` | how are sorted rows stored, to be found by key? | all above, `merge` |
 //! | `merge` | how do several sorted runs become one? | all above |
-//! | `lost` | what becomes of rows that no copy gives? | `key`, `part` |
-//! | `memtable` | which rows does no run have yet? | `key` |
-//! | `levels` | which runs are there, and what is due? | `key`, `part` |
+//! | `lost` | what becomes of rows that no copy gives? | `part` |
+//! | `memtable` | which rows does no run have yet? | |
+//! | `remaps` | where are blocks now that reclaim has moved? | |
+//! | `levels` | which runs are there, and what is due? | `part` |
+//! | `part_store` | from where do parts come, and where do they go? | all above |
 //! | `compaction` | how do rows move between the levels? | all above |
-//! | `pointers` | how does the manifest name all this? | `key`, `part`, `levels` |
-//! | `pairs` | which two zones get a part? | `reserve` |
-//! | `cache` | which leaves are in memory? | `leaf`, `part`, `levels`, `compaction` |
+//! | `pointers` | how does the manifest name all this? | `part`, `levels` |
+//! | `pairs` | which two zones get a part? | |
+//! | `cache` | which leaves are in memory? | all above |
 //! | `run` | how does a reader find rows in a run? | all above |
 //! | `store` | how do parts get to the drive and back? | all above, `view` |
 //! | `verify` | is it all there, in both copies? | all above |
-//! | `refused` | what does a reader do with a part that cannot be read? | `part`, `compaction`, `view` |
+//! | `refused` | what does a reader do with a part that cannot be read? | all above, `view` |
 //! | `view` | how does a reader find rows? | all above, `mod.rs` |
-//! | `mod.rs` | what does the committer know of it? | `levels`, `view` |
-//! | `reserve` | are there zones for what comes next? | `memtable`, `levels`, `pairs`, `maintenance` |
-//! | `maintenance` | when are these steps done, and by whom? | all above |
+//! | `mod.rs` | what does the committer know of it? | all above |
 //!
 //! `cargo xtask check` compares the last column with the paths in the source. A room that it names
 //! although that stands further down should not be there.

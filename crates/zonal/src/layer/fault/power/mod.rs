@@ -178,7 +178,7 @@ impl Unflushed {
         let was_reset = zone.cond == ZoneCond::Empty;
         match change {
             ZoneChange::Manage(_, ZoneAction::Reset) if was_reset => {
-                timeline.0.push(ZoneLife::new())
+                timeline.0.push(ZoneLife::new());
             }
             ZoneChange::Manage(_, ZoneAction::Finish) => {
                 let life = timeline.current();

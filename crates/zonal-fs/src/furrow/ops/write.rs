@@ -1,4 +1,4 @@
-//! The POSIX actions that change the content of a regular file.
+//! Writing to a regular file.
 //!
 //! Every change is published under the state lock in one step, so a commit sees all of it or
 //! nothing. What has to be read from the drive, such as the rest of a block that is written in
@@ -20,7 +20,7 @@ use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::place::{Crcs, MapEntry};
 use crate::furrow::metadata::target::CHUNK_BYTES;
 use crate::furrow::metadata::{Inode, State};
-use crate::furrow::ops::inode::{change_attributes, plan_attributes, take_capability};
+use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::reclaim::throttle::Admitted;
 use crate::furrow::sync::Mutex;
@@ -29,11 +29,10 @@ use crate::furrow::write::buffer::Base;
 use crate::furrow::write::chunk::{Chunk, LastBlock};
 use crate::furrow::write::place::Placement;
 use crate::furrow::zones::allocation::Purpose;
-use crate::protect;
-use crate::rules::{self, FILE_SIZE_MAX};
-use crate::vfs::{Allocate, Attr, Caller, Ino, InodeFlags, Result, SetAttr, WriteFlags};
+use crate::rules::{self};
+use crate::vfs::{Ino, InodeFlags, Result, WriteFlags};
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,15 +101,15 @@ struct PlacedData<'a> {
 }
 
 /// Blocks that an operation replaces in part, as they are stored.
-struct Edges(Vec<(u64, Option<Base>)>);
+pub(super) struct Edges(Vec<(u64, Option<Base>)>);
 
 impl Edges {
-    fn base_of(&self, block: u64) -> Option<&Base> {
+    pub(super) fn base_of(&self, block: u64) -> Option<&Base> {
         self.0.iter().find(|(edge, _)| *edge == block).and_then(|(_, base)| base.as_ref())
     }
 
     /// Whether each is still what is stored.
-    fn are_current(&self, state: &State, ino: Ino) -> Lookup<bool> {
+    pub(super) fn are_current(&self, state: &State, ino: Ino) -> Lookup<bool> {
         for (block, base) in &self.0 {
             if !Writer::is_current(state, ino, *block, base.as_ref())? {
                 return Ok(false);
@@ -130,20 +129,13 @@ struct Written {
 }
 
 /// What became of an attempt under the state lock.
-enum Attempt<T> {
+pub(super) enum Attempt<T> {
     /// It has come to this.
     Done(T),
     /// What was read before is not current any more.
     Again,
     /// Something that was deleted is in the way.
     AwaitsReaper,
-}
-
-/// What became of a truncation.
-enum Resized {
-    Done(Attr),
-    /// The block in which the file will end has to be written.
-    NeedsRoom,
 }
 
 impl Furrow {
@@ -325,7 +317,7 @@ impl Furrow {
     }
 
     /// Reads blocks that an operation replaces in part.
-    fn read_edges(&self, ino: Ino, blocks: impl Iterator<Item = u64>) -> Result<Edges> {
+    pub(super) fn read_edges(&self, ino: Ino, blocks: impl Iterator<Item = u64>) -> Result<Edges> {
         let base = |block| Ok((block, self.writer.read_base(ino, block)?));
         Ok(Edges(blocks.map(base).collect::<Result<_>>()?))
     }
@@ -395,102 +387,7 @@ impl Furrow {
         Ok(())
     }
 
-    /// What a write leaves to be done.
-    fn written(&self, state: &State, chunk: &Chunk<'_>, published: Published) -> Written {
-        Written {
-            published,
-            durability: Durability::Later,
-            has_gathered: state.gathered(chunk.ino).is_some(),
-            upkeep: self.log.upkeep_due(state),
-        }
-    }
-
-    /// Sets a file's length, and whatever else `set` has, in the same step.
-    pub(in crate::furrow) fn resize(
-        &self,
-        caller: &Caller,
-        (ino, size): (Ino, u64),
-        set: &SetAttr,
-    ) -> Result<Attr> {
-        if size > FILE_SIZE_MAX {
-            return Err(FsError::FileTooLarge);
-        }
-        let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
-        let mut admission: Option<Admission<'_>> = None;
-        loop {
-            let base = tail.map(|block| self.writer.read_base(ino, block)).transpose()?.flatten();
-            let resize = || {
-                let _turn = tail.map(|_| self.tree.lock_buffering());
-                self.try_resize(caller, (ino, size), set, (base.as_ref(), admission.as_mut()))
-            };
-            match self.tree.loaded(resize)? {
-                Attempt::Done(Resized::Done(attr)) => return Ok(attr),
-                Attempt::Done(Resized::NeedsRoom) => {
-                    admission = Some(self.throttle.admit_shrinking(1))
-                }
-                Attempt::Again => {}
-                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(ino, size.div_ceil(BLOCK)),
-            }
-        }
-    }
-
-    fn try_resize(
-        &self,
-        caller: &Caller,
-        (ino, size): (Ino, u64),
-        set: &SetAttr,
-        (base, admission): (Option<&Base>, Option<&mut Admission<'_>>),
-    ) -> Lookup<Attempt<Resized>> {
-        let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
-        let mut guard = self.tree.write_state();
-        let state = &mut *guard;
-        let change = plan_attributes(state, caller, ino, set)?;
-        let shrinks = size < state.inode(ino)?.size;
-        let limit = size.div_ceil(BLOCK);
-        if !shrinks && state.awaits_reaper(ino, limit) {
-            return Ok(Attempt::AwaitsReaper);
-        }
-        if shrinks {
-            state.check_cut_off(ino, limit)?;
-        }
-        let keeps_tail = self.tree.has_planted(PlantedBug::ForgetTailZeroing);
-        if let Some(block) = tail
-            && shrinks
-            && !keeps_tail
-            && holds_data(state, ino, block)?
-        {
-            let is_current = Writer::is_current(state, ino, block, base)?;
-            if !is_current && !self.tree.has_planted(PlantedBug::ResizeOnStale) {
-                return Ok(Attempt::Again);
-            }
-            let Some(admission) = admission else {
-                return Ok(Attempt::Done(Resized::NeedsRoom));
-            };
-            let from = usize::try_from(size % BLOCK).expect("inside a block");
-            Self::zero_in_block(state, (ino, block), base, admission, from..)?;
-        }
-        if shrinks {
-            state.cut_off(ino, limit);
-        }
-        let now = self.now();
-        let inode = state.change_inode(ino)?;
-        inode.size = size;
-        (inode.mtime, inode.ctime) = (now, now);
-        change_attributes(state, ino, (set, change), now)?;
-        Ok(Attempt::Done(Resized::Done(state.inode(ino)?.attr(ino))))
-    }
-
-    /// Room for the blocks at the edges of a range, where part of them is zeroed.
-    fn admit_edges(&self, how: Allocate) -> Result<Admission<'_>> {
-        match how {
-            Allocate::Punch => Ok(self.throttle.admit_shrinking(2)),
-            Allocate::Extend | Allocate::KeepSize | Allocate::Zero | Allocate::ZeroKeepSize => {
-                self.throttle.admit(2)
-            }
-        }
-    }
-
-    fn zero_in_block(
+    pub(super) fn zero_in_block(
         state: &mut State,
         at: (Ino, u64),
         base: Option<&Base>,
@@ -500,115 +397,14 @@ impl Furrow {
         Writer::buffer_block(state, at, base, admission, |data| data[range].fill(0))
     }
 
-    pub(in crate::furrow) fn allocate(
-        &self,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        self.tree.check_writable()?;
-        if len == 0 {
-            return Err(FsError::Invalid { what: "a range of no bytes" });
+    /// What a write leaves to be done.
+    fn written(&self, state: &State, chunk: &Chunk<'_>, published: Published) -> Written {
+        Written {
+            published,
+            durability: Durability::Later,
+            has_gathered: state.gathered(chunk.ino).is_some(),
+            upkeep: self.log.upkeep_due(state),
         }
-        let end = rules::check_range(offset, len)?;
-        self.tree.loaded(|| {
-            let state = self.tree.read_state();
-            let inode = state.inode(ino)?;
-            inode.file()?;
-            Ok(protect::check_allocate(inode.flags, how)?)
-        })?;
-        let mut at = offset;
-        while at < end {
-            at = self.allocate_piece(ino, how, (at, end))?;
-            self.log.after_change();
-        }
-        Ok(())
-    }
-
-    /// As much of a range as has not too many pieces for one step. Returns where the rest begins.
-    fn allocate_piece(&self, ino: Ino, how: Allocate, (offset, end): (u64, u64)) -> Result<u64> {
-        let mut admission: Option<Admission<'_>> = None;
-        loop {
-            let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
-            let stored = self.read_edges(ino, edges.iter().map(|(block, _)| *block))?;
-            let allocate = || {
-                let _turn = edges.first().map(|_| self.tree.lock_buffering());
-                self.try_allocate((ino, how), (offset, end), (&stored, admission.as_mut()))
-            };
-            match self.tree.loaded(allocate)? {
-                Attempt::Done(Allocated::UpTo(end)) => return Ok(end),
-                Attempt::Done(Allocated::NeedsRoom) => admission = Some(self.admit_edges(how)?),
-                Attempt::Again => {}
-                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(ino, end.div_ceil(BLOCK)),
-            }
-        }
-    }
-
-    fn try_allocate(
-        &self,
-        (ino, how): (Ino, Allocate),
-        (offset, end): (u64, u64),
-        (stored, mut admission): (&Edges, Option<&mut Admission<'_>>),
-    ) -> Lookup<Attempt<Allocated>> {
-        let mut guard = self.tree.write_state();
-        let state = &mut *guard;
-        let limit = end.div_ceil(BLOCK);
-        if state.awaits_reaper(ino, limit) {
-            return Ok(Attempt::AwaitsReaper);
-        }
-        let first = offset / BLOCK;
-        let stop = state.step_end(ino, first, limit)?;
-        let end = if stop < limit { stop * BLOCK } else { end };
-        if !stored.are_current(state, ino)? && !self.tree.has_planted(PlantedBug::ZeroOnStale) {
-            return Ok(Attempt::Again);
-        }
-        let allocates = how != Allocate::Punch;
-        if allocates {
-            let growth = state.growth(ino, first, stop)?;
-            self.tree.space.check_growth(state, growth)?;
-        }
-        let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
-        for (block, range) in edges {
-            if !holds_data(state, ino, block)? {
-                continue;
-            }
-            let Some(admission) = &mut admission else {
-                return Ok(Attempt::Done(Allocated::NeedsRoom));
-            };
-            let base = stored.base_of(block);
-            Self::zero_in_block(state, (ino, block), base, admission, range)?;
-        }
-        if zeroes(how) && offset.div_ceil(BLOCK) < end / BLOCK {
-            state.unmap(ino, offset.div_ceil(BLOCK), end / BLOCK);
-        }
-        if allocates {
-            preallocate(state, ino, first..stop);
-        }
-        take_capability(state, ino)?;
-        let now = self.now();
-        let inode = state.change_inode(ino)?;
-        if matches!(how, Allocate::Extend | Allocate::Zero) {
-            inode.size = inode.size.max(end);
-        }
-        (inode.mtime, inode.ctime) = (now, now);
-        Ok(Attempt::Done(Allocated::UpTo(end)))
-    }
-}
-
-/// What became of an allocation.
-enum Allocated {
-    /// It is done up to here.
-    UpTo(u64),
-    /// Blocks at its edges have to be written.
-    NeedsRoom,
-}
-
-/// Whether what a range holds becomes zeroes.
-fn zeroes(how: Allocate) -> bool {
-    match how {
-        Allocate::Extend | Allocate::KeepSize => false,
-        Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize => true,
     }
 }
 
@@ -620,7 +416,7 @@ fn durability_of(inode: &Inode) -> Lookup<Durability> {
 }
 
 /// Whether a block has content that is not known to be zeroes.
-fn holds_data(state: &State, ino: Ino, block: u64) -> Lookup<bool> {
+pub(super) fn holds_data(state: &State, ino: Ino, block: u64) -> Lookup<bool> {
     let file = state.mapped_file(ino, block, block + 1)?;
     let stored = file.covering(block).is_some_and(|(_, entry)| !entry.is_preallocated());
     Ok(stored || file.dirty.contains_key(&block))
@@ -636,48 +432,5 @@ fn map_placed(state: &mut State, (ino, mut first): (Ino, u64), data: PlacedData<
         state.map(ino, first, MapEntry::At { zone, block, crcs: Crcs::from(now) });
         state.zones.settle(part.zone, part.blocks);
         first += u64::from(part.blocks);
-    }
-}
-
-/// Blocks of a byte range that it covers only in part, and which bytes of them.
-fn partial_edges(offset: u64, end: u64) -> Vec<(u64, std::ops::Range<usize>)> {
-    let within = |position: u64| usize::try_from(position % BLOCK).expect("inside a block");
-    let (first, last) = (offset / BLOCK, end / BLOCK);
-    let head = within(offset);
-    let tail = within(end);
-    if first == last {
-        return vec![(first, head..tail)];
-    }
-    let mut edges = Vec::new();
-    if head > 0 {
-        edges.push((first, head..BLOCK_BYTES));
-    }
-    if tail > 0 {
-        edges.push((last, 0..tail));
-    }
-    edges
-}
-
-/// Preallocates every block of a range that has none.
-fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) {
-    let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
-    let mut holes = Vec::new();
-    let mut at = blocks.start;
-    for (start, entry) in file.overlapping(blocks.start, blocks.end) {
-        if start > at {
-            holes.push(at..start);
-        }
-        at = start + u64::from(entry.blocks());
-    }
-    if at < blocks.end {
-        holes.push(at..blocks.end);
-    }
-    for hole in holes {
-        let mut first = hole.start;
-        while first < hole.end {
-            let blocks = u32::try_from(hole.end - first).unwrap_or(u32::MAX);
-            state.map(ino, first, MapEntry::Preallocated { blocks });
-            first += u64::from(blocks);
-        }
     }
 }
