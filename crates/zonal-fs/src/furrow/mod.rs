@@ -22,7 +22,7 @@
 //! | `metadata` | inodes, maps and directories in memory, and the rows that have changed | all above |
 //! | `space` | how many blocks and zones each writer may use | all above |
 //! | `tree` | metadata behind its locks, loaded from the table as needed | all above |
-//! | `stats` | what a mount does and holds, in numbers | all above, `mod.rs` |
+//! | `stats` | what a mount does and holds, in numbers | all above |
 //! | `meters` | what a mount measures | all above |
 //! | `write` | data on its way to zones: the buffer and placement | all above |
 //! | `log` | commits, journal, superblocks, and the upkeep of the table | all above |

@@ -69,9 +69,10 @@ impl PairRoom {
         self.journal.store(blocks, Ordering::Release);
     }
 
-    /// Parts or a manifest have been written, and another manifest fits in the pair or not.
-    pub(in crate::furrow) fn note_parts(&self, takes_manifest: bool) {
-        self.takes_manifest.store(takes_manifest, Ordering::Release);
+    /// Parts or a manifest have been written: their pair has room for so many blocks, and the next
+    /// manifest may take so many.
+    pub(in crate::furrow) fn note_parts(&self, room: usize, manifest: usize) {
+        self.takes_manifest.store(room >= manifest, Ordering::Release);
     }
 
     /// Free zones that a commit of `bytes` bytes takes: a pair for the journal if it does not fit in the one there is,

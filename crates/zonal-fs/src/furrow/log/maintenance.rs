@@ -26,7 +26,7 @@ use crate::furrow::table::key::Key;
 use crate::furrow::table::levels::{CompactionKind, Levels, TableStep};
 use crate::furrow::table::lost::Remade;
 use crate::furrow::table::memtable::Memtable;
-use crate::furrow::table::pairs::{Copies, MetaZones, PairNeed, Pairs, give_back};
+use crate::furrow::table::pairs::{MetaZones, PairNeed, Pairs, give_back};
 use crate::furrow::table::part::PartError;
 use crate::furrow::table::store::{AppliedRemaps, DriveStore, Writer};
 use crate::furrow::table::view::View;

@@ -81,6 +81,6 @@ impl Log {
         let last = committer.superblock.manifest[0].bytes.get() as usize;
         let room = pairs.open.map_or(0, |pair| pair.room(&self.drive));
         // It may be longer than the last one.
-        self.tree.space.pair_room.note_parts(room as usize > blocks_for(last) + 1);
+        self.tree.space.pair_room.note_parts(room as usize, blocks_for(last) + 2);
     }
 }

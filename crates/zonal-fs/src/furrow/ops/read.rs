@@ -144,7 +144,7 @@ impl Furrow {
             rest.fill(0);
         }
         let unpin = || {
-            look.pieces.iter().for_each(|piece| self.drive.pins.unpin_zone(piece.source.at.zone))
+            look.pieces.iter().for_each(|piece| self.drive.pins.unpin_zone(piece.source.at.zone));
         };
         let early = self.tree.has_planted(PlantedBug::UnpinBeforeRead);
         if early {

@@ -41,7 +41,7 @@ impl Furrow {
             match self.tree.loaded(resize)? {
                 Attempt::Done(Resized::Done(attr)) => return Ok(attr),
                 Attempt::Done(Resized::NeedsRoom) => {
-                    admission = Some(self.throttle.admit_shrinking(1))
+                    admission = Some(self.throttle.admit_shrinking(1));
                 }
                 Attempt::Again => {}
                 Attempt::AwaitsReaper => self.truncator.let_reaper_pass(ino, size.div_ceil(BLOCK)),

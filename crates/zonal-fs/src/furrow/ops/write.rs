@@ -286,7 +286,7 @@ impl Furrow {
         let outcome = loop {
             match self.writer.place_rest(&mut placement) {
                 Err(FsError::NoSpace) if attempts > 0 && self.reclaimer.make_room().is_ok() => {
-                    attempts -= 1
+                    attempts -= 1;
                 }
                 outcome => break outcome,
             }

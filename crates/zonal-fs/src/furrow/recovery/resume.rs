@@ -80,7 +80,7 @@ impl Recovery<'_> {
         }
         if !whole {
             self.free_active_zone(loaded);
-            self.log.lock_committer().void_rest(&self.drive)?;
+            self.log.lock_committer().void_rest(self.drive)?;
         }
         let mut unfinished;
         {
@@ -110,7 +110,7 @@ impl Recovery<'_> {
         }
         if let Some((zones, next)) = loaded.open_pair {
             let mut pairs = self.log.pairs.lock().expect("no holder panicked");
-            pairs.open = crate::furrow::table::pairs::resume(&self.drive, zones, next);
+            pairs.open = crate::furrow::table::pairs::resume(self.drive, zones, next);
         }
         if !(whole && loaded.copies_are_whole) {
             let mut committer = self.log.lock_committer();
@@ -129,7 +129,7 @@ impl Recovery<'_> {
             match outcome {
                 Err(FsError::NoSpace) if whole => {
                     tracing::warn!("no room to copy what has one good copy: it stays so for now");
-                    committer.write_superblock(&self.drive, Ending::Record)?;
+                    committer.write_superblock(self.drive, Ending::Record)?;
                 }
                 outcome => outcome?,
             }

@@ -13,7 +13,7 @@
 //! | `lost` | what becomes of rows that no copy gives? | `part` |
 //! | `memtable` | which rows does no run have yet? | |
 //! | `remaps` | where are blocks now that reclaim has moved? | |
-//! | `levels` | which runs are there, and what is due? | `part` |
+//! | `levels` | which runs are there, and what is due? | `part`, `memtable` |
 //! | `part_store` | from where do parts come, and where do they go? | all above |
 //! | `compaction` | how do rows move between the levels? | all above |
 //! | `pointers` | how does the manifest name all this? | `part`, `levels` |

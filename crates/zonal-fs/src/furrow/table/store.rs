@@ -48,11 +48,14 @@ pub(in crate::furrow) struct Writer<'a> {
     pub(in crate::furrow) meanwhile: &'a dyn Fn(),
 }
 
+/// Gives the value of a row with the present places of its blocks, if these have moved.
+type PlaceLookup<'a> = dyn Fn(Key, &[u8]) -> Option<Vec<u8>> + 'a;
+
 /// Remaps that a step applies to the rows that it writes.
 #[derive(Clone, Copy)]
 pub(in crate::furrow) struct AppliedRemaps<'a> {
     /// The value of a row with the present places of its blocks, if any were moved.
-    pub(in crate::furrow) lookup: &'a dyn Fn(Key, &[u8]) -> Option<Vec<u8>>,
+    pub(in crate::furrow) lookup: &'a PlaceLookup<'a>,
     /// `lookup` knows all remaps with a number below this one.
     pub(in crate::furrow) below: u64,
 }
