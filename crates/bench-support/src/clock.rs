@@ -43,7 +43,7 @@ pub fn thread_ns() -> u64 {
     ns(ClockId::ThreadCPUTime)
 }
 
-/// Nanoseconds of processor time of each thread of a process. Threads that have ended are not in it.
+/// Nanoseconds of processor time of each thread of a process, without threads that have ended.
 pub fn threads_ns(process: u32) -> BTreeMap<PathBuf, u64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process lives");
     let times = tasks.filter_map(|task| {

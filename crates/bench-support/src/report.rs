@@ -9,9 +9,9 @@ use crate::results::{Figure, Results, Run, table};
 
 /// All figures of a benchmark.
 ///
-/// It takes two options of the command line: `--json FILE` puts the figures into that file, in place
-/// of those that it had of the same name, and `--before FILE`, which may come again, prints those of
-/// another run beside them.
+/// It takes two options of the command line: `--json FILE` puts the figures into that file, in
+/// place of its figures of the same name, and `--before FILE`, which may come again, prints the
+/// figures of another run beside them.
 pub struct Report {
     template: Run,
     runs: Vec<Run>,

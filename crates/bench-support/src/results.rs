@@ -146,8 +146,8 @@ impl Results {
     }
 }
 
-/// A table in Markdown: a row for each name, a column for each variant, in the order in which they
-/// come. A unit that all share stands in the corner, one of a column at its head, others in the rows.
+/// A table in Markdown: a row for each name, a column for each variant, in their order. A unit that
+/// all share stands in the corner, one of a column at its head, others in the rows.
 pub fn table(figures: &[&Figure]) -> String {
     let columns =
         unique(figures.iter().map(|figure| (figure.variant.as_str(), figure.unit.as_str())));

@@ -46,7 +46,7 @@ pub(crate) fn names(args: &Args, report: &mut Report) {
         });
         rate(&mut rounds, "creates, two threads in two directories", 2 * NAMES, two);
         let ratio = 2.0 * one.wall / two.wall;
-        rounds.push("creates, two threads ÷ one", "", ratio);
+        rounds.push("creates, two threads ÷ one", "ratio", ratio);
         let (deleted, ()) = with_worker(&made, || {
             timed(|| {
                 for number in 0..NAMES {
@@ -73,8 +73,8 @@ fn create_all(fs: &Furrow, home: Ino) {
 
 fn rate(rounds: &mut Rounds, name: &str, operations: u64, took: Took) {
     rounds.push(name, "per second", operations as f64 / took.wall);
-    let each = took.processor * 1e9 / operations as f64;
-    rounds.push(&format!("{name}: processor time"), "ns each", each);
+    let each = took.processor * 1e6 / operations as f64;
+    rounds.push(&format!("{name}: processor time"), "µs each", each);
 }
 
 /// Overwrites of 4 KiB at random, on a drive that is half full.
