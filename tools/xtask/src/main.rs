@@ -6,7 +6,8 @@
 //!   structs (`docs.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `tools/kernel-tests`).
 //! - `dist` makes packages: it starts `tools/packaging`.
-//! - `bench` starts the benchmarks; those of key-value stores are in `tools/kv-bench`.
+//! - `bench` starts the benchmarks, those of key-value stores in `tools/kv-bench`, and prints tables of
+//!   their results (`figures.rs`).
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -14,6 +15,7 @@
 mod artifacts;
 mod check;
 mod docs;
+mod figures;
 mod libtest;
 mod soak;
 mod test;
@@ -68,18 +70,24 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run the benchmarks of the device and the file system, in release, or those of key-value stores
+    /// Run the benchmarks, in release, or those of key-value stores; or print tables of their results
     #[command(args_conflicts_with_subcommands = true)]
     Bench {
         /// Only benchmarks whose name contains this
         filter: Option<String>,
         #[command(subcommand)]
-        stores: Option<Stores>,
+        part: Option<Bench>,
     },
 }
 
 #[derive(Subcommand)]
-enum Stores {
+enum Bench {
+    /// Refresh the tables of docs/performance.md and docs/performance from bench/results
+    Report {
+        /// Only say whether the tables differ
+        #[arg(long)]
+        check: bool,
+    },
     /// LevelDB and RocksDB
     #[command(disable_help_flag = true)]
     Kv {
@@ -102,8 +110,14 @@ fn main() -> ExitCode {
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
         Task::Vm { arguments } => vm::main(&root, &arguments),
         Task::Dist { arguments } => dist(&root, &arguments),
-        Task::Bench { stores: Some(Stores::Kv { arguments }), .. } => kv_bench(&root, &arguments),
-        Task::Bench { filter, stores: None } => bench(&root, filter.as_deref()),
+        Task::Bench { part: Some(Bench::Kv { arguments }), .. } => kv_bench(&root, &arguments),
+        Task::Bench { part: Some(Bench::Report { check: false }), .. } => {
+            figures::refresh(&root).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Bench { part: Some(Bench::Report { check: true }), .. } => {
+            figures::compare(&root).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Bench { filter, part: None } => bench(&root, filter.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         println!("error: {error:#}");

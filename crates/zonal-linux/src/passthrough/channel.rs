@@ -4,7 +4,7 @@
 //! - `io_uring` runs several with one system call, side by side or one after the other.
 //!
 //! At queue depth 1 the ioctl is at least as fast; side by side, `io_uring` is faster
-//! (`docs/performance.md`). So each is used where it is better, unless the caller chooses one. Where
+//! (`docs/performance/device.md`). So each is used where it is better, unless the caller chooses one. Where
 //! `io_uring` is disabled, the ioctl does everything.
 
 use std::fs::File;

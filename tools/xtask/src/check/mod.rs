@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use xtask::tally::Tally;
 use xtask::{cargo, metadata, plugins, run};
 
-use crate::docs;
+use crate::{docs, figures};
 
 /// Every check.
 pub(crate) fn all(root: &Path, tally: &mut Tally) {
@@ -40,6 +40,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("retired words", || words::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
     subjects::check(root, tally);
+    tally.check("tables of docs/performance", || figures::compare(root));
     match metadata::metadata(root) {
         Ok(metadata) => {
             tally.check("dependency arrows", || arrows::check(root, &metadata));
