@@ -55,7 +55,7 @@
 //! | `Writer::resetting` | resets of zones | yes |
 //! | `Log::pairs` | the zones that parts and manifests are written to | yes |
 //! | `Tree::changing` | changes of the tree, held off while a batch is taken | no |
-//! | `Tree::state` | [`State`](metadata::State) | no |
+//! | `Tree::state` | [`State`] | no |
 //! | layers of the table's view, `Reclaimer::underway` | rows for readers, victims under way | no |
 //! | `Writer::placing`, locks of [`Drive`] | writes under way, what no flush covers | yes |
 //!

@@ -1,7 +1,7 @@
 //! Background work, in steps.
 //!
 //! No caller waits for long work that it does not need itself. Work that a change leaves behind,
-//! such as zones to be reset, is done later by the caller of [`step`](Furrow::step): the worker of
+//! such as zones to be reset, is done later by the caller of [`step`](Worker::step): the worker of
 //! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
 //! and writers need only for a part of it.
 

@@ -1,7 +1,7 @@
 //! Missing metadata: how an operation says what it needs, and which loads and operations are
 //! running.
 //!
-//! [`loading`](crate::furrow::tree::loading) does the loading.
+//! [`Tree`](crate::furrow::tree::Tree) does the loading.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

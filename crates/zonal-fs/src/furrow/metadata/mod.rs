@@ -1,14 +1,14 @@
 //! Metadata in memory: inodes, extents, zones, and which rows changed since the last commit.
 //!
-//! It is a cache: what is not here is in the table ([`loading`](crate::furrow::tree::loading) reads it,
-//! [`evict`](crate::furrow::metadata::evict) evicts it). What has changed since the last commit is always here.
+//! It is a cache: what is not here is in the table ([`Tree`](crate::furrow::tree::Tree) reads it,
+//! [`evict`] evicts it). What has changed since the last commit is always here.
 //!
 //! Operations change [`State`] under one lock and mark the rows they changed; a commit writes the
 //! current values of the marked rows as one batch. So everything between two commits becomes
 //! durable as a whole or not at all. Nothing here does I/O.
 //!
 //! Structure of a file: [`File::map`] leads from file blocks to zones, by way of [`State::extents`]
-//! where several files share blocks. See [`place`](crate::furrow::metadata::place).
+//! where several files share blocks. See [`place`].
 
 pub(in crate::furrow) mod backrefs;
 pub(in crate::furrow) mod buckets;

@@ -2,7 +2,7 @@
 //!
 //! [`open`] finds the rows, [`read_base`] reads the few that a mount needs, which are [made
 //! anew](crate::furrow::recovery::remake) if they are lost. Neither writes anything, so a read-only mount and the tools use them
-//! as well; [`resume`](crate::furrow::recovery::resume) does what a writable mount needs beside.
+//! as well; [`resume`] does what a writable mount needs beside.
 
 pub(in crate::furrow) mod losses;
 pub(in crate::furrow) mod remake;

@@ -281,7 +281,7 @@ impl Recovery<'_> {
     }
 }
 
-/// What [`Furrow::finish_recovery`] needs to know of what was read.
+/// What [`Recovery::finish_recovery`] needs to know of what was read.
 pub(in crate::furrow) struct RecoveryFacts {
     pub(in crate::furrow) zones: Vec<Zone>,
     /// Those that the journal goes on in.

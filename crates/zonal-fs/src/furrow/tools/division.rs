@@ -41,7 +41,7 @@ pub struct Division {
     pub used: u64,
 }
 
-/// How a device would be divided by [`mkfs`](crate::furrow::tools::mkfs()) with this reserve. Writes nothing.
+/// How a device would be divided by [`mkfs`](crate::furrow::mkfs()) with this reserve. Writes nothing.
 pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
     let layout = Layout::new(device.geometry())?;
     let zones = device.report_all()?;

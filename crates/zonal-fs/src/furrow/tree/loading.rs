@@ -2,7 +2,7 @@
 //!
 //! An operation is a function of the state that looks first and changes afterwards. When it needs
 //! something that is not in memory it returns [`Stop::NotLoaded`] and has changed nothing;
-//! [`Furrow::loaded`] reads what is missing from the table, with no lock held, and runs the
+//! [`Tree::loaded`] reads what is missing from the table, with no lock held, and runs the
 //! operation again.
 //!
 //! By the time a load is finished, what it has read may be outdated: another thread may have loaded
@@ -344,12 +344,12 @@ impl Tree {
 }
 
 impl Tree {
-    /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`].
+    /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`](crate::furrow::table::view::View::rows).
     pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
         self.view.rows(&self.drive, (from, below), max)
     }
 
-    /// The same, handed on one by one: see [`View::visit`].
+    /// The same, handed on one by one: see [`View::visit`](crate::furrow::table::view::View::visit).
     pub(in crate::furrow) fn visit(
         &self,
         from: Key,

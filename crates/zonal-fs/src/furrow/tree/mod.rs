@@ -1,6 +1,6 @@
 //! The tree: metadata in memory behind its locks, and the table that has the rest.
 //!
-//! [`State`] is what memory has. Whoever reads or changes it gets a guard from here. [`loading`](crate::furrow::tree::loading)
+//! [`State`] is what memory has. Whoever reads or changes it gets a guard from here. [`loading`]
 //! reads what is missing, [`evict`](crate::furrow::metadata::evict) lets go of what is not used.
 
 mod backrefs;

@@ -124,7 +124,7 @@ impl Writer {
     }
 
     /// Places every buffered block of every file, and returns how many blocks these were. The caller
-    /// has its turn at [`flushing`](Furrow::flushing), as a commit has while it takes a batch: so no
+    /// has its turn at [`flushing`](Writer::flushing), as a commit has while it takes a batch: so no
     /// other thread maps buffered blocks in between.
     pub(in crate::furrow) fn write_back_all(&self) -> Result<usize> {
         let outgoing = {
@@ -178,7 +178,7 @@ impl Writer {
     }
 
     /// Places every buffered block of some files, those of many small ones in one write. The
-    /// caller has its turn at [`flushing`](Furrow::flushing), as for
+    /// caller has its turn at [`flushing`](Writer::flushing), as for
     /// [`write_back_all`](Self::write_back_all).
     pub(in crate::furrow) fn write_back(&self, files: &[Ino]) -> Result<()> {
         let outgoing = {

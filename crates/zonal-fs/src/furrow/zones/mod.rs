@@ -1,7 +1,7 @@
 //! Zones as the file system sees them: what each is used for, and which one is written next.
 //!
 //! Pure bookkeeping under the state lock; [`data`](crate::furrow::write::place) does the I/O. [`grants`](crate::furrow::zones::allocation) says
-//! who writes to which zone, [`victims`](crate::furrow::zones::victims) which one is emptied. A zone goes Free →
+//! who writes to which zone, [`victims`] which one is emptied. A zone goes Free →
 //! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
 //! are handed out in steps so that nothing can starve what must come after it (F4): a user write leaves
 //! those that [metadata needs](Zones::kept_for_metadata) and one for reclaim, and is not admitted before metadata has
