@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_become_subcommands() {
+    fn alias_names_become_subcommands() {
         let mount = ["/sbin/mount.furrow", "/srv/a.zns", "/mnt", "-n", "-o", "rw,noatime"];
         assert_eq!(
             as_text(&mount),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_name_is_kept() {
+    fn alias_keeps_own_name() {
         assert_eq!(
             as_text(&["target/debug/zonal", "info", "mem:"]),
             "target/debug/zonal info mem:"

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_the_layers_is_known() {
+    fn device_base_below_layers_is_known() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a:mem:b.zns");
         let geometry = zonal::Profile::Small.geometry();
@@ -112,7 +112,7 @@ mod tests {
 
     /// A simulated drive has times of its own, and a meter on it counts those.
     #[test]
-    fn a_meter_measures_a_simulated_drive_in_its_own_time() {
+    fn meter_on_simulated_drive_uses_its_clock() {
         let stack = open_stack("meter:sim:", OpenMode::ReadWrite).unwrap();
         stack.device.append(zonal::ZoneId::ZERO, &[1; 4096]).unwrap();
         let appends = stack.counters[0].of(zonal::layer::meter::OpKind::Append);
@@ -123,7 +123,7 @@ mod tests {
 
     /// The table of the guide, the list in --help and what opens a device are one list.
     #[test]
-    fn the_guide_lists_every_scheme() {
+    fn device_guide_lists_every_scheme() {
         let guide = include_str!("../../../docs/guide/use/devices.md");
         let row = |scheme: &zonal::spec::Scheme| {
             format!("| `{}` | {} | `{}` |\n", scheme.form, scheme.help, scheme.example)
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_drive_is_a_device() {
+    fn device_spec_opens_simulated_drive() {
         let drive = open("po2:sim:", OpenMode::ReadWrite).unwrap();
         assert_eq!(drive.geometry().zone_count(), 1947);
         let folder = tempfile::tempdir().unwrap();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_found_by_its_device_whatever_layers_are_in_front() {
+    fn mount_is_found_by_device_behind_any_layers() {
         let is_of = |kind: &str, source: &str| {
             let (device, point) = ("0:52".into(), PathBuf::from("/mnt/a b"));
             let mount = Mount { device, point, kind: kind.into(), source: source.into() };

@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_is_told_at_a_path() {
+    fn notify_reaches_systemd_at_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let systemd = UnixDatagram::bind(&path).unwrap();
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_is_told_at_an_abstract_name() {
+    fn notify_reaches_systemd_at_abstract_name() {
         let name = format!("zonal-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let systemd = UnixDatagram::bind_addr(&address).unwrap();

@@ -143,7 +143,7 @@ impl Drop for Disk {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn a_plain_sync_of_a_block_device_waits_for_a_commit() {
+fn block_device_sync_waits_for_commit() {
     let Some(disk) = Disk::new() else { return };
     for options in ["rw", "writeback"] {
         must(&disk.mount(0, options));
@@ -161,7 +161,7 @@ fn a_plain_sync_of_a_block_device_waits_for_a_commit() {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn umount_of_a_block_device_returns_when_it_is_clean() {
+fn block_device_umount_returns_once_clean() {
     let Some(disk) = Disk::new() else { return };
     must(&disk.mount(0, "rw"));
     fs::write(disk.place(0).join("file"), "content").unwrap();
@@ -183,7 +183,7 @@ fn umount_of_a_block_device_returns_when_it_is_clean() {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn a_block_device_has_many_readers_or_one_writer() {
+fn block_device_has_many_readers_or_one_writer() {
     let Some(disk) = Disk::new() else { return };
     let node = text(&disk.device.node);
     let refused = |output: Output, why: &[&str]| {
@@ -231,7 +231,7 @@ fn a_block_device_has_many_readers_or_one_writer() {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn a_block_device_whose_daemon_was_killed_is_in_use_until_it_is_unmounted() {
+fn block_device_of_killed_daemon_is_busy_until_unmount() {
     let Some(disk) = Disk::new() else { return };
     for options in ["rw", "writeback"] {
         must(&disk.mount(0, options));
@@ -251,7 +251,7 @@ fn a_block_device_whose_daemon_was_killed_is_in_use_until_it_is_unmounted() {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn a_mounted_block_device_gives_the_space_of_what_is_deleted_back() {
+fn block_device_mount_frees_space_of_deleted_files() {
     let Some(disk) = Disk::new() else { return };
     must(&disk.mount(0, "rw"));
     let content = vec![7; 8 << 20];

@@ -109,7 +109,7 @@ fn zonal(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn it_is_found_by_name_and_counts_in_nothing() {
+fn control_is_reachable_by_name_but_not_counted() {
     let Some(mount) = Mount::new("rw") else { return };
     let dir = mount.dir();
     let mut listed: Vec<_> =
@@ -134,7 +134,7 @@ fn it_is_found_by_name_and_counts_in_nothing() {
 }
 
 #[test]
-fn zones_change_behind_the_file_system() {
+fn zones_changed_behind_mount_are_handled() {
     let Some(mount) = Mount::new("errors=repair") else { return };
     for zone in [6, 7, 8] {
         mount.command(&format!("write {zone} 8192")).unwrap();
@@ -153,7 +153,7 @@ fn zones_change_behind_the_file_system() {
 }
 
 #[test]
-fn how_requests_come_is_shown_and_stays() {
+fn transport_is_shown_and_survives_remount() {
     let Some(mount) = Mount::new("nouring") else { return };
     assert_eq!(mount.stat("transport"), "/dev/fuse");
     let page = zonal(&["stats", text(&mount.dir())]);
@@ -171,7 +171,7 @@ fn how_requests_come_is_shown_and_stays() {
 }
 
 #[test]
-fn a_remount_changes_what_it_names() {
+fn remount_changes_named_options_only() {
     let Some(mount) = Mount::new("errors=zone-ro,explicit-open") else { return };
     let settings = || ["access", "errors", "open"].map(|name| mount.stat(name)).join(" ");
     assert_eq!(settings(), "read-write zone-ro explicit");
@@ -207,7 +207,7 @@ fn a_remount_changes_what_it_names() {
 }
 
 #[test]
-fn mount_finds_the_type_and_refuses_what_is_of_another() {
+fn mount_detects_type_and_refuses_other_options() {
     let Some(mount) = Mount::new("rw") else { return };
     let (dir, drive) = (mount.dir(), mount.drive());
     zonal(&["umount", text(&dir)]);
@@ -242,7 +242,7 @@ fn scrape(port: u16) -> String {
 }
 
 #[test]
-fn metrics_are_served_as_long_as_it_is_mounted() {
+fn metrics_are_served_while_mounted() {
     let port = {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         free.local_addr().unwrap().port()

@@ -51,7 +51,7 @@ impl Place {
 }
 
 #[test]
-fn a_tree_goes_to_a_drive_and_comes_back_as_it_was() {
+fn files_tree_round_trips_through_drive() {
     let place = Place::new();
     let from = place.path("tree");
     fs::create_dir_all(from.join("deep/er")).unwrap();
@@ -91,7 +91,7 @@ fn a_tree_goes_to_a_drive_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn names_are_made_moved_linked_and_removed() {
+fn files_are_created_moved_linked_and_removed() {
     let place = Place::new();
     fs::write(place.path("words"), "one two\n").unwrap();
     place.must(&["mkdir", "-p", "drive.zns:/a/b/c"]);
@@ -131,7 +131,7 @@ fn names_are_made_moved_linked_and_removed() {
 }
 
 #[test]
-fn space_is_what_files_take() {
+fn df_space_matches_what_files_take() {
     let place = Place::new();
     let free = || {
         let text = place.must(&["df", "--json", "drive.zns"]);
@@ -156,7 +156,7 @@ fn space_is_what_files_take() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_the_reason() {
+fn files_commands_refuse_with_reason() {
     let place = Place::new();
     place.must(&["create", "blank.zns", "--zones", "40", "--zone-size", "1MiB"]);
     for (arguments, why) in [

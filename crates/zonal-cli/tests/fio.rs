@@ -7,7 +7,7 @@ use std::process::Command;
 const INSTALLED: &str = "/usr/lib/zonal/libzonal_fio.so";
 
 #[test]
-fn the_commands_of_the_page_work() {
+fn fio_page_commands_work() {
     let version = Command::new("fio").arg("--version").output();
     let version = version.map(|output| String::from_utf8(output.stdout).unwrap());
     let Ok(version) = version else {

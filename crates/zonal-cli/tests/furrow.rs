@@ -79,7 +79,7 @@ fn helper(folder: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn a_drive_that_is_in_use_is_neither_checked_nor_dumped() {
+fn drive_in_use_is_neither_checked_nor_dumped() {
     let (_folder, drive) = drive();
     let (check, dump) = (["check", text(&drive)], ["dump", text(&drive), "superblock"]);
     let user = FileDrive::open(&drive, OpenMode::ReadWrite).unwrap();
@@ -95,7 +95,7 @@ fn a_drive_that_is_in_use_is_neither_checked_nor_dumped() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_how_to_make_it() {
+fn error_on_missing_file_system_says_how_to_create_it() {
     let (folder, drive) = drive();
     let blank = folder.path().join("blank.zns");
     must(&zonal(&["create", text(&blank), "--zones", "40", "--zone-size", "3MiB"]));
@@ -124,7 +124,7 @@ fn what_is_not_there_is_said_with_how_to_make_it() {
 }
 
 #[test]
-fn nothing_advises_to_make_a_file_system_where_one_may_have_been() {
+fn advice_never_suggests_mkfs_over_possible_file_system() {
     let (folder, drive) = drive();
     let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
     let place = format!("{}:/", text(&drive));
@@ -153,7 +153,7 @@ fn remount(helper: &Path, (drive, dir): (&Path, &Path), options: &str) -> Output
 }
 
 #[test]
-fn memory_is_a_size_and_an_option_of_furrow_alone() {
+fn memory_option_is_size_of_furrow_only() {
     let (folder, drive) = drive();
     let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
     let mount = |kind: &str, option: &str| {
@@ -178,7 +178,7 @@ fn memory_is_a_size_and_an_option_of_furrow_alone() {
 }
 
 #[test]
-fn zones_are_emptied_when_it_is_asked_for() {
+fn reclaim_command_empties_zones() {
     let Some((folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]));
@@ -237,7 +237,7 @@ fn zones_are_emptied_when_it_is_asked_for() {
     clippy::disallowed_methods,
     reason = "the file is to be closed while another process waits"
 )]
-fn a_mount_waits_for_the_end_of_the_one_before() {
+fn mount_waits_for_end_of_previous_mount() {
     let Some((_folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
@@ -260,7 +260,7 @@ fn a_mount_waits_for_the_end_of_the_one_before() {
 }
 
 #[test]
-fn a_mount_is_named_by_its_device_too_and_no_device_by_a_mount() {
+fn mount_is_named_by_device_but_not_reverse() {
     let Some((folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     let said = errors(&zonal(&["info", text(&dir)]));
@@ -287,7 +287,7 @@ fn a_mount_is_named_by_its_device_too_and_no_device_by_a_mount() {
 }
 
 #[test]
-fn a_mount_whose_process_hangs_is_taken_away_without_asking_it() {
+fn umount_removes_mount_of_hanging_process() {
     let Some((_folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]));
@@ -299,7 +299,7 @@ fn a_mount_whose_process_hangs_is_taken_away_without_asking_it() {
 }
 
 #[test]
-fn a_mount_whose_process_died_is_called_that_with_how_to_clear_it() {
+fn mount_of_dead_process_is_reported_with_remedy() {
     let Some((_folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
@@ -317,7 +317,7 @@ fn a_mount_whose_process_died_is_called_that_with_how_to_clear_it() {
 }
 
 #[test]
-fn a_remount_changes_what_the_kernel_keeps() {
+fn remount_changes_kernel_options() {
     let Some((folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     let helper = helper(&folder);
@@ -371,7 +371,7 @@ fn a_remount_changes_what_the_kernel_keeps() {
 }
 
 #[test]
-fn a_mount_that_only_reads_becomes_writable_when_nothing_is_open() {
+fn remount_makes_writable_when_nothing_is_open() {
     let Some((_folder, drive, dir, log)) = mountable() else { return };
     let _end = Unmounts(&dir);
     let mount = |options: &str| {
@@ -418,7 +418,7 @@ fn a_mount_that_only_reads_becomes_writable_when_nothing_is_open() {
 }
 
 #[test]
-fn a_drive_has_many_readers_or_one_writer() {
+fn drive_has_many_readers_or_one_writer() {
     use std::os::unix::fs::PermissionsExt;
     let Some((folder, drive, dir, log)) = mountable() else { return };
     let mode = fs::metadata(&drive).unwrap().permissions().mode();
@@ -466,7 +466,7 @@ fn a_drive_has_many_readers_or_one_writer() {
 }
 
 #[test]
-fn a_remount_may_repeat_what_the_mount_already_has() {
+fn remount_accepts_repeated_options() {
     let Some((folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     let helper = helper(&folder);

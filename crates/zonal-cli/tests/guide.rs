@@ -20,7 +20,7 @@ const PAGES: [&str; 9] = [
 ];
 
 #[test]
-fn the_guide_tells_the_truth() {
+fn guide_commands_print_what_it_shows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let traces = root.join("fixtures/traces");
     let place = tempfile::tempdir().unwrap();

@@ -104,7 +104,7 @@ fn library() -> PathBuf {
 }
 
 #[test]
-fn a_lifetime_is_an_attribute_that_a_directory_hands_down_and_a_remount_keeps() {
+fn lifetime_attribute_is_inherited_and_survives_remount() {
     let Some(mount) = Mount::new() else { return };
     let logs = mount.dir().join("logs");
     fs::create_dir(&logs).unwrap();
@@ -125,7 +125,7 @@ fn a_lifetime_is_an_attribute_that_a_directory_hands_down_and_a_remount_keeps() 
 }
 
 #[test]
-fn an_ioctl_takes_the_numbers_of_rw_hint() {
+fn lifetime_ioctl_uses_rw_hint_numbers() {
     let Some(mount) = Mount::new() else { return };
     let file = mount.dir().join("file");
     fs::write(&file, "content").unwrap();
@@ -140,7 +140,7 @@ fn an_ioctl_takes_the_numbers_of_rw_hint() {
 }
 
 #[test]
-fn the_library_carries_hints_of_fcntl_through_fuse() {
+fn lifetime_hints_of_fcntl_pass_fuse_by_library() {
     let Some(mount) = Mount::new() else { return };
     let file = mount.dir().join("file");
     fs::write(&file, "content").unwrap();

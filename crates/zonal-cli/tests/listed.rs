@@ -81,7 +81,7 @@ fn is_mounted(dir: &Path) -> bool {
 }
 
 #[test]
-fn findmnt_lists_options_that_the_kernel_does_not_know_until_the_unmount() {
+fn findmnt_lists_private_options_until_unmount() {
     let Some(place) = Place::new() else { return };
     place.mount("noatime,writeback,memory=64MiB,commit=7,commit=9,threads=3");
     let listed = place.listed();
@@ -95,7 +95,7 @@ fn findmnt_lists_options_that_the_kernel_does_not_know_until_the_unmount() {
 }
 
 #[test]
-fn findmnt_lists_options_of_a_zonefs_also_after_it_was_mounted_anew() {
+fn findmnt_lists_zonefs_options_after_new_mount() {
     let Some(place) = Place::new() else { return };
     place.zonal(&["mkzonefs", "--force", "drive.zns"]);
     place.mount("ro,warm-cache,noasync-dio");
@@ -109,7 +109,7 @@ fn findmnt_lists_options_of_a_zonefs_also_after_it_was_mounted_anew() {
 }
 
 #[test]
-fn findmnt_lists_no_options_of_an_earlier_mount() {
+fn findmnt_lists_no_options_of_earlier_mount() {
     let Some(place) = Place::new() else { return };
     place.mount("writeback");
     let daemon = daemon(&place.dir()).unwrap();

@@ -18,7 +18,7 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_page_is_formatted_without_a_warning_and_without_markdown() {
+fn manual_pages_format_without_warning_or_markdown() {
     if Command::new("groff").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("SKIP: groff is not installed");
         return;
@@ -43,7 +43,7 @@ fn every_page_is_formatted_without_a_warning_and_without_markdown() {
 }
 
 #[test]
-fn the_synopsis_names_the_values_of_options() {
+fn manual_synopsis_names_option_values() {
     let folder = tempfile::tempdir().unwrap();
     pages(folder.path());
     let page = fs::read_to_string(folder.path().join("zonal-mount.1")).unwrap();

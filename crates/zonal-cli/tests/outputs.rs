@@ -132,7 +132,7 @@ impl Obstacle {
 }
 
 #[test]
-fn no_command_writes_to_a_drive_or_a_device() {
+fn output_never_goes_to_drive_or_device() {
     let place = Place::new();
     let before = fs::read(place.path("kept.zns")).unwrap();
     for (line, name) in COMMANDS {
@@ -148,7 +148,7 @@ fn no_command_writes_to_a_drive_or_a_device() {
 }
 
 #[test]
-fn no_command_writes_over_what_it_reads() {
+fn output_never_overwrites_input_of_command() {
     let place = Place::new();
     place.must("write trace(trace):mem:profile=small --lba 0 --input words");
     for (line, name) in SAME {
@@ -172,7 +172,7 @@ fn no_command_writes_over_what_it_reads() {
 }
 
 #[test]
-fn ordinary_files_and_places_that_only_take_data_are_written_to() {
+fn output_goes_to_ordinary_files_and_sinks() {
     let place = Place::new();
     fs::write(place.path("old"), "old").unwrap();
     for name in ["old", "new"] {

@@ -185,7 +185,7 @@ fn cut_at(write: usize) -> usize {
 }
 
 #[test]
-fn a_mount_whose_drive_loses_power_comes_back_with_what_was_synced() {
+fn power_cut_under_mount_keeps_synced_data() {
     if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
         println!("SKIP: mounting needs root and /dev/fuse");
         return;

@@ -78,7 +78,7 @@ const FAILING: [&[&str]; 3] = [
 ];
 
 #[test]
-fn a_run_that_fails_leaves_everything_that_was_there_before() {
+fn quickstart_failure_leaves_existing_files() {
     for arguments in FAILING {
         let home = Home::new();
         let output = home.quickstart(arguments);
@@ -88,7 +88,7 @@ fn a_run_that_fails_leaves_everything_that_was_there_before() {
 }
 
 #[test]
-fn a_file_system_that_others_mounted_stays_mounted() {
+fn quickstart_leaves_foreign_mount_mounted() {
     if !rustix::process::geteuid().is_root() {
         println!("SKIP: mounting needs root");
         return;
@@ -108,7 +108,7 @@ fn a_file_system_that_others_mounted_stays_mounted() {
 }
 
 #[test]
-fn a_second_run_in_the_same_place_leaves_the_first_drive_alone() {
+fn quickstart_second_run_leaves_first_drive() {
     /// Everything that shows whether a file was written or replaced.
     fn state(path: &Path) -> (u64, u64, i64, i64) {
         let found = path.metadata().unwrap();

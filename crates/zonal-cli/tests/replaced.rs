@@ -71,7 +71,7 @@ impl Drop for Place {
 }
 
 #[test]
-fn a_mount_starts_its_daemon_though_the_file_is_gone() {
+fn program_removed_or_replaced_mount_starts_daemon() {
     for fate in [Fate::Removed, Fate::Replaced] {
         let place = Place::new();
         let output = place.zonal(fate, &["mount", "missing.zns", "mnt", "--log", "log"]);
@@ -82,7 +82,7 @@ fn a_mount_starts_its_daemon_though_the_file_is_gone() {
 }
 
 #[test]
-fn a_mount_and_quickstart_work_though_the_file_is_gone() {
+fn program_removed_or_replaced_mount_and_quickstart_work() {
     if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
         println!("SKIP: mounting needs root and /dev/fuse");
         return;

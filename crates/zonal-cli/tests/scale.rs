@@ -42,7 +42,7 @@ fn measured(name: &str, program: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_drive_of_15_tb_is_quick_and_small() {
+fn scale_15_tb_drive_is_quick_and_small() {
     let folder = tempfile::tempdir().unwrap();
     let drive = folder.path().join("smr.zns").display().to_string();
     zonal("create", &[&["create", &drive], &SHAPE[..]].concat());
@@ -62,7 +62,7 @@ fn a_drive_of_15_tb_is_quick_and_small() {
 /// The same drive with a file for each zone: 523 conventional ones, since the first zone holds the
 /// super block, or one of them all, and 55,356 sequential ones.
 #[test]
-fn a_zonefs_of_55_356_files_is_quick_and_small() {
+fn scale_zonefs_of_55_356_files_is_quick_and_small() {
     let folder = tempfile::tempdir().unwrap();
     let drive = folder.path().join("smr.zns").display().to_string();
     zonal("create", &[&["create", &drive], &SHAPE[..]].concat());

@@ -49,7 +49,7 @@ fn whole(folder: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn gnu_parallel_spreads_a_sweep() {
+fn sweep_spreads_over_gnu_parallel() {
     let version = Command::new("parallel").arg("--version").output();
     let gnu = version.is_ok_and(|output| output.stdout.starts_with(b"GNU parallel"));
     if !gnu {
@@ -62,7 +62,7 @@ fn gnu_parallel_spreads_a_sweep() {
 }
 
 #[test]
-fn a_slurm_array_spreads_a_sweep() {
+fn sweep_spreads_over_slurm_array() {
     let folder = tempfile::tempdir().unwrap();
     let script = script("### Slurm");
     assert!(script.starts_with("#!/bin/sh\n#SBATCH"));

@@ -144,7 +144,7 @@ fn zonal(arguments: &[&str]) {
 }
 
 #[test]
-fn it_ends_with_its_terminal() {
+fn top_ends_with_its_terminal() {
     let Some(terminal) = Terminal::new((80, 24), &[]) else { return };
     let drive = terminal.drive();
     // In place of the shell, so that the terminal is its own.
@@ -159,7 +159,7 @@ fn it_ends_with_its_terminal() {
 }
 
 #[test]
-fn a_mount_is_shown_live_and_keys_work() {
+fn top_of_mount_is_live_and_takes_keys() {
     let Some(mut terminal) = Terminal::new((80, 24), &["TERM=tmux-256color"]) else { return };
     let Some(dir) = terminal.mount() else { return };
     terminal.line(&format!("{} top {dir} --interval 0.1", program()));
@@ -203,7 +203,7 @@ fn a_mount_is_shown_live_and_keys_work() {
 }
 
 #[test]
-fn an_unmount_shows_and_a_signal_gives_the_terminal_back() {
+fn top_shows_unmount_and_restores_terminal_on_signal() {
     let Some(mut terminal) = Terminal::new((80, 24), &["NO_COLOR=1"]) else { return };
     let Some(dir) = terminal.mount() else { return };
     terminal.line(&format!("{} top {dir} -i 0.1; echo ended $?", program()));
@@ -221,7 +221,7 @@ fn an_unmount_shows_and_a_signal_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_drive_is_shown_with_what_another_process_writes() {
+fn top_of_drive_shows_writes_of_other_process() {
     let Some(terminal) = Terminal::new((100, 30), &[]) else { return };
     let drive = terminal.drive();
     terminal.line(&format!("{} top {drive} --interval 0.1", program()));
@@ -237,7 +237,7 @@ fn a_drive_is_shown_with_what_another_process_writes() {
 }
 
 #[test]
-fn where_nothing_can_be_drawn_it_says_what_to_do() {
+fn top_without_terminal_says_what_to_do() {
     let Some(terminal) = Terminal::new((100, 24), &["TERM=dumb"]) else { return };
     let drive = terminal.drive();
     terminal.line(&format!("{} top {drive}; echo code $?", program()));
@@ -251,7 +251,7 @@ fn where_nothing_can_be_drawn_it_says_what_to_do() {
 }
 
 #[test]
-fn stats_are_printed_again_in_place() {
+fn stats_watch_reprints_in_place() {
     let Some(mut terminal) = Terminal::new((80, 50), &["TERM=tmux-256color"]) else { return };
     let Some(dir) = terminal.mount() else { return };
     terminal.line(&format!("{} stats {dir} --watch 0.2", program()));
@@ -269,7 +269,7 @@ fn stats_are_printed_again_in_place() {
 
 /// Where there is no terminal, looks follow each other.
 #[test]
-fn watched_stats_are_lines_of_json_for_programs() {
+fn stats_watch_prints_json_lines_for_programs() {
     use std::io::{BufRead, BufReader};
 
     let Some(mut terminal) = Terminal::new((80, 24), &[]) else { return };

@@ -59,7 +59,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn each_operation_is_a_line_with_its_zone_and_result() {
+fn trace_print_has_line_per_operation() {
     let place = Place::new();
     let text = place.must("trace print one");
     let found = text.lines().find(|line| line.contains("append")).unwrap();
@@ -74,7 +74,7 @@ fn each_operation_is_a_line_with_its_zone_and_result() {
 }
 
 #[test]
-fn json_has_one_object_for_each_operation() {
+fn trace_print_json_has_object_per_operation() {
     let place = Place::new();
     let found = place.json("trace print one --json");
     assert!(found.len() > 1, "{found:?}");
@@ -89,7 +89,7 @@ fn json_has_one_object_for_each_operation() {
 }
 
 #[test]
-fn filters_choose_by_zone_and_by_kind() {
+fn trace_print_filters_by_zone_and_operation() {
     let place = Place::new();
     let all = place.json("trace print one --json");
     let appends = place.json("trace print one --json --op append");
@@ -102,7 +102,7 @@ fn filters_choose_by_zone_and_by_kind() {
 }
 
 #[test]
-fn a_summary_is_printed_alone_where_it_is_asked_for() {
+fn trace_print_summary_prints_only_summary() {
     let place = Place::new();
     let text = place.must("trace print one --summary --op append");
     assert_eq!(text, "operation  count  failed   data\nappend         1       0  4 KiB\n");
@@ -114,7 +114,7 @@ fn a_summary_is_printed_alone_where_it_is_asked_for() {
 }
 
 #[test]
-fn a_trace_that_is_cut_anywhere_is_printed_up_to_there() {
+fn trace_print_of_cut_trace_prints_up_to_cut() {
     let place = Place::new();
     let whole = fs::read(place.path("one")).unwrap();
     for len in 0..whole.len() {
@@ -134,7 +134,7 @@ fn a_trace_that_is_cut_anywhere_is_printed_up_to_there() {
 }
 
 #[test]
-fn a_damaged_record_ends_the_lines_with_an_error() {
+fn trace_print_ends_with_error_at_damaged_record() {
     let place = Place::new();
     let mut bytes = fs::read(place.path("one")).unwrap();
     bytes[HEADER + RECORD + 30] ^= 1;

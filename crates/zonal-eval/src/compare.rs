@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn every_set_up_runs_the_same_files_and_keeps_them() {
+    fn compare_runs_same_files_on_every_set_up() {
         let rows = comparison(1).set_ups;
         for row in &rows {
             let outcome = &row.outcome;
@@ -339,7 +339,7 @@ mod tests {
     /// `SEED` chooses the files, `COUNT` is how often the drive is written over.
     #[test]
     #[ignore = "takes minutes; run by cargo xtask test --soak"]
-    fn every_file_is_kept_over_a_long_time_that_is_virtual() {
+    fn compare_keeps_every_file_over_long_virtual_time() {
         let number = |name: &str, default: u32| -> u32 {
             std::env::var(name).map_or(default, |text| text.parse().unwrap())
         };
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_comparison_byte_for_byte() {
+    fn compare_same_seed_gives_same_bytes() {
         let text = |seed| {
             // Compared under one config, so that what differs are the results.
             let comparison = Comparison { config: config(2), ..comparison(seed) };
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_operations_are_measured_behind_their_warm_up() {
+    fn compare_measures_recorded_operations_after_warm_up() {
         let config = config(1);
         let user_bytes = of_kind(&config, Kind::Conventional).layout().unwrap().user_bytes();
         let mut load = FileLoad::new(&config, user_bytes).unwrap();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_files_are_an_error() {
+    fn compare_refuses_too_many_files() {
         let mut config = config(1);
         config.workload.fill = 1.0;
         let error = compare(&config, Verify::Nothing, &mut |_, _| ()).unwrap_err().to_string();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_no_mapping_units_are_refused() {
+    fn compare_refuses_blocks_unlike_mapping_units() {
         let mut config = config(1);
         config.drive.unit.0 = 512;
         let error = compare(&config, Verify::Nothing, &mut |_, _| ()).unwrap_err().to_string();

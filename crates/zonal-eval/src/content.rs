@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_and_misplaced_blocks_are_seen() {
+    fn content_detects_old_and_misplaced_blocks() {
         let mut content = Content::default();
         let life = Life::Short;
         let old = content.bytes_of(&FileOp::Create { file: 7, bytes: 3 * BLOCK_BYTES, life });

@@ -136,7 +136,7 @@ impl Measured {
 }
 
 #[test]
-fn a_write_to_a_nearly_full_drive_waits_for_one_step_of_reclaim_at_most() {
+fn write_to_nearly_full_drive_waits_one_reclaim_step() {
     let seed = number("SEED", 1);
     println!("SEED={seed}");
     let config = config(seed);

@@ -347,12 +347,12 @@ fn soak(minutes: u64) {
 }
 
 #[test]
-fn half_an_hour_of_work_ends_as_in_the_reference() {
+fn soak_half_hour_ends_as_in_reference() {
     soak(30);
 }
 
 #[test]
 #[ignore = "takes three minutes in a release build; run by cargo xtask test --soak"]
-fn two_days_of_work_end_as_in_the_reference() {
+fn soak_two_days_end_as_in_reference() {
     soak(2 * 24 * 60);
 }

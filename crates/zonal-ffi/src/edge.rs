@@ -300,21 +300,21 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_an_error() {
+    fn edge_panic_becomes_error() {
         assert_eq!(status(|| panic!("number {}", 7)), -5);
         assert_eq!(last_error(), "internal error, please report it: number 7");
         assert_eq!(count(|| Ok(3)), 3);
     }
 
     #[test]
-    fn each_thread_has_its_own_last_error() {
+    fn edge_last_error_is_per_thread() {
         assert_eq!(status(|| Err(Failure::new(Errno::NOENT, "not\0here"))), -2);
         std::thread::spawn(|| assert_eq!(last_error(), "")).join().unwrap();
         assert_eq!(last_error(), "nothere");
     }
 
     #[test]
-    fn null_and_buffers_larger_than_memory_are_refused() {
+    fn edge_refuses_null_and_oversized_buffers() {
         let null = std::ptr::null();
         // SAFETY: what is refused is not used.
         let refused = unsafe { data(null, 1) };

@@ -155,27 +155,27 @@ fn succeed(command: &mut Command) -> String {
 }
 
 #[test]
-fn a_program_manages_zones() {
+fn c_program_manages_zones() {
     let Some(installed) = install() else { return };
     assert_eq!(installed.run("examples/zones.c", || None), ZONES_PRINTS);
 }
 
 #[test]
-fn a_program_uses_files() {
+fn c_program_uses_files() {
     let Some(installed) = install() else { return };
     let printed = installed.run("examples/files.c", || Some(installed.drive()));
     assert_eq!(printed, "two\n8 bytes, mode 100644\ntoday\nthere is room\n");
 }
 
 #[test]
-fn misuse_is_refused_and_structures_are_those_of_libzbd() {
+fn c_misuse_is_refused_and_structs_match_libzbd() {
     let Some(installed) = install() else { return };
     let printed = installed.run("tests/misuse.c", || Some(installed.drive()));
     assert_eq!(printed, "every misuse is refused\n");
 }
 
 #[test]
-fn a_program_formats_a_drive_in_memory() {
+fn c_program_formats_drive_in_memory() {
     let Some(installed) = install() else { return };
     let printed = installed.run("examples/memory.c", || None);
     assert_eq!(
@@ -185,20 +185,20 @@ fn a_program_formats_a_drive_in_memory() {
 }
 
 #[test]
-fn files_of_a_formatted_drive_are_changed_in_every_way_and_misuse_is_refused() {
+fn c_files_change_in_every_way_and_misuse_is_refused() {
     let Some(installed) = install() else { return };
     let printed = installed.run("tests/formatted.c", || None);
     assert_eq!(printed, "files are made, changed and found again\n");
 }
 
 #[test]
-fn requests_of_a_batch_are_performed_and_refused_one_by_one() {
+fn c_batch_requests_have_individual_results() {
     let Some(installed) = install() else { return };
     assert_eq!(installed.run("tests/batch.c", || None), "every request has its result\n");
 }
 
 #[test]
-fn the_header_stands_alone_in_strict_c99() {
+fn header_compiles_alone_as_strict_c99() {
     let Some(installed) = install() else { return };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/header.c");
     let mut compiler = Command::new("cc");
@@ -209,7 +209,7 @@ fn the_header_stands_alone_in_strict_c99() {
 }
 
 #[test]
-fn a_cpp_program_uses_files_and_zones() {
+fn cpp_program_uses_files_and_zones() {
     let Some(installed) = install() else { return };
     let Ok(_) = Command::new("c++").arg("--version").output() else {
         println!("SKIP: there is no C++ compiler, c++");
@@ -226,7 +226,7 @@ fn a_cpp_program_uses_files_and_zones() {
 }
 
 #[test]
-fn the_guide_shows_the_code_of_the_examples_and_what_they_print() {
+fn c_guide_code_equals_examples_and_output() {
     let examples: String = ["files", "memory", "zones"]
         .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.c")))
         .map(|path| fs::read_to_string(path).unwrap())

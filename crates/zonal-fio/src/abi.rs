@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_of_distributions_have_the_versions_that_they_announce() {
+    fn fio_releases_have_their_announced_versions() {
         for (name, version) in
             [("fio-3.28", 30), ("fio-3.33", 31), ("fio-3.36", 33), ("fio-3.39", 36)]
         {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fio_that_is_not_in_the_table_is_refused_by_name() {
+    fn fio_release_unknown_is_refused_by_name() {
         for name in ["fio-3.27", "fio-3.43", "fio-3.33-12-gabcdef", "fio-4.0", "3.33", ""] {
             let refused = release(name).unwrap_err().to_string();
             let expected =
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_no_fio_gets_no_engine() {
+    fn fio_engine_refuses_program_that_is_not_fio() {
         let mut engine = std::ptr::dangling_mut::<c_void>();
         // SAFETY: there is room for it.
         unsafe { crate::get_ioengine(&raw mut engine) };

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_a_negative_number() {
+    fn edge_panic_becomes_negative_number() {
         assert_eq!(number(|| panic!("number {}", 7)), -libc::EIO);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EIO));
         assert_eq!(number(|| Err(Error::Unlink)), -libc::EPERM);

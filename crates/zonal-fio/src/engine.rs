@@ -234,7 +234,7 @@ mod tests {
 
     /// `offsetof` and `sizeof`, as a C compiler printed them for each release.
     #[test]
-    fn functions_are_where_each_release_looks_for_them() {
+    fn engine_table_layout_matches_each_release() {
         for (name, cleanup_at, limit_at, size) in [
             ("fio-3.28", 120, 240, 264),
             ("fio-3.33", 120, 240, 264),

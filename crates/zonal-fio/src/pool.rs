@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_reads_as_the_depth_are_with_the_device_at_once() {
+    fn pool_reads_in_flight_equal_depth() {
         let mut run = Run::new();
         for _ in 0..4 * DEPTH {
             let request = run.request(Work::Read(Lba::ZERO), None, 0);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_to_a_zone_are_done_in_order_and_zones_side_by_side() {
+    fn pool_writes_are_ordered_in_zone_parallel_across_zones() {
         let mut run = Run::new();
         for at in 0..64 {
             for zone in 0..4 {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_in_a_zone_comes_after_the_writes_before_and_before_those_after() {
+    fn pool_exclusive_request_keeps_zone_order() {
         let mut run = Run::new();
         let zone = ZoneId::new(2);
         for at in 0..32 {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_device_fails_the_request_and_its_zone_goes_on() {
+    fn pool_device_panic_fails_request_not_zone() {
         let mut run = Run::new();
         let request = run.write(1, 0, 0xff);
         run.pool.submit(request);

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_are_reported_in_bytes_with_the_write_pointer_that_fio_wants() {
+    fn zones_report_bytes_and_write_pointer_for_fio() {
         let shape = "zone=3M,capacity=2M,zones=9,conventional=1,open=2,active=4";
         let shape = shape.parse::<zonal::profile::Changes>().unwrap().geometry().unwrap();
         let drive = MemoryDrive::new(shape).unwrap();

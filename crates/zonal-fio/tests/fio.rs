@@ -101,7 +101,7 @@ fn number_before(text: &str, word: &str) -> u64 {
 }
 
 #[test]
-fn random_writes_to_zones_of_any_device_are_verified() {
+fn random_writes_verify_on_any_device() {
     let Some(place) = Place::new() else { return };
     place.create(SHAPE);
     let memory = format!("mem:{SHAPE}");
@@ -118,7 +118,7 @@ fn random_writes_to_zones_of_any_device_are_verified() {
 }
 
 #[test]
-fn a_bit_that_changes_is_found_by_the_verification() {
+fn verify_finds_changed_bit() {
     let Some(place) = Place::new() else { return };
     place.create(SHAPE);
     let options = "--zonemode=zbd --name=job --rw=write --bs=16k --size=30M --offset=6M \
@@ -128,7 +128,7 @@ fn a_bit_that_changes_is_found_by_the_verification() {
 }
 
 #[test]
-fn full_zones_are_reset_before_they_are_written_again() {
+fn zones_full_are_reset_before_rewrite() {
     let Some(place) = Place::new() else { return };
     place.create("zone=3M,zones=10,open=none,active=none");
     let options = "--zonemode=zbd --name=job --rw=write --bs=64k --size=100% --iodepth=4";
@@ -141,7 +141,7 @@ fn full_zones_are_reset_before_they_are_written_again() {
 }
 
 #[test]
-fn no_more_zones_are_open_than_the_drive_allows() {
+fn open_zones_stay_within_drive_limit() {
     let Some(place) = Place::new() else { return };
     place.create("zone=1M,zones=32,open=2,active=2");
     // One zone more that is active would fail a write.
@@ -151,7 +151,7 @@ fn no_more_zones_are_open_than_the_drive_allows() {
 }
 
 #[test]
-fn reads_stay_below_the_write_pointers_unless_they_are_to_go_beyond() {
+fn reads_stay_below_write_pointer_by_default() {
     let Some(place) = Place::new() else { return };
     place.create(SHAPE);
     place.drive().append(ZoneId::new(5), &vec![7; 64 << 10]).unwrap();
@@ -165,7 +165,7 @@ fn reads_stay_below_the_write_pointers_unless_they_are_to_go_beyond() {
 }
 
 #[test]
-fn trims_reset_zones_with_and_without_the_zone_mode() {
+fn trim_resets_zones_in_every_zone_mode() {
     let Some(place) = Place::new() else { return };
     let write = "--zonemode=zbd --name=job --rw=write --bs=64k --size=100%";
     for mode in ["zbd", "none"] {
@@ -183,7 +183,7 @@ fn trims_reset_zones_with_and_without_the_zone_mode() {
 }
 
 #[test]
-fn syncs_flush_the_drive_and_fail_the_job_where_that_fails() {
+fn sync_flushes_drive_and_fails_job_on_error() {
     let Some(place) = Place::new() else { return };
     let job = "--zonemode=zbd --name=job --rw=write --bs=64k --size=6M --offset=6M";
     for options in ["--fsync=1", "--fdatasync=4 --iodepth=4", "--end_fsync=1"] {
@@ -195,7 +195,7 @@ fn syncs_flush_the_drive_and_fail_the_job_where_that_fails() {
 }
 
 #[test]
-fn jobs_share_a_drive_as_threads_and_are_told_so_as_processes() {
+fn jobs_share_drive_as_threads_but_not_processes() {
     let Some(place) = Place::new() else { return };
     // Of a drive with limits the first jobs take all zones that may be open.
     place.create("zone=3M,capacity=2M,zones=24,open=none,active=none");
@@ -213,7 +213,7 @@ fn jobs_share_a_drive_as_threads_and_are_told_so_as_processes() {
 }
 
 #[test]
-fn a_drive_in_memory_keeps_its_data_from_one_thread_to_the_next() {
+fn memory_drive_keeps_data_between_threads() {
     let Some(place) = Place::new() else { return };
     let both = "--thread --zonemode=zbd --bs=16k --size=100% --verify=crc32c --iodepth=2";
     let text = place.fio(
@@ -225,7 +225,7 @@ fn a_drive_in_memory_keeps_its_data_from_one_thread_to_the_next() {
 }
 
 #[test]
-fn what_cannot_be_opened_fails_the_run_and_says_why() {
+fn open_failure_fails_run_with_reason() {
     let Some(place) = Place::new() else { return };
     let job = "--zonemode=zbd --name=job --rw=randwrite --bs=16k --size=100%";
     place.fio("none.zns", job).fails_with("zonal: none.zns: opening none.zns: No such file");
@@ -243,7 +243,7 @@ fn what_cannot_be_opened_fails_the_run_and_says_why() {
 }
 
 #[test]
-fn a_zone_that_fails_is_named_beside_the_request() {
+fn zone_failure_is_named_beside_request() {
     let Some(place) = Place::new() else { return };
     place.create(SHAPE);
     let job = "--zonemode=zbd --name=job --rw=write --bs=16k --size=30M --offset=6M";
@@ -257,7 +257,7 @@ fn a_zone_that_fails_is_named_beside_the_request() {
 }
 
 #[test]
-fn fio_neither_removes_nor_lays_out_a_drive() {
+fn drive_is_neither_removed_nor_laid_out() {
     let Some(place) = Place::new() else { return };
     place.create(SHAPE);
     let length = |path: &Path| std::fs::metadata(path).unwrap().len();
@@ -270,7 +270,7 @@ fn fio_neither_removes_nor_lays_out_a_drive() {
 }
 
 #[test]
-fn a_trace_of_a_run_is_complete() {
+fn trace_of_run_is_complete() {
     let Some(place) = Place::new() else { return };
     let job = "--zonemode=zbd --name=job --rw=randwrite --bs=16k --size=100% --iodepth=4";
     for mode in ["", "--thread"] {

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_stands_in_for_the_group() {
+    fn acl_mask_stands_in_for_group() {
         let mut acl = with_mask();
         assert_eq!(acl.perm(), 0o760);
         acl.set_perm(0o4641);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn inheritance_takes_what_both_allow() {
+    fn acl_inheritance_intersects_permissions() {
         let (inherited, perm) = with_mask().inherit(0o644);
         assert_eq!(perm, 0o640);
         assert_eq!(inherited.get(Who::Mask), 4);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_linux() {
+    fn acl_encoding_matches_linux() {
         let acl = acl(&[(Who::Owner, 6), (Who::OwningGroup, 4), (Who::Other, 0)]);
         let none = [0xff; 4];
         let mut bytes = vec![2, 0, 0, 0];
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_acl_is_refused() {
+    fn acl_decode_rejects_invalid() {
         let good = with_mask().encode();
         for len in (0..good.len()).filter(|&len| len != HEADER_BYTES) {
             assert!(Acl::decode(&good[..len]).is_err(), "cut to {len} bytes");
@@ -277,7 +277,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_fail(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn acl_decode_handles_any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Some(version) = bytes.first_chunk_mut::<4>() {
                 *version = VERSION.to_le_bytes();
             }

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errno_of_each_error() {
+    fn errno_matches_each_error() {
         let (zone, path) = (ZoneId::ZERO, || std::path::PathBuf::from("drive"));
         let table = [
             (FsError::NotFound, 2, "ENOENT"),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table() {
+    fn protect_flags_match_table() {
         let nothing = SetAttr::default();
         let none = InodeFlags::empty();
         for (name, allowed, expected) in [

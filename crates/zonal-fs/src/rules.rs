@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setgid_directory_hands_down_its_group() {
+    fn setgid_directory_passes_group_on() {
         let parent = attr(FileKind::Directory, 0o2777);
         let file = new_inode(&USER, &parent, |_| None, FileKind::Regular, 0o2775).unwrap();
         assert_eq!(
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_acl_replaces_the_umask() {
+    fn acl_default_replaces_umask() {
         let entry = |who, perm| Entry { who, perm };
         let default = Acl::from_entries(vec![
             entry(Who::Owner, 7),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_hands_its_lifetime_down() {
+    fn lifetime_is_inherited_from_directory() {
         let parent = attr(FileKind::Directory, 0o755);
         let lifetime = LIFETIME_XATTR.as_bytes();
         let having = |name: &[u8]| (name == lifetime).then_some(&b"short"[..]);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn chown_clears_setuid_and_chmod_by_a_stranger_clears_setgid() {
+    fn chown_clears_setuid_and_foreign_chmod_setgid() {
         let file = attr(FileKind::Regular, 0o6755);
         let chown = SetAttr { uid: Some(2), ..SetAttr::default() };
         assert_eq!(perm_after(&Caller::ROOT, &file, &chown), 0o755);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_a_capability() {
+    fn capability_is_taken_by_listed_changes() {
         let nothing = SetAttr::default();
         for (set, takes) in [
             (SetAttr { uid: Some(1), ..nothing }, true),
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_acl_becomes_mode_bits() {
+    fn acl_plain_becomes_mode_bits() {
         let entry = |who, perm| Entry { who, perm };
         let plain =
             [entry(Who::Owner, 6), entry(Who::OwningGroup, 4), entry(Who::Other, 0)].to_vec();
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn rename_table() {
+    fn rename_matches_table() {
         use RenameTarget::{EmptyDirectory, Free, FullDirectory, NotDirectory, SameInode};
         let word = |kind, target, flags| match check_rename(kind, target, flags) {
             Ok(action) => format!("{action:?}"),
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn names_and_ranges_are_checked() {
         for bad in [&b""[..], b".", b"..", b"a/b", b"a\0", &[b'x'; 256]] {
             assert!(check_name(bad).is_err());
         }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_signature_is_found_at_its_place_only() {
+    fn signature_is_found_at_its_place_only() {
         for (name, at, magic) in KNOWN {
             let found = with(&[(at, magic)]).expect(name);
             assert_eq!(found.kind, Content::Foreign(name));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_labels() {
+    fn signature_gives_names_and_labels() {
         let magic = (1080, &[0x53, 0xef][..]);
         for (features, name) in
             [([0, 0], "ext2"), ([4, 0], "ext3"), ([4, 0x40], "ext4"), ([4, 0x02], "ext3")]
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_smaller_than_what_is_looked_at_is_read_to_its_end() {
+    fn signature_scan_of_small_device_reads_to_end() {
         let clock = std::sync::Arc::new(ManualClock::new(0));
         for shape in
             ["zones=3,zone=8K,block=4096", "zones=3,zone=1536,block=512", "zones=9,zone=3M"]

@@ -30,7 +30,7 @@ fn page() -> String {
 }
 
 #[test]
-fn files_are_written_read_and_listed() {
+fn example_files_are_written_read_and_listed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive.zns");
     let geometry = "zone=3M,zones=64".parse::<Changes>().unwrap().geometry().unwrap();
@@ -47,19 +47,19 @@ fn files_are_written_read_and_listed() {
 }
 
 #[test]
-fn what_the_log_has_synced_is_there_when_the_process_dies() {
+fn example_append_log_keeps_synced_records() {
     let told = append_log::run().unwrap();
     assert_eq!(told, "400 records synced, every one is there and whole\n");
 }
 
 #[test]
-fn a_file_is_written_and_read_as_a_stream() {
+fn example_stream_writes_and_reads() {
     assert_eq!(streams::run().unwrap(), "10436 bytes, the last line is 1000 1000000\n");
 }
 
 /// The commands of the guide name the examples that the tests above run.
 #[test]
-fn the_guide_runs_the_examples() {
+fn guide_runs_the_examples() {
     let page = page();
     let commands = page.split("cargo run -p zonal-fs --example ").skip(1);
     let named: Vec<&str> =
@@ -68,7 +68,7 @@ fn the_guide_runs_the_examples() {
 }
 
 #[test]
-fn the_guide_shows_the_code_of_the_examples() {
+fn guide_shows_code_of_examples() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = page();
     let examples: String = EXAMPLES

@@ -62,7 +62,7 @@ fn read(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_tree_is_the_same_after_a_clean_and_an_unclean_mount() {
+fn tree_is_same_after_clean_and_unclean_mount() {
     let rig = Rig::new(32, 768, 14);
     let fs = rig.mount();
     let dir = create(&fs, Ino::ROOT, "dir", FileKind::Directory).ino;
@@ -91,7 +91,7 @@ fn a_tree_is_the_same_after_a_clean_and_an_unclean_mount() {
 }
 
 #[test]
-fn a_file_without_a_name_outlives_a_cut_only_once_it_has_one() {
+fn unnamed_file_survives_cut_only_once_named() {
     let rig = Rig::new(32, 768, 14);
     let fs = rig.mount();
     let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
@@ -160,17 +160,17 @@ fn churn(rig: &Rig, percent: u64, turns: u64) {
 }
 
 #[test]
-fn overwriting_at_90_percent_goes_on_for_ever() {
+fn overwrite_at_90_percent_never_ends_in_no_space() {
     churn(&Rig::new(40, 96, 14), 90, 10);
 }
 
 #[test]
-fn overwriting_near_full_goes_on_with_four_active_zones() {
+fn overwrite_near_full_works_with_four_active_zones() {
     churn(&Rig::new(40, 96, 4), 97, 5);
 }
 
 #[test]
-fn a_full_drive_takes_no_attribute_but_gives_some_back() {
+fn xattrs_on_full_drive_are_refused_but_removable() {
     let rig = Rig::new(24, 64, 14);
     let fs = rig.mount();
     let file = create(&fs, Ino::ROOT, "file", FileKind::Regular).ino;

@@ -47,7 +47,7 @@ fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn no_bytes_make_a_target_panic() {
+fn fuzz_targets_survive_any_bytes() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 300));
     println!("SEED={seed} COUNT={count}");
     for (name, body) in TARGETS {
@@ -72,7 +72,7 @@ fn no_bytes_make_a_target_panic() {
 
 /// Random edits of sound images: the four structures, a few bytes each.
 #[test]
-fn no_image_with_right_checksums_makes_mount_panic() {
+fn fuzz_images_with_right_checksums_never_panic_mount() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 300));
     println!("SEED={seed} COUNT={count}");
     for turn in 0..count * 2 {

@@ -84,7 +84,7 @@ fn block_of(block: u64) -> [u8; 4096] {
 
 #[test]
 #[ignore = "makes the fixture; for a new format version only"]
-fn make_fixture() {
+fn fixture_make() {
     let options = CreateOptions {
         geometry: GeometrySpec {
             block_size: BlockSize::B4096,
@@ -137,12 +137,12 @@ fn open() -> Arc<dyn ZonedDevice> {
 }
 
 #[test]
-fn the_fixture_is_the_same_on_every_host() {
+fn fixture_is_same_on_every_host() {
     assert_eq!(open_zones(&*open()), []);
 }
 
 #[test]
-fn version_6_is_clean_and_its_dump_is_unchanged() {
+fn version_6_is_clean_and_dump_unchanged() {
     let report = check(open(), DataCheck::Read, &mut |_| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
     let mut text = String::new();
@@ -154,7 +154,7 @@ fn version_6_is_clean_and_its_dump_is_unchanged() {
 }
 
 #[test]
-fn version_6_is_read_without_a_write() {
+fn version_6_is_read_without_write() {
     let clock = Arc::new(ManualClock::new(0));
     let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
     let fs = Furrow::mount(open(), clock, options).unwrap();
@@ -206,7 +206,7 @@ fn of_another_version(version: u16, conventional: u32, zones: [(u32, u32); 4]) -
 /// Superblocks are in the same zones in all versions, with the version in bytes 12 and 13. Only
 /// version 5 had them in conventional zones where there were eight or more.
 #[test]
-fn a_drive_of_another_version_is_named_and_refused() {
+fn version_other_is_named_and_refused() {
     for (version, conventional, zones) in [
         (4, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
         (5, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),

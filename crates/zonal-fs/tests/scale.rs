@@ -274,12 +274,12 @@ fn keeps_to_memory(blocks: Blocks, count: u64) {
 
 #[test]
 #[ignore = "takes a quarter of an hour; run by cargo xtask test --soak"]
-fn ten_million_files_keep_to_the_memory_option() {
+fn memory_bounds_ten_million_files() {
     keeps_to_memory(Blocks::OfFiles, count(10_000_000));
 }
 
 #[test]
 #[ignore = "takes half an hour; run by cargo xtask test --soak"]
-fn sixteen_million_pieces_of_a_file_keep_to_the_memory_option() {
+fn memory_bounds_file_of_sixteen_million_extents() {
     keeps_to_memory(Blocks::OfOneFile, count(16 << 20));
 }

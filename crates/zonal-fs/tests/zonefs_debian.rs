@@ -16,7 +16,7 @@ fn fixture(name: &str) -> [u8; 4096] {
 }
 
 #[test]
-fn a_super_block_of_mkzonefs_without_options_is_read_and_written() {
+fn superblock_of_mkzonefs_plain_round_trips() {
     let bytes = fixture("default.superblock");
     let superblock = Superblock::parse(&bytes).unwrap();
     assert_eq!(superblock.label, Label::new("").unwrap());
@@ -26,7 +26,7 @@ fn a_super_block_of_mkzonefs_without_options_is_read_and_written() {
 }
 
 #[test]
-fn a_super_block_of_mkzonefs_with_all_options_is_read_and_written() {
+fn superblock_of_mkzonefs_with_options_round_trips() {
     let bytes = fixture("all-options.superblock");
     let superblock = Superblock::parse(&bytes).unwrap();
     assert_eq!(superblock.label, Label::new("all options").unwrap());
@@ -37,7 +37,7 @@ fn a_super_block_of_mkzonefs_with_all_options_is_read_and_written() {
 }
 
 #[test]
-fn formatting_with_the_same_options_leaves_the_same_bytes() {
+fn mkfs_with_same_options_gives_same_bytes() {
     let bytes = fixture("all-options.superblock");
     let shape: Changes = "zone=1M,capacity=768K,zones=8".parse().unwrap();
     let device = MemoryDrive::new(shape.geometry().unwrap()).unwrap();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_both_have_is_agreed_on() {
+    fn init_agrees_on_common_flags_only() {
         let heard = Heard::default();
         let offer = ALWAYS | InitFlags::DONT_MASK | InitFlags::ALLOW_IDMAP;
         let Ok(Handshake::Done(negotiated)) = handle_init(&message(7, 45, offer), &REQUEST, &heard)
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_another_mount_are_allowed_where_both_know_them() {
+    fn init_allows_passthrough_if_both_know_it() {
         let request = InitRequest { optional: InitFlags::PASSTHROUGH, ..REQUEST };
         for (offered, depth) in [(InitFlags::PASSTHROUGH, 1), (InitFlags::empty(), 0)] {
             let heard = Heard::default();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_beyond_32_count_only_where_they_are_announced() {
+    fn init_ignores_high_flags_unless_announced() {
         let heard = Heard::default();
         let offer = InitFlags::DONT_MASK | InitFlags::ALLOW_IDMAP;
         let outcome = handle_init(&message(7, 31, offer), &REQUEST, &heard);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_what_is_needed_is_refused() {
+    fn init_refuses_kernel_without_needed_features() {
         let heard = Heard::default();
         for message in [message(7, 45, ALWAYS), message(7, 12, InitFlags::DONT_MASK)] {
             let refused = handle_init(&message, &REQUEST, &heard).map(|_| ()).unwrap_err();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_kernel_is_asked_to_come_down() {
+    fn init_asks_newer_kernel_to_step_down() {
         let heard = Heard::default();
         let outcome = handle_init(&message(8, 0, ALWAYS), &REQUEST, &heard);
         assert!(matches!(outcome, Ok(Handshake::Again)));

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_aligned_and_never_cut_off() {
+    fn listing_aligns_entries_and_never_cuts_one() {
         let name = ListedName { ino: 7, cookie: 3, kind: 8, name: b"nine char" };
         let mut listing = DirListing::new(100);
         assert_eq!(listing.add(&name), Added::Yes);

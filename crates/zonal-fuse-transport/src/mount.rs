@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_the_helper() {
+    fn helper_options_are_spelled_for_fusermount() {
         let spec = MountSpec {
             point: PathBuf::from("/mnt"),
             source: "a,b".to_owned(),

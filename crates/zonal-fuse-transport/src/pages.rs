@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_begin_at_a_page() {
+    fn pages_begin_at_page() {
         let mut pages = Pages::new(5000);
         assert_eq!(pages.bytes_mut().len(), 5000);
         assert_eq!(pages.bytes().as_ptr().align_offset(PAGE), 0);

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_its_message() {
+    fn panic_becomes_its_message() {
         assert_eq!(caught(|| 7), Ok(7));
         let number = 8;
         assert_eq!(caught(|| -> u8 { panic!("number {number}") }), Err("number 8".to_owned()));

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_runs_programs_of_the_system_alone() {
+    fn programs_for_root_come_from_system() {
         assert_eq!(of_system("no-such-program"), Path::new("/usr/bin/no-such-program"));
         assert!(of_system("sh").is_absolute());
         let is_root = rustix::process::geteuid().is_root();

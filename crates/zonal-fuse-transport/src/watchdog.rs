@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_stands_still_is_seen_each_time_and_who_moves_is_not() {
+    fn alarm_sees_standstill_but_not_progress() {
         let (watchdog, is_free, done) =
             (Watchdog::default(), AtomicBool::new(false), AtomicU64::new(0));
         let (seen, sights) = channel();

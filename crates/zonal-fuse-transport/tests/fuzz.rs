@@ -44,7 +44,7 @@ fn body(rng: &mut ChaCha8Rng, words: usize) -> Vec<u8> {
 }
 
 #[test]
-fn no_bytes_make_parsing_panic() {
+fn fuzz_requests_never_panic_parser() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 300));
     println!("SEED={seed} COUNT={count}");
     let mut understood = 0;
@@ -64,7 +64,7 @@ fn no_bytes_make_parsing_panic() {
 }
 
 #[test]
-fn what_a_request_says_is_found() {
+fn request_fields_are_found() {
     let write = [7_u64, 4096].map(u64::to_le_bytes).concat();
     let write = [write, [5_u32, 1, 0, 0, 0x4000, 0].map(u32::to_le_bytes).concat()].concat();
     let bytes = message(16, &[&write[..], b"12345"].concat());
@@ -87,7 +87,7 @@ fn what_a_request_says_is_found() {
 }
 
 #[test]
-fn a_setxattr_is_read_in_its_short_and_in_its_long_form() {
+fn setxattr_parses_in_short_and_long_form() {
     for (name, value) in [(&b"user.a"[..], &b"value"[..]), (b"", b""), (b"\x01", b"\0")] {
         let size = u32::try_from(value.len()).unwrap();
         for (more, kills) in [(None, 0), (Some(0_u32), 0), (Some(1), 1)] {
@@ -103,7 +103,7 @@ fn a_setxattr_is_read_in_its_short_and_in_its_long_form() {
 }
 
 #[test]
-fn what_is_cut_off_or_no_name_is_refused() {
+fn request_cut_off_or_nameless_is_refused() {
     let refused = |kind, body: &[u8]| parse(&message(kind, body)).unwrap().1.is_err();
     assert!(refused(1, b"no end"));
     assert!(refused(1, b"\0"), "no name at all");

@@ -127,18 +127,18 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_success() {
+    fn daemon_ready_is_success() {
         assert!(spawn(&mut shell("echo ready")).unwrap() > 0);
     }
 
     #[test]
-    fn any_other_word_is_the_error() {
+    fn daemon_other_word_is_error() {
         let error = spawn(&mut shell("echo no such drive")).unwrap_err();
         assert_eq!(error.to_string(), "no such drive");
     }
 
     #[test]
-    fn silence_is_an_error() {
+    fn daemon_silence_is_error() {
         let error = spawn(&mut shell("exit 7")).unwrap_err();
         assert!(error.to_string().contains("exit status: 7"), "{error}");
     }

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_served_in_both_dialects() {
+    fn exporter_serves_both_dialects() {
         let exporter = exporter();
         let answer = ask(&exporter, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_has_its_status() {
+    fn exporter_answers_bad_requests_with_status() {
         let exporter = exporter();
         for (request, status) in [
             ("GET / HTTP/1.1\r\n\r\n", "404"),
@@ -288,7 +288,7 @@ mod tests {
     /// Who connects and says nothing delays the others for two seconds at most, and the end as
     /// well.
     #[test]
-    fn a_silent_connection_holds_nobody_for_long() {
+    fn exporter_bounds_silent_connection() {
         let exporter = exporter();
         let silent = TcpStream::connect(exporter.address()).unwrap();
         let answer = ask(&exporter, "GET /metrics HTTP/1.1\r\n\r\n");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_use_is_an_error() {
+    fn exporter_address_in_use_is_error() {
         let exporter = exporter();
         let clock = Arc::new(SystemClock::new());
         let error = Exporter::start(exporter.address(), clock, Box::new(|_| None)).err().unwrap();

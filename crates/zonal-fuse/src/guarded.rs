@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_panics_fails_as_all_later_ones_do_and_reads_go_on() {
+    fn sync_that_panics_fails_for_good_but_reads_work() {
         let (device, fs, [synced, recent]) = begun();
         device.writes.store(true, Ordering::SeqCst);
         assert!(is_panicked(fs.sync(), "the write panics"));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_panics_fails_and_the_same_read_later_does_not() {
+    fn read_that_panics_fails_but_later_one_works() {
         let (device, fs, _) = begun();
         fs.shutdown().unwrap();
         let fs = mount(&device);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_panic_in_the_middle_of_a_change_nothing_is_read_and_nothing_panics_again() {
+    fn change_that_panics_midway_stops_all_access() {
         let (device, fs, [synced, _]) = begun();
         device.looks.store(true, Ordering::SeqCst);
         let made = fs.create(&Caller::ROOT, Ino::ROOT, b"third", &NEW);

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_each_other_without_a_gap() {
+    fn histogram_buckets_leave_no_gap() {
         for index in 0..BUCKETS - 1 {
             let last = last_of(index);
             assert_eq!(bucket(last), index, "{last}");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_close_to_those_of_all_values() {
+    fn histogram_percentiles_are_close_to_exact() {
         let histogram = Histogram::new();
         for ns in 1..=10_000_u64 {
             histogram.add(ns * 1000);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_count_what_is_below_them() {
+    fn histogram_bounds_count_values_below() {
         let histogram = Histogram::new();
         for ns in [0, 1023, 1024, 5000, u64::MAX / 2] {
             histogram.add(ns);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_minute_forgets_operations_that_are_older() {
+    fn latencies_of_last_minute_forget_older() {
         const SECOND_NS: u64 = 1_000_000_000;
         let clock = Arc::new(ManualClock::new(0));
         let latencies = Latencies::new(clock.clone());
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_happened_is_shown() {
+    fn latencies_show_only_what_happened() {
         let clock = Arc::new(ManualClock::new(0));
         let latencies = Latencies::new(clock.clone());
         let since = latencies.now_ns();

@@ -520,7 +520,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_of_linux() {
+    fn release_number_of_linux_parses() {
         assert_eq!(release_number("6.18.44-fc-v769"), Some((6, 18)));
         assert_eq!(release_number("7.0-rc1"), Some((7, 0)));
         assert_eq!(release_number("6.6.87.2-microsoft-standard-WSL2"), Some((6, 6)));

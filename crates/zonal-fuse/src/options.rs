@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn later_options_win() {
+    fn mount_options_later_ones_win() {
         assert_eq!(config("ro,rw").unwrap().access, Access::ReadWrite);
         assert_eq!(config("rw,ro").unwrap().access, Access::ReadOnly);
         assert_eq!(config("noatime,relatime").unwrap().atime, AtimePolicy::Relative);
@@ -385,7 +385,7 @@ mod tests {
 
     /// The general options of mount(8), the same as flags of mount(2), and what takes them back.
     #[test]
-    fn general_options_of_mount_are_flags_of_the_kernel() {
+    fn mount_options_general_become_kernel_flags() {
         use rustix::mount::MountFlags as Flags;
 
         for (options, expected) in [
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_the_fastest_way_unless_one_is_named() {
+    fn transport_is_fastest_unless_named() {
         let transport = |options| config(options).unwrap().transport;
         assert_eq!(transport(""), TransportChoice::Fastest);
         assert_eq!(transport("uring"), TransportChoice::Rings);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_mount_are_skipped() {
+    fn mount_options_of_fstab_are_skipped() {
         let plain = config("").unwrap();
         let fstab = "defaults,noauto,user=joe,users,owner,group,_netdev,nofail,x-systemd.automount,\
             X-mount.mkdir,comment=systemd.automount,uhelper=a";
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_a_number_within_reason() {
+    fn threads_option_is_bounded_number() {
         let threads = |option: &str| config(option).map(|config| config.threads.unwrap().get());
         assert_eq!(config("").unwrap().threads, None);
         assert_eq!((threads("threads=1").unwrap(), threads("threads=256").unwrap()), (1, 256));
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_for_this_machine_unless_an_address_is_named() {
+    fn metrics_address_is_local_unless_named() {
         let address =
             |option: &str| config(option).map(|config| config.metrics.unwrap().to_string());
         assert_eq!(config("").unwrap().metrics, None);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_options_are_named() {
+    fn mount_options_unknown_are_named() {
         let error = config("ro,sparkle=1").unwrap_err();
         assert!(error.to_string().contains("sparkle=1"), "{error}");
         assert!(config("remount,ro").is_err());

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_that_follow_each_other_count_and_others_do_not() {
+    fn small_writes_count_only_in_sequence() {
         let writes = SmallWrites::default();
         for (offset, len, expected) in [
             (0, 100, 0),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_written_by_turns_each_follow_themselves() {
+    fn small_writes_of_alternating_files_count_each() {
         let writes = SmallWrites::default();
         // Numbers that have a place each.
         let files = [Ino::new(2), Ino::new(3), Ino::new(4)];
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_once_and_only_when_there_are_many() {
+    fn small_writes_advice_is_given_once_when_many() {
         let writes = SmallWrites::default();
         let said = (0..2 * MANY).filter(|at| writes.note(FILE, *at, 1) == Noted::Enough);
         assert_eq!(said.collect::<Vec<_>>(), [MANY], "the first write follows none");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_has_a_file_open_or_mapped_is_found() {
+    fn user_with_file_open_or_mapped_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let point = dir.path().canonicalize().unwrap();
         let me =

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_as_long_as_the_head() {
+    fn zone_report_lines_equal_head_in_length() {
         for cond in ZoneCond::ALL {
             let zone = Zone {
                 id: ZoneId::new(55_879),

@@ -29,7 +29,7 @@ fn python(script: &str, path: &Path) {
 }
 
 #[test]
-fn a_shared_mapping_writes_the_file() {
+fn mmap_shared_writes_file() {
     let Some(mounted) = mounted::mount() else { return };
     python(
         "
@@ -62,7 +62,7 @@ assert os.pread(fd, 4, 0) == b'MxAP' and os.pread(fd, 4, 9000) == b'LAST'
 }
 
 #[test]
-fn a_private_mapping_leaves_the_file_alone() {
+fn mmap_private_leaves_file_alone() {
     let Some(mounted) = mounted::mount() else { return };
     python(
         "
@@ -81,7 +81,7 @@ assert read[4999:5000] == b'a'
 }
 
 #[test]
-fn a_direct_file_can_be_mapped() {
+fn mmap_works_on_direct_file() {
     let Some(mounted) = mounted::mount() else { return };
     python(
         "
@@ -105,7 +105,7 @@ assert os.pread(fd, 6, 0) == b'DIRECT', 'the page cache sees a direct write'
 }
 
 #[test]
-fn direct_and_cached_see_each_other() {
+fn direct_and_cached_io_see_each_other() {
     let Some(mounted) = mounted::mount() else { return };
     let path = mounted.path("file");
     fs::write(&path, pattern(1 << 20)).unwrap();
@@ -128,7 +128,7 @@ fn direct_and_cached_see_each_other() {
 }
 
 #[test]
-fn appending_writers_lose_nothing() {
+fn append_by_several_writers_loses_nothing() {
     let Some(mounted) = mounted::mount() else { return };
     let path = mounted.path("file");
     tools::shell(
@@ -143,7 +143,7 @@ fn appending_writers_lose_nothing() {
 }
 
 #[test]
-fn a_single_write_can_append() {
+fn append_by_single_pwritev2_goes_to_end() {
     let Some(mounted) = mounted::mount() else { return };
     let file = open(&mounted.path("file"), 0);
     file.write_all_at(b"start", 0).unwrap();
@@ -172,7 +172,7 @@ fn files_reach_eight_exbibytes() {
 }
 
 #[test]
-fn holes_and_data_are_told_apart() {
+fn seek_tells_holes_from_data() {
     let Some(mounted) = mounted::mount() else { return };
     let file = open(&mounted.path("file"), 0);
     file.write_all_at(&[1; 4096], 1 << 20).unwrap();
@@ -186,7 +186,7 @@ fn holes_and_data_are_told_apart() {
 }
 
 #[test]
-fn ranges_are_allocated_punched_and_zeroed() {
+fn fallocate_extends_punches_and_zeroes() {
     let Some(mounted) = mounted::mount() else { return };
     let file = open(&mounted.path("file"), 0);
     let read = || fs::read(mounted.path("file")).unwrap();
@@ -213,7 +213,7 @@ fn ranges_are_allocated_punched_and_zeroed() {
 }
 
 #[test]
-fn ranges_are_copied_between_files() {
+fn copy_file_range_works_between_files() {
     let Some(mounted) = mounted::mount() else { return };
     let (source, target) = (open(&mounted.path("source"), 0), open(&mounted.path("target"), 0));
     let data = pattern(3 << 20);
@@ -274,7 +274,7 @@ assert other(ofd) == 11, 'an open file description lock'
 }
 
 #[test]
-fn truncation_cuts_and_fills_with_zeroes() {
+fn truncate_cuts_and_fills_with_zeroes() {
     let Some(mounted) = mounted::mount() else { return };
     let mut file = open(&mounted.path("file"), 0);
     file.write_all(&[7; 10_000]).unwrap();
@@ -291,7 +291,7 @@ fn truncation_cuts_and_fills_with_zeroes() {
 }
 
 #[test]
-fn asynchronous_direct_writes_leave_no_old_pages() {
+fn direct_writes_by_aio_leave_no_old_pages() {
     if tools::find("fio").is_none() {
         return;
     }
@@ -321,7 +321,7 @@ fn asynchronous_direct_writes_leave_no_old_pages() {
 /// A program's queue depth is the drive's. The threads that wait are held back until all of them
 /// are there.
 #[test]
-fn as_many_reads_wait_for_the_device_as_there_are_threads() {
+fn reads_waiting_for_device_equal_thread_count() {
     const READS: u64 = 32;
     let Some(mounted) = mounted::mount_with("threads=34") else { return };
     let path = mounted.path("file");
@@ -371,7 +371,7 @@ fn fill(mounted: &mounted::Mounted) -> std::io::Result<File> {
 }
 
 #[test]
-fn the_space_of_a_deleted_file_is_there_as_soon_as_it_is_closed() {
+fn space_of_deleted_file_returns_at_close() {
     let Some(mounted) = mounted::mount() else { return };
     let data = vec![7; 1_000_000];
     let kept = File::create(mounted.path("kept")).unwrap();

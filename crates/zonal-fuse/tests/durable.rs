@@ -20,7 +20,7 @@ fn daemon() {
 }
 
 #[test]
-fn writes_are_read_back() {
+fn writes_are_read_back_after_remount() {
     let Some(mut mounted) = mounted::mount() else { return };
     let data = pattern(5_000_001);
     fs::write(mounted.path("file"), &data).unwrap();
@@ -30,7 +30,7 @@ fn writes_are_read_back() {
 }
 
 #[test]
-fn synchronous_writes_survive_a_kill() {
+fn writes_synchronous_survive_kill() {
     let Some(mut mounted) = mounted::mount() else { return };
     let data = pattern(100_000);
     for (name, flags) in [("dsync", O_DSYNC), ("sync", O_SYNC)] {
@@ -51,7 +51,7 @@ fn synchronous_writes_survive_a_kill() {
 }
 
 #[test]
-fn a_read_waits_for_no_fsync_however_many_there_are() {
+fn read_waits_for_no_fsync() {
     // More than there are threads that serve.
     let fsyncs = thread::available_parallelism().unwrap().get().min(14) + 4;
     let Some(mounted) = mounted::mount() else { return };
@@ -91,7 +91,7 @@ fn a_read_waits_for_no_fsync_however_many_there_are() {
 }
 
 #[test]
-fn what_was_committed_by_time_survives_a_kill() {
+fn commit_by_time_survives_kill() {
     let Some(mut mounted) = mounted::mount() else { return };
     let path = mounted.path("file");
     fs::write(&path, "a second old").unwrap();
@@ -111,7 +111,7 @@ fn what_was_committed_by_time_survives_a_kill() {
 }
 
 #[test]
-fn a_read_only_mount_writes_nothing() {
+fn mount_read_only_writes_nothing() {
     let Some(mut mounted) = mounted::mount() else { return };
     fs::write(mounted.path("file"), "content").unwrap();
     mounted.unmount();

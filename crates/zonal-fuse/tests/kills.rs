@@ -253,7 +253,7 @@ fn rounds(modes: &[Mode]) {
 }
 
 #[test]
-fn a_kill_leaves_whole_what_the_page_cache_sends_in_one_request() {
+fn kill_leaves_whole_single_request_writes() {
     rounds(&[
         Mode::new("default", "", 0),
         Mode::new("append", "", O_APPEND),
@@ -264,7 +264,7 @@ fn a_kill_leaves_whole_what_the_page_cache_sends_in_one_request() {
 }
 
 #[test]
-fn a_kill_leaves_whole_what_is_written_directly() {
+fn kill_leaves_whole_direct_writes() {
     rounds(&[
         Mode::new("O_DIRECT", "", O_DIRECT),
         Mode::new("O_DIRECT, O_DSYNC", "", O_DIRECT | O_DSYNC),
@@ -274,7 +274,7 @@ fn a_kill_leaves_whole_what_is_written_directly() {
 }
 
 #[test]
-fn a_kill_leaves_whole_pages_of_what_the_kernel_collects() {
+fn kill_leaves_whole_pages_with_writeback() {
     rounds(&[
         Mode::new("writeback", "writeback", 0),
         Mode::new("writeback, append", "writeback", O_APPEND),

@@ -51,7 +51,7 @@ fn check(mounted: &Mounted, name: &str, links: u64) {
 }
 
 #[test]
-fn a_file_can_be_linked_after_its_other_name_went_while_others_looked() {
+fn link_works_after_unlink_of_other_name_during_stat() {
     for options in ["", "writeback"] {
         let Some(mut mounted) = mounted::mount_with(options) else { return };
         let (first, second) = (mounted.path("first"), mounted.path("second"));

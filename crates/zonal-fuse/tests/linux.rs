@@ -30,7 +30,7 @@ fn read(path: &Path) -> (i64, i64) {
 }
 
 #[test]
-fn access_times_follow_the_mount_options() {
+fn atime_follows_mount_options() {
     let Some(mut mounted) = mounted::mount_with("relatime") else { return };
     let file = mounted.path("file");
     fs::write(&file, "content").unwrap();
@@ -51,7 +51,7 @@ fn access_times_follow_the_mount_options() {
 }
 
 #[test]
-fn content_in_the_page_cache_is_read_with_an_access_time() {
+fn atime_is_updated_by_reads_from_page_cache() {
     for options in ["relatime", "relatime,writeback"] {
         let Some(mut mounted) = mounted::mount_with(options) else { return };
         let file = mounted.path("file");
@@ -75,7 +75,7 @@ fn content_in_the_page_cache_is_read_with_an_access_time() {
 }
 
 #[test]
-fn with_strictatime_every_listing_and_every_look_at_a_link_has_its_time() {
+fn atime_under_strictatime_covers_listings_and_readlink() {
     let Some(mut mounted) = mounted::mount_with("strictatime") else { return };
     let (dir, link) = (mounted.path("dir"), mounted.path("link"));
     fs::create_dir(&dir).unwrap();
@@ -99,7 +99,7 @@ fn with_strictatime_every_listing_and_every_look_at_a_link_has_its_time() {
 }
 
 #[test]
-fn a_file_opened_with_o_noatime_is_read_without_a_trace() {
+fn noatime_open_reads_file_without_trace() {
     const O_NOATIME: i32 = 0o1_000_000;
     const O_DIRECT: i32 = 0o40000;
     let Some(mut mounted) = mounted::mount_with("strictatime") else { return };
@@ -121,7 +121,7 @@ fn a_file_opened_with_o_noatime_is_read_without_a_trace() {
 }
 
 #[test]
-fn a_directory_opened_with_o_noatime_is_listed_without_a_trace() {
+fn noatime_open_lists_directory_without_trace() {
     let Some(mut mounted) = mounted::mount_with("relatime") else { return };
     for options in ["relatime", "strictatime"] {
         mounted.remount(options);
@@ -152,7 +152,7 @@ fn a_directory_opened_with_o_noatime_is_listed_without_a_trace() {
 }
 
 #[test]
-fn a_direct_write_clears_setuid_and_the_kernel_sees_it() {
+fn setuid_is_cleared_by_direct_write_and_seen_by_kernel() {
     const O_DIRECT: i32 = 0o40000;
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
@@ -172,7 +172,7 @@ fn a_direct_write_clears_setuid_and_the_kernel_sees_it() {
 }
 
 #[test]
-fn immutable_and_append_only_files_are_left_alone() {
+fn inode_flags_immutable_and_append_only_protect() {
     let Some(mut mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
     fs::write(&file, "content").unwrap();
@@ -203,7 +203,7 @@ fn immutable_and_append_only_files_are_left_alone() {
 }
 
 #[test]
-fn a_rename_can_leave_a_whiteout() {
+fn rename_leaves_whiteout_on_request() {
     let Some(mounted) = mounted::mount() else { return };
     let (source, target) = (mounted.path("source"), mounted.path("target"));
     fs::write(&source, "content").unwrap();
@@ -217,7 +217,7 @@ fn a_rename_can_leave_a_whiteout() {
 }
 
 #[test]
-fn a_listing_ends_although_its_entries_are_renamed() {
+fn listing_ends_while_entries_are_renamed() {
     const FILES: usize = 3000;
     let Some(mounted) = mounted::mount() else { return };
     for file in 0..FILES {

@@ -26,7 +26,7 @@ fn daemon() {
 }
 
 #[test]
-fn a_mount_is_in_the_table_with_its_source() {
+fn mount_is_in_table_with_source() {
     let Some(mounted) = mounted::mount() else { return };
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
     let root = mounted.root().canonicalize().unwrap();
@@ -37,7 +37,7 @@ fn a_mount_is_in_the_table_with_its_source() {
 }
 
 #[test]
-fn the_daemon_can_be_found_and_waited_for() {
+fn daemon_can_be_found_and_waited_for() {
     let Some(mut mounted) = mounted::mount() else { return };
     assert_eq!(daemon_of(&mounted.root()).unwrap(), mounted.pid());
     fs::write(mounted.path("file"), "content").unwrap();
@@ -48,7 +48,7 @@ fn the_daemon_can_be_found_and_waited_for() {
 }
 
 #[test]
-fn a_busy_mount_stays() {
+fn unmount_of_busy_mount_is_refused() {
     let Some(mut mounted) = mounted::mount() else { return };
     let mut file = File::create_new(mounted.path("file")).unwrap();
     let error = unmount_and_wait(&mounted.root(), NEVER).unwrap_err();
@@ -62,7 +62,7 @@ fn a_busy_mount_stays() {
 }
 
 #[test]
-fn a_file_open_for_a_moment_does_not_stop_an_unmount() {
+fn unmount_succeeds_after_file_is_open_briefly() {
     let Some(mut mounted) = mounted::mount() else { return };
     let file = File::create_new(mounted.path("file")).unwrap();
     let begun = Arc::new(Barrier::new(2));
@@ -87,7 +87,7 @@ fn sigterm_unmounts() {
 }
 
 #[test]
-fn sigterm_ends_even_with_open_files() {
+fn sigterm_ends_mount_even_with_open_files() {
     let Some(mut mounted) = mounted::mount() else { return };
     let mut file =
         File::options().read(true).write(true).create_new(true).open(mounted.path("file")).unwrap();
@@ -99,7 +99,7 @@ fn sigterm_ends_even_with_open_files() {
 }
 
 #[test]
-fn a_killed_daemon_leaves_a_mount_that_can_be_cleared() {
+fn kill_of_daemon_leaves_clearable_mount() {
     let Some(mut mounted) = mounted::mount() else { return };
     fs::write(mounted.path("file"), "content").unwrap();
     mounted.kill();
@@ -107,7 +107,7 @@ fn a_killed_daemon_leaves_a_mount_that_can_be_cleared() {
 }
 
 #[test]
-fn a_mount_whose_daemon_was_killed_can_be_unmounted() {
+fn unmount_works_after_kill_of_daemon() {
     let Some(mut mounted) = mounted::mount() else { return };
     mounted.kill_daemon();
     let unmounted = unmount_and_wait(&mounted.root(), NEVER).unwrap();
@@ -116,14 +116,14 @@ fn a_mount_whose_daemon_was_killed_can_be_unmounted() {
 }
 
 #[test]
-fn a_read_only_mount_refuses_changes() {
+fn mount_read_only_refuses_changes() {
     let Some(mounted) = mounted::mount_with("ro") else { return };
     let error = fs::write(mounted.path("file"), "content").unwrap_err();
     assert_eq!(error.raw_os_error(), Some(30), "EROFS");
 }
 
 #[test]
-fn restrictions_reach_the_kernel() {
+fn mount_restrictions_reach_kernel() {
     let Some(mounted) = mounted::mount_with("nodev,nosuid,noexec,noatime") else { return };
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
     let root = mounted.root().canonicalize().unwrap();
@@ -134,7 +134,7 @@ fn restrictions_reach_the_kernel() {
 }
 
 #[test]
-fn the_daemon_attribute_is_not_stored() {
+fn daemon_attribute_is_not_stored() {
     let Some(mounted) = mounted::mount() else { return };
     let mut names = [0; 256];
     assert_eq!(rustix::fs::listxattr(mounted.root(), &mut names).unwrap(), 0);
@@ -145,7 +145,7 @@ fn the_daemon_attribute_is_not_stored() {
 }
 
 #[test]
-fn the_shutdown_ioctl_stops_everything() {
+fn shutdown_ioctl_stops_everything() {
     let Some(mut mounted) = mounted::mount() else { return };
     fs::write(mounted.path("file"), "content").unwrap();
     mounted.shut_down();
@@ -162,7 +162,7 @@ fn the_shutdown_ioctl_stops_everything() {
 }
 
 #[test]
-fn what_is_mounted_in_two_places_can_be_unmounted_in_one() {
+fn unmount_of_one_of_two_mount_points_keeps_other() {
     let Some(mut mounted) = mounted::mount() else { return };
     let elsewhere = tempfile::tempdir().unwrap();
     let (file, folder) = (elsewhere.path().join("file"), elsewhere.path().join("folder"));
@@ -182,7 +182,7 @@ fn what_is_mounted_in_two_places_can_be_unmounted_in_one() {
 }
 
 #[test]
-fn a_mount_whose_device_hangs_is_taken_away_and_its_daemon_ends() {
+fn unmount_of_hanging_device_ends_daemon() {
     let Some(mut mounted) = mounted::mount() else { return };
     fs::write(mounted.path("synced"), "content").unwrap();
     File::open(mounted.path("synced")).unwrap().sync_all().unwrap();
@@ -206,7 +206,7 @@ fn a_mount_whose_device_hangs_is_taken_away_and_its_daemon_ends() {
 }
 
 #[test]
-fn unmounting_waits_no_longer_than_asked_for_a_device_that_hangs() {
+fn unmount_waits_no_longer_than_asked_for_hanging_device() {
     let Some(mut mounted) = mounted::mount() else { return };
     // Before: the mount may commit at any time.
     File::create(hold(mounted.drive(), "write")).unwrap();
@@ -219,7 +219,7 @@ fn unmounting_waits_no_longer_than_asked_for_a_device_that_hangs() {
 }
 
 #[test]
-fn the_daemon_allocates_without_waiting_for_its_own_mount() {
+fn daemon_allocates_without_waiting_for_own_mount() {
     const PF_MEMALLOC_NOIO: u32 = 0x8_0000;
     if rustix::process::is_io_flusher().is_err() {
         println!("SKIP: needs CAP_SYS_RESOURCE");

@@ -54,7 +54,7 @@ fn still_serves(mounted: &Mounted) {
 const SHUTDOWN: &str = "print(attempt(ioctl, '.', 0x8004587d, bytes(4)))\n";
 
 #[test]
-fn no_user_stops_a_mount_not_even_as_root_of_a_namespace() {
+fn shutdown_is_refused_to_users_even_in_namespaces() {
     let Some(mounted) = prepared() else { return };
     assert_eq!(says(NOBODY, &mounted.root(), SHUTDOWN).unwrap(), "EPERM");
     let as_root = format!("enter_namespace()\nassert os.getuid() == 0\n{SHUTDOWN}");
@@ -67,7 +67,7 @@ fn no_user_stops_a_mount_not_even_as_root_of_a_namespace() {
 }
 
 #[test]
-fn an_exec_of_a_program_of_roots_stops_no_mount() {
+fn exec_of_root_program_stops_no_mount() {
     let Some(mounted) = prepared() else { return };
     let su = [Path::new("/bin/su"), Path::new("/usr/bin/su")].into_iter().find(|su| su.exists());
     let Some(su) = su else { return println!("SKIP: there is no su") };
@@ -97,7 +97,7 @@ for attempt in range(40):
 }
 
 #[test]
-fn lifetimes_and_flags_are_set_by_owners_and_root() {
+fn lifetimes_and_flags_are_set_by_owner_and_root() {
     let Some(mounted) = prepared() else { return };
     let script = "
 SET_LIFETIME, SET_FLAGS = 0x40085a02, 0x40086602
@@ -118,7 +118,7 @@ for path in ['of-root', 'of-user']:
 }
 
 #[test]
-fn a_namespace_keeps_no_set_id_bit() {
+fn namespace_keeps_no_set_id_bit() {
     let Some(mounted) = prepared() else { return };
     let script = "
 enter_namespace()
@@ -147,7 +147,7 @@ changes[CHANGE]()
 }
 
 #[test]
-fn an_acl_takes_setgid_from_who_is_not_in_the_group() {
+fn acl_clears_setgid_for_caller_outside_group() {
     let Some(mounted) = prepared() else { return };
     let file = mounted.path("of-user");
     let acl = "
@@ -171,7 +171,7 @@ os.setxattr('of-user', 'system.posix_acl_access', struct.pack('<I', 2) + entries
 }
 
 #[test]
-fn names_of_trusted_attributes_are_seen_by_root_alone() {
+fn trusted_attributes_are_visible_to_root_only() {
     let Some(mounted) = prepared() else { return };
     for name in ["trusted.overlay.opaque", "user.a"] {
         setxattr(mounted.path("of-user"), name, b"y", XattrFlags::empty()).unwrap();
@@ -192,7 +192,7 @@ os.execvp('cp', ['cp', '--preserve=xattr', 'of-user', 'all/copy'])";
 }
 
 #[test]
-fn a_file_with_a_capability_is_roots_until_somebody_changes_it() {
+fn capability_on_file_is_roots_until_changed() {
     let (Some(setcap), Some(mounted)) = (tools::find("setcap"), prepared()) else { return };
     let tool = mounted.path("tool");
     let secret = mounted.path("secret");
@@ -224,7 +224,7 @@ os.execv('tool', ['tool', 'secret'])
 }
 
 #[test]
-fn a_namespace_sets_and_removes_nothing_of_roots() {
+fn namespace_changes_nothing_of_root() {
     let Some(mounted) = prepared() else { return };
     fs::set_permissions(mounted.root(), Permissions::from_mode(0o1777)).unwrap();
     let script = "
@@ -241,7 +241,7 @@ print(attempt(os.setxattr, '.', 'user.zonal.daemon', b'1'), attempt(os.unlink, '
 
 /// With FUSE's mark for such mounts, the kernel would name no user in most requests of any mount.
 #[test]
-fn a_mount_that_maps_users_is_refused() {
+fn idmapped_mount_is_refused() {
     let Some(mounted) = prepared() else { return };
     let script = "
 import signal

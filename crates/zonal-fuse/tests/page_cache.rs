@@ -82,7 +82,7 @@ def content():
 ";
 
 #[test]
-fn a_reader_that_came_and_went_during_a_direct_write_leaves_no_old_pages() {
+fn direct_write_drops_old_pages_of_passing_reader() {
     let Some(mounted) = mounted::mount() else { return };
     run(
         &mounted,
@@ -99,7 +99,7 @@ assert content() == b'b', 'old pages after the write has returned'
 }
 
 #[test]
-fn a_direct_write_returns_after_the_reads_that_would_leave_old_pages() {
+fn direct_write_returns_after_reads_of_old_pages() {
     let Some(mounted) = mounted::mount() else { return };
     run(
         &mounted,
@@ -125,7 +125,7 @@ reader.join()
 const WRITES: u64 = 20_000;
 
 #[test]
-fn a_buffered_write_returns_though_its_descriptor_gets_o_direct_meanwhile() {
+fn buffered_write_returns_when_descriptor_gets_o_direct() {
     let Some(mut mounted) = mounted::mount() else { return };
     let file = open(&mounted.path("file"), 0);
     file.write_all_at(&[7; 4096], 0).unwrap();
@@ -164,7 +164,7 @@ fn a_buffered_write_returns_though_its_descriptor_gets_o_direct_meanwhile() {
 }
 
 #[test]
-fn a_request_is_taken_though_every_thread_is_held_up() {
+fn request_is_taken_while_every_thread_is_blocked() {
     let Some(mut mounted) = mounted::mount_with("threads=1,nouring") else { return };
     let path = mounted.path("file");
     fs::write(&path, vec![7; 65536]).unwrap();
@@ -193,7 +193,7 @@ fn a_request_is_taken_though_every_thread_is_held_up() {
 }
 
 #[test]
-fn direct_reads_into_a_mapping_of_the_same_mount_end() {
+fn direct_reads_into_own_mapping_end() {
     let Some(mut mounted) = mounted::mount_with("threads=1,nouring") else { return };
     mapped::read_into_a_mapping(&mounted);
     mounted.unmount();

@@ -118,7 +118,7 @@ fn serves_again(mounted: &mut Mounted, options: &str) {
 }
 
 #[test]
-fn a_panic_in_an_fsync_fails_it_and_those_after_it() {
+fn panic_in_fsync_fails_it_and_later_ones() {
     each_way(|mounted, _| {
         let mut file = open(&mounted.path("new"), 0);
         file.write_all(b"recent").unwrap();
@@ -132,7 +132,7 @@ fn a_panic_in_an_fsync_fails_it_and_those_after_it() {
 }
 
 #[test]
-fn a_panic_in_a_write_fails_it_or_the_commit_that_was_before_it() {
+fn panic_in_write_fails_it_or_commit_before() {
     each_way(|mounted, _| {
         let file = open(&mounted.path("new"), O_DIRECT);
         let panicking = Panicking::new(mounted, "write");
@@ -151,7 +151,7 @@ fn a_panic_in_a_write_fails_it_or_the_commit_that_was_before_it() {
 }
 
 #[test]
-fn a_panic_in_the_background_makes_the_mount_read_only() {
+fn panic_in_background_makes_mount_read_only() {
     each_way(|mounted, _| {
         let panicking = Panicking::new(mounted, "write");
         let mut count = 0;
@@ -167,7 +167,7 @@ fn a_panic_in_the_background_makes_the_mount_read_only() {
 }
 
 #[test]
-fn a_panic_in_a_read_fails_it_and_not_the_next_one() {
+fn panic_in_read_fails_it_but_not_next() {
     each_way(|mounted, options| {
         // Nothing of it is in memory then.
         mounted.remount(options);

@@ -63,7 +63,7 @@ fn as_nobody(script: &str, path: &Path) -> bool {
 }
 
 #[test]
-fn nodes_of_every_kind() {
+fn nodes_of_every_kind_are_created() {
     let Some(mounted) = mounted::mount() else { return };
     mkfifoat(CWD, mounted.path("fifo"), Mode::from_raw_mode(0o640)).unwrap();
     assert!(fs::metadata(mounted.path("fifo")).unwrap().file_type().is_fifo());
@@ -89,7 +89,7 @@ fn fifos_and_sockets_carry_data() {
 }
 
 #[test]
-fn modes_owners_and_umask() {
+fn modes_owners_and_umask_apply() {
     let Some(mounted) = mounted::mount() else { return };
     tools::shell(&mounted.root(), "umask 027; touch f; mkdir d; umask 0; touch g; mkdir e", &[]);
     for (name, expected) in [("f", 0o640), ("d", 0o750), ("g", 0o666), ("e", 0o777)] {
@@ -105,7 +105,7 @@ fn modes_owners_and_umask() {
 }
 
 #[test]
-fn setgid_directories_hand_down_their_group() {
+fn setgid_directories_pass_group_on() {
     let Some(mounted) = mounted::mount() else { return };
     let dir = mounted.path("dir");
     fs::DirBuilder::new().mode(0o777).create(&dir).unwrap();
@@ -118,7 +118,7 @@ fn setgid_directories_hand_down_their_group() {
 }
 
 #[test]
-fn setuid_and_setgid_are_cleared() {
+fn setuid_and_setgid_are_cleared_by_changes() {
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
     for (script, what) in [
@@ -140,7 +140,7 @@ fn setuid_and_setgid_are_cleared() {
 }
 
 #[test]
-fn setgid_without_execution_is_cleared_by_who_is_not_in_the_group() {
+fn setgid_without_execution_is_cleared_outside_group() {
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
     for (group, left) in [(1234, 0o666), (NOBODY, 0o2666)] {
@@ -157,7 +157,7 @@ fn setgid_without_execution_is_cleared_by_who_is_not_in_the_group() {
 }
 
 #[test]
-fn setgid_needs_the_group() {
+fn setgid_needs_membership_in_group() {
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
     fs::write(&file, "").unwrap();
@@ -170,7 +170,7 @@ fn setgid_needs_the_group() {
 }
 
 #[test]
-fn times_have_nanoseconds_and_may_lie_in_any_year() {
+fn times_have_nanoseconds_in_any_year() {
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
     fs::write(&file, "").unwrap();
@@ -192,7 +192,7 @@ fn times_have_nanoseconds_and_may_lie_in_any_year() {
 }
 
 #[test]
-fn changes_move_the_times() {
+fn times_move_with_changes() {
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
     fs::write(&file, "").unwrap();
@@ -211,7 +211,7 @@ fn changes_move_the_times() {
 }
 
 #[test]
-fn attributes_of_files_and_directories() {
+fn xattrs_of_files_and_directories_work() {
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");
     fs::write(&file, "").unwrap();
@@ -239,7 +239,7 @@ fn attributes_of_files_and_directories() {
 }
 
 #[test]
-fn access_lists_are_enforced_and_inherited() {
+fn acl_is_enforced_and_inherited() {
     if tools::find("setfacl").is_none() {
         return;
     }
@@ -267,7 +267,7 @@ fn access_lists_are_enforced_and_inherited() {
 }
 
 #[test]
-fn sizes_of_the_whole_are_told() {
+fn statfs_reports_sizes_of_whole() {
     let Some(mounted) = mounted::mount() else { return };
     let before = statvfs(mounted.root()).unwrap();
     assert!(before.f_blocks > 0 && before.f_bfree > 0 && before.f_namemax == 255);
@@ -278,7 +278,7 @@ fn sizes_of_the_whole_are_told() {
 }
 
 #[test]
-fn big_directories_list_everything_once() {
+fn directories_with_many_entries_list_each_once() {
     let Some(mounted) = mounted::mount() else { return };
     let count = 20_000;
     for number in 0..count {
@@ -333,7 +333,7 @@ assert ctypes.get_errno() == 116, ctypes.get_errno()
 }
 
 #[test]
-fn an_unnamed_file_gets_a_name_or_leaves_nothing() {
+fn unnamed_file_gets_name_or_leaves_nothing() {
     let Some(mounted) = mounted::mount() else { return };
     let inodes = || {
         let stat = statvfs(mounted.root()).unwrap();
@@ -371,7 +371,7 @@ fn an_unnamed_file_gets_a_name_or_leaves_nothing() {
 }
 
 #[test]
-fn statx_tells_when_a_file_was_born() {
+fn statx_reports_birth_time() {
     let Some(mounted) = mounted::mount() else { return };
     let path = mounted.path("file");
     let file = File::create(&path).unwrap();

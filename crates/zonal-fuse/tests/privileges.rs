@@ -102,12 +102,12 @@ fn daemon() {
 }
 
 #[test]
-fn a_change_takes_privileges_as_on_ext4() {
+fn privileges_are_cleared_as_on_ext4() {
     compare("");
 }
 
 #[test]
-fn a_change_that_the_kernel_collects_takes_privileges_as_on_ext4() {
+fn privileges_are_cleared_as_on_ext4_with_writeback() {
     compare("writeback");
 }
 
@@ -148,7 +148,7 @@ fn ext4() -> Option<Ext4> {
 }
 
 #[test]
-fn an_append_to_an_append_only_file_takes_its_capability_as_on_ext4() {
+fn privileges_of_append_only_file_go_as_on_ext4() {
     if tools::find("python3").is_none() {
         return;
     }

@@ -56,7 +56,7 @@ fn rings_of(pid: u32) -> usize {
 }
 
 #[test]
-fn a_mount_has_rings_where_the_kernel_offers_them_and_it_is_asked_for() {
+fn rings_exist_when_offered_and_wanted() {
     let Some(_offer) = offer::set("Y") else { return };
     for (options, has_rings) in [("uring", true), ("nouring", false), ("uring,nouring", false)] {
         let Some(mut mounted) = mounted::mount_with(options) else { return };
@@ -68,7 +68,7 @@ fn a_mount_has_rings_where_the_kernel_offers_them_and_it_is_asked_for() {
 }
 
 #[test]
-fn a_daemon_that_is_kept_away_from_a_processor_has_no_rings() {
+fn rings_are_absent_when_processor_is_denied() {
     if thread::available_parallelism().unwrap().get() < 2 {
         return println!("SKIP: there is one processor");
     }
@@ -84,7 +84,7 @@ fn a_daemon_that_is_kept_away_from_a_processor_has_no_rings() {
 }
 
 #[test]
-fn without_an_offer_a_mount_has_no_rings_and_fails_where_they_are_needed() {
+fn rings_not_offered_fail_mount_that_needs_them() {
     let Some(_offer) = offer::set("N") else { return };
     if !rustix::process::geteuid().is_root() {
         return println!("SKIP: needs root");
@@ -142,7 +142,7 @@ assert os.pread(cached, COUNT * SIZE, 0) == b'b' * (COUNT * SIZE), 'old pages'
 ";
 
 #[test]
-fn direct_writes_end_while_reads_that_they_wait_for_are_behind_them_in_the_queue() {
+fn direct_writes_end_with_awaited_reads_behind_in_queue() {
     let Some(mut python) = tools::aio(CROSSED) else { return };
     let Some(mut mounted) = mount() else { return };
     let path = mounted.path("file");
@@ -156,7 +156,7 @@ fn direct_writes_end_while_reads_that_they_wait_for_are_behind_them_in_the_queue
 }
 
 #[test]
-fn direct_reads_into_a_mapping_of_the_same_mount_end() {
+fn direct_reads_into_own_mapping_end() {
     let mounted = offer::set("Y").and_then(|_offer| mounted::mount_with("uring,threads=1"));
     let Some(mut mounted) = mounted else { return };
     mapped::read_into_a_mapping(&mounted);
@@ -164,7 +164,7 @@ fn direct_reads_into_a_mapping_of_the_same_mount_end() {
 }
 
 #[test]
-fn a_read_is_answered_while_many_wait_for_a_commit() {
+fn read_is_answered_while_many_await_commit() {
     const WAITING: usize = 24;
     let Some(mut mounted) = mount() else { return };
     let path = mounted.path("read");
@@ -209,7 +209,7 @@ fn write_that_waits(mounted: &Mounted) -> JoinHandle<io::Result<()>> {
 }
 
 #[test]
-fn callers_of_a_daemon_that_was_killed_get_errors_and_its_mount_can_be_unmounted() {
+fn kill_of_daemon_gives_callers_errors() {
     let Some(mut mounted) = mount() else { return };
     let writer = write_that_waits(&mounted);
     mounted.kill_daemon();
@@ -221,7 +221,7 @@ fn callers_of_a_daemon_that_was_killed_get_errors_and_its_mount_can_be_unmounted
 }
 
 #[test]
-fn a_mount_that_is_aborted_gives_its_callers_errors_and_its_daemon_ends() {
+fn abort_gives_callers_errors_and_ends_daemon() {
     let Some(mut mounted) = mount() else { return };
     fs::write(mounted.path("kept"), "content").unwrap();
     let writer = write_that_waits(&mounted);
@@ -267,7 +267,7 @@ fn sync_pieces(path: &Path) {
 
 /// Readers, writers of both kinds and syncs of a few files at once, most of them on one processor.
 #[test]
-fn much_at_once_in_one_queue_comes_to_an_end() {
+fn load_on_one_queue_ends() {
     const FILES: usize = 3;
     const JOBS: [fn(&Path); 3] = [read_pieces, write_pieces, sync_pieces];
     let Some(mut mounted) = mount() else { return };

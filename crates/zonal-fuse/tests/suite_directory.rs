@@ -22,13 +22,13 @@ fn daemon() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn a_directory_of_many_files() {
+fn directory_of_many_files_works() {
     directory_of(10_000);
 }
 
 #[test]
 #[ignore = "needs root and minutes; run by cargo xtask test --all"]
-fn a_directory_of_very_many_files() {
+fn directory_of_very_many_files_works() {
     directory_of(count());
 }
 

@@ -92,13 +92,13 @@ fn daemon() {
 
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]
-fn fsx() {
+fn fsx_every_profile_passes() {
     every_profile(0..1);
 }
 
 #[test]
 #[ignore = "needs root, external tools and a minute; run by cargo xtask test --all"]
-fn fsx_with_more_seeds() {
+fn fsx_every_profile_passes_with_more_seeds() {
     every_profile(1..4);
 }
 

@@ -31,7 +31,7 @@ fn daemon() {
 
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]
-fn pjdfstest() {
+fn pjdfstest_passes() {
     let Some(program) = tools::find("pjdfstest") else { return };
     let Some(mounted) = mounted::mount() else { return };
     let second = mounted.outside("second");

@@ -115,13 +115,13 @@ print(last)
 
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]
-fn sqlite_survives_a_killed_writer_and_a_killed_daemon() {
+fn sqlite_survives_killed_writer_and_daemon() {
     kill_writers_and_daemons(2);
 }
 
 #[test]
 #[ignore = "needs root, external tools and a minute; run by cargo xtask test --all"]
-fn sqlite_survives_killed_writers_and_daemons() {
+fn sqlite_survives_many_killed_writers_and_daemons() {
     kill_writers_and_daemons(6);
 }
 

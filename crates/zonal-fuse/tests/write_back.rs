@@ -41,7 +41,7 @@ fn stored(file: &File) -> u64 {
 }
 
 #[test]
-fn the_kernel_collects_no_more_than_it_may() {
+fn writeback_cache_stays_within_limit() {
     let Some(mounted) = mount() else { return };
     let device = fs::metadata(mounted.root()).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -55,7 +55,7 @@ fn the_kernel_collects_no_more_than_it_may() {
 }
 
 #[test]
-fn what_a_program_leaves_in_the_cache_is_sent_after_some_seconds() {
+fn writeback_sends_cached_data_within_seconds() {
     let Some(mut mounted) = mount() else { return };
     let mut written = (0..100).map(|number| {
         let mut file = File::create_new(mounted.path(&format!("file{number}"))).unwrap();
@@ -70,7 +70,7 @@ fn what_a_program_leaves_in_the_cache_is_sent_after_some_seconds() {
 }
 
 #[test]
-fn holes_are_exact_in_files_that_nobody_has_open_for_writing() {
+fn seek_finds_exact_holes_in_files_not_open_for_writing() {
     let Some(mut mounted) = mount() else { return };
     let path = mounted.path("file");
     let writer = File::create_new(&path).unwrap();
@@ -98,7 +98,7 @@ const COLLECTED_AT: u64 = 400 << 10;
 const HOLE_AT: u64 = 8 << 10;
 
 #[test]
-fn a_direct_read_finds_the_hole_below_bytes_that_the_kernel_collects() {
+fn direct_read_finds_hole_below_collected_bytes() {
     let Some(mut mounted) = mount() else { return };
     let path = mounted.path("file");
     let writer = File::create_new(&path).unwrap();
@@ -118,7 +118,7 @@ fn a_direct_read_finds_the_hole_below_bytes_that_the_kernel_collects() {
 }
 
 #[test]
-fn a_copy_takes_the_hole_below_bytes_that_the_kernel_collects() {
+fn copy_takes_hole_below_collected_bytes() {
     let Some(mut mounted) = mount() else { return };
     let (source, target) = (open(&mounted.path("source"), 0), open(&mounted.path("target"), 0));
     source.write_all_at(b"collected", COLLECTED_AT).unwrap();
@@ -153,7 +153,7 @@ fn fill(mounted: &Mounted, name: &str) -> (&'static str, usize) {
 }
 
 #[test]
-fn a_full_drive_is_said_by_fsync_and_by_write_to_files_opened_since() {
+fn full_drive_is_reported_by_fsync_and_later_writes() {
     let Some(mut mounted) = mount() else { return };
     // Less than what makes the kernel collect again.
     fs::write(mounted.path("room"), vec![1; 40 << 20]).unwrap();
@@ -172,7 +172,7 @@ fn a_full_drive_is_said_by_fsync_and_by_write_to_files_opened_since() {
 }
 
 #[test]
-fn a_full_drive_is_said_by_write_and_close_of_a_file_opened_before() {
+fn full_drive_is_reported_by_write_and_close() {
     let Some(mut mounted) = mount() else { return };
     // More than what makes the kernel open files for direct writes.
     fs::write(mounted.path("room"), vec![1; 120 << 20]).unwrap();
@@ -206,7 +206,7 @@ fn a_full_drive_is_said_by_write_and_close_of_a_file_opened_before() {
 }
 
 #[test]
-fn nothing_is_lost_without_an_error() {
+fn errors_are_reported_for_all_lost_data() {
     let Some(mut mounted) = mount() else { return };
     fs::write(mounted.path("room"), vec![1; 80 << 20]).unwrap();
     fill(&mounted, "first");
@@ -270,7 +270,7 @@ fn set_times(path: &Path, times: [Option<i64>; 2]) -> rustix::io::Result<()> {
 }
 
 #[test]
-fn an_append_only_file_can_be_touched_and_given_no_other_time() {
+fn append_only_file_takes_current_times_only() {
     let Some(mut mounted) = mount() else { return };
     let path = mounted.path("file");
     fs::write(&path, "content").unwrap();
@@ -298,7 +298,7 @@ fn an_append_only_file_can_be_touched_and_given_no_other_time() {
 }
 
 #[test]
-fn what_was_written_is_taken_with_its_times_by_a_file_that_is_protected_since() {
+fn writeback_reaches_file_protected_since() {
     let Some(mut mounted) = mount() else { return };
     for flags in [IFlags::APPEND, IFlags::IMMUTABLE] {
         let path = mounted.path(&format!("file-{}", flags.bits()));
@@ -333,7 +333,7 @@ fn times_of(path: &Path) -> [(i64, i64); 2] {
 }
 
 #[test]
-fn what_is_sent_late_does_not_move_the_times() {
+fn writeback_sent_late_does_not_move_times() {
     let Some(mut mounted) = mount() else { return };
     let root = mounted.root();
     let times = |name: &String| times_of(&root.join(name));
@@ -360,7 +360,7 @@ fn what_is_sent_late_does_not_move_the_times() {
 type Change<'a> = &'a dyn Fn(&File, &Path);
 
 #[test]
-fn times_that_a_program_has_seen_stay() {
+fn times_once_seen_stay() {
     let Some(mut mounted) = mount() else { return };
     let root = mounted.root();
     let changes: [(&str, Change<'_>); 7] = [

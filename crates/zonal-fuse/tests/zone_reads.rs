@@ -111,12 +111,12 @@ fn check_both(options: &str) {
 }
 
 #[test]
-fn many_reads_are_with_the_drive_while_a_write_across_the_end_is_told_to_be_short() {
+fn reads_are_concurrent_during_short_write_across_end() {
     check_both("nouring");
 }
 
 #[test]
-fn the_same_where_other_requests_come_by_io_uring() {
+fn reads_are_concurrent_with_uring() {
     let Some(_offer) = offer::set("Y") else { return };
     check_both("uring");
 }
@@ -140,7 +140,7 @@ sys.exit(any(result >= 0 for result in results(context, READS, READS).values()))
 }
 
 #[test]
-fn readers_of_a_daemon_that_was_killed_get_errors_and_nothing_is_left() {
+fn readers_of_killed_daemon_get_errors() {
     let Some((mut mounted, path)) = mount() else { return };
     let file = reader(&path);
     assert_eq!(read(&file, 0).unwrap(), 1);
@@ -160,7 +160,7 @@ fn readers_of_a_daemon_that_was_killed_get_errors_and_nothing_is_left() {
 }
 
 #[test]
-fn daemons_that_are_killed_while_files_are_opened_end() {
+fn daemons_killed_during_opens_end() {
     let Some((mut mounted, path)) = mount() else { return };
     for turn in 0..8 {
         thread::scope(|scope| {
@@ -183,7 +183,7 @@ fn daemons_that_are_killed_while_files_are_opened_end() {
 }
 
 #[test]
-fn a_mount_that_was_taken_away_is_served_until_its_last_file_is_closed() {
+fn mount_taken_away_is_served_until_last_close() {
     let Some((mut mounted, path)) = mount() else { return };
     let (file, beside) = (reader(&path), File::open(&path).unwrap());
     rustix::mount::unmount(mounted.root(), UnmountFlags::DETACH).unwrap();
@@ -197,7 +197,7 @@ fn a_mount_that_was_taken_away_is_served_until_its_last_file_is_closed() {
 }
 
 #[test]
-fn a_daemon_that_is_asked_to_end_takes_the_hidden_mount_from_its_readers() {
+fn hidden_mount_is_taken_from_readers_at_daemon_end() {
     let Some((mut mounted, path)) = mount() else { return };
     let file = reader(&path);
     assert_eq!(read(&file, 0).unwrap(), 1);

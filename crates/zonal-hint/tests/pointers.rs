@@ -68,7 +68,7 @@ fn errno(result: io::Result<()>) -> Option<c_int> {
 }
 
 #[test]
-fn a_hint_at_a_wrong_pointer_is_efault_and_leaves_the_hint_as_it_was() {
+fn hint_at_wrong_pointer_is_efault_and_changes_nothing() {
     let file = tempfile::tempfile().unwrap();
     let edge = Edge::new();
     for function in FUNCTIONS {
@@ -86,7 +86,7 @@ fn a_hint_at_a_wrong_pointer_is_efault_and_leaves_the_hint_as_it_was() {
 }
 
 #[test]
-fn a_wrong_file_is_ebadf_with_any_pointer() {
+fn hint_on_wrong_file_is_ebadf_with_any_pointer() {
     let right = 2_u64;
     for function in FUNCTIONS {
         for pointer in [8, &raw const right as usize] {
@@ -96,7 +96,7 @@ fn a_wrong_file_is_ebadf_with_any_pointer() {
 }
 
 #[test]
-fn an_enum_of_four_bytes_at_the_end_of_what_can_be_read_is_a_hint() {
+fn hint_of_four_bytes_at_memory_end_is_taken() {
     let file = tempfile::tempfile().unwrap();
     let edge = Edge::new();
     for (function, hint) in FUNCTIONS.into_iter().zip([5, 2]) {

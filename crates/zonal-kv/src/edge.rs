@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_an_error() {
+    fn edge_panic_becomes_error() {
         assert_eq!(status(|| panic!("number {}", 7)), 5);
         assert_eq!(said_last(), "internal error, please report it: number 7");
         assert_eq!(status(|| Ok(())), 0);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_refused() {
+    fn edge_refuses_null() {
         // SAFETY: what is refused is not used.
         assert!(unsafe { bytes(std::ptr::null(), 1) }.is_err());
         // SAFETY: nothing is read of nothing.

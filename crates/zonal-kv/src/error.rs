@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drive_that_another_process_has_is_busy() {
+    fn drive_of_other_process_is_busy() {
         let locked = DeviceError::Locked { path: "drive.zns".into(), by: None };
         let error = Error::Open { device: "drive.zns".into(), source: OpenError::Device(locked) };
         assert_eq!(error.errno(), 16);

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_process_notes_the_next_one_reads() {
+    fn unsynced_notes_pass_to_next_process() {
         let folder = tempfile::tempdir().unwrap();
         let mut first = Unsynced::open(folder.path(), UUID, 1).unwrap();
         assert_eq!(first.left(), None);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_forgets_what_was_noted_before_it_began() {
+    fn unsynced_commit_forgets_notes_before_it() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         log.note(bytes(1, 0, b"before"));
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_half_says_so_and_keeps_what_it_has() {
+    fn unsynced_full_half_is_reported_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         let data = vec![1; 1 << 20];
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_has_it_and_another_file_system_another_file() {
+    fn unsynced_file_has_one_process_and_file_system() {
         let folder = tempfile::tempdir().unwrap();
         let log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         let error = Unsynced::open(folder.path(), UUID, 1).unwrap_err();
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_made_under_its_name_is_passed_over() {
+    fn unsynced_skips_file_made_by_others() {
         let folder = tempfile::tempdir().unwrap();
         let squatted = folder.path().join(plain_name(UUID));
         std::fs::write(&squatted, "squatted").unwrap();
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_under_its_name_is_not_followed() {
+    fn unsynced_follows_no_link() {
         let elsewhere = tempfile::tempdir().unwrap();
         let precious = elsewhere.path().join("precious");
         std::fs::write(&precious, "").unwrap();
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_user_that_is_for_something_else_is_passed_over() {
+    fn unsynced_skips_user_file_for_other_purpose() {
         use std::os::unix::fs::PermissionsExt;
         for (content, mode) in [("precious", 0o600), ("\0\0\0\0\0\0\0\0", 0o600), ("", 0o666)] {
             let folder = tempfile::tempdir().unwrap();
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_to_which_somebody_has_made_a_link_are_read() {
+    fn unsynced_reads_notes_with_hard_link() {
         let folder = tempfile::tempdir().unwrap();
         let mut first = Unsynced::open(folder.path(), UUID, 1).unwrap();
         first.note(bytes(5, 10, b"abc"));
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_made_and_not_begun_is_taken() {
+    fn unsynced_takes_file_created_but_not_begun() {
         use std::os::unix::fs::PermissionsExt;
         for content in [&[][..], &[0; 5000]] {
             let folder = tempfile::tempdir().unwrap();
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_changes_that_are_pending_are_kept() {
+    fn unsynced_keeps_pending_times_and_changes() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         log.note(bytes(5, 0, b"abc"));
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_was_made_anew_has_no_notes() {
+    fn unsynced_has_no_notes_for_new_file_system() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         log.note(bytes(1, 0, b"before"));
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_note() {
+    fn unsynced_ignores_invalid_notes() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         log.note(bytes(1, 0, b"right"));

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_keep_their_layers_and_their_options() {
+    fn address_keeps_layers_and_options_of_device() {
         for device in [
             "/dev/ng0n1",
             "po2:drive.zns",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_a_sentence() {
+    fn address_errors_are_explained() {
         for (uri, has) in [
             ("zonal://", "names no device"),
             ("zonal://x?format=2", "format=0|1|zonefs"),

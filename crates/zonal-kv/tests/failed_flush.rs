@@ -150,7 +150,7 @@ fn check(start: &Image, fails: Fails, random: &mut ChaCha8Rng, tries: u64) -> u6
 }
 
 #[test]
-fn what_was_synced_survives_a_failed_flush_a_kill_and_a_cut_of_the_next_process() {
+fn synced_data_survives_failed_flush_kill_and_cut() {
     let mut random = ChaCha8Rng::seed_from_u64(seed());
     let tries = count(4);
     let start = formatted(&geometry("zone=64K,zones=16,block=4096,active=14,open=14"));

@@ -155,7 +155,7 @@ fn check_copy_during_open() {
 
 /// One test for both: a lock that another thread held would be locked for ever in the copy.
 #[test]
-fn a_copy_of_the_process_leaves_an_open_store_alone() {
+fn fork_leaves_open_store_alone() {
     for holds in [Holds::Furrow, Holds::Zonefs] {
         check(holds);
     }

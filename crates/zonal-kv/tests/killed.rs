@@ -98,7 +98,7 @@ fn content(store: &Arc<Store>, path: &str) -> Vec<u8> {
 const NEW: OpenFlags = OpenFlags::WRITE.union(OpenFlags::CREATE).union(OpenFlags::TRUNCATE);
 
 #[test]
-fn what_was_written_is_there_after_a_kill() {
+fn kill_keeps_what_was_written() {
     if let Some(store) = doomed() {
         store.create_dir(Path::new("/kv")).unwrap();
         let log = store.open_file(Path::new("/kv/log"), NEW).unwrap();
@@ -119,7 +119,7 @@ fn what_was_written_is_there_after_a_kill() {
         die();
     }
     let place = Place::new();
-    place.run_until_killed("what_was_written_is_there_after_a_kill");
+    place.run_until_killed("kill_keeps_what_was_written");
     let store = place.open();
     assert_eq!(content(&store, "/kv/log"), RECORD.repeat(500));
     assert_eq!(content(&store, "/kv/table"), vec![3; 1_000_001]);
@@ -131,7 +131,7 @@ fn what_was_written_is_there_after_a_kill() {
 }
 
 #[test]
-fn much_that_is_not_synced_is_there_as_well() {
+fn kill_keeps_large_unsynced_data() {
     if let Some(store) = doomed() {
         let log = store.open_file(Path::new("/log"), NEW).unwrap();
         // Several times what the memory holds.
@@ -141,14 +141,14 @@ fn much_that_is_not_synced_is_there_as_well() {
         die();
     }
     let place = Place::new();
-    place.run_until_killed("much_that_is_not_synced_is_there_as_well");
+    place.run_until_killed("kill_keeps_large_unsynced_data");
     let found = content(&place.open(), "/log");
     let wanted: Vec<u8> = (0..100_u8).flat_map(|number| vec![number; 900_000]).collect();
     assert!(found == wanted, "{} bytes", found.len());
 }
 
 #[test]
-fn a_kill_while_it_is_written_again_loses_nothing() {
+fn kill_during_recovery_loses_nothing() {
     if let Some(store) = doomed() {
         if store.metadata(Path::new("/log")).is_err() {
             let log = store.open_file(Path::new("/log"), NEW).unwrap();
@@ -160,20 +160,20 @@ fn a_kill_while_it_is_written_again_loses_nothing() {
     }
     let place = Place::new();
     for _ in 0..3 {
-        place.run_until_killed("a_kill_while_it_is_written_again_loses_nothing");
+        place.run_until_killed("kill_during_recovery_loses_nothing");
     }
     assert_eq!(content(&place.open(), "/log"), RECORD.repeat(4));
 }
 
 #[test]
-fn what_somebody_else_has_changed_since_stays() {
+fn file_changed_by_others_since_stays() {
     if let Some(store) = doomed() {
         let log = store.open_file(Path::new("/log"), NEW).unwrap();
         log.append(b"never synced").unwrap();
         die();
     }
     let place = Place::new();
-    place.run_until_killed("what_somebody_else_has_changed_since_stays");
+    place.run_until_killed("file_changed_by_others_since_stays");
     let volume = place.mount(Arc::new(SystemClock::new()));
     volume.write("/log", b"by another").unwrap();
     volume.close().unwrap();
@@ -182,7 +182,7 @@ fn what_somebody_else_has_changed_since_stays() {
 
 /// Who restores a file gives it its old times: `cp -p`, `rsync --inplace -t`.
 #[test]
-fn what_was_restored_in_place_with_its_old_times_stays() {
+fn file_restored_with_old_times_stays() {
     if let Some(store) = doomed() {
         let log = store.open_file(Path::new("/log"), NEW).unwrap();
         log.append(b"backed up, ").unwrap();
@@ -191,7 +191,7 @@ fn what_was_restored_in_place_with_its_old_times_stays() {
         die();
     }
     let place = Place::new();
-    place.run_until_killed("what_was_restored_in_place_with_its_old_times_stays");
+    place.run_until_killed("file_restored_with_old_times_stays");
     let volume = place.mount(Arc::new(SystemClock::new()));
     let flags = OpenFlags::WRITE | OpenFlags::READ;
     let file = volume.open_with("/log", flags, 0).unwrap();
@@ -206,14 +206,14 @@ fn what_was_restored_in_place_with_its_old_times_stays() {
 }
 
 #[test]
-fn what_somebody_else_has_changed_stays_though_the_clock_was_set_back() {
+fn file_changed_by_others_stays_despite_clock_set_back() {
     if let Some(store) = doomed() {
         let log = store.open_file(Path::new("/log"), NEW).unwrap();
         log.append(b"never synced").unwrap();
         die();
     }
     let place = Place::new();
-    place.run_until_killed("what_somebody_else_has_changed_stays_though_the_clock_was_set_back");
+    place.run_until_killed("file_changed_by_others_stays_despite_clock_set_back");
     let volume = place.mount(Arc::new(NoTime(SystemClock::new())));
     volume.write("/log", b"by another").unwrap();
     volume.close().unwrap();
@@ -222,7 +222,7 @@ fn what_somebody_else_has_changed_stays_though_the_clock_was_set_back() {
 
 /// A new name and an attribute change a file, too.
 #[test]
-fn what_was_written_is_there_after_a_kill_though_the_file_got_names_and_attributes() {
+fn kill_keeps_writes_despite_new_names_and_attributes() {
     if let Some(store) = doomed() {
         let path = Path::new("/log");
         let log = store.open_file(Path::new("/new"), NEW).unwrap();
@@ -240,14 +240,12 @@ fn what_was_written_is_there_after_a_kill_though_the_file_got_names_and_attribut
         die();
     }
     let place = Place::new();
-    place.run_until_killed(
-        "what_was_written_is_there_after_a_kill_though_the_file_got_names_and_attributes",
-    );
+    place.run_until_killed("kill_keeps_writes_despite_new_names_and_attributes");
     assert_eq!(content(&place.open(), "/log"), b"one two three four five");
 }
 
 #[test]
-fn what_was_written_to_zonefs_is_there_after_a_kill() {
+fn kill_keeps_writes_on_zonefs() {
     if let Some(store) = doomed() {
         if store.metadata(Path::new("/log")).is_ok() {
             let log = OpenFlags::WRITE | OpenFlags::APPEND;
@@ -274,7 +272,7 @@ fn what_was_written_to_zonefs_is_there_after_a_kill() {
     zonefs::mkfs(&drive, &options, &mut |_| ()).unwrap();
     drop(drive);
     for _ in 0..3 {
-        place.run_until_killed("what_was_written_to_zonefs_is_there_after_a_kill");
+        place.run_until_killed("kill_keeps_writes_on_zonefs");
     }
     let store = place.open();
     let mut wanted: Vec<u8> = (0..60_u8).flat_map(|number| vec![number; 900_001]).collect();
@@ -285,16 +283,14 @@ fn what_was_written_to_zonefs_is_there_after_a_kill() {
 }
 
 #[test]
-fn what_was_left_for_a_file_system_that_was_made_anew_is_not_written_to_it() {
+fn notes_of_old_file_system_are_not_applied_to_new() {
     if let Some(store) = doomed() {
         let log = store.open_file(Path::new("/log"), NEW).unwrap();
         log.append(b"of the one before").unwrap();
         die();
     }
     let place = Place::new();
-    place.run_until_killed(
-        "what_was_left_for_a_file_system_that_was_made_anew_is_not_written_to_it",
-    );
+    place.run_until_killed("notes_of_old_file_system_are_not_applied_to_new");
     // With the same UUID, and a file with the same number.
     let drive = Arc::new(FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap());
     let options = MkfsOptions { uuid: [7; 16], overwrite: Force, ..MkfsOptions::default() };
@@ -323,7 +319,7 @@ impl Clock for NoTime {
 }
 
 #[test]
-fn one_process_opens_a_drive_once() {
+fn drive_is_opened_once_per_process() {
     let place = Place::new();
     let (first, second) = (place.open(), place.open());
     assert!(Arc::ptr_eq(&first, &second));

@@ -104,7 +104,7 @@ fn check_state(image: &Image, states: &[Files], at_least: usize, what: &str) {
 }
 
 #[test]
-fn what_was_synced_survives_a_cut_at_every_change_of_the_drive() {
+fn synced_data_survives_cut_at_every_change() {
     let mut random = ChaCha8Rng::seed_from_u64(seed());
     let start = formatted(&geometry("zone=64K,zones=40,block=512,active=14,open=14"));
     let mut tried = 0;
@@ -137,7 +137,7 @@ fn what_was_synced_survives_a_cut_at_every_change_of_the_drive() {
 }
 
 #[test]
-fn a_cut_while_the_map_is_made_leaves_a_drive_that_can_be_used() {
+fn power_cut_during_map_creation_leaves_usable_drive() {
     let start = formatted(&geometry("zone=64K,zones=8,block=4096"));
     let recorder = Arc::new(Recorder::new(start));
     drop(mount(Arc::clone(&recorder) as Arc<dyn ZonedDevice>).unwrap());
@@ -157,7 +157,7 @@ fn drive(text: &str) -> Arc<dyn ZonedDevice> {
 }
 
 #[test]
-fn a_file_larger_than_a_zone_spans_zones_and_small_files_take_none() {
+fn file_larger_than_zone_spans_zones_small_take_none() {
     let drive = drive("zone=1M,capacity=768K,zones=12");
     let volume = mount(Arc::clone(&drive)).unwrap();
     let free = volume.space().unwrap().blocks_free;
@@ -181,7 +181,7 @@ fn a_file_larger_than_a_zone_spans_zones_and_small_files_take_none() {
 }
 
 #[test]
-fn tables_are_written_once_each_to_a_zone_of_its_own_which_is_reset_when_it_is_deleted() {
+fn tables_have_zone_each_that_is_reset_on_delete() {
     let drive = drive("zone=256K,zones=20,active=8,open=8");
     let volume = mount(Arc::clone(&drive)).unwrap();
     for table in 0..200_u32 {
@@ -207,7 +207,7 @@ fn tables_are_written_once_each_to_a_zone_of_its_own_which_is_reset_when_it_is_d
 }
 
 #[test]
-fn a_full_drive_says_so_and_takes_more_after_a_deletion() {
+fn full_drive_is_reported_and_takes_more_after_delete() {
     let volume = mount(drive("zone=256K,zones=10")).unwrap();
     let mut made = 0;
     let refused = loop {
@@ -227,7 +227,7 @@ fn a_full_drive_says_so_and_takes_more_after_a_deletion() {
 }
 
 #[test]
-fn what_is_deleted_while_it_is_open_can_be_read_until_it_is_closed() {
+fn file_deleted_while_open_is_readable_until_close() {
     let volume = mount(drive("zone=256K,zones=10")).unwrap();
     volume.write("/table", &vec![1; 100_000]).unwrap();
     let free = volume.space().unwrap().blocks_free;
@@ -245,7 +245,7 @@ fn what_is_deleted_while_it_is_open_can_be_read_until_it_is_closed() {
 }
 
 #[test]
-fn files_grow_only_at_their_end() {
+fn files_grow_only_at_end() {
     let volume = mount(drive("zone=256K,zones=10")).unwrap();
     volume.write("/log", b"0123456789").unwrap();
     let file = volume.open_with("/log", APPEND | zonal_fs::volume::OpenFlags::READ, 0).unwrap();
@@ -316,7 +316,7 @@ fn changed(map: &[u8], at: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_bad_record_before_others_is_refused() {
+fn record_bad_before_others_is_refused() {
     let (drive, map) = with_three_files(Closed::No);
     assert_eq!(map.len(), 4 * 4096);
     let said = judged(&drive, &changed(&map, 2 * 4096 + 100)).unwrap_err();
@@ -331,7 +331,7 @@ fn a_bad_record_before_others_is_refused() {
 }
 
 #[test]
-fn a_bad_record_at_the_end_is_that_of_a_power_cut_unless_the_map_was_closed() {
+fn record_bad_at_end_is_power_cut_unless_map_was_closed() {
     let (drive, map) = with_three_files(Closed::No);
     assert_eq!(judged(&drive, &changed(&map, 3 * 4096 + 100)).unwrap(), ["a", "b"]);
     let (drive, map) = with_three_files(Closed::Yes);
@@ -344,7 +344,7 @@ fn a_bad_record_at_the_end_is_that_of_a_power_cut_unless_the_map_was_closed() {
 }
 
 #[test]
-fn zone_files_of_somebody_else_are_left_alone() {
+fn zone_files_of_others_are_left_alone() {
     let drive = drive("zone=256K,zones=10");
     let zone = drive.geometry().zone_start(ZoneId::new(5));
     drive.write(zone, &[9; 4096]).unwrap();
@@ -354,7 +354,7 @@ fn zone_files_of_somebody_else_are_left_alone() {
 }
 
 #[test]
-fn a_zone_that_fails_while_it_is_written_costs_nothing() {
+fn zone_failing_during_write_costs_nothing() {
     let recorder = Arc::new(Recorder::new(formatted(&geometry("zone=1M,zones=12"))));
     let volume = mount(Arc::clone(&recorder) as Arc<dyn ZonedDevice>).unwrap();
     let file = volume.create("/table").unwrap();
@@ -369,7 +369,7 @@ fn a_zone_that_fails_while_it_is_written_costs_nothing() {
 }
 
 #[test]
-fn the_map_moves_between_its_zones_as_often_as_it_has_to() {
+fn map_moves_between_zones_as_needed() {
     let drive = drive("zone=64K,zones=16,block=4096");
     let volume = mount(Arc::clone(&drive)).unwrap();
     for number in 0..200_u32 {
@@ -384,7 +384,7 @@ fn the_map_moves_between_its_zones_as_often_as_it_has_to() {
 }
 
 #[test]
-fn a_drive_with_too_few_zones_is_refused() {
+fn drive_with_too_few_zones_is_refused() {
     let refused = mount(drive("zone=256K,zones=6")).err().unwrap();
     assert!(refused.to_string().contains("5 sequential zones"), "{refused}");
     let recorder = Recorder::new(formatted(&geometry("zone=256K,zones=8")));
@@ -394,7 +394,7 @@ fn a_drive_with_too_few_zones_is_refused() {
 }
 
 #[test]
-fn listing_a_directory_goes_on_where_it_was() {
+fn listing_continues_where_it_was() {
     let clock = Arc::new(ManualClock::new(1_000));
     let store = ZoneStore::mount(drive("zone=256K,zones=10"), clock, MEMORY).unwrap();
     let store = Arc::new(store);

@@ -117,7 +117,7 @@ db.close()
 ";
 
 #[test]
-fn an_unmodified_program_runs_on_a_drive() {
+fn plyvel_runs_unmodified_on_drive() {
     let Some(place) = Place::new() else { return };
     place.run(FILL);
     assert_eq!(place.run(READ), "19999 None b'1-vv'\n");
@@ -137,14 +137,14 @@ fn an_unmodified_program_runs_on_a_drive() {
 }
 
 #[test]
-fn what_was_put_is_there_after_a_kill() {
+fn kill_keeps_what_was_put() {
     let Some(place) = Place::new() else { return };
     kill(&place);
     place.check();
 }
 
 #[test]
-fn what_was_put_is_there_after_a_kill_on_zonefs() {
+fn kill_keeps_what_was_put_on_zonefs() {
     let Some(place) = Place::zonefs("zone=4M,zones=32") else { return };
     // The second time there is something to write again, and tables to keep.
     for _ in 0..2 {
@@ -191,7 +191,7 @@ print(len(keys))
 }
 
 #[test]
-fn without_a_drive_files_are_where_they_always_were() {
+fn files_without_drive_stay_on_host() {
     let Some(place) = Place::new() else { return };
     let script = FILL.replace("/kv", "kv");
     let output = place.python(&script).env_remove("ZONAL_LEVELDB").output().unwrap();
@@ -200,7 +200,7 @@ fn without_a_drive_files_are_where_they_always_were() {
 }
 
 #[test]
-fn a_drive_that_cannot_be_opened_fails_with_the_reason() {
+fn open_failure_is_reported_with_reason() {
     let Some(place) = Place::new() else { return };
     let refused = |address: Option<&str>, why: &str| {
         let mut command = place.python(FILL);
@@ -219,7 +219,7 @@ fn a_drive_that_cannot_be_opened_fails_with_the_reason() {
 }
 
 #[test]
-fn a_variable_that_names_no_drive_fails_and_writes_nothing_to_the_host() {
+fn variable_without_drive_fails_and_writes_nothing() {
     let Some(place) = Place::new() else { return };
     // As from a shell where the variable that was to name the drive is not set.
     let script = FILL.replace("/kv", "kv");
@@ -230,7 +230,7 @@ fn a_variable_that_names_no_drive_fails_and_writes_nothing_to_the_host() {
 }
 
 #[test]
-fn an_unmodified_program_runs_on_zonefs() {
+fn plyvel_runs_unmodified_on_zonefs() {
     // Tables of 2 MiB, one in a zone; and zones smaller than a table and no power of two.
     for shape in ["zone=4M,zones=48", "zone=1M,capacity=768K,zones=200", "zone=3M,zones=64"] {
         let Some(place) = Place::zonefs(shape) else { return };
@@ -249,7 +249,7 @@ fn an_unmodified_program_runs_on_zonefs() {
 }
 
 #[test]
-fn drives_in_memory_get_a_zonefs_for_the_process() {
+fn memory_drive_gets_zonefs_for_process() {
     let Some(place) = Place::zonefs("zone=4M,zones=32") else { return };
     for address in ["po2:mem:zone=3M,zones=64?format=zonefs", "mem:zone=4M,zones=64?format=zonefs"]
     {
@@ -273,7 +273,7 @@ while True:
 ";
 
 #[test]
-fn what_was_synced_is_there_after_a_power_cut_on_zonefs() {
+fn power_cut_keeps_synced_puts_on_zonefs() {
     let mut most = 0;
     for (seed, nth) in [(1, 30), (2, 101), (3, 222), (4, 450), (5, 777), (6, 1100), (7, 1501)] {
         let Some(place) = Place::zonefs("zone=1M,zones=64") else { return };
@@ -306,7 +306,7 @@ print(*[int(key) for key in db.iterator(include_value=False)])
 }
 
 #[test]
-fn a_full_zonefs_says_so_and_takes_more_after_a_deletion() {
+fn full_zonefs_is_reported_and_takes_more_after_delete() {
     let Some(place) = Place::zonefs("zone=2M,zones=40") else { return };
     let fill = "
 import plyvel, os
@@ -342,7 +342,7 @@ db.close()
 }
 
 #[test]
-fn a_zonefs_in_use_and_a_bad_record_are_refused_with_the_reason() {
+fn zonefs_in_use_or_damaged_is_refused_with_reason() {
     let Some(place) = Place::zonefs("zone=4M,zones=32") else { return };
     let refused = |why: &str| {
         let output = place.python(FILL).output().unwrap();

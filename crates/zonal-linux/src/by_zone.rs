@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_split_where_zones_end() {
+    fn read_is_split_at_zone_ends() {
         let drive = drive();
         let mut parts = Vec::new();
         let mut buffer = vec![0; 45 * 512];
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_for_all_zones_leaves_out_those_it_is_not_for() {
+    fn action_for_all_zones_skips_inapplicable_ones() {
         let drive = drive();
         for zone in [1, 3] {
             drive.append(ZoneId::new(zone), &[1; 512]).unwrap();

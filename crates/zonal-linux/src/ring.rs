@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transfers_side_by_side_each_move_their_own_bytes() {
+    fn transfers_in_parallel_move_their_own_bytes() {
         let Ok(rings) = FileRings::new() else {
             println!("not run: there is no io_uring");
             return;

@@ -149,27 +149,27 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_to_different_zones_are_one_round() {
+    fn rounds_join_requests_to_different_zones() {
         let batch = [('r', 1), ('w', 2), ('r', 1), ('w', 3), ('a', 4)];
         assert_eq!(rounds(Appends::OneByOne, &batch), [vec![0, 1, 2, 3, 4]]);
     }
 
     #[test]
-    fn writes_to_a_zone_wait_for_each_other_and_other_zones_do_not() {
+    fn rounds_order_writes_within_zone_only() {
         let batch = [('w', 1), ('w', 1), ('w', 2), ('w', 1), ('w', 2), ('r', 3)];
         // The last one of zone 1 is alone, and needs no round.
         assert_eq!(rounds(Appends::Together, &batch), [vec![0, 2, 5], vec![1, 4]]);
     }
 
     #[test]
-    fn appends_share_a_round_where_the_drive_takes_them_together() {
+    fn rounds_join_appends_if_drive_takes_them_together() {
         let batch = [('a', 1), ('a', 1), ('w', 1), ('a', 1), ('a', 1)];
         assert_eq!(rounds(Appends::Together, &batch), [vec![0, 1], vec![3, 4]]);
         assert_eq!(rounds(Appends::OneByOne, &batch), Vec::<Vec<usize>>::new());
     }
 
     #[test]
-    fn a_flush_waits_for_all_before_it_and_is_waited_for() {
+    fn rounds_flush_is_barrier_in_both_directions() {
         let batch = [('f', 0), ('r', 1), ('w', 2), ('f', 0), ('r', 3), ('r', 4)];
         assert_eq!(rounds(Appends::Together, &batch), [vec![1, 2], vec![4, 5]]);
     }

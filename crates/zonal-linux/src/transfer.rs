@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_anywhere_is_taken() {
+    fn transfer_takes_memory_anywhere() {
         let file = file();
         let data: Vec<u8> = (0..3 << 20).map(|at: usize| at.to_le_bytes()[1] ^ 0x33).collect();
         for shift in [0, 1, 512, 513] {
@@ -132,7 +132,7 @@ mod tests {
 
     /// The buffer of this test's thread is made when something is copied first.
     #[test]
-    fn memory_that_the_kernel_takes_as_it_is_is_not_copied() {
+    fn transfer_copies_no_aligned_memory() {
         let file = file();
         let mut memory = vec![7; 4 * 4096];
         let told = memory_alignment(file.as_file()).unwrap_or(4096);

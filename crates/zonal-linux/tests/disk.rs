@@ -102,7 +102,7 @@ const SMALL: &str = "zone=96K,zones=12,open=3,active=5";
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn disks_keep_the_contract() {
+fn disk_keeps_device_contract() {
     let Some(disk) = Disk::new(OLD) else { return };
     for words in [
         SMALL,
@@ -119,7 +119,7 @@ fn disks_keep_the_contract() {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn as_many_zones_as_fit_are_made_and_no_more() {
+fn disk_takes_as_many_zones_as_fit() {
     let Some(disk) = Disk::new(0) else { return };
     let len = file::disk_len(&disk.node).unwrap();
     assert_eq!(len.get(), DISK_BYTES as u64);
@@ -139,7 +139,7 @@ fn as_many_zones_as_fit_are_made_and_no_more() {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn what_holds_something_is_left_alone() {
+fn disk_with_content_is_left_alone() {
     let Some(disk) = Disk::new(0) else { return };
     let refused = |what: &str| {
         let before = fs::read(&disk.file).unwrap();
@@ -174,7 +174,7 @@ fn what_holds_something_is_left_alone() {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn one_writes_at_a_time() {
+fn disk_has_one_writer() {
     let Some(disk) = Disk::new(0) else { return };
     create(&disk, SMALL, Overwrite::Refuse).unwrap();
     let drive = open(&disk, OpenMode::ReadWrite).unwrap();
@@ -199,7 +199,7 @@ const VICTIM: &str = "VICTIM_DISK";
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn a_kill_loses_nothing_and_a_pulled_disk_only_what_was_not_flushed() {
+fn disk_kill_loses_nothing_pull_only_unflushed() {
     if let Some(node) = std::env::var_os(VICTIM) {
         let drive = FileDrive::open(PathBuf::from(node), OpenMode::ReadWrite).unwrap();
         drive.append(ZoneId::new(2), &[1; 4096]).unwrap();
@@ -213,7 +213,7 @@ fn a_kill_loses_nothing_and_a_pulled_disk_only_what_was_not_flushed() {
         let drive = open(disk, OpenMode::ReadOnly).unwrap();
         drive.zone(ZoneId::new(2)).unwrap().written().unwrap().get()
     };
-    let name = "a_kill_loses_nothing_and_a_pulled_disk_only_what_was_not_flushed";
+    let name = "disk_kill_loses_nothing_pull_only_unflushed";
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", name])
         .env(VICTIM, &disk.node)

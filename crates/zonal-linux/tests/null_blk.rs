@@ -91,7 +91,7 @@ const OTHERWISE: [(&str, &str); 4] = [
 
 #[test]
 #[ignore = "needs zoned block devices; run by cargo xtask test in a virtual machine"]
-fn block_devices_keep_the_contract() {
+fn block_devices_keep_device_contract() {
     let mut number = 0;
     for (shape, attributes) in SHAPES {
         for (what, check) in CHECKS {
@@ -111,7 +111,7 @@ fn block_devices_keep_the_contract() {
 
 #[test]
 #[ignore = "needs zoned block devices; run by cargo xtask test in a virtual machine"]
-fn somebody_else_may_write() {
+fn block_device_tolerates_other_writers() {
     let null_blk = NullBlk::new(1000, SHAPES[0].1);
     let ours = BlockDrive::open(&null_blk.node, OpenMode::ReadWrite).unwrap();
     // Not exclusive: as another program that knows what it does.
@@ -140,7 +140,7 @@ fn somebody_else_may_write() {
 
 #[test]
 #[ignore = "needs zoned block devices; run by cargo xtask test in a virtual machine"]
-fn zones_fail_as_the_kernel_says() {
+fn zones_fail_as_kernel_reports() {
     let null_blk = NullBlk::new(1001, SHAPES[0].1);
     let device = BlockDrive::open(&null_blk.node, OpenMode::ReadWrite).unwrap();
     let (read_only, offline) = (ZoneId::new(3), ZoneId::new(4));

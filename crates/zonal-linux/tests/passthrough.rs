@@ -50,7 +50,7 @@ const OTHERWISE: [(&str, &str); 1] =
 
 #[test]
 #[ignore = "needs zoned NVMe namespaces; run by cargo xtask test in a virtual machine"]
-fn namespaces_keep_the_contract() {
+fn namespaces_keep_device_contract() {
     let mut number = 0;
     each(|node, way| {
         for (what, check) in CHECKS {
@@ -67,7 +67,7 @@ fn namespaces_keep_the_contract() {
 
 #[test]
 #[ignore = "needs zoned NVMe namespaces; run by cargo xtask test in a virtual machine"]
-fn what_is_larger_than_a_command_is_split() {
+fn transfers_larger_than_command_are_split() {
     each(|node, way| {
         let drive = empty(node, way);
         let zones = drive.report_all().unwrap();
@@ -90,7 +90,7 @@ fn what_is_larger_than_a_command_is_split() {
 
 #[test]
 #[ignore = "needs zoned NVMe namespaces; run by cargo xtask test in a virtual machine"]
-fn appends_of_threads_go_where_they_say() {
+fn appends_of_threads_return_true_places() {
     each(|node, way| {
         let drive = empty(node, way);
         let block = usize::try_from(drive.geometry().block_size().bytes()).unwrap();
@@ -127,7 +127,7 @@ fn nvme(node: &Path, arguments: &[&str]) {
 
 #[test]
 #[ignore = "needs zoned NVMe namespaces; run by cargo xtask test in a virtual machine"]
-fn somebody_else_may_write() {
+fn namespace_tolerates_other_writers() {
     each(|node, way| {
         let ours = empty(node, way);
         let (zone, start) = (ZoneId::new(0), ours.geometry().zone_start(ZoneId::new(0)));
@@ -155,7 +155,7 @@ fn somebody_else_may_write() {
 
 #[test]
 #[ignore = "needs zoned NVMe namespaces; run by cargo xtask test in a virtual machine"]
-fn one_writes_and_others_look_on() {
+fn namespace_has_one_writer_and_observers() {
     each(|node, way| {
         let ours = empty(node, way);
         for mode in [OpenMode::ReadWrite, OpenMode::ReadLocked] {

@@ -64,7 +64,7 @@ impl Call {
 
 #[test]
 #[ignore = "needs two zoned block devices; run by cargo xtask test in a virtual machine"]
-fn a_served_drive_answers_as_null_blk_does() {
+fn served_drive_answers_like_null_blk() {
     let seed = number("SEED").unwrap_or(1);
     let count = number("COUNT").unwrap_or(COUNT);
     println!("SEED={seed} COUNT={count}");

@@ -51,7 +51,7 @@ fn open(server: &Server) -> BlockDrive {
 
 #[test]
 #[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
-fn served_devices_keep_the_contract() {
+fn served_devices_keep_device_contract() {
     for shape in SHAPES {
         for (what, check) in CHECKS {
             let server = serve(stack(shape).device);
@@ -65,7 +65,7 @@ fn served_devices_keep_the_contract() {
 
 #[test]
 #[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
-fn zones_fail_while_they_are_served() {
+fn zones_fail_while_served() {
     let Stack { device, failing, .. } = stack(PLAIN);
     let server = serve(device);
     let drive = open(&server);
@@ -158,7 +158,7 @@ impl ZonedDevice for Fateful {
 
 #[test]
 #[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
-fn a_device_that_fails_is_an_error_and_no_end() {
+fn device_failure_is_error_and_server_continues() {
     for fate in [Fate::Fails, Fate::Panics] {
         let device = Fateful::new(fate);
         let server = serve(device.clone());
@@ -175,7 +175,7 @@ fn a_device_that_fails_is_an_error_and_no_end() {
 
 #[test]
 #[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
-fn a_slow_request_holds_up_no_other() {
+fn request_that_is_slow_delays_no_other() {
     let device = Fateful::new(Fate::Waits);
     let server = serve(device.clone());
     let drive = open(&server);
@@ -238,7 +238,7 @@ fn requests_that_have_arrived_are_one_batch() {
 
 #[test]
 #[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
-fn a_flush_reaches_the_device_and_so_does_the_end() {
+fn flush_reaches_device_and_so_does_stop() {
     let device = Fateful::new(Fate::Fails);
     let server = serve(device.clone());
     let drive = open(&server);
@@ -254,7 +254,7 @@ fn a_flush_reaches_the_device_and_so_does_the_end() {
 
 #[test]
 #[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
-fn a_device_can_be_stopped_while_it_is_used() {
+fn server_stops_while_in_use() {
     for _ in 0..5 {
         let server = serve(stack(PLAIN).device);
         let drive = Arc::new(open(&server));

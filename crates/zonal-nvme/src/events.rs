@@ -167,7 +167,7 @@ mod tests {
     use zonal::nvme::Opcode;
 
     #[test]
-    fn the_newest_errors_are_kept_and_all_are_counted() {
+    fn error_log_keeps_newest_and_counts_all() {
         let mut log = ErrorLog::default();
         for number in 0..100_u16 {
             let mut command = SubmissionEntry::new(Opcode::READ, Nsid::new(2));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_multiples_of_64_bytes_that_fit_in_a_byte_are_sizes() {
+    fn extension_size_is_multiple_of_64_in_byte() {
         let bytes = |bytes| ExtensionSize::from_bytes(bytes).map(ExtensionSize::bytes);
         assert_eq!(bytes(64), Some(64));
         assert_eq!(bytes(255 * 64), Some(16_320));

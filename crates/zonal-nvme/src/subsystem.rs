@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nqns_are_those_of_the_specification() {
+    fn nqn_check_follows_specification() {
         check_nqn("nqn.2026-11.localhost:zonal").unwrap();
         for bad in ["", "zonal", "nqn.x\n", "nqn.x y", DISCOVERY_NQN, &format!("nqn.{:0220}", 0)] {
             assert!(check_nqn(bad).is_err(), "{bad:?}");

@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use mutants::{mutate, number};
 
 #[test]
-fn no_bytes_make_decoding_panic() {
+fn fuzz_bytes_never_panic_decoder() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 300));
     println!("SEED={seed} COUNT={count}");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/corpus/nvme");

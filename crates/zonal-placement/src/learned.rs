@@ -203,7 +203,7 @@ mod tests {
     const CONTEXT: Context = Context(70);
 
     #[test]
-    fn an_average_follows_what_is_seen() {
+    fn learned_average_follows_observations() {
         let mut learned = Learned::default();
         assert_eq!(learned.life(CONTEXT), None);
         learned.note_life(CONTEXT, (1, 1), 1000);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pieces_of_a_file_that_is_deleted_count_once() {
+    fn learned_life_counts_deleted_file_once() {
         let mut learned = Learned::default();
         learned.note_life(CONTEXT, (1, 5), 1000);
         let once = |learned: &mut Learned| learned.note_life(CONTEXT, (2, 6), 1_000_000);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_worth_writing_once_an_average_has_doubled() {
+    fn learned_row_is_written_after_average_doubles() {
         let mut learned = Learned::default();
         assert_eq!(learned.note_life(CONTEXT, (1, 1), 1000), Some(1), "it was nothing before");
         // As it varies in a directory.
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_comes_back_and_what_is_impossible_does_not() {
+    fn learned_rows_round_trip_unless_impossible() {
         let mut learned = Learned::default();
         learned.note_life(CONTEXT, (1, 4), 1 << 30);
         learned.note_size(CONTEXT, 77);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_spread_over_the_slots() {
+    fn contexts_spread_over_slots() {
         let of = |directory| Context::of(directory, b"file.dat", 0).slot();
         let slots: std::collections::BTreeSet<u16> = (2..1026).map(of).collect();
         // As many as if they were thrown.
@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_logarithm_leads_back(number in 2..u64::MAX, other in any::<u64>()) {
+        fn logarithm_inverts(number in 2..u64::MAX, other in any::<u64>()) {
             let back = exp2(log2(number)).unwrap();
             prop_assert!(back <= number && number - back <= number / 256 + 1);
             prop_assert!((log2(number) <= log2(other)) || number >= other);
@@ -286,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn an_average_stays_between_what_was_seen(
+        fn learned_average_stays_between_observations(
             seen in prop::collection::vec(any::<u64>(), 1..50),
         ) {
             let mut learned = Learned::default();

@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_the_classes_in_their_order() {
+    fn hints_are_classes_in_order() {
         let classes = WriteLifetime::ALL.map(|hint| class(Known { hint, ..Known::default() }));
         assert_eq!(classes, [0, 0, 1, 2, 3]);
     }
 
     #[test]
-    fn what_a_program_says_counts_before_what_was_seen() {
+    fn hint_outweighs_observation() {
         let known =
             Known { hint: WriteLifetime::None, last_life: Some(1), learned: Some(u64::MAX) };
         assert_eq!(class(known), 0);
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn longer_lives_are_of_no_lower_class(
+        fn class_rises_with_life(
             lives in (any::<u64>(), any::<u64>()), capacity in any::<u64>(),
         ) {
             let (less, more) = (lives.0.min(lives.1), lives.0.max(lives.1));
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn a_block_is_born_while_its_zone_was_filled(
+        fn birth_lies_while_zone_was_filled(
             births in (any::<u64>(), any::<u64>()), block in any::<u32>(), blocks in any::<u32>(),
         ) {
             let (first, last) = (births.0.min(births.1), births.0.max(births.1));

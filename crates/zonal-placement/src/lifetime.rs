@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_numbers_lead_back() {
+    fn lifetimes_convert_to_names_and_numbers_and_back() {
         for lifetime in WriteLifetime::ALL {
             assert_eq!(WriteLifetime::from_name(lifetime.name().as_bytes()), Some(lifetime));
             assert_eq!(WriteLifetime::from_hint(lifetime.hint()), Some(lifetime));

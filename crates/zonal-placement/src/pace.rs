@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_paid_above_the_mark_and_twice_the_cost_an_eighth_below() {
+    fn price_is_zero_above_mark_and_double_an_eighth_below() {
         let price = |now| price(10, 3 * BLOCK, Room { now, low: 800 });
         assert_eq!([1000, 800].map(price), [0, 0]);
         assert_eq!(price(750), 30 * BLOCK, "what it costs");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_is_bounded() {
+    fn cost_is_bounded() {
         assert_eq!(cost(30, 10), 3 * BLOCK);
         assert_eq!([cost(0, 0), cost(1, 100)], [BLOCK; 2]);
         assert_eq!([cost(100, 0), cost(u64::MAX, 1)], [24 * BLOCK; 2]);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_a_part_of_a_drive_and_a_smaller_one_where_little_is_spare() {
+    fn mark_is_part_of_drive_and_smaller_if_little_is_spare() {
         let mark = |spare| low_mark(Usable { blocks: 1_280_000, spare, zone_blocks: 1000 }, 8);
         assert_eq!([640_000, 160_000].map(mark), [10_000; 2]);
         assert_eq!([80_000, 16_000, 4000, 0].map(mark), [5000, 2000, 1000, 0]);
@@ -98,7 +98,7 @@ mod tests {
 
     /// A drive that loses a block of room for each block written and wins `1 / cost` for each block moved.
     #[test]
-    fn room_settles_just_below_the_mark() {
+    fn room_settles_just_below_mark() {
         for real in [1, 4, 20] {
             let low = 8000_u64;
             let (mut room, mut owed, mut won) = (2 * low, 0, 0);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_together_where_the_table_says_so() {
+    fn sharing_follows_table() {
         // From three zones for classes on.
         for open in [6, 9, 14, 120] {
             for zone in WriteLifetime::ALL {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_the_same_both_ways_and_keeps_what_lives_long_apart() {
+    fn sharing_table_is_symmetric_and_isolates_long_lives() {
         let rows = WriteLifetime::ALL.map(|zone| {
             let files = WriteLifetime::ALL.map(|file| {
                 assert_eq!(may_share(zone, file), may_share(file, zone));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overwritten_lies_with_its_class() {
+    fn overwritten_data_lies_with_its_class() {
         for hint in WriteLifetime::ALL {
             let known = Known { hint, last_life: Some(1 << 19), ..Known::default() };
             let target = target_of(7, Size::Large, known, CAPACITY);

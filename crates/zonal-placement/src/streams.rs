@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_have_a_zone_each_as_long_as_there_are_some() {
+    fn streams_give_large_files_zone_each_while_there_are_some() {
         let mut filled = Filled::new(9, 96);
         for _ in 0..64 {
             (0..9).for_each(|file| filled.write(Target::File(file), 1));
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_all_zones_until_reclaim_moves_something() {
+    fn files_have_all_zones_until_reclaim_moves_data() {
         let mut filled = Filled::new(3, 96);
         (0..3).for_each(|file| filled.write(Target::File(file), 40));
         assert_eq!((filled.zones.len(), filled.pure()), (3, 3));
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_keeps_its_zone_and_gets_its_share_when_others_are_full() {
+    fn reclaim_keeps_its_zone_and_gains_share_when_full() {
         let mut filled = Filled::new(9, 96);
         filled.write(Target::Moved(0), 1);
         (0..20).for_each(|file| filled.write(Target::File(file), 10));
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_claims_a_files_zone() {
+    fn class_claims_zone_of_file() {
         let mut filled = Filled::new(9, 96);
         (0..9).for_each(|file| filled.write(Target::File(file), 50));
         filled.write(Target::Class(2), 1);
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_small_file_goes_where_one_has_been() {
+    fn small_file_follows_previous_one() {
         let mut filled = Filled::new(5, 100);
         filled.write(Target::File(1), 10);
         filled.write(Target::Class(2), 310);
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_together_goes_where_it_fits_and_what_is_short_to_the_end_of_a_zone() {
+    fn grouped_data_goes_where_it_fits_rest_to_zone_end() {
         let mut streams = Streams::new(Budget::of(12), 100);
         let target = Target::Class(1);
         streams.open(0, target, 1);
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn no_class_loses_its_zone_to_what_is_kept_together() {
+    fn class_keeps_its_zone_against_grouped_data() {
         // Two classes of each kind, and no zone beside them.
         let mut streams = Streams::new(Budget::of(4), 100);
         streams.open(0, Target::Class(0), 1);
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reclaim_moves_is_better_off_in_the_next_class_than_cut() {
+    fn moved_data_prefers_next_class_to_being_cut() {
         let mut streams = Streams::new(Budget::of(12), 100);
         streams.open(0, Target::Moved(0), 1);
         streams.open(1, Target::Moved(1), 1);
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ages_tell_nothing_what_reclaim_moves_goes_wherever_it_fits() {
+    fn moved_data_without_useful_ages_goes_where_it_fits() {
         let mut streams = Streams::new(Budget::of(12), 100);
         streams.open(0, Target::Moved(0), 1);
         streams.open(1, Target::Moved(3), 1);
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_a_file_has_left_is_used_before_another_zone_is_opened() {
+    fn room_left_by_file_is_used_before_opening_zone() {
         let mut streams = Streams::new(Budget::of(12), 100);
         streams.open(0, Target::Class(0), 1);
         streams.open(1, Target::File(7), 1);
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_zone_everything_shares_it() {
+    fn budget_of_one_zone_shares_it() {
         let streams = Streams::new(Budget::of(1), 8);
         let choice =
             streams.choose(Target::Moved(1), Whole::default(), (Supply::Exhausted, 0), |_| 0);
@@ -681,7 +681,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_zones_are_open_than_may_be(
+        fn streams_open_no_more_zones_than_allowed(
             open in 1..20_usize, writes in prop::collection::vec((target(), 1..20_u32), 1..300),
         ) {
             let mut filled = Filled::new(open, 32);
@@ -692,7 +692,7 @@ mod tests {
         }
 
         #[test]
-        fn a_user_may_use_the_room_of_every_zone(
+        fn user_may_use_room_of_every_zone(
             zones in prop::collection::vec(target(), 1..9), file in any::<u64>(),
         ) {
             let mut streams = Streams::new(Budget::of(9), 32);

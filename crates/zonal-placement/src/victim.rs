@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_choice_is_the_published_formula(
+        fn victim_choice_is_published_formula(
             candidates in prop::collection::vec(small(), 1..20),
         ) {
             let chosen = choose(Policy::CostBenefit, candidates.iter().copied().enumerate());
@@ -116,7 +116,7 @@ mod tests {
         }
 
         #[test]
-        fn any_numbers_have_an_order(a in candidate(), b in candidate()) {
+        fn victim_order_is_total(a in candidate(), b in candidate()) {
             for policy in [Policy::Greedy, Policy::CostBenefit] {
                 prop_assert_eq!(a.compare(&b, policy), b.compare(&a, policy).reverse());
                 prop_assert_eq!(a.compare(&a, policy), Ordering::Equal);
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn without_age_cost_benefit_is_greedy(
+        fn cost_benefit_without_age_is_greedy(
             live in prop::collection::vec(0..=500_u32, 1..20),
         ) {
             let candidate = |&live: &u32| Candidate { live, capacity: 500, age: 0 };
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equals_is_chosen() {
+    fn victim_is_first_of_equals() {
         let one = Candidate { live: 3, capacity: 9, age: 5 };
         assert_eq!(choose(Policy::CostBenefit, [(4, one), (2, one)]), Some(4));
         assert_eq!(choose::<u32>(Policy::Greedy, []), None);

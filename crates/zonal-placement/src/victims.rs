@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_choice_is_nearly_as_good_as_a_look_at_every_zone(
+        fn victim_is_nearly_as_good_as_full_scan(
             zones in prop::collection::vec((0..=CAPACITY, 0..NOW), 1..300),
         ) {
             let candidate = |zone: u32| {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emptiest_zone_is_the_victim_where_age_tells_nothing() {
+    fn victim_is_emptiest_when_age_tells_nothing() {
         let policy_after = |dies: fn(u32) -> bool| {
             let mut victims = Victims::new(10);
             let mut live = [1000; 10];
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_drive_a_zone_is_worth_it_that_is_half_as_empty_as_most() {
+    fn victim_on_full_drive_is_half_as_empty_as_most() {
         let full = |live: u32| {
             let mut victims = Victims::new(100);
             (0..100).for_each(|zone| victims.put(zone, (live, 1000), 5));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_or_unknown_is_not_chosen() {
+    fn victim_is_never_removed_or_unknown() {
         let mut victims = Victims::new(3);
         (0..3).for_each(|zone| victims.put(zone, (zone, 100), 5));
         let known = |zone: u32| Candidate { live: zone, capacity: 100, age: 5 };

@@ -110,7 +110,7 @@ fn paced(percent: u32, low: u64, block: fn(&mut Dice, u32) -> u32) -> (f64, u64)
 }
 
 #[test]
-fn writes_that_pay_move_little_at_a_time_and_hardly_more_in_all() {
+fn writes_that_pay_move_little_each_and_in_all() {
     for (name, percent, block, bound) in [
         ("uniform 0.80", 80, Dice::below as fn(&mut Dice, u32) -> u32, 2.82),
         ("uniform 0.90", 90, Dice::below, 5.69),
@@ -126,13 +126,13 @@ fn writes_that_pay_move_little_at_a_time_and_hardly_more_in_all() {
 }
 
 #[test]
-fn reclaim_does_not_wait_for_emptier_zones_on_a_drive_where_there_are_none() {
+fn reclaim_on_full_drive_does_not_wait_for_emptier_zones() {
     // 7.45 if a zone is a victim only where 5 % of it are dead.
     assert_at_most("skewed 0.96", paced(96, mark(96), skewed).0, 5.8);
 }
 
 #[test]
-fn room_that_is_made_ahead_of_need_costs_moves() {
+fn room_made_ahead_of_need_costs_moves() {
     let low = mark(80);
     for (name, block) in [("hot/cold", hot_cold as fn(&mut Dice, u32) -> u32), ("skewed", skewed)] {
         let [lazy, early, earlier] = [1, 4, 8].map(|times| paced(80, times * low, block).0);

@@ -89,37 +89,37 @@ fn succeed(command: &mut Command) -> String {
 }
 
 #[test]
-fn a_program_manages_zones() {
+fn program_manages_zones() {
     let Some(installed) = install() else { return };
     installed.test("test_devices");
 }
 
 #[test]
-fn a_program_uses_files() {
+fn program_uses_files() {
     let Some(installed) = install() else { return };
     installed.test("test_volumes");
 }
 
 #[test]
-fn a_program_simulates() {
+fn program_simulates() {
     let Some(installed) = install() else { return };
     installed.test("test_sim");
 }
 
 #[test]
-fn misuse_raises_and_does_not_end_the_interpreter() {
+fn misuse_raises_without_ending_interpreter() {
     let Some(installed) = install() else { return };
     installed.test("test_misuse");
 }
 
 #[test]
-fn the_types_are_those_of_the_package() {
+fn types_match_package() {
     let Some(installed) = install() else { return };
     installed.test("test_types");
 }
 
 #[test]
-fn the_guide_tells_the_truth() {
+fn guide_code_runs_as_shown() {
     let Some(installed) = install() else { return };
     let guide = here().join("../../docs/guide/use/python.md");
     let runner = here().join("tests/python/guide.py");
@@ -128,7 +128,7 @@ fn the_guide_tells_the_truth() {
 }
 
 #[test]
-fn a_wheel_is_whole_and_the_same_each_time() {
+fn wheel_is_whole_and_reproducible() {
     let Some(installed) = install() else { return };
     let other = tempfile::tempdir().unwrap();
     let (one, other) = (wheel(installed.place.path()), wheel(other.path()));

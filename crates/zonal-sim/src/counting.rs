@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_comes_after_warm_up() {
+    fn report_measures_after_warm_up() {
         let report = report("[run]\ndrive_writes = 8\nwarm_up = 6\nsample = 0.5");
         assert_eq!(report.samples.len(), 16);
         let near = |units, wanted: f64| (drive_writes(units, &report.layout) - wanted).abs() < 0.01;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn on_zones_the_host_moves_what_a_drive_would() {
+    fn zones_let_host_move_what_drive_would() {
         let drive = report("");
         let log = report("kind = \"zns\"\n");
         assert!((log.drive_wa - 1.0).abs() < 1e-9, "{}", log.drive_wa);
@@ -366,13 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_smaller_than_a_unit_write_whole_units() {
+    fn requests_smaller_than_unit_write_whole_units() {
         let report = report("[workload]\nio = 512\n[run]\ndrive_writes = 1\nwarm_up = 0");
         assert_eq!(report.asked_bytes * 8, report.counters.host * 4096);
     }
 
     #[test]
-    fn deleted_files_leave_room() {
+    fn files_deleted_leave_room() {
         let files = "[workload]\nkind = \"files\"\nfill = 0.5";
         let half = report(files);
         assert!(half.counters.trimmed > half.counters.host / 4);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_config_gives_the_same_report() {
+    fn report_of_same_config_is_same() {
         let text = |report: &Report| serde_json::to_string(report).expect("JSON");
         let one = text(&report("[workload]\nkind = \"files\""));
         assert_eq!(one, text(&report("[workload]\nkind = \"files\"")));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_the_published_drive() {
+    fn flash_default_is_published_drive() {
         let flash = Flash::default();
         assert!(flash.check().is_ok());
         assert_eq!(flash.program_bytes(), 96 << 10);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_value_names_field_value_and_range() {
+    fn flash_refusal_names_field_value_and_range() {
         let flash = Flash { channels: 0, ..Flash::default() };
         let said = flash.check().expect_err("no channels").to_string();
         assert_eq!(said, "flash.channels = 0 is not possible: from 1 to 64");

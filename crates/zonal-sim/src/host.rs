@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overwritten_in_any_order_is_found_again() {
+    fn host_log_finds_overwritten_units() {
         let mut log = HostLog::new(&config(0.28)).expect("a log");
         let mut random = ChaCha8Rng::seed_from_u64(3);
         let units = log.layout().user_units;
@@ -257,7 +257,7 @@ mod tests {
 
     /// The claim that this module is here to keep honest: moved to the host, GC costs the same.
     #[test]
-    fn a_log_amplifies_as_a_conventional_drive_of_the_same_shape_does() {
+    fn host_log_amplifies_like_conventional_drive() {
         let config = config(0.28);
         let mut log = HostLog::new(&config).expect("a log");
         let same = log_config(&config, log.zones.zone_count()).expect("a config");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn more_streams_than_zones_may_be_active_are_refused() {
+    fn host_log_refuses_more_streams_than_active_zones() {
         let mut config = config(0.28);
         config.gc.streams = 2;
         let error = HostLog::new(&config).err().expect("refused").to_string();

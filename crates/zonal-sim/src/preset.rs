@@ -39,7 +39,7 @@ mod tests {
     use crate::Config;
 
     #[test]
-    fn every_preset_can_be_and_says_what_it_is() {
+    fn presets_parse_and_describe_themselves() {
         for preset in Preset::ALL {
             let config = Config::parse(preset.text).expect(preset.name);
             assert_eq!(config.name, preset.name);
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_readings_of_7_and_28_percent() {
+    fn presets_of_7_and_28_percent_have_both_readings() {
         let op = |name: &str| {
             let preset = Preset::find(name).expect("a preset");
             Config::parse(preset.text).and_then(|config| config.layout()).expect(name).op_nominal()

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_in_a_config_is_a_number_or_a_text() {
+    fn size_in_config_is_number_or_text() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         struct Config {
             size: Size,

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formulas_give_the_known_table() {
+    fn theory_formulas_give_known_table() {
         for (op, row) in TABLE {
             let values = [
                 agarwal_marrow(op),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn unequal_rates_give_the_known_values() {
+    fn theory_unequal_rates_give_known_values() {
         let classes = hot_cold(0.2, 0.8);
         agrees(fifo_classes(0.07, &classes), "8.182", "80/20, 7 %");
         agrees(fifo_classes(0.28, &classes), "2.820", "80/20, 28 %");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_rates_are_the_uniform_case() {
+    fn theory_equal_rates_give_uniform_case() {
         for op in [0.05, 0.28, 1.0, 5.0] {
             let same = hot_cold(0.3, 0.3);
             for value in [fifo_classes(op, &same), separated(op, &same), greedy(op, 1 << 14)] {

@@ -148,7 +148,7 @@ fn run_it(config: &Config) -> Result<(), SimError> {
 }
 
 #[test]
-fn every_config_runs_or_is_refused() {
+fn configs_at_random_run_or_are_refused() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 600));
     println!("SEED={seed} COUNT={count}");
     let mut ran = [0; 2];

@@ -28,7 +28,7 @@ fn page_of_all() -> &'static [Section] {
 }
 
 #[test]
-fn the_same_seed_is_the_same_page_on_any_number_of_threads() {
+fn experiment_page_is_same_on_any_number_of_threads() {
     let page = |sections: &[Section]| reproduce::page(sections.to_vec(), &changes(1)).html();
     let two = page(page_of_all());
     assert_eq!(page(&run(all(&changes(1)), 1)), two, "threads change nothing");
@@ -36,7 +36,7 @@ fn the_same_seed_is_the_same_page_on_any_number_of_threads() {
 }
 
 #[test]
-fn another_seed_is_another_page() {
+fn experiment_page_depends_on_seed() {
     let ways = |seed| {
         let one = Experiment::new(Name::Ways, Name::Ways.text(), &changes(seed));
         run(vec![one.expect("a config")], 2).remove(0)
@@ -45,7 +45,7 @@ fn another_seed_is_another_page() {
 }
 
 #[test]
-fn what_was_published_comes_out() {
+fn experiment_reproduces_published_results() {
     let sections = page_of_all();
     assert_eq!(sections.len(), Name::ALL.len());
     for section in sections {
@@ -83,7 +83,7 @@ fn what_was_published_comes_out() {
 }
 
 #[test]
-fn a_saved_config_gives_the_same_experiment_again() {
+fn experiment_repeats_from_saved_config() {
     let run = |text: &str, changes: &Changes| {
         let one = Experiment::new(Name::Ways, text, changes).expect("a config");
         experiment::run(vec![one], NonZeroUsize::MIN, &|_| {}).expect("runs").remove(0)
@@ -100,7 +100,7 @@ fn a_saved_config_gives_the_same_experiment_again() {
 }
 
 #[test]
-fn results_of_real_drives_are_laid_over_ours() {
+fn experiment_overlays_results_of_real_drives() {
     let overlay = |text: &str| Overlay::from_zbdbench("mine", text).expect("of zbdbench");
     let reads = "write_avg_mbs_target,read_lat_avg_us\n0,80\n50,99.5\n";
     let overlays = vec![overlay("written_gb,write_avg_mbs\n0,900\n1,800\n"), overlay(reads)];
@@ -121,7 +121,7 @@ fn results_of_real_drives_are_laid_over_ours() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn experiment_impossible_is_refused() {
     for (text, said) in [
         ("base.drive.kind=zmr", "zmr"),
         ("measure.years=x", "years"),

@@ -34,7 +34,7 @@ fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn no_bytes_make_a_trace_panic() {
+fn fuzz_traces_never_panic() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 400));
     println!("SEED={seed} COUNT={count}");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/corpus/block_trace");

@@ -198,7 +198,7 @@ fn choices() -> impl Strategy<Value = Config> {
 
 proptest! {
     #[test]
-    fn every_unit_is_found_where_it_was_put_last(config in choices(), steps in steps()) {
+    fn ftl_finds_units_where_put_last(config in choices(), steps in steps()) {
         let mut model = Model::new(&config);
         for step in &steps {
             model.step(step);
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn counting_in_batches_is_counting_one_by_one(
+    fn counting_in_batches_equals_one_by_one(
         config in choices(),
         writes in prop::collection::vec((any::<u32>(), 0..4_u8, 1..200_u32), 1..60),
     ) {
@@ -239,7 +239,7 @@ proptest! {
 }
 
 #[test]
-fn steps_and_counting_take_turns_on_one_drive() {
+fn ftl_alternates_steps_and_counting() {
     let mut model = Model::new(&config("conventional", "victim = \"greedy\"", 64));
     let users = model.layer.layout().user_units;
     for round in 0..20_u32 {

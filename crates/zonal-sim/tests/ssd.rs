@@ -31,7 +31,7 @@ fn drive(zones: &str) -> SimSsd {
 }
 
 #[test]
-fn it_keeps_the_contract_in_every_shape() {
+fn ssd_keeps_device_contract_in_every_shape() {
     for zones in [
         "max_open = 3\nmax_active = 5",
         "max_open = 1\nmax_active = 1",
@@ -48,7 +48,7 @@ fn it_keeps_the_contract_in_every_shape() {
 }
 
 #[test]
-fn it_keeps_the_contract_in_random_shapes() {
+fn ssd_keeps_device_contract_in_random_shapes() {
     let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
     let count = std::env::var("COUNT").map_or(20, |count| count.parse().unwrap());
     println!("SEED={seed} COUNT={count}");
@@ -84,7 +84,7 @@ fn it_keeps_the_contract_in_random_shapes() {
 }
 
 #[test]
-fn zones_are_made_of_superblocks() {
+fn ssd_zones_are_made_of_superblocks() {
     let shape = drive("superblocks = 3\nspare = 4");
     let spec = *shape.geometry().spec();
     assert_eq!((spec.zone_capacity, spec.zone_size), (LbaCount::new(48), LbaCount::new(64)));
@@ -138,7 +138,7 @@ fn random_run(seed: u64, steps: u32) -> (Account, u64) {
 }
 
 #[test]
-fn the_account_is_complete_and_a_run_is_repeated_exactly() {
+fn ssd_account_is_complete_and_run_repeats() {
     let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
     println!("SEED={seed}");
     let (account, host) = random_run(seed, 3_000);
@@ -162,7 +162,7 @@ fn published() -> SimSsd {
 }
 
 #[test]
-fn writes_are_as_fast_as_the_dies_and_reads_take_their_time() {
+fn ssd_writes_at_speed_of_dies_and_reads_take_time() {
     let drive = published();
     let (chunk, zones) = (vec![1; 1 << 20], 20_u32);
     for zone in 0..zones {
@@ -220,7 +220,7 @@ fn steady_mb_s_by_events(config: &Config) -> f64 {
 /// One command at a time, and GC in the foreground: the writes of a drive are about as fast as in
 /// timed mode, because the dies are the limit in both. There GC also waits for its reads.
 #[test]
-fn writes_in_place_are_as_fast_as_in_timed_mode() {
+fn ssd_writes_in_place_as_fast_as_timed_mode() {
     let mut config = Config::default();
     config.flash = config.flash.shrunk(4);
     (config.drive.op, config.drive.unit) = (0.1453, Size(32 << 10));
@@ -259,7 +259,7 @@ proptest! {
     /// The zone-mapped layer against the model: what is refused and why, where units are found,
     /// and that no two of them share a place.
     #[test]
-    fn the_zone_mapped_layer_does_what_the_model_does(
+    fn zone_ftl_matches_model(
         parts in 1_u32..=3,
         steps in prop::collection::vec((0_u32..5, 0_u32..60, 0_u32..8), 1..400),
     ) {

@@ -71,7 +71,7 @@ fn by_arithmetic(config: &Config, wa: f64) -> f64 {
 }
 
 #[test]
-fn zoned_writes_go_at_the_rate_of_the_flash() {
+fn zoned_writes_run_at_flash_rate() {
     let config = drive(Kind::Zns, 0.0);
     let outcome = steady(&config, ZoneMapped::new(&config).expect("possible"), 10_000_000_000);
     let most = by_arithmetic(&config, 1.0);
@@ -83,7 +83,7 @@ fn zoned_writes_go_at_the_rate_of_the_flash() {
 }
 
 #[test]
-fn over_provisioning_decides_what_gc_leaves_of_it() {
+fn gc_share_depends_on_over_provisioning() {
     // Published: 236 MB/s and half of what the zoned drive does; by the prototype 246 and 519.
     for (op, mb_s) in [(OP_7, 246.0), (OP_28, 519.0)] {
         let config = drive(Kind::Conventional, op);
@@ -115,7 +115,7 @@ fn read_us<T: Translation>(config: &Config, ftl: T) -> Vec<f64> {
 }
 
 #[test]
-fn reads_wait_for_the_writes_of_gc() {
+fn reads_wait_for_gc_writes() {
     // What the model was fitted to by a prototype of it.
     let expected = [
         (Kind::Zns, [90.1, 95.2, 100.4, 110.8, 132.7]),

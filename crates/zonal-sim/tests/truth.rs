@@ -93,17 +93,17 @@ fn hold(what: &str, units: u32, gc: &str, workload: &str, theory: impl Fn(f64, u
 }
 
 #[test]
-fn greedy_with_superblocks_of_64_units() {
+fn greedy_with_64_unit_superblocks_matches_theory() {
     hold("greedy, b = 64", 64, "victim = \"greedy\"", "", |op, _| theory::greedy(op, 64));
 }
 
 #[test]
-fn greedy_with_superblocks_of_256_units() {
+fn greedy_with_256_unit_superblocks_matches_theory() {
     hold("greedy, b = 256", 256, "victim = \"greedy\"", "", |op, _| theory::greedy(op, 256));
 }
 
 #[test]
-fn the_best_of_2_5_and_10() {
+fn d_choices_of_2_5_and_10_match_theory() {
     for d in [2, 5, 10] {
         let gc = format!("victim = \"d-choices:{d}\"");
         hold(&format!("d = {d}"), 64, &gc, "", |op, _| theory::choices(op, 64, d));
@@ -111,26 +111,26 @@ fn the_best_of_2_5_and_10() {
 }
 
 #[test]
-fn random_victims() {
+fn victims_at_random_match_theory() {
     hold("random", 64, "victim = \"random\"", "", |op, _| theory::random(op));
 }
 
 const LOG: &str = "victim = \"fifo\"\nfrontier = \"mixed\"";
 
 #[test]
-fn fifo_under_uniform_writes() {
+fn fifo_under_uniform_matches_theory() {
     hold("FIFO", 64, LOG, "", |op, _| theory::fifo(op));
 }
 
 #[test]
-fn fifo_under_hot_and_cold_writes() {
+fn fifo_under_hot_cold_matches_theory() {
     let workload = "kind = \"hot-cold\"\nhot_part = 0.2\nhot_share = 0.8";
     let classes = theory::hot_cold(0.2, 0.8);
     hold("FIFO, 80/20", 64, LOG, workload, |op, _| theory::fifo_classes(op, &classes));
 }
 
 #[test]
-fn fifo_under_zipf() {
+fn fifo_under_zipf_matches_theory() {
     let workload = "kind = \"zipf\"\ntheta = 0.99";
     let theory = |op, users| theory::fifo_classes(op, &theory::zipf(users, 0.99));
     hold("FIFO, Zipf", 64, LOG, workload, theory);

@@ -34,7 +34,7 @@ mod tests {
 
     /// The examples of RFC 3720, and the check value that catalogues of CRCs give.
     #[test]
-    fn it_is_that_of_the_standard() {
+    fn crc32c_matches_rfc3720_vectors() {
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         let ascending: Vec<u8> = (0..32).collect();
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_give_the_checksum_of_the_whole() {
+    fn crc32c_of_parts_equals_whole() {
         let data: Vec<u8> = (0..9000_u32).map(|at| (at * 7919).to_le_bytes()[1]).collect();
         for at in [0, 1, 15, 64, 4096, 8999, 9000] {
             let (front, back) = data.split_at(at);

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_has_its_errno_and_its_nvme_status() {
+    fn errors_have_errno_and_nvme_status() {
         let (zone, lba, blocks) = (ZoneId::new(3), Lba::new(70), LbaCount::new(5));
         let (cond, action, path) = (ZoneCond::Full, ZoneAction::Open, PathBuf::from("x"));
         let what = String::from("x");

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_frees_an_open_zone_but_not_an_active_one() {
+    fn close_frees_open_but_not_active_zone() {
         let mut limits = limits(1, 2);
         limits.apply(ZoneId::new(0), ZoneCond::Empty, ZoneCond::ImplicitOpen);
         assert_eq!(limits.room(ZoneCond::Empty, ZoneCond::ImplicitOpen), Room::OpenFull(1));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_all_closed_zones_counts_only_what_cannot_be_closed() {
+    fn open_all_closed_counts_only_unclosable() {
         let mut limits = limits(2, 4);
         limits.apply(ZoneId::new(0), ZoneCond::Empty, ZoneCond::ImplicitOpen);
         limits.apply(ZoneId::new(1), ZoneCond::Empty, ZoneCond::Closed);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_are_mounts_are_found() {
+    fn mount_lines_are_found() {
         let table = b"\
 24 1 0:22 / /proc rw,relatime shared:5 - proc proc rw
 60 1 0:44 / /mnt/a\\040b rw shared:7 master:2 - btrfs /dev/ublkb1 rw,space_cache=v2
@@ -82,7 +82,7 @@ torn 1 2
     }
 
     #[test]
-    fn any_word_is_unescaped() {
+    fn words_are_unescaped() {
         assert_eq!(unescaped(b"a\\134\\"), "a\\\\");
         assert_eq!(unescaped(b"\\9xx\\12"), "\\9xx\\12");
         assert_eq!(unescaped(b"\\011"), "\t");

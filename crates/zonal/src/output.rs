@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_writing_would_destroy_is_refused_by_every_name_and_left_as_it_is() {
+    fn output_refuses_what_it_would_destroy_by_any_name() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let options = CreateOptions {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_file_is_made_replaced_or_appended_to() {
+    fn output_creates_replaces_or_appends_to_ordinary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         check(&path, &[]).unwrap();

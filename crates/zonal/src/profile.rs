@@ -343,7 +343,7 @@ mod tests {
     use crate::Geometry;
 
     #[test]
-    fn every_profile_is_a_possible_drive() {
+    fn profiles_are_possible_drives() {
         for profile in Profile::ALL {
             let geometry = Geometry::new(profile.geometry()).unwrap();
             assert!(geometry.zone_count() >= 64, "{profile}");
@@ -352,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_of_the_zonefs_talk_can_be_asked_for() {
+    fn profile_covers_disk_of_zonefs_talk() {
         let text = "profile=smr,zones=55880,conventional=524";
         let spec = text.parse::<Changes>().unwrap().geometry().unwrap();
         assert_eq!(Geometry::new(spec).unwrap().zone_count(), 55_880);
     }
 
     #[test]
-    fn a_limit_that_was_asked_for_moves_the_profiles_other_limit() {
+    fn limit_option_moves_other_limit_of_profile() {
         let spec = "open=40".parse::<Changes>().unwrap().geometry().unwrap();
         assert_eq!((spec.max_open, spec.max_active), (Some(40), Some(40)));
         let spec = "active=4".parse::<Changes>().unwrap().geometry().unwrap();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_named() {
+    fn options_invalid_are_named() {
         for (text, what) in [
             ("sise=8G", "\"sise\""),
             ("size", "\"size\" is not key=value"),

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_shown_without_what_would_reach_the_terminal() {
+    fn names_are_escaped_for_terminal() {
         let table: [(&[u8], &str); 5] = [
             (b"plain name", "plain name"),
             ("größe".as_bytes(), "größe"),

@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_size_is_binary_decimal_or_has_a_fraction() {
+    fn size_parse_accepts_binary_decimal_and_fraction() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn size_parse_rejects_invalid() {
         for text in [
             "",
             "x",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_for_people() {
+    fn size_text_is_readable() {
         for (bytes, text) in [
             (0, "0 B"),
             (96 << 20, "96 MiB"),
@@ -164,13 +164,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_exact_text_is_that_size(bytes in any::<u64>(), shift in 0_u32..64) {
+        fn size_exact_text_round_trips(bytes in any::<u64>(), shift in 0_u32..64) {
             let bytes = bytes >> shift << shift;
             prop_assert_eq!(parse(&exact(bytes)), Ok(ByteCount::new(bytes)));
         }
 
         #[test]
-        fn any_text_is_a_size_or_an_error(text in "\\PC*|[0-9.]{0,50}[ A-Za-z]{0,4}") {
+        fn size_parse_handles_any_text(text in "\\PC*|[0-9.]{0,50}[ A-Za-z]{0,4}") {
             let _ = parse(&text);
         }
     }

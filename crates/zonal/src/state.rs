@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_is_looked_at_before_the_pointer_and_the_pointer_before_the_boundary() {
+    fn condition_is_checked_before_pointer_before_boundary() {
         let far = Event::Write { offset: LbaCount::new(7), blocks: LbaCount::new(9) };
         let at = |from| next(Rules::Zns, from, far, CAPACITY).unwrap_err();
         assert_eq!(at(state(ZoneCond::Full, 8)), Refusal::Full);
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn finish_keeps_how_much_is_data() {
+    fn finish_keeps_data_length() {
         let finish = Event::Manage(ZoneAction::Finish);
         let full = next(Rules::Zns, state(ZoneCond::Closed, 3), finish, CAPACITY);
         assert_eq!(full, Ok(state(ZoneCond::Full, 3)));
     }
 
     #[test]
-    fn an_overflowing_write_is_refused() {
+    fn write_overflowing_is_refused() {
         let event = Event::Write { offset: LbaCount::new(u64::MAX), blocks: LbaCount::new(2) };
         assert_eq!(next(Rules::Zns, ZoneState::NOT_WP, event, CAPACITY), Err(Refusal::Boundary));
     }

@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lba_minus_lba_is_a_count() {
+    fn lba_difference_is_count() {
         assert_eq!(Lba::new(10) - Lba::new(4), LbaCount::new(6));
         assert_eq!(Lba::new(4) + LbaCount::new(6), Lba::new(10));
     }
 
     #[test]
     #[should_panic(expected = "LBA distance not below 0")]
-    fn a_negative_distance_panics() {
+    fn lba_negative_distance_panics() {
         let _ = Lba::new(4) - Lba::new(10);
     }
 }

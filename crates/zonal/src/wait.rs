@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_looks_until_it_is_so() {
+    fn wait_until_looks_until_true() {
         let mut looks = 0;
         wait_until(|| {
             looks += 1;

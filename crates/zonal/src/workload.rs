@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pattern_runs_and_counts() {
+    fn patterns_run_and_count() {
         for pattern in [Pattern::Write, Pattern::Append, Pattern::Read, Pattern::RandomRead] {
             let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
             let clock = ManualClock::new(0);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_an_error() {
+    fn workload_impossible_is_error() {
         let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
         let clock = ManualClock::new(0);
         let few = Workload { zones: vec![ZoneId::ZERO], ..workload(Pattern::Write) };
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_after_its_time() {
+    fn run_ends_after_its_time() {
         let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
         let timed = Workload { stop: Stop::AfterNs(10_000), ..workload(Pattern::Append) };
         let measured = run(&drive, &ManualClock::new(0), &timed).unwrap();

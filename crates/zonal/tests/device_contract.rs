@@ -9,7 +9,7 @@ use contract::CHECKS;
 use devices::{DEVICES, shapes};
 
 #[test]
-fn every_device_keeps_the_contract() {
+fn devices_keep_contract() {
     let mut count = 0;
     for (shape, spec) in shapes() {
         for (name, make) in DEVICES {

@@ -314,7 +314,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn devices_answer_as_the_model_does(
+    fn devices_match_model(
         shape in 0..shapes().len(),
         device in 0..DEVICES.len(),
         ops in prop::collection::vec(op(), 1..60),
@@ -332,7 +332,7 @@ proptest! {
     /// A batch ends as its requests do one by one: results, zones, bytes. Reads are of zones that the
     /// batch does not write.
     #[test]
-    fn a_batch_ends_as_its_requests_do_one_by_one(
+    fn batch_equals_requests_one_by_one(
         shape in 0..shapes().len(),
         device in 0..DEVICES.len(),
         batches in prop::collection::vec(prop::collection::vec(request(), 0..12), 1..6),

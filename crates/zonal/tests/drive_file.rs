@@ -79,7 +79,7 @@ fn content(device: &dyn ZonedDevice) -> (Vec<Zone>, Vec<u8>) {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_returned() {
+fn kill_loses_nothing_that_returned() {
     let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
     if let Some(path) = std::env::var_os("ZONAL_TEST_DRIVE") {
         be_killed(Path::new(&path), seed);
@@ -95,7 +95,7 @@ fn a_killed_process_loses_nothing_that_returned() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for kill in 0..KILLS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_killed_process_loses_nothing_that_returned", "--nocapture"])
+            .args(["--exact", "kill_loses_nothing_that_returned", "--nocapture"])
             .env("ZONAL_TEST_DRIVE", &path)
             .env("SEED", seed.to_string())
             .stdout(Stdio::null())
@@ -158,7 +158,7 @@ fn wait_for_more(child: &mut Child, done: &Path, count: u64) {
 }
 
 #[test]
-fn who_reads_locked_and_who_writes_exclude_each_other() {
+fn locked_readers_and_writer_exclude_each_other() {
     let dir = devices::scratch();
     let path = dir.path().join("drive.zns");
     let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
@@ -178,7 +178,7 @@ fn who_reads_locked_and_who_writes_exclude_each_other() {
 }
 
 #[test]
-fn only_one_process_writes_and_others_may_read_along() {
+fn drive_has_one_writer_and_observers() {
     let dir = devices::scratch();
     let path = dir.path().join("drive.zns");
     let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
@@ -217,7 +217,7 @@ fn only_one_process_writes_and_others_may_read_along() {
 
 /// The states are as they were after an orderly end too, failed zones included.
 #[test]
-fn a_drive_is_opened_as_it_was_left() {
+fn drive_reopens_as_left() {
     let dir = devices::scratch();
     let path = dir.path().join("drive.zns");
     let (rules, uuid, overwrite) = (Rules::Zbc, [8; 16], Overwrite::Refuse);
@@ -241,7 +241,7 @@ fn a_drive_is_opened_as_it_was_left() {
 }
 
 #[test]
-fn a_reset_gives_the_space_back_once_it_is_flushed() {
+fn reset_frees_space_once_flushed() {
     use std::os::unix::fs::MetadataExt;
     let (drive, dir) = devices::file(shape());
     let taken = || dir.path().join("drive.zns").metadata().unwrap().blocks() * 512;
@@ -256,7 +256,7 @@ fn a_reset_gives_the_space_back_once_it_is_flushed() {
 
 /// The disk of the zonefs talk: 55,880 zones, 15 TB.
 #[test]
-fn a_disk_of_15_tb_is_a_small_file_and_opens_at_once() {
+fn file_of_15_tb_drive_is_small_and_opens_at_once() {
     use std::os::unix::fs::MetadataExt;
     let text = "profile=smr,zones=55880,conventional=524";
     let spec = text.parse::<zonal::profile::Changes>().unwrap().geometry().unwrap();

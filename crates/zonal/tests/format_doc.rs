@@ -98,7 +98,7 @@ fn compare(path: &str, source: &str, structs: &[(&str, usize)]) {
 }
 
 #[test]
-fn the_page_of_the_drive_file_is_that_of_the_code() {
+fn page_of_drive_file_matches_code() {
     compare(
         "docs/format/drive-file.md",
         include_str!("../src/file/format.rs"),
@@ -113,7 +113,7 @@ fn the_page_of_the_drive_file_is_that_of_the_code() {
 }
 
 #[test]
-fn the_page_of_the_trace_is_that_of_the_code() {
+fn page_of_trace_matches_code() {
     compare(
         "docs/format/trace.md",
         include_str!("../src/layer/trace/format.rs"),

@@ -65,7 +65,7 @@ proptest! {
     /// P1, and exact translation: what goes below are the real blocks of the range and no others,
     /// and reads give those blocks with zeroes in the gaps.
     #[test]
-    fn the_gap_is_never_accessed_below(
+    fn po2_gap_is_never_accessed_below(
         zone_size in 1_u64..40, part in 1_u64..40, conventional in 0_u32..3, runt in 0_u64..39,
         first in any::<u64>(), blocks in 1_u64..150,
     ) {
@@ -111,7 +111,7 @@ proptest! {
 
     /// Any bytes: an error or a replay, never a panic.
     #[test]
-    fn a_damaged_trace_is_no_panic(at in 0_usize..3_000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+    fn trace_damaged_never_panics(at in 0_usize..3_000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
         let mut file = record(TraceContent::Data);
         let end = (at + bytes.len()).min(file.len());
         if at < end {
@@ -151,7 +151,7 @@ fn replay_on(
 }
 
 #[test]
-fn a_trace_is_replayed_with_and_without_data() {
+fn trace_replays_with_and_without_data() {
     for content in [TraceContent::Data, TraceContent::Checksums] {
         let file = record(content);
         let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
@@ -163,7 +163,7 @@ fn a_trace_is_replayed_with_and_without_data() {
 }
 
 #[test]
-fn a_replay_notices_every_difference() {
+fn replay_notices_every_difference() {
     let file = record(TraceContent::Data);
     let drive = || MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
     let other_shape = MemoryDrive::new(spec(24, 16, 1, 3)).unwrap();
@@ -199,7 +199,7 @@ impl Clock for Steps {
 }
 
 #[test]
-fn a_meter_counts_successes_failures_bytes_and_time() {
+fn meter_counts_successes_failures_bytes_and_time() {
     let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
     let meter = Meter::new(drive, Arc::new(Steps(0.into(), 1_000)));
     meter.append(ZoneId::new(1), &[1; 1024]).unwrap();
@@ -218,7 +218,7 @@ fn a_meter_counts_successes_failures_bytes_and_time() {
 }
 
 #[test]
-fn a_meter_measures_slow_operations_too() {
+fn meter_measures_slow_operations() {
     for nanoseconds in [1, 2_047, 2_048, 50_000, 3_000_000, 7_000_000_000] {
         let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
         let meter = Meter::new(drive, Arc::new(Steps(0.into(), nanoseconds)));
@@ -230,7 +230,7 @@ fn a_meter_measures_slow_operations_too() {
 
 /// A batch is one call on the device at the bottom, whatever lies above, and each layer does its work.
 #[test]
-fn every_layer_passes_a_batch_on() {
+fn layers_pass_batch_on() {
     let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap(), Duration::ZERO));
     let fault = Fault::new(Arc::clone(&below), FaultPlan::default());
     let mut file = Vec::new();
@@ -267,7 +267,7 @@ fn every_layer_passes_a_batch_on() {
 
 /// A deallocation arrives at the device at the bottom, with its addresses, and each layer does its work.
 #[test]
-fn every_layer_passes_a_deallocation_on() {
+fn layers_pass_deallocation_on() {
     let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), Duration::ZERO));
     let fault = Fault::new(Arc::clone(&below), "deallocate,nth=2".parse::<FaultPlan>().unwrap());
     let mut file = Vec::new();
@@ -293,7 +293,7 @@ fn every_layer_passes_a_deallocation_on() {
 }
 
 #[test]
-fn a_drive_is_known_again_through_layers() {
+fn identity_passes_through_layers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive.zns");
     let options = CreateOptions {
@@ -325,7 +325,7 @@ impl ZonedDevice for Backwards {
 }
 
 #[test]
-fn a_trace_of_a_batch_has_its_appends_in_the_order_in_which_they_went_there() {
+fn trace_of_batch_has_appends_in_device_order() {
     let mut file = Vec::new();
     let drive = Backwards(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap());
     let trace = Trace::new(drive, &mut file, TraceContent::Data).unwrap();
@@ -344,7 +344,7 @@ fn a_trace_of_a_batch_has_its_appends_in_the_order_in_which_they_went_there() {
 }
 
 #[test]
-fn a_fault_strikes_one_request_of_a_batch() {
+fn fault_strikes_one_request_of_batch() {
     let below = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
     let fault = Fault::new(below, "append,nth=2".parse().unwrap());
     let data = [1; 512];

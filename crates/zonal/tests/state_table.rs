@@ -91,13 +91,13 @@ fn table(rules: Rules) -> String {
 }
 
 #[test]
-fn nvme() {
+fn nvme_state_table_is_unchanged() {
     insta::assert_snapshot!(table(Rules::Zns));
 }
 
 /// Only what differs from the NVMe table.
 #[test]
-fn zbc_differences() {
+fn zbc_differences_are_unchanged() {
     let mut text = String::new();
     for from in rows() {
         for (name, event) in columns(from) {
@@ -111,7 +111,7 @@ fn zbc_differences() {
 }
 
 #[test]
-fn select_all() {
+fn select_all_takes_listed_conditions() {
     let mut text = String::new();
     for action in ZoneAction::ALL {
         let taken: Vec<_> = ZoneCond::ALL
@@ -127,7 +127,7 @@ fn select_all() {
 /// D1 and D3, for every cell: what was written stays, except by a reset; nothing passes the
 /// capacity; a zone that failed never gets better.
 #[test]
-fn every_cell_keeps_the_invariants() {
+fn cells_keep_invariants() {
     for rules in [Rules::Zns, Rules::Zbc] {
         for from in rows() {
             for (name, event) in columns(from) {

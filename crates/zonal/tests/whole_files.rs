@@ -197,7 +197,7 @@ fn amplification(placement: Placement, zones: usize, live: u64, kept: usize) -> 
 }
 
 #[test]
-fn what_files_that_come_and_go_must_cost() {
+fn file_churn_must_cost_this_much() {
     use Placement::{Fitting, InOrder, Oracle};
     // 12 zones of 1,024 or 96 are those of superblocks and metadata; two are kept free.
     for (name, raw, percent) in [("91 % of 1,024 zones", 1024, 91), ("75 % of 96 zones", 96, 75)] {
@@ -220,7 +220,7 @@ fn what_files_that_come_and_go_must_cost() {
 
 /// What room is worth: the aims are 2.3 with 91 % of 1,024 zones in use, and 2.0 with 75 % of 96.
 #[test]
-fn what_each_zone_that_is_not_for_data_costs() {
+fn zones_not_for_data_cost_amplification() {
     use Placement::{Fitting, Together};
     let live = |zones: u64, percent: u64| zones * ZONE_BLOCKS * percent / 100;
     let most = amplification(Fitting(8), 1024, live(1024, 91), 1);

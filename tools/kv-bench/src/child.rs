@@ -101,14 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_found_behind_any_name() {
+    fn child_ticks_parse_any_process_name() {
         let stat = "7 (a b) c) R 1 2 3 4 5 6 7 8 9 10 120 34 0 0 20 0";
         assert_eq!(ticks_of(stat), Some(154));
         assert_eq!(ticks_of("7 (a) R 1"), None);
     }
 
     #[test]
-    fn a_child_is_measured_and_its_failure_is_told() {
+    fn child_run_is_measured_and_reports_failure() {
         let scratch = tempfile::tempdir().unwrap();
         let ended = run(Command::new("echo").arg("hello"), scratch.path()).unwrap();
         assert_eq!(ended.stdout, "hello\n");

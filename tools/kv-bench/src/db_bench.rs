@@ -99,7 +99,7 @@ readseq      :       0.500 micros/op; 3000.1 MB/s
 ";
 
     #[test]
-    fn benchmarks_of_rocksdb_have_rates_and_percentiles() {
+    fn db_bench_rocksdb_output_has_rates_and_percentiles() {
         let found = benches(ROCKS);
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!((found[0].name.as_str(), found[0].rate()), ("filluniquerandom", 51144.0));
@@ -108,7 +108,7 @@ readseq      :       0.500 micros/op; 3000.1 MB/s
     }
 
     #[test]
-    fn benchmarks_of_leveldb_have_times_alone() {
+    fn db_bench_leveldb_output_has_times_only() {
         let found = benches(LEVEL);
         let names: Vec<_> = found.iter().map(|bench| bench.name.as_str()).collect();
         assert_eq!(names, ["fillrandom", "readseq"]);

@@ -136,7 +136,7 @@ mod tests {
 "#;
 
     #[test]
-    fn tables_and_logs_are_created_and_deleted_as_the_log_says() {
+    fn event_log_gives_created_and_deleted_files() {
         let trace = Trace::parse(LOG).unwrap();
         let create = |file, bytes, life| FileOp::Create { file, bytes, life };
         let expected = [

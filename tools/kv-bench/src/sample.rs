@@ -226,7 +226,7 @@ mod tests {
     const AT: (&str, &str) = ("RocksDB, 16 B/4 KiB", "overwrite");
 
     #[test]
-    fn medians_are_of_all_rounds_and_ratios_of_rounds_that_both_have() {
+    fn samples_medians_use_all_rounds_ratios_common_ones() {
         let samples = samples();
         let spread = samples.spread(AT, "mount", |sample| sample.ops_s).unwrap();
         assert_eq!(spread, Spread { median: 9.0, least: 5.0, most: 40.0 });
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_leave_out_columns_without_numbers() {
+    fn samples_table_omits_columns_without_numbers() {
         let columns: [Column; 2] =
             [("ops/s", |sample| sample.ops_s), ("µs", |sample| sample.cpu_us)];
         let table = samples().table(&columns);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_ratios_and_named_by_what_differs() {
+    fn bars_are_ratios_labelled_by_what_differs() {
         let groups = |samples: &Samples| {
             let field: Field = |sample| sample.ops_s;
             let Picture::Bars(bars) = samples.picture("", "", "ext4", field) else {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_say_whether_they_are_met() {
+    fn goal_text_says_met_or_missed() {
         let goal = |found, bound| Goal { what: "x".to_owned(), found, wanted: 1.0, bound }.text();
         assert_eq!(goal(1.2, Bound::AtMost), "x: 1.200, the goal is at most 1: missed");
         assert_eq!(goal(1.2, Bound::AtLeast), "x: 1.200, the goal is at least 1: met");

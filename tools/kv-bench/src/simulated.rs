@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_take_the_wanted_share_of_the_conventional_drive() {
+    fn config_fills_wanted_share_of_conventional_drive() {
         let bytes = 900 << 20;
         let config = config(bytes).unwrap();
         assert_eq!(config.flash.superblock_bytes(), ZONE);

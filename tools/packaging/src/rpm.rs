@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_listed_and_settings_are_kept() {
+    fn rpm_lists_every_file_and_keeps_settings() {
         let staged = tempfile::tempdir().unwrap();
         for file in ["etc/logrotate.d/zonal", "usr/bin/zonal", "usr/share/doc/zonal/a b"] {
             let path = staged.path().join(file);

@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_list_has_four_words() {
+    fn list_line_has_four_words() {
         let found = rows("# comment\n\na  755  made/zonal  usr/bin/zonal\n").unwrap();
         assert_eq!((found.len(), found[0].package, found[0].mode), (1, "a", "755"));
         assert!(rows("a 755 made/zonal\n").is_err());
     }
 
     #[test]
-    fn what_is_not_made_is_in_the_repository() {
+    fn list_sources_not_built_are_in_repository() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         for row in rows(&fs::read_to_string(root.join("tools/packaging/files")).unwrap()).unwrap() {
             let is_ours = row.mode != "link" && !row.source.starts_with("made/");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_copied_with_those_below_it() {
+    fn folder_is_copied_with_subfolders() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let place = tempfile::tempdir().unwrap();
         copy_folder(&root.join("docs"), place.path(), 0o644).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     /// A package that changes a file in /etc has to say so, or dpkg replaces what the user wrote
     /// there.
     #[test]
-    fn every_file_below_etc_is_a_configuration_file_of_its_package() {
+    fn conffiles_cover_every_file_below_etc() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         for row in rows(&fs::read_to_string(folder.join("files")).unwrap()).unwrap() {
             let list = folder.join(format!("debian/{}.conffiles", row.package));

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_taken_from_messages_of_cargo() {
+    fn programs_are_parsed_from_cargo_messages() {
         let found = parsed(
             r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/zonal-fs/Cargo.toml",
             "target":{"kind":["test"],"name":"crash"},"profile":{"test":true},

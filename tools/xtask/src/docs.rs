@@ -181,7 +181,7 @@ const _: () = { assert!(size_of::<Pair>() == 11); };
     }
 
     #[test]
-    fn a_sum_that_differs_from_the_assertion_is_refused() {
+    fn sum_differing_from_assertion_is_refused() {
         let error = table(SOURCE, "Pair").expect_err("10 is not 11");
         assert!(error.to_string().contains("10"), "{error}");
     }

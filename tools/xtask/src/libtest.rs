@@ -270,7 +270,7 @@ test result: FAILED. 3 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out
     }
 
     #[test]
-    fn ignored_tests_are_run_by_the_tier_that_they_name() {
+    fn ignored_tests_run_in_tier_they_name() {
         assert_eq!(seen().later(Tier::Standard), ["big"]);
         assert_eq!(seen().later(Tier::All), ["big", "huge"]);
         assert_eq!(seen().later(Tier::Soak), ["big", "huge", "years"]);
@@ -285,14 +285,14 @@ test result: FAILED. 3 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out
     }
 
     #[test]
-    fn a_program_that_runs_no_test_is_a_failure() {
+    fn program_that_runs_no_test_is_failure() {
         for program in ["/nonexistent/program", "false"] {
             assert_eq!(run(&|| Command::new(program), None), "0 passed, 1 failed, 0 skipped");
         }
     }
 
     #[test]
-    fn tests_that_have_no_time_left_are_not_begun_and_nothing_has_failed() {
+    fn tests_without_time_left_are_not_begun() {
         let starts = std::cell::Cell::new(0);
         let command = || {
             starts.set(starts.get() + 1);

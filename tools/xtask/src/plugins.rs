@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_found_where_they_were_asked_for_and_nowhere_else() {
+    fn headers_are_found_only_where_asked_for() {
         let place = tempfile::tempdir().unwrap();
         let asked = || Some(place.path().as_os_str().to_owned());
         for headers in ALL {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_without_its_headers_names_the_package_that_has_them() {
+    fn plugin_without_headers_names_their_package() {
         for (headers, package) in ALL.into_iter().zip(["librocksdb-dev", "libleveldb-dev"]) {
             let nowhere = Headers { header: "a-header-of-no-one.h", ..headers };
             let why = nowhere.find(None).unwrap_err();

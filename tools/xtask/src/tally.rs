@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adds_what_another_run_printed() {
+    fn tally_adds_output_of_other_run() {
         let mut tally = Tally::default();
         let printed = "a ... ok (0.1 s)\n\nFAILED   b\n2 passed, 1 failed, 0 skipped\n\n\
                        FAILED   b\nleft     7\n2 passed, 1 failed, 0 skipped\n";
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_it_is_told() {
+    fn tally_counts_results() {
         let mut tally = Tally::default();
         tally.pass(3);
         tally.skip("suite", "no /dev/fuse");

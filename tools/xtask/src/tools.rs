@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_front_of_the_path_is_searched_first() {
+    fn path_front_is_searched_first() {
         let path = with_front(Path::new("/nonexistent"));
         assert!(std::env::split_paths(&path).next().is_some_and(|f| f.ends_with("nonexistent")));
         assert!(find("sh", &path).is_some());

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_prints_or_works_is_not_stuck_however_long_it_takes() {
+    fn program_that_prints_or_works_is_never_stuck() {
         let start = now();
         let mut watch = Watch::new(Limits::TESTS, start);
         for minute in 0..10_000 {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_only_looks_again_and_again_is_stuck_after_a_while() {
+    fn program_that_only_polls_is_stuck_after_while() {
         let start = now();
         let mut watch = Watch::new(Limits::TESTS, start);
         let looks = (0..).map(|minute| (minute, done(7, minute / 6)));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_and_given_time_are_limited() {
+    fn time_limits_cover_processor_and_given_time() {
         let start = now();
         let mut watch = Watch::new(Limits::TESTS, start);
         assert_eq!(watch.look(start, done(1, 2399)), None);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_a_process_are_those_of_proc() {
+    fn stat_parses_times_of_proc() {
         let line = "7 (a ) b) S 5 7 7 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0";
         assert_eq!(Stat::parse(line), Some(Stat { parent: 5, processor: SECOND }));
         assert_eq!(Stat::parse("7 (a) S"), None);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_ended_with_all_that_it_started_and_counted_with_it() {
+    fn program_is_ended_with_its_children() {
         let mut endless = command("sh");
         endless.args(["-c", "sh -c 'while :; do :; done'; echo not here"]);
         let mut child = endless.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_is_left_alone() {
+    fn program_that_ends_is_left_alone() {
         let mut child = command("true").spawn().unwrap();
         let ended = wait(&mut child, Limits::TESTS, &|| 0).unwrap();
         assert_eq!((ended.status.success(), ended.stuck), (true, None));

@@ -16,7 +16,7 @@ fn not_at_write_pointer() -> DeviceError {
 }
 
 #[test]
-fn the_cause_decides_the_advice() {
+fn advice_follows_cause_of_error() {
     let error = anyhow::Error::new(not_at_write_pointer()).context("writing to drive.zns");
     assert!(chain(&error).starts_with("writing to drive.zns: write at 9"));
     let advice = advice(&error, &options_of("write")).unwrap();
@@ -24,7 +24,7 @@ fn the_cause_decides_the_advice() {
 }
 
 #[test]
-fn advice_names_no_option_that_the_command_lacks() {
+fn advice_omits_options_missing_from_command() {
     let check = |error: anyhow::Error, command: &str, wanted: Option<&str>| {
         assert_eq!(advice(&error, &options_of(command)).as_deref(), wanted, "{command}");
     };
@@ -41,13 +41,13 @@ fn advice_names_no_option_that_the_command_lacks() {
 }
 
 #[test]
-fn the_command_is_found_behind_options_of_every_command() {
+fn options_find_command_behind_global_options() {
     let options = options_of("--json --log x.log sim --verbose merge a.csv --out mkfs");
     assert!(options.have_all_of("--out, --json") && !options.have_all_of("--force"));
 }
 
 #[test]
-fn a_cause_is_not_printed_twice() {
+fn error_chain_omits_repeated_cause() {
     let source = io::Error::new(io::ErrorKind::NotFound, "gone");
     let error = DeviceError::Io { what: "opening a.zns".into(), source };
     let error = anyhow::Error::new(error).context("opening a.zns");
@@ -101,7 +101,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_option_that_a_message_names_exists_in_its_command() {
+fn messages_name_only_options_of_their_command() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut checked = 0;
     for library in ["zonal", "zonal-fs", "zonal-fuse", "zonal-kv", "zonal-linux", "zonal-cli"] {

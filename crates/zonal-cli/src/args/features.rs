@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_what_mkzonefs_takes() {
+    fn features_parse_like_mkzonefs() {
         let parse = |text: &str| text.parse::<Features>();
         let all = parse("aggr_cnv,uid=0,gid=100,perm=777").unwrap();
         assert_eq!(all.aggregate, Aggregate::Conventional);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn options_add_up_and_later_ones_win() {
+    fn features_merge_with_later_ones_winning() {
         let [first, second] =
             ["aggr_cnv,uid=1,perm=600", "uid=2"].map(|text| text.parse().unwrap());
         let all = Features::and(first, second);

@@ -590,7 +590,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn cli_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn help_with_a_command_prints_what_the_command_prints_with_help() {
+    fn help_subcommand_equals_help_option() {
         let mut command = Cli::command();
         command.build();
         helps_alike(&command, &[]);
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_is_created_in_decimal_sizes_too() {
+    fn create_parses_decimal_sizes() {
         let cli = Cli::try_parse_from(["zonal", "create", "x", "--size", "1.92TB"]).unwrap();
         let Command::Create(create) = cli.command else { panic!("not create") };
         assert_eq!(create.size, Some(ByteCount::new(1_920_000_000_000)));

@@ -325,7 +325,7 @@ mod tests {
     use crate::manual;
 
     #[test]
-    fn the_guide_has_the_table_of_options() {
+    fn guide_has_table_of_mount_options() {
         let page = include_str!("../../../../docs/guide/operate/mount-options.md");
         let table = markdown();
         assert!(
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_that_a_mount_takes_is_listed() {
+    fn mount_options_accepted_are_all_listed() {
         let words = quoted();
         assert!(words.contains("writeback") && words.contains("explicit-open"), "{words:?}");
         for word in words.iter().filter(|word| is_known(word)) {
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_option_is_taken_by_its_mounts() {
+    fn mount_options_listed_are_accepted_by_their_mounts() {
         for option in OPTIONS {
             let text = example(option);
             let (mut furrow, mut zonefs) =
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn help_manual_and_completions_have_every_option() {
+    fn mount_options_are_in_help_manual_and_completions() {
         let help = help();
         assert!(help.lines().all(|line| line.len() <= 100), "{help}");
         let pages = manual::pages();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_errors_of_check_are_those_of_fsck() {
+    fn check_usage_errors_use_fsck_exit_codes() {
         let arguments = |command: &str| ["zonal", command].map(OsString::from);
         assert_eq!(usage_code(&arguments("check"), 2), 16);
         assert_eq!(usage_code(&arguments("check"), 0), 0);

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_cut_to_the_terminal_and_says_so() {
+    fn stats_page_is_cut_to_terminal_with_notice() {
         let page = "one\ntwo is long\nthree\nfour\n";
         assert_eq!(
             fitted(page, (24, 80), 2.0),

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_ten_of_a_kind_are_written_and_the_others_counted() {
+    fn limit_writes_first_ten_of_kind_per_window() {
         let mut limit = Limit::default();
         let mut take = |kind, at_ns| limit.take(kind, Level::ERROR, "it failed", at_ns);
         for number in 0..25 {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_slowly_is_written_all() {
+    fn limit_passes_slow_messages() {
         let mut limit = Limit::default();
         for number in 0..100 {
             let at_ns = number * WINDOW_NS / 9;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_all_that_was_left_out_is_said() {
+    fn limit_reports_omitted_lines_at_end() {
         let mut limit = Limit::default();
         for _ in 0..12 {
             limit.take(B, Level::ERROR, "b", 0);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_ten_lines_and_one_that_counts_the_rest() {
+    fn log_writes_ten_repeats_then_counts_rest() {
         let (log, clock) = (Log::default(), Arc::new(ManualClock::new(0)));
         let (output, written) = (log.clone(), log.clone());
         let output: Output = Box::new(move || Box::new(output.clone()));

@@ -92,7 +92,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_page_has_every_section() {
+    fn manual_pages_have_every_section() {
         for page in pages() {
             let is_command = page.name.ends_with(".1");
             for section in SECTIONS {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_accepts_every_example() {
+    fn manual_examples_are_accepted_by_parser() {
         for page in pages() {
             let lines = examples(&page);
             assert!(!lines.is_empty(), "{} has no example", page.name);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_facts_and_other_names_are_of_a_command() {
+    fn manual_facts_match_commands() {
         let facts = CommandFacts::all();
         for page in pages().iter().filter(|page| page.name.ends_with(".1")) {
             let is_it = |facts: &CommandFacts| page.name == facts.command.replace(' ', "-") + ".1";
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_named_is_there() {
+    fn manual_references_name_existing_pages() {
         let pages = pages();
         for page in &pages {
             let text = said(page);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_devices_has_every_scheme() {
+    fn manual_devices_page_has_every_scheme() {
         let pages = pages();
         let page = pages.iter().find(|page| page.name == "zonal-devices.7").unwrap();
         for scheme in device::openers().schemes() {

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_name_conditions() {
+    fn map_letters_name_zone_conditions() {
         let zones = [
             zone(0, ZoneCond::Full, 80),
             zone(1, ZoneCond::ImplicitOpen, 3),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_drive_fits_any_terminal() {
+    fn map_fits_large_drive_to_any_terminal() {
         let mut zones: Vec<Zone> = (0..55_880).map(|id| zone(id, ZoneCond::Empty, 0)).collect();
         zones[40_000] = zone(40_000, ZoneCond::Offline, 0);
         for width in [0, 24, 80, 237] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn height_is_fill() {
+    fn map_cell_height_is_fill() {
         let height = |written| Cell::of(&[zone(0, ZoneCond::Closed, written)]).height();
         assert_eq!(height(0), ' ');
         assert_eq!(height(1), '▁');
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn no_zones_is_an_empty_picture() {
+    fn map_without_zones_is_empty() {
         assert_eq!(draw(&[], 80, Ink::Letters).trim(), "");
     }
 }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned() {
+    fn table_columns_are_aligned() {
         let mut table = Table::new(1, &["zone", "size"]);
         table.row(vec!["a".into(), "1".into()]);
         table.row(vec!["lengthy".into(), "12345".into()]);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_what_the_help_says() {
+    fn keys_match_their_help() {
         let mut controls = Controls::new(1.0, Ink::Colour).unwrap();
         for (key, action) in [('q', Some(Action::Quit)), ('r', Some(Action::Look)), ('x', None)] {
             assert_eq!(press(&mut controls, key), action, "{key}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_go_from_a_tenth_to_sixty_seconds() {
+    fn controls_limit_interval_to_tenth_to_sixty_seconds() {
         let mut controls = Controls::new(3.0, Ink::Colour).unwrap();
         press(&mut controls, '-');
         assert_eq!(controls.interval_ns(), 2_000_000_000);

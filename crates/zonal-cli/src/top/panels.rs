@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_full_as_they_say() {
+    fn bar_fill_matches_its_ratio() {
         assert_eq!(bar(0, 10, 4, Ink::Letters), "----");
         assert_eq!(bar(1, 1000, 4, Ink::Letters), "#---", "something shows");
         assert_eq!(bar(10, 10, 4, Ink::Letters), "####");

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_and_digits_say_it_without_colour() {
+    fn picture_shows_state_by_letters_without_colour() {
         let zones = [
             spot(Sign::Superblock, 100, 0),
             spot(Sign::Data, 100, 100),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_and_colours_say_it() {
+    fn picture_shows_state_by_height_and_colour() {
         let zones =
             [spot(Sign::Data, 100, 50), spot(Sign::Open, 100, 3), spot(Sign::Victim, 100, 1)];
         let buffer = drawn(&zones, (5, 2), Ink::Colour);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn few_zones_get_wide_signs() {
+    fn picture_draws_few_zones_wide() {
         let zones = [spot(Sign::Data, 100, 50), spot(Sign::Free, 0, 0), spot(Sign::Full, 100, 100)];
         let buffer = drawn(&zones, (10, 2), Ink::Colour);
         assert_eq!(line(&buffer, 0).trim_end(), "▄▄ ·· ██");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rare_shows_among_fifty_thousand() {
+    fn picture_shows_rare_zones_among_fifty_thousand() {
         let mut zones = vec![spot(Sign::Data, 100, 70); 50_000];
         zones[31_234] = spot(Sign::Open, 10, 10);
         zones[49_999] = spot(Sign::Failed, 100, 10);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn no_zones_and_no_room_are_no_picture() {
+    fn picture_is_empty_without_zones_or_room() {
         drawn(&[], (10, 3), Ink::Colour);
         drawn(&[spot(Sign::Free, 0, 0)], (0, 0), Ink::Colour);
     }

@@ -274,7 +274,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn two_reports_show_what_was_written_and_reset() {
+    fn moves_between_reports_count_writes_and_resets() {
         let open = ZoneCond::ImplicitOpen;
         let before = drive(&[(open, 10), (ZoneCond::Full, 80), (open, 5), (ZoneCond::Empty, 0)]);
         let now = drive(&[(open, 30), (open, 7), (open, 5), (ZoneCond::Full, 80)]);
@@ -286,7 +286,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_letter_of_the_map_has_a_sign() {
+    fn spot_has_sign_for_every_map_letter() {
         let mut signs = BTreeSet::new();
         for (name, role, _) in zonal_fuse::control::map::ROLES {
             let spot = Spot::of_line(Line { role, written: 100, used: 40 });
@@ -297,7 +297,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn conditions_of_a_drive_have_signs_and_shares() {
+    fn spot_has_sign_and_shares_of_zone_condition() {
         let spot = |cond, written| Spot::of_zone(&zone(0, cond, written));
         assert_eq!(
             spot(ZoneCond::Closed, 40),

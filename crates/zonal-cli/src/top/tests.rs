@@ -166,7 +166,7 @@ fn assert_has(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_mount_shows_zones_space_traffic_and_latencies() {
+fn screen_of_mount_shows_zones_space_traffic_latency() {
     let (before, now) = (mount(1000, 100), mount(1000, 102));
     let view = view(&now, Some(&before), Ink::Letters);
     let small = text(SIZES[0], &view);
@@ -209,7 +209,7 @@ fn a_mount_shows_zones_space_traffic_and_latencies() {
 }
 
 #[test]
-fn every_size_is_drawn_with_and_without_colour() {
+fn screen_draws_at_every_size_with_and_without_colour() {
     let (mounts, drives) = ((mount(50_000, 100), mount(50_000, 101)), (drive(10, 5), drive(50, 7)));
     for (before, now) in [&mounts, &drives] {
         for ink in [Ink::Colour, Ink::Letters] {
@@ -231,7 +231,7 @@ fn every_size_is_drawn_with_and_without_colour() {
 }
 
 #[test]
-fn fifty_thousand_zones_show_what_is_written_now() {
+fn screen_of_fifty_thousand_zones_shows_current_writes() {
     let now = mount(50_000, 100);
     let text = text(SIZES[0], &view(&now, None, Ink::Letters));
     assert_has(&text, &["50000 zones, a sign for"]);
@@ -242,7 +242,7 @@ fn fifty_thousand_zones_show_what_is_written_now() {
 }
 
 #[test]
-fn a_drive_shows_what_happens_between_two_reports() {
+fn screen_of_drive_shows_changes_between_reports() {
     let (before, now) = (drive(10, 5), drive(50, 7));
     let shown = text(SIZES[0], &view(&now, Some(&before), Ink::Letters));
     assert_has(
@@ -265,7 +265,7 @@ fn a_drive_shows_what_happens_between_two_reports() {
 }
 
 #[test]
-fn help_pause_and_failure_show() {
+fn screen_shows_help_pause_and_failure() {
     let now = mount(40, 1);
     let base = view(&now, None, Ink::Colour);
     let help = text(SIZES[0], &View { overlay: Overlay::Help, ..base });
@@ -279,7 +279,7 @@ fn help_pause_and_failure_show() {
 }
 
 #[test]
-fn a_zonefs_shows_its_counters() {
+fn screen_of_zonefs_shows_counters() {
     let mut now = mount(40, 3);
     if let What::Mount(report) = &mut now.what {
         report.live = None;
@@ -362,7 +362,7 @@ fn large_drive(written: u64, at_s: u64) -> Snapshot {
 }
 
 #[test]
-fn no_number_is_cut_where_all_panels_are_shown() {
+fn screen_with_all_panels_cuts_no_number() {
     for (before, now) in [
         (large_mount("furrow", 1), large_mount("furrow", 2)),
         (large_mount("zonefs", 1), large_mount("zonefs", 2)),
@@ -402,7 +402,7 @@ fn no_number_is_cut_where_all_panels_are_shown() {
 }
 
 #[test]
-fn a_screen_of_60_columns_shows_what_is_needed_most() {
+fn screen_of_60_columns_shows_essentials() {
     let (before, now) = (mount(1000, 100), mount(1000, 102));
     let shown = text((60, 20), &view(&now, Some(&before), Ink::Letters));
     assert_has(

@@ -200,7 +200,7 @@ fn assert_same(real: &BTreeMap<PathBuf, Facts>, ours: &BTreeMap<PathBuf, Facts>,
 }
 
 #[test]
-fn a_copy_is_what_cp_makes_of_it() {
+fn cp_differential_random_trees_match_coreutils() {
     if !is_root() {
         return;
     }

@@ -36,7 +36,7 @@ fn used(mount: &Mounted<'_>) -> u64 {
 }
 
 #[test]
-fn copies_on_one_drive_share_blocks_unless_they_must_not() {
+fn cp_on_one_drive_shares_blocks_unless_forbidden() {
     let place = Place::new();
     let content = place.fill("big");
     place.must(["cp", "big", "drive.zns:/big"]);
@@ -65,7 +65,7 @@ fn copies_on_one_drive_share_blocks_unless_they_must_not() {
 }
 
 #[test]
-fn a_copy_that_cannot_share_as_it_must_fails_and_changes_nothing() {
+fn cp_reflink_always_fails_cleanly_when_unsupported() {
     let place = Place::new();
     fs::write(place.path("words"), "one two").unwrap();
     place.must(["create", "other.zns", "--zones", "60", "--zone-size", "1MiB"]);
@@ -103,7 +103,7 @@ fn a_copy_that_cannot_share_as_it_must_fails_and_changes_nothing() {
 }
 
 #[test]
-fn copies_in_a_mount_share_blocks_where_it_is_asked_for() {
+fn cp_in_mount_shares_blocks_on_request() {
     let place = Place::new();
     let content = place.fill("big");
     let Some(mount) = Mounted::of(&place, "drive.zns") else { return };
@@ -133,7 +133,7 @@ fn copies_in_a_mount_share_blocks_where_it_is_asked_for() {
 }
 
 #[test]
-fn copies_in_a_mount_go_nowhere_else_and_give_no_rights() {
+fn cp_in_mount_stays_inside_and_grants_no_rights() {
     if !is_root() {
         return;
     }
@@ -173,7 +173,7 @@ fn copies_in_a_mount_go_nowhere_else_and_give_no_rights() {
 }
 
 #[test]
-fn a_directory_in_a_mount_is_not_copied_into_itself_nor_a_file_onto_itself() {
+fn cp_in_mount_refuses_copy_into_or_onto_itself() {
     let place = Place::new();
     let Some(mount) = Mounted::of(&place, "drive.zns") else { return };
     fs::create_dir_all(mount.dir.join("a/b/c")).unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use super::{Place, is_root};
 
 #[test]
-fn a_file_is_not_copied_onto_itself_by_any_name() {
+fn cp_refuses_file_onto_itself_by_any_name() {
     let place = Place::new();
     fs::write(place.path("words"), "one two\n").unwrap();
     place.must(["cp", "words", "drive.zns:/words"]);
@@ -32,7 +32,7 @@ fn a_file_is_not_copied_onto_itself_by_any_name() {
 }
 
 #[test]
-fn a_directory_is_not_copied_into_itself_by_any_name() {
+fn cp_refuses_directory_into_itself_by_any_name() {
     let place = Place::new();
     place.must(["mkdir", "-p", "drive.zns:/a/b/c"]);
     place.must(["ln", "-s", "a/b", "drive.zns:/short"]);
@@ -44,7 +44,7 @@ fn a_directory_is_not_copied_into_itself_by_any_name() {
 }
 
 #[test]
-fn a_drive_is_no_file_of_a_copy() {
+fn cp_refuses_drive_as_file() {
     let place = Place::new();
     fs::write(place.path("words"), "one two\n").unwrap();
     let before = fs::read(place.path("drive.zns")).unwrap();
@@ -59,7 +59,7 @@ fn a_drive_is_no_file_of_a_copy() {
 }
 
 #[test]
-fn what_stands_at_the_target_stays_what_it_is() {
+fn cp_keeps_kind_and_mode_of_existing_target() {
     let place = Place::new();
     fs::write(place.path("words"), "one two\n").unwrap();
     place.must(["cp", "words", "drive.zns:/words"]);
@@ -98,7 +98,7 @@ fn what_stands_at_the_target_stays_what_it_is() {
 }
 
 #[test]
-fn a_tree_is_not_written_outside_its_target() {
+fn cp_never_writes_outside_target() {
     let place = Place::new();
     fs::create_dir_all(place.path("tree/sub")).unwrap();
     for name in ["tree/file", "tree/sub/inner", "tree/fine"] {
@@ -129,7 +129,7 @@ fn a_tree_is_not_written_outside_its_target() {
 }
 
 #[test]
-fn names_are_bytes_and_do_not_reach_the_terminal() {
+fn cp_names_are_bytes_escaped_for_terminal() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
@@ -149,7 +149,7 @@ fn names_are_bytes_and_do_not_reach_the_terminal() {
 }
 
 #[test]
-fn special_files_are_made_anew_and_never_replaced() {
+fn cp_recreates_special_files_without_replacing() {
     if !is_root() {
         return;
     }

@@ -26,7 +26,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_copy_of_a_users_setuid_file_gives_nobodys_rights_away() {
+fn cp_of_foreign_setuid_file_keeps_rights_safe() {
     if !is_root() {
         return;
     }
@@ -63,7 +63,7 @@ fn a_copy_of_a_users_setuid_file_gives_nobodys_rights_away() {
 }
 
 #[test]
-fn a_file_that_only_its_owner_may_write_is_copied_out_by_them() {
+fn cp_by_owner_writes_file_only_owner_may_write() {
     if !is_root() {
         return;
     }
@@ -83,7 +83,7 @@ fn a_file_that_only_its_owner_may_write_is_copied_out_by_them() {
 }
 
 #[test]
-fn attributes_and_links_are_kept_by_an_archive() {
+fn cp_archive_keeps_attributes_and_links() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     fs::write(place.path("tree/one"), "content").unwrap();
@@ -108,7 +108,7 @@ fn attributes_and_links_are_kept_by_an_archive() {
 }
 
 #[test]
-fn streams_are_sides_of_a_copy() {
+fn cp_accepts_streams_as_sides() {
     let place = Place::new();
     let mut command = place.command(env!("CARGO_BIN_EXE_zonal"));
     command.args(["cp", "-", "drive.zns:/words"]).stdin(Stdio::piped());

@@ -112,7 +112,7 @@ impl Place {
 }
 
 #[test]
-fn schemas_in_the_documentation_are_those_of_the_program() {
+fn json_schemas_in_docs_equal_program() {
     let folder = tempfile::tempdir().unwrap();
     let output = zonal(folder.path(), "schemas made").output().unwrap();
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
@@ -127,7 +127,7 @@ fn schemas_in_the_documentation_are_those_of_the_program() {
 }
 
 #[test]
-fn every_schema_is_compared_with_what_its_command_prints() {
+fn json_schemas_are_all_compared_with_output() {
     let mut names: Vec<&str> = DRIVES.iter().map(|(name, _)| *name).collect();
     names.extend(SIMULATOR.iter().map(|(name, _)| *name));
     names.extend(mounted::COMMANDS);
@@ -194,7 +194,7 @@ const SIMULATOR: [(&str, &str); 15] = [
 ];
 
 #[test]
-fn commands_on_drives_print_what_their_schemas_say() {
+fn json_of_drive_commands_matches_schemas() {
     let mut place = Place::new();
     fs::create_dir(place.path().join("tree")).unwrap();
     fs::write(place.path().join("tree/words"), "one two three").unwrap();
@@ -233,7 +233,7 @@ fn serve(place: &mut Place) {
 }
 
 #[test]
-fn commands_of_the_simulator_print_what_their_schemas_say() {
+fn json_of_simulator_commands_matches_schemas() {
     let mut place = Place::new();
     let trace = docs().join("../fixtures/traces/msr.csv");
     fs::copy(trace, place.path().join("msr.csv")).unwrap();
@@ -256,7 +256,7 @@ const FAILURES: [(&str, i32, Option<i32>, bool); 8] = [
 ];
 
 #[test]
-fn a_failure_is_a_line_of_json_on_standard_error_with_the_usual_exit_code() {
+fn json_failure_is_line_on_stderr_with_exit_code() {
     let mut place = Place::new();
     place.must("create", "create drive.zns --profile small");
     for (line, code, errno, is_hinted) in FAILURES {

@@ -21,7 +21,7 @@ impl Drop for Place {
 }
 
 #[test]
-fn commands_on_mounts_print_what_their_schemas_say() {
+fn json_of_mount_commands_matches_schemas() {
     if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
         println!("SKIP: mounting needs root and /dev/fuse");
         return;

@@ -84,7 +84,7 @@ fn text(value: &Value) -> Option<String> {
 }
 
 #[test]
-fn a_name_has_one_meaning_in_all_schemas_and_ends_with_its_unit() {
+fn json_field_names_have_one_meaning_and_unit() {
     let mut found = BTreeMap::new();
     for schema in schemas().values() {
         types(schema, &mut found);

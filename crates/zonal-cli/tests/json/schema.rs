@@ -178,7 +178,7 @@ fn is_of_type(rule: &Value, value: &Value) -> bool {
 }
 
 #[test]
-fn a_document_that_differs_from_its_schema_is_refused() {
+fn json_schema_compare_rejects_differing_document() {
     let schema = serde_json::json!({
         "type": "object",
         "properties": {

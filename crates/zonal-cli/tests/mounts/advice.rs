@@ -9,7 +9,7 @@ use super::{Place, text, zonal};
 const WRITES: usize = 100_100;
 
 #[test]
-fn many_small_writes_in_a_row_are_advised_to_be_collected() {
+fn advice_suggests_writeback_for_many_small_writes() {
     let Some(place) = Place::mountable() else { return };
     for (options, is_said) in [("rw", true), ("writeback", false)] {
         place.mount(options);
@@ -31,7 +31,7 @@ fn many_small_writes_in_a_row_are_advised_to_be_collected() {
 }
 
 #[test]
-fn the_limit_of_open_zones_is_shown_as_it_is_in_force() {
+fn open_zone_limit_is_shown_as_enforced() {
     let Some(place) = Place::mountable() else { return };
     for (options, most, asked) in
         [("rw", 5, None), ("max_open_zones=2", 2, Some(2)), ("max_open_zones=99", 5, Some(99))]

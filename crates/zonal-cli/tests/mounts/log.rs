@@ -19,7 +19,7 @@ fn line(log: &str, parts: &[&str]) -> String {
 }
 
 #[test]
-fn a_log_says_what_was_mounted_and_how_it_ended() {
+fn log_says_what_was_mounted_and_how_it_ended() {
     let Some(place) = Place::mountable() else { return };
     place.mount("nodev,memory=96MiB");
     let uuid = place.stats()["uuid"].as_str().unwrap().to_owned();
@@ -55,7 +55,7 @@ fn a_log_says_what_was_mounted_and_how_it_ended() {
 /// `copytruncate` of logrotate(8): what comes later begins at the new start, without a hole before
 /// it.
 #[test]
-fn a_log_that_is_cut_while_it_is_written_goes_on_at_its_start() {
+fn log_truncated_while_open_continues_at_start() {
     let Some(place) = Place::mountable() else { return };
     place.mount("rw");
     let log = File::options().write(true).open(place.path("log")).unwrap();
@@ -68,7 +68,7 @@ fn a_log_that_is_cut_while_it_is_written_goes_on_at_its_start() {
 
 /// A byte of every block of the content has changed on the drive: each read of it fails.
 #[test]
-fn a_failure_names_the_file_and_is_not_repeated_without_end() {
+fn log_names_failed_file_and_limits_repeats() {
     const FAILURES: usize = 40;
     let Some(place) = Place::mountable() else { return };
     place.mount("rw");

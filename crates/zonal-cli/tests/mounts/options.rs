@@ -46,7 +46,7 @@ fn assert_shown(dir: &Path, options: &str, has: &[&str], lacks: &[&str]) {
 }
 
 #[test]
-fn general_options_are_in_the_table_of_mounts() {
+fn mount_general_options_are_in_mount_table() {
     let Some(place) = Place::mountable() else { return };
     let dir = place.dir();
     // The name under which mount(8) starts the command.
@@ -74,7 +74,7 @@ fn general_options_are_in_the_table_of_mounts() {
 }
 
 #[test]
-fn a_remount_keeps_the_general_options_and_changes_nosymfollow() {
+fn remount_keeps_general_options_changes_nosymfollow() {
     let Some(place) = Place::mountable() else { return };
     let dir = place.dir();
     let remount = |options: &str| {
@@ -103,7 +103,7 @@ fn a_remount_keeps_the_general_options_and_changes_nosymfollow() {
 }
 
 #[test]
-fn nodiratime_leaves_the_access_time_of_a_listed_directory() {
+fn nodiratime_keeps_access_time_of_listed_directory() {
     use std::os::unix::fs::MetadataExt;
 
     let Some(place) = Place::mountable() else { return };

@@ -71,14 +71,14 @@ fn try_rows(place: &Place, kinds: &[&str]) -> usize {
 }
 
 #[test]
-fn a_remount_of_furrow_changes_what_the_table_says() {
+fn remount_of_furrow_follows_table() {
     let Some(place) = Place::mountable() else { return };
     place.mount("threads=3");
     assert!(try_rows(&place, &["both", "Furrow"]) > 25);
 }
 
 #[test]
-fn a_remount_of_zonefs_changes_what_the_table_says() {
+fn remount_of_zonefs_follows_table() {
     let Some(place) = Place::mountable() else { return };
     zonal(&["mkzonefs", text(&place.drive()), "--force"]);
     place.mount("rw");

@@ -51,7 +51,7 @@ fn zonal_with(line: &str, more: &[&str]) -> Output {
 }
 
 #[test]
-fn every_command_says_what_it_does_and_colours_no_pipe() {
+fn verbose_commands_report_without_colour_in_pipes() {
     let place = Place::new();
     let (drive, plain, folder) = (place.drive(), place.path("plain.zns"), place.path(""));
     zonal(&["create", text(&plain), "--zones", "40", "--zone-size", "1MiB"]);
@@ -96,7 +96,7 @@ fn prepare(call: &str, plain: &Path, drive: &Path) {
 }
 
 #[test]
-fn the_commands_of_a_mount_say_what_they_do() {
+fn verbose_mount_commands_report_their_actions() {
     let Some(place) = Place::mountable() else { return };
     let (drive, dir) = (place.drive(), place.dir());
     let log = place.path("other-log");

@@ -18,7 +18,7 @@ const OBJECTS: usize = 40;
 
 #[test]
 #[ignore = "needs root and Ceph; run by cargo xtask test"]
-fn ceph_has_every_object_that_it_has_acknowledged() {
+fn ceph_keeps_acknowledged_objects() {
     let Some(programs) = find("ceph-osd") else { return };
     let Some(place) = Place::unmade("data") else { return };
     let cluster = Cluster { place, programs: programs.parent().unwrap().to_path_buf() };

@@ -12,7 +12,7 @@ const UNAVAILABLE: i32 = 69;
 
 #[test]
 #[ignore = "needs root, Java and minutes; run by cargo xtask test --all"]
-fn hdfs_replicates_what_a_drive_took_with_it() {
+fn hdfs_replicates_blocks_of_removed_drive() {
     let Some(place) = Place::unmade("mnt") else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let jars = root.join("../../target/tools/hadoop");

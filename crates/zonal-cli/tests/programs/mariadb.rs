@@ -18,7 +18,7 @@ const SMALL: &str = "--rocksdb-default-cf-options=write_buffer_size=2m;target_fi
 
 #[test]
 #[ignore = "needs root, MariaDB and a minute; run by cargo xtask test --all"]
-fn mariadb_keeps_what_it_has_committed_to_rocksdb() {
+fn mariadb_keeps_commits_on_rocksdb() {
     let (Some(program), Some(install)) = (find("mariadbd"), find("mariadb-install-db")) else {
         return;
     };

@@ -24,13 +24,13 @@ enum End {
 
 #[test]
 #[ignore = "needs root and PostgreSQL; run by cargo xtask test"]
-fn postgresql_keeps_what_it_has_committed() {
+fn postgresql_keeps_commits() {
     survive(&[End::Server, End::Daemon, End::Power(400)]);
 }
 
 #[test]
 #[ignore = "needs root, PostgreSQL and minutes; run by cargo xtask test --all"]
-fn postgresql_keeps_what_it_has_committed_each_time() {
+fn postgresql_keeps_commits_over_many_ends() {
     let later = |round: u32| [End::Power(37 + 211 * round), End::Daemon, End::Server];
     let ends: Vec<End> = (0..6).flat_map(later).collect();
     survive(&ends);
@@ -175,7 +175,7 @@ impl Base {
 
 #[test]
 #[ignore = "needs root, PostgreSQL and SQLite; run by cargo xtask test"]
-fn the_page_on_databases_tells_the_truth() {
+fn databases_page_commands_work() {
     let (Some(initdb), Some(sqlite)) = (find("initdb"), find("sqlite3")) else { return };
     let folders = [initdb.parent().unwrap(), sqlite.parent().unwrap()];
     let Some(place) = Place::unmade("data") else { return };

@@ -13,7 +13,7 @@ const FILES_PER_COMMIT: u32 = 150;
 
 #[test]
 #[ignore = "needs root, git and minutes; run by cargo xtask test --all"]
-fn a_repository_of_20000_files_stays_whole() {
+fn git_repository_of_20000_files_stays_whole() {
     if find("git").is_none() {
         return;
     }

@@ -67,7 +67,7 @@ fn check_threads(shape: &'static Shape, bytes: u64) {
 }
 
 #[test]
-fn threads_append_to_one_zone() {
+fn append_by_many_threads_fills_one_zone() {
     check_threads(&PLAIN, 4096);
     check_threads(&SHORT, 128 << 10);
     // The size of FUSE's requests.
@@ -75,7 +75,7 @@ fn threads_append_to_one_zone() {
 }
 
 #[test]
-fn many_writes_in_flight_keep_their_order() {
+fn aio_writes_in_flight_keep_order() {
     for mode in ["offset", "append", "each-append"] {
         for (shape, bytes) in [(&PLAIN, 4096), (&ODD, 12288), (&LARGE, 512 << 10)] {
             let Some(drive) = Drive::formatted(shape, SEPARATE) else { return };
@@ -90,7 +90,7 @@ fn many_writes_in_flight_keep_their_order() {
 }
 
 #[test]
-fn a_short_write_is_told() {
+fn aio_overfill_gets_short_write() {
     for mode in ["offset", "append", "each-append"] {
         for (shape, bytes) in [(&PLAIN, 135_168), (&ODD, 2 << 20)] {
             let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
@@ -102,7 +102,7 @@ fn a_short_write_is_told() {
 
 /// FUSE sends it as eight requests.
 #[test]
-fn one_large_write() {
+fn aio_large_write_arrives_whole() {
     for mode in ["offset", "append", "each-append"] {
         let Some(drive) = Drive::mounted(&LARGE, SEPARATE) else { return };
         Aio { mode, vectors: 1, bytes: 8 << 20, depth: 2 }.fill(&drive.seq(0));
@@ -114,7 +114,7 @@ fn one_large_write() {
 
 #[test]
 #[ignore = "needs fio; run by cargo xtask test"]
-fn programs_write_many_zones_at_once() {
+fn aio_programs_write_many_zones() {
     let Some(fio) = Fio::find() else { return };
     for engine in ["--ioengine=libaio", "--ioengine=io_uring"] {
         for shape in [&LIMITED, &ODD] {

@@ -292,7 +292,7 @@ fn t0223_read_beyond_the_end() {
 /// The aggregated file is a disk for other file systems: the use that its inventors name.
 #[test]
 #[ignore = "needs loop devices; run by cargo xtask test"]
-fn the_aggregated_file_is_a_disk() {
+fn conventional_aggregated_file_holds_ext4() {
     let (Some(mkfs), Some(fsck)) = (find("mkfs.ext4"), find("e2fsck")) else { return };
     let Some(drive) = Drive::mounted(&SHORT, AGGREGATED) else { return };
     let run = |program: &std::path::Path, arguments: &[&str]| {

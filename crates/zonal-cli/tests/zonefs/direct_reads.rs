@@ -49,7 +49,7 @@ fn write(drive: &Drive, byte: u8) {
 }
 
 #[test]
-fn a_direct_reader_sees_the_file_grow_and_emptied() {
+fn direct_reader_sees_file_grow_and_truncate() {
     in_both_ways(&PLAIN, "", |drive| {
         let reader = direct_reader(drive);
         assert_eq!(read(&reader, 0), Ok((0, 0)));
@@ -72,7 +72,7 @@ fn a_direct_reader_sees_the_file_grow_and_emptied() {
 }
 
 #[test]
-fn whoever_comes_first_all_read_the_same() {
+fn direct_and_cached_readers_agree_in_any_order() {
     in_both_ways(&PLAIN, "", |drive| {
         write(drive, 1);
         // Each alone, and each before the other.
@@ -101,7 +101,7 @@ fn whoever_comes_first_all_read_the_same() {
 }
 
 #[test]
-fn a_writer_beside_is_told_what_it_always_is() {
+fn direct_reader_leaves_results_of_writer_unchanged() {
     in_both_ways(&PLAIN, "", |drive| {
         let reader = direct_reader(drive);
         let writer = open_direct(&drive.seq(0));
@@ -121,7 +121,7 @@ fn a_writer_beside_is_told_what_it_always_is() {
 }
 
 #[test]
-fn explicit_opens_are_counted_once() {
+fn direct_reader_leaves_explicit_opens_counted_once() {
     in_both_ways(&ONE, "explicit-open", |drive| {
         let reader = direct_reader(drive);
         let writer = open_direct(&drive.seq(0));
@@ -148,7 +148,7 @@ fn check_failing(condition: &str, errors: &str, expected: [Result<(usize, u8), E
 }
 
 #[test]
-fn a_zone_fails_while_it_is_read() {
+fn direct_reader_sees_zone_fail() {
     for errors in ["remount-ro", "zone-ro", "zone-offline", "repair"] {
         check_failing("offline", errors, [Err(Errno::IO), Err(Errno::PERM)]);
         check_failing("read-only", errors, [Ok((4096, 1)); 2]);
@@ -156,7 +156,7 @@ fn a_zone_fails_while_it_is_read() {
 }
 
 #[test]
-fn a_zone_becomes_read_only_under_a_writer_beside() {
+fn direct_reader_and_writer_see_zone_become_read_only() {
     in_both_ways(&PLAIN, "errors=zone-ro", |drive| {
         write(drive, 1);
         let reader = direct_reader(drive);
@@ -184,7 +184,7 @@ assert os.preadv(reader, [data], 0) == 4096
 ";
 
 #[test]
-fn who_had_the_file_open_before_a_direct_reader_can_map_it() {
+fn direct_reader_leaves_mmap_to_earlier_opener() {
     in_both_ways(&PLAIN, "", |drive| python(MAPPED_BEFORE, &drive.seq(0)));
 }
 
@@ -257,12 +257,12 @@ sys.exit('a shared mapping that can be written')
 ";
 
 #[test]
-fn mappings_beside_a_direct_reader_show_what_is_there() {
+fn direct_reader_leaves_mappings_current() {
     in_both_ways(&PLAIN, "", |drive| python(MAPPED, &drive.seq(0)));
 }
 
 #[test]
-fn pages_of_before_do_not_come_back() {
+fn direct_reader_never_exposes_old_pages() {
     in_both_ways(&PLAIN, "warm-cache", |drive| {
         for round in 1..20 {
             truncate(&drive.seq(0), 0).unwrap();

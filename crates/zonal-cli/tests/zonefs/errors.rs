@@ -292,7 +292,7 @@ fn t0627_offline_zone_repair() {
 /// size. Here that is 0, and the zone holds what somebody else has written.
 #[test]
 #[ignore = "needs fio; run by cargo xtask test"]
-fn what_a_failed_asynchronous_write_finds_is_not_reset() {
+fn aio_failed_write_does_not_reset_zone() {
     let Some(fio) = Fio::find() else { return };
     for options in ["errors=repair", "errors=repair,noasync-dio"] {
         for engine in ["--ioengine=libaio", "--ioengine=io_uring"] {

@@ -18,7 +18,7 @@ fn unreadable(options: &str) -> Option<Drive> {
 }
 
 #[test]
-fn what_was_written_is_read_without_the_drive() {
+fn warm_cache_reads_written_data_without_drive() {
     const LEN: u64 = 3 << 20;
     let Some(drive) = unreadable("warm-cache") else { return };
     let file = drive.seq(0);
@@ -40,7 +40,7 @@ fn what_was_written_is_read_without_the_drive() {
 }
 
 #[test]
-fn without_it_the_drive_is_asked() {
+fn warm_cache_off_reads_from_drive() {
     let Some(drive) = unreadable("") else { return };
     io::write_at(&drive.seq(0), OFlags::DIRECT, 0, 1 << 20).unwrap();
     pause();
@@ -71,7 +71,7 @@ fn rewrite(shape: &'static Shape, piece: u64, rounds: u8) {
 }
 
 #[test]
-fn what_is_written_anew_is_read_anew() {
+fn warm_cache_rewrite_is_read_anew() {
     // Pieces that share pages, that fill them, and that are several requests.
     rewrite(&PLAIN, 512, 40);
     rewrite(&PLAIN, 65_536, 40);

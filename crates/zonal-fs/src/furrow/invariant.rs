@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_has_a_number_of_its_own() {
+    fn invariant_ids_are_unique() {
         let mut ids: Vec<_> = INVARIANTS.iter().map(|invariant| invariant.id).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn many_problems_of_one_rule_do_not_hide_another_rule() {
+    fn problems_of_one_invariant_do_not_hide_others() {
         let mut problems = Problems::default();
         for batch in 0..5000 {
             problems.add(JOURNAL, format!("batch {batch} is in one copy only"));

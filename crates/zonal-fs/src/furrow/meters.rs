@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_minute_forgets_what_is_older() {
+    fn meters_last_minute_forgets_older() {
         let (meters, counts) = (Meters::new(0), Counts::default());
         for second in 0..200_u64 {
             meters.sample(&counts, second * SECOND_NS);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_younger_than_a_minute_shows_what_there_is() {
+    fn meters_of_young_mount_show_what_exists() {
         let (meters, counts) = (Meters::new(0), Counts::default());
         counts.user_bytes.store(10, Ordering::Relaxed);
         meters.sample(&counts, 7);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_counted_with_their_time() {
+    fn meters_count_waits_with_time() {
         let (meters, clock) = (Meters::new(0), ManualClock::new(0));
         for ns in [10, 500, 20] {
             let _wait = meters.wait(&clock);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_that_of_the_last_victims() {
+    fn meters_reclaim_ratio_covers_last_victims() {
         let meters = Meters::new(0);
         meters.moved(3, 10);
         meters.moved(3, 20);

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_are_no_more_than_the_whole() {
+    fn memory_shares_stay_within_total() {
         for mib in [64_u64, 100, 256, 512, 4096] {
             let memory = mib << 20;
             let division = Division::of(memory);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_every_command() {
+    fn memory_option_takes_sizes_of_commands() {
         let mut options = MountOptions::default();
         for (option, mib) in [("memory=64M", 64), ("memory=1.5GiB", 1536)] {
             assert_eq!(options.take(option), Taken::Yes);

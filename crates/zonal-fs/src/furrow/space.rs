@@ -346,7 +346,7 @@ mod tests {
     use crate::furrow::zones::allocation::Wish;
 
     #[test]
-    fn reclaim_keeps_a_zones_worth_of_room_where_only_users_have_zones_open() {
+    fn allocation_keeps_one_zone_of_room_for_reclaim() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let zones = &mut fs.tree.write_state().zones;

@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_add_up_whatever_is_done() {
+    fn stats_blocks_add_up_after_any_change() {
         let (drive, clock) = formatted(48, 512);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         assert_eq!(assert_sums(&fs).blocks.used, 0);
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_open_zones_is_that_in_force() {
+    fn stats_show_open_zone_limit_in_force() {
         let limit = |wanted: Option<u32>| {
             let (drive, clock) = formatted(96, 512);
             let max_open_zones = wanted.and_then(std::num::NonZeroU32::new);
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn open_zones_show_the_life_and_the_hint_of_what_is_written_to_them() {
+    fn stats_show_life_and_hint_of_open_zones() {
         let (drive, clock) = formatted(64, 256);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         for (hint, blocks) in [("medium", 3), ("extreme", 3), ("long", 100)] {
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_shows_what_it_moves_and_wins() {
+    fn stats_show_what_reclaim_moves_and_frees() {
         let (drive, clock) = formatted(32, 256);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let keep = file(&fs, "keep");
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_shown_in_any_range() {
+    fn stats_show_zones_in_any_range() {
         let (drive, clock) = formatted(32, 256);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let all = fs.zone_uses(0, usize::MAX);

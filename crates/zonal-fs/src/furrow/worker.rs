@@ -252,7 +252,7 @@ mod tests {
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     #[test]
-    fn many_changes_are_committed_before_their_time() {
+    fn commit_of_many_changes_comes_early() {
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let wakes = Arc::new(AtomicUsize::new(0));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_committed_by_the_ticks_before_it_is_as_old_as_the_option_says() {
+    fn commit_by_ticks_meets_interval_option() {
         for seconds in [1, 2, 5, 30] {
             let (drive, clock) = formatted(64, 64);
             let commit_seconds = NonZeroU32::new(seconds).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_is_due_does_not_wait_for_the_end_of_a_step_of_the_table() {
+    fn commit_due_does_not_wait_for_whole_table_step() {
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         fs.on_work(Arc::new(|| ()));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_a_worker_it_lists_the_owners_of_a_sealed_zone_and_a_commit_does_not() {
+    fn backref_listing_is_done_by_worker_if_any() {
         for has_worker in [false, true] {
             let (drive, clock) = formatted(64, 64);
             let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_zone_whose_blocks_get_another_owner_is_not_listed_until_the_worker_has_come() {
+    fn backref_listing_waits_for_worker_after_owner_change() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         fs.on_work(Arc::new(|| ()));

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_read_as_zeroes_and_are_found() {
+    fn content_holes_read_as_zeroes_and_are_found() {
         let mut content = Content::default();
         content.write(10_000, b"data");
         content.write((1 << 62) + 5, b"far");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_does_not_come_back() {
+    fn content_truncated_does_not_come_back() {
         let mut content = Content::default();
         content.write(0, &[7; 9000]);
         content.truncate(5000);

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_lives_while_pinned() {
+    fn tree_keeps_pinned_file() {
         let tree = tree();
         let file = make(&tree, Ino::ROOT, b"a", FileKind::Regular);
         tree.pin(file).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_cannot_move_below_itself() {
+    fn tree_refuses_directory_below_itself() {
         let tree = tree();
         let a = make(&tree, Ino::ROOT, b"a", FileKind::Directory);
         let b = make(&tree, a, b"b", FileKind::Directory);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_tell_differences() {
+    fn tree_snapshots_report_differences() {
         let first = tree();
         let file = make(&first, Ino::ROOT, b"a", FileKind::Regular);
         first.link(file, Ino::ROOT, b"b").unwrap();

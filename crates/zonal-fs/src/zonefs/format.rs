@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn superblock_round_trips() {
         for superblock in [
             plain(),
             Superblock { label: Label::new(&"x".repeat(63)).unwrap(), ..plain() },
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_where_mkzonefs_puts_it() {
+    fn superblock_bytes_match_mkzonefs() {
         let label = Label::new("tape").unwrap();
         let bytes = Superblock {
             label,
@@ -320,7 +320,7 @@ mod tests {
 
     /// The CRC of the nine digits is 0xcbf43926 with the final inversion that zonefs leaves out.
     #[test]
-    fn the_checksum_is_not_inverted() {
+    fn superblock_checksum_is_not_inverted() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         let bytes = plain().to_bytes();
         let mut zeroed = bytes;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn superblock_faults_are_named() {
         let all = u32::MAX;
         let table = [
             (changed(|raw| raw.magic = U32::new(5)), SuperblockError::Magic { found: 5 }),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_faults_is_told() {
+    fn superblock_first_of_several_faults_is_reported() {
         let order = [
             changed(|raw| {
                 raw.magic = U32::new(0);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_without_its_feature_bit_does_not_count() {
+    fn superblock_owner_needs_feature_bit() {
         let bytes = changed(|raw| {
             raw.features = U64::new(0);
             raw.uid = U32::new(u32::MAX);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_shows_the_bytes() {
+    fn superblock_bytes_match_document() {
         let document = include_str!("../../../../docs/format/zonefs.md");
         let superblock = Superblock {
             label: Label::new("tape").unwrap(),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_of_64_bytes_is_read_and_not_made() {
+    fn label_of_64_bytes_is_read_but_not_created() {
         assert!(Label::new(&"x".repeat(64)).is_err());
         assert!(Label::new("a\0b").is_err());
         let bytes = changed(|raw| raw.label = [b'y'; 64]);

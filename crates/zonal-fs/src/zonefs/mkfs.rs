@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequential_first_zone_is_full_and_the_others_are_empty() {
+    fn mkfs_fills_sequential_first_zone_and_empties_others() {
         for shape in ["zones=4,zone=3M,block=512", "zones=4,zone=4M,capacity=3M,block=4096"] {
             let drive = drive(shape);
             drive.append(ZoneId::new(2), &[1; 4096]).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conventional_first_zone_is_written_in_place() {
+    fn mkfs_writes_conventional_first_zone_in_place() {
         let drive = drive("profile=smr,size=8704K,zone=1M,conventional=3,block=512");
         let mut btrfs = [0; 512];
         btrfs[64..72].copy_from_slice(b"_BHRfS_M");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_named_and_refused() {
+    fn mkfs_names_and_refuses_existing_content() {
         let drive = drive("zones=4,zone=1M");
         let options = MkfsOptions { label: "tape".into(), ..MkfsOptions::default() };
         format(&drive, &options).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_zones_are_counted_and_left() {
+    fn mkfs_counts_and_leaves_failed_zones() {
         let drive = drive("zones=5,zone=1M");
         drive.append(ZoneId::new(2), &[1; 4096]).unwrap();
         drive.fail_zone(ZoneId::new(2), ZoneFailure::ReadOnly).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_zone_that_cannot_be_written_is_said_so() {
+    fn mkfs_reports_unwritable_first_zone() {
         let drive = drive("zones=4,zone=1M");
         drive.fail_zone(ZoneId::ZERO, ZoneFailure::ReadOnly).unwrap();
         let error = format(&drive, &force()).unwrap_err().to_string();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_could_not_be_mounted_change_nothing() {
+    fn mkfs_with_unmountable_options_changes_nothing() {
         let drive = drive("zones=4,zone=1M");
         drive.append(ZoneId::new(2), &[1; 4096]).unwrap();
         for options in [
@@ -254,7 +254,7 @@ mod tests {
 
     /// A device whose reset of all zones fails is emptied zone by zone.
     #[test]
-    fn zones_are_reset_one_by_one_where_all_at_once_fails() {
+    fn mkfs_resets_zones_singly_when_reset_all_fails() {
         let drive = drive("zones=4,zone=1M");
         for zone in [1, 2] {
             drive.append(ZoneId::new(zone), &[1; 4096]).unwrap();

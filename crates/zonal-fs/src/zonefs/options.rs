@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_those_of_linux() {
+    fn mount_options_match_linux() {
         let mut options = MountOptions::default();
         for (name, policy) in ErrorPolicy::ALL {
             assert_eq!(options.take(&format!("errors={name}")), Taken::Yes);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_policies() {
+    fn recovery_matches_policy_table() {
         use ErrorPolicy::{RemountRo, Repair, ZoneOffline, ZoneRo};
         use Health::{Good, Offline, ReadOnly};
         // A file of 50 bytes; its zone is found to be so and to hold so much.

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_number_written_in_one_way() {
+    fn file_name_is_number_in_one_spelling() {
         for (name, meant) in [("0", Some(0)), ("7", Some(7)), ("55355", Some(55_355))] {
             assert_eq!(number(name.as_bytes()), meant);
         }

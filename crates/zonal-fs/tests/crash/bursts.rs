@@ -91,7 +91,7 @@ fn live_through(start: &Start, rule: FaultRule, what: &str) -> bool {
 }
 
 #[test]
-fn a_full_drive_that_refuses_many_calls_in_a_row_loses_no_zone_to_that() {
+fn full_drive_refusing_calls_loses_no_zone() {
     for active in [4, 14] {
         let shape = shape(active);
         let start = Start::new(&shape, shape.ballast_max() * 97 / 100, &[]);
@@ -119,7 +119,7 @@ fn seen(drive: Arc<Fault<ImageDrive>>, clock: &Arc<StepClock>) -> Snapshot {
 }
 
 #[test]
-fn a_mount_during_which_a_drive_refuses_reads_makes_nothing_anew() {
+fn mount_with_refused_reads_rebuilds_nothing() {
     let start = Start::new(&SMALL, 200, &random_ops(7, 60));
     let healthy = Arc::new(Fault::new(start.image.power_on(), FaultPlan::default()));
     let whole = seen(healthy, &start.clock());

@@ -40,7 +40,7 @@ fn check(name: &'static str, run: &Run, seed: u64, effort: Effort) {
 }
 
 #[test]
-fn every_operation_in_one_way() {
+fn conventional_operations_survive_cuts() {
     let mut report = Report::begin("operations, conventional zones");
     let mut checker = Checker::new(seed(), None);
     let start = ace::start_on(&CONVENTIONAL);
@@ -52,7 +52,7 @@ fn every_operation_in_one_way() {
 }
 
 #[test]
-fn random_operations() {
+fn conventional_random_operations_survive_cuts() {
     let mut report = Report::begin("random operations, conventional zones");
     let seed = seed();
     let mut checker = Checker::new(seed, None);
@@ -74,7 +74,7 @@ fn metadata_zones(drive: &Arc<dyn ZonedDevice>) -> Vec<u64> {
 
 /// The journal leaves its zones for others many times.
 #[test]
-fn a_journal_that_goes_round() {
+fn conventional_journal_that_wraps_survives_cuts() {
     let create =
         Op::Create { dir: 0, name: 0, kind: FileKind::Regular, perm: 0o644, caller: Caller::ROOT };
     let write = |round: u16| {
@@ -109,7 +109,7 @@ fn a_journal_that_goes_round() {
 
 /// A zone of the log takes 64 superblocks; then they go to the other one, and come back.
 #[test]
-fn superblocks_move_to_the_other_zone() {
+fn conventional_superblock_switch_survives_cuts() {
     let create = long_batches().remove(0);
     let write = |round: u16| {
         let flags = WriteFlags::empty();
@@ -134,14 +134,14 @@ fn superblocks_move_to_the_other_zone() {
 }
 
 #[test]
-fn a_batch_of_several_records() {
+fn conventional_batch_of_several_records_survives_cuts() {
     let run = Start::new(&CONVENTIONAL, 0, &[]).run(&long_batches(), None);
     let effort = Effort { samples: 12, exhaustive: 64, again_one_in: 12, ..Effort::EVERYTHING };
     check("batches of several records", &run, seed(), effort);
 }
 
 #[test]
-fn a_drive_goes_on_while_its_conventional_zones_fail_one_after_the_other() {
+fn conventional_zones_failing_in_turn_leave_drive_working() {
     let shape = CONVENTIONAL;
     let start = Start::new(&shape, 50, &[]);
     for failure in [ZoneFailure::ReadOnly, ZoneFailure::Offline] {

@@ -76,7 +76,7 @@ fn lba(zone: &Value, block: &Value) -> Lba {
 }
 
 #[test]
-fn a_bad_copy_of_a_manifest_or_of_a_part_is_found_and_mended_whichever_it_is() {
+fn copy_of_manifest_or_part_if_bad_is_repaired() {
     let start = Start::new(&SMALL, 100, &random_ops(5, 60));
     let superblocks = dumped(&start.image, DumpWhat::Superblock);
     let newest = superblocks.iter().max_by_key(|found| number(&found["epoch"])).expect("one");
@@ -104,7 +104,7 @@ fn a_bad_copy_of_a_manifest_or_of_a_part_is_found_and_mended_whichever_it_is() {
 }
 
 #[test]
-fn check_names_the_file_of_each_bad_block() {
+fn check_names_file_of_each_bad_block() {
     let start = Start::new(&SMALL, 300, &[]);
     let mut image = start.image.clone();
     let mut expected = Vec::new();
@@ -124,7 +124,7 @@ fn check_names_the_file_of_each_bad_block() {
 }
 
 #[test]
-fn a_superblock_copy_that_failed_is_written_by_the_next_commit() {
+fn copy_of_superblock_if_failed_is_written_by_next_commit() {
     for (shape, pairs) in DRIVES {
         failed_copy(shape, pairs);
     }
@@ -154,7 +154,7 @@ fn failed_copy(shape: Shape, pairs: Pairs) {
 }
 
 #[test]
-fn an_older_superblock_is_not_taken_where_a_newer_one_cannot_be_read() {
+fn superblock_unreadable_newest_is_not_replaced_by_older() {
     for (shape, pairs) in DRIVES {
         unreadable_newest(shape, pairs);
     }
@@ -191,7 +191,7 @@ fn unreadable_newest(shape: Shape, pairs: Pairs) {
 }
 
 #[test]
-fn superblocks_of_an_earlier_moment_lead_to_what_was_written_since() {
+fn superblocks_older_lead_to_later_writes() {
     for (shape, pairs) in DRIVES {
         earlier_superblocks(shape, pairs);
     }

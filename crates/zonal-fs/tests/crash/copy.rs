@@ -96,7 +96,7 @@ fn bytes(len: u64, first: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_of_a_source_that_grows_has_none_of_it_behind_its_end() {
+fn copy_of_growing_source_stops_at_old_end() {
     let copied = Copied::new();
     let data = bytes(2 * BLOCK + 100, 1);
     copied.write(copied.source, 0, &data);
@@ -113,7 +113,7 @@ fn a_copy_of_a_source_that_grows_has_none_of_it_behind_its_end() {
 }
 
 #[test]
-fn a_write_behind_what_is_copied_is_not_lost() {
+fn copy_keeps_write_behind_copied_range() {
     let copied = Copied::new();
     let data = bytes(2 * BLOCK + 100, 1);
     copied.write(copied.source, 0, &data);
@@ -127,7 +127,7 @@ fn a_write_behind_what_is_copied_is_not_lost() {
 }
 
 #[test]
-fn a_copy_of_a_source_that_shrinks_ends_where_the_source_does() {
+fn copy_of_shrinking_source_ends_with_it() {
     let copied = Copied::new();
     let data = bytes(3 * BLOCK, 1);
     copied.write(copied.source, 0, &data);
@@ -138,7 +138,7 @@ fn a_copy_of_a_source_that_shrinks_ends_where_the_source_does() {
 }
 
 #[test]
-fn a_copy_byte_by_byte_of_a_source_that_shrinks_ends_where_the_source_does() {
+fn copy_bytewise_of_shrinking_source_ends_with_it() {
     const MIB: u64 = 1 << 20;
     let copied = Copied::new();
     let data = bytes(2 * MIB + 1, 1);
@@ -152,7 +152,7 @@ fn a_copy_byte_by_byte_of_a_source_that_shrinks_ends_where_the_source_does() {
 }
 
 #[test]
-fn a_copy_that_fails_after_some_bytes_says_how_many_there_are() {
+fn copy_failing_midway_reports_bytes_copied() {
     const MIB: u64 = 1 << 20;
     let copied = Copied::new();
     let data = bytes(2 * MIB + 1, 1);

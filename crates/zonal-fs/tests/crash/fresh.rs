@@ -103,7 +103,7 @@ fn flushes(fs: &Furrow, change: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn a_commit_flushes_once_for_little_data_and_before_its_batch_for_much() {
+fn commit_flushes_once_for_little_twice_for_much_data() {
     let fs = mount(Arc::new(Start::new(&SMALL, 0, &[]).image.power_on()));
     let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &PLAIN).expect("create");
     let file = create(b"file").ino;
@@ -116,7 +116,7 @@ fn a_commit_flushes_once_for_little_data_and_before_its_batch_for_much() {
 }
 
 #[test]
-fn the_newest_batch_without_its_data_never_was() {
+fn batch_newest_without_data_is_ignored() {
     let made = Overwritten::new();
     let drive = Arc::new(made.without_data().power_on());
     for _ in 0..2 {
@@ -137,7 +137,7 @@ fn the_newest_batch_without_its_data_never_was() {
 }
 
 #[test]
-fn a_batch_that_another_follows_lost_its_data_later() {
+fn batch_followed_by_another_lost_data_later() {
     let made = Overwritten::new();
     let fs = mount(made.recorder.clone());
     fs.create(&Caller::ROOT, Ino::ROOT, b"later", &PLAIN).expect("create");
@@ -151,7 +151,7 @@ fn a_batch_that_another_follows_lost_its_data_later() {
 }
 
 #[test]
-fn a_batch_counts_although_the_drive_does_not_give_its_data_back() {
+fn batch_counts_though_its_data_is_unreadable() {
     let made = Overwritten::new();
     let unreadable = BTreeSet::from([made.data.1 + LbaCount::new(1)]);
     let image = end_of(&made.recorder.recording());
@@ -162,7 +162,7 @@ fn a_batch_counts_although_the_drive_does_not_give_its_data_back() {
 }
 
 #[test]
-fn every_cut_of_a_small_commit_leaves_what_was_before_or_all_of_it() {
+fn commit_small_is_atomic_at_every_cut() {
     let made = Overwritten::new();
     let recording = made.recorder.recording();
     let mut outage = Outage::at_start(&recording);
@@ -186,7 +186,7 @@ fn every_cut_of_a_small_commit_leaves_what_was_before_or_all_of_it() {
 
 /// A batch that was not flushed when its process was killed: the drive had it all the same.
 #[test]
-fn what_a_mount_finds_is_durable_before_anything_is_built_upon_it() {
+fn mount_makes_found_batch_durable_before_building_on_it() {
     let recorder = Arc::new(Recorder::new(Start::new(&SMALL, 50, &[]).image));
     let drive = Hooked::new(recorder.clone(), Trouble::default());
     let fs = mount(drive.clone());

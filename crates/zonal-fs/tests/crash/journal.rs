@@ -206,7 +206,7 @@ fn formatted(shape: &Shape) -> Image {
 }
 
 #[test]
-fn one_good_copy_of_each_journal_record_is_enough_and_none_is_said() {
+fn journal_one_good_copy_of_each_record_suffices() {
     for shape in [SMALL, CONVENTIONAL] {
         let journal = Journal::new(&formatted(&shape), 5, |batch| batch % 3 * 4000, usize::MAX);
         journal.check_pairs(0);
@@ -215,7 +215,7 @@ fn one_good_copy_of_each_journal_record_is_enough_and_none_is_said() {
 }
 
 #[test]
-fn a_copy_of_the_journal_that_failed_ends_in_a_hole_that_is_no_loss() {
+fn journal_copy_failure_leaves_hole_without_loss() {
     // Its last batch is in the second copy alone; the next commit would name another pair.
     for shape in [SMALL, CONVENTIONAL] {
         let journal = Journal::new(&formatted(&shape), 4, |batch| batch % 3 * 4000, 3);
@@ -225,7 +225,7 @@ fn a_copy_of_the_journal_that_failed_ends_in_a_hole_that_is_no_loss() {
 }
 
 #[test]
-fn a_journal_record_that_is_lost_before_the_journal_changes_zones_is_said() {
+fn journal_record_lost_before_zone_change_is_reported() {
     let mut journal = Journal::new(&formatted(&SMALL), 3, |_| 0, usize::MAX);
     // A torn record: the mount names another pair, which begins behind the last batch.
     let recorder = Arc::new(Recorder::new(journal.image.clone()));
@@ -282,7 +282,7 @@ fn files(fs: &Furrow) -> [bool; 3] {
 }
 
 #[test]
-fn a_commit_that_finds_no_zone_for_its_journal_fails_and_loses_nothing_that_was_synced() {
+fn commit_without_journal_zone_fails_and_keeps_synced() {
     for again in [Again::Mounted, Again::Dead] {
         let recorder = Arc::new(Recorder::new(formatted(&SMALL)));
         let drive = Hooked::new(recorder.clone(), Bad::default());

@@ -143,7 +143,7 @@ fn cut_nearly_full(seed: u64, active: u32) {
 }
 
 #[test]
-fn nearly_full_drives_live_through_any_number_of_cut_recoveries() {
+fn nearly_full_drives_survive_cut_recoveries() {
     let seed = seed();
     for seed in seed..seed + count(4) {
         cut_nearly_full(seed, 4);
@@ -153,7 +153,7 @@ fn nearly_full_drives_live_through_any_number_of_cut_recoveries() {
 
 #[test]
 #[ignore = "takes many minutes; run by cargo xtask test --soak"]
-fn many_nearly_full_drives_live_through_any_number_of_cut_recoveries() {
+fn nearly_full_drives_survive_cut_recoveries_soak() {
     let seed = seed();
     for seed in seed..seed + count(250) {
         cut_nearly_full(seed, 4);

@@ -128,7 +128,7 @@ fn check_sequence(report: &mut Report, checker: &mut Checker, start: &Start, ops
 }
 
 #[test]
-fn every_sequence_of_one_operation() {
+fn sequences_of_one_operation_survive_cuts() {
     let mut report = Report::begin("sequences of one");
     let mut checker = Checker::new(seed(), None);
     let start = ace::start();
@@ -142,7 +142,7 @@ fn every_sequence_of_one_operation() {
 }
 
 #[test]
-fn sequences_of_two_operations() {
+fn sequences_of_two_operations_survive_cuts_some() {
     let mut report = Report::begin("sequences of two, some");
     let seed = seed();
     let mut checker = Checker::new(seed, None);
@@ -159,7 +159,7 @@ fn sequences_of_two_operations() {
 
 #[test]
 #[ignore = "takes many minutes; run by cargo xtask test --soak"]
-fn every_sequence_of_two_operations() {
+fn sequences_of_two_operations_survive_cuts_all() {
     let mut report = Report::begin("sequences of two, all");
     let mut checker = Checker::new(seed(), None);
     let start = ace::start();
@@ -212,7 +212,7 @@ fn check_random(
 }
 
 #[test]
-fn random_workloads() {
+fn workloads_at_random_survive_cuts() {
     let mut report = Report::begin("random workloads");
     let seed = seed();
     let mut checker = Checker::new(seed, None);
@@ -225,7 +225,7 @@ fn random_workloads() {
 }
 
 #[test]
-fn a_bad_bit_is_never_served() {
+fn read_never_serves_bad_bits() {
     let mut report = Report::begin("bad bits");
     let seed = seed();
     let mut checker = Checker::new(seed, None);
@@ -244,7 +244,7 @@ fn a_bad_bit_is_never_served() {
 }
 
 #[test]
-fn a_zone_that_goes_back_in_time_makes_nothing_up() {
+fn zone_gone_stale_makes_nothing_up() {
     let mut report = Report::begin("stale zones");
     let seed = seed();
     let mut checker = Checker::new(seed, None);
@@ -260,7 +260,7 @@ fn a_zone_that_goes_back_in_time_makes_nothing_up() {
 }
 
 #[test]
-fn nearly_full_drives() {
+fn nearly_full_drives_survive_cuts() {
     let mut report = Report::begin("nearly full drives");
     let seed = seed();
     let mut checker = Checker::new(seed, None);

@@ -230,21 +230,21 @@ fn try_all(name: &str, start: &Start, ops: &[Op], step: usize) -> u64 {
 }
 
 #[test]
-fn the_nth_io_fails() {
+fn io_failing_at_nth_loses_nothing() {
     try_all("an empty drive", &Start::new(&SMALL, 0, &[]), &workload(4), 1);
     let manage = try_all("four open zones", &Start::new(&SHAPES[4], 0, &[]), &workload(4), 1);
     assert!(manage > 0, "zones are finished and reset");
 }
 
 #[test]
-fn the_nth_io_fails_with_data_in_conventional_zones() {
+fn io_failing_at_nth_with_conventional_data_is_safe() {
     for shape in &SHAPES[6..] {
         try_all(shape.name, &Start::new(shape, 0, &[]), &workload(4), 2);
     }
 }
 
 #[test]
-fn some_nth_io_fails_while_space_is_reclaimed() {
+fn io_failing_at_some_nth_during_reclaim_loses_nothing() {
     let start = Start::new(&SMALL, SMALL.ballast_max() + 100, &[]);
     let manage = try_all("a full drive", &start, &workload(60), 29);
     assert!(manage > 0, "zones are reset");
@@ -252,13 +252,13 @@ fn some_nth_io_fails_while_space_is_reclaimed() {
 
 #[test]
 #[ignore = "takes minutes; run by cargo xtask test --soak"]
-fn the_nth_io_fails_while_space_is_reclaimed() {
+fn io_failing_at_nth_during_reclaim_loses_nothing() {
     let start = Start::new(&SMALL, SMALL.ballast_max() + 100, &[]);
     try_all("a full drive", &start, &workload(60), 1);
 }
 
 #[test]
-fn from_the_nth_io_on_everything_fails() {
+fn io_failing_from_nth_on_loses_nothing() {
     let start = Start::new(&SMALL, 0, &[]);
     let ops = workload(4);
     for op in [FaultOp::Write, FaultOp::Flush, FaultOp::Manage, FaultOp::Read] {

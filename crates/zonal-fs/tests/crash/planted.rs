@@ -288,14 +288,14 @@ fn attempt(
 }
 
 #[test]
-fn two_histories_of_a_journal_are_not_mixed() {
+fn journal_histories_are_not_mixed() {
     splice(None).unwrap_or_else(|violation| panic!("{violation}"));
     let unchained = splice(Some(PlantedBug::SkipChain));
     assert!(unchained.is_err(), "without a comparison it would be");
 }
 
 #[test]
-fn superblocks_that_go_round_lead_to_what_was_synced() {
+fn superblocks_wrapping_lead_to_synced_data() {
     wrap_superblocks().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
@@ -318,7 +318,7 @@ macro_rules! noticed {
         )*
 
         #[test]
-        fn every_planted_mistake_has_a_test() {
+        fn planted_bugs_all_have_test() {
             assert_eq!([$(PlantedBug::$bug),*], PlantedBug::ALL);
         }
     };

@@ -90,7 +90,7 @@ fn at_every_cut(recording: &Recording, begin: usize, look: impl Fn(&Furrow, usiz
 }
 
 #[test]
-fn a_cut_while_a_file_is_deleted_in_steps_leaves_it_whole_or_deletes_all_of_it() {
+fn delete_in_steps_cut_anywhere_is_all_or_nothing() {
     let (recording, begin, [before, _]) =
         record(|fs, _| fs.unlink(Ino::ROOT, b"file").expect("unlink"));
     at_every_cut(&recording, begin, |fs, at| match fs.lookup(Ino::ROOT, b"file") {
@@ -108,7 +108,7 @@ fn a_cut_while_a_file_is_deleted_in_steps_leaves_it_whole_or_deletes_all_of_it()
 }
 
 #[test]
-fn a_cut_while_a_file_is_cut_off_in_steps_brings_nothing_back() {
+fn truncate_in_steps_cut_anywhere_revives_nothing() {
     let (recording, begin, [_, after]) = record(|fs, file| resize(fs, file, SHORT));
     at_every_cut(&recording, begin, |fs, at| {
         let attr = fs.lookup(Ino::ROOT, b"file").expect("it stays");

@@ -65,7 +65,7 @@ fn churn(fs: &Furrow, blocks: u64, spared: u64) -> Vec<u16> {
 }
 
 #[test]
-fn a_read_that_is_wrong_once_costs_nothing_in_reclaim() {
+fn reclaim_retries_read_that_is_wrong_once() {
     let (image, blocks) = full();
     let drive = Hooked::new(Arc::new(image.power_on()), WrongOnce::default());
     let fs = mount(drive.clone(), Arc::new(StepClock::default()));
@@ -86,7 +86,7 @@ fn a_read_that_is_wrong_once_costs_nothing_in_reclaim() {
 }
 
 #[test]
-fn a_block_that_stays_wrong_is_moved_with_its_checksum_and_counted() {
+fn reclaim_moves_bad_block_with_checksum_and_counts_it() {
     let (mut image, blocks) = full();
     // The first block of the file, wherever it lies.
     let drive: Arc<dyn ZonedDevice> = Arc::new(image.power_on());

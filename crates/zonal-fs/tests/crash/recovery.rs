@@ -136,7 +136,7 @@ impl Work {
 }
 
 #[test]
-fn a_recovery_that_is_cut_off_does_not_make_a_refused_batch_count() {
+fn recovery_cut_off_keeps_refused_batch_refused() {
     let seed = seed();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut states = 0;

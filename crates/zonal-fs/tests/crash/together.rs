@@ -83,7 +83,7 @@ fn content_after(image: &Image, name: &[u8]) -> Result<Option<Vec<u8>>, String> 
 }
 
 #[test]
-fn an_fsync_flushes_a_write_that_another_threads_flush_came_too_early_for() {
+fn fsync_flushes_write_missed_by_other_flush() {
     // One append's worth on this drive.
     const LEN: usize = 32 * 1024;
     let recorder = recorder();
@@ -127,7 +127,7 @@ fn an_fsync_flushes_a_write_that_another_threads_flush_came_too_early_for() {
 }
 
 #[test]
-fn threads_that_sync_while_a_commit_runs_share_the_next_one() {
+fn fsync_of_threads_during_commit_shares_next_one() {
     const THREADS: u16 = 8;
     let recorder = recorder();
     let (hook, has_entered, let_go) = Hold::new();
@@ -153,7 +153,7 @@ fn threads_that_sync_while_a_commit_runs_share_the_next_one() {
 }
 
 #[test]
-fn who_reads_waits_for_no_device_write_of_a_commit() {
+fn read_waits_for_no_device_write_of_commit() {
     let recorder = recorder();
     let (hook, has_entered, let_go) = Hold::new();
     hook.armed.store(true, Ordering::Release);
@@ -280,7 +280,7 @@ fn check_versions(found: &[usize], threads: &[Vec<Version>], at: usize) {
 }
 
 #[test]
-fn a_cut_while_threads_write_leaves_what_was_promised_and_no_other_order() {
+fn threads_cut_while_writing_keep_promises_and_order() {
     const THREADS: u16 = 3;
     let seed = seed();
     let image = Start::new(&SMALL, SMALL.ballast_max(), &[]).image;

@@ -82,7 +82,7 @@ fn is_superblock(drive: &Arc<dyn ZonedDevice>, zone: ZoneId) -> bool {
 }
 
 #[test]
-fn a_zone_that_failed_before_the_mount_costs_the_files_in_it_at_most() {
+fn zone_failed_before_mount_costs_its_files_at_most() {
     let seed = seed();
     let start = Start::new(&SMALL, 200, &random_ops(seed, 60));
     for zone in start.image.geometry().zones() {
@@ -108,7 +108,7 @@ fn a_zone_that_failed_before_the_mount_costs_the_files_in_it_at_most() {
 
 /// Another program resets it, or the drive loses what it held.
 #[test]
-fn a_zone_that_lost_its_data_costs_the_files_in_it_at_most() {
+fn zone_without_its_data_costs_its_files_at_most() {
     // Not by any seed: operations that leave no file would leave nothing to lose.
     let start = Start::new(&SMALL, 200, &random_ops(5, 60));
     let empty = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -147,7 +147,7 @@ fn a_zone_that_lost_its_data_costs_the_files_in_it_at_most() {
 
 /// What a power cut leaves where a record was being written, in either copy.
 #[test]
-fn a_torn_record_costs_no_copy_of_what_comes_after_it() {
+fn record_torn_costs_no_copy_after_it() {
     let start = Start::new(&SMALL, 200, &random_ops(5, 60));
     let mut torn = 0;
     for zone in start.image.power_on().report_all().expect("report") {
@@ -169,7 +169,7 @@ fn a_torn_record_costs_no_copy_of_what_comes_after_it() {
 }
 
 #[test]
-fn zones_fail_under_way() {
+fn zones_failing_under_way_cost_their_files_at_most() {
     let seed = seed();
     for (index, shape) in (0..).zip(&SHAPES[..4]) {
         let start = Start::new(shape, 100, &[]);
@@ -216,7 +216,7 @@ fn same_error(first: &Result<String, String>, second: &Result<String, String>) -
 }
 
 #[test]
-fn a_full_drive_says_so_and_gives_everything_back() {
+fn full_drive_reports_no_space_and_returns_all() {
     for shape in &SHAPES {
         let drive: Arc<dyn ZonedDevice> = Arc::new(Image::empty(&shape.geometry()).power_on());
         drives::format(drive.clone(), &StepClock::default());
@@ -263,7 +263,7 @@ fn a_full_drive_says_so_and_gives_everything_back() {
 }
 
 #[test]
-fn the_smallest_drive_works_and_a_smaller_one_is_refused() {
+fn drive_of_smallest_size_works_smaller_is_refused() {
     let spec = |zones: u32, blocks: u32| GeometrySpec {
         max_open: Some(4),
         max_active: Some(4),
@@ -355,14 +355,14 @@ fn churn(shape: &Shape) {
 }
 
 #[test]
-fn churn_at_90_percent_neither_wedges_nor_runs_out_of_space() {
+fn churn_at_90_percent_neither_wedges_nor_fills_drive() {
     SHAPES.iter().for_each(churn);
     // Zones of 1 MiB, and more of them: the reserve is a smaller part.
     churn(&Shape { name: "zones of 1 MiB", spec: shape(80, 256) });
 }
 
 #[test]
-fn a_drive_with_failed_zones_can_be_formatted() {
+fn mkfs_accepts_drive_with_failed_zones() {
     let mut image = Image::empty(&SMALL.geometry());
     image.fail_zone(ZoneId::new(7), ZoneFailure::ReadOnly);
     image.fail_zone(ZoneId::new(9), ZoneFailure::Offline);

@@ -130,7 +130,7 @@ fn write_much(fs: &Furrow, what: &str) {
 }
 
 #[test]
-fn a_leaf_lost_in_both_copies_costs_what_lies_in_it_and_is_told_by_path() {
+fn leaf_lost_in_both_copies_is_reported_by_path() {
     let image = many_files();
     let directories = directories(&image);
     let (mut hurt, mut merged) = (0, 0);
@@ -250,7 +250,7 @@ fn moved_pieces(blocks: u64) -> (Image, Ino) {
 }
 
 #[test]
-fn lost_tables_of_moved_blocks_cost_those_blocks_and_the_file_can_be_deleted() {
+fn remap_tables_lost_cost_their_blocks_only() {
     const BLOCKS: u64 = 3000;
     let (image, file) = moved_pieces(BLOCKS);
     let all = leaves(&image);
@@ -331,7 +331,7 @@ fn fill_and_empty(fs: &Furrow) -> u64 {
 }
 
 #[test]
-fn a_deleted_file_that_lost_pieces_is_reaped_and_all_its_space_comes_back() {
+fn delete_of_file_with_lost_extents_frees_all_space() {
     const BLOCKS: u64 = 3000;
     let (image, file) = many_pieces(BLOCKS);
     let is_of_file = |leaf: &LeafAt| leaf.first.starts_with(&format!("Map {file}/"));

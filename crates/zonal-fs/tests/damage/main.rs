@@ -295,7 +295,7 @@ fn random() -> (u64, ChaCha8Rng) {
 }
 
 #[test]
-fn damage_that_leaves_one_good_copy_of_each_write_costs_nothing() {
+fn damage_leaving_one_good_copy_costs_nothing() {
     let (seed, mut random) = random();
     for subject in subjects() {
         let copies = subject.copies();
@@ -337,7 +337,7 @@ fn damage_anywhere_in_metadata_makes_nothing_up() {
 }
 
 #[test]
-fn a_block_that_both_copies_have_lost_makes_nothing_up() {
+fn block_lost_in_both_copies_makes_nothing_up() {
     let (seed, mut random) = random();
     for subject in subjects() {
         let mut tally = Tally::default();

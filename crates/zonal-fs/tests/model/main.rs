@@ -227,8 +227,8 @@ fn config() -> ProptestConfig {
 prop_state_machine! {
     #![proptest_config(config())]
     #[test]
-    fn furrow_answers_like_the_reference(sequential 1..90 => Comparison<ByInode>);
+    fn furrow_matches_reference(sequential 1..90 => Comparison<ByInode>);
 
     #[test]
-    fn a_volume_answers_like_the_reference(sequential 1..90 => Comparison<ByPath>);
+    fn volume_matches_reference(sequential 1..90 => Comparison<ByPath>);
 }

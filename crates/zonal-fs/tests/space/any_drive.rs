@@ -173,12 +173,12 @@ fn overwrite_drives(count: u64) {
 }
 
 #[test]
-fn a_full_drive_of_any_shape_can_be_overwritten() {
+fn full_drive_of_any_shape_can_be_overwritten() {
     overwrite_drives(4);
 }
 
 #[test]
 #[ignore = "takes minutes; run by cargo xtask test --all"]
-fn many_full_drives_of_any_shape_can_be_overwritten() {
+fn full_drives_of_many_shapes_can_be_overwritten() {
     overwrite_drives(40);
 }

@@ -55,7 +55,7 @@ impl ZonedDevice for Counted {
 }
 
 #[test]
-fn the_blocks_of_many_small_files_are_one_write() {
+fn write_back_joins_blocks_of_many_small_files() {
     let drive = Counted::new();
     let fs = format(drive.clone());
     let content = |file: u64| vec![u8::try_from(file % 251).unwrap(); 4096];
@@ -93,7 +93,7 @@ fn the_blocks_of_many_small_files_are_one_write() {
 }
 
 #[test]
-fn the_last_block_of_a_file_goes_with_the_others() {
+fn write_takes_last_block_with_others() {
     let drive = Counted::new();
     let fs = format(drive.clone());
     let (ino, other) = (create(&fs, "file"), create(&fs, "other"));
@@ -118,7 +118,7 @@ fn the_last_block_of_a_file_goes_with_the_others() {
 }
 
 #[test]
-fn a_file_that_grows_while_its_last_block_is_on_its_way_keeps_both_writes() {
+fn write_growing_file_keeps_block_in_flight() {
     let drive = Gate::new(shape(32, 1024));
     let fs = format(drive.clone());
     let ino = create(&fs, "file");
@@ -140,7 +140,7 @@ fn a_file_that_grows_while_its_last_block_is_on_its_way_keeps_both_writes() {
 }
 
 #[test]
-fn whole_blocks_are_read_to_where_the_reader_wants_them() {
+fn read_of_whole_blocks_goes_straight_to_buffer() {
     let drive = Counted::new();
     let fs = format(drive.clone());
     let ino = create(&fs, "file");

@@ -92,7 +92,7 @@ fn amplification_of(placement: Rules, (zones, live_percent): (u64, u64), seed: u
 }
 
 #[test]
-fn the_cost_of_files_that_come_and_go_does_not_get_worse() {
+fn file_churn_cost_does_not_get_worse() {
     let [greedy, by_life] =
         [Rules::TwoStreams, Rules::ByLife].map(|rules| amplification(rules, (96, 75), 4));
     println!("files in 75 % of 96 zones: greedy {greedy:.3}, by life {by_life:.3}");
@@ -102,7 +102,7 @@ fn the_cost_of_files_that_come_and_go_does_not_get_worse() {
 
 #[test]
 #[ignore = "takes minutes and 4 GiB; run by cargo xtask test --soak"]
-fn the_cost_of_files_that_come_and_go_on_a_fuller_drive_does_not_get_worse() {
+fn file_churn_cost_on_fuller_drive_does_not_get_worse() {
     let [greedy, by_life] =
         [Rules::TwoStreams, Rules::ByLife].map(|rules| amplification(rules, (1024, 91), 1));
     println!("files in 91 % of 1,024 zones: greedy {greedy:.3}, by life {by_life:.3}");

@@ -41,7 +41,7 @@ fn fill_and_empty(drive: &Arc<Drive>) {
 }
 
 #[test]
-fn a_conventional_zone_that_is_empty_is_deallocated() {
+fn conventional_zone_that_is_empty_is_deallocated() {
     let drive = drive("");
     fill_and_empty(&drive);
     let told = drive.counters().of(OpKind::Deallocate);
@@ -50,7 +50,7 @@ fn a_conventional_zone_that_is_empty_is_deallocated() {
 
 /// It is a hint: a device that cannot do it costs nothing.
 #[test]
-fn a_deallocation_that_fails_changes_nothing() {
+fn deallocation_failure_changes_nothing() {
     let drive = drive("deallocate,medium");
     fill_and_empty(&drive);
     assert!(drive.counters().of(OpKind::Deallocate).errors >= 1);

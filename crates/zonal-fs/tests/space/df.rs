@@ -204,7 +204,7 @@ fn fill_with_any_size(zones: u64, zone_blocks: u64) {
 }
 
 #[test]
-fn files_of_any_size_fill_what_is_offered() {
+fn statfs_space_is_filled_by_files_of_any_size() {
     for (zones, zone_blocks) in [(20, 256), (24, 512), (32, 256), (64, 512), (128, 128)] {
         fill_with_any_size(zones, zone_blocks);
     }
@@ -212,7 +212,7 @@ fn files_of_any_size_fill_what_is_offered() {
 
 #[test]
 #[ignore = "takes minutes; run by cargo xtask test --all"]
-fn files_of_any_size_fill_what_is_offered_of_larger_drives() {
+fn statfs_space_of_larger_drives_is_filled() {
     for (zones, zone_blocks) in [(64, 1024), (96, 1024), (256, 256), (32, 4096), (20, 16384)] {
         fill_with_any_size(zones, zone_blocks);
     }

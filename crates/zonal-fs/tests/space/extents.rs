@@ -9,7 +9,7 @@ use zonal_fs::vfs::{FileSystem, WriteFlags};
 use super::{BLOCK, assert_clean, create, format, map_lengths, mount, shape};
 
 #[test]
-fn a_file_written_in_order_has_the_largest_extents_whatever_it_is_written_in() {
+fn extents_of_ordered_writes_are_largest() {
     for (piece, flags) in [
         (1, WriteFlags::empty()),
         (1, WriteFlags::DIRECT),
@@ -34,7 +34,7 @@ fn a_file_written_in_order_has_the_largest_extents_whatever_it_is_written_in() {
 }
 
 #[test]
-fn only_shared_blocks_have_an_extent_of_their_own_and_only_while_they_are_shared() {
+fn extents_are_separate_only_while_shared() {
     let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(shape(32, 1024)).unwrap());
     let fs = format(drive.clone());
     let (source, copy) = (create(&fs, "source"), create(&fs, "copy"));

@@ -89,32 +89,32 @@ fn overwrite_some_more_often(active: u32, placement: Rules) {
 }
 
 #[test]
-fn a_full_drive_can_be_overwritten_where_reclaim_has_no_zone_of_its_own() {
+fn full_drive_overwrites_without_zone_for_reclaim() {
     overwrite_some_more_often(4, Rules::ByLife);
     overwrite_some_more_often(14, Rules::OneStream);
 }
 
 #[test]
-fn a_full_drive_can_be_overwritten_whatever_the_limit_of_active_zones() {
+fn full_drive_overwrites_at_any_active_limit() {
     for active in [5, 6, 14] {
         overwrite_some_more_often(active, Rules::ByLife);
     }
 }
 
 #[test]
-fn a_drive_filled_with_large_writes_can_be_overwritten_block_by_block() {
+fn full_drive_of_large_writes_overwrites_by_block() {
     fragment(160, 64, 3);
 }
 
 #[test]
 #[ignore = "takes a minute; run by cargo xtask test --all"]
-fn a_drive_filled_with_large_writes_can_be_overwritten_ten_times_over() {
+fn full_drive_of_large_writes_overwrites_ten_times() {
     fragment(256, 64, 10);
 }
 
 #[test]
 #[ignore = "takes half an hour; run by cargo xtask test --soak"]
-fn a_drive_of_256_zones_of_4_mib_can_be_overwritten_ten_times_over() {
+fn full_drive_of_256_4_mib_zones_overwrites_ten_times() {
     fragment(256, 1024, 10);
 }
 
@@ -150,18 +150,18 @@ fn overwrite_and_sync(zones: u64, zone_blocks: u64, count: u64) {
 }
 
 #[test]
-fn overwriting_goes_on_beside_threads_that_sync() {
+fn overwrite_continues_beside_syncs() {
     overwrite_and_sync(32, 128, 2000);
 }
 
 #[test]
 #[ignore = "takes minutes; run by cargo xtask test --all"]
-fn overwriting_64_zones_of_a_mebibyte_goes_on_beside_threads_that_sync() {
+fn overwrite_of_64_zones_continues_beside_syncs() {
     overwrite_and_sync(64, 256, 40_000);
 }
 
 #[test]
-fn a_zone_emptied_while_it_was_read_is_reset_by_the_next_commit() {
+fn zone_emptied_during_read_is_reset_by_next_commit() {
     let gate = Gate::new(shape(32, 64));
     let fs = format(gate.clone());
     let file = create(&fs, "file");
@@ -185,7 +185,7 @@ fn a_zone_emptied_while_it_was_read_is_reset_by_the_next_commit() {
 }
 
 #[test]
-fn space_is_given_back_where_no_room_can_be_made() {
+fn space_is_freed_when_reclaim_cannot_make_room() {
     let drive = Arc::new(MemoryDrive::new(shape(32, 64)).unwrap());
     let fs = format(drive.clone());
     let file = create(&fs, "file");
@@ -214,7 +214,7 @@ fn space_is_given_back_where_no_room_can_be_made() {
 }
 
 #[test]
-fn files_can_fill_a_large_drive_but_for_the_reserve() {
+fn files_fill_large_drive_except_reserve() {
     let drive = Arc::new(MemoryDrive::new(shape(512, 1024)).unwrap());
     let blocks = format(drive.clone()).statfs().unwrap().blocks;
     let all = 512 * 1024;
@@ -222,7 +222,7 @@ fn files_can_fill_a_large_drive_but_for_the_reserve() {
 }
 
 #[test]
-fn sharing_blocks_ends_where_there_is_no_space_for_its_rows() {
+fn reflink_ends_when_rows_have_no_space() {
     let drive = Arc::new(MemoryDrive::new(shape(32, 64)).unwrap());
     let fs = format(drive.clone());
     let (file, copy) = (create(&fs, "file"), create(&fs, "copy"));
@@ -244,7 +244,7 @@ fn sharing_blocks_ends_where_there_is_no_space_for_its_rows() {
 }
 
 #[test]
-fn a_write_that_has_no_space_is_refused_before_room_is_made_for_it() {
+fn write_without_space_is_refused_before_reclaim() {
     let fs = format(Arc::new(MemoryDrive::new(shape(32, 64)).unwrap()));
     let file = create(&fs, "file");
     let blocks = fs.statfs().unwrap().blocks_free;
@@ -262,7 +262,7 @@ fn a_write_that_has_no_space_is_refused_before_room_is_made_for_it() {
 }
 
 #[test]
-fn the_space_of_an_open_file_without_a_name_is_there_once_it_is_closed() {
+fn unnamed_file_space_returns_after_close() {
     let fs = format(Arc::new(MemoryDrive::new(shape(32, 64)).unwrap()));
     let file = create(&fs, "file");
     let blocks = fs.statfs().unwrap().blocks_free;
@@ -288,7 +288,7 @@ fn the_space_of_an_open_file_without_a_name_is_there_once_it_is_closed() {
 }
 
 #[test]
-fn a_host_without_space_costs_no_zone_and_says_so() {
+fn host_without_space_costs_no_zone_and_is_reported() {
     let gate = Gate::new(shape(32, 64));
     let fs = format(gate.clone());
     let file = create(&fs, "file");
@@ -356,7 +356,7 @@ fn fill_with_files(fs: &Furrow, bytes: usize) -> u64 {
 }
 
 #[test]
-fn statfs_says_how_many_files_there_is_space_for() {
+fn statfs_reports_how_many_files_fit() {
     for (zones, zone_blocks) in [(64, 512), (256, 128)] {
         for bytes in [1 << 20, 4096] {
             let drive = Arc::new(MemoryDrive::new(shape(zones, zone_blocks)).unwrap());
@@ -420,7 +420,7 @@ fn content_of(number: u64) -> u8 {
 }
 
 #[test]
-fn a_drive_that_was_filled_to_the_last_block_again_and_again_has_its_space_back() {
+fn full_drive_filled_again_and_again_regains_space() {
     let drive = Arc::new(MemoryDrive::new(shape(64, 128)).unwrap());
     let mut fs = format(drive.clone());
     let sold = fs.statfs().unwrap().blocks_free;
@@ -471,7 +471,7 @@ fn a_drive_that_was_filled_to_the_last_block_again_and_again_has_its_space_back(
 }
 
 #[test]
-fn a_write_of_up_to_a_mebibyte_is_all_there_or_not_at_all() {
+fn write_up_to_mebibyte_is_all_or_nothing() {
     let drive = Arc::new(MemoryDrive::new(shape(24, 1024)).unwrap());
     let fs = format(drive.clone());
     let file = create(&fs, "file");

@@ -36,7 +36,7 @@ fn files_a_zone(writers: u64, piece: usize, max_open_zones: Option<NonZeroU32>) 
 }
 
 #[test]
-fn growing_files_have_a_zone_of_their_own_each_however_short_the_writes_are() {
+fn growing_files_have_zone_each_at_any_write_size() {
     // 64,512 bytes is what HDFS writes, 10,240 what tar does.
     for piece in [4 << 10, 10_240, 64_512, 64 << 10, 100_000, 256 << 10] {
         let found = files_a_zone(8, piece, None);
@@ -46,7 +46,7 @@ fn growing_files_have_a_zone_of_their_own_each_however_short_the_writes_are() {
 }
 
 #[test]
-fn as_many_files_as_zones_may_be_open_have_one_each() {
+fn growing_files_have_zone_each_up_to_open_limit() {
     for piece in [64 << 10, 256 << 10, 1 << 20] {
         let found = files_a_zone(3, piece, NonZeroU32::new(3));
         println!("3 writers of {piece} bytes, 3 zones: {found:.2} files a zone");
@@ -122,7 +122,7 @@ fn amplification(writers: u64, piece: usize) -> f64 {
 }
 
 #[test]
-fn files_of_a_zone_each_that_grow_in_three_quarters_of_a_drive_cost_what_they_are() {
+fn growing_files_with_zone_each_amplify_little() {
     for writers in [1, 4] {
         for piece in [64 << 10, 100_000, 128 << 10] {
             let found = amplification(writers, piece);

@@ -35,7 +35,7 @@ impl Drop for Tmpfs {
 
 #[test]
 #[ignore = "mounts a tmpfs, as root; run by cargo xtask test"]
-fn a_drive_file_goes_on_once_its_full_host_has_space() {
+fn host_full_then_freed_lets_drive_file_continue() {
     let host = Tmpfs::mount();
     let (path, other) = (host.0.path().join("drive"), host.0.path().join("other"));
     let options = CreateOptions {

@@ -32,7 +32,7 @@ fn overwrite(fs: &Furrow, file: Ino, block: u64) {
 }
 
 #[test]
-fn no_write_moves_more_than_a_step_beyond_its_price() {
+fn throttle_moves_one_step_beyond_price_at_most() {
     // A victim takes many steps.
     let drive = Arc::new(MemoryDrive::new(shape(48, 1024)).unwrap());
     let (fs, file, blocks) = filled(drive, 90);
@@ -63,7 +63,7 @@ fn no_write_moves_more_than_a_step_beyond_its_price() {
 }
 
 #[test]
-fn a_write_that_pays_holds_up_no_read_of_its_file() {
+fn throttle_of_paying_write_delays_no_read() {
     let gate = Gate::new(shape(48, 256));
     let (fs, file, blocks) = filled(gate.clone(), 90);
     gate.hold_one(Call::Read);
@@ -93,7 +93,7 @@ fn a_write_that_pays_holds_up_no_read_of_its_file() {
 }
 
 #[test]
-fn sixteen_writers_share_what_reclaim_makes_of_a_drive_that_is_nearly_full() {
+fn throttle_shares_reclaim_among_sixteen_writers() {
     let drive = Arc::new(MemoryDrive::new(shape(48, 128)).unwrap());
     let (fs, file, blocks) = filled(drive.clone(), 97);
     std::thread::scope(|scope| {
@@ -158,7 +158,7 @@ fn more_zones_are_read_at_once(memory: ByteCount, expected: usize) -> bool {
 }
 
 #[test]
-fn several_victims_are_read_at_once_within_a_bound_of_memory() {
+fn reclaim_reads_several_victims_within_memory_bound() {
     let (least, usual) = (MountOptions::MEMORY_MIN, MountOptions::MEMORY);
     assert!(!more_zones_are_read_at_once(usual, 4), "2 MiB each, 8 MiB in all");
     assert!(!more_zones_are_read_at_once(least, 1), "one in the least of memory");
@@ -198,7 +198,7 @@ fn overwrite_with_a_fault(
 }
 
 #[test]
-fn the_nth_io_fails_while_writes_pay_for_reclaim() {
+fn io_failing_at_nth_while_writes_pay_loses_nothing() {
     let drive = Arc::new(MemoryDrive::new(shape(32, 256)).unwrap());
     let (fs, file, blocks) = filled(drive.clone(), 95);
     fs.shutdown().unwrap();
@@ -236,7 +236,7 @@ fn the_nth_io_fails_while_writes_pay_for_reclaim() {
 }
 
 #[test]
-fn an_unmount_while_victims_are_emptied_leaves_everything_in_its_place() {
+fn unmount_during_reclaim_leaves_data_in_place() {
     let drive = Arc::new(MemoryDrive::new(shape(48, 512)).unwrap());
     let (fs, file, blocks) = filled(drive.clone(), 80);
     let content = |fs: &Furrow, file| {

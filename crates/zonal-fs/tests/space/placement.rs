@@ -29,7 +29,7 @@ pub(crate) fn mount_with(drive: Arc<dyn ZonedDevice>, options: MountOptions) -> 
 }
 
 #[test]
-fn eight_writers_of_64_mib_files_leave_eight_zones_of_96_mib_of_one_file_each() {
+fn placement_keeps_eight_large_files_in_own_zones() {
     let (max_open, max_active) = (Some(28), Some(28));
     let shape = GeometrySpec { max_open, max_active, ..shape(96, 24_576) };
     let drive = Arc::new(MemoryDrive::new(shape).unwrap());
@@ -48,7 +48,7 @@ fn eight_writers_of_64_mib_files_leave_eight_zones_of_96_mib_of_one_file_each() 
 }
 
 #[test]
-fn small_files_lie_with_those_that_are_expected_to_live_as_long() {
+fn placement_groups_small_files_by_expected_life() {
     let drive = Arc::new(MemoryDrive::new(shape(128, 256)).unwrap());
     let fs = format(drive.clone());
     let mut hinted: BTreeMap<u64, &str> = BTreeMap::new();
@@ -112,7 +112,7 @@ fn files_with_hints(
 }
 
 #[test]
-fn hints_say_which_files_share_a_zone_and_can_be_ignored() {
+fn placement_hints_group_files_or_are_ignored() {
     let (zones, hints) = files_with_hints(|drive| mount(drive));
     let lifetime = |file: &u64| WriteLifetime::from_name(hints[file].as_bytes()).unwrap();
     for files in &zones {
@@ -145,7 +145,7 @@ fn hints_say_which_files_share_a_zone_and_can_be_ignored() {
 }
 
 #[test]
-fn the_room_in_zones_of_other_files_is_used_before_there_is_no_space() {
+fn placement_uses_room_of_other_zones_before_no_space() {
     for zones in [32, 80] {
         let drive = Arc::new(MemoryDrive::new(shape(zones, 64)).unwrap());
         let fs = format(drive.clone());
@@ -168,7 +168,7 @@ fn the_room_in_zones_of_other_files_is_used_before_there_is_no_space() {
 }
 
 #[test]
-fn files_that_are_gone_do_not_keep_their_zones() {
+fn placement_forgets_deleted_files() {
     let drive = Arc::new(MemoryDrive::new(shape(80, 64)).unwrap());
     let fs = format(drive.clone());
     for blocks in [20, 30, 45, 60] {
@@ -190,7 +190,7 @@ fn files_that_are_gone_do_not_keep_their_zones() {
 }
 
 #[test]
-fn every_limit_of_active_zones_is_enough_and_kept_over_mounts() {
+fn active_limit_of_any_size_holds_over_mounts() {
     for limit in [4, 5, 6, 8, 14, 28, 128] {
         let limits =
             GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..shape(128, 64) };
@@ -230,7 +230,7 @@ fn every_limit_of_active_zones_is_enough_and_kept_over_mounts() {
 }
 
 #[test]
-fn small_commits_take_no_zones_however_few_may_be_active() {
+fn commits_of_little_data_take_no_zones() {
     for limit in [4, 5, 6, 14] {
         let limits =
             GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..shape(64, 64) };
@@ -251,7 +251,7 @@ fn small_commits_take_no_zones_however_few_may_be_active() {
 }
 
 #[test]
-fn the_zone_of_a_deleted_file_counts_as_active_until_it_is_reset() {
+fn zone_of_deleted_file_is_active_until_reset() {
     for limit in [4, 6, 8] {
         let (max_open, max_active) = (Some(limit), Some(limit));
         let limits = GeometrySpec { max_open, max_active, ..shape(40, 128) };
@@ -273,7 +273,7 @@ fn the_zone_of_a_deleted_file_counts_as_active_until_it_is_reset() {
 }
 
 #[test]
-fn empty_zones_are_taken_in_turn_or_from_the_first_on() {
+fn placement_takes_empty_zones_by_option() {
     let used = |pick: ZonePick| {
         let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
         drop(format(drive.clone()));
@@ -324,7 +324,7 @@ fn amplification(placement: Rules) -> f64 {
 }
 
 #[test]
-fn amplification_does_not_get_worse() {
+fn placement_amplification_does_not_get_worse() {
     let (two, by_life) = (amplification(Rules::TwoStreams), amplification(Rules::ByLife));
     println!("hot and cold overwrites: greedy {two:.3}, by life {by_life:.3}");
     assert!(by_life < two);
@@ -332,7 +332,7 @@ fn amplification_does_not_get_worse() {
 }
 
 #[test]
-fn a_file_like_small_ones_gets_a_zone_of_its_own_once_it_is_large() {
+fn placement_gives_large_file_its_own_zone() {
     let (max_open, max_active) = (Some(28), Some(28));
     let shape = GeometrySpec { max_open, max_active, ..shape(160, 2048) };
     let drive = Arc::new(MemoryDrive::new(shape).unwrap());
@@ -363,7 +363,7 @@ fn a_file_like_small_ones_gets_a_zone_of_its_own_once_it_is_large() {
 }
 
 #[test]
-fn few_files_are_cut_at_the_ends_of_zones() {
+fn placement_cuts_few_files_at_zone_ends() {
     let cut = |placement: Rules| {
         let drive = Arc::new(MemoryDrive::new(shape(96, 1024)).unwrap());
         drop(format(drive.clone()));
@@ -462,7 +462,7 @@ fn churn(options: MountOptions, hints: Option<[&str; 4]>) -> Cost {
 }
 
 #[test]
-fn what_is_learned_of_directories_places_their_next_files() {
+fn placement_learns_from_directories() {
     let nothing = MountOptions { learns_lives: false, ..MountOptions::default() };
     let without = churn(nothing, None);
     let learned = churn(MountOptions::default(), None);

@@ -217,13 +217,13 @@ fn fill_drives(default: u64) {
 }
 
 #[test]
-fn a_drive_full_of_metadata_of_any_kind_can_be_emptied_and_filled_with_data() {
+fn metadata_full_drive_empties_and_takes_data() {
     fill_drives(6);
 }
 
 #[test]
 #[ignore = "takes many minutes; run by cargo xtask test --soak"]
-fn many_drives_full_of_metadata_can_be_emptied_and_filled_with_data() {
+fn metadata_full_drives_of_many_kinds_empty() {
     fill_drives(120);
     let plan = Plan { zones: 96, zone_blocks: 1024, active: 14, ticks: true };
     for kind in KINDS {

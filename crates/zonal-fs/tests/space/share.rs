@@ -79,7 +79,7 @@ fn check_all(zones: u64, zone_blocks: u64, turns: u64) {
 }
 
 #[test]
-fn overwriting_blocks_is_never_refused_however_much_is_live() {
+fn overwrite_is_never_refused_at_any_live_share() {
     for (zones, zone_blocks) in [(256, 64), (128, 128)] {
         check_all(zones, zone_blocks, 2);
     }
@@ -87,7 +87,7 @@ fn overwriting_blocks_is_never_refused_however_much_is_live() {
 
 #[test]
 #[ignore = "takes half an hour; run by cargo xtask test --soak"]
-fn five_turns_of_a_drive_are_never_refused_however_much_is_live() {
+fn overwrite_five_turns_is_never_refused() {
     for (zones, zone_blocks) in [(256, 64), (128, 256), (1024, 256)] {
         check_all(zones, zone_blocks, 5);
     }

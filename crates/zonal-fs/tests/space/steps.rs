@@ -25,7 +25,7 @@ fn empty(fs: &Furrow, ino: Ino) {
 }
 
 #[test]
-fn a_sync_that_frees_zones_leaves_their_resets_to_the_background() {
+fn sync_leaves_resets_to_background() {
     let gate = Gate::new(shape(48, 64));
     let fs = format(gate.clone());
     let woken = Arc::new(AtomicU64::new(0));
@@ -49,7 +49,7 @@ fn a_sync_that_frees_zones_leaves_their_resets_to_the_background() {
 }
 
 #[test]
-fn a_worker_is_woken_once_until_it_comes() {
+fn worker_is_woken_once_until_it_comes() {
     let fs = format(Arc::new(MemoryDrive::new(shape(48, 64)).unwrap()));
     let woken = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&woken);
@@ -69,7 +69,7 @@ fn a_worker_is_woken_once_until_it_comes() {
 }
 
 #[test]
-fn a_zone_that_has_become_read_only_is_emptied_in_the_background() {
+fn zone_become_read_only_is_emptied_in_background() {
     let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
     let fs = format(drive.clone());
     let file = create(&fs, "file");
@@ -107,7 +107,7 @@ fn a_zone_that_has_become_read_only_is_emptied_in_the_background() {
 }
 
 #[test]
-fn a_zone_that_refuses_a_write_is_emptied_while_writes_go_on_elsewhere() {
+fn zone_refusing_write_is_emptied_while_writes_go_on() {
     let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
     let fs = format(drive.clone());
     let file = create(&fs, "file");
@@ -130,7 +130,7 @@ fn a_zone_that_refuses_a_write_is_emptied_while_writes_go_on_elsewhere() {
 }
 
 #[test]
-fn a_writer_short_of_room_resets_for_itself() {
+fn write_short_of_room_resets_zones_itself() {
     let gate = Gate::new(shape(32, 64));
     let fs = format(gate.clone());
     let file = create(&fs, "file");

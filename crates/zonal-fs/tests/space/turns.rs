@@ -18,7 +18,7 @@ fn wait_for_size(fs: &Furrow, ino: Ino, size: u64) {
 }
 
 #[test]
-fn threads_that_empty_the_buffer_write_each_block_once() {
+fn write_back_by_threads_writes_each_block_once() {
     let gate = Gate::new(shape(32, 64));
     let fs = format(gate.clone());
     let (first, second) = (create(&fs, "first"), create(&fs, "second"));
@@ -45,7 +45,7 @@ fn threads_that_empty_the_buffer_write_each_block_once() {
 }
 
 #[test]
-fn synchronous_appends_to_two_files_share_a_commit() {
+fn appends_synchronous_to_two_files_share_commit() {
     let gate = Gate::new(shape(32, 64));
     let fs = format(gate.clone());
     let files = ["one", "two", "three"].map(|name| create(&fs, name));
@@ -71,7 +71,7 @@ fn synchronous_appends_to_two_files_share_a_commit() {
 }
 
 #[test]
-fn appends_to_one_file_are_whole_and_none_is_lost() {
+fn appends_to_one_file_are_whole_and_complete() {
     let fs = format(Arc::new(MemoryDrive::new(shape(40, 64)).unwrap()));
     let file = create(&fs, "log");
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn appends_to_one_file_are_whole_and_none_is_lost() {
 }
 
 #[test]
-fn a_read_beside_truncations_returns_only_bytes_of_the_file() {
+fn read_beside_truncates_returns_only_file_bytes() {
     let fs = format(Arc::new(MemoryDrive::new(shape(32, 64)).unwrap()));
     let file = create(&fs, "file");
     let done = AtomicBool::new(false);

@@ -50,7 +50,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_gets_stuck() {
+fn storm_loses_nothing_and_never_wedges() {
     let first = number("SEED").unwrap_or(1);
     let rounds = number("COUNT").unwrap_or(ROUNDS);
     println!("SEED={first}");

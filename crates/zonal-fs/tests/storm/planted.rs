@@ -45,7 +45,7 @@ macro_rules! noticed {
         )*
 
         #[test]
-        fn every_planted_race_has_a_test() {
+        fn planted_races_all_have_test() {
             assert_eq!([$(PlantedBug::$bug),*], PlantedBug::RACES);
         }
     };

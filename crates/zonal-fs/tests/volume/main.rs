@@ -58,7 +58,7 @@ fn errno<T>(outcome: zonal_fs::volume::Result<T>) -> i32 {
 }
 
 #[test]
-fn what_was_closed_is_there_again_and_the_drive_is_clean() {
+fn volume_closed_reopens_clean() {
     let drive = furrow_drive();
     let volume = mount(&drive);
     volume.write("file", b"content").unwrap();
@@ -69,7 +69,7 @@ fn what_was_closed_is_there_again_and_the_drive_is_clean() {
 }
 
 #[test]
-fn dropping_the_last_clone_closes() {
+fn volume_closes_with_last_clone() {
     let drive = furrow_drive();
     let volume = mount(&drive);
     volume.write("file", b"content").unwrap();
@@ -83,7 +83,7 @@ fn dropping_the_last_clone_closes() {
 }
 
 #[test]
-fn a_close_returns_the_error_of_the_last_commit() {
+fn close_returns_error_of_last_commit() {
     let (device, watched, _) = watched(furrow_drive());
     let volume = mount(&device);
     volume.write("file", b"content").unwrap();
@@ -92,7 +92,7 @@ fn a_close_returns_the_error_of_the_last_commit() {
 }
 
 #[test]
-fn a_thread_of_the_volume_commits_what_is_old() {
+fn commit_of_old_changes_is_made_by_volume_thread() {
     let (device, _, flushes) = watched(furrow_drive());
     let clock = clock();
     let volume = Volume::mount(device, clock.clone(), &VolumeOptions::default()).unwrap();
@@ -104,7 +104,7 @@ fn a_thread_of_the_volume_commits_what_is_old() {
 }
 
 #[test]
-fn a_handle_outlives_its_volume_only_to_say_so() {
+fn handle_outliving_volume_only_reports_it() {
     let drive = furrow_drive();
     let volume = mount(&drive);
     let file = volume.create("file").unwrap();
@@ -120,7 +120,7 @@ fn a_handle_outlives_its_volume_only_to_say_so() {
 }
 
 #[test]
-fn a_removed_file_lives_while_a_handle_does() {
+fn file_removed_lives_while_handle_does() {
     let volume = volume();
     let before = volume.space().unwrap();
     let file = volume.open_with("f", OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE, 0o600);
@@ -144,7 +144,7 @@ fn a_removed_file_lives_while_a_handle_does() {
 }
 
 #[test]
-fn handles_do_what_they_were_opened_for() {
+fn handles_allow_what_they_were_opened_for() {
     let volume = volume();
     volume.write("file", b"0123456789").unwrap();
     let reader = volume.open("file").unwrap();
@@ -170,7 +170,7 @@ fn handles_do_what_they_were_opened_for() {
 }
 
 #[test]
-fn vectors_are_one_after_the_other() {
+fn vectored_io_is_in_order() {
     let volume = volume();
     let file = volume.create("file").unwrap();
     let parts = [IoSlice::new(b"one"), IoSlice::new(b""), IoSlice::new(b"two"), IoSlice::new(b"3")];
@@ -203,7 +203,7 @@ fn ranges_are_allocated_punched_found_and_copied() {
 }
 
 #[test]
-fn a_second_handle_cannot_lock_a_locked_file() {
+fn lock_is_refused_to_second_handle() {
     let volume = volume();
     volume.write("LOCK", b"").unwrap();
     let first = volume.open("LOCK").unwrap();
@@ -222,7 +222,7 @@ fn a_second_handle_cannot_lock_a_locked_file() {
 }
 
 #[test]
-fn the_lifetime_of_a_file_is_kept() {
+fn lifetime_of_file_is_kept() {
     let drive = furrow_drive();
     let volume = mount(&drive);
     let file = volume.create("000012.log").unwrap();
@@ -243,7 +243,7 @@ fn the_lifetime_of_a_file_is_kept() {
 }
 
 #[test]
-fn a_listing_goes_on_while_entries_come_and_go() {
+fn listing_continues_while_entries_change() {
     let volume = volume();
     volume.create_dir("dir").unwrap();
     for number in 0..1000 {
@@ -268,7 +268,7 @@ fn a_listing_goes_on_while_entries_come_and_go() {
 }
 
 #[test]
-fn a_read_only_volume_refuses_every_change() {
+fn volume_read_only_refuses_every_change() {
     let drive = furrow_drive();
     let volume = mount(&drive);
     volume.write("file", b"content").unwrap();
@@ -290,7 +290,7 @@ fn a_read_only_volume_refuses_every_change() {
 }
 
 #[test]
-fn an_error_names_what_was_tried_and_the_path() {
+fn error_names_action_and_path() {
     let volume = volume();
     let error = volume.open("some/where").err().unwrap();
     assert_eq!(error.to_string(), "opening some/where: no such file or directory");
@@ -303,7 +303,7 @@ fn an_error_names_what_was_tried_and_the_path() {
 }
 
 #[test]
-fn statistics_count_what_was_written() {
+fn stats_count_written_bytes() {
     let volume = volume();
     let before = volume.space().unwrap();
     volume.write("file", &vec![1; 1 << 20]).unwrap();
@@ -316,7 +316,7 @@ fn statistics_count_what_was_written() {
 }
 
 #[test]
-fn zones_are_files_of_a_volume_too() {
+fn zonefs_files_are_files_of_volume() {
     let drive = drive();
     zonefs::mkfs(&*drive, &zonefs::MkfsOptions::default(), &mut |_| ()).unwrap();
     let volume = mount(&drive);
@@ -338,7 +338,7 @@ fn zones_are_files_of_a_volume_too() {
 }
 
 #[test]
-fn owners_and_the_umask_are_those_of_who_acts() {
+fn owner_and_umask_are_of_acting_caller() {
     let volume = volume();
     let user = Caller { uid: 7, gid: 8, umask: 0o027, ..Caller::ROOT };
     let acting = volume.acting_as(user);
@@ -350,7 +350,7 @@ fn owners_and_the_umask_are_those_of_who_acts() {
 }
 
 #[test]
-fn a_change_of_a_file_by_a_user_takes_its_privileges() {
+fn privileges_go_when_user_changes_file() {
     type Change = fn(&Volume, &File);
     let volume = volume();
     let user = Caller { uid: 7, gid: 8, umask: 0, privilege: Privilege::None };
@@ -388,7 +388,7 @@ fn a_change_of_a_file_by_a_user_takes_its_privileges() {
 }
 
 #[test]
-fn opening_and_creating_never_fail_while_others_replace_the_file() {
+fn open_and_create_never_fail_during_replace() {
     let volume = volume();
     volume.write("CURRENT", b"0").unwrap();
     std::thread::scope(|scope| {

@@ -28,7 +28,7 @@ fn tree() -> Volume {
 }
 
 #[test]
-fn paths_lead_where_linux_leads_them() {
+fn paths_resolve_like_linux() {
     let volume = tree();
     let ino = |path: &str| volume.symlink_metadata(path).unwrap().ino;
     for (path, same) in [
@@ -72,7 +72,7 @@ fn paths_lead_where_linux_leads_them() {
 }
 
 #[test]
-fn a_link_at_the_end_is_followed_or_taken() {
+fn link_at_end_is_followed_or_kept() {
     let volume = tree();
     assert_eq!(volume.symlink_metadata("loop-a").unwrap().kind, FileKind::Symlink);
     assert_eq!(volume.node("dangling", Links::Keep).unwrap().metadata().unwrap().size, 7);
@@ -91,7 +91,7 @@ fn a_link_at_the_end_is_followed_or_taken() {
 }
 
 #[test]
-fn what_is_no_entry_is_neither_made_nor_removed() {
+fn path_of_no_entry_is_neither_made_nor_removed() {
     let volume = tree();
     for path in ["/", ".", "..", "dir/..", "dir/sub/."] {
         assert_eq!(errno(volume.create_dir(path)), 17, "{path}");
@@ -115,7 +115,7 @@ fn what_is_no_entry_is_neither_made_nor_removed() {
 }
 
 #[test]
-fn forty_links_are_followed_and_no_more() {
+fn links_are_followed_forty_times_at_most() {
     let volume = volume();
     volume.write("end", b"found").unwrap();
     let mut target = "end".to_owned();

@@ -61,7 +61,7 @@ fn step(rng: &mut ChaCha8Rng, file: &mut (impl Read + Write + Seek)) -> String {
 }
 
 #[test]
-fn random_calls_on_a_stream_do_what_they_do_on_a_file_of_the_host() {
+fn stream_random_calls_match_host_file() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 20));
     let place = tempfile::tempdir().unwrap();
     for seed in seed..seed + count {
@@ -86,7 +86,7 @@ fn random_calls_on_a_stream_do_what_they_do_on_a_file_of_the_host() {
 }
 
 #[test]
-fn a_stream_serves_what_std_builds_on_its_traits() {
+fn stream_serves_std_adapters() {
     let volume = volume();
     let mut lines = BufWriter::new(volume.create("lines").unwrap());
     for number in 0..10_000 {
@@ -108,7 +108,7 @@ fn a_stream_serves_what_std_builds_on_its_traits() {
 }
 
 #[test]
-fn calls_with_an_offset_leave_the_position_alone() {
+fn stream_position_ignores_offset_calls() {
     let volume = volume();
     let mut file = volume.create("file").unwrap();
     file.write_all(b"0123456789").unwrap();
@@ -123,7 +123,7 @@ fn calls_with_an_offset_leave_the_position_alone() {
 }
 
 #[test]
-fn threads_that_write_by_one_handle_never_overlap() {
+fn stream_writes_of_threads_never_overlap() {
     const PIECE: usize = 1000;
     let volume = volume();
     let file = volume.create("file").unwrap();
@@ -143,7 +143,7 @@ fn threads_that_write_by_one_handle_never_overlap() {
 }
 
 #[test]
-fn a_position_that_cannot_be_is_refused_and_leaves_the_stream_where_it_was() {
+fn stream_refuses_impossible_position_and_stays() {
     let volume = volume();
     let mut file = volume.create("file").unwrap();
     file.write_all(b"0123456789").unwrap();
@@ -161,7 +161,7 @@ fn a_position_that_cannot_be_is_refused_and_leaves_the_stream_where_it_was() {
 }
 
 #[test]
-fn an_error_of_a_stream_has_the_errno_that_a_mount_would_give() {
+fn stream_error_has_errno_of_mount() {
     fn open(path: &str, flags: OpenFlags) -> io::Result<File> {
         let volume = volume();
         volume.write("file", b"content")?;
@@ -182,7 +182,7 @@ fn an_error_of_a_stream_has_the_errno_that_a_mount_would_give() {
 }
 
 #[test]
-fn a_zone_file_is_written_as_a_stream_of_whole_blocks() {
+fn stream_writes_zone_file_in_whole_blocks() {
     let drive = drive();
     zonefs::mkfs(&*drive, &zonefs::MkfsOptions::default(), &mut |_| ()).unwrap();
     let volume = mount(&drive);

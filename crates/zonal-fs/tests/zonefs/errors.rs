@@ -118,7 +118,7 @@ impl Setup {
 }
 
 #[test]
-fn a_failed_write_does_what_the_table_says() {
+fn write_failure_follows_error_table() {
     for row in TABLE {
         let kinds = match row.1 {
             Found::Good => &GOOD_WRITES[..],
@@ -142,7 +142,7 @@ fn a_failed_write_does_what_the_table_says() {
 }
 
 #[test]
-fn a_failed_read_does_what_the_table_says() {
+fn read_failure_follows_error_table() {
     for row in TABLE {
         // A zone that can only be read does not fail to be read.
         if row.1 == Found::ReadOnly {
@@ -168,7 +168,7 @@ fn a_failed_read_does_what_the_table_says() {
 }
 
 #[test]
-fn the_limit_on_active_zones_is_an_error_like_others() {
+fn active_limit_error_follows_error_table() {
     for row in TABLE.into_iter().filter(|row| row.1 == Found::Good) {
         let setup = setup(row.0, "write,zone=2,nth=2,active-limit");
         let file = seq(&setup.fs, 1);
@@ -178,7 +178,7 @@ fn the_limit_on_active_zones_is_an_error_like_others() {
 }
 
 #[test]
-fn conventional_files_fail_without_a_trace() {
+fn conventional_files_fail_without_consequence() {
     for errors in TABLE.map(|row| row.0) {
         let below = drive("zone=3M,zones=6,conventional=3");
         format(&*below, &zonal_fs::zonefs::MkfsOptions::default());
@@ -197,7 +197,7 @@ fn conventional_files_fail_without_a_trace() {
 }
 
 #[test]
-fn a_zone_that_cannot_be_closed_makes_all_files_read_only() {
+fn zone_that_fails_close_makes_all_read_only() {
     let below = drive("zone=3M,zones=6,open=2,active=2");
     format(&*below, &zonal_fs::zonefs::MkfsOptions::default());
     let plan = "close,zone=2".parse().expect("a fault plan");

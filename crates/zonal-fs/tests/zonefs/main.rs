@@ -71,7 +71,7 @@ fn names(fs: &ZoneFs, dir: Ino) -> Vec<String> {
 }
 
 #[test]
-fn the_tree_is_that_of_the_zones() {
+fn tree_mirrors_zones() {
     let (_, fs) = fresh("zone=3M,zones=12,conventional=4", MountOptions::default());
     let root = fs.getattr(fs.root()).unwrap();
     assert_eq!((root.ino.get(), root.perm, root.nlink, root.size), (12, 0o555, 4, 4));
@@ -96,7 +96,7 @@ fn the_tree_is_that_of_the_zones() {
 }
 
 #[test]
-fn conventional_zones_become_one_file() {
+fn conventional_zones_aggregate_to_one_file() {
     let device = drive("zone=3M,zones=12,conventional=4");
     let aggregate = Aggregate::Conventional;
     format(&*device, &MkfsOptions { aggregate, ..MkfsOptions::default() });
@@ -119,7 +119,7 @@ fn conventional_zones_become_one_file() {
 }
 
 #[test]
-fn a_sequential_file_is_written_at_its_end() {
+fn sequential_file_is_written_at_its_end() {
     let (_, fs) = fresh("zone=3M,zones=6", MountOptions::default());
     let file = seq(&fs, 2);
     let block = [7; BLOCK_LEN];
@@ -145,7 +145,7 @@ fn a_sequential_file_is_written_at_its_end() {
 }
 
 #[test]
-fn truncating_resets_or_finishes() {
+fn truncate_resets_or_finishes() {
     let (device, fs) = fresh("zone=3M,zones=6", MountOptions::default());
     let file = seq(&fs, 0);
     let cond = || device.zone(ZoneId::new(1)).unwrap().cond;
@@ -164,7 +164,7 @@ fn truncating_resets_or_finishes() {
 }
 
 #[test]
-fn explicit_open_holds_zones_open_up_to_the_limit() {
+fn explicit_open_holds_zones_open_up_to_limit() {
     let explicit = MountOptions { open: OpenPolicy::Explicit, ..MountOptions::default() };
     let (device, fs) = fresh("zone=3M,zones=9,open=2,active=3", explicit);
     let (first, second, third) = (seq(&fs, 0), seq(&fs, 1), seq(&fs, 2));
@@ -204,7 +204,7 @@ fn explicit_open_holds_zones_open_up_to_the_limit() {
 }
 
 #[test]
-fn open_zones_are_closed_at_mount() {
+fn mount_closes_open_zones() {
     let device = drive("zone=3M,zones=6");
     format(&*device, &MkfsOptions::default());
     device.manage(Select::One(ZoneId::new(2)), ZoneAction::Open).unwrap();
@@ -248,7 +248,7 @@ fn appends_of_many_threads_keep_all_data() {
 }
 
 #[test]
-fn policies_decide_what_a_moved_write_pointer_does() {
+fn error_policy_decides_about_moved_write_pointer() {
     for (errors, size, perm, access, again) in [
         (ErrorPolicy::RemountRo, BLOCK, 0o640, Access::ReadOnly, Err(30)),
         (ErrorPolicy::ZoneRo, BLOCK, 0o440, Access::ReadWrite, Err(1)),
@@ -278,7 +278,7 @@ fn policies_decide_what_a_moved_write_pointer_does() {
 }
 
 #[test]
-fn policies_decide_what_a_failing_zone_does() {
+fn error_policy_decides_about_failing_zone() {
     for failure in [ZoneFailure::ReadOnly, ZoneFailure::Offline] {
         for errors in [
             ErrorPolicy::RemountRo,
@@ -313,7 +313,7 @@ fn policies_decide_what_a_failing_zone_does() {
 }
 
 #[test]
-fn a_read_error_on_a_good_zone_changes_nothing() {
+fn read_error_on_good_zone_changes_nothing() {
     let device = drive("zone=3M,zones=6");
     format(&*device, &MkfsOptions::default());
     let plan: FaultPlan = "read,nth=3".parse().unwrap();
@@ -330,7 +330,7 @@ fn a_read_error_on_a_good_zone_changes_nothing() {
 }
 
 #[test]
-fn a_message_calls_a_file_by_its_path() {
+fn message_names_file_by_path() {
     let (_device, fs) = fresh("zones=8,zone=3M,conventional=3", MountOptions::default());
     let path = |ino| FileSystem::path(&fs, ino);
     assert_eq!(path(fs.root()).as_deref(), Some("/"));

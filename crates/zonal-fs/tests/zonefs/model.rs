@@ -310,7 +310,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_library_answers_like_the_model(
+    fn zonefs_matches_model(
         explicit in any::<bool>(),
         ops in proptest::collection::vec(ops(), 1..60),
     ) {

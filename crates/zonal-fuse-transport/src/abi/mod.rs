@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_are_as_long_as_the_kernel_has_them() {
+    fn structure_sizes_match_kernel() {
         let sizes = [
             (size_of::<InHeader>(), 40),
             (size_of::<InitIn>(), 64),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_moves_when_its_requests_have_changed_for_good() {
+    fn thread_moves_only_on_lasting_change() {
         let mut affinity = Affinity { is_bound: true, crowd: 0 };
         let mut moves = |at_work: &[usize]| -> Vec<bool> {
             at_work.iter().filter_map(|&at_work| affinity.count(at_work)).collect()

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_processors() {
+    fn processor_lists_are_parsed() {
         assert_eq!(numbers("0-1\n").unwrap(), [0, 1]);
         assert_eq!(numbers("0,2-3,7").unwrap(), [0, 2, 3, 7]);
         assert!(numbers("").is_err());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn uring_parameter_error_says_what_to_do() {
         assert!(check_parameter("Y\n").is_ok());
         assert!(check_parameter("N\n").unwrap_err().to_string().contains("write Y to /sys/"));
         assert!(check_parameter("").unwrap_err().to_string().contains("6.14"));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_lies_after_the_first_page() {
+    fn answer_lies_after_first_page() {
         let slot = Slot::new(8);
         for lent in [true, false] {
             let memory = Pages::new(PAGE + 8);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_is_taken_and_only_to_the_request_that_waits() {
+    fn answer_is_taken_once_and_only_by_waiting_request() {
         let slot = Slot::new(8);
         slot.open(6, Some(Pages::new(PAGE + 8)));
         assert!(answer(&slot, 0, 4, b"").is_err());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_too_long_is_an_error_for_the_caller() {
+    fn answer_too_long_is_error_of_caller() {
         let slot = Slot::new(8);
         slot.open(6, Some(Pages::new(PAGE + 8)));
         assert!(answer(&slot, 0, 6, b"nine byte").is_err());

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_commands() {
+    fn command_lines_parse() {
         let zone = ZoneId::new(12);
         for (line, command) in [
             ("read-only 12\n", Command::Fail(zone, ZoneFailure::ReadOnly)),

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_as_long_as_they_say_and_read_back() {
+    fn map_lines_have_stated_length_and_parse_back() {
         let zone = |role, written, used| ZoneUse { role, capacity: 1000, written, used };
         let mut uses: Vec<ZoneUse> =
             ROLES.iter().map(|(name, _, _)| zone(*name, 1000, 999)).collect();
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_line_is_left_out() {
+    fn map_parse_skips_invalid_lines() {
         let text = "d 100  42\n\nd\nd 1\nd x 1\ndd 1 1\nd 101 1\nd 1 -1\no   0   0\n";
         assert_eq!(parse(text).len(), 2);
     }
 
     /// The words are those of the file system.
     #[test]
-    fn every_role_has_a_letter() {
+    fn map_has_letter_for_every_role() {
         use std::sync::Arc;
         use zonal::{ManualClock, OpenMode, spec};
         use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};

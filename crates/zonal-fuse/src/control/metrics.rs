@@ -340,7 +340,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn both_dialects_are_well_formed() {
+    fn metrics_are_well_formed_in_both_dialects() {
         for dialect in [Dialect::Prometheus, Dialect::OpenMetrics] {
             let text = full(dialect);
             check(&text, dialect);
@@ -358,7 +358,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_sample_says_of_which_mount_it_is() {
+    fn metrics_samples_name_their_mount() {
         let named = [("mount", "/mnt/a \"b\"\\x\nc"), ("uuid", "0123"), ("access", "read-only")];
         let named = named.map(|(name, value)| (name.to_owned(), value.into())).into();
         let live = Some(Live::default());
@@ -375,7 +375,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_zonefs_has_its_counters() {
+    fn metrics_of_zonefs_have_its_counters() {
         let named =
             [("used_bytes".to_owned(), 4096.into()), ("errors".to_owned(), "repair".into())];
         let report = Report { kind: "zonefs".to_owned(), named: named.into(), ..Report::default() };
@@ -386,7 +386,7 @@ pub(crate) mod tests {
 
     /// The dashboard of the guide asks for nothing that does not exist.
     #[test]
-    fn the_dashboard_asks_for_metrics_that_exist() {
+    fn metrics_of_dashboard_exist() {
         let dashboard = include_str!("../../../../docs/grafana.json");
         let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
         let names = names(&full(Dialect::Prometheus));

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_fits_a_terminal_whatever_the_numbers() {
+    fn page_fits_terminal_with_any_numbers() {
         let (before, now) = (report(90, 1 << 50), report(92, (1 << 50) + (4 << 20)));
         let page = page(&now, Some(&before));
         for line in page.lines() {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_without_zones_of_its_own_has_its_counters() {
+    fn page_of_zonefs_has_its_counters() {
         let mut report = Report { live: None, operations: Vec::new(), ..report(1, 0) };
         report.named.retain(|name, _| !name.starts_with("open_zones"));
         assert_eq!(
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn numbers_are_formatted_for_people() {
         let times = [999, 1_000, 99_940, 99_960, 3_000_000_000].map(time);
         assert_eq!(times, ["999 ns", "1.00 µs", "99.9 µs", "100 µs", "3.00 s"]);
         assert_eq!(

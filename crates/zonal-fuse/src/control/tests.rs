@@ -65,7 +65,7 @@ impl Mount {
 }
 
 #[test]
-fn a_panic_is_shown_with_its_message() {
+fn control_shows_panic_with_message() {
     let mount = mount("zones=6,zone=1M");
     assert!(!mount.text("stats").contains("panicked"));
     assert_eq!(mount.fs.give_up("the first"), Remains::Readable);
@@ -78,7 +78,7 @@ fn a_panic_is_shown_with_its_message() {
 }
 
 #[test]
-fn it_is_found_and_never_listed() {
+fn control_is_found_but_never_listed() {
     let mount = mount("zones=6,zone=1M,conventional=2");
     let root = mount.fs.root();
     let names = |ino| {
@@ -110,7 +110,7 @@ fn it_is_found_and_never_listed() {
 }
 
 #[test]
-fn a_listing_goes_on_where_it_stopped() {
+fn control_listing_continues_where_it_stopped() {
     let mount = mount("zones=6,zone=1M");
     let directory = mount.directory().ino;
     let (mut cookie, mut count) = (0, 0);
@@ -131,7 +131,7 @@ fn a_listing_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn counters_are_those_of_now() {
+fn control_counters_are_current() {
     let mount = mount("zones=6,zone=1M,open=3,active=4");
     let counter = |name| mount.text(name).trim_end().parse::<u32>().unwrap();
     assert_eq!((counter("max_wro_seq_files"), counter("max_active_seq_files")), (3, 4));
@@ -149,7 +149,7 @@ fn counters_are_those_of_now() {
 }
 
 #[test]
-fn the_report_is_the_same_read_in_any_pieces() {
+fn control_report_reads_same_in_any_pieces() {
     let mount = mount("zones=40,zone=1M");
     mount.command("write 7 8192").unwrap();
     let whole = mount.text("zones");
@@ -172,7 +172,7 @@ fn the_report_is_the_same_read_in_any_pieces() {
 }
 
 #[test]
-fn commands_reach_the_drive() {
+fn control_commands_reach_drive() {
     let mount = mount("zones=9,zone=1M,conventional=2,open=2,active=2");
     mount.command("open 3").unwrap();
     assert_eq!(mount.cond(3), ZoneCond::ExplicitOpen);
@@ -193,7 +193,7 @@ fn commands_reach_the_drive() {
 }
 
 #[test]
-fn what_cannot_be_done_has_its_errno() {
+fn control_failures_have_their_errno() {
     let mut mount = mount("zones=9,zone=1M,conventional=2");
     for (line, errno) in [
         ("", 22),
@@ -217,7 +217,7 @@ fn what_cannot_be_done_has_its_errno() {
 }
 
 #[test]
-fn options_that_are_not_named_stay() {
+fn control_remount_keeps_unnamed_options() {
     let mount = mount("zones=9,zone=1M,open=3");
     mount.command("remount errors=repair,explicit-open").unwrap();
     mount.command("remount errors=zone-ro").unwrap();
@@ -233,7 +233,7 @@ fn options_that_are_not_named_stay() {
 }
 
 #[test]
-fn a_device_that_was_opened_for_reading_is_not_written_to() {
+fn control_never_writes_to_device_opened_read_only() {
     let read_only = zonefs::MountOptions { access: Access::ReadOnly, ..Default::default() };
     let mount = mount_with("zones=6,zone=1M", read_only);
     assert_eq!(mount.command("remount rw"), Err(30), "EROFS");
@@ -255,7 +255,7 @@ fn furrow() -> (Control, Arc<zonal_fs::furrow::Furrow>) {
 }
 
 #[test]
-fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
+fn control_live_view_agrees_in_every_form() {
     let (control, fs) = furrow();
     let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
     let ino = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
@@ -298,7 +298,7 @@ fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
 }
 
 #[test]
-fn a_furrow_changes_its_options_or_refuses_them() {
+fn control_changes_or_refuses_furrow_options() {
     let (control, fs) = furrow();
     let directory = control.lookup(fs.root(), CONTROL_DIR.as_bytes()).unwrap().ino;
     let ino = control.lookup(directory, b"command").unwrap().ino;
@@ -356,7 +356,7 @@ fn texts_of<'a>(value: &'a serde_json::Value, name: &str, found: &mut Vec<&'a st
 }
 
 #[test]
-fn every_metric_of_the_dashboard_is_exported() {
+fn control_exports_every_dashboard_metric() {
     let (control, fs) = furrow();
     let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
     let ino = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
@@ -379,7 +379,7 @@ fn every_metric_of_the_dashboard_is_exported() {
 }
 
 #[test]
-fn who_reads_in_pieces_gets_pieces_of_one_text() {
+fn control_pieces_belong_to_one_text() {
     let (control, fs) = furrow();
     let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
     let file = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;

@@ -212,7 +212,7 @@ mod tests {
     ];
 
     #[test]
-    fn times_survive_the_way_in() {
+    fn times_survive_conversion() {
         for (secs, nanos) in TIMES {
             let set = set_time(request::SetTime::To(request::Time { secs, nanos }));
             assert_eq!(set, SetTime::To(Timestamp::new(secs, nanos).unwrap()));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn device_numbers_are_taken_apart_as_the_kernel_packs_them() {
+    fn device_numbers_unpack_like_kernel() {
         let time = Timestamp::default();
         let device = Attr {
             ino: zonal_fs::vfs::Ino::new(9),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_of_fallocate() {
+    fn fallocate_modes_convert() {
         assert_eq!(allocate(0).unwrap(), Allocate::Extend);
         assert_eq!(allocate(1).unwrap(), Allocate::KeepSize);
         assert_eq!(allocate(3).unwrap(), Allocate::Punch);
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn only_direct_files_sync_in_the_write() {
+    fn write_flags_sync_only_direct_files() {
         let (none, open) = (abi::WriteFlags::empty(), O_DSYNC);
         assert_eq!(write_flags(none, open, Route::Cached), WriteFlags::empty());
         assert_eq!(write_flags(none, open, Route::Direct), WriteFlags::DURABLE);
     }
 
     #[test]
-    fn what_comes_from_or_goes_to_pages_is_not_direct_though_the_descriptor_is() {
+    fn page_cache_io_is_not_direct_despite_descriptor() {
         let (none, cache) = (abi::WriteFlags::empty(), abi::WriteFlags::CACHE);
         let (owner, open) = (abi::WriteFlags::LOCK_OWNER, 1 | O_DIRECT | O_APPEND | O_DSYNC);
         let durable = WriteFlags::DIRECT | WriteFlags::DURABLE;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_rename() {
+    fn rename_flags_convert() {
         assert_eq!(rename_flags(0).unwrap(), RenameFlags::empty());
         assert_eq!(rename_flags(RENAME_EXCHANGE).unwrap(), RenameFlags::EXCHANGE);
         assert_eq!(rename_flags(RENAME_WHITEOUT).unwrap(), RenameFlags::WHITEOUT);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_never_cached_has_nothing_stale() {
+    fn pins_never_cached_file_has_no_stale_pages() {
         assert_eq!(known().stale(INO, 0, 4096), None);
         assert!(!known().may_have_pages(INO));
         assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_is_open_only_what_was_written_is_stale() {
+    fn pins_while_open_drop_only_written_range() {
         let counts = known();
         counts.open_cached(INO);
         let stale = counts.stale(INO, 4096, 512).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_last_close_all_pages_go_once() {
+    fn pins_drop_all_pages_once_after_last_close() {
         let counts = known();
         counts.open_cached(INO);
         counts.close_cached(INO);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_came_since_is_not_forgotten() {
+    fn pins_keep_reader_that_came_since() {
         let counts = known();
         counts.open_cached(INO);
         counts.close_cached(INO);

@@ -104,7 +104,7 @@ mod tests {
     const INO: Ino = Ino::new(7);
 
     #[test]
-    fn a_file_that_has_lost_a_name_counts_until_the_kernel_surely_knows() {
+    fn links_count_lost_name_until_kernel_knows() {
         let (links, start) = (LostNames::default(), now());
         let is_losing = |after| links.is_losing(INO, || start + after);
         assert!(!is_losing(Duration::ZERO));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_name_counts_from_when_it_went() {
+    fn links_count_second_lost_name_from_its_end() {
         let (links, start) = (LostNames::default(), now());
         for after in [Duration::ZERO, RUNS_WITHIN / 2] {
             links.begin(INO);

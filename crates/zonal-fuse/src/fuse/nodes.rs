@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_inode_has_a_node_of_its_own() {
+    fn nodes_are_unique_per_inode() {
         for root in [1, 64] {
             let nodes = Nodes::new(Ino::new(root));
             assert_eq!(nodes.node(Ino::new(root)), NodeId::ROOT);

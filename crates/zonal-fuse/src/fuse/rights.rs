@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_sets_flags_but_those_that_root_sets() {
+    fn owner_sets_flags_except_those_of_root() {
         let (none, no_dump) = (InodeFlags::empty(), InodeFlags::NO_DUMP);
         for (uid, before, after, may) in [
             (0, none, GUARDED, true),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_leaves_setgid_of_a_new_file_to_us() {
+    fn setgid_of_new_file_is_ours_on_old_kernel() {
         let new = InitFlags::DIRECT_IO_ALLOW_MMAP;
         let old = InitFlags::empty();
         for (uid, negotiated, privilege) in [
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acl_takes_setgid_where_the_kernel_says_so_or_says_nothing() {
+    fn acl_clears_setgid_as_kernel_says_or_always() {
         let (kill, none) = (SetxattrFlags::ACL_KILL_SGID, SetxattrFlags::empty());
         let (says, silent) = (InitFlags::SETXATTR_EXT, InitFlags::empty());
         let keeps = |uid, gid, how, negotiated| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_takes_what_the_kernel_says_or_all_where_it_says_nothing() {
+    fn write_clears_privileges_as_kernel_says_or_all() {
         use WriteFlags as Taken;
         let none = abi::WriteFlags::empty();
         let (kill, cache) = (abi::WriteFlags::KILL_SUIDGID, abi::WriteFlags::CACHE);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_that_went_just_before_is_all_that_goes() {
+    fn capability_removed_just_before_is_all_that_goes() {
         let taken = TakenCapability::default();
         let root = by(0, 0);
         assert!(!taken.is_all(&root), "chown(-1, -1)");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_trusted_attributes_are_for_root() {
+    fn trusted_attributes_are_listed_to_root_only() {
         assert!(may_list(&by(0, 0), b"trusted.a"));
         assert!(!may_list(&by(5, 0), b"trusted.a"));
         assert!(may_list(&by(5, 0), b"user.trusted."));

@@ -158,7 +158,7 @@ impl FileSystem for Closed {
 }
 
 #[test]
-fn a_created_file_that_cannot_be_opened_is_not_kept() {
+fn create_without_open_keeps_no_pin() {
     let fs = Arc::new(Closed::default());
     let server = server(Arc::clone(&fs) as _, None);
     let file = NewFile { perm: 0o644, flags: 2 };
@@ -168,7 +168,7 @@ fn a_created_file_that_cannot_be_opened_is_not_kept() {
 }
 
 #[test]
-fn fsyncs_hold_no_thread_and_share_a_commit() {
+fn fsync_holds_no_thread_and_shares_commit() {
     const FSYNCS: usize = 100;
     let fs = Arc::new(Closed::default());
     let server = server(Arc::clone(&fs) as _, None);
@@ -208,7 +208,7 @@ impl ReplySink for Kernel {
 }
 
 #[test]
-fn syncfs_is_answered_once_everything_is_durable() {
+fn syncfs_answers_once_all_is_durable() {
     let fs = Arc::new(Closed::default());
     let server = server(Arc::clone(&fs) as _, None);
     let kernel = Arc::new(Kernel(Mutex::default()));
@@ -227,7 +227,7 @@ fn syncfs_is_answered_once_everything_is_durable() {
 }
 
 #[test]
-fn a_kernel_that_sends_its_data_at_a_close_anyway_is_told_to_send_no_flush() {
+fn flush_is_disabled_if_kernel_writes_back_at_close() {
     const NOSYS: i32 = -38;
     for (negotiated, error) in [
         (None, 0),
@@ -248,7 +248,7 @@ fn a_kernel_that_sends_its_data_at_a_close_anyway_is_told_to_send_no_flush() {
 }
 
 #[test]
-fn attributes_of_a_file_that_is_losing_a_name_are_told_and_not_taken() {
+fn attributes_of_file_losing_name_are_not_cached() {
     let server = server(Arc::new(Closed::default()), None);
     let kernel = Arc::new(Kernel(Mutex::default()));
     server.connect(Notifier::new(Arc::clone(&kernel) as _), InitFlags::empty());
@@ -277,7 +277,7 @@ fn attributes_of_a_file_that_is_losing_a_name_are_told_and_not_taken() {
 }
 
 #[test]
-fn space_of_an_inode_that_is_being_released_is_waited_for() {
+fn space_of_inode_being_released_is_awaited() {
     let releases = ReleaseCount::default();
     thread::scope(|scope| {
         let mut writer = None;

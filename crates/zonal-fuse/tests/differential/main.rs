@@ -46,13 +46,13 @@ fn actor() {
 
 #[test]
 #[ignore = "needs /dev/fuse and root: run by cargo xtask test"]
-fn processes_of_several_users_get_the_answers_of_ext4() {
+fn calls_of_several_users_match_ext4() {
     compare("", 24);
 }
 
 #[test]
 #[ignore = "needs /dev/fuse and root: run by cargo xtask test"]
-fn processes_of_several_users_get_the_answers_of_ext4_with_collected_writes() {
+fn calls_of_several_users_match_ext4_with_writeback() {
     compare("writeback", 12);
 }
 

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays_and_what_is_reset_goes() {
+    fn cache_keeps_used_and_drops_reset_pieces() {
         let mut cache = Cache::new(300);
         for at in 0..3 {
             cache.put((1, at), piece(1), 0);

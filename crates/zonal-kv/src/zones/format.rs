@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn record_round_trips() {
         let bytes = record();
         assert_eq!(bytes.len() % 512, 0);
         let found = decode(&bytes, 0, BLOCK).unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_any_wrong_byte_or_cut_off_or_elsewhere_is_none() {
+    fn record_damaged_cut_or_misplaced_is_none() {
         let bytes = record();
         let len = decode(&bytes, 0, BLOCK).unwrap().head;
         assert_eq!(len.block, 0);

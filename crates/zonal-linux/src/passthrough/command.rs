@@ -169,7 +169,7 @@ mod tests {
     use zonal::nvme::{Nsid, status};
 
     #[test]
-    fn what_the_kernel_tells_is_a_status_or_an_errno() {
+    fn kernel_result_is_status_or_errno() {
         assert_eq!(Failure::check(0, 7).unwrap(), 7);
         // With "do not retry".
         let refused = Failure::check(0x41bc, 0).unwrap_err();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "transfers data the other way")]
-    fn a_read_cannot_be_given_memory_that_may_not_change() {
+    fn read_command_refuses_immutable_memory() {
         let entry = SubmissionEntry::new(Opcode::READ, Nsid::new(1));
         Command::new(entry, Data::Take(&[0; 512]));
     }

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_what_it_says() {
+    fn namespace_shape_is_as_reported() {
         let (geometry, limits) = Good::new().decode().unwrap();
         assert_eq!(geometry.zone_count(), 100);
         assert_eq!((geometry.max_open(), geometry.max_active()), (Some(8), Some(12)));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_known_by_its_own_name() {
+    fn namespace_has_its_own_identity() {
         let mut good = Good::new();
         assert!(identity(&good.answers()).is_empty());
         good.controller.model = zonal::nvme::ascii("Tape 9");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_limit_counts() {
+    fn limits_take_smallest() {
         let mut good = Good::new();
         good.controller.transfer_max = 1;
         good.zoned_controller.append_max = 0;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_is_refused_by_name() {
+    fn namespace_unsupported_is_refused_by_name() {
         let refused = |change: fn(&mut Good), what: &str| {
             let mut good = Good::new();
             change(&mut good);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_as_reported_also_in_parts() {
+    fn zone_report_reads_whole_and_in_parts() {
         let (shape, all, bytes) = reported();
         let found = zones(&bytes, &shape, ZoneId::ZERO).unwrap();
         assert_eq!(found, all);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_that_are_wrong_are_refused() {
+    fn zone_report_errors_are_refused() {
         let (shape, all, bytes) = reported();
         let error = |bytes: &[u8], first| zones(bytes, &shape, ZoneId::new(first)).unwrap_err();
         assert!(error(&[], 0).contains("nothing"));
@@ -361,7 +361,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_answers_are_a_shape_or_an_error(
+        fn namespace_shape_decode_handles_any_answers(
             changes in prop::collection::vec((0..4_usize, 0..4096_usize, any::<u8>()), 0..40),
             places in prop::collection::vec((0..4_usize, prop::sample::select(
                 vec![0_usize, 3, 7, 26, 77, 130, 196, 525, 2823, 3088, 3095]), any::<u8>()), 0..8),
@@ -385,7 +385,7 @@ mod tests {
         }
 
         #[test]
-        fn any_report_is_zones_or_an_error(
+        fn zone_report_decode_handles_any_bytes(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
             cut in any::<prop::sample::Index>(),
             first in 0..80_u32,

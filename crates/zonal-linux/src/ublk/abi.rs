@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_have_the_numbers_of_the_header() {
+    fn ublk_command_numbers_match_header() {
         // As a C compiler prints UBLK_U_CMD_* and UBLK_U_IO_*.
         assert_eq!(GET_DEV_INFO, 0x8020_7502);
         assert_eq!(ADD_DEV, 0xc020_7504);

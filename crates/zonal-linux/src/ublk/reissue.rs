@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_was_done_is_not_repeated() {
+    fn reissue_does_not_repeat_done_write() {
         let (drive, reissue, start) = drive();
         reissue.write(&drive, lba(start, 1), &[7; 2 * 4096]).unwrap();
         assert_eq!(wp(&drive, start), 3);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_was_done_in_part_is_completed() {
+    fn reissue_completes_partly_done_write() {
         let (drive, reissue, start) = drive();
         let mut data = [7; 4 * 4096];
         data[4096..].fill(9);
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn other_data_below_the_pointer_is_refused() {
+    fn reissue_refuses_other_data_below_pointer() {
         let (drive, reissue, start) = drive();
         let error = reissue.write(&drive, start, &[6; 4096]).unwrap_err();
         assert!(matches!(error, DeviceError::NotAtWritePointer { .. }), "{error}");
     }
 
     #[test]
-    fn only_the_first_change_of_a_zone_can_be_a_reissued_write() {
+    fn reissue_applies_to_first_change_of_zone_only() {
         let refused = |change: fn(&MemoryDrive, &Reissue, Lba)| {
             let (drive, reissue, start) = drive();
             change(&drive, &reissue, start);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_recovery_nothing_is_compared() {
+    fn reissue_without_recovery_compares_nothing() {
         let (drive, _, start) = drive();
         let reissue = Reissue::none();
         assert!(reissue.write(&drive, start, &[7; 4096]).is_err());

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_in_sectors() {
+    fn ublk_parameters_are_in_sectors() {
         let params = params(&Geometry::new(spec()).unwrap()).unwrap();
         assert_eq!(params.basic.device_sectors, 16 * 256 * 8);
         assert_eq!(params.basic.zone_sectors, 256 * 8);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_drive_with_conventional_zones_takes_discards() {
+    fn ublk_discards_need_conventional_zones() {
         let told = |conventional_zones| {
             let spec = GeometrySpec { conventional_zones, ..spec() };
             let params = params(&Geometry::new(spec).unwrap()).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_limit_nothing_are_none() {
+    fn ublk_limits_without_effect_are_none() {
         let told = |limit: u32| {
             let spec = GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..spec() };
             params(&Geometry::new(spec).unwrap()).unwrap().zoned.max_open
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_linux_refuses_without_a_message_is_an_error() {
+    fn ublk_explains_what_linux_refuses_silently() {
         let good = spec();
         for (what, spec) in [
             (
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn another_drive_is_refused_where_both_say_which_they_are() {
+    fn ublk_refuses_other_drive_by_identity() {
         let [one, other] = [1, 2].map(|byte| mark(&Identity::of_uuid([byte; 16])));
         let unknown = mark(&Identity::default());
         assert!(compare_marks(3, one, one).is_ok());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn other_parameters_are_refused() {
+    fn ublk_refuses_changed_parameters() {
         let ours = params(&Geometry::new(spec()).unwrap()).unwrap();
         assert!(compare(3, &ours, &ours).is_ok());
         let smaller = GeometrySpec { block_count: LbaCount::new(15 * 256), ..spec() };

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_until_something_is_given_back() {
+    fn memory_reservation_is_refused_until_return() {
         let memory = Memory::new(100);
         let first = memory.reserve(60);
         assert!(first.is_some() && memory.reserve(41).is_none());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_buffer_is_reused_and_makes_room_for_a_reservation() {
+    fn memory_spare_buffer_is_reused_or_yields_to_reservation() {
         let memory = Memory::new(16384);
         let mut buffer = memory.buffer(5000);
         assert_eq!(buffer.data().len(), 5000);

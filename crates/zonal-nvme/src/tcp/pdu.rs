@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pdu_with_data_and_digests_has_them_where_the_specification_says() {
+    fn pdu_layout_with_data_and_digests_matches_specification() {
         let mut out = Vec::new();
         let at = put_data(&mut out, 7, flag::SUCCESS, b"123456789", ON);
         out.splice(at..at, *b"123456789");
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_aligned_as_the_host_asked() {
+    fn pdu_data_is_aligned_as_host_asked() {
         let params = ConnectionParams { alignment: 64, ..ConnectionParams::default() };
         let mut out = Vec::new();
         let at = put_data(&mut out, 1, 0, &[7; 512], params);
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_header_field_is_reported_by_its_offset() {
+    fn pdu_invalid_header_field_is_reported_by_offset() {
         let good = [0x04, 0, 72, 72, 72 + 8, 0, 0, 0];
         let parse = |at: usize, value: u8| {
             let mut bytes = good;
@@ -575,7 +575,7 @@ mod tests {
 
     /// Every combination of interesting values: what is accepted is as long as it says.
     #[test]
-    fn any_common_header_is_a_frame_or_an_error() {
+    fn pdu_any_common_header_is_frame_or_error() {
         let lengths = [0, 1, 23, 24, 28, 72, 76, 77, 80, 81, 128, 129, 200, 8264, u32::MAX];
         let mut accepted = 0_u32;
         for params in [
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_req_repeats_the_header_in_error() {
+    fn pdu_term_req_repeats_bad_header() {
         let mut out = Vec::new();
         put_term_req(&mut out, Fatal::header(3), &[9; 72]);
         assert_eq!(out[..14], [3, 0, 24, 0, 96, 0, 0, 0, 1, 0, 3, 0, 0, 0]);

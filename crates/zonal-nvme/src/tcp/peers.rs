@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_longest_goes_first_and_once() {
+    fn peer_silent_longest_goes_first_and_once() {
         let (peers, all, _listener) = peers(3);
         all[0].note(5 * SECOND_NS, Standing::Untimed);
         all[1].note(3 * SECOND_NS, Standing::Untimed);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_timer_stays_unless_it_is_a_very_long_one() {
+    fn peer_with_timer_stays_unless_very_long() {
         let (peers, all, _listener) = peers(2);
         all[0].note(0, Standing::of_timer(Some(60_000)));
         all[1].note(0, Standing::of_timer(Some(u32::MAX)));

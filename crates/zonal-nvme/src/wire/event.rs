@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_names_its_log_page_and_its_namespace() {
+    fn event_names_log_page_and_namespace() {
         let event = Event::ZonesChanged(Nsid::new(3));
         assert_eq!(event.encode(), 0x0000_0003_00bf_ef02);
         assert_eq!(Event::decode(event.encode()), Some(event));

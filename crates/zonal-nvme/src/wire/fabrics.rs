@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connect_is_read_as_it_was_made() {
+    fn connect_round_trips() {
         let connect = Connect {
             queue: 3,
             entries: 128,

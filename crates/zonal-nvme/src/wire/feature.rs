@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_read_as_they_were_set() {
+    fn features_round_trip() {
         let queues = QueueCounts { submission: 4, completion: 65_536 };
         assert_eq!(queues.encode(), 0xffff_0003);
         assert_eq!(QueueCounts::decode(queues.encode()), queues);

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_changed_zones_than_fit_are_not_listed() {
+    fn changed_zones_beyond_capacity_are_not_listed() {
         let zones: Vec<_> = (0..512).map(|number| Lba::new(number * 16)).collect();
         assert_eq!(ChangedZones::encode(&zones).decode(), None);
         assert_eq!(ChangedZones::encode(&zones[..511]).decode().as_deref(), Some(&zones[..511]));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn log_pages_are_asked_for_in_dwords_counted_from_zero() {
+    fn log_page_request_counts_dwords_from_zero() {
         let log = GetLogPage {
             page: 5,
             read: LogRead::Retain,

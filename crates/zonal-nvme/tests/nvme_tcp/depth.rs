@@ -32,7 +32,7 @@ fn command(opcode: Opcode, first: u64, durability: Durability) -> SubmissionEntr
 }
 
 #[test]
-fn reads_that_arrive_together_are_one_batch() {
+fn reads_arriving_together_are_one_batch() {
     for style in [Style::PLAIN, Style::EVERYTHING] {
         let (device, stack) = counted();
         let blocks: Vec<u8> = (0..32_u8).flat_map(|number| [number; BLOCK]).collect();
@@ -55,7 +55,7 @@ fn reads_that_arrive_together_are_one_batch() {
 }
 
 #[test]
-fn durable_writes_that_arrive_together_take_one_flush() {
+fn durable_writes_arriving_together_share_flush() {
     let (device, stack) = counted();
     let (server, address, _) = serve(vec![stack], Hosts::All);
     let host = Host::connect(address, NQN, Style::PLAIN);
@@ -111,7 +111,7 @@ impl ZonedDevice for Strict {
 }
 
 #[test]
-fn data_lies_where_direct_io_takes_it_without_a_copy() {
+fn data_is_aligned_for_direct_io_without_copy() {
     let in_capsule = Style { digests: 3, ..Style::PLAIN };
     for style in [Style::PLAIN, in_capsule, Style::EVERYTHING] {
         let stack = stack("mem:zone=3M,zones=8,open=3,active=5");

@@ -74,7 +74,7 @@ fn send_and_end(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn garbage_ends_the_connection_and_nothing_else() {
+fn garbage_ends_its_connection_only() {
     let (seed, count) = (number("SEED", 1), number("COUNT", 300));
     println!("SEED={seed} COUNT={count}");
     let (server, address, _) = serve(small(), Hosts::All);
@@ -113,7 +113,7 @@ fn garbage_ends_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn wrong_digests_are_an_error_of_the_header_and_of_the_command() {
+fn digests_wrong_fail_header_or_command() {
     let (server, address, _) = serve(small(), Hosts::All);
     let style = Style { placement: Placement::Capsule, ..Style::EVERYTHING };
     let host = Host::connect(address, NQN, style);
@@ -141,7 +141,7 @@ fn wrong_digests_are_an_error_of_the_header_and_of_the_command() {
 }
 
 #[test]
-fn data_that_nobody_asked_for_ends_the_connection() {
+fn data_unrequested_ends_connection() {
     let (server, address, _) = serve(small(), Hosts::All);
     let wrong: [(Option<u16>, u32, u8, u8); 4] = [
         // Another tag; another place; before its end "last"; at its end not "last".
@@ -178,7 +178,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
 }
 
 #[test]
-fn who_is_slow_is_let_go() {
+fn peer_too_slow_is_disconnected() {
     let (server, address, clock) = serve(small(), Hosts::All);
     let silent = TcpStream::connect(address).unwrap();
     let mut slow = Queue::open(address, Style::PLAIN).stream;
@@ -200,7 +200,7 @@ fn who_is_slow_is_let_go() {
 }
 
 #[test]
-fn a_thousand_connections_at_once_are_served_or_closed() {
+fn connections_by_thousand_are_served_or_closed() {
     let (server, address, _) = serve(small(), Hosts::All);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     // Each connection has two ends in this process, and the test has files of its own.
@@ -217,7 +217,7 @@ fn a_thousand_connections_at_once_are_served_or_closed() {
 }
 
 #[test]
-fn a_command_that_is_repeated_is_a_conflict_while_it_runs_and_a_command_after() {
+fn command_repeated_is_conflict_only_while_running() {
     let (server, address, _) = serve(small(), Hosts::All);
     let style = Style { placement: Placement::Request, ..Style::PLAIN };
     let host = Host::connect(address, NQN, style);

@@ -88,7 +88,7 @@ fn small() -> Vec<Stack> {
 }
 
 #[test]
-fn a_namespace_keeps_the_contract_of_all_devices() {
+fn namespace_keeps_device_contract() {
     let mut count = 0;
     for (shape, spec) in devices::shapes() {
         let whole = spec.block_count.get().is_multiple_of(spec.zone_size.get());
@@ -112,7 +112,7 @@ fn a_namespace_keeps_the_contract_of_all_devices() {
 }
 
 #[test]
-fn a_large_write_comes_in_parts_and_is_read_back() {
+fn write_large_comes_in_parts_and_reads_back() {
     for style in [Style::PLAIN, Style::EVERYTHING] {
         let (server, address, _) = serve(small(), Hosts::All);
         let remote = Remote::new(Host::connect(address, NQN, style), ONE);
@@ -127,7 +127,7 @@ fn a_large_write_comes_in_parts_and_is_read_back() {
 }
 
 #[test]
-fn discovery_names_the_subsystem_to_hosts_that_may_use_it() {
+fn discovery_names_subsystem_to_permitted_hosts() {
     let hosts = Hosts::Named(vec![HOST.to_owned()]);
     let (server, address, _) = serve(small(), hosts);
     for (host, records) in [(HOST, 1), ("nqn.2026-11.localhost:stranger", 0)] {
@@ -158,7 +158,7 @@ fn log_page(host: &mut Host, nsid: Nsid, page: u8, bytes: u64) -> Vec<u8> {
 }
 
 #[test]
-fn hosts_see_what_the_other_did() {
+fn hosts_see_changes_of_each_other() {
     let stacks = vec![stack("mem:zone=3M,zones=8"), stack("po2:mem:zone=3M,zones=4")];
     let (server, address, _) = serve(stacks, Hosts::All);
     let open = |nsid| Remote::new(Host::connect(address, NQN, Style::PLAIN), Nsid::new(nsid));
@@ -178,7 +178,7 @@ fn hosts_see_what_the_other_did() {
 }
 
 #[test]
-fn a_smaller_last_zone_has_a_gap_and_conventional_zones_are_refused() {
+fn namespace_last_zone_has_gap_conventional_is_refused() {
     let spec = devices::shapes().into_iter().find(|(name, _)| *name == "a runt of one block");
     let drive = MemoryDrive::new(spec.unwrap().1).unwrap();
     let last = ZoneId::new(drive.geometry().zone_count() - 1);
@@ -204,7 +204,7 @@ fn read(blocks: u64, nsid: Nsid) -> SubmissionEntry {
 }
 
 #[test]
-fn what_a_command_may_not_is_refused_and_the_queue_goes_on() {
+fn command_not_permitted_is_refused_and_queue_continues() {
     let (server, address, _) = serve(small(), Hosts::All);
     let mut host = Host::connect(address, NQN, Style::PLAIN);
     let mut queue = host.queue(1).unwrap();
@@ -231,7 +231,7 @@ fn what_a_command_may_not_is_refused_and_the_queue_goes_on() {
 }
 
 #[test]
-fn any_command_keeps_a_controller_alive() {
+fn command_of_any_kind_keeps_controller_alive() {
     let (server, address, clock) = serve(small(), Hosts::All);
     let mut host = Host::connect(address, NQN, Style::PLAIN);
     let mut queue = host.queue(1).unwrap();
@@ -247,7 +247,7 @@ fn any_command_keeps_a_controller_alive() {
 }
 
 #[test]
-fn a_host_that_is_silent_for_too_long_loses_its_controller() {
+fn host_silent_too_long_loses_controller() {
     let (server, address, clock) = serve(small(), Hosts::All);
     let mut host = Host::connect(address, NQN, Style::PLAIN);
     let mut queue = host.queue(1).unwrap();

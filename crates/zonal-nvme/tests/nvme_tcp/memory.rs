@@ -37,7 +37,7 @@ fn write(number: u64) -> SubmissionEntry {
 }
 
 #[test]
-fn queues_beyond_the_memory_budget_are_busy_until_others_end() {
+fn queues_beyond_memory_budget_are_busy_until_others_end() {
     let (server, address, _) = serve(16 * MIB);
     let host = Host::connect(address, NQN, Style::PLAIN);
     let mut queues = Vec::new();
@@ -63,7 +63,7 @@ fn queues_beyond_the_memory_budget_are_busy_until_others_end() {
 }
 
 #[test]
-fn connections_beyond_the_memory_budget_are_closed() {
+fn connections_beyond_memory_budget_are_closed() {
     let (server, address, _) = serve(4 * MIB);
     let host = Host::connect(address, NQN, Style::PLAIN);
     let mut strangers: Vec<TcpStream> =
@@ -78,7 +78,7 @@ fn connections_beyond_the_memory_budget_are_closed() {
 }
 
 #[test]
-fn without_memory_to_spare_a_queue_gets_its_data_one_command_at_a_time() {
+fn queue_without_spare_memory_gets_data_one_by_one() {
     // Room for an admin queue and one more; and for a good deal more.
     for (memory_max, together) in [(6 * MIB, 1), (64 * MIB, 2)] {
         let (server, address, _) = serve(memory_max);

@@ -39,7 +39,7 @@ fn begun(address: SocketAddr, bytes: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn who_stops_before_connect_is_gone_ten_seconds_after_it_came() {
+fn peer_stopping_before_connect_goes_after_ten_seconds() {
     let (server, address, clock) = serve(small(), Hosts::All);
     let mut entry = connect(0, Style::PLAIN);
     entry.data = DataPointer::in_capsule(1024);
@@ -74,7 +74,7 @@ fn who_stops_before_connect_is_gone_ten_seconds_after_it_came() {
 }
 
 #[test]
-fn who_stops_in_the_middle_of_a_capsule_or_of_data_is_gone() {
+fn peer_stopping_mid_capsule_or_data_goes() {
     let (server, address, clock) = serve(small(), Hosts::All);
     let half = capsule(&write(1), &[7; 4096]);
     let mut peers = Vec::new();
@@ -110,7 +110,7 @@ fn who_stops_in_the_middle_of_a_capsule_or_of_data_is_gone() {
 }
 
 #[test]
-fn hosts_without_a_timer_make_room_for_queues_the_one_that_is_silent_longest_first() {
+fn hosts_without_timer_yield_to_queues_oldest_first() {
     // Room for two queues.
     let (server, address, clock) = memory::serve(7 * MIB);
     let silent = Host::connect(address, NQN, UNTIMED);
@@ -137,7 +137,7 @@ fn hosts_without_a_timer_make_room_for_queues_the_one_that_is_silent_longest_fir
 }
 
 #[test]
-fn hosts_with_a_timer_keep_their_queues_while_it_runs() {
+fn hosts_with_timer_keep_queues_while_it_runs() {
     let (server, address, clock) = memory::serve(7 * MIB);
     let timed = Style { keep_alive_ms: Some(60_000), ..Style::PLAIN };
     let mut hosts = [(); 2].map(|()| Host::connect(address, NQN, timed));
@@ -155,7 +155,7 @@ fn hosts_with_a_timer_keep_their_queues_while_it_runs() {
 }
 
 #[test]
-fn peers_that_take_all_connections_make_room_when_they_say_nothing() {
+fn peers_silent_yield_connections() {
     // Room for one queue and some connections.
     let (server, address, clock) = memory::serve(4 * MIB);
     let strangers: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();

@@ -97,7 +97,7 @@ fn write(zone: u64) -> SubmissionEntry {
 }
 
 #[test]
-fn a_slow_report_for_an_event_holds_up_no_other_queue() {
+fn event_slow_report_delays_no_other_queue() {
     let (gate, stack) = Gate::around(stack(SHAPE));
     let failing = stack.failing.clone().unwrap();
     let (server, address, _) = serve(vec![stack], Hosts::All);
@@ -124,7 +124,7 @@ fn a_slow_report_for_an_event_holds_up_no_other_queue() {
 }
 
 #[test]
-fn a_slow_report_for_a_new_controller_holds_up_no_other_host() {
+fn controller_slow_report_delays_no_other_host() {
     let (gate, stack) = Gate::around(stack(SHAPE));
     let (server, address, _) = serve(vec![stack], Hosts::All);
     let host = Host::connect(address, NQN, Style::PLAIN);
@@ -141,7 +141,7 @@ fn a_slow_report_for_a_new_controller_holds_up_no_other_host() {
 }
 
 #[test]
-fn a_slow_reset_holds_up_no_other_zone_with_extensions() {
+fn reset_slow_delays_no_other_zone_with_extensions() {
     let (gate, stack) = Gate::around(stack(SHAPE));
     let namespace = Namespace::new(stack, "x", [1; 16]).unwrap();
     let namespace = namespace.with_extensions(ExtensionSize::from_bytes(64).unwrap());

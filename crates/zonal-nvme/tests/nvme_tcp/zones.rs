@@ -54,7 +54,7 @@ fn everything(bytes: usize) -> ZoneReceive {
 }
 
 #[test]
-fn extensions_are_attached_to_empty_zones_and_reported_until_a_reset() {
+fn extensions_attach_to_empty_zones_until_reset() {
     let size = ExtensionSize::from_bytes(128).unwrap();
     let namespace = Namespace::new(stack("mem:zone=3M,zones=8,open=3,active=5"), "x", [1; 16]);
     let (server, address, _) =
@@ -95,7 +95,7 @@ fn extensions_are_attached_to_empty_zones_and_reported_until_a_reset() {
 }
 
 #[test]
-fn without_extensions_what_needs_them_is_an_invalid_field() {
+fn extensions_absent_make_their_commands_invalid_field() {
     let (server, address, _) = serve(small(), Hosts::All);
     let host = Host::connect(address, NQN, Style::PLAIN);
     let mut queue = host.queue(1).unwrap();
@@ -111,7 +111,7 @@ fn without_extensions_what_needs_them_is_an_invalid_field() {
 
 /// A zone in each condition, then each action for all zones.
 #[test]
-fn every_report_and_every_action_on_all_zones() {
+fn report_and_action_on_all_zones_work() {
     let stack = stack("mem:zone=3M,zones=16,open=6,active=8");
     let failing = stack.failing.clone().unwrap();
     let (server, address, _) = serve(vec![stack], Hosts::All);
@@ -196,7 +196,7 @@ pub fn listen(host: &mut Host) -> u16 {
 }
 
 #[test]
-fn a_zone_that_fails_is_an_event_and_in_the_log_once() {
+fn zone_failure_is_event_and_logged_once() {
     let stack = stack("mem:zone=3M,zones=8");
     let failing = stack.failing.clone().unwrap();
     let (server, address, _) = serve(vec![stack], Hosts::All);
@@ -248,7 +248,7 @@ fn log_retained(host: &mut Host) -> Vec<Lba> {
 }
 
 #[test]
-fn what_failed_is_in_the_error_log_of_its_host() {
+fn error_log_holds_failures_of_its_host() {
     let (server, address, _) = serve(small(), Hosts::All);
     let mut host = Host::connect(address, NQN, Style::PLAIN);
     let mut other = Host::connect(address, NQN, Style::PLAIN);
@@ -274,7 +274,7 @@ fn what_failed_is_in_the_error_log_of_its_host() {
 
 /// Every power cut after the answer finds the data (D4).
 #[test]
-fn a_write_with_fua_is_durable_when_it_is_answered() {
+fn fua_write_is_durable_when_answered() {
     use std::sync::Arc;
     use zonal::image::Image;
     use zonal::layer::record::{Outage, Recorder};
@@ -311,7 +311,7 @@ fn a_write_with_fua_is_durable_when_it_is_answered() {
 }
 
 #[test]
-fn both_families_of_addresses_are_served_and_found() {
+fn server_listens_on_both_address_families() {
     let six: Vec<std::net::SocketAddr> = vec!["[::1]:0".parse().unwrap()];
     let Ok(_) = std::net::TcpListener::bind(six[0]) else {
         println!("SKIP: this machine has no IPv6");

@@ -170,7 +170,7 @@ fn is_well(address: SocketAddr) {
 
 /// One test, because it counts what the process has.
 #[test]
-fn mistakes_in_recorded_sessions_and_readers_that_do_not_read() {
+fn sessions_with_mistakes_and_non_readers_are_survived() {
     let inherited = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         PANICS.fetch_add(1, Ordering::Relaxed);

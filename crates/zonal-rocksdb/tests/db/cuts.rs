@@ -129,18 +129,18 @@ fn cut(default: u64) {
 }
 
 #[test]
-fn a_power_cut_keeps_what_was_synced_and_brings_nothing_back() {
+fn power_cut_keeps_synced_and_revives_nothing() {
     cut(6);
 }
 
 #[test]
 #[ignore = "hundreds of power cuts; run by cargo xtask test --all"]
-fn hundreds_of_power_cuts_keep_what_was_synced_and_bring_nothing_back() {
+fn power_cut_hundreds_keep_synced_and_revive_nothing() {
     cut(300);
 }
 
 #[test]
 #[ignore = "thousands of power cuts; run by cargo xtask test --soak"]
-fn thousands_of_power_cuts_keep_what_was_synced_and_bring_nothing_back() {
+fn power_cut_thousands_keep_synced_and_revive_nothing() {
     cut(3000);
 }

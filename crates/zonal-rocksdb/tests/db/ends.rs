@@ -9,7 +9,7 @@ const SEQUENTIAL: [&str; 4] =
     ["--benchmarks=fillseq", "--value_size=1000", "--compression_type=none", "--seed=1"];
 
 #[test]
-fn what_was_put_is_there_after_a_kill() {
+fn kill_keeps_what_was_put() {
     let Some(place) = Place::new("zone=4M,zones=128") else { return };
     let mut run = place.db_bench();
     run.args(SEQUENTIAL).args(["--num=100000000", "--write_buffer_size=1048576"]);
@@ -44,7 +44,7 @@ fn what_was_put_is_there_after_a_kill() {
 }
 
 #[test]
-fn what_was_synced_is_there_after_a_power_cut() {
+fn power_cut_keeps_synced_puts() {
     let Some(place) = Place::new("zone=4M,zones=128") else { return };
     let mut most = 0;
     for (seed, nth) in [(1, 700), (2, 1900), (3, 2500), (4, 3111)] {
@@ -69,7 +69,7 @@ fn what_was_synced_is_there_after_a_power_cut() {
 }
 
 #[test]
-fn a_full_drive_says_so_and_recovers_when_there_is_room_again() {
+fn full_drive_is_reported_and_recovers_with_room() {
     let Some(place) = Place::new("zone=4M,zones=32") else { return };
     let few = ["--num=2000", "--write_buffer_size=1048576"];
     output(place.db_bench().args(SEQUENTIAL).args(few));

@@ -22,7 +22,7 @@ const RUN: [&str; 8] = [
 ];
 
 #[test]
-fn unmodified_programs_run_on_a_drive() {
+fn db_bench_and_ldb_run_unmodified_on_drive() {
     let Some(place) = Place::new("zone=4M,zones=64") else { return };
     let load = "--benchmarks=fillrandom,overwrite,readrandom,verifychecksum,levelstats";
     let text = output(place.db_bench().args(RUN).arg(load));
@@ -54,7 +54,7 @@ fn unmodified_programs_run_on_a_drive() {
 }
 
 #[test]
-fn drives_in_memory_are_formatted_for_the_process() {
+fn memory_drive_is_formatted_for_process() {
     let Some(library) = library() else { return };
     for uri in ["zonal://sim:?format=1", "zonal://po2:mem:zone=3M,zones=64?format=1&memory=64M"] {
         let mut command = Command::new("db_bench");
@@ -69,7 +69,7 @@ fn drives_in_memory_are_formatted_for_the_process() {
 }
 
 #[test]
-fn what_was_written_is_counted_where_the_address_says() {
+fn counts_file_of_address_counts_written_bytes() {
     let Some(place) = Place::new("zone=4M,zones=64") else { return };
     let file = place.path("counts");
     let uri = format!("{}&counts={}", place.uri(), file.display());
@@ -83,7 +83,7 @@ fn what_was_written_is_counted_where_the_address_says() {
 }
 
 #[test]
-fn a_program_in_c_uses_the_environment() {
+fn env_works_from_c() {
     let Some(place) = Place::new("zone=4M,zones=64") else { return };
     let folder = library().unwrap().parent().unwrap().to_owned();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/c_interface.cc");
@@ -108,7 +108,7 @@ fn a_program_in_c_uses_the_environment() {
 
 #[test]
 #[ignore = "makes bindings of RocksDB's headers; run by cargo xtask test --all"]
-fn a_program_in_rust_uses_the_environment() {
+fn env_works_from_rust() {
     let Some(place) = Place::new("zone=4M,zones=64") else { return };
     let folder = library().unwrap().parent().unwrap().to_owned();
     let rocksdb = output(Command::new("cc").arg("-print-file-name=librocksdb.so"));
@@ -133,7 +133,7 @@ fn a_program_in_rust_uses_the_environment() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_the_reason() {
+fn open_failure_is_refused_with_reason() {
     let Some(place) = Place::new("zone=4M,zones=64") else { return };
     let refuses = |command: &mut Command, why: &str| {
         let refused = command.arg("--benchmarks=fillseq").output().unwrap();

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_of_units_takes_a_thousandth_and_a_map_of_zones_next_to_nothing() {
+    fn map_bytes_are_thousandth_of_units_and_tiny_of_zones() {
         let layout = |text| Config::parse(text).unwrap().layout().unwrap();
         let pages = layout("[drive]\nuser = \"1.92TB\"");
         assert_eq!(pages.map_bytes(), 4 * (1_920_000_000_000 / 4096));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn effective_over_provisioning_leaves_out_what_is_free_open_or_bad() {
+    fn over_provisioning_effective_excludes_free_open_bad() {
         let text = "[flash]\nsuperblocks = 1000\n[drive]\nop = 0.25\nreserved = 0.01\n\
                     [gc]\nlow_water = 5\nstreams = 3\n";
         let layout = Config::parse(text).unwrap().layout().unwrap();

@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn config_round_trips() {
         let config = Config::default();
         assert_eq!(Config::parse(&config.to_toml()).expect("parses"), config);
         let changed = Config::parse(
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn config_impossible_is_refused() {
         for (text, said) in [
             ("[drive]\nop = -0.1", "drive.op = -0.1 is not possible: from 0 to 100"),
             ("[drive]\nunit = 5000", "drive.unit = 5kB is not possible: a power of two"),

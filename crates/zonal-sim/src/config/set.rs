@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_set_by_path() {
+    fn settings_set_fields_by_path() {
         assert!((set("drive.op=0.28").expect("set").drive.op - 0.28).abs() < f64::EPSILON);
         assert!((set("drive.op = 1").expect("an integer is a number").drive.op - 1.0).abs() < 1e-9);
         assert_eq!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_is_refused() {
+    fn settings_for_no_field_are_refused() {
         for (text, said) in [
             ("drive.opp=1", "drive.opp = 1 is not possible: unknown field `opp`"),
             ("drives.op=1", "unknown field `drives`"),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_need_each_other_are_set_together() {
+    fn settings_that_need_each_other_apply_together() {
         let settings =
             ["run.warm_up=8", "run.drive_writes=9"].map(|text| text.parse().expect("one"));
         assert!(Config::parse_with("", &settings[..1]).is_err());

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn trim_and_handles_lower_the_amplification_of_the_drive() {
+    fn trim_and_handles_lower_drive_amplification() {
         let never = outcome(Kind::Conventional, Discard::Never, Lifetimes::Unknown);
         let online = outcome(Kind::Conventional, Discard::Online, Lifetimes::Unknown);
         let fdp = outcome(Kind::Fdp, Discard::Online, Lifetimes::Handles);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_and_metadata_have_handles_of_their_own() {
+    fn handles_separate_lives_and_metadata() {
         let store = |lifetimes| {
             InPlace::new(&config(Kind::Fdp), Discard::Online, lifetimes).expect("a store")
         };

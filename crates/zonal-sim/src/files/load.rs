@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::cast_precision_loss, reason = "shares")]
-    fn operations_name_files_that_live_and_places_inside_them() {
+    fn operations_name_live_files_and_places_inside() {
         let mut load = load(1);
         let (mut files, mut live) = (BTreeMap::new(), 0);
         let (mut created, mut overwritten, mut hot) = (0_u64, 0, 0);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_operations() {
+    fn operations_are_same_for_seed() {
         let ops = |seed| {
             let mut load = load(seed);
             (0..5_000).map(|_| load.next_op()).collect::<Vec<_>>()
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overwrite_larger_than_any_file_is_refused() {
+    fn overwrite_larger_than_any_file_is_refused() {
         let error = FileLoad::new(&Config::default(), 512 << 10).err().expect("too small");
         assert!(error.to_string().contains("workload.io = 4KiB"), "{error}");
         let mut config = Config::default();

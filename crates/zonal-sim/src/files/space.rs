@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn freed_neighbours_become_one_extent() {
+    fn space_merges_freed_neighbours() {
         let whole = Space::new(10..100);
         let mut space = whole.clone();
         let extents: Vec<Extent> =
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_fits_whole_the_first_parts_are_taken() {
+    fn space_takes_first_parts_if_nothing_fits_whole() {
         let mut space = Space::new(0..10);
         let parts = space.allocate(10).expect("room");
         assert_eq!(parts, [Extent { first: 0, count: 10 }]);

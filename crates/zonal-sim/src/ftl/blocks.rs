@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_in_the_superblock_that_division_says() {
+    fn slot_maps_to_superblock_by_division() {
         for units in [1, 2, 3, 5, 7, 64, 275_712, (1 << 28) - 1] {
             let blocks = Blocks::new(16, units, Victim::Greedy);
             for base in [0, 1, units, 7 * units, 15 * units, u32::MAX - 2] {

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_of_a_range_are_set_cleared_and_counted_at_any_boundary() {
+    fn map_bit_ranges_work_at_any_boundary() {
         for (first, count) in [(0, 1), (0, 64), (3, 61), (3, 62), (63, 2), (64, 128), (10, 200)] {
             let mut map = Map::new(1, 300);
             let limit = first + u32::try_from(count).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_twice_in_a_batch_lies_where_it_was_put_last() {
+    fn map_keeps_last_place_of_unit_twice_in_batch() {
         let mut map = Map::new(4, 8);
         let mut left = [0; BATCH];
         assert_eq!(map.put(&[2, 1, 2], 0, &mut left), [NOWHERE, NOWHERE, 0]);

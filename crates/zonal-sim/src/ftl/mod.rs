@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn erase_counts_are_counted() {
+    fn erase_histogram_counts_erases() {
         assert_eq!(erase_histogram(&[3, 1, 3, 3]), BTreeMap::from([(1, 1), (3, 3)]));
     }
 }

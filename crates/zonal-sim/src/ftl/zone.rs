@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_written_in_order_and_to_its_end() {
+    fn zone_is_written_in_order_to_its_end() {
         let mut drive = drive();
         assert_eq!((drive.zone_count(), drive.zone_units()), (8, 16));
         assert_eq!(drive.try_place(17), Err(Refusal::NotAtWritePointer));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_active_zone_than_allowed_is_refused() {
+    fn zone_beyond_active_limit_is_refused() {
         let mut drive = drive();
         for zone in 0..3 {
             drive.try_place(zone * 16).expect("an active zone");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_zone_waits_for_an_erase_only_where_nothing_is_free() {
+    fn zone_reset_waits_for_erase_only_if_nothing_is_free() {
         let mut drive = drive();
         let all: Vec<Unit> = (0..8 * 16).collect();
         drive.write(&all).expect("every zone in order");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_get_the_least_worn_superblocks() {
+    fn zones_take_least_worn_superblocks() {
         let mut drive = drive();
         // One zone is written and reset again and again: all superblocks take part in it.
         for _ in 0..80 {

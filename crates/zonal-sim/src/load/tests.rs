@@ -59,7 +59,7 @@ fn surprise(counts: &[u32], expected: impl Fn(usize) -> f64) -> f64 {
 }
 
 #[test]
-fn uniform_writes_reach_every_place_alike() {
+fn uniform_pattern_reaches_every_place_alike() {
     let config = config(Wanted { io: Size(64 << 10), ..Wanted::default() });
     let counts = counts(&config, 1_000_000);
     let mean = 1e6 / f64::from(u32::try_from(counts.len()).expect("few"));
@@ -68,7 +68,7 @@ fn uniform_writes_reach_every_place_alike() {
 }
 
 #[test]
-fn sequential_writes_go_around() {
+fn sequential_pattern_wraps_around() {
     let kind = Pattern::Sequential;
     let config = config(Wanted { kind, io: Size(64 << 10), ..Wanted::default() });
     let counts = counts(&config, 100_000);
@@ -79,7 +79,7 @@ fn sequential_writes_go_around() {
 }
 
 #[test]
-fn the_ranks_of_zipf_have_their_probabilities() {
+fn zipf_ranks_have_their_probabilities() {
     let kind = Pattern::Zipf;
     let config = config(Wanted { kind, io: Size(64 << 10), theta: 0.9, ..Wanted::default() });
     let mut counts = counts(&config, 1_000_000);
@@ -99,7 +99,7 @@ fn the_ranks_of_zipf_have_their_probabilities() {
 }
 
 #[test]
-fn hot_places_get_their_share_and_are_spread() {
+fn hot_cold_pattern_gives_hot_share_and_spreads_it() {
     let kind = Pattern::HotCold;
     let mut config = config(Wanted { kind, io: Size(64 << 10), ..Wanted::default() });
     config.gc.streams = 2;
@@ -129,7 +129,7 @@ fn hot_places_get_their_share_and_are_spread() {
 }
 
 #[test]
-fn mixed_requests_are_reads_by_their_share() {
+fn mixed_pattern_reads_by_its_share() {
     let kind = Pattern::Mixed;
     let config = config(Wanted { kind, read_share: 0.3, ..Wanted::default() });
     let reads = requests(&config, 1_000_000).iter().filter(|read| read.op == Op::Read).count();
@@ -162,7 +162,7 @@ fn zones(config: &Config, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn zones_are_sequential_and_never_open_twice() {
+fn zones_pattern_is_sequential_and_opens_none_twice() {
     for permutation in [Permutation::Any, Permutation::EachOnce] {
         // A zone is no multiple of a write, and the last one is short.
         let (io, zone) = (Size(64 << 10), Size(1000 << 10));
@@ -189,7 +189,7 @@ fn zones_are_sequential_and_never_open_twice() {
 }
 
 #[test]
-fn a_write_goes_to_a_random_open_zone() {
+fn zones_pattern_writes_to_random_open_zone() {
     let (io, zone, kind) = (Size(64 << 10), Size(6 << 20), Pattern::Zones);
     let mut config = config(Wanted { kind, io, zone, open_zones: 4, ..Wanted::default() });
     config.gc.streams = 4;
@@ -204,7 +204,7 @@ fn a_write_goes_to_a_random_open_zone() {
 }
 
 #[test]
-fn files_do_not_overlap_and_take_their_share() {
+fn files_pattern_never_overlaps_and_takes_its_share() {
     let mut config = config(Wanted { kind: Pattern::Files, fill: 0.8, ..Wanted::default() });
     config.gc.streams = 4;
     let all = requests(&config, 2_000_000);
@@ -254,7 +254,7 @@ fn files_do_not_overlap_and_take_their_share() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_requests() {
+fn patterns_repeat_with_seed() {
     for kind in [
         Pattern::Uniform,
         Pattern::Zipf,
@@ -272,7 +272,7 @@ fn the_same_seed_gives_the_same_requests() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn workload_impossible_is_refused() {
     let zones = |zone, open_zones| Wanted {
         kind: Pattern::Zones,
         zone: Size(zone),

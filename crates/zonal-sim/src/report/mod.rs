@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_as_csv() {
+    fn table_writes_csv_and_json() {
         let mut table = Table::new("t", &["a", "b_mb_s", "c"]);
         table.row(vec!["x, \"y\"".into(), 0.1.into(), 3_u32.into()]);
         table.row(vec![Cell::Empty, f64::NAN.into(), (1.0 / 3.0).into()]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn numbers_are_formatted_for_people() {
         for (value, text) in [
             (0.0, "0"),
             (-0.0001, "0"),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_text_is_markup() {
+    fn text_is_escaped_as_markup() {
         assert_eq!(
             escape("<a href='x'>\"&\"</a>\0"),
             "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot;&lt;/a&gt;\u{fffd}"

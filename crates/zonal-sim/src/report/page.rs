@@ -254,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_relative_but_of_percentages_in_points() {
+    fn differences_are_relative_or_in_points() {
         assert_eq!(claim("MB/s", 200.0, 210.0).difference_text(), "+5.0 %");
         assert_eq!(claim("%", 50.0, 47.0).difference_text(), "-3.0 points");
     }
 
     #[test]
-    fn a_page_holds_everything_and_escapes_it() {
+    fn page_holds_everything_and_escapes_it() {
         let mut table = Table::new("numbers", &["a&b", "c"]);
         table.row(vec!["<script>".into(), Cell::Empty]);
         let chart = Chart {

@@ -309,7 +309,7 @@ mod tests {
     use crate::report::Axis;
 
     #[test]
-    fn words_below_a_bar_keep_to_its_width() {
+    fn bar_labels_keep_to_bar_width() {
         assert_eq!(
             wrapped("FDP\npersistently isolated", 94.0),
             ["FDP", "persistently", "isolated"]
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_has_all_its_parts() {
+    fn chart_has_all_its_parts() {
         let svg = draw(&Picture::Chart(chart()));
         assert!(svg.contains("a &lt; b &amp; c</title>"), "{svg}");
         // From corner to corner: the axes end at 2 and 10.
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_stand_on_the_axis() {
+    fn bars_stand_on_axis() {
         let bars = Bars {
             title: "t".into(),
             y: Axis::linear("wa"),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_chart_is_the_same_bytes() {
+    fn chart_drawing_is_reproducible() {
         let picture = Picture::Chart(chart());
         assert_eq!(draw(&picture), draw(&picture.clone()));
     }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_axis_has_round_ticks() {
+    fn axis_linear_has_round_ticks() {
         let ruler = Ruler::new(&Axis::linear("x"), [3.0, 1086.0].into_iter());
         assert_eq!(texts(&ruler), ["0", "200", "400", "600", "800", "1000", "1200"]);
         assert_eq!(ruler.place(600.0), Some(0.5));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_axis_has_ticks_at_1_2_and_5() {
+    fn axis_log_has_ticks_at_1_2_and_5() {
         let ruler = Ruler::new(&Axis::log("x"), [3.0, 100.0, 0.0].into_iter());
         assert_eq!(texts(&ruler), ["2", "5", "10", "20", "50", "100"]);
         assert_eq!(ruler.place(0.0), None);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_without_values_is_still_one() {
+    fn axis_without_values_still_has_ticks() {
         for axis in [Axis::linear("x"), Axis::log("x")] {
             let ruler = Ruler::new(&axis, [f64::NAN].into_iter());
             assert!(ruler.ticks.len() >= 2, "{ruler:?}");

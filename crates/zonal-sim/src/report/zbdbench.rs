@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_real_drives_are_read() {
+    fn zbdbench_results_of_real_drives_are_read() {
         let six = "written_gb,write_avg_mbs\n0,1000\n6,500\n12,250\n";
         let points = vec![(0.0, 1048.576), (2.0, 524.288), (4.0, 262.144)];
         assert_eq!(read(six), Ok(Results::Written(points)));
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn zbdbench_results_round_trip() {
         let stretches = [0, 1].map(|at| Stretch { written_bytes: at, bytes_per_s: 1_048_576e3 });
         let points = vec![(0.0, 1048.576), (3.0, 1048.576)];
         assert_eq!(read(&zone_write(&stretches).csv()), Ok(Results::Written(points)));
     }
 
     #[test]
-    fn the_columns_are_those_of_zbdbench() {
+    fn zbdbench_columns_match() {
         let stretches = [
             Stretch { written_bytes: 0, bytes_per_s: 1086.0 * 1_048_576.0 },
             Stretch { written_bytes: 1_920_000_000_000, bytes_per_s: 236.4 * 1_048_576.0 },

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::cast_precision_loss, reason = "shares")]
-    fn every_program_is_a_host_write_or_a_move() {
+    fn block_ssd_programs_are_host_writes_or_moves() {
         let mut drive = drive(0.28);
         let units = drive.units();
         let mut random = ChaCha8Rng::seed_from_u64(5);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_more_than_a_page_are_refused() {
+    fn block_ssd_refuses_units_larger_than_page() {
         let mut config = Config::default();
         config.drive.unit = Size(64 << 10);
         let error = BlockSsd::new(&config).err().expect("refused").to_string();

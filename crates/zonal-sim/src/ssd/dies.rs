@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suspended_program_ends_later_and_its_data_stays_in_the_buffer() {
+    fn program_suspended_ends_later_with_data_in_buffer() {
         let config = Config::default();
         let layout = config.layout().expect("a layout");
         let mut dies = Dies::new(&config, &layout);

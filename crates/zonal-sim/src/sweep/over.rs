@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_and_lists() {
+    fn sweep_values_are_ranges_and_lists() {
         assert_eq!(values("op=5..8"), ["5", "6", "7", "8"]);
         assert_eq!(values("drive.op=0.05..0.3:0.1"), ["0.05", "0.15", "0.25"]);
         assert_eq!(values("drive.op=0..1:0.25"), ["0", "0.25", "0.5", "0.75", "1"]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_stand_for_paths() {
+    fn sweep_short_names_stand_for_paths() {
         for (text, value, path, set) in [
             ("op=7", "7", "drive.op", "0.07"),
             ("op=12.5", "12.5", "drive.op", "0.125"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn sweep_values_invalid_are_refused() {
         for text in [
             "op",
             "op=",

@@ -42,7 +42,7 @@ fn done() -> (TempDir, PathBuf, String) {
 }
 
 #[test]
-fn runs_are_numbered_and_have_their_own_seeds() {
+fn sweep_runs_are_numbered_with_own_seeds() {
     let (_folder, _, text) = done();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows[0][..7], ["run", "runs", "sweep", "config", "seed", "op", "victim"]);
@@ -62,7 +62,7 @@ fn runs_are_numbered_and_have_their_own_seeds() {
 }
 
 #[test]
-fn many_jobs_and_shards_merged_give_the_same_bytes() {
+fn sweep_jobs_and_shards_merge_to_same_bytes() {
     let (folder, _, text) = done();
     let eight = folder.path().join("eight.csv");
     run(&standard(), &eight, "1/1", 8).expect("runs");
@@ -94,7 +94,7 @@ fn many_jobs_and_shards_merged_give_the_same_bytes() {
 }
 
 #[test]
-fn a_sweep_that_was_stopped_is_taken_up() {
+fn sweep_stopped_is_resumed() {
     let (folder, out, text) = done();
     assert_eq!(run(&standard(), &out, "1/1", 4).expect("all is there"), (12, 0));
     let at = |line: usize| text.match_indices('\n').nth(line - 1).expect("a line").0 + 1;
@@ -112,7 +112,7 @@ fn a_sweep_that_was_stopped_is_taken_up() {
 }
 
 #[test]
-fn a_file_of_another_sweep_is_refused() {
+fn sweep_refuses_file_of_other_sweep() {
     let (folder, out, text) = done();
     for (other, said) in [
         (sweep(&["op=20..50:10"]), "columns"),
@@ -143,7 +143,7 @@ fn a_file_of_another_sweep_is_refused() {
 }
 
 #[test]
-fn a_run_that_cannot_be_is_named_before_any_is_done() {
+fn sweep_names_impossible_run_before_starting() {
     for (overs, said) in [
         (&["op=1..40:39", "gc.low_water=2"][..], "run 1 (op=1 gc.low_water=2): drive.op"),
         (&["victim=greedy,best"], "run 2 (victim=best): gc.victim"),
@@ -160,7 +160,7 @@ fn a_run_that_cannot_be_is_named_before_any_is_done() {
 }
 
 #[test]
-fn timed_runs_are_swept_too() {
+fn sweep_covers_timed_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = SMALL.replace("[run]", "[drive]\nop = 0.5\n[workload]\nread_depth = 1\n[run]");
     let overs = ["run.mode=counting,timed".parse().expect("a list")];
@@ -188,7 +188,7 @@ fn timed_runs_are_swept_too() {
 }
 
 #[test]
-fn a_run_that_fails_leaves_the_rows_before_it() {
+fn sweep_failing_run_keeps_rows_before_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace.csv");
     std::fs::write(&trace, "1,W,0,4096,1\nnonsense\n").expect("written");

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_waits_for_one_chunk() {
+    fn bus_read_waits_for_one_chunk() {
         let mut bus = Bus::new(Pace::new(800.0), 4);
         let whole = bus.ask(Class::Program, 0, 6 * CHUNK, 1_000);
         assert_eq!(whole, 1_000 + 122_880);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_begun_can_be_taken_back() {
+    fn bus_pending_transfer_can_be_withdrawn() {
         let mut bus = Bus::new(Pace::new(800.0), 4);
         bus.ask(Class::Program, 0, CHUNK, 0);
         bus.ask(Class::Program, 1, CHUNK, 0);

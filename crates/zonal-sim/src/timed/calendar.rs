@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_the_earliest_and_then_the_lowest() {
+    fn calendar_first_is_earliest_then_lowest() {
         let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().expect("a number"));
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for slots in [1, 2, 3, 41, 64, 100] {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_go_program_by_program_and_die_by_die() {
+    fn slots_go_by_program_and_die() {
         let config = Config::default();
         let layout = config.layout().expect("possible");
         let places = Places::new(&config.flash, &layout);

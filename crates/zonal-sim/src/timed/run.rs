@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_drive_is_brought_to_its_state_before_time_passes() {
+    fn drive_reaches_steady_state_before_timing() {
         let drive =
             "write_depth = 16\n[drive]\nop = 0.28\nunit = \"32KiB\"\n[run]\nsample = 0.25\n";
         let fresh = run(&format!("{drive}drive_writes = 0.5\nwarm_up = 0")).expect("runs");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_wait_for_writes_and_a_rate_is_kept() {
+    fn reads_wait_for_writes_and_rate_is_kept() {
         let mixed = "read_depth = 1\nwrite_mb_s = 20\n[drive]\nop = 0.28\nunit = \"32KiB\"\n\
                      [run]\ndrive_writes = 2\nwarm_up = 2\nseconds = 1\n";
         let beside = run(mixed).expect("runs");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_log_of_the_host_writes_is_not_the_drives() {
+    fn host_log_writes_are_not_drive_writes() {
         let log = run("[drive]\nkind = \"zns\"\nunit = \"32KiB\"\nop = 0.28\n\
                        [run]\ndrive_writes = 4\nwarm_up = 3\n");
         let summary = log.expect("runs").summary();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_is_refused() {
+    fn run_without_jobs_is_refused() {
         let error = run("write_depth = 0\n").expect_err("no job").to_string();
         assert!(error.starts_with("workload.write_depth = 0 is not possible"), "{error}");
     }

@@ -152,7 +152,7 @@ fn drive_through(config: &Config) -> Outcome {
 }
 
 #[test]
-fn the_books_balance() {
+fn accounts_of_dies_and_buses_balance() {
     let outcome = drive_through(&small());
     assert!(outcome.wa() > 1.2 && outcome.busy.gc_read > 0.0 && outcome.busy.suspend > 0.0);
     assert!(outcome.dies.iter().all(|die| die.total() > 0.3 && die.total() <= 1.0));
@@ -160,7 +160,7 @@ fn the_books_balance() {
 }
 
 #[test]
-fn configs_at_their_limits_work() {
+fn configs_at_limits_work() {
     type Change = fn(&mut Config);
     let changes: [(&str, Change); 16] = [
         ("one die", |config| (config.flash.channels, config.flash.dies_per_channel) = (1, 1)),
@@ -209,7 +209,7 @@ fn configs_at_their_limits_work() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_outcome() {
+fn outcome_repeats_with_seed() {
     let config = small();
     let first = drive_through(&config);
     assert_eq!(first, drive_through(&config));
@@ -219,7 +219,7 @@ fn the_same_seed_gives_the_same_outcome() {
 }
 
 #[test]
-fn without_jobs_nothing_happens() {
+fn time_passes_idly_without_jobs() {
     let config = small();
     let ftl = PageMapped::new(&config).expect("possible");
     let mut timed = Timed::new(&config, ftl, Vec::new()).expect("possible");
@@ -230,7 +230,7 @@ fn without_jobs_nothing_happens() {
 }
 
 #[test]
-fn endless_reads_do_not_outlive_the_writes() {
+fn reads_without_end_stop_after_writes() {
     let config = small();
     let ftl = PageMapped::new(&config).expect("possible");
     let reads = Job::random_reads("reads", 0..1 << 20, 4096, Reads { depth: 4, seed: seed() });
@@ -242,7 +242,7 @@ fn endless_reads_do_not_outlive_the_writes() {
 }
 
 #[test]
-fn more_arrivals_than_the_drive_can_take_wait() {
+fn arrivals_beyond_drive_rate_wait() {
     let config = small();
     let ftl = PageMapped::new(&config).expect("possible");
     // All at once, and without an end.
@@ -256,7 +256,7 @@ fn more_arrivals_than_the_drive_can_take_wait() {
 }
 
 #[test]
-fn latency_is_the_sum_of_its_parts() {
+fn latency_is_sum_of_its_parts() {
     let mut config = small();
     config.drive.read_firmware_us = 7.0;
     let user = config.layout().expect("possible").user_bytes();
@@ -289,7 +289,7 @@ fn latency_is_the_sum_of_its_parts() {
 }
 
 #[test]
-fn a_read_suspends_a_program_once_and_waits_for_nothing_else() {
+fn read_suspends_program_once_and_waits_no_further() {
     let config = small();
     let ftl = PageMapped::new(&config).expect("possible");
     let mut timed = Timed::new(&config, ftl, Vec::new()).expect("possible");
@@ -351,7 +351,7 @@ fn pacing_is_kept() {
 }
 
 #[test]
-fn a_zoned_drive_refuses_what_its_rules_forbid_and_goes_on() {
+fn zoned_drive_refuses_forbidden_and_continues() {
     let mut config = small();
     config.drive.kind = DriveKind::Zns;
     (config.zones.max_open, config.zones.max_active) = (2, 2);
@@ -377,7 +377,7 @@ fn a_zoned_drive_refuses_what_its_rules_forbid_and_goes_on() {
 }
 
 #[test]
-fn every_zone_is_written_again_and_again() {
+fn zones_are_all_rewritten_repeatedly() {
     let mut config = small();
     config.drive.kind = DriveKind::Zns;
     for spare in [0, 2] {
@@ -399,7 +399,7 @@ fn every_zone_is_written_again_and_again() {
 }
 
 #[test]
-fn counting_mode_leaves_no_erases_behind() {
+fn counting_leaves_no_erases_behind() {
     let mut config = small();
     config.drive.kind = DriveKind::Zns;
     let mut ftl = ZoneMapped::new(&config).expect("possible");

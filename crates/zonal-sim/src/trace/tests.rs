@@ -29,7 +29,7 @@ const fn record(at_us: u64, volume: u32, op: Op, offset: u64, bytes: u64) -> Rec
 }
 
 #[test]
-fn every_format_is_found_out_and_read() {
+fn trace_formats_are_detected_and_read() {
     use Op::{Read, Trim, Write};
     let (gib, first) = (1 << 30, 12_816_637_200_000_000);
     let days = 1_577_808_000_000_000;
@@ -90,7 +90,7 @@ fn every_format_is_found_out_and_read() {
 }
 
 #[test]
-fn compressed_traces_are_known_by_their_first_bytes() {
+fn trace_compression_is_known_by_first_bytes() {
     let text = std::fs::read(fixture("msr.csv")).expect("a fixture");
     let plain = records(text.clone(), &Trace::default()).expect("plain").0;
     let (one, two) =
@@ -115,7 +115,7 @@ fn compressed_traces_are_known_by_their_first_bytes() {
 }
 
 #[test]
-fn a_line_that_cannot_be_read_is_named_or_counted() {
+fn trace_line_unreadable_is_named_or_counted() {
     for (text, said) in [
         ("", "it, line 1: of no known format"),
         ("hello\n", "it, line 1: of no known format"),
@@ -148,7 +148,7 @@ fn a_line_that_cannot_be_read_is_named_or_counted() {
 }
 
 #[test]
-fn one_volume_is_taken_out_of_several() {
+fn trace_volume_is_selected_of_several() {
     for (name, volume, count) in [
         ("msr.csv", "lab_1", 1),
         ("msr.csv", "lab_0", 3),
@@ -164,7 +164,7 @@ fn one_volume_is_taken_out_of_several() {
 }
 
 #[test]
-fn the_events_of_blkparse_that_count_are_found_out() {
+fn trace_blkparse_events_are_detected() {
     let text = std::fs::read_to_string(fixture("blkparse.txt")).expect("a fixture");
     let without = text.lines().filter(|line| !line.contains(" Q ")).collect::<Vec<_>>().join("\n");
     let format = Format::detect(without.as_bytes());
@@ -207,7 +207,7 @@ fn offsets(requests: &[Request]) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn addresses_fit_on_the_drive() {
+fn trace_addresses_fit_on_drive() {
     let text = "a,W,1099511627776,8192,0\nb,W,1099511627776,512,1\na,W,1050624,4096,2\n\
                 a,R,1099511629824,1048576,3\n";
     let (compact, seen) = replayed(text, "loops = 1").expect("replayed");
@@ -240,7 +240,7 @@ fn addresses_fit_on_the_drive() {
 }
 
 #[test]
-fn times_speed_and_loops() {
+fn trace_times_follow_speed_and_loops() {
     let text = "a,W,0,512,5000\na,W,512,512,5010\na,W,0,512,5005\na,W,0,512,5040\n";
     let times = |options: &str| -> Vec<u64> {
         let (requests, _) = replayed(text, options).expect("replayed");
@@ -275,7 +275,7 @@ fn seconds(options: &str, run: &str) -> f64 {
 }
 
 #[test]
-fn a_timed_replay_keeps_the_times_of_the_trace() {
+fn trace_timed_replay_keeps_its_times() {
     let once = "drive_writes = 9\nwarm_up = 0";
     let near = |seconds: f64, wanted: f64| (seconds / wanted - 1.0).abs() < 0.05;
     let own = seconds("loops = 1", once);
@@ -291,7 +291,7 @@ fn a_timed_replay_keeps_the_times_of_the_trace() {
 }
 
 #[test]
-fn a_trace_that_leads_nowhere_is_refused() {
+fn trace_leading_nowhere_is_refused() {
     for (text, options, said) in [
         ("a,R,0,512,0\n", "", "line 2: the trace ends and writes nothing"),
         ("a,R,0,512,0\n", "volume = \"b\"", "without a request of volume b"),
@@ -310,7 +310,7 @@ proptest::proptest! {
     /// Any bytes, under any format, end in requests or in an error: no panic, and no request
     /// beyond 2^63.
     #[test]
-    fn no_bytes_make_a_reader_panic(
+    fn trace_readers_survive_any_bytes(
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
         lines in proptest::collection::vec("[0-9RWQDC,. +a-z]{0,60}", 0..8),
         format in 0..Format::ALL.len(),

@@ -111,7 +111,7 @@ mod tests {
 
     /// The copy is that of a program which another thread starts and which does not run yet.
     #[test]
-    fn a_file_is_unlocked_when_it_is_closed_though_a_copy_of_its_descriptor_is_left() {
+    fn file_close_unlocks_despite_duplicate_descriptor() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let held = HostFile(file.reopen().unwrap());
         held.0.try_lock().unwrap();

@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_zones_as_fit(disk in 0..1_u64 << 42, zone_blocks in 1..1_u64 << 20) {
+        fn disk_takes_as_many_zones_as_fit(disk in 0..1_u64 << 42, zone_blocks in 1..1_u64 << 20) {
             let zone = zone_blocks * 4096 * 64;
             let count = u64::from(zones_that_fit(ByteCount::new(disk), ByteCount::new(zone)));
             let end = |zones| format::data_at(zones, format::JOURNAL_LEN) + zones * zone;

@@ -354,7 +354,7 @@ mod tests {
         }
 
         #[test]
-        fn zones_tile_the_device(blocks in 1_u64..10_000, size in 1_u64..500, capacity in 1_u64..500) {
+        fn zones_tile_device(blocks in 1_u64..10_000, size in 1_u64..500, capacity in 1_u64..500) {
             let capacity = LbaCount::new(capacity.min(size));
             let geometry =
                 Geometry::new(GeometrySpec { zone_capacity: capacity, ..spec(blocks, size) }).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_end_with_the_device() {
+    fn blocks_end_with_device() {
         let geometry = Geometry::new(spec(100, 30)).unwrap();
         let blocks = |lba, bytes| geometry.blocks_at(Lba::new(lba), bytes);
         assert_eq!(blocks(98, 1024).unwrap(), LbaCount::new(2));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_shapes_are_refused() {
+    fn geometry_impossible_is_refused() {
         let good = spec(100, 10);
         let bad: [(&str, GeometrySpec); 9] = [
             ("zones of 0", spec(100, 0)),

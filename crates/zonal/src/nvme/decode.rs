@@ -268,7 +268,7 @@ mod tests {
     const NSID: Nsid = Nsid::new(3);
 
     #[test]
-    fn a_write_of_one_block_counts_from_zero_on_the_wire() {
+    fn write_of_one_block_is_zero_on_wire() {
         let range = BlockRange {
             first: Lba::new(0x1_2345_6789),
             blocks: LbaCount::new(1),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn zone_actions_are_read_as_they_were_made() {
+    fn zone_actions_round_trip() {
         let numbers = [(ZoneAction::Close, 1), (ZoneAction::Finish, 2), (ZoneAction::Open, 3)];
         for (action, number) in numbers {
             let send = ZoneSend {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_asked_for_in_dwords_counted_from_zero() {
+    fn zone_report_request_counts_dwords_from_zero() {
         let receive = ZoneReceive {
             first: Lba::new(5),
             bytes: 4096,

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_limit_is_all_ones() {
+    fn limit_none_is_all_ones() {
         for limit in [None, Some(1), Some(14), Some(u32::MAX)] {
             let raw = encode_limit(limit);
             assert_eq!(decode_limit(raw), limit, "{raw:?}");

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_fields_are_read_as_they_were_written() {
+    fn text_fields_round_trip() {
         assert_eq!(&ascii::<6>("abc"), b"abc   ");
         assert_eq!(&name::<6>("abc"), b"abc\0\0\0");
         assert_eq!(text(&ascii::<6>("abc")), Some("abc"));

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_field_has_type_code_and_do_not_retry_above_the_phase() {
+    fn status_field_has_code_and_dnr_above_phase() {
         assert_eq!(SUCCESS.field(), 0);
         assert_eq!(ZONE_INVALID_WRITE.field(), 0x41bc << 1);
         assert_eq!(TRANSIENT_TRANSPORT.field(), 0x22 << 1);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_read_as_they_were_described() {
+    fn zone_descriptors_round_trip() {
         for zone in [
             zone(ZoneCond::Empty, Some(48)),
             zone(ZoneCond::ImplicitOpen, Some(50)),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_zones_are_refused() {
+    fn zone_descriptors_impossible_are_refused() {
         let good = ZoneDescriptor::encode(&zone(ZoneCond::Closed, Some(50)));
         let size = LbaCount::new(24);
         for bad in [

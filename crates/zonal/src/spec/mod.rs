@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_error_becomes_an_io_error_with_the_errno_of_the_device() {
+    fn open_error_becomes_io_error_with_device_errno() {
         let errno = |spec: &str| io::Error::from(stack(spec).err().unwrap());
         assert_eq!(errno("/nowhere/at/all").raw_os_error(), Some(2));
         let unclear = errno("mem:zone=3");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_below_the_layers_can_be_made_to_fail() {
+    fn zones_below_layers_can_be_failed() {
         let stack = stack("po2:meter:mem:zone=3M,zones=4").unwrap();
         let zone = crate::ZoneId::new(2);
         stack.failing.unwrap().fail_zone(zone, crate::ZoneFailure::Offline).unwrap();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_in_memory_that_is_opened_read_only_takes_no_writes() {
+    fn memory_device_opened_read_only_takes_no_writes() {
         for mode in [OpenMode::ReadOnly, OpenMode::ReadLocked] {
             let clock = Arc::new(ManualClock::new(0));
             let Stack { device, failing, .. } =
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn spec_errors_are_named() {
         for (spec, what) in [
             ("", "a device is missing"),
             ("po2:", "a device is missing"),
@@ -426,7 +426,7 @@ mod tests {
 
     /// A program's own device: the list of names, and so errors and help, has it too.
     #[test]
-    fn a_program_adds_schemes_and_paths() {
+    fn openers_accept_schemes_of_program() {
         fn ram(text: &str, _: OpenMode) -> Result<Stack> {
             let zones = text.parse().map_err(|_| bad(text, "not a number of zones".into()))?;
             let changes = crate::profile::Changes { zones: Some(zones), ..Default::default() };
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn every_example_is_of_its_scheme() {
+    fn scheme_examples_belong_to_their_scheme() {
         for scheme in Openers::builtin().schemes() {
             assert!(scheme.form.starts_with(scheme.name), "{scheme:?}");
             assert!(scheme.example.starts_with(scheme.name), "{scheme:?}");
@@ -472,7 +472,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_device_or_an_error(
+        fn spec_parse_handles_any_text(
             text in "(po2:|meter:|fault\\([a-z,=0-9]*\\):|mem:|[a-z(),=:]{0,6}){0,4}",
         ) {
             // A file name would make files; without `trace` nothing can be made.

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_byte_and_a_missing_file_are_found() {
+    fn contents_verify_finds_changed_byte_and_missing_file() {
         let folder = tempfile::tempdir().unwrap();
         let mut contents = Contents::new(folder.path(), Syncing::Files).unwrap();
         contents.fill(3 << 20).unwrap();

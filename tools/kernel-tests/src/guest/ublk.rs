@@ -15,13 +15,13 @@ use xtask::tally::Tally;
 
 /// Tests of `zonal-linux` that run here.
 const TESTS: [&str; 7] = [
-    "served_devices_keep_the_contract",
-    "zones_fail_while_they_are_served",
-    "a_device_that_fails_is_an_error_and_no_end",
-    "a_slow_request_holds_up_no_other",
+    "served_devices_keep_device_contract",
+    "zones_fail_while_served",
+    "device_failure_is_error_and_server_continues",
+    "request_that_is_slow_delays_no_other",
     "requests_that_have_arrived_are_one_batch",
-    "a_flush_reaches_the_device_and_so_does_the_end",
-    "a_device_can_be_stopped_while_it_is_used",
+    "flush_reaches_device_and_so_does_stop",
+    "server_stops_while_in_use",
 ];
 
 /// Everything.

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_begin_at_multiples_of_four() {
+    fn cpio_entries_start_at_multiples_of_four() {
         let mut cpio = Cpio::new(Vec::new());
         cpio.directory("d").unwrap();
         cpio.file("d/five", b"12345").unwrap();

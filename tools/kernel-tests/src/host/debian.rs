@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_kernel_is_the_one_with_the_greatest_numbers() {
+    fn kernel_newest_compares_version_numbers() {
         let names = "linux-modules-7.9.2+deb13-amd64\n\
                      linux-modules-7.10.1+deb13-amd64\n\
                      linux-modules-7.11.0+deb13-rt-amd64\n\

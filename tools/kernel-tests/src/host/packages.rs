@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_guest_says_is_counted() {
+    fn guest_results_are_counted_and_need_an_end() {
         let mut tally = Tally::default();
         count("ok a\nFAILED b\n    why\nend\n", &mut tally).unwrap();
         assert_eq!(tally.counts(), "1 passed, 1 failed, 0 skipped");

@@ -77,13 +77,13 @@ mod tests {
         ## Else\n| `z` | a | |\n";
 
     #[test]
-    fn arrows_are_rows_of_the_table() {
+    fn arrows_are_rows_of_table() {
         let expected = [("low", vec![]), ("mid", vec!["low"]), ("top", vec!["low", "mid"])];
         assert_eq!(arrows(TABLE), expected);
     }
 
     #[test]
-    fn only_benchmarks_may_use_bench_support_without_a_row() {
+    fn bench_support_is_free_for_benchmarks_only() {
         let compared = |kind: &str| {
             let used = json!({ "name": "bench-support", "kind": kind });
             let metadata = json!({
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_that_is_not_in_the_table_is_refused() {
+    fn arrow_missing_from_table_is_refused() {
         let compared = |name: &str, dependency: &str| {
             let metadata = json!({
                 "workspace_members": ["a", "b"],

@@ -149,7 +149,7 @@ mod tests {
     const LINE: &str = concat!("    inbox.recv_", "timeout(limit);\n");
 
     #[test]
-    fn only_tests_are_looked_at() {
+    fn clocks_are_looked_for_in_tests_only() {
         let text = format!("//! a\n{LINE}\n#[cfg(test)]\nmod tests {{\n{LINE}}}\n");
         assert_eq!(found("crates/a/src/b.rs", &text).len(), 1);
         assert!(found("crates/a/src/b.rs", &text)[0].starts_with(":6: "));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn more_and_fewer_than_are_listed_are_told() {
+    fn clocks_count_must_equal_list() {
         let listed = [allowed("a", 1, "it is about time")];
         let line = [String::from(":1: x")];
         assert!(too_many("a", &line, &listed).is_empty());

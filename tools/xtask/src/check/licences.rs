@@ -52,7 +52,7 @@ mod tests {
     use super::satisfiable;
 
     #[test]
-    fn one_alternative_is_enough() {
+    fn licence_needs_one_acceptable_alternative() {
         for good in ["MIT", "MIT/Apache-2.0", "GPL-2.0-only OR Apache-2.0 WITH LLVM-exception"] {
             assert!(satisfiable(good), "{good}");
         }

@@ -29,7 +29,7 @@ mod tests {
     use super::targets;
 
     #[test]
-    fn only_files_are_targets() {
+    fn link_targets_are_files_only() {
         let text = "[a](b.md#c) and [d](https://e.f) and [g](#h) and [i](../j.md)";
         assert_eq!(targets(text).collect::<Vec<_>>(), ["b.md", "../j.md"]);
     }

@@ -57,7 +57,7 @@ mod tests {
     use super::{lines_without_tests, stray_test_module};
 
     #[test]
-    fn the_test_module_does_not_count() {
+    fn size_excludes_test_module() {
         let text = "//! a\n\n#[cfg(test)]\nuse b;\n\n#[cfg(test)]\nmod tests {\n}\n";
         assert_eq!(lines_without_tests(text), 5);
         assert_eq!(lines_without_tests("//! a\n"), 1);

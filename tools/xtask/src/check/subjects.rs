@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_commits_after_the_base_are_checked() {
+    fn subjects_are_checked_after_base_only() {
         let (place, first) = repository(&["An old one", "docs: add a page", "A new one"]);
         let log = since(place.path(), &first).unwrap();
         let error = refuse(&log).unwrap_err().to_string();

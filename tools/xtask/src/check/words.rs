@@ -45,13 +45,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_column_is_retired() {
+    fn retired_words_are_first_column() {
         let terms = "# Terms\n| `kept` | a |\n## Retired\n| not | we write |\n| `old` | `new` |\n";
         assert_eq!(retired(terms), ["old"]);
     }
 
     #[test]
-    fn only_whole_words_count() {
+    fn word_matches_whole_words_only() {
         assert!(has_word("fn old() {", "old"));
         assert!(has_word("in two words", "two words"));
         assert!(!has_word("bold, older, old_age", "old"));

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_measured_where_the_device_is() {
+    fn limit_is_measured_where_device_is() {
         assert!(matches!(Limit::of(&Base::Memory), Ok(Limit::Memory)));
         for base in [Base::Simulated(Arc::default()), Base::Device] {
             assert!(matches!(Limit::of(&base), Ok(Limit::None)));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_file_takes_no_name() {
+    fn limit_plain_file_avoids_existing_name() {
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("drive:1.zns.limit");
         std::fs::write(&taken, "somebody's").unwrap();

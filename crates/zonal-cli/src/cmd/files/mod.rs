@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_colon_with_a_slash_divides() {
+    fn place_splits_at_last_colon_before_slash() {
         let table = [
             ("drive.zns:/a/b", Some(("drive.zns", "/a/b"))),
             ("drive.zns:/", Some(("drive.zns", "/"))),

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_found_by_its_whole_directory() {
+    fn mount_table_row_matches_whole_directory() {
         let table = "SRC=/srv/a\\040b.zns TARGET=/mnt/a\\040b ROOT=/ OPTS=uhelper=fuse.furrow\n";
         assert!(is_in(table, Path::new("/mnt/a b")));
         assert!(!is_in(table, Path::new("/mnt/a")));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_has_a_directory_that_nobody_made_before() {
+    fn place_is_new_directory_for_every_run() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("drive.zns"), "mine").unwrap();
         let [first, second] = [(); 2].map(|()| place(home.path()).unwrap());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_is_used_and_stays() {
+    fn place_uses_and_keeps_empty_directory() {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path()).unwrap();
         assert_eq!(place.drive, home.path().canonicalize().unwrap().join("drive.zns"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_are_missing_are_made_and_removed() {
+    fn place_creates_and_removes_missing_directories() {
         let home = tempfile::tempdir().unwrap();
         let place = place(&home.path().join("a/b")).unwrap();
         assert!(place.drive.ends_with("a/b/drive.zns"), "{}", place.drive.display());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_a_file_is_refused() {
+    fn place_refuses_existing_file() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("drive.zns");
         fs::write(&file, "mine").unwrap();

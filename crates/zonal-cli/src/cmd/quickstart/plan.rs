@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_come_before_their_content_and_limits_hold() {
+    fn plan_lists_directories_first_within_limits() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("a/b")).unwrap();
         fs::write(folder.path().join("a/b/one"), [1; 10]).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_named() {
+    fn plan_names_missing_directory() {
         let error = Plan::new(Some(Path::new("/nonexistent/tree"))).err().unwrap();
         assert!(error.to_string().contains("/nonexistent/tree"));
     }

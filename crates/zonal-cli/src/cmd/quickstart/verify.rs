@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_changed_byte_is_seen() {
+    fn verify_detects_one_changed_byte() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("d")).unwrap();
         std::fs::write(folder.path().join("d/f"), vec![7; 3 << 20]).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_ends_the_work() {
+    fn parallel_work_stops_at_first_error() {
         let items: Vec<u32> = (0..100).collect();
         let outcome = in_parallel(&items, |item| {
             anyhow::ensure!(*item != 50, "fifty");

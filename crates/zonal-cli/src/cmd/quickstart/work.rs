@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_equals_its_source() {
+    fn copy_equals_its_source() {
         let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(source.path().join("d")).unwrap();
         std::fs::write(source.path().join("d/f"), [3; 5000]).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_does_what_it_counts() {
+    fn database_and_mailbox_do_what_they_count() {
         let target = tempfile::tempdir().unwrap();
         let volume = Mounted::new(target.path());
         let done = database(&volume, 3, Duration::from_mins(1), &Stop::default()).unwrap();

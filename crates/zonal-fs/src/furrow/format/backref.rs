@@ -244,13 +244,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_back_as_they_were(mut records in vec(any_record(), 0..40)) {
+        fn backref_encoding_round_trips(mut records in vec(any_record(), 0..40)) {
             records.sort_by_key(|record| record.owner);
             prop_assert_eq!(decode(&encode(&records)), Ok(records));
         }
 
         #[test]
-        fn any_bytes_are_records_or_an_error(bytes in vec(any::<u8>(), 0..200)) {
+        fn backref_decode_handles_any_bytes(bytes in vec(any::<u8>(), 0..200)) {
             if let Ok(records) = decode(&bytes) {
                 prop_assert_eq!(decode(&encode(&records)), Ok(records));
             }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_order_takes_one_record_and_random_blocks_some_bits() {
+    fn backref_encoding_is_compact() {
         let record = |block: u32, first: u64, blocks| {
             let owner = Owner::Entry(Ino::new(70_000), first);
             Backref { block, blocks, owner }

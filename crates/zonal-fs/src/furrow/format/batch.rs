@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_taken_apart_as_it_was_put_together_and_a_short_one_is_refused() {
+    fn batch_body_round_trips_and_rejects_short_one() {
         let zones = [(3, 0), (70_000, 12)]
             .map(|(zone, block)| FreshZone { zone: U32::new(zone), block: U32::new(block) });
         for count in 0..=2 {

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_rows_of_an_inode_are_neighbours() {
+    fn key_order_keeps_inode_rows_together() {
         let keys = [
             Key::MIN,
             Key::new(RowKind::Zone, 0, 0),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn successor_and_predecessor_are_next_to_a_key() {
+    fn key_successor_and_predecessor_adjoin() {
         let last = u64::MAX;
         let pairs = [
             (Key::MIN, Key::new(RowKind::Totals, 0, 1)),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_found_by_their_number() {
+    fn row_kinds_are_found_by_code() {
         for kind in RowKind::ALL {
             assert_eq!(RowKind::from_code(kind.code()), Some(kind));
         }

@@ -264,19 +264,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_found_where_they_lie(runs in any_runs()) {
+        fn remap_finds_blocks_where_they_lie(runs in any_runs()) {
             assert_is_found(&runs);
         }
 
         #[test]
-        fn so_they_are_in_any_order(runs in any_runs(), seed in any::<u64>()) {
+        fn remap_finds_blocks_in_any_order(runs in any_runs(), seed in any::<u64>()) {
             let mut runs = runs;
             runs.sort_by_key(|run| u64::from(run.block).wrapping_mul(seed | 1).rotate_left(17));
             assert_is_found(&runs);
         }
 
         #[test]
-        fn any_bytes_are_a_table_or_refused(
+        fn remap_decode_handles_any_bytes(
             (first, span, form) in (any::<u32>(), 0_u32..70_000, 0_u8..3),
             tail in vec(any::<u8>(), 0..200),
             block in any::<u32>(),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn many_blocks_in_their_order_take_a_bit_each() {
+    fn remap_takes_one_bit_per_ordered_block() {
         let runs: Vec<RemapRun> =
             (0..500).map(|run| RemapRun { block: run * 4, blocks: 3 }).collect();
         let (_, tail) = encode((1, 2), &runs);

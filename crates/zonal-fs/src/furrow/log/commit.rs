@@ -375,7 +375,7 @@ mod tests {
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, SyncKind, WriteFlags};
 
     #[test]
-    fn a_commit_leaves_the_table_to_a_worker_unless_that_falls_behind() {
+    fn commit_leaves_table_to_worker_unless_behind() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         fs.on_work(Arc::new(|| ()));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_fsync_waits_for_the_device_three_times() {
+    fn fsync_waits_for_device_three_times() {
         let (drive, clock) = counted(64, 64);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
@@ -413,7 +413,7 @@ mod tests {
 
     /// Two megabytes and more in the buffer: all of it leaves in one call of the device.
     #[test]
-    fn the_write_buffer_goes_to_the_device_as_one_batch() {
+    fn commit_writes_buffer_as_one_batch() {
         let (drive, clock) = counted(64, 1024);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_go_on_in_one_copy_of_the_journal_while_another_pair_finds_no_room() {
+    fn commit_uses_one_journal_copy_when_other_pair_is_full() {
         let (drive, clock) = formatted(32, 64);
         let options = MountOptions::default();
         let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();

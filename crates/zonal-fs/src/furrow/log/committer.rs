@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_needs_a_commit_that_has_ended_does_not_wait_for_the_next() {
+    fn commit_turn_is_skipped_when_already_durable() {
         let (turns, durable) = (CommitTurns::default(), &AtomicU64::new(0));
         let needs = |batch| move || durable.load(Ordering::Acquire) < batch;
         let first = turns.take(needs(1)).expect("nobody else commits");

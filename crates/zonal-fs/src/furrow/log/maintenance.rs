@@ -494,7 +494,7 @@ mod tests {
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
 
     #[test]
-    fn no_step_is_taken_that_another_thread_made_needless() {
+    fn table_step_is_skipped_if_other_thread_did_it() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };

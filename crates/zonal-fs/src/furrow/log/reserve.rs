@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_ends_in_a_torn_batch_begins_again_any_number_of_times_with_one_free_pair() {
+    fn journal_restarts_after_torn_batch_with_one_free_pair() {
         let (fs, ino) = with_free_zones(2);
         for round in 0..20 {
             let perm = Some(0o400 + round);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_rows_is_refused_and_what_deletes_is_not_where_metadata_has_no_zone_left() {
+    fn reserve_without_zones_refuses_create_but_not_delete() {
         let (fs, _) = with_free_zones(1);
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         let refused = fs.create(&Caller::ROOT, Ino::ROOT, b"other", &new);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_takes_no_more_pairs_than_there_are() {
+    fn reserve_need_never_exceeds_existing_pairs() {
         let (fs, _) = with_free_zones(SPARE_ZONES_MIN);
         let supply = Supply { open: None, free: 4, room: 0, zone: 1000 };
         assert_eq!(supply.need(0), PairNeed { pairs: 0 });

@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_are_found_by_their_hash_however_many_there_are(
+        fn buckets_match_model_at_any_size(
             steps in prop::collection::vec((any::<bool>(), 0..400_u64, 0..4_u64), 1..3000),
         ) {
             let mut buckets = Buckets::default();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_with_the_same_hash_share_a_row() {
+    fn buckets_entries_with_equal_hash_share_row() {
         let mut buckets = Buckets::default();
         for cookie in [9, 3, 7] {
             buckets.add(named(1, cookie));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_large_takes_little_when_it_is_empty() {
+    fn buckets_shrink_when_emptied() {
         let mut buckets = Buckets::default();
         let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7;
         for number in 0..100_000 {

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_of_one_moment_whatever_changes_while_it_is_encoded() {
+    fn batch_encoding_is_snapshot_during_changes() {
         for seed in 1..=20 {
             let (drive, clock) = formatted(32, 1024);
             let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();

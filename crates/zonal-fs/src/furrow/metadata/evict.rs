@@ -327,7 +327,7 @@ mod tests {
 
     /// What was made long ago is read again, and memory stays within its bound all the time.
     #[test]
-    fn many_files_take_no_more_memory_than_they_may() {
+    fn eviction_bounds_memory_of_many_files() {
         const FILES: u64 = 3000;
         let (drive, clock) = formatted(128, 1024);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
@@ -384,7 +384,7 @@ mod tests {
 
     /// Pieces of a map come and go while a file is overwritten at random.
     #[test]
-    fn a_large_map_takes_no_more_memory_than_it_may() {
+    fn eviction_bounds_memory_of_large_map() {
         const BLOCKS: u64 = 20_000;
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();

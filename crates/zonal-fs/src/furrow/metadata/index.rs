@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_large_directory_is_found_without_the_others() {
+    fn directory_large_lookup_loads_few_entries() {
         let (fs, home) = directory(1000, 256);
         for number in [0, 500, 999] {
             assert!(fs.lookup(home, number.to_string().as_bytes()).is_ok(), "{number}");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_names_of_a_small_directory_are_found_without_the_others() {
+    fn directory_small_lookup_loads_few_entries() {
         let (fs, home) = directory(100, 2048);
         assert!(fs.lookup(home, b"7").is_ok());
         assert!(fs.lookup(home, b"no such name").is_err());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_grows_while_a_few_of_its_names_are_in_memory_gets_its_index() {
+    fn directory_growing_while_partly_loaded_gets_index() {
         let (fs, home) = directory(128, 2048);
         fs.create(&Caller::ROOT, home, b"one more", &FILE).unwrap();
         assert!(fs.tree.read_state().is_indexed(home));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_emptied_leaves_no_names() {
+    fn directory_emptied_leaves_no_name_rows() {
         let (fs, home) = directory(100, 256);
         for number in 0..100 {
             fs.unlink(home, number.to_string().as_bytes()).unwrap();
@@ -378,7 +378,7 @@ mod tests {
 
     /// Changes at random, with memory for a part of the entries, against a set of names.
     #[test]
-    fn a_directory_larger_than_memory_holds_what_it_should() {
+    fn directory_larger_than_memory_matches_model() {
         let (fs, home) = directory(6000, 256);
         fs.tree.set_held_max(300 << 10);
         let mut names: BTreeSet<String> = (0..6000).map(|number| number.to_string()).collect();

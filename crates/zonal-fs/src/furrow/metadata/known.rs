@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_has_no_end() {
+    fn loaded_ranges_of_everything_have_no_end() {
         let mut known = Known::all();
         assert!(known.is_all() && known.first_unknown(0..u64::MAX).is_none());
         known.remove(5..7);
@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_a_set_of_numbers(changes in vec((any::<bool>(), 0_u64..40, 0_u64..12), 0..40)) {
+        fn loaded_ranges_match_set_of_numbers(changes in vec((any::<bool>(), 0_u64..40, 0_u64..12), 0..40)) {
             let mut known = Known::default();
             let mut numbers = [false; 64];
             for (adds, start, len) in changes {

@@ -134,7 +134,7 @@ mod tests {
 
     /// The example of the paper that describes the hash.
     #[test]
-    fn the_hash_is_the_one_that_is_described() {
+    fn name_hash_matches_siphash_paper() {
         let bytes: Vec<u8> = (0..16).collect();
         let key = NameKey::of(bytes[..].try_into().unwrap());
         assert_eq!(key.hash(&bytes[..15]), 0xa129_ca61_49be_45e5);

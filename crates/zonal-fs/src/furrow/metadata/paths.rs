@@ -145,7 +145,7 @@ mod tests {
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, RenameFlags};
 
     #[test]
-    fn a_path_is_that_of_now_and_none_where_no_name_is_known() {
+    fn path_is_current_or_none() {
         let (drive, clock) = formatted(48, 512);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
         let make = |home: Ino, name: &str, kind: FileKind| {

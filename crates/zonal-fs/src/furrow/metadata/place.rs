@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_can_be_joined_again() {
+    fn map_entry_split_parts_join_again() {
         let whole = at(10, &[1, 2, 3, 4]);
         let (left, right) = (whole.part(0, 1), whole.part(1, 3));
         assert_eq!((&left, &right), (&at(10, &[1]), &at(11, &[2, 3, 4])));

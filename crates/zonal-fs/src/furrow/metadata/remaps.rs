@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_writes_no_row_for_a_piece_that_it_moves_as_a_whole() {
+    fn remap_spares_rows_of_wholly_moved_extents() {
         let mut file = Overwritten::new();
         file.overwrite(2000);
         file.fs.sync().unwrap();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_found_however_often_they_were_moved() {
+    fn remap_finds_blocks_after_many_moves() {
         let mut file = Overwritten::new();
         let mut most = 0;
         for round in 0..40 {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_no_row_needs_are_dropped() {
+    fn remap_tables_are_dropped_once_unneeded() {
         let mut file = Overwritten::new();
         file.overwrite(6000);
         file.fs.sync().unwrap();
@@ -453,7 +453,7 @@ mod tests {
 
     /// Parts that the sweep has yet to come to need tables that those before them do not need any more.
     #[test]
-    fn tables_stay_as_long_as_a_part_needs_them() {
+    fn remap_tables_stay_while_any_part_needs_them() {
         for bug in [None, Some(PlantedBug::DropMovedEarly)] {
             let options = MountOptions { planted: bug.into(), ..MountOptions::default() };
             let mut file = Overwritten::of((160, 24_000), options);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_has_a_generation_without_tables_when_it_is_written_again() {
+    fn remap_zone_generation_is_free_of_tables_when_reused() {
         let mut zones = Zones::new(
             vec![crate::furrow::zones::ZoneSlot::new(crate::furrow::zones::Role::Sealed, 64); 3],
             formatted_limits(),

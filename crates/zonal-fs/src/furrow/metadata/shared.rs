@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_stays_deleted_until_the_table_says_so_too() {
+    fn shared_extent_stays_deleted_until_table_agrees() {
         let mut extents = extents(1);
         let Released::Deleted(extent) = extents.release(ID) else { panic!("it was the last") };
         assert!(matches!(extents.find(ID), Ok(None)));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_buffered_blocks_stays_in_memory() {
+    fn shared_extent_below_buffered_blocks_stays_loaded() {
         let mut extents = extents(2);
         (0..2).for_each(|_| extents.keep_below(ID));
         extents.let_go_below(ID);
@@ -182,7 +182,7 @@ mod tests {
     /// the shared extent below it must not go: the commit would delete the blocks that both files
     /// have.
     #[test]
-    fn shared_extent_keeps_its_row_when_a_buffered_write_replaces_one_reference() {
+    fn shared_extent_keeps_row_under_buffered_write() {
         let least = MountOptions { memory: ByteCount::new(1 << 14), ..MountOptions::default() };
         let all = MountOptions { eviction: Eviction::AtEveryLock, ..MountOptions::default() };
         for (options, others) in [(least, 2000), (all, 0)] {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not loaded")]
-    fn a_count_changes_only_in_memory() {
+    fn shared_extent_count_change_needs_it_loaded() {
         let mut extents = extents(2);
         extents.evict(ID, u64::MAX);
         extents.release(ID);

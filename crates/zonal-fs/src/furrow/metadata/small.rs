@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_tree(changes in vec((any::<bool>(), 0_u8..20), 0..60), from in 0_u8..20, to in 0_u8..20) {
+        fn small_map_matches_btree_map(changes in vec((any::<bool>(), 0_u8..20), 0..60), from in 0_u8..20, to in 0_u8..20) {
             let (mut map, mut tree) = (SmallMap::default(), BTreeMap::new());
             for (number, (adds, key)) in changes.into_iter().enumerate() {
                 if adds {

@@ -157,7 +157,7 @@ mod tests {
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, XattrMode};
 
     #[test]
-    fn what_an_action_on_an_attribute_takes_does_not_grow_with_their_number() {
+    fn xattrs_action_cost_is_independent_of_count() {
         const COUNT: u64 = 15_000;
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_places_stay_true_whatever_is_set_and_removed() {
+    fn xattrs_totals_and_slots_stay_true() {
         let mut xattrs = Xattrs::default();
         for number in 0..50_u64 {
             let name = format!("user.{}", number * 31 % 20);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_gets_a_place_although_the_last_one_is_taken() {
+    fn xattrs_find_slot_when_last_is_taken() {
         let mut xattrs = Xattrs::default();
         for slot in [0, 1, u64::MAX] {
             xattrs.enter(slot, format!("user.{slot}").as_bytes(), b"");

@@ -277,7 +277,7 @@ mod tests {
     use crate::vfs::{FileSystem, NewInode, WriteFlags};
 
     #[test]
-    fn a_truncation_whose_other_half_fails_has_not_truncated() {
+    fn truncate_that_fails_midway_changes_nothing() {
         let drive: Arc<dyn ZonedDevice> =
             Arc::new(MemoryDrive::new(Profile::Small.geometry()).unwrap());
         let clock = Arc::new(ManualClock::new(0));

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_commits_where_reclaim_has_no_room() {
+    fn tick_commits_when_reclaim_has_no_room() {
         let (drive, clock) = formatted(32, 64);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };

@@ -313,7 +313,7 @@ mod tests {
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
 
     #[test]
-    fn scattered_extents_are_read_at_once() {
+    fn read_of_scattered_extents_is_one_batch() {
         let (drive, clock) = counted(32, 512);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn read_of_more_shared_extents_than_memory_holds_ends() {
+    fn read_of_more_shared_extents_than_memory_ends() {
         const EXTENTS: usize = 300;
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();

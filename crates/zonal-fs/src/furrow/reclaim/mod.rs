@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_blocks_of_a_victim_are_read_at_once() {
+    fn reclaim_reads_scattered_blocks_at_once() {
         let (drive, clock) = counted(32, 64);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_looks_at_few_records_though_nearly_all_are_of_dead_blocks() {
+    fn reclaim_step_scans_few_dead_backrefs() {
         let fs = nearly_dead();
         let (mut steps, mut seen) = (0, 0);
         while fs.reclaimer.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap() > 0 {
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_that_was_begun_is_gone_on_with_though_others_look_for_failed_zones_meanwhile() {
+    fn reclaim_resumes_victim_after_failed_zone_scan() {
         let fs = nearly_dead();
         assert_eq!(fs.reclaimer.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap(), 1);
         let before = looks(&fs);
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_overwritten_at_random_has_fewer_extents_after_reclaim() {
+    fn reclaim_reduces_extents_of_randomly_written_file() {
         let (drive, clock) = formatted(32, 512);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };

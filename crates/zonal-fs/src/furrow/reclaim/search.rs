@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_of_a_sealed_zone_are_rows_and_those_of_all_after_a_clean_unmount() {
+    fn backrefs_are_rows_when_sealed_and_after_unmount() {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         let file = create(&fs, "file");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_owners_go_with_what_lives_in_their_zone() {
+    fn backref_rows_go_with_contents_of_zone() {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         let file = create(&fs, "file");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_a_crash_left_open_is_emptied_after_a_search() {
+    fn backref_scan_empties_zone_left_open_by_crash() {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         let (file, copy) = (create(&fs, "file"), create(&fs, "copy"));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_whose_list_is_wrong_is_searched() {
+    fn backref_scan_covers_zone_with_wrong_list() {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         let file = create(&fs, "file");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_only_reads_searches_nothing() {
+    fn backref_scan_is_idle_on_read_only_mount() {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         write(&fs, create(&fs, "file"), 0, 20, 1);

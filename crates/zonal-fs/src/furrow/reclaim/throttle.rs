@@ -251,7 +251,7 @@ mod tests {
     use crate::furrow::sample::formatted;
 
     #[test]
-    fn who_wants_room_comes_behind_all_who_wait_for_it() {
+    fn throttle_is_fifo_when_space_is_short() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         // Nobody finds room.

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_given_in_the_order_of_asking() {
+    fn turns_are_fifo() {
         let (turns, order) = (Turns::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             let first = turns.take(|| 1);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_run_at_once_as_may() {
+    fn turns_run_as_many_as_allowed() {
         let (turns, most) = (Turns::default(), AtomicUsize::new(3));
         let all_run = Barrier::new(4);
         std::thread::scope(|scope| {

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_side_by_side_are_one_and_there_is_a_bound() {
+    fn losses_that_adjoin_merge_and_are_bounded() {
         let mut losses = Losses::default();
         let loss = |ino, offset| {
             let (zone, why) = (ZoneId::new(3), "the zone is offline");

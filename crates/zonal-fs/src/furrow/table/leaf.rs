@@ -582,7 +582,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_come_back_as_they_were(rows in any_rows(60)) {
+        fn leaf_rows_round_trip(rows in any_rows(60)) {
             prop_assume!(rows.values().flatten().map(Vec::len).sum::<usize>() < VALUE_BYTES_MAX);
             let leaf = decode(&leaf_of(&rows)).unwrap();
             prop_assert_eq!(&rows_of(&leaf), &rows);
@@ -594,13 +594,13 @@ mod tests {
         }
 
         #[test]
-        fn a_batch_of_any_length_comes_back(rows in any_rows(200)) {
+        fn leaf_batch_of_any_length_round_trips(rows in any_rows(200)) {
             let bytes = encode_rows(borrowed(&rows));
             prop_assert_eq!(decoded(&bytes), Ok(rows));
         }
 
         #[test]
-        fn any_bytes_are_a_leaf_or_an_error(bytes in vec(any::<u8>(), 0..400), rows in 0u32..40) {
+        fn leaf_decode_handles_any_bytes(bytes in vec(any::<u8>(), 0..400), rows in 0u32..40) {
             let _ = decode(&bytes);
             let stored = U32::new(u32::try_from(bytes.len()).unwrap());
             let head = LeafHead { rows: U32::new(rows), raw_bytes: stored, stored_bytes: stored };
@@ -613,7 +613,7 @@ mod tests {
         }
 
         #[test]
-        fn changed_leaves_are_a_leaf_or_an_error(
+        fn leaf_decode_handles_changed_bytes(
             rows in any_rows(40),
             changes in vec((any::<u16>(), any::<u8>()), 1..4),
         ) {
@@ -630,7 +630,7 @@ mod tests {
 
     /// A head may state what its bytes cannot hold; what is allocated follows the bytes or the bound.
     #[test]
-    fn counts_beyond_the_bytes_are_refused() {
+    fn leaf_counts_beyond_bytes_are_refused() {
         let head = |rows: u32, raw: u32, stored: u32| {
             let head =
                 LeafHead { rows: rows.into(), raw_bytes: raw.into(), stored_bytes: stored.into() };
@@ -657,7 +657,7 @@ mod tests {
 
     /// What a sound leaf never has, whatever its checksum says.
     #[test]
-    fn malformed_columns_are_refused() {
+    fn leaf_malformed_columns_are_refused() {
         let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         let beyond = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
         let (entry, moved) = (index_of(RowKind::Entry), index_of(RowKind::Remap));
@@ -687,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_of_a_batch_rise() {
+    fn leaf_batch_must_be_ascending() {
         let [low, high] = [1, 2].map(|owner| {
             let rows = Rows::from([(Key::new(RowKind::Inode, owner, 0), Some(vec![1]))]);
             leaf_of(&rows)
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_value_fits_behind_a_leaf_that_lacks_a_byte() {
+    fn leaf_missing_one_byte_takes_longest_value_next() {
         let mut builder = LeafBuilder::new();
         let mut at = 0;
         while builder.raw_bytes() + 18 < LEAF_BYTES {
@@ -723,7 +723,7 @@ mod tests {
 
     /// What metadata costs rests on these.
     #[test]
-    fn bytes_per_row_stay_small() {
+    fn leaf_bytes_per_row_stay_small() {
         let count = 20_000u32;
         let map = |maps| bytes_per_row(&map_rows(count.into(), maps), count.into());
         let measured = [

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_counts_where_the_sweep_has_not_passed_since() {
+    fn run_counts_beyond_compaction_mark_only() {
         let born = Mark { turn: 3, key: key(10) };
         let counts = |turn, at, owner| {
             levels(turn, at).spans_since(born).any(|span| span.contains(key(owner)))

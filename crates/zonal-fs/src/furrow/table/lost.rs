@@ -316,7 +316,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_lost_stops_no_step_and_hides_nothing_else(actions in actions()) {
+        fn lost_rows_stop_no_step_and_hide_nothing_else(actions in actions()) {
             let mut fixture = Fixture::default();
             for (seed, action) in (0..).zip(&actions) {
                 fixture.play(seed, action);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_anew_is_not_missed_in_older_parts() {
+    fn rebuilt_rows_are_not_missed_in_older_parts() {
         let remade = Remade { from: Key::MIN, below: key(2), parts_below: 9 };
         assert_eq!(remade.rest(8, (Key::MIN, key(1))), None);
         assert_eq!(remade.rest(8, (key(1), key(5))), Some((key(2), key(5))));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_hides_what_is_older_and_is_taken_once() {
+    fn lost_range_hides_older_rows_and_is_taken_once() {
         let lost = LostRanges::default();
         lost.add((key(5), key(9)), 1);
         lost.add((key(3), key(4)), 2);

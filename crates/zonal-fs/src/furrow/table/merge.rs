@@ -157,7 +157,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn a_merge_is_an_overlay(runs in any_runs()) {
+        fn merge_is_overlay_of_runs(runs in any_runs()) {
             let mut merge = Merge::new(runs.iter().map(cursor).collect());
             for (&key, value) in &overlay(&runs) {
                 prop_assert_eq!(merge.peek(), Some((key, value.as_deref())));
@@ -169,7 +169,7 @@ mod tests {
 
         /// After an error the merge is where it was: no older row of the key comes up.
         #[test]
-        fn a_merge_goes_on_after_errors(runs in any_runs()) {
+        fn merge_continues_after_errors(runs in any_runs()) {
             let stumbling = |rows| -> Box<dyn Cursor + '_> {
                 Box::new(Stumbling { below: cursor(rows), has_failed: false })
             };

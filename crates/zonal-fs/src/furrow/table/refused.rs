@@ -59,7 +59,7 @@ mod tests {
     use crate::furrow::format::Unread;
 
     #[test]
-    fn what_a_device_refuses_is_lost_after_ten_minutes_and_not_before() {
+    fn device_refusal_is_loss_only_after_ten_minutes() {
         let refusals = Refusals::default();
         let copies = [Unread::Device("no answer".into()), Unread::Wrong("no magic".into())];
         let error = PartError { part: 7, section: Section::Leaf(3), copies };

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shares_add_up_and_files_have_what_statfs_says() {
+    fn division_shares_add_up_and_match_statfs() {
         for (zones, zone_blocks) in [(24, 64), (40, 512), (96, 1024), (1000, 64)] {
             let (drive, clock) = formatted(zones, zone_blocks);
             let planned = plan(&*drive, 7).unwrap();

@@ -612,7 +612,7 @@ mod tests {
     /// Another thread takes the last reference after an operation has seen that it needs the
     /// extent, and before that is loaded.
     #[test]
-    fn a_shared_extent_that_goes_before_it_is_loaded_is_no_damage() {
+    fn load_of_vanished_shared_extent_is_no_damage() {
         let (drive, clock) = formatted(32, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let needs_it = || Stop::NotLoaded(Missing::Extent(ExtentId(7)));
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_commit_takes_makes_a_load_of_it_start_over() {
+    fn load_overlapping_commit_starts_over() {
         let (drive, clock) = formatted(32, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let [one, two] = [&b"one"[..], b"two"]
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_and_not_committed_does_not_come_back() {
+    fn load_does_not_revive_uncommitted_delete() {
         let (drive, clock) = formatted(32, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
@@ -662,7 +662,7 @@ mod tests {
 
     /// What is cut off such a piece would else be in memory where nothing is known.
     #[test]
-    fn load_of_a_map_knows_all_of_its_last_piece() {
+    fn load_of_map_covers_its_last_extent() {
         const PIECES: u64 = 3 * MAP_ROWS as u64;
         let (drive, clock) = formatted(64, 256);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
@@ -690,7 +690,7 @@ mod tests {
 
     /// A power cut between two steps would leave half of what is done to so few pieces.
     #[test]
-    fn a_step_over_few_pieces_goes_on_where_memory_knows_no_more_of_the_map() {
+    fn step_over_few_extents_continues_past_loaded_map() {
         const PIECES: u64 = 20 * MAP_ROWS as u64;
         let (drive, clock) = formatted(64, 256);
         let options = MountOptions { eviction: Eviction::AtEveryLock, ..MountOptions::default() };
@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_of_many_deleted_rows_is_read() {
+    fn read_of_hole_with_many_deleted_rows_succeeds() {
         const BLOCK: u64 = BLOCK_BYTES as u64;
         let (drive, clock) = formatted(64, 256);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();

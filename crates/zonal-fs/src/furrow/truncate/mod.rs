@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn space_that_another_thread_reaps_in_between_is_found() {
+    fn space_freed_by_other_truncate_worker_is_found() {
         let (fs, _, _) = many_entries(3000);
         fs.unlink(Ino::ROOT, b"file").unwrap();
         assert!(!fs.tree.read_state().reaping.is_empty(), "it is deleted in steps");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_100_000_extents_is_deleted_in_steps() {
+    fn delete_of_100_000_extents_runs_in_steps() {
         let (fs, file, free) = many_entries(100_000);
         fs.pin(file).unwrap();
         fs.unlink(Ino::ROOT, b"file").unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_100_000_extents_is_cut_off_in_steps() {
+    fn truncate_of_100_000_extents_runs_in_steps() {
         let (fs, file, _) = many_entries(100_000);
         let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
         fs.setattr(&Caller::ROOT, file, &set(100 * 8192 + 5)).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     /// Its row says that what is behind its end waits. After a mount all of it does, and what it
     /// shares is looked at before it goes.
     #[test]
-    fn front_of_a_deleted_file_goes_after_a_mount_with_its_end_that_waited() {
+    fn delete_after_mount_frees_front_and_pending_end() {
         let (drive, clock) = formatted(64, 1024);
         let options = MountOptions { eviction: Eviction::AtEveryLock, ..MountOptions::default() };
         let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn who_grows_a_file_over_what_waits_finds_zeroes() {
+    fn growth_over_pending_truncate_reads_zeroes() {
         for how in ["truncate", "write", "allocate", "copy"] {
             let (fs, file, _) = many_entries(5000);
             let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_space_reaps_for_itself() {
+    fn allocation_without_space_runs_truncate_worker() {
         let (fs, file, _) = many_entries(1);
         let other = fs.lookup(Ino::ROOT, b"source").unwrap().ino;
         let allocate = |ino, first: u64, blocks: u64| {

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_could_not_become_active_is_used_later() {
+    fn zone_refused_as_active_is_used_later() {
         let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
         let drive = Arc::new(Busy { drive, refusals: AtomicU32::new(0) });
         let clock = Arc::new(ManualClock::new(0));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_hangs_is_an_error_for_who_needs_its_zone_and_no_hang() {
+    fn read_that_hangs_fails_waiter_without_blocking() {
         let drive: Arc<dyn ZonedDevice> =
             Arc::new(MemoryDrive::new(Profile::Small.geometry()).unwrap());
         let clock = Arc::new(ManualClock::new(0));

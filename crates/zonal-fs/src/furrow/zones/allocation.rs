@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ages_of_blocks_survive_mounts_and_reclaim() {
+    fn block_ages_survive_mounts_and_reclaim() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_sealed_when_its_last_block_is_given_out_and_written_on_when_that_comes_back() {
+    fn allocation_seals_full_zone_and_reopens_on_return() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let zones = &mut fs.tree.write_state().zones;

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_order_is_one_record() {
+    fn backref_of_ordered_writes_is_one_record() {
         let mut records = Records::default();
         (0..100).for_each(|turn| records.push(of_file(7, u64::from(turn) * 4, 10 + turn * 4, 4)));
         assert_eq!(records.as_slice(), [of_file(7, 0, 10, 400)]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_the_same_is_one_record_and_nothing_else_is() {
+    fn backref_merge_joins_equals_only() {
         let mut records = vec![
             of_file(7, 20, 120, 5),
             of_file(9, 0, 3, 1),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_record_is_a_part_of_the_file() {
+    fn backref_part_is_part_of_file() {
         let record = of_file(7, 10, 100, 8);
         assert_eq!(record.part(3, 2), of_file(7, 13, 103, 2));
         assert_eq!(record.part(3, 50), of_file(7, 13, 103, 5));

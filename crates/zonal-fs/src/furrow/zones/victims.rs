@@ -267,7 +267,7 @@ mod tests {
     use crate::vfs::Ino;
 
     #[test]
-    fn only_what_goes_on_follows_to_the_zone_of_what_was_moved_last() {
+    fn victim_follows_only_continued_extent() {
         let record = |ino, block, blocks| {
             let owner = Owner::Entry(Ino::new(ino), 0);
             Backref { block, blocks, owner }

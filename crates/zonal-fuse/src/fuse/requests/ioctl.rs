@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_have_two_numberings() {
+    fn inode_flags_have_two_numberings() {
         for numbering in [Numbering::Fl, Numbering::Xflag] {
             for (flag, ..) in FLAGS {
                 assert_eq!(decode(encode(flag, numbering), numbering), Some(flag));

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_write_to_a_zone_goes_beside_another_in_the_kernel() {
+    fn zone_writes_are_never_parallel_in_kernel() {
         let flags = |route, model| opened(route, None, model, AtimePolicy::Relative).flags;
         let beside = FopenFlags::PARALLEL_DIRECT_WRITES;
         assert!(flags(Route::Direct, FileModel::Posix).contains(beside));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_tell_how_a_file_was_opened() {
+    fn handle_tells_route_of_open_file() {
         for route in [Route::Cached, Route::Direct, Route::Backed, Route::DirectForced] {
             let opened = opened(route, None, FileModel::Zones, AtimePolicy::Always);
             assert_eq!(Route::from(opened.handle), route);

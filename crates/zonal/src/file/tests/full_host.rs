@@ -60,7 +60,7 @@ fn create(path: &Path) {
 }
 
 #[test]
-fn a_full_host_is_told_as_such_and_costs_no_zone_its_condition() {
+fn host_full_is_reported_and_spares_zone_condition() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive.zns");
     create(&path);
@@ -97,7 +97,7 @@ fn a_full_host_is_told_as_such_and_costs_no_zone_its_condition() {
 }
 
 #[test]
-fn the_tables_of_a_new_drive_have_their_space() {
+fn drive_creation_allocates_its_tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive.zns");
     create(&path);

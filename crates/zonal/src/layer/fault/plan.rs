@@ -276,7 +276,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_plan_is_explained() {
+    fn plan_parse_explains_errors() {
         for (text, part) in [
             ("wrote", "'wrote' is no operation"),
             ("write,nth=x", "'x' is not a number"),
@@ -296,14 +296,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_of_a_plan_is_that_plan(text in "((read|write|reset|any)(,(zone=[0-9]{1,3}|nth=[0-9]{1,3}|from=[1-9]|times=[0-9]|p=0\\.[0-9]{1,3}|late|power-cut)){0,4};?){0,3}") {
+        fn plan_text_round_trips(text in "((read|write|reset|any)(,(zone=[0-9]{1,3}|nth=[0-9]{1,3}|from=[1-9]|times=[0-9]|p=0\\.[0-9]{1,3}|late|power-cut)){0,4};?){0,3}") {
             if let Ok(plan) = text.parse::<FaultPlan>() {
                 prop_assert_eq!(plan.to_string().parse::<FaultPlan>(), Ok(plan));
             }
         }
 
         #[test]
-        fn any_text_is_a_plan_or_an_error(text in "\\PC*") {
+        fn plan_parse_handles_any_text(text in "\\PC*") {
             let _ = text.parse::<FaultPlan>();
         }
     }

@@ -22,7 +22,7 @@ fn drive(plan: &str) -> Fault<MemoryDrive> {
 const ZONE: ZoneId = ZoneId::new(2);
 
 #[test]
-fn a_torn_append_stores_some_blocks_and_fails() {
+fn fault_torn_append_stores_some_blocks_and_fails() {
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..40 {
         let drive = drive(&format!("append,nth=1,torn;seed={seed}"));
@@ -34,14 +34,14 @@ fn a_torn_append_stores_some_blocks_and_fails() {
 }
 
 #[test]
-fn a_late_write_is_done_and_fails() {
+fn fault_late_write_is_done_and_fails() {
     let drive = drive("write,nth=1,late");
     assert!(matches!(drive.append(ZONE, &[1; BLOCK]), Err(DeviceError::Medium { .. })));
     assert_eq!(drive.zone(ZONE).unwrap().written(), Some(LbaCount::new(1)));
 }
 
 #[test]
-fn a_bad_bit_stays_where_it_is() {
+fn fault_flip_keeps_bad_bit_in_place() {
     let drive = drive("read,zone=2,flip");
     drive.append(ZONE, &[7; BLOCK]).unwrap();
     let (mut first, mut second) = ([0; BLOCK], [0; BLOCK]);
@@ -55,7 +55,7 @@ fn a_bad_bit_stays_where_it_is() {
 }
 
 #[test]
-fn a_zone_fails_for_good() {
+fn zone_failure_is_permanent() {
     let readonly = drive("write,zone=2,nth=2,readonly");
     readonly.append(ZONE, &[7; BLOCK]).unwrap();
     for _ in 0..2 {
@@ -82,7 +82,7 @@ fn a_zone_fails_for_good() {
 }
 
 #[test]
-fn after_a_power_cut_nothing_works() {
+fn power_cut_stops_everything() {
     let drive = drive("append,nth=2,power-cut;seed=1");
     drive.append(ZONE, &[1; BLOCK]).unwrap();
     drive.flush().unwrap();
@@ -96,7 +96,7 @@ fn after_a_power_cut_nothing_works() {
 }
 
 #[test]
-fn rules_count_and_choose() {
+fn rules_count_and_select() {
     let drive = drive("flush,from=3,times=2;any,zone=5,p=0.5,active-limit;seed=3");
     let flushes: Vec<bool> = (0..6).map(|_| drive.flush().is_ok()).collect();
     assert_eq!(flushes, [true, true, false, false, true, true]);

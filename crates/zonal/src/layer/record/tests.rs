@@ -39,7 +39,7 @@ fn zone_data(image: &Image, zone: ZoneId) -> (ZoneCond, Vec<u8>) {
 }
 
 #[test]
-fn each_zone_keeps_a_beginning_of_its_own() {
+fn zones_keep_prefix_of_their_own() {
     let recorder = recorder(None);
     for round in 1..=2 {
         for zone in [2, 3] {
@@ -61,7 +61,7 @@ fn each_zone_keeps_a_beginning_of_its_own() {
 }
 
 #[test]
-fn a_reset_may_not_have_happened() {
+fn reset_may_not_have_happened() {
     let recorder = recorder(None);
     recorder.append(ZONE, &[1; 3 * BLOCK]).unwrap();
     recorder.manage(Select::One(ZONE), ZoneAction::Finish).unwrap();
@@ -77,7 +77,7 @@ fn a_reset_may_not_have_happened() {
 }
 
 #[test]
-fn a_flush_leaves_nothing_open_to_doubt() {
+fn flush_leaves_no_doubt() {
     let recorder = recorder(None);
     recorder.append(ZONE, &[1; 3 * BLOCK]).unwrap();
     recorder.flush().unwrap();
@@ -93,7 +93,7 @@ fn a_flush_leaves_nothing_open_to_doubt() {
 }
 
 #[test]
-fn new_choices_are_those_of_the_newest_change() {
+fn choices_new_are_of_newest_change() {
     let recorder = recorder(None);
     recorder.append(ZONE, &[1; 2 * BLOCK]).unwrap();
     recorder.append(ZoneId::new(2), &[1; BLOCK]).unwrap();
@@ -109,7 +109,7 @@ fn new_choices_are_those_of_the_newest_change() {
 }
 
 #[test]
-fn a_torn_block_is_neither_old_nor_new() {
+fn block_torn_is_neither_old_nor_new() {
     let recorder = recorder(None);
     recorder.append(ZONE, &[1; 2 * BLOCK]).unwrap();
     let recording = recorder.finish();
@@ -130,7 +130,7 @@ fn a_torn_block_is_neither_old_nor_new() {
 }
 
 #[test]
-fn no_state_has_more_active_zones_than_the_drive_allows() {
+fn states_keep_active_limit() {
     let recorder = recorder(Some(1));
     recorder.append(ZoneId::new(2), &[1; BLOCK]).unwrap();
     recorder.manage(Select::One(ZoneId::new(2)), ZoneAction::Finish).unwrap();
@@ -142,7 +142,7 @@ fn no_state_has_more_active_zones_than_the_drive_allows() {
 }
 
 #[test]
-fn a_conventional_zone_keeps_any_blocks() {
+fn conventional_zone_keeps_any_blocks() {
     let recorder = recorder(None);
     recorder.write(Lba::new(2), &[1; 4 * BLOCK]).unwrap();
     recorder.flush().unwrap();
@@ -164,7 +164,7 @@ fn a_conventional_zone_keeps_any_blocks() {
 
 /// Few of them are gone through one after the other.
 #[test]
-fn every_subset_of_few_blocks_of_a_conventional_zone_is_a_choice() {
+fn conventional_zone_offers_every_subset_of_few_blocks() {
     let recorder = recorder(None);
     recorder.write(Lba::ZERO, &[1; 6 * BLOCK]).unwrap();
     recorder.flush().unwrap();
@@ -189,7 +189,7 @@ fn every_subset_of_few_blocks_of_a_conventional_zone_is_a_choice() {
 }
 
 #[test]
-fn the_whole_recording_is_the_drive() {
+fn recording_whole_equals_drive() {
     let recorder = recorder(Some(3));
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut below = |limit: u64| random.next_u64() % limit;
@@ -221,7 +221,7 @@ fn the_whole_recording_is_the_drive() {
 
 /// Blocks that were deallocated since the last flush are gone or as before, each on its own.
 #[test]
-fn a_deallocation_that_no_flush_followed_may_be_undone() {
+fn deallocation_without_flush_may_be_undone() {
     let recorder = recorder(None);
     recorder.write(Lba::ZERO, &[1; 6 * BLOCK]).unwrap();
     recorder.flush().unwrap();

@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_numbers_come_back() {
+    fn device_number_encoding_round_trips() {
         for (major, minor) in [(0, 0), (1, 3), (8, 255), (259, 256), (0xfff, 0xf_ffff)] {
             let device = rustix::fs::makedev(major, minor);
             assert_eq!(decoded(encoded(device)), device, "{major}:{minor}");

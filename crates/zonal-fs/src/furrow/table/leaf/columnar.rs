@@ -416,13 +416,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_cache_keeps_what_a_leaf_says(rows in prop_oneof![like_rows(), any_rows(60)]) {
+        fn columnar_leaf_equals_plain_leaf(rows in prop_oneof![like_rows(), any_rows(60)]) {
             prop_assume!(!rows.is_empty());
             compare(&leaf_of(&rows)).unwrap();
         }
 
         #[test]
-        fn the_cache_refuses_what_is_no_leaf(
+        fn columnar_leaf_rejects_what_plain_leaf_rejects(
             rows in like_rows(),
             changes in vec((any::<u16>(), any::<u8>()), 1..4),
         ) {
@@ -438,7 +438,7 @@ mod tests {
 
     /// Reclaim joins some neighbours: a row is longer then, and the next is deleted.
     #[test]
-    fn a_few_rows_that_differ_leave_a_leaf_in_columns() {
+    fn columnar_leaf_tolerates_few_odd_rows() {
         let mut rows = map_rows(960, Maps::OneOf16);
         for (number, value) in rows.values_mut().enumerate() {
             match number % 60 {
@@ -453,7 +453,7 @@ mod tests {
 
     /// How many rows fit into the cache rests on these.
     #[test]
-    fn rows_in_the_cache_stay_small() {
+    fn columnar_leaf_bytes_per_row_stay_small() {
         for (maps, most) in [(Maps::Scattered, 8.5), (Maps::OneOf16, 10.5), (Maps::Sequential, 6.5)]
         {
             let cached = compare(&leaf_of(&map_rows(960, maps))).unwrap();

@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_cursor_from_any_key_is_a_range(rows in any_rows(300), keys in proptest::collection::vec(any_key(), 8)) {
+    fn part_cursor_from_any_key_is_range(rows in any_rows(300), keys in proptest::collection::vec(any_key(), 8)) {
         prop_assume!(!rows.is_empty());
         let BuiltPart { bytes, summary } = build(&rows);
         prop_assert_eq!(summary.rows as usize, rows.len());
@@ -100,7 +100,7 @@ proptest! {
 
     /// A changed byte is found, wherever it is, and the other copy is used.
     #[test]
-    fn a_changed_byte_is_found(place in any::<proptest::sample::Index>(), bit in 0..8u8) {
+    fn part_changed_byte_is_found_and_other_copy_used(place in any::<proptest::sample::Index>(), bit in 0..8u8) {
         let rows = several_leaves();
         let BuiltPart { bytes, summary } = build(&rows);
         let end = (summary.index_at + summary.index_bytes) as usize;
@@ -123,7 +123,7 @@ proptest! {
 
     /// Whatever a copy holds, with checksums that are right even: rows in order, or an error.
     #[test]
-    fn any_index_is_read_or_refused(
+    fn part_any_index_is_read_or_refused(
         changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..4),
     ) {
         let BuiltPart { mut bytes, mut summary } = build(&map_rows(3000, Maps::Scattered));
@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn a_leaf_of_another_part_or_file_system_is_refused() {
+fn part_refuses_leaf_of_other_part_or_file_system() {
     let rows = several_leaves();
     let BuiltPart { bytes, summary } = build(&rows);
     let source = Memory::of(&bytes);
@@ -173,7 +173,7 @@ fn a_leaf_of_another_part_or_file_system_is_refused() {
 }
 
 #[test]
-fn what_one_copy_has_lost_the_other_gives() {
+fn part_copy_replaces_what_other_lost() {
     let rows = several_leaves();
     let BuiltPart { bytes, summary } = build(&rows);
     for gone in 0..COPIES {
@@ -195,7 +195,7 @@ fn what_one_copy_has_lost_the_other_gives() {
 }
 
 #[test]
-fn every_byte_of_the_headers_and_the_index_counts() {
+fn part_checksums_cover_headers_and_index() {
     let rows = several_leaves();
     let BuiltPart { bytes, summary } = build(&rows);
     let source = Memory::of(&bytes);
@@ -211,7 +211,7 @@ fn every_byte_of_the_headers_and_the_index_counts() {
 }
 
 #[test]
-fn a_leaf_that_says_it_is_another_is_refused() {
+fn part_refuses_leaf_with_wrong_identity() {
     let BuiltPart { mut bytes, mut summary } = build(&several_leaves());
     let reseal = |section: &mut [u8]| {
         let crc = checksum(UUID, section).to_le_bytes();
@@ -230,7 +230,7 @@ fn a_leaf_that_says_it_is_another_is_refused() {
 }
 
 #[test]
-fn parts_stay_within_their_bound() {
+fn part_sizes_stay_within_bound() {
     let mut large = Rows::new();
     let mut noise = vec![0; 600_000];
     ChaCha8Rng::seed_from_u64(9).fill_bytes(&mut noise);
@@ -264,7 +264,7 @@ fn split(rows: &Rows, bytes_max: usize) -> Vec<BuiltPart> {
 }
 
 #[test]
-fn a_key_is_looked_for_in_one_leaf() {
+fn part_lookup_reads_one_leaf() {
     let BuiltPart { bytes, summary } = build(&several_leaves());
     let reader = open(&summary, Memory::of(&bytes)).unwrap();
     assert!(reader.leaves() > 2);
@@ -279,7 +279,7 @@ fn a_key_is_looked_for_in_one_leaf() {
 
 /// A scan reads the drive in large pieces, a look-up reads one leaf.
 #[test]
-fn a_cursor_reads_ahead() {
+fn part_cursor_reads_ahead() {
     let BuiltPart { bytes, summary } = build(&map_rows(100_000, Maps::Scattered));
     let source = Memory::of(&bytes);
     let reader = open(&summary, &source).unwrap();
@@ -292,7 +292,7 @@ fn a_cursor_reads_ahead() {
 }
 
 #[test]
-fn leaves_are_read_together_up_to_one_that_is_bad() {
+fn part_leaves_are_read_together_up_to_bad_one() {
     let BuiltPart { bytes, summary } = build(&map_rows(20_000, Maps::Scattered));
     let mut source = Memory::of(&bytes);
     let reader = open(&summary, &source).unwrap();

@@ -313,13 +313,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_table_is_the_map_after_every_step(actions in actions()) {
+    fn table_equals_map_after_every_step(actions in actions()) {
         play(&actions);
     }
 }
 
 #[test]
-fn every_rule_of_the_policy_comes_into_play() {
+fn table_policy_exercises_every_rule() {
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut fixture = Fixture::new(Limits { share: 1, ..tiny() });
     for round in 0..300 {
@@ -367,7 +367,7 @@ fn every_rule_of_the_policy_comes_into_play() {
 /// of small runs.
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn overwriting_at_random_writes_each_row_a_few_times() {
+fn table_random_overwrites_write_each_row_few_times() {
     const ROWS: u64 = 60_000;
     let limits = Limits {
         part_bytes: 64 << 10,

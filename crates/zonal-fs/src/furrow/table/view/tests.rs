@@ -242,7 +242,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn reads_find_what_the_map_has(actions in actions()) {
+    fn snapshot_reads_match_map(actions in actions()) {
         // Few leaves, then none that stays.
         play(&actions, 60_000);
         play(&actions, 0);
@@ -250,7 +250,7 @@ proptest! {
 }
 
 #[test]
-fn a_range_and_a_point_agree_at_every_key() {
+fn snapshot_range_and_point_reads_agree() {
     let fixture = layered();
     let all = fixture.view.rows_in(&fixture.store, (Key::MIN, Key::MAX), usize::MAX).unwrap();
     assert_eq!(all.end, Key::MAX);
@@ -269,7 +269,7 @@ fn a_range_and_a_point_agree_at_every_key() {
 }
 
 #[test]
-fn a_range_that_is_empty_is_through_at_once() {
+fn snapshot_empty_range_ends_at_once() {
     let fixture = layered();
     for (from, below) in [(5, 5), (6, 5)] {
         let (from, below) = (key(from, 0), key(below, 0));
@@ -281,7 +281,7 @@ fn a_range_that_is_empty_is_through_at_once() {
 }
 
 #[test]
-fn one_good_copy_is_enough_and_its_part_is_noted() {
+fn snapshot_one_good_copy_suffices_and_bad_is_noted() {
     let fixture = layered();
     let levels = fixture.view.levels();
     for part in levels.parts() {
@@ -298,7 +298,7 @@ fn one_good_copy_is_enough_and_its_part_is_noted() {
 }
 
 #[test]
-fn what_neither_copy_gives_is_an_error_of_its_reads_only() {
+fn snapshot_lost_leaf_fails_only_its_reads() {
     let fixture = layered();
     let levels = fixture.view.levels();
     let part = &levels.last[levels.last.len() / 2];
@@ -331,7 +331,7 @@ proptest! {
 
     /// What is read is what was written, or it is an error, whatever a drive gives back.
     #[test]
-    fn damage_is_an_error_or_the_other_copy(
+    fn snapshot_damage_is_error_or_other_copy(
         flips in prop::collection::vec(
             (any::<prop::sample::Index>(), 0..3usize, any::<prop::sample::Index>(), 0..8u8),
             1..30,
@@ -387,7 +387,7 @@ proptest! {
 }
 
 #[test]
-fn who_goes_through_a_part_reads_many_leaves_at_once() {
+fn snapshot_scan_reads_many_leaves_at_once() {
     let mut fixture = Fixture::new(10 << 20);
     let limits = Limits { part_bytes: 4 << 20, whole_bytes: 4 << 20, ..tiny() };
     let rows = (0..30_000).map(|at| (key(1, at), Some(value(at, 40))));
@@ -419,7 +419,7 @@ fn who_goes_through_a_part_reads_many_leaves_at_once() {
 }
 
 #[test]
-fn the_cache_answers_what_was_read_before_and_keeps_its_bound() {
+fn cache_answers_repeated_reads_within_bound() {
     let mut fixture = layered();
     let bound = 200_000;
     let (levels, memtable) = ((*fixture.view.levels()).clone(), Memtable::default());
@@ -466,7 +466,7 @@ fn generation_of(value: &[u8]) -> u64 {
 
 /// A reader takes the levels, then others put new ones in their place.
 #[test]
-fn zones_of_levels_that_a_reader_has_are_reset_when_it_is_done() {
+fn snapshot_zones_are_reset_after_last_reader() {
     let fs = mounted();
     (0..6).for_each(|generation| commit_rows(&fs, generation, 2_000));
     let levels = fs.tree.view.levels();
@@ -497,7 +497,7 @@ fn zones_of_levels_that_a_reader_has_are_reset_when_it_is_done() {
 
 /// Whoever reads beside commits and steps sees all rows of one batch, never of two.
 #[test]
-fn a_range_is_read_at_one_moment() {
+fn snapshot_range_is_of_one_moment() {
     let fs = mounted();
     let count = 1_500;
     commit_rows(&fs, 1, count);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_rows_touch_what_may_lack_something() {
+    fn lost_rows_touch_only_affected_owners() {
         let key = |number, at| Key::new(RowKind::Map, number, at);
         let mut lost = LostRows::default();
         lost.add(key(5, 7), key(5, 9));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_the_owners_between_its_keys() {
+    fn lost_range_yields_owners_between_keys() {
         let inode = |number| Key::new(RowKind::Inode, number, 0);
         let map = |number, at| Key::new(RowKind::Map, number, at);
         let extent = |number| Key::new(RowKind::Extent, number, 0);

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_what_was_put_into_it() {
+    fn inode_set_holds_inserted_numbers() {
         let (mut set, mut expected) = (Inos::default(), BTreeSet::new());
         let mut number = 1_u64;
         for turn in 0..20_000 {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_its_directory_is_reached_and_a_circle_is_not() {
+    fn reach_accepts_any_order_but_no_cycle() {
         let mut reach = Reach::new(1 << 10);
         for (parent, child) in [(9, 5), (5, 4), (1, 9), (20, 21), (21, 20), (4, 3)] {
             reach.edge(parent, child);

@@ -110,7 +110,7 @@ impl Rows<'_> {
 }
 
 #[test]
-fn a_drive_with_something_of_everything_is_clean() {
+fn check_finds_sample_drive_clean() {
     let (drive, _) = sample();
     for memory in [CheckOptions::MEMORY, 0] {
         let found = broken(&drive, memory, &|_| Vec::new());
@@ -119,7 +119,7 @@ fn a_drive_with_something_of_everything_is_clean() {
 }
 
 #[test]
-fn links_that_do_not_fit_are_found() {
+fn check_finds_bad_links() {
     let (drive, [home, one, _, big]) = sample();
     let set = |number: u32| U32::new(number);
     let name = |parent, name| move |rows: &Rows<'_>| rows.entry(parent, name, |_| ());
@@ -185,7 +185,7 @@ fn try_all(drive: &Arc<dyn ZonedDevice>, cases: &[Case<'_>]) {
 }
 
 #[test]
-fn names_that_do_not_fit_are_found() {
+fn check_finds_bad_names() {
     let (drive, [home, _, _, big]) = sample();
     let cases: [Case<'_>; 5] = [
         ("a row of names that is gone", &["C34"], &|rows| {
@@ -212,7 +212,7 @@ fn names_that_do_not_fit_are_found() {
 }
 
 #[test]
-fn blocks_that_do_not_fit_are_found() {
+fn check_finds_bad_blocks() {
     let (drive, [_, one, copy, _]) = sample();
     let alone = |rows: &Rows<'_>| piece_of(rows, one);
     let moved = |rows: &Rows<'_>, zone: u32, block: u32| {
@@ -277,7 +277,7 @@ fn piece_of(rows: &Rows<'_>, ino: Ino) -> (Key, Box<[u8]>) {
 }
 
 #[test]
-fn tables_of_moved_blocks_that_are_wrong_are_found() {
+fn check_finds_bad_remap_tables() {
     let (drive, [_, one, _, _]) = sample();
     let alone = |rows: &Rows<'_>| piece_of(rows, one);
     // Where the piece lies, in another zone and behind its end.
@@ -312,7 +312,7 @@ fn tables_of_moved_blocks_that_are_wrong_are_found() {
 }
 
 #[test]
-fn sums_that_are_wrong_are_found() {
+fn check_finds_bad_totals() {
     let (drive, [_, one, _, _]) = sample();
     let totals = |rows: &Rows<'_>, change: &dyn Fn(&mut crate::furrow::format::row::TotalsRow)| {
         let (key, value) = rows.first(RowKind::Totals, 0);

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_taken_once() {
+    fn zone_block_is_taken_once() {
         let mut zone = Looked::new(300);
         assert!(zone.take(60, 140));
         assert!(!zone.take(199, 1));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_leads_to_blocks_that_lie_as_far_apart() {
+    fn backref_matches_blocks_at_equal_distance() {
         let record = |first, block, blocks| Backref {
             owner: Owner::Entry(Ino::new(7), first),
             block,

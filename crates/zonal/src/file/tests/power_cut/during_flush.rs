@@ -73,7 +73,7 @@ fn check(case: Case, seed: u64) {
 }
 
 #[test]
-fn a_reset_zone_is_written_while_a_flush_is_under_way() {
+fn zone_reset_and_written_during_flush_is_safe() {
     for seed in 0..20 {
         for (durable, flushed) in [(0, 3), (2, 3), (5, 1)] {
             for again in [false, true] {

@@ -5,7 +5,7 @@ use super::*;
 /// What was written before is lost, and no sync of the host says so again. What the next process
 /// flushes stays.
 #[test]
-fn the_next_process_relies_on_nothing_that_a_failed_sync_has_lost() {
+fn process_after_failed_sync_relies_on_nothing_lost() {
     /// When the host fails: at a sync of the data, at the record of it, and when the next process
     /// opens the drive.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -491,7 +491,7 @@ fn run(seed: u64) {
 
 /// `SEED=n` begins with another run, `RUNS=n` makes more or fewer of them.
 #[test]
-fn a_power_cut_leaves_each_zone_a_prefix_at_least_to_the_last_flush() {
+fn power_cut_leaves_prefix_up_to_last_flush() {
     let number = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (first, runs) = (number("SEED", 0), number("RUNS", 400));
     // 1260 is what once showed that an open has to sync what the killed process left.
@@ -502,7 +502,7 @@ fn a_power_cut_leaves_each_zone_a_prefix_at_least_to_the_last_flush() {
 }
 
 #[test]
-fn the_journal_turns_into_a_snapshot_and_back_many_times() {
+fn journal_and_snapshot_alternate_many_times() {
     let mut run = Run::new(1);
     for round in 0..600_u64 {
         let zone = ZoneId::new(u32::try_from(round % 3).unwrap());
@@ -520,7 +520,7 @@ fn the_journal_turns_into_a_snapshot_and_back_many_times() {
 
 /// A snapshot that rots is noticed, not papered over with an older one.
 #[test]
-fn a_lost_snapshot_is_an_error() {
+fn snapshot_lost_is_error() {
     let mut run = Run::new(1);
     for round in 0..50_u64 {
         run.drive.append(ZoneId::ZERO, &block(round + 1)).unwrap();
@@ -541,7 +541,7 @@ fn a_lost_snapshot_is_an_error() {
 }
 
 #[test]
-fn one_torn_header_does_no_harm_and_two_are_an_error() {
+fn header_torn_once_is_harmless_twice_is_error() {
     let mut run = Run::new(1);
     run.drive.append(ZoneId::ZERO, &block(1)).unwrap();
     run.drive.flush().unwrap();
@@ -555,7 +555,7 @@ fn one_torn_header_does_no_harm_and_two_are_an_error() {
 
 /// Any bytes in place of the tables: an error or a drive, never a panic.
 #[test]
-fn damaged_tables_never_panic() {
+fn tables_damaged_never_panic() {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let layout = Layout::new(&description());
     for _ in 0..300 {

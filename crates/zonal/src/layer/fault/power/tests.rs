@@ -206,7 +206,7 @@ fn run(seed: u64) -> (BTreeSet<Kept>, Vec<u8>) {
 }
 
 #[test]
-fn a_power_cut_keeps_a_beginning_of_what_each_zone_was_given_since_the_flush() {
+fn power_cut_keeps_prefix_of_each_zone_since_flush() {
     let first = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
     let mut seen = BTreeMap::new();
     for seed in first..first + 600 {
@@ -221,7 +221,7 @@ fn a_power_cut_keeps_a_beginning_of_what_each_zone_was_given_since_the_flush() {
 }
 
 #[test]
-fn the_seed_decides_what_a_power_cut_leaves() {
+fn power_cut_outcome_is_decided_by_seed() {
     for seed in 0..20 {
         assert!(run(seed).1 == run(seed).1, "SEED={seed}");
     }
@@ -229,7 +229,7 @@ fn the_seed_decides_what_a_power_cut_leaves() {
 
 /// What was reset and is there again was full, so its place is found among few active zones.
 #[test]
-fn a_zone_that_was_full_comes_back_under_tight_limits() {
+fn zone_once_full_returns_under_tight_limits() {
     let mut came_back = 0;
     for seed in 0..60 {
         let drive = MemoryDrive::new(geometry(Some(1))).unwrap();
