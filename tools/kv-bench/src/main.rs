@@ -53,7 +53,6 @@ struct Args {
     dir: Option<PathBuf>,
     /// Put the figures into this file, such as bench/results/kv.json
     #[arg(long, value_name = "FILE")]
-    #[expect(dead_code, reason = "the report takes it out of the arguments before")]
     json: Option<PathBuf>,
     /// Draw pictures, as SVG, into this directory
     #[arg(long, value_name = "DIR")]
