@@ -260,7 +260,7 @@ impl MountConfig {
             "strictatime" => self.atime = AtimePolicy::Always,
             "atime" | "relatime" => self.atime = AtimePolicy::Relative,
             "nostrictatime" if self.atime == AtimePolicy::Always => {
-                self.atime = AtimePolicy::Relative
+                self.atime = AtimePolicy::Relative;
             }
             // Without another option the kernel moves access times as `relatime` says.
             "norelatime" | "nostrictatime" => {}

@@ -24,7 +24,7 @@ const ADVICE: &str = "-o writeback would help: small writes follow each other";
 
 /// Counter of small sequential writes of a mount.
 pub struct SmallWrites {
-    /// End of the last write to a file, XORed with a hash of the file.
+    /// End of the last write to a file, combined (exclusive or) with a hash of the file.
     ends: [AtomicU64; PLACES],
     count: AtomicU64,
 }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::CHECKS;
 use proptest::prelude::*;
-use rand::seq::IndexedRandom as _;
 use rand::SeedableRng as _;
+use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 use zonal::{Clock, DeviceError, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 use zonal_sim::flash::Flash;

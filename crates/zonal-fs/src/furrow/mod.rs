@@ -52,8 +52,8 @@
 //! | `Log::committer` | superblock, journal, manifest | yes |
 //! | `Writer::flushing` | the turn of the thread that empties the buffer | yes |
 //! | `Tree::buffering` | blocks that come into the buffer | only in the last pass of a commit |
-//! | `Writer::resetting` | resets of zones | yes |
 //! | `Log::pairs` | the zones that parts and manifests are written to | yes |
+//! | `Writer::resetting` | resets of zones | yes |
 //! | `Tree::changing` | changes of the tree, held off while a batch is taken | no |
 //! | `Tree::state` | [`State`] | no |
 //! | layers of the table's view, `Reclaimer::underway` | rows for readers, victims under way | no |

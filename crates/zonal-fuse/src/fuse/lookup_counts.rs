@@ -57,7 +57,7 @@ impl Default for LookupCounts {
 }
 
 impl LookupCounts {
-    /// InodeCounts one more lookup. Fails if the inode is gone: then no answer may contain it.
+    /// Counts one more lookup. Fails if the inode is gone: then no answer may contain it.
     pub(super) fn add(&self, fs: &dyn FileSystem, ino: Ino) -> Result<()> {
         match self.shard(ino).entry(ino) {
             Entry::Occupied(mut counts) => counts.get_mut().lookups += 1,
