@@ -233,12 +233,12 @@ impl Session {
             // SAFETY: nobody else uses the mount, and this process makes no other call before the
             // mapping is gone.
             Mapping::SharedRead => unsafe { wanted.map(file) }.map(|map| result::data(&map)),
-            // SAFETY: the same.
             Mapping::SharedWrite => {
+                // SAFETY: the same.
                 unsafe { wanted.map_mut(file) }.map(|map| open.write_a_little(map))
             }
-            // SAFETY: the same.
             Mapping::PrivateWrite => {
+                // SAFETY: the same.
                 unsafe { wanted.map_copy(file) }.map(|map| open.write_a_little(map))
             }
         };

@@ -31,7 +31,6 @@ use crate::furrow::sync::MutexGuard;
 use crate::furrow::table::key::Key;
 use crate::furrow::table::leaf::encode_rows;
 use crate::furrow::table::memtable::{Memtable, ROW_BYTES, Value};
-use crate::furrow::write::buffer::GATHER_BLOCKS;
 use crate::furrow::zones::SPARE_ZONES_MIN;
 use crate::vfs::{Ino, Result};
 
@@ -119,8 +118,8 @@ impl Log {
             let turn = self.writer.flushing.lock().expect("no holder panicked");
             let passes = if self.tree.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
             for _ in 0..passes {
-                // Few blocks come in while a few are written: the last pass takes them.
-                if self.writer.write_back_all()? <= GATHER_BLOCKS {
+                // Blocks that came in meanwhile are for the next pass: the last one has writers wait.
+                if self.writer.write_back_all()? == 0 {
                     break;
                 }
             }

@@ -23,7 +23,7 @@ use crate::furrow::zones::allocation::Purpose;
 use crate::vfs::{Ino, Result};
 
 /// Blocks that gather in one write to the drive: 1 MiB.
-pub(in crate::furrow) const GATHER_BLOCKS: usize = 256;
+const GATHER_BLOCKS: usize = 256;
 
 /// Such writes that the device gets as one batch: 8 MiB at most.
 const WRITES_AT_ONCE: usize = 8;
