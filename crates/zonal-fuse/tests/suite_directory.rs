@@ -14,6 +14,9 @@ fn count() -> u64 {
     std::env::var("FILES").map_or(100_000, |text| text.parse().expect("FILES is a number"))
 }
 
+/// Slices of a tenth of the files, of which the fastest counts.
+const SLICES: u64 = 50;
+
 #[test]
 #[ignore = "the daemon of the other tests"]
 fn daemon() {
@@ -38,17 +41,22 @@ fn directory_of(count: u64) {
     fs::create_dir(&dir).unwrap();
     let tenth = count / 10;
     let clock = SystemClock::new();
-    let mut took = Vec::new();
+    let mut fastest = Vec::new();
     for part in 0..10 {
-        let start = clock.monotonic_ns();
-        for number in part * tenth..(part + 1) * tenth {
-            File::create_new(dir.join(format!("file-{number}"))).unwrap();
-        }
-        took.push(Duration::from_nanos(clock.monotonic_ns() - start));
+        let slice = |number: u64| part * tenth + number * tenth / SLICES;
+        let took = (0..SLICES).map(|number| {
+            let start = clock.monotonic_ns();
+            for number in slice(number)..slice(number + 1) {
+                File::create_new(dir.join(format!("file-{number}"))).unwrap();
+            }
+            Duration::from_nanos(clock.monotonic_ns() - start)
+        });
+        fastest.push(took.min().unwrap());
     }
-    println!("create, each tenth of {count}: {took:?}");
-    // The machine is shared: this is about growth with the number of entries, not about speed.
-    assert!(took[9] < took[0] * 10, "the last tenth takes much longer than the first");
+    println!("create, the fastest {SLICES}th of each tenth of {count}: {fastest:?}");
+    // The machine is shared: this is about growth with the number of entries, not about speed. Of many
+    // slices one has the processor to itself, however busy it is.
+    assert!(fastest[9] < fastest[0] * 10, "the last tenth takes much longer than the first");
 
     mounted.remount("");
     let start = clock.monotonic_ns();

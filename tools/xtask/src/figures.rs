@@ -123,7 +123,7 @@ fn one(request: &str, root: &Path) -> Result<String> {
     let runs = results.runs.iter().filter(|run| run.subject == subject);
     let shown: Vec<(&Run, Vec<&Figure>)> = runs
         .map(|run| {
-            let of_run = run.results.iter().filter(|of| figures.iter().any(|one| *one == *of));
+            let of_run = run.results.iter().filter(|of| figures.contains(of));
             (run, of_run.collect::<Vec<_>>())
         })
         .filter(|(_, figures)| !figures.is_empty())

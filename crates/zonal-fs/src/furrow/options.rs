@@ -213,6 +213,7 @@ impl MountOptions {
     }
 
     /// How data is placed.
+    #[cfg_attr(not(feature = "testing"), expect(clippy::unused_self, reason = "one way only"))]
     pub(super) fn placement(&self) -> Placement {
         #[cfg(feature = "testing")]
         return self.placement;

@@ -254,7 +254,7 @@ fn remap_tables_lost_cost_their_blocks_only() {
     const BLOCKS: u64 = 3000;
     let (image, file) = moved_pieces(BLOCKS);
     let all = leaves(&image);
-    let tables: Vec<_> = all.iter().filter(|leaf| leaf.first.starts_with("Moved")).collect();
+    let tables: Vec<_> = all.iter().filter(|leaf| leaf.first.starts_with("Remap")).collect();
     assert!(!tables.is_empty(), "they are in leaves of their own");
     let mut are_needed = 0;
     for (number, table) in tables.into_iter().enumerate() {

@@ -217,8 +217,10 @@ impl Furrow {
             }
             if written.has_gathered {
                 self.writer.release_gathered(ino);
+                self.log.after_change();
+            } else {
+                self.log.do_upkeep(written.upkeep);
             }
-            self.log.do_upkeep(written.upkeep);
         }
         Ok((Published::Done, durability))
     }

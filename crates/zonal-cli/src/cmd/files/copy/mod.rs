@@ -237,7 +237,7 @@ impl<'a> Copier<'a> {
             FileKind::Directory => self.copy_directory(item)?,
             FileKind::Regular => self.copy_file(item)?,
             FileKind::Symlink => {
-                self.make(item, &EmptyFile::Symlink { target: from.read_link()? })?
+                self.make(item, &EmptyFile::Symlink { target: from.read_link()? })?;
             }
             kind if self.is_recursive() => {
                 let (perm, rdev) = (found.perm & DIR_PERM, found.rdev);
