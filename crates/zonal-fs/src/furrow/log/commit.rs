@@ -1,31 +1,31 @@
 //! The commit: it makes everything before it durable, as a whole or not at all.
 //!
-//! Order: buffered data to data zones → the changed rows as one batch of the journal, twice → *flush*
-//! → the rows enter the memtable, and zones in which nothing lives any more may be reset (F3), which
-//! [`step`](crate::furrow::worker) does later. Much data is flushed before the batch. Of little data the batch
-//! says where it lies, and the batch counts only [if that data is there](crate::furrow::log::fresh).
+//! Order: buffered data to data zones → the changed rows as one batch of the journal, twice →
+//! *flush* → the rows enter the memtable, and zones in which nothing lives any more may be reset
+//! (F3), which the [worker](crate::furrow::worker) does later. Much data is flushed before the batch.
+//! Of little data the batch says where it lies, and the batch counts only [if that data is
+//! there](crate::furrow::log::fresh).
 //!
 //! One caller commits at a time, for all. Those who call meanwhile wait until their changes are
-//! durable; if the commit that runs began too early for that, one of them makes the next commit, for
-//! all who have come by then.
+//! durable; if the commit that runs began too early for that, one of them makes the next commit,
+//! for all who have come by then.
 //!
 //! The batch is the tree at one moment, which takes a moment only: from then on changes go on and
 //! belong to the next batch, while the rows of this one are encoded as they were. Only operations
 //! that put blocks into the write buffer wait a little longer, until the last blocks have left it.
 
-use crate::furrow::log::Log;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use crate::FsError;
 use crate::furrow::format::batch::{FreshZone, put_fresh};
 use crate::furrow::format::record::{PaddedRecord, RecordBuffer};
+use crate::furrow::log::Log;
 use crate::furrow::log::committer::Committer;
 use crate::furrow::log::fresh::FRESH_BLOCKS_MAX;
 use crate::furrow::log::journal::{Appended, Rest};
 use crate::furrow::log::maintenance::{Backlog, StepBudget};
-use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::State;
+use crate::furrow::metadata::{Ending, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::sync::MutexGuard;
 use crate::furrow::table::key::Key;
@@ -50,7 +50,7 @@ struct Taken {
     emptied: Vec<u32>,
 }
 
-/// What a commit has to do so that everything that has changed is durable.
+/// Work of a commit that makes every change so far durable.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct CommitNeed {
     /// The batch that has the last change.
@@ -76,9 +76,15 @@ impl Log {
     }
 
     /// The same for a caller that has looked at the state.
-    pub(in crate::furrow) fn commit_needed(&self, need: CommitNeed, ending: Ending) -> Result<()> {
+    pub(in crate::furrow) fn commit_needed(
+        &self,
+        mut need: CommitNeed,
+        ending: Ending,
+    ) -> Result<()> {
         if need.table_is_too_large {
             self.compact(StepBudget::All);
+            // Compaction changes rows too, and may have committed the others meanwhile.
+            need = self.commit_need(&self.tree.read_state(), ending);
         }
         if let Committed::Batch(backlog) = self.commit_batch(need.batch, ending)? {
             self.keep_pace(backlog);
@@ -89,7 +95,7 @@ impl Log {
         Ok(())
     }
 
-    /// What a commit has to do so that everything that has changed is durable.
+    /// Work of a commit that makes every change so far durable.
     pub(in crate::furrow) fn commit_need(&self, state: &State, ending: Ending) -> CommitNeed {
         let nothing = state.changes.rows.is_empty()
             && state.buffered.is_empty()
@@ -118,7 +124,8 @@ impl Log {
             let turn = self.writer.flushing.lock().expect("no holder panicked");
             let passes = if self.tree.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
             for _ in 0..passes {
-                // Blocks that came in meanwhile are for the next pass: the last one has writers wait.
+                // Blocks that came in meanwhile are for the next pass: the last one has writers
+                // wait.
                 if self.writer.write_back_all()? == 0 {
                     break;
                 }
@@ -132,8 +139,8 @@ impl Log {
         Ok(Committed::Batch(committer.backlog(self.tree.layout())))
     }
 
-    /// What a step of the table does now and then: it can take a second, and a commit that is due does not
-    /// wait for its end. After one that fails it tries no more.
+    /// What a step of the table does now and then: it can take a second, and a commit that is due
+    /// does not wait for its end. After one that fails it tries no more.
     pub(in crate::furrow) fn committing_meanwhile(&self) -> impl Fn() {
         let has_failed = Cell::new(false);
         move || {
@@ -152,8 +159,8 @@ impl Log {
         self.commit_batch(need.batch, Ending::Record).map(drop)
     }
 
-    /// Lets the table keep pace with commits: a worker does the work if there is one, and the caller
-    /// only what a worker leaves behind.
+    /// Lets the table keep pace with commits: a worker does the work if there is one, and the
+    /// caller only what a worker leaves behind.
     fn keep_pace(&self, backlog: Backlog) {
         if backlog != Backlog::None {
             self.tree.bell.wake_worker();
@@ -170,8 +177,8 @@ impl Log {
             while self.tree.list_owners(ending) {}
         }
         let (taken, rest) = {
-            // Only small writes wait for the device here, and only for blocks that came in since the
-            // last pass.
+            // Only small writes wait for the device here, and only for blocks that came in since
+            // the last pass.
             let holds_off = !self.tree.has_planted(PlantedBug::BufferWhileTaking);
             let _no_more_blocks = holds_off.then(|| self.tree.lock_buffering());
             let mut is_last = self.tree.has_planted(PlantedBug::FreezeWithoutLastPass)
@@ -196,8 +203,8 @@ impl Log {
         Ok(taken)
     }
 
-    /// Begins the batch, and encodes the rows of a small one. Of a large one it returns the rows that
-    /// are not of the tree, and the others are to be encoded while changes go on.
+    /// Begins the batch, and encodes the rows of a small one. Of a large one it returns the rows
+    /// that are not of the tree, and the others are to be encoded while changes go on.
     fn freeze(&self, state: &mut State) -> (Taken, Option<Vec<(Key, Value)>>) {
         let owners = state.add_owner_rows();
         state.freeze();
@@ -275,7 +282,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes durable the data that a batch refers to. Where that is little, it says instead where it lies.
+    /// Makes durable the data that a batch refers to. Where that is little, it says instead where
+    /// it lies.
     fn settle_data(&self) -> Result<Vec<FreshZone>> {
         if self.tree.has_planted(PlantedBug::SkipDataFlush) {
             return Ok(Vec::new());
@@ -364,13 +372,11 @@ fn records_of(rows: &Memtable, mut fresh: &[FreshZone], bytes: usize) -> Vec<Rec
 
 #[cfg(test)]
 mod tests {
-    use crate::furrow::Furrow;
     use std::sync::Arc;
 
-    use crate::furrow::Access;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::{counted, formatted};
     use crate::furrow::zones::Role;
+    use crate::furrow::{Access, Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, SyncKind, WriteFlags};
 
     #[test]
