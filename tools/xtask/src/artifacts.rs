@@ -1,5 +1,5 @@
-//! The programs of the workspace: builds them with one set of features, so that no crate is compiled
-//! twice, and says where they are.
+//! The programs of the workspace: builds them with one set of features, so that no crate is
+//! compiled twice, and says where they are.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -8,30 +8,41 @@
 //! <!-- end -->
 //! ```
 //!
-//! An on-disk struct has fields that need no alignment, so offsets are running sums; the meaning of a
-//! field is the first paragraph of its documentation. Types are integers, arrays of a length in digits,
-//! and structs of the same file. The sum must equal the size that the file pins with
+//! An on-disk struct has fields that need no alignment, so offsets are running sums; the meaning of
+//! a field is the first paragraph of its documentation. Types are integers, arrays of a length in
+//! digits, and structs of the same file. The sum must equal the size that the file pins with
 //! `assert!(size_of::<Name>() == N)`.
 
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::artifacts;
+use crate::printed::{Printed, files_of};
 
 const OPEN: &str = "<!-- bytes: ";
 const CLOSE: &str = "<!-- end -->";
 
 /// Writes the tables into the documents.
 pub(crate) fn refresh(root: &Path) -> Result<()> {
-    for (path, new) in differing(root)? {
-        fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
-        println!("refreshed {}", path.display());
-    }
-    Ok(())
+    printed(root)?.refresh()
+}
+
+/// Says which documents differ from the code.
+pub(crate) fn compare(root: &Path) -> Result<()> {
+    printed(root)?.compare()
+}
+
+fn printed(root: &Path) -> Result<Printed<impl Fn(&str) -> Result<String>>> {
+    Ok(Printed {
+        documents: files_of(&root.join("docs/format"))?,
+        render: move |text: &str| render(root, text),
+        source: "the code",
+        command: "cargo xtask docs",
+    })
 }
 
 /// Has the command write the schemas of its JSON. `crates/zonal-cli/tests/json` compares them.
@@ -41,31 +52,6 @@ pub(crate) fn refresh_schemas(root: &Path) -> Result<()> {
     let status = Command::new(program).arg("schemas").arg(&dir).status();
     ensure!(status.context("starting zonal")?.success(), "`zonal schemas` failed");
     Ok(())
-}
-
-/// Says which documents differ from the code.
-pub(crate) fn compare(root: &Path) -> Result<()> {
-    let differ: Vec<String> =
-        differing(root)?.iter().map(|(path, _)| format!("{}\n", path.display())).collect();
-    let differ = differ.concat();
-    ensure!(differ.is_empty(), "{differ}differs from the code: `cargo xtask docs` refreshes it");
-    Ok(())
-}
-
-/// Every document of `docs/format` that is not as it should be, and how it should be.
-fn differing(root: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(root.join("docs/format")).context("docs/format")? {
-        let path = entry?.path();
-        let shown = || format!("in {}", path.display());
-        let old = fs::read_to_string(&path).with_context(shown)?;
-        let new = render(root, &old).with_context(shown)?;
-        if old != new {
-            found.push((path, new));
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 fn render(root: &Path, text: &str) -> Result<String> {

@@ -8,9 +8,9 @@
 //! <!-- end -->
 //! ```
 //!
-//! It names a file and the subject of its runs, whose commands and commits follow the table. A unit,
-//! the start of names, and variants choose among the figures; variants also give their order. A
-//! table of figures from several files has a template in `bench/tables/`, whose cells name file,
+//! It names a file and the subject of its runs, whose commands and commits follow the table. A
+//! unit, the start of names, and variants choose among the figures; variants also give their order.
+//! A table of figures from several files has a template in `bench/tables/`, whose cells name file,
 //! subject, figure and variant, and a unit if need be:
 //!
 //! ```text
@@ -22,10 +22,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use bench_support::{Figure, Results, Run, table};
+
+use crate::printed::{Printed, files_of};
 
 const RESULTS: &str = "bench/results";
 const TEMPLATES: &str = "bench/tables";
@@ -35,42 +37,23 @@ const CLOSE: &str = "<!-- end -->";
 
 /// Writes the tables into the documents.
 pub(crate) fn refresh(root: &Path) -> Result<()> {
-    for (path, new) in differing(root)? {
-        fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
-        println!("refreshed {}", path.display());
-    }
-    Ok(())
+    printed(root)?.refresh()
 }
 
 /// Fails with the documents that differ from the results.
 pub(crate) fn compare(root: &Path) -> Result<()> {
-    let differ: Vec<String> =
-        differing(root)?.iter().map(|(path, _)| format!("{}\n", path.display())).collect();
-    let differ = differ.concat();
-    ensure!(
-        differ.is_empty(),
-        "{differ}differs from {RESULTS}: `cargo xtask bench report` refreshes it"
-    );
-    Ok(())
+    printed(root)?.compare()
 }
 
-/// Every document that is not as it should be, and how it should be.
-fn differing(root: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut paths = vec![root.join("docs/performance.md")];
-    for entry in fs::read_dir(root.join("docs/performance")).context("docs/performance")? {
-        paths.push(entry?.path());
-    }
-    paths.sort();
-    let mut found = Vec::new();
-    for path in paths {
-        let shown = || format!("in {}", path.display());
-        let old = fs::read_to_string(&path).with_context(shown)?;
-        let new = render(&old, root).with_context(shown)?;
-        if old != new {
-            found.push((path, new));
-        }
-    }
-    Ok(found)
+fn printed(root: &Path) -> Result<Printed<impl Fn(&str) -> Result<String>>> {
+    let mut documents = files_of(&root.join("docs/performance"))?;
+    documents.push(root.join("docs/performance.md"));
+    Ok(Printed {
+        documents,
+        render: move |text: &str| render(text, root),
+        source: RESULTS,
+        command: "cargo xtask bench report",
+    })
 }
 
 fn results(root: &Path, file: &str) -> Result<Results> {

@@ -1,5 +1,5 @@
-//! What the programs that build and test the workspace share: `cargo xtask`, and those that it starts,
-//! `kernel-tests` and `packaging`.
+//! What the programs that build and test the workspace share: `cargo xtask`, and those that it
+//! starts, `kernel-tests` and `packaging`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "they are command-line programs")]

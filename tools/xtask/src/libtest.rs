@@ -1,8 +1,8 @@
 //! Runs programs of libtest, or a command that runs them, and counts their results.
 //!
-//! Tests that need root, tools or time are marked `#[ignore = "why; run by cargo xtask test"]` in their
-//! crates, with `--all` or `--soak` behind it for those of the longer runs. A test that finds at run
-//! time that it cannot run prints `SKIP: why` and returns.
+//! Tests that need root, tools or time are marked `#[ignore = "why; run by cargo xtask test"]` in
+//! their crates, with `--all` or `--soak` behind it for those of the longer runs. A test that finds
+//! at run time that it cannot run prints `SKIP: why` and returns.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -65,8 +65,8 @@ pub(crate) struct Tests<'a> {
 }
 
 impl Tests<'_> {
-    /// Runs the tests, then those that are ignored unless asked for and that `tier` includes. Prints
-    /// a line, or all of the output if something failed.
+    /// Runs the tests, then those that are ignored unless asked for and that `tier` includes.
+    /// Prints a line, or all of the output if something failed.
     pub(crate) fn run(&self, tier: Tier, tally: &mut Tally) {
         let (start, mut own) = (now(), Tally::default());
         let (mut output, seen) = self.run_once(&self.log, &["--show-output"], tier, &mut own);

@@ -1,13 +1,13 @@
 //! `cargo xtask`: everything that is done to the workspace rather than by it.
 //!
-//! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did, and
-//!   their last line is `N passed, N failed, N skipped`.
+//! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did,
+//!   and their last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` and the schemas of `docs/schemas/` from the
 //!   structs (`docs.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `tools/kernel-tests`).
 //! - `dist` makes packages: it starts `tools/packaging`.
-//! - `bench` starts the benchmarks, those of key-value stores in `tools/kv-bench`, and prints tables of
-//!   their results (`figures.rs`).
+//! - `bench` starts the benchmarks, those of key-value stores in `tools/kv-bench`, and prints
+//!   tables of their results (`figures.rs`).
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -17,6 +17,7 @@ mod check;
 mod docs;
 mod figures;
 mod libtest;
+mod printed;
 mod soak;
 mod test;
 mod vm;
@@ -70,7 +71,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run the benchmarks, in release, or those of key-value stores; or print tables of their results
+    /// Run the benchmarks, in release, or those of key-value stores; or print tables of their
+    /// results
     #[command(args_conflicts_with_subcommands = true)]
     Bench {
         /// Only benchmarks whose name contains this
@@ -138,7 +140,8 @@ fn dist(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds what measures key-value stores and what they load, in release, and hands the arguments on.
+/// Builds what measures key-value stores and what they load, in release, and hands the arguments
+/// on.
 fn kv_bench(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     let mut build = cargo(root);
     build.args(["build", "--quiet", "--release"]);

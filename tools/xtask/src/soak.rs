@@ -1,5 +1,5 @@
-//! `cargo xtask test --soak MINUTES`: random tests with fresh seeds, long runs of power cuts, and every
-//! fuzz target, until the time is up.
+//! `cargo xtask test --soak MINUTES`: random tests with fresh seeds, long runs of power cuts, and
+//! every fuzz target, until the time is up.
 //!
 //! What it finds is repeated with the seed that it prints: `SEED=N cargo xtask test`, or the fuzz
 //! target on the input that it keeps in `target/fuzz`.

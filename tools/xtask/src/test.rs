@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that finds a broken change; with `--all`, every test there is.
 //!
-//! Three things run at the same time: cargo, which builds, lints and documents; the programs of tests,
-//! as many as there are processors; the virtual machine, which compares with a real kernel. With
-//! `--all` the other machines start when the programs have ended.
+//! Three things run at the same time: cargo, which builds, lints and documents; the programs of
+//! tests, as many as there are processors; the virtual machine, which compares with a real kernel.
+//! With `--all` the other machines start when the programs have ended.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;

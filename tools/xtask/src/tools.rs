@@ -48,8 +48,8 @@ const PACKAGED: [Packaged; 17] = [
     ("mvn", "maven"),
 ];
 
-/// Unpacked to `target/tools/debian` where they are absent, with all that they need: installed, they
-/// would start servers on this machine.
+/// Unpacked to `target/tools/debian` where they are absent, with all that they need: installed,
+/// they would start servers on this machine.
 const UNPACKED: [Packaged; 5] = [
     ("initdb", "postgresql"),
     ("mariadbd", "mariadb-plugin-rocksdb"),

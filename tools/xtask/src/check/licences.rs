@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use xtask::metadata::{list, text};
 
-/// Licences that ask for no more than their text being kept. What asks for several is here as a whole.
+/// Licences that ask for no more than their text being kept. What asks for several is here as a
+/// whole.
 const ALLOWED: &[&str] = &[
     "(MIT OR Apache-2.0) AND Unicode-3.0",
     "0BSD",

@@ -1,5 +1,5 @@
-//! Words that were retired: the table at the end of `docs/terms.md` lists them, and they appear nowhere
-//! else.
+//! Words that were retired: the table at the end of `docs/terms.md` lists them, and they appear
+//! nowhere else.
 
 use std::path::Path;
 

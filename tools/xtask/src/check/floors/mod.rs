@@ -7,13 +7,13 @@
 //! ```
 //!
 //! A room is a module that `mod.rs` declares, with all that lies below it. A row names one room, or
-//! several that may not use each other. The last column names rooms, or says `all above`: every room
-//! of the rows above. `mod.rs` may have a row. Without one it may use every room, and every room may
-//! use what it defines. A name that `mod.rs` only imports or exports again counts as the room that it
-//! comes from; it is free if it comes from outside the folder.
+//! several that may not use each other. The last column names rooms, or says `all above`: every
+//! room of the rows above. `mod.rs` may have a row. Without one it may use every room, and every
+//! room may use what it defines. A name that `mod.rs` only imports or exports again counts as the
+//! room that it comes from; it is free if it comes from outside the folder.
 //!
-//! The check sees paths. It does not see methods: a type that one room defines and that has an `impl`
-//! in another leads upward without a path.
+//! The check sees paths. It does not see methods: a type that one room defines and that has an
+//! `impl` in another leads upward without a path.
 
 mod references;
 

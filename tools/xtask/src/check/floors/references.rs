@@ -1,7 +1,8 @@
 //! The modules that a source file names: its `use` items, and paths in its code.
 //!
-//! This reads tokens and no syntax tree, since paths in the arguments of macros count too. It leaves
-//! out code under `#[cfg(test)]`: tests of a low room may build what they need with a higher one.
+//! This reads tokens and no syntax tree, since paths in the arguments of macros count too. It
+//! leaves out code under `#[cfg(test)]`: tests of a low room may build what they need with a higher
+//! one.
 
 use std::str::FromStr;
 
@@ -153,8 +154,8 @@ impl Source {
         self.references.push(Reference { line, module: module.to_vec(), path, kind });
     }
 
-    /// Goes behind the item that `#[cfg(test)]` is about, and notes it if it is a module with a file of
-    /// its own.
+    /// Goes behind the item that `#[cfg(test)]` is about, and notes it if it is a module with a
+    /// file of its own.
     fn pass_over<'a>(&mut self, tokens: &'a [TokenTree], module: &[String]) -> &'a [TokenTree] {
         let mut rest = tokens;
         loop {
