@@ -1,4 +1,4 @@
-//! Clocks: the machine's, and those of processor time of a process, its threads, and other ones.
+//! Clocks: of the machine, and of the processor time of threads and processes.
 
 use std::collections::BTreeMap;
 use std::fs;

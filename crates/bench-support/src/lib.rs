@@ -1,8 +1,8 @@
 //! Shared by all benchmarks of the workspace, and by nothing that ships.
 //!
-//! A benchmark measures its subjects in turns ([`interleave`]), by one of the clocks, and gives a
-//! [`Report`] the samples of each figure. The report prints them, beside those of an earlier run if
-//! there is one, and writes them as JSON ([`Results`]). `bench/results/` keeps such files, and
+//! A benchmark measures its subjects in turns ([`interleave`]) by one of the clocks, and adds the
+//! samples of each figure to a [`Report`]. The report prints the figures beside those of earlier
+//! runs, and writes them as JSON ([`Results`]). `bench/results/` keeps such files, and
 //! `cargo xtask bench report` prints the tables of `docs/performance*` from them.
 
 #![forbid(unsafe_code)]

@@ -10,7 +10,7 @@ use crate::results::{Figure, Results, Run, table};
 /// All figures of a benchmark.
 ///
 /// It takes two options of the command line: `--json FILE` puts the figures into that file, in
-/// place of its figures of the same name, and `--before FILE`, which may come again, prints the
+/// place of its figures of the same name, and `--before FILE`, which may be repeated, prints the
 /// figures of another run beside them.
 pub struct Report {
     template: Run,
@@ -122,7 +122,7 @@ impl Report {
         println!("{}", Results { runs: self.runs.clone() }.to_json());
     }
 
-    /// Prints the tables, and writes the file if one was asked for.
+    /// Prints the tables, and writes the file of `--json`.
     #[expect(clippy::print_stdout, reason = "it is a benchmark's result")]
     pub fn end(self) {
         for run in &self.runs {
@@ -143,7 +143,7 @@ impl Report {
         self.write();
     }
 
-    /// Writes the file if one was asked for.
+    /// Writes the file of `--json`, if that was given.
     pub fn write(self) {
         let Some(path) = &self.json else { return };
         let mut results = if path.exists() { named(path).1 } else { Results::default() };

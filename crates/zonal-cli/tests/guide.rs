@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-/// The pages whose commands run here, below `docs/`. Those that need a mount, root or other
-/// programs have tests of their own.
+/// Pages below `docs/` whose commands run here. Pages that need a mount, root or other programs
+/// have tests of their own.
 const PAGES: [&str; 9] = [
     "guide/use/devices",
     "guide/use/furrow",

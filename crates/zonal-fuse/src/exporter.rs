@@ -1,10 +1,11 @@
 //! HTTP server for Prometheus: `GET /metrics` over HTTP/1.1, and nothing else.
 //!
-//! Anything may connect, so everything is bounded: the server answers one connection at a time, which
-//! has two seconds in all and a request of at most 8 KiB; further connections wait in the kernel's
-//! queue. It closes each connection after the answer. A closure makes the metrics for each request,
-//! so the server knows no file system. It neither encrypts nor authenticates: it is for 127.0.0.1, or
-//! for a trusted network. docs/decisions/own-metrics-server.md says why it is our own.
+//! Anything may connect, so everything is bounded: the server answers one connection at a time,
+//! which has two seconds in all and a request of at most 8 KiB; further connections wait in the
+//! kernel's queue. It closes each connection after the answer. A closure makes the metrics for each
+//! request, so the server knows no file system. It neither encrypts nor authenticates: it is for
+//! 127.0.0.1, or for a trusted network. docs/decisions/own-metrics-server.md says why it is our
+//! own.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

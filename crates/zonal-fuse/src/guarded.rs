@@ -2,9 +2,9 @@
 //!
 //! The call that panics fails with `EIO`. From then on the file system is read-only, and nothing is
 //! written to the device: it keeps the state of the last commit, as after a power cut. Changes fail
-//! with `EROFS`; a sync fails with `EIO`, since earlier writes are not durable. Reads continue, unless
-//! the panic interrupted a change of the state in memory: then they fail with `EIO` too, without a
-//! call of the file system.
+//! with `EROFS`; a sync fails with `EIO`, since earlier writes are not durable. Reads continue,
+//! unless the panic interrupted a change of the state in memory: then they fail with `EIO` too,
+//! without a call of the file system.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

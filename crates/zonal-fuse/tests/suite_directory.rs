@@ -54,8 +54,8 @@ fn directory_of(count: u64) {
         fastest.push(took.min().unwrap());
     }
     println!("create, the fastest {SLICES}th of each tenth of {count}: {fastest:?}");
-    // The machine is shared: this is about growth with the number of entries, not about speed. Of many
-    // slices one has the processor to itself, however busy it is.
+    // The machine is shared: this is about growth with the number of entries, not about speed. Of
+    // many slices one has the processor to itself, however busy it is.
     assert!(fastest[9] < fastest[0] * 10, "the last tenth takes much longer than the first");
 
     mounted.remount("");

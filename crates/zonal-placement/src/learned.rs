@@ -1,9 +1,11 @@
-//! What is learned from data that died, by context: how long it lived, and how large its files were.
+//! What is learned from data that died, by context: how long it lived, and how large its files
+//! were.
 //!
-//! Files of one user that lie in one directory and have the same suffix are of a kind: they mostly live about as
-//! long. Such a [`Context`] is one of [`CONTEXTS`] slots, by a hash; two that share a slot share an average. An
-//! average is an exponentially weighted one of the logarithm, so it follows a change within some files, and one that
-//! lived a thousand times as long as usual does not spoil it. All in integers.
+//! Files of one user that lie in one directory and have the same suffix are of a kind: they mostly
+//! live about as long. Such a [`Context`] is one of [`CONTEXTS`] slots, by a hash; two that share a
+//! slot share an average. An average is an exponentially weighted one of the logarithm, so it
+//! follows a change within some files, and one that lived a thousand times as long as usual does
+//! not spoil it. All in integers.
 
 /// Slots for contexts.
 pub const CONTEXTS: u16 = 4096;
@@ -17,7 +19,8 @@ pub const ROWS: u16 = CONTEXTS / ROW_SLOTS;
 /// A new observation counts an eighth, so about the last eight make an average.
 const WEIGHT: i32 = 8;
 
-/// An average is worth writing once it has changed by so much: by a factor of two. A class is two such steps.
+/// An average is worth writing once it has changed by so much: by a factor of two. A class is two
+/// such steps.
 const STEP: u16 = 1 << FRACTION;
 
 /// Bits of a logarithm behind the point.
@@ -28,8 +31,8 @@ const FRACTION: u32 = 8;
 pub struct Context(u16);
 
 impl Context {
-    /// That of a file with this name which a user creates in a directory. The suffix is what follows the last
-    /// full stop, without digits.
+    /// That of a file with this name which a user creates in a directory. The suffix is what
+    /// follows the last full stop, without digits.
     ///
     /// ```
     /// use zonal_placement::learned::Context;
@@ -119,8 +122,8 @@ impl Learned {
         exp2(self.rows[row].sizes[slot])
     }
 
-    /// Data of a file has died at this time that lived so long. What else of it dies then is not counted again. The
-    /// number of a row that is worth writing now.
+    /// Data of a file has died at this time that lived so long. What else of it dies then is not
+    /// counted again. The number of a row that is worth writing now.
     pub fn note_life(&mut self, context: Context, death: (u64, u64), life: u64) -> Option<u16> {
         if self.last.replace(death) == Some(death) {
             return None;

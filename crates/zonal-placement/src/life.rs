@@ -1,17 +1,18 @@
 //! How long a block will live, as a number of blocks written to the file system until it is dead.
 //!
-//! What is written together should die together: then a zone empties itself, and little is left to be moved.
-//! So lives are predicted, and divided into [`CLASSES`] classes, each four times as long as the one
-//! before. A prediction may be wrong; it costs amplification, never correctness. Pure integers: the same
-//! facts give the same class on every machine. [`streams`](super::streams) gives each class a zone.
+//! What is written together should die together: then a zone empties itself, and little is left to
+//! be moved. So lives are predicted, and divided into [`CLASSES`] classes, each four times as long
+//! as the one before. A prediction may be wrong; it costs amplification, never correctness. Pure
+//! integers: the same facts give the same class on every machine. [`streams`](super::streams) gives
+//! each class a zone.
 
 use super::lifetime::WriteLifetime;
 
 /// Classes of life, for what is written and for what reclaim moves.
 pub const CLASSES: u8 = 4;
 
-/// What is known of data that is about to be written. A life is a number of blocks of the data clock: it
-/// counts the blocks that the file system has written, to whatever place.
+/// What is known of data that is about to be written. A life is a number of blocks of the data
+/// clock: it counts the blocks that the file system has written, to whatever place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// What the program says.
@@ -37,16 +38,16 @@ impl Default for Evidence {
     }
 }
 
-/// The life that is expected of data: by the hint, else as long as what it replaces, else like its kind;
-/// `None` if nothing is known.
+/// The life that is expected of data: by the hint, else as long as what it replaces, else like its
+/// kind; `None` if nothing is known.
 pub fn predict(known: Known, capacity: u64) -> Option<u64> {
     let has_hint = known.hint != WriteLifetime::None;
     let by_hint = has_hint.then(|| middle_of(known.hint.class(), capacity));
     by_hint.or(known.last_life).or(known.learned)
 }
 
-/// The class of data that is written: 0 dies first. What nothing is known of lies there too, as what has no hint
-/// [shares](super::sharing) the zone of what is short.
+/// The class of data that is written: 0 dies first. What nothing is known of lies there too, as
+/// what has no hint [shares](super::sharing) the zone of what is short.
 pub fn class_of(life: Option<u64>, capacity: u64) -> u8 {
     let Some(life) = life else { return 0 };
     let exceeds = |class: &u8| u128::from(life) > u128::from(first_limit(capacity)) << (2 * class);
@@ -54,8 +55,8 @@ pub fn class_of(life: Option<u64>, capacity: u64) -> u8 {
     u8::try_from(limits).expect("fewer than the classes")
 }
 
-/// The class of data that reclaim moves. It has lived for `age`, and what has lived long lives long: of
-/// most data about as long again (the Lindy effect; exact for a power law of lives).
+/// The class of data that reclaim moves. It has lived for `age`, and what has lived long lives
+/// long: of most data about as long again (the Lindy effect; exact for a power law of lives).
 pub fn class_of_moved(age: u64, capacity: u64) -> u8 {
     class_of(Some(age), capacity)
 }
@@ -73,8 +74,8 @@ fn first_limit(capacity: u64) -> u64 {
     (capacity / FIRST).max(2)
 }
 
-/// When a block of a zone was written, where the first one was at `first` and the last one at `last`: a
-/// zone is filled at an even pace, about.
+/// When a block of a zone was written, where the first one was at `first` and the last one at
+/// `last`: a zone is filled at an even pace, about.
 ///
 /// ```
 /// use zonal_placement::life::birth_of;

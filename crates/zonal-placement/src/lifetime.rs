@@ -58,8 +58,8 @@ impl WriteLifetime {
         }
     }
 
-    /// Its number for `F_SET_RW_HINT` (`RWH_WRITE_LIFE_*` in Linux's `fcntl.h`): 0 none is set, 2 short to
-    /// 5 extreme.
+    /// Its number for `F_SET_RW_HINT` (`RWH_WRITE_LIFE_*` in Linux's `fcntl.h`): 0 none is set, 2
+    /// short to 5 extreme.
     pub const fn hint(self) -> u64 {
         match self {
             Self::None => 0,

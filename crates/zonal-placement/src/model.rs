@@ -1,9 +1,10 @@
 //! What a policy costs: a log over zones without data, which counts blocks.
 //!
 //! It has nothing but data: no metadata, no time, no reserve but one free zone. So it shows the
-//! policy alone, at an exact live share, and runs a million writes in a fraction of a second. Benchmarks
-//! print it beside the measured file system, and tests keep it from getting worse. Where nothing else is asked for,
-//! a zone is emptied at once when none is left; with a [pace](Model::paced) writes pay for reclaim ahead of need.
+//! policy alone, at an exact live share, and runs a million writes in a fraction of a second.
+//! Benchmarks print it beside the measured file system, and tests keep it from getting worse. Where
+//! nothing else is asked for, a zone is emptied at once when none is left; with a
+//! [pace](Model::paced) writes pay for reclaim ahead of need.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,8 @@ use crate::victim::{Candidate, Policy};
 pub enum Rules {
     /// All into one zone at a time; the victim with the fewest live blocks.
     OneStream,
-    /// What is moved into a zone of its own; the victim with the fewest live blocks, as zoned XFS does.
+    /// What is moved into a zone of its own; the victim with the fewest live blocks, as zoned XFS
+    /// does.
     TwoStreams,
     /// The same with victims by cost and benefit.
     CostBenefit,
@@ -112,8 +114,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// `zones` zones of `zone_blocks` blocks of which `open` may be written, and `blocks` blocks, none
-    /// of them written.
+    /// `zones` zones of `zone_blocks` blocks of which `open` may be written, and `blocks` blocks,
+    /// none of them written.
     pub fn new(rules: Rules, (zones, zone_blocks): (u32, u32), open: usize, blocks: u32) -> Self {
         Self {
             rules,

@@ -1,10 +1,10 @@
-//! What a write pays for reclaim: so many blocks of victims to be moved that reclaim keeps pace with the writers,
-//! and nobody has to stop until a whole zone is empty.
+//! What a write pays for reclaim: so many blocks of victims to be moved that reclaim keeps pace
+//! with the writers, and nobody has to stop until a whole zone is empty.
 //!
-//! Above a mark of room nothing is paid. Below it the price rises, within an eighth of the mark, to twice what
-//! the write costs; so room settles where the price is what it costs, a little below the mark, and victims are
-//! chosen as late as possible. Prices and costs are in 256ths of a block, since a write of one block may cost less
-//! than one.
+//! Above a mark of room nothing is paid. Below it the price rises, within an eighth of the mark, to
+//! twice what the write costs; so room settles where the price is what it costs, a little below the
+//! mark, and victims are chosen as late as possible. Prices and costs are in 256ths of a block,
+//! since a write of one block may cost less than one.
 
 /// A block, in the unit of prices.
 pub const BLOCK: u64 = 256;
@@ -12,7 +12,8 @@ pub const BLOCK: u64 = 256;
 /// Blocks that are moved at once: 256 KiB. A write that owes less pays later, or another one does.
 pub const STEP_BLOCKS: u32 = 64;
 
-/// Blocks moved for each block won from which on a write does not pay more: a zone of which 96 % live.
+/// Blocks moved for each block won from which on a write does not pay more: a zone of which 96 %
+/// live.
 const COST_MAX: u64 = 24 * BLOCK;
 
 /// The part of the mark within which the price rises.
@@ -38,9 +39,10 @@ pub struct Usable {
     pub zone_blocks: u64,
 }
 
-/// The room below which writes pay, where `open` zones are written at once. Room is spare blocks that wait: all others
-/// are dead blocks in victims, and the fewer of these there are, the more is moved to win one. So it is a small part of
-/// them, but two zones, without which writes have to wait, unless that is more than a quarter of them.
+/// The room below which writes pay, where `open` zones are written at once. Room is spare blocks
+/// that wait: all others are dead blocks in victims, and the fewer of these there are, the more is
+/// moved to win one. So it is a small part of them, but two zones, without which writes have to
+/// wait, unless that is more than a quarter of them.
 pub fn low_mark(usable: Usable, open: usize) -> u64 {
     let Usable { blocks, spare, zone_blocks } = usable;
     let (least, most) = (2 * zone_blocks, 32 * zone_blocks);
@@ -52,8 +54,8 @@ pub fn low_mark(usable: Usable, open: usize) -> u64 {
     }
 }
 
-/// What a block that is won costs where `moved` blocks were moved to win `freed`. At least one, so that a
-/// price can always make room.
+/// What a block that is won costs where `moved` blocks were moved to win `freed`. At least one, so
+/// that a price can always make room.
 pub fn cost(moved: u64, freed: u64) -> u64 {
     (moved.saturating_mul(BLOCK) / freed.max(1)).clamp(BLOCK, COST_MAX)
 }
@@ -96,7 +98,8 @@ mod tests {
         assert_eq!(low_mark(Usable { blocks: 1_280_000, spare: 0, zone_blocks: 1000 }, 1), 25_600);
     }
 
-    /// A drive that loses a block of room for each block written and wins `1 / cost` for each block moved.
+    /// A drive that loses a block of room for each block written and wins `1 / cost` for each block
+    /// moved.
     #[test]
     fn room_settles_just_below_mark() {
         for real in [1, 4, 20] {

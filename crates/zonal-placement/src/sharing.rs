@@ -1,13 +1,14 @@
 //! Which files share an open zone, and which have one of their own.
 //!
-//! Large files have a zone each, since all of it is dead when the file is deleted; others share the zone of
-//! their [class of life](super::life). A hint changes that: see [`may_share`].
+//! Large files have a zone each, since all of it is dead when the file is deleted; others share the
+//! zone of their [class of life](super::life). A hint changes that: see [`may_share`].
 
 use super::life::{Known, class_of, predict};
 use super::lifetime::WriteLifetime;
 use super::streams::Target;
 
-/// Whether data of a file with a hint may be written to a zone that was opened for data with another.
+/// Whether data of a file with a hint may be written to a zone that was opened for data with
+/// another.
 ///
 /// | zone \ file | none | short | medium | long | extreme |
 /// | --- | --- | --- | --- | --- | --- |
@@ -15,9 +16,10 @@ use super::streams::Target;
 /// | medium | | | yes | | |
 /// | long, extreme | | | | | |
 ///
-/// What dies soon lies together, for all of it is dead before the zone's turn comes. What lives long is kept
-/// apart: deleted one file at a time, it would leave holes that somebody has to move the rest out of. It is the
-/// table of zoned XFS, from what `RocksDB` writes (Holmberg, "Zoned XFS", `xfs_good_hint_match`).
+/// What dies soon lies together, for all of it is dead before the zone's turn comes. What lives
+/// long is kept apart: deleted one file at a time, it would leave holes that somebody has to move
+/// the rest out of. It is the table of zoned XFS, from what `RocksDB` writes (Holmberg, "Zoned
+/// XFS", `xfs_good_hint_match`).
 pub const fn may_share(zone: WriteLifetime, file: WriteLifetime) -> bool {
     match zone {
         WriteLifetime::None | WriteLifetime::Short => {
@@ -39,11 +41,12 @@ pub enum Size {
 
 /// Where data of a file belongs, of which so much is known.
 ///
-/// - Large files have a zone each, unless their hint lets them share one with their like: then all of them lie
-///   together, whatever their size.
-/// - Small files share a zone with their class, also where the table keeps them apart: a zone for each would be
-///   more zones than may be open.
-/// - What is overwritten in place dies block by block, and not with its file: it lies with its class.
+/// - Large files have a zone each, unless their hint lets them share one with their like: then all
+///   of them lie together, whatever their size.
+/// - Small files share a zone with their class, also where the table keeps them apart: a zone for
+///   each would be more zones than may be open.
+/// - What is overwritten in place dies block by block, and not with its file: it lies with its
+///   class.
 /// - What nothing is known of lies with what dies first, as the table says of `none`.
 pub fn target_of(file: u64, size: Size, known: Known, capacity: u64) -> Target {
     let shares = known.hint != WriteLifetime::None && may_share(known.hint, known.hint);

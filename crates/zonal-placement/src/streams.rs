@@ -1,11 +1,11 @@
 //! Which of the open zones a writer gets, and when another one is opened.
 //!
-//! A drive lets only some zones be active at once. A [`Budget`] divides them: files that are large get a
-//! zone of their own each, small ones and overwritten blocks the zone of their
-//! [class of life](super::life), and so does what reclaim moves. Nothing is kept for a use that does
-//! not occur: large files may have all zones but one, until a class needs its share; then the file's
-//! zone that was not written for longest becomes the class's. No zone is given up before it is full, and as a
-//! last resort a user's write may use the room of every open zone.
+//! A drive lets only some zones be active at once. A [`Budget`] divides them: files that are large
+//! get a zone of their own each, small ones and overwritten blocks the zone of their [class of
+//! life](super::life), and so does what reclaim moves. Nothing is kept for a use that does not
+//! occur: large files may have all zones but one, until a class needs its share; then the file's
+//! zone that was not written for longest becomes the class's. No zone is given up before it is
+//! full, and as a last resort a user's write may use the room of every open zone.
 
 use std::collections::BTreeMap;
 
@@ -79,8 +79,9 @@ impl Budget {
     }
 }
 
-/// What is to lie in one zone as far as that is possible, since it will die at one time: a file, or what lives of it
-/// in a victim. What is cut at the end of a zone leaves room in two zones when it dies, and less in each.
+/// What is to lie in one zone as far as that is possible, since it will die at one time: a file, or
+/// what lives of it in a victim. What is cut at the end of a zone leaves room in two zones when it
+/// dies, and less in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whole {
     /// Blocks of it that are still to be written; 0 if that does not matter.
@@ -104,7 +105,8 @@ pub enum Ages {
     /// What is old lives long.
     #[default]
     Tell,
-    /// What is old is as likely to die as anything else: so the classes of what reclaim moves say nothing.
+    /// What is old is as likely to die as anything else: so the classes of what reclaim moves say
+    /// nothing.
     Nothing,
 }
 
@@ -126,7 +128,8 @@ pub struct OpenZone {
     pub zone: u32,
     /// For whom it is written.
     pub target: Target,
-    /// Of which class of life it takes data, before classes that share zones are one; `None` for a file's.
+    /// Of which class of life it takes data, before classes that share zones are one; `None` for a
+    /// file's.
     pub class: Option<u8>,
     /// The hint of the file that it was opened for, unless it is that file's alone.
     pub hint: WriteLifetime,
@@ -190,8 +193,8 @@ impl Streams {
         self.ages = ages;
     }
 
-    /// Which zone a writer gets. Full zones are [closed](Self::close) before; `room` says how many blocks can be
-    /// written to an open one.
+    /// Which zone a writer gets. Full zones are [closed](Self::close) before; `room` says how many
+    /// blocks can be written to an open one.
     pub fn choose(
         &self,
         target: Target,
@@ -250,8 +253,8 @@ impl Streams {
         self.open.push(OpenZone { zone, target, class, hint, used: now, blocks: 0 });
     }
 
-    /// Blocks are written to an open zone. One that [`choose`](Self::choose) took from another use has
-    /// this one from now on.
+    /// Blocks are written to an open zone. One that [`choose`](Self::choose) took from another use
+    /// has this one from now on.
     pub fn note(&mut self, zone: u32, wanted: Target, (now, blocks): (u64, u32)) {
         let target = self.budget.merged(wanted);
         self.has_moved |= !is_written(target);
@@ -302,9 +305,10 @@ impl Streams {
         self.open.len() < self.limit(self.budget.merged(target))
     }
 
-    /// The zone of a class that has room for all of what belongs together: where the rest of it is, or the one that
-    /// is nearest to being full, so that others keep their room for what is longer. What reclaim moves is better off
-    /// in the zone of a neighbouring class than cut; farther away, it costs more than the cut, unless ages tell nothing.
+    /// The zone of a class that has room for all of what belongs together: where the rest of it is,
+    /// or the one that is nearest to being full, so that others keep their room for what is longer.
+    /// What reclaim moves is better off in the zone of a neighbouring class than cut; farther away,
+    /// it costs more than the cut, unless ages tell nothing.
     fn fitting(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
         if let Target::File(_) = target {
             return None;
@@ -326,7 +330,8 @@ impl Streams {
         seen.min().map(|seen| seen.3)
     }
 
-    /// The zone that is written for a target already; of several the one that is nearest to being full.
+    /// The zone that is written for a target already; of several the one that is nearest to being
+    /// full.
     fn own(&self, target: Target, room: impl Fn(u32) -> u64) -> Option<u32> {
         let own = self.open.iter().filter(|open| open.target == target);
         let own = own.map(|open| open.zone).min_by_key(|&zone| (room(zone), zone));
@@ -336,8 +341,9 @@ impl Streams {
         })
     }
 
-    /// Whether a class may have another zone beside its own, for what fits in none of these: one that no other class
-    /// needs. Where ages tell nothing, the zones of all classes that reclaim has are as good for anything that it moves.
+    /// Whether a class may have another zone beside its own, for what fits in none of these: one
+    /// that no other class needs. Where ages tell nothing, the zones of all classes that reclaim
+    /// has are as good for anything that it moves.
     fn may_add(&self, target: Target) -> bool {
         let is_wanted = |target: &Target| self.open.iter().all(|open| open.target != *target);
         let is_free = |kept: usize| self.open.len() + self.busy.len() + kept < self.limit(target);
@@ -355,8 +361,8 @@ impl Streams {
         }
     }
 
-    /// How many zones may be open when one is opened for a target: of the others, one is left to reclaim once it
-    /// moves something, and the next one if it wants more.
+    /// How many zones may be open when one is opened for a target: of the others, one is left to
+    /// reclaim once it moves something, and the next one if it wants more.
     fn limit(&self, target: Target) -> usize {
         let moved = self.open.iter().filter(|open| !is_written(open.target)).count();
         let wants =
@@ -411,7 +417,8 @@ impl Streams {
             && now.saturating_sub(open.used) > rounds
     }
 
-    /// Whether a file has left its zone, however much of it the file has: so much has been written elsewhere.
+    /// Whether a file has left its zone, however much of it the file has: so much has been written
+    /// elsewhere.
     fn is_left(&self, open: &OpenZone, now: u64) -> bool {
         let rounds = self.zone_blocks * self.open.len() as u64;
         is_file(open) && now.saturating_sub(open.used) > 4 * rounds

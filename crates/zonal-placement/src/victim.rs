@@ -1,5 +1,5 @@
-//! Which victim reclaim, or a drive's GC, takes: one rule for Furrow, for a log over zones and for the
-//! simulator's drives, so that the simulator predicts the code that runs.
+//! Which victim reclaim, or a drive's GC, takes: one rule for Furrow, for a log over zones and for
+//! the simulator's drives, so that the simulator predicts the code that runs.
 //!
 //! A [`Candidate`] is a zone (or a superblock) as far as the choice is concerned; a [`Policy`] says
 //! which of two is the better victim. Everything here is pure and decides in integers, so the same

@@ -1,13 +1,13 @@
 //! Which zone reclaim empties next, without a look at every zone.
 //!
-//! Zones lie in [`BUCKETS`] buckets by the share of their blocks that lives, oldest data first. A block
-//! that dies changes a number, and once in many times its zone's bucket. A choice looks at the
-//! oldest few zones of each bucket and takes the best by the exact formula: within a bucket live
-//! shares hardly differ, so the oldest is nearly the best.
+//! Zones lie in [`BUCKETS`] buckets by the share of their blocks that lives, oldest data first. A
+//! block that dies changes a number, and once in many times its zone's bucket. A choice looks at
+//! the oldest few zones of each bucket and takes the best by the exact formula: within a bucket
+//! live shares hardly differ, so the oldest is nearly the best.
 //!
-//! Cost and benefit are right where old data dies less often than young data. Where age tells nothing, as with files
-//! that are deleted at random, the emptiest zone is better. So the age of what dies is compared with the
-//! age of what lives: see [`Victims::policy`].
+//! Cost and benefit are right where old data dies less often than young data. Where age tells
+//! nothing, as with files that are deleted at random, the emptiest zone is better. So the age of
+//! what dies is compared with the age of what lives: see [`Victims::policy`].
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,13 @@ pub const BUCKETS: u32 = 64;
 /// Zones of a bucket that a choice looks at.
 const LOOKS: usize = 4;
 
-/// Live share, in percent, above which a zone is no victim unless space demands it: emptying it moves
-/// twenty blocks to win one. On a drive that is so full that this holds for most zones, it is one all the same if it is
-/// [empty enough](Victims::is_worth_it).
+/// Live share, in percent, above which a zone is no victim unless space demands it: emptying it
+/// moves twenty blocks to win one. On a drive that is so full that this holds for most zones, it is
+/// one all the same if it is [empty enough](Victims::is_worth_it).
 pub const LIVE_PERCENT_MAX: u64 = 95;
 
-/// A zone of which as much is dead as this part of what is dead of zones on average is worth being emptied: half.
+/// A zone of which as much is dead as this part of what is dead of zones on average is worth being
+/// emptied: half.
 const WORTH_SHARE: u128 = 2;
 
 /// The ages of what has died count until as much has died as this part of what lives, then half.
@@ -156,10 +157,11 @@ impl Victims {
         self.capacity -= u64::from(place.capacity);
     }
 
-    /// Whether a zone is worth being emptied as long as space does not demand it: if it [is cheap](is_cheap), or if at
-    /// least half as much of it is dead as of all zones on average. To wait for emptier ones is of no use where there
-    /// are none; and who waits until no room is left can open no zone for another class of life, so that what dies soon
-    /// lies among what lives long.
+    /// Whether a zone is worth being emptied as long as space does not demand it: if it [is
+    /// cheap](is_cheap), or if at least half as much of it is dead as of all zones on average. To
+    /// wait for emptier ones is of no use where there are none; and who waits until no room is left
+    /// can open no zone for another class of life, so that what dies soon lies among what lives
+    /// long.
     pub fn is_worth_it(&self, known: &Candidate) -> bool {
         let dead = u128::from(known.capacity.saturating_sub(known.live));
         let (all, lives) = (u128::from(self.capacity), u128::from(self.lives.blocks));
@@ -179,9 +181,9 @@ impl Victims {
         }
     }
 
-    /// How victims are best compared: by cost and benefit, unless what has died lately was nearly as old as what
-    /// lived then, or older. Where each block is as likely to die as any other, it is as old on average; where some are
-    /// overwritten again and again, it is much younger.
+    /// How victims are best compared: by cost and benefit, unless what has died lately was nearly
+    /// as old as what lived then, or older. Where each block is as likely to die as any other, it
+    /// is as old on average; where some are overwritten again and again, it is much younger.
     pub fn policy(&self) -> Policy {
         let is_known = self.died.blocks > self.lives.blocks / (4 * MEMORY_SHARE);
         let [died, lived] = [self.died.times, self.lived.times];

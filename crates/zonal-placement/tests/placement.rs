@@ -1,7 +1,8 @@
-//! What placement and the choice of victims cost: fixed workloads on the model, which may not get worse.
+//! What placement and the choice of victims cost: fixed workloads on the model, which may not get
+//! worse.
 //!
-//! 512 zones of 128 blocks. Each bound is what was measured, and 2 % more. `cargo bench -p zonal-fs --bench
-//! furrow -- placement` has the table of full size.
+//! 512 zones of 128 blocks. Each bound is what was measured, and 2 % more.
+//! `cargo bench -p zonal-fs --bench furrow -- placement` has the table of full size.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stdout, reason = "the figures are a part of the result")]
@@ -90,7 +91,8 @@ fn mark(percent: u32) -> u64 {
     low_mark(Usable { blocks: ALL.into(), spare, zone_blocks: ZONE_BLOCKS.into() }, 9)
 }
 
-/// Blocks written and moved per block written where writes pay for reclaim, and the most that one has moved.
+/// Blocks written and moved per block written where writes pay for reclaim, and the most that one
+/// has moved.
 fn paced(percent: u32, low: u64, block: fn(&mut Dice, u32) -> u32) -> (f64, u64) {
     let blocks = ALL / 100 * percent;
     let mut model = Model::new(Rules::ByLife, (ZONES, ZONE_BLOCKS), 9, blocks).paced(low);

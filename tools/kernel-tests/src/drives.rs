@@ -2,7 +2,8 @@
 //!
 //! - an NVMe controller with two zoned namespaces: one with zones of 3 MiB, which Linux hides
 //!   because that is no power of two, and its twin, whose zones end after 3 MiB of 4 MiB;
-//! - on the same controller, two of the same kinds that are small: for checks that use all of a drive;
+//! - on the same controller, two of the same kinds that are small: for checks that use all of a
+//!   drive;
 //! - a plain disk.
 //!
 //! They are sparse files of one run. The guest finds each as `/dev/drives/NAME`: `vm/start`.

@@ -6,7 +6,8 @@
 //!
 //! - [`host`] makes the machine's image and boots it: the program `kernel-tests`.
 //! - [`guest`] runs in it, in subjects, each a few checks: the program `kernel-tests-guest`.
-//! - `calls` makes random calls on a mounted zonefs; their answers are compared, ours with the kernel's.
+//! - `calls` makes random calls on a mounted zonefs; their answers are compared, ours with the
+//!   kernel's.
 //! - `drives` are the drives that every machine has.
 
 #![deny(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Programs that are measured: started, waited for, and their processor time.
 //!
-//! A signal that is to end this program ends the child, and every [`run`] after it fails; so what has
-//! been mounted is unmounted on the way out.
+//! A signal that is to end this program ends the child, and every [`run`] after it fails; so what
+//! has been mounted is unmounted on the way out.
 
 use std::fs::File;
 use std::path::Path;
@@ -87,8 +87,8 @@ pub(crate) fn cpu_of(process: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / per_second))
 }
 
-/// User and system time in `/proc/PID/stat`: the 14th and 15th field. The second, the name, may hold
-/// anything.
+/// User and system time in `/proc/PID/stat`: the 14th and 15th field. The second, the name, may
+/// hold anything.
 fn ticks_of(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

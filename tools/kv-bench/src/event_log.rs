@@ -1,8 +1,9 @@
 //! Which files a RocksDB wrote and deleted, from the events in its `LOG`.
 //!
 //! Tables are in it with their sizes, at the time when they were complete, and their deletions. The
-//! write-ahead log is not: each memtable that is flushed had a log with as many bytes. Such a log is written
-//! as a whole when the flush begins, and deleted when the flush has its table; really it grows meanwhile.
+//! write-ahead log is not: each memtable that is flushed had a log with as many bytes. Such a log
+//! is written as a whole when the flush begins, and deleted when the flush has its table; really it
+//! grows meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -130,8 +130,8 @@ fn program(tools: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The source package that Debian has for this system, unpacked. The lists of packages are our own, since
-/// those of the system often name no sources.
+/// The source package that Debian has for this system, unpacked. The lists of packages are our own,
+/// since those of the system often name no sources.
 fn source(folder: &Path) -> Result<PathBuf> {
     let (lists, parts) = (folder.join("lists"), folder.join("sources"));
     fs::create_dir_all(lists.join("partial"))?;

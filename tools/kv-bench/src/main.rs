@@ -9,8 +9,9 @@
 //! | `db_bench`, `event_log` | what does a program say of itself? |
 //! | `sample` | what do all rounds together say? |
 //!
-//! Rounds are interleaved: each round measures every place once, so what disturbs the machine for longer
-//! than a round disturbs all of them. Processor time is told first, since it depends least on other load.
+//! Rounds are interleaved: each round measures every place once, so what disturbs the machine for
+//! longer than a round disturbs all of them. Processor time is told first, since it depends least
+//! on other load.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]

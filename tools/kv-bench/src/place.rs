@@ -1,5 +1,5 @@
-//! Where a store can be: files of the kernel, a mount, or a drive inside the program. All of them are
-//! in one scratch directory, so on the same medium.
+//! Where a store can be: files of the kernel, a mount, or a drive inside the program. All of them
+//! are in one scratch directory, so on the same medium.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,8 @@ pub(crate) enum Engine {
     Rocks,
 }
 
-/// A place that has been made, with a drive of its own; dropping it unmounts and removes everything.
+/// A place that has been made, with a drive of its own; dropping it unmounts and removes
+/// everything.
 pub(crate) struct Made {
     place: Place,
     /// What was built: `zonal` and the libraries.
@@ -245,8 +246,8 @@ impl Made {
         self.folder.join("counts")
     }
 
-    /// Runs a program to its end, and measures the processor time of the process that serves the mount
-    /// meanwhile, where there is one.
+    /// Runs a program to its end, and measures the processor time of the process that serves the
+    /// mount meanwhile, where there is one.
     pub(crate) fn run(
         &self,
         command: &mut Command,
@@ -267,7 +268,8 @@ impl Made {
         self.daemon.is_some()
     }
 
-    /// What Furrow has written: since it was mounted, or in the last run of a program that had it inside.
+    /// What Furrow has written: since it was mounted, or in the last run of a program that had it
+    /// inside.
     pub(crate) fn counts(&self) -> Result<Option<Counts>> {
         let (text, [user, metadata, reclaim]) = match self.place {
             Place::Directly | Place::Ext4 | Place::Zonefs => return Ok(None),

@@ -1,5 +1,5 @@
-//! RocksDB, Debian's `db_bench`: what a put costs where nothing waits for a disk, and the benchmarks of
-//! the talk about zoned XFS with a store that fills a drive to 80 %.
+//! RocksDB, Debian's `db_bench`: what a put costs where nothing waits for a disk, and the
+//! benchmarks of the talk about zoned XFS with a store that fills a drive to 80 %.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,8 +37,9 @@ const SIZES: [(u64, u64, &str); 2] = [(16, 4096, "16 B/4 KiB"), (20, 800, "20 B/
 /// What files may take of the drive.
 const FILL: f64 = 0.8;
 
-/// Bytes of all files for each byte of distinct keys and values, in the mean while they are overwritten:
-/// pairs of which there is a newer one, tables that are being replaced, and the log. Measured.
+/// Bytes of all files for each byte of distinct keys and values, in the mean while they are
+/// overwritten: pairs of which there is a newer one, tables that are being replaced, and the log.
+/// Measured.
 const SPACE: f64 = 1.15;
 
 /// Whether there is a `db_bench`; if not, says so.
@@ -64,7 +65,8 @@ pub(crate) fn scale(command: &mut Command, zone: u64) {
     command.arg(format!("--target_file_size_base={}", zone / 32 * 31));
     command.arg(format!("--max_bytes_for_level_base={}", 4 * zone));
     command.args(["--level_compaction_dynamic_level_bytes=true", "--max_background_jobs=2"]);
-    // What waits for compaction, and what one compaction writes beside its inputs, is little of the drive.
+    // What waits for compaction, and what one compaction writes beside its inputs, is little of the
+    // drive.
     command.args(["--level0_slowdown_writes_trigger=6", "--level0_stop_writes_trigger=10"]);
     command.arg(format!("--max_compaction_bytes={}", 8 * zone));
     command.arg(format!("--soft_pending_compaction_bytes_limit={}", 16 * zone));

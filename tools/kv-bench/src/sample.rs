@@ -105,7 +105,8 @@ impl Samples {
         unique(self.0.iter().map(|sample| sample.place))
     }
 
-    /// A table in Markdown with a row for each phase and place, without columns that have no number.
+    /// A table in Markdown with a row for each phase and place, without columns that have no
+    /// number.
     pub(crate) fn table(&self, columns: &[Column]) -> String {
         let used: Vec<&Column> = columns
             .iter()

@@ -109,8 +109,9 @@ fn record(bench: &Bench, pairs: u64) -> Result<Trace> {
     Ok(trace)
 }
 
-/// Drives for files of so many bytes, which are 80 % of what a host can use of the conventional one.
-/// Its flash is that of the published drive with fewer dies and smaller blocks; a zone is a superblock.
+/// Drives for files of so many bytes, which are 80 % of what a host can use of the conventional
+/// one. Its flash is that of the published drive with fewer dies and smaller blocks; a zone is a
+/// superblock.
 fn config(bytes: u64) -> Result<Config> {
     let mut config = Config::default();
     (config.flash.channels, config.flash.dies_per_channel) = (CHANNELS, DIES);

@@ -1,6 +1,6 @@
 //! A package of Debian, of files that lie where they belong, made by the tools of dpkg-dev:
-//! dpkg-shlibdeps says what it needs, dpkg-gencontrol completes its part of `tools/packaging/debian/control`,
-//! and dpkg-deb packs it.
+//! dpkg-shlibdeps says what it needs, dpkg-gencontrol completes its part of
+//! `tools/packaging/debian/control`, and dpkg-deb packs it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

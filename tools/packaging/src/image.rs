@@ -1,7 +1,8 @@
 //! An image for containers, as an OCI archive that docker and podman load: the static program
 //! alone.
 //!
-//! buildah(1) makes it of `tools/packaging/Containerfile`, without a registry and without a container.
+//! buildah(1) makes it of `tools/packaging/Containerfile`, without a registry and without a
+//! container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! What packages contain and the repository does not: the program without its debug information,
-//! what it says about its own command line, changelogs, and the licences of all that is compiled in.
+//! what it says about its own command line, changelogs, and the licences of all that is compiled
+//! in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,10 +1,12 @@
 //! `cargo xtask dist`: packages for Debian, a static archive, a wheel for Python, an RPM and an
 //! image for containers, under `target/dist`.
 //!
-//! - `tools/packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs` makes.
+//! - `tools/packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs`
+//!   makes.
 //! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel,
 //!   `rpm.rs` a package for distributions that use RPM, `image.rs` an image for containers.
-//! - `--test` has the packages used in a fresh Debian in a virtual machine, by `tools/kernel-tests`.
+//! - `--test` has the packages used in a fresh Debian in a virtual machine, by
+//!   `tools/kernel-tests`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -137,7 +139,8 @@ fn test(root: &Path) -> Result<ExitCode> {
         let skip = |why: &str| tallied(|tally| tally.skip("packages in a fresh Debian", why));
         return Ok(skip(&format!("{error:#}")));
     }
-    // What `cargo xtask test` builds, exactly: other features would replace programs that its tests run.
+    // What `cargo xtask test` builds, exactly: other features would replace programs that its tests
+    // run.
     let mut same = cargo(root);
     same.args(["build", "--quiet"]).args(plugins::workspace(root));
     run::quietly(same.args(["--lib", "--bins", "--tests"]))?;

@@ -1,8 +1,8 @@
 //! A package for distributions that use RPM: the static program, its manual pages, and helpers of
 //! mount(8).
 //!
-//! rpmbuild(8) makes it of `tools/packaging/zonal.spec`. What it contains is what the Debian package
-//! `zonal` contains, but for shared libraries.
+//! rpmbuild(8) makes it of `tools/packaging/zonal.spec`. What it contains is what the Debian
+//! package `zonal` contains, but for shared libraries.
 
 use std::fmt::Write;
 use std::fs;

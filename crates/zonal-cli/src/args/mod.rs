@@ -40,7 +40,7 @@ pub(crate) struct Global {
     /// Print JSON; failures too, as a line on standard error
     #[arg(long, global = true, help_heading = "Common options")]
     pub(crate) json: bool,
-    /// Log more: -v for what the command does, -vv for each step
+    /// Log more: -v the actions of the command, -vv each step
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Common options")]
     pub(crate) verbose: u8,
     /// Log to this file

@@ -1,12 +1,12 @@
 //! What does Furrow cost as a library, on a drive that costs nearly nothing?
 //!
-//! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part of
-//! their name. `--json FILE` puts the figures into a file, such as `bench/results/furrow.json`;
-//! `--before FILE`, which may come again, prints those of another commit beside them. `--large` adds ten million files and a file of 64 GiB;
-//! `metadata` then has one of 64 GiB alone, which takes an hour or two of a processor and prints its progress.
-//! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are,
-//! `--percent N` the only live share that `placement` looks at, and how much of the space for files
-//! `pace` fills.
+//! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part
+//! of their name. `--json FILE` puts the figures into a file, such as `bench/results/furrow.json`;
+//! `--before FILE`, which may be repeated, prints those of another commit beside them. `--large`
+//! adds ten million files and a file of 64 GiB; `metadata` then has one of 64 GiB alone, which
+//! takes an hour or two of a processor and prints its progress. `--rounds N` is how often what
+//! takes time is measured, `--zone-mib N` how large the zones of `pace` are, `--percent N` the only
+//! live share that `placement` looks at, and how much of the space for files `pace` fills.
 //!
 //! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock of
 //! its own. Times are the median of the rounds, with the least and the greatest.

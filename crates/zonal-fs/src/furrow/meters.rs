@@ -1,8 +1,9 @@
 //! What a mount measures as it runs: waits of writers, what reclaim moved and won, and the bytes of
 //! the last minute.
 //!
-//! Recording is cheap: a wait costs two readings of the clock, a step of reclaim a short lock. Where
-//! nobody waits and nothing is moved, nothing is recorded. [`stats`](crate::furrow::stats) shows it.
+//! Recording is cheap: a wait costs two readings of the clock, a step of reclaim a short lock.
+//! A mount without waits and moves records nothing. [`stats`](crate::furrow::stats) shows the
+//! measurements.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,13 +1,14 @@
 //! Furrow: a POSIX file system on zones alone.
 //!
-//! Everything on the drive is written once and in order. [`Furrow`] is put together of parts that own
-//! their fields, the lowest first: [`Drive`], [`Tree`], [`Writer`], [`Log`], [`Truncator`], [`Reclaimer`],
-//! [`Throttle`] and [`Worker`]. A part calls those below it and none above. A read goes from `ops` to the
-//! tree (file block → zone and block, in memory) and from there to the drive. A write puts blocks into
-//! the buffer, or places a large run in a data zone at once, and changes metadata in memory; a commit
-//! makes all changes before it durable together.
+//! Everything on the drive is written once and in order. [`Furrow`] is put together of parts that
+//! own their fields, the lowest first: [`Drive`], [`Tree`], [`Writer`], [`Log`], [`Truncator`],
+//! [`Reclaimer`], [`Throttle`] and [`Worker`]. A part calls those below it and none above. A read
+//! goes from `ops` to the tree (file block → zone and block, in memory) and from there to the
+//! drive. A write puts blocks into the buffer, or places a large run in a data zone at once, and
+//! changes metadata in memory; a commit makes all changes before it durable together.
 //!
-//! A room may use the rooms that its last column names; `all above` are the rooms of the rows above:
+//! A room may use the rooms that its last column names; `all above` are the rooms of the rows
+//! above:
 //!
 //! | room | what it is | may use |
 //! | --- | --- | --- |
@@ -34,13 +35,13 @@
 //! | `tools` | mkfs, check, dump | all above |
 //! | `sample` | small drives for tests | all above |
 //!
-//! `cargo xtask check` compares this with the paths in the source. A room that a row names although it
-//! stands further down should not be there.
+//! `cargo xtask check` compares this with the paths in the source. A room that a row names although
+//! it stands further down should not be there.
 //!
 //! # Locks
 //!
-//! A thread takes locks in this order, from the top; it may leave out any of them. A lock in one row
-//! is never taken while another one of the same row is held.
+//! A thread takes locks in this order, from the top; it may leave out any of them. A lock in one
+//! row is never taken while another one of the same row is held.
 //!
 //! | lock | guards | held during device I/O |
 //! | --- | --- | --- |
@@ -60,7 +61,8 @@
 //! | `Writer::placing`, locks of [`Drive`] | writes under way, what no flush covers | yes |
 //!
 //! A method that needs the state locked takes `&State` or `&mut State`, of which only a guard of
-//! [`Tree`] gives a reference, or a [`Locked`](sync::Locked) token made of one.
+//! [`Tree`] gives a reference. Below `metadata`, where that type is unknown, it takes
+//! [`UnderLock`](sync::UnderLock), which only the state is.
 
 mod drive;
 pub mod format;
@@ -197,13 +199,10 @@ impl Furrow {
         loaded.losses.log();
         let mut facts = RecoveryFacts::of(&drive, &loaded, &problems);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
-        let losses = std::mem::take(&mut loaded.losses.found);
-        let fs = Self::compose(drive, clock, options, (loaded, superlog, losses));
+        let fs = Self::compose(drive, clock, options, loaded, superlog);
         fs.check_root()?;
         if options.access == Access::ReadWrite {
-            let (drive, tree) = (&*fs.drive, &*fs.tree);
-            let (writer, log, truncator) = (&*fs.writer, &*fs.log, &*fs.truncator);
-            Recovery { drive, tree, writer, log, truncator }.finish_recovery(&mut facts)?;
+            Recovery::of(&fs.truncator).finish_recovery(&mut facts)?;
         }
         Ok(fs)
     }
@@ -213,7 +212,8 @@ impl Furrow {
         drive: Arc<Drive>,
         clock: Arc<dyn Clock>,
         options: MountOptions,
-        (loaded, superlog, losses): (Loaded, SuperLog, Vec<Loss>),
+        loaded: Loaded,
+        superlog: SuperLog,
     ) -> Self {
         let MountOptions { planted, eviction, access, .. } = options;
         let division = options.division();
@@ -244,10 +244,9 @@ impl Furrow {
         let log = Arc::new(log);
         let truncator = Arc::new(Truncator::new(Arc::clone(&log)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&truncator), division.victims));
-        let parts = (Arc::clone(&truncator), Arc::clone(&reclaimer));
         Self {
-            throttle: Throttle::new(parts.0.clone(), parts.1.clone(), Arc::clone(&clock), planted),
-            worker: Worker::new(parts.0, parts.1),
+            throttle: Throttle::new(Arc::clone(&reclaimer)),
+            worker: Worker::new(Arc::clone(&reclaimer)),
             drive: Arc::clone(&tree.drive),
             clock,
             options,
@@ -257,7 +256,7 @@ impl Furrow {
             truncator,
             reclaimer,
             meters,
-            losses,
+            losses: loaded.losses.found,
         }
     }
 
@@ -289,8 +288,8 @@ impl Furrow {
         MountOptions { access: self.access(), follows_hints, zone_pick, ..self.options }
     }
 
-    /// Puts other options into force: what lives are predicted from, and which empty zone is written next. Refuses
-    /// those that cannot change in a mount.
+    /// Puts other options into force: what lives are predicted from, and which empty zone is
+    /// written next. Refuses those that cannot change in a mount.
     pub fn set_options(&self, options: &MountOptions) -> Result<()> {
         if self.options.fixed_in(options).is_some() {
             return Err(FsError::Invalid {

@@ -1,9 +1,9 @@
 //! Mistakes that can be made on purpose.
 //!
 //! A crash test that finds nothing proves something only if it finds these. Each names one place
-//! where an order or a check matters; [`MountOptions::planted`](crate::furrow::MountOptions) switches one
-//! on. Only with the feature `testing`, which tests switch on, can there be one: otherwise
-//! [`Planted::has`] is `false` for the compiler too.
+//! where an order or a check matters; [`MountOptions::planted`](crate::furrow::MountOptions)
+//! switches one on. Only with the feature `testing`, which tests switch on, can there be one:
+//! otherwise [`Planted::has`] is `false` for the compiler too.
 
 /// A mistake to make.
 #[cfg_attr(

@@ -6,8 +6,7 @@ use std::time::Duration;
 use zonal::layer::delay::Delay;
 use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
 
-use crate::furrow::MkfsOptions;
-use crate::furrow::mkfs;
+use crate::furrow::{MkfsOptions, mkfs};
 
 /// The shape of a drive of so many zones of so many 4 KiB blocks.
 pub const fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {

@@ -1,14 +1,15 @@
 //! Space: how many blocks and zones each writer may use.
 //!
-//! Every question of this kind is a method of [`Space`], and its answer is true as long as the state
-//! that it was asked about stays locked. [`layout`](crate::furrow::drive::layout) has the arithmetic of a whole
-//! drive, [`Zones`] counts what is free and open.
+//! Every question of this kind is a method of [`Space`], and its answer is true as long as the
+//! state that it was asked about stays locked. [`layout`](crate::furrow::drive::layout) has the
+//! arithmetic of a whole drive, [`Zones`] counts what is free and open.
 //!
 //! Files may fill a number of blocks that does not depend on how large they are: as long as the
 //! rows are no more than were [planned](Rows::bytes_at_most) for, a file takes the blocks that it
 //! has, and nothing else. Rows are counted as they lie in the table, compressed.
 //!
-//! A writer finds room in an open zone or opens a free one. Free zones are shared out like this (F4):
+//! A writer finds room in an open zone or opens a free one. Free zones are shared out like this
+//! (F4):
 //!
 //! | writer | opens a free zone if so many stay free |
 //! | --- | --- |
@@ -29,8 +30,7 @@ use crate::furrow::metadata::State;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::view::View;
 use crate::furrow::zones::allocation::{Kept, Purpose};
-use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN};
-use crate::furrow::zones::{Urgency, Zones};
+use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN, Urgency, Zones};
 use crate::vfs::Result;
 
 /// Bytes that a commit adds to the rows that have changed, about: those of zones, and of owners.
@@ -53,8 +53,8 @@ pub(in crate::furrow) struct Space {
     rows_planned: u64,
 }
 
-/// What journal and parts can write to the pairs that they have, as it was when these were written last. Read without
-/// their locks.
+/// What journal and parts can write to the pairs that they have, as it was when these were written
+/// last. Read without their locks.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct PairRoom {
     /// Blocks of the journal's.
@@ -75,8 +75,8 @@ impl PairRoom {
         self.takes_manifest.store(room >= manifest, Ordering::Release);
     }
 
-    /// Free zones that a commit of `bytes` bytes takes: a pair for the journal if it does not fit in the one there is,
-    /// and then one for the manifest that names it.
+    /// Free zones that a commit of `bytes` bytes takes: a pair for the journal if it does not fit
+    /// in the one there is, and then one for the manifest that names it.
     pub(in crate::furrow) fn zones_for(&self, bytes: usize) -> usize {
         if self.journal.load(Ordering::Acquire) as usize * BLOCK_BYTES >= bytes {
             0
@@ -252,8 +252,8 @@ impl Space {
         let (blocks, leaving) = match purpose {
             // Admitted, but zones have failed since.
             Purpose::Write(_) => (u64::MAX, [kept(meta, 1), kept(meta, 0), kept(meta, 0)]),
-            // A commit that cannot write this can free no zone either. The journal may have room for
-            // it all the same.
+            // A commit that cannot write this can free no zone either. The journal may have room
+            // for it all the same.
             Purpose::WriteBack(_) => {
                 let last = kept(meta.min(RECOVERY_ZONES), 0);
                 (u64::MAX, [kept(meta, 1), kept(meta, 0), last])
@@ -320,7 +320,8 @@ fn free_blocks_beside(zones: &Zones, kept: usize) -> u64 {
 ///
 /// Of the zones that metadata keeps, reclaim may use all but the `least`. Where these and the open
 /// zones of reclaim are less than one zone, reclaim needs the rest in zones of users, and where it
-/// has no zone of its own, all. Zones that metadata lacks are filled up before a writer is admitted.
+/// has no zone of its own, all. Zones that metadata lacks are filled up before a writer is
+/// admitted.
 fn room_of_writers(zones: &Zones, kept: usize, least: usize) -> u64 {
     let zone = u64::from(zones.zone_blocks());
     let lacking = kept.saturating_sub(zones.free_for_metadata()) as u64 * zone;
@@ -340,10 +341,9 @@ mod tests {
     use zonal_placement::streams::{Target, Whole};
 
     use super::*;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
     use crate::furrow::zones::allocation::Wish;
+    use crate::furrow::{Furrow, MountOptions};
 
     #[test]
     fn allocation_keeps_one_zone_of_room_for_reclaim() {

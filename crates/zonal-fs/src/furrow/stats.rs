@@ -1,14 +1,14 @@
 //! What a mount does and holds, in numbers: counters since mount ([`Stats`]), and the picture of now
 //! ([`Live`]) with zones that are written, victims, and how full zones are.
 //!
-//! Everything comes from memory; nothing here calls the device. One look at the state, with its lock
-//! held for reading, makes all of it, so nothing is kept up to date for it meanwhile. What has to be measured as it happens is in [`meters`](crate::furrow::meters).
+//! Everything comes from memory; nothing here calls the device. One look at the state, with its
+//! lock held for reading, makes all of it, so nothing is kept up to date for it meanwhile. What has
+//! to be measured as it happens is in [`meters`](crate::furrow::meters).
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use zonal_placement::lifetime::WriteLifetime;

@@ -7,16 +7,8 @@
 #[cfg(not(feature = "testing"))]
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A token: the state is locked as long as this lives.
-#[derive(Clone, Copy)]
-pub(super) struct Locked<'a>(std::marker::PhantomData<&'a ()>);
-
-impl<'a> Locked<'a> {
-    /// For the state alone, which is only had by a lock.
-    pub(super) const fn of<T>(_state: &'a T) -> Self {
-        Self(std::marker::PhantomData)
-    }
-}
+/// The state, of which only a lock gives a reference: a method that takes one runs under that lock.
+pub(super) trait UnderLock {}
 
 #[cfg(feature = "testing")]
 mod scheduled;

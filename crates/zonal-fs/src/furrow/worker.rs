@@ -5,23 +5,23 @@
 //! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
 //! and writers need only for a part of it.
 
-use crate::furrow::log::Log;
-use crate::furrow::reclaim::Reclaimer;
-use crate::furrow::tree::Tree;
-use crate::furrow::tree::bell::StepProgress;
-use crate::furrow::truncate::Truncator;
-use crate::furrow::write::Writer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::FsError;
 use crate::furrow::Furrow;
+use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
-use crate::furrow::reclaim::COPY_BLOCKS;
+use crate::furrow::reclaim::{COPY_BLOCKS, Reclaimer};
+use crate::furrow::tree::Tree;
+use crate::furrow::tree::bell::StepProgress;
+use crate::furrow::truncate::Truncator;
+use crate::furrow::write::Writer;
 use crate::furrow::zones::{Role, Urgency};
 use crate::vfs::Result;
 
-/// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
+/// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is
+/// short.
 const ROUNDS: usize = 64;
 
 /// Steps of reclaim in one tick, 8 MiB in all: as much as even a disk moves in a fraction of the
@@ -64,12 +64,12 @@ pub(in crate::furrow) struct Worker {
 }
 
 impl Worker {
-    pub(in crate::furrow) fn new(truncator: Arc<Truncator>, reclaimer: Arc<Reclaimer>) -> Self {
+    pub(in crate::furrow) fn new(reclaimer: Arc<Reclaimer>) -> Self {
         Self {
             tree: Arc::clone(&reclaimer.tree),
             writer: Arc::clone(&reclaimer.writer),
             log: Arc::clone(&reclaimer.log),
-            truncator,
+            truncator: Arc::clone(&reclaimer.truncator),
             reclaimer,
             is_paused: AtomicBool::new(false),
         }
@@ -163,8 +163,9 @@ impl Worker {
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 
-    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up to a
-    /// mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is worth it.
+    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up
+    /// to a mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is
+    /// worth it.
     pub(in crate::furrow) fn reclaim_ahead(&self) -> Result<StepProgress> {
         if self.tree.is_read_only() {
             return Err(FsError::ReadOnly);
@@ -187,8 +188,8 @@ impl Worker {
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 
-    /// From now on nothing is moved in the background; writers that find little room reclaim as before.
-    /// Until it is resumed, or until the end of the mount.
+    /// From now on nothing is moved in the background; writers that find little room reclaim as
+    /// before. Until it is resumed, or until the end of the mount.
     pub(in crate::furrow) fn pause_reclaim(&self) {
         self.is_paused.store(true, Ordering::Relaxed);
     }
@@ -211,14 +212,15 @@ impl Furrow {
         self.worker.step(work)
     }
 
-    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up to a
-    /// mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is worth it.
+    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up
+    /// to a mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is
+    /// worth it.
     pub fn reclaim_ahead(&self) -> Result<StepProgress> {
         self.worker.reclaim_ahead()
     }
 
-    /// From now on nothing is moved in the background; writers that find little room reclaim as before.
-    /// Until it is resumed, or until the end of the mount.
+    /// From now on nothing is moved in the background; writers that find little room reclaim as
+    /// before. Until it is resumed, or until the end of the mount.
     pub fn pause_reclaim(&self) {
         self.worker.pause_reclaim();
     }
@@ -236,19 +238,17 @@ impl Furrow {
 
 #[cfg(test)]
 mod tests {
-    use crate::furrow::format::BLOCK_BYTES;
-    use crate::furrow::tree::CHANGES_MAX;
     use std::num::NonZeroU32;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::furrow::DataCheck;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
+    use crate::furrow::format::BLOCK_BYTES;
     use crate::furrow::sample::formatted;
     use crate::furrow::table::key::{Key, RowKind};
     use crate::furrow::table::memtable::ROW_BYTES;
+    use crate::furrow::tree::CHANGES_MAX;
+    use crate::furrow::{DataCheck, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     #[test]

@@ -166,8 +166,8 @@ impl BlockDrive {
             ZoneKind::SequentialRequired => LbaCount::new(slot.written.load(Ordering::Acquire)),
         };
         if offset + blocks > stored {
-            // Somebody else may have written, and an offline zone says so only when asked. While one of
-            // us writes or resets, what is remembered would be older than what they leave.
+            // Somebody else may have written, and an offline zone says so only when asked. While
+            // one of us writes or resets, what is remembered would be older than what they leave.
             let turn = lock(slot);
             let asked = self.ask(zone)?;
             drop(turn);
@@ -205,8 +205,8 @@ impl BlockDrive {
 
     /// What a failure means, from the errno and from what the zone has become.
     ///
-    /// Asking for the zone is also what makes the kernel take writes to it again: after a failed one
-    /// it no longer trusts the write pointer that it keeps (Linux 6.13, `block/blk-zoned.c`).
+    /// Asking for the zone is also what makes the kernel take writes to it again: after a failed
+    /// one it no longer trusts the write pointer that it keeps (Linux 6.13, `block/blk-zoned.c`).
     fn explain(&self, zone: ZoneId, lba: Lba, source: io::Error, access: Access) -> DeviceError {
         let now = self.slot(zone).and_then(|slot| {
             // The writer holds the zone's lock already.
@@ -245,8 +245,8 @@ impl BlockDrive {
         }
     }
 
-    /// Whether a limit keeps a zone from being opened. Of a write that becomes several requests, the
-    /// kernel tells only that one of them failed, so the zone is opened to find out.
+    /// Whether a limit keeps a zone from being opened. Of a write that becomes several requests,
+    /// the kernel tells only that one of them failed, so the zone is opened to find out.
     fn cannot_open(&self, zone: &Zone) -> Option<DeviceError> {
         if !matches!(zone.cond, ZoneCond::Empty | ZoneCond::Closed) {
             return None;

@@ -4,8 +4,8 @@
 //! - `io_uring` runs several with one system call, side by side or one after the other.
 //!
 //! At queue depth 1 the ioctl is at least as fast; side by side, `io_uring` is faster
-//! (`docs/performance/device.md`). So each is used where it is better, unless the caller chooses one. Where
-//! `io_uring` is disabled, the ioctl does everything.
+//! (`docs/performance/device.md`). So each is used where it is better, unless the caller chooses
+//! one. Where `io_uring` is disabled, the ioctl does everything.
 
 use std::fs::File;
 use std::io;

@@ -229,9 +229,9 @@ impl Geometry {
     /// The zone of a block and the block's offset in it.
     ///
     /// With `r = floor((2^64 - 1) / size)`, `lba * r / 2^64` is below `lba / size` by less than
-    /// `lba / 2^64`, which is less than one. So `floor(lba * r / 2^64)` is the quotient or one less,
-    /// and one conditional correction makes it exact. The correction compiles to a conditional
-    /// move: no branch depends on the zone size.
+    /// `lba / 2^64`, which is less than one. So `floor(lba * r / 2^64)` is the quotient or one
+    /// less, and one conditional correction makes it exact. The correction compiles to a
+    /// conditional move: no branch depends on the zone size.
     #[inline]
     pub fn locate(&self, lba: Lba) -> (ZoneId, LbaCount) {
         debug_assert!(lba.get() <= self.spec.block_count.get(), "block {lba} is on the device");
@@ -260,8 +260,8 @@ impl Geometry {
         }
     }
 
-    /// Blocks in `bytes` bytes from `lba` on; an error where it is not a whole number, or where some
-    /// of them are beyond the device's end.
+    /// Blocks in `bytes` bytes from `lba` on; an error where it is not a whole number, or where
+    /// some of them are beyond the device's end.
     pub fn blocks_at(&self, lba: Lba, bytes: usize) -> Result<LbaCount, DeviceError> {
         let blocks = self.blocks(bytes)?;
         self.check_range(lba, blocks)?;
@@ -275,9 +275,9 @@ impl Geometry {
         }
     }
 
-    /// The conventional zone that holds all these blocks, and where they begin in it. `None` if there are
-    /// no blocks; an error if some are beyond the device's end, in a sequential zone, or in another zone
-    /// than the first.
+    /// The conventional zone that holds all these blocks, and where they begin in it. `None` if
+    /// there are no blocks; an error if some are beyond the device's end, in a sequential zone, or
+    /// in another zone than the first.
     pub fn locate_conventional(
         &self,
         lba: Lba,

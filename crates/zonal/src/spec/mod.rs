@@ -1,10 +1,10 @@
 //! Device specifications: a device and the layers on it, as one word of a command line.
 //!
 //! A specification is a path, or a scheme with its text: `mem:zones=10`, `po2:DEVICE`. Layers stack
-//! from left to right, the outermost first: `po2:meter:drive.zns`. A [`Scheme`] says everything about
-//! one of them: its name, how it is written, what it is, and how it is opened. [`Openers`] is the list of
-//! those that a program knows; parsing, help and errors go by it. This crate has [`file`](Openers::builtin),
-//! `mem`, and the layers; other crates and programs add theirs.
+//! from left to right, the outermost first: `po2:meter:drive.zns`. A [`Scheme`] says everything
+//! about one of them: its name, how it is written, what it is, and how it is opened. [`Openers`] is
+//! the list of those that a program knows; parsing, help and errors go by it. This crate has
+//! [`file`](Openers::builtin), `mem`, and the layers; other crates and programs add theirs.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -50,8 +50,8 @@ const JOBS: [Job; 4] = [
     Job { name: "random read of 128 KiB, depth 8", rw: "randread", block: "128k", depth: 8 },
 ];
 
-/// Drives in the order of the table; each is compared with the first, but the last with the kernel's
-/// target over the same.
+/// Drives in the order of the table; each is compared with the first, but the last with the
+/// kernel's target over the same.
 const NAMES: [&str; 5] = [
     "`null_blk`",
     "ublk, memory",

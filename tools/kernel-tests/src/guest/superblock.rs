@@ -1,4 +1,5 @@
-//! Super blocks: ours and those of Debian's mkzonefs are the same, and each side mounts the other's.
+//! Super blocks: ours and those of Debian's mkzonefs are the same, and each side mounts the
+//! other's.
 
 use anyhow::{Context, Result, ensure};
 

@@ -129,8 +129,8 @@ fn discards() -> Result<()> {
     ensure!(held[..1 << 20] == data[..1 << 20], "blocks before");
     ensure!(held[7 << 20..] == data[7 << 20..], "blocks behind");
     ensure!(held[1 << 20..7 << 20].iter().all(|&byte| byte == 0), "a drive in memory gives zeroes");
-    // In a sequential zone nothing is discarded. The kernel makes a success of EOPNOTSUPP (Linux 4.7,
-    // `blkdev_issue_discard` in `block/blk-lib.c`).
+    // In a sequential zone nothing is discarded. The kernel makes a success of EOPNOTSUPP (Linux
+    // 4.7, `blkdev_issue_discard` in `block/blk-lib.c`).
     file.write_all_at(&data[..1 << 20], 12 << 20)?;
     file.sync_all()?;
     discard("12582912", "4194304")?;

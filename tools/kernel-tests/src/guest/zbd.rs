@@ -1,4 +1,5 @@
-//! fio's tests of zoned block devices, `t/zbd/test-zbd-support`, on drives that `zonal serve` serves.
+//! fio's tests of zoned block devices, `t/zbd/test-zbd-support`, on drives that `zonal serve`
+//! serves.
 //!
 //! They come with fio's source package; the fio that they test with is the guest's.
 
@@ -34,8 +35,8 @@ struct Drive {
     idle: &'static [(&'static str, &'static [u32])],
 }
 
-/// Of fewer than 129 zones, so that two tests are idle: one of them fails in fio itself, on `null_blk`
-/// as well.
+/// Of fewer than 129 zones, so that two tests are idle: one of them fails in fio itself, on
+/// `null_blk` as well.
 const DRIVES: [Drive; 2] = [
     Drive {
         way: Way::NvmeTcp,

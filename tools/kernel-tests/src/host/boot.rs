@@ -1,8 +1,8 @@
 //! One run of the virtual machine: boots, runs a command as root, and returns what it said.
 //!
-//! QEMU uses KVM where the host lets it, and interprets the guest elsewhere; root is not needed. The
-//! command's two streams and its exit code come through ports of their own, never mixed with the
-//! kernel's console, which goes to a file that is shown when the guest dies.
+//! QEMU uses KVM where the host lets it, and interprets the guest elsewhere; root is not needed.
+//! The command's two streams and its exit code come through ports of their own, never mixed with
+//! the kernel's console, which goes to a file that is shown when the guest dies.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,10 +1,11 @@
-//! What the guest boots: a kernel, an archive in memory that finds a disk, and a small Debian on it.
+//! What the guest boots: a kernel, an archive in memory that finds a disk, and a small Debian on
+//! it.
 //!
 //! It is made once and kept under `target/vm`, until one of these changes:
 //!
 //! - `vm/packages`: programs of Debian, with all that they depend on;
-//! - `vm/modules`: parts of the kernel, each with what it depends on and a word that says when it is
-//!   loaded: `root` before the disk is there, `load` always, `have` when something asks for it.
+//! - `vm/modules`: parts of the kernel, each with what it depends on and a word that says when it
+//!   is loaded: `root` before the disk is there, `load` always, `have` when something asks for it.
 
 use std::fs::{self, File};
 use std::io::BufWriter;

@@ -1,8 +1,9 @@
-//! The host's side: makes the image of the virtual machine, boots it, and counts what the guest says.
+//! The host's side: makes the image of the virtual machine, boots it, and counts what the guest
+//! says.
 //!
-//! `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it with a
-//! directory of `share.rs`. What the guest runs lies in `target/vm/share`: `cargo xtask` puts it there.
-//! `packages.rs` boots another Debian, to use the packages of `cargo xtask dist` in it.
+//! `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it with
+//! a directory of `share.rs`. What the guest runs lies in `target/vm/share`: `cargo xtask` puts it
+//! there. `packages.rs` boots another Debian, to use the packages of `cargo xtask dist` in it.
 
 mod boot;
 mod cpio;

@@ -17,8 +17,8 @@ pub const SEQUENTIAL_ZONES_MIN: u32 = 20;
 /// Blocks a zone must be able to hold (256 KiB): a journal record has to fit in one.
 pub const ZONE_BLOCKS_MIN: u32 = 64;
 
-/// Active zones that the file system needs at least: two copies of the journal or of a part, one for
-/// data, and one that a superblock fills and finishes.
+/// Active zones that the file system needs at least: two copies of the journal or of a part, one
+/// for data, and one that a superblock fills and finishes.
 pub const ACTIVE_ZONES_MIN: u32 = 4;
 
 /// Active zones below which metadata does without those that it can finish.
@@ -50,8 +50,8 @@ pub(in crate::furrow) const ROW_COPIES: u64 = 5;
 /// Zones of the journal: two copies.
 const JOURNAL_ZONES: u64 = 2;
 
-/// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one that
-/// follows that of parts and manifests.
+/// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one
+/// that follows that of parts and manifests.
 const SPARE_ZONES: u64 = 4;
 
 /// Zones kept free for reclaim: one that it writes to, one that is begun, and one as slack for the
@@ -71,8 +71,9 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Runs of a tier that are merged into one of the next, as in other stores of sorted runs.
 const TIER_RUNS: usize = 8;
 
-/// Rows above the last level, as one part in so many of its rows, from which the sweep goes on: each
-/// row is then written twice more on its way down, and the table is a quarter larger than its rows.
+/// Rows above the last level, as one part in so many of its rows, from which the sweep goes on:
+/// each row is then written twice more on its way down, and the table is a quarter larger than its
+/// rows.
 const SWEEP_SHARE: u64 = 4;
 
 /// Runs above the last level, from which the sweep goes on.
@@ -313,8 +314,8 @@ impl Layout {
         written.get().is_multiple_of(self.per_block).then(|| u32::try_from(blocks).ok()).flatten()
     }
 
-    /// Pairs of zones for parts of `bytes` bytes: two fifths more than that, since the dead ones among
-    /// them go pair by pair, and half a zone that is being written.
+    /// Pairs of zones for parts of `bytes` bytes: two fifths more than that, since the dead ones
+    /// among them go pair by pair, and half a zone that is being written.
     pub(in crate::furrow) fn pairs_for(&self, bytes: u64) -> u64 {
         let zone = self.zone_bytes();
         (bytes.saturating_mul(7) / 5 + zone / 2).div_ceil(zone)
@@ -380,11 +381,12 @@ impl Layout {
     }
 }
 
-/// Zones that data is written to at once: what metadata leaves of `active` zones, and no more than an
-/// eighth of the `sequential` ones, so that most of a small drive is not in zones that are begun.
+/// Zones that data is written to at once: what metadata leaves of `active` zones, and no more than
+/// an eighth of the `sequential` ones, so that most of a small drive is not in zones that are
+/// begun.
 fn open_zones(active: u32, sequential: u32) -> usize {
-    // Two copies of the journal and of parts, and a superblock; of those one in each pair of zones, where
-    // they are not finished at once.
+    // Two copies of the journal and of parts, and a superblock; of those one in each pair of zones,
+    // where they are not finished at once.
     let metadata = if active < FEW_ACTIVE_ZONES { 5 } else { 6 };
     let most = active.saturating_sub(metadata).clamp(1, OPEN_ZONES_MAX);
     // The zones of a drive that is small all the same: reclaim has one of its own.

@@ -29,7 +29,8 @@ pub(in crate::furrow) struct Drive {
     changes: AtomicU64,
     /// Of these, how many had returned before a flush that has succeeded began.
     flushed: AtomicU64,
-    /// One thread flushes at a time: a thread that waits may then find that it has nothing to flush.
+    /// One thread flushes at a time: a thread that waits may then find that it has nothing to
+    /// flush.
     flushing: Mutex<()>,
     /// Zones that the drive has refused to finish, and may count as active.
     unfinished: Mutex<BTreeSet<u32>>,
@@ -95,8 +96,7 @@ impl Drive {
         let (flushing, unflushed) = (Mutex::default(), Mutex::default());
         let (unfinished, has_unfinished) = (Mutex::default(), AtomicBool::new(false));
         let counts = Counts::default();
-        let planted = Planted::default();
-        let pins = ReadPins::new(layout.geometry.zone_count(), planted);
+        let pins = ReadPins::new(layout.geometry.zone_count());
         Self {
             device,
             layout,
@@ -108,14 +108,13 @@ impl Drive {
             unflushed,
             counts,
             pins,
-            planted,
+            planted: Planted::default(),
         }
     }
 
     /// The same with mistakes that a test makes on purpose.
     pub(in crate::furrow) fn planted(self, planted: Planted) -> Self {
-        let pins = ReadPins::new(self.layout.geometry.zone_count(), planted);
-        Self { pins, planted, ..self }
+        Self { pins: self.pins.planted(planted), planted, ..self }
     }
 
     fn lock_unflushed(&self) -> MutexGuard<'_, [Unflushed; 2]> {

@@ -1,15 +1,15 @@
 //! Read pins: a zone that is being read is not reset.
 //!
-//! A reader finds blocks under the state lock and pins their zones before it unlocks the state. So no
-//! thread resets such a zone before the read has ended. A thread that needs the zone waits for its
-//! readers, but not for ever: a device may hang.
+//! A reader finds blocks under the state lock and pins their zones before it unlocks the state. So
+//! no thread resets such a zone before the read has ended. A thread that needs the zone waits for
+//! its readers, but not for ever: a device may hang.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::FsError;
 use crate::furrow::planted::{Planted, PlantedBug};
-use crate::furrow::sync::{Condvar, Locked, Mutex};
+use crate::furrow::sync::{Condvar, Mutex, UnderLock};
 use crate::vfs::Result;
 
 /// How long a thread that needs a zone waits for reads of it: as long as Linux lets a disk command
@@ -32,7 +32,7 @@ pub(in crate::furrow) struct ReadPins {
 
 impl ReadPins {
     /// Of so many zones.
-    pub(in crate::furrow) fn new(zones: u32, planted: Planted) -> Self {
+    pub(in crate::furrow) fn new(zones: u32) -> Self {
         Self {
             zones: (0..zones).map(|_| AtomicU32::new(0)).collect(),
             idle_waiters: AtomicU32::new(0),
@@ -40,13 +40,18 @@ impl ReadPins {
             became_idle: Condvar::new(),
             patience_ms: AtomicU64::new(READ_PATIENCE_MS),
             reads_hang: AtomicBool::new(false),
-            planted,
+            planted: Planted::default(),
         }
+    }
+
+    /// The same with mistakes that a test makes on purpose.
+    pub(in crate::furrow) fn planted(self, planted: Planted) -> Self {
+        Self { planted, ..self }
     }
 
     /// Keeps a zone from being reset while it is read. The state is locked meanwhile: else the zone
     /// might be reset before.
-    pub(in crate::furrow) fn pin_zone(&self, _state: Locked<'_>, zone: u32) {
+    pub(in crate::furrow) fn pin_zone(&self, _state: &impl UnderLock, zone: u32) {
         self.zones[zone as usize].fetch_add(1, Ordering::AcqRel);
     }
 
@@ -61,14 +66,14 @@ impl ReadPins {
         }
     }
 
-    /// Whether nobody reads a zone.
+    /// Whether a zone has no reader.
     pub(in crate::furrow) fn is_idle(&self, zone: u32) -> bool {
         self.zones[zone as usize].load(Ordering::SeqCst) == 0
     }
 
-    /// Waits until readers end, as long as `must_wait` says. Readers began before their blocks died,
-    /// and no new ones begin. They can take longer than [`READ_PATIENCE_MS`] only if the device hangs: then
-    /// this is an error, and later callers get it at once.
+    /// Waits for readers to end, while `must_wait` is true. They began before their blocks died,
+    /// and no new ones begin. They take longer than [`READ_PATIENCE_MS`] only if the device hangs:
+    /// then this is an error, and later callers get it at once.
     pub(in crate::furrow) fn wait(&self, must_wait: impl Fn() -> bool) -> Result<()> {
         let hangs = self.reads_hang.load(Ordering::Acquire);
         let patience = if hangs { Duration::ZERO } else { self.patience() };

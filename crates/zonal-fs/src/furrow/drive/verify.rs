@@ -3,16 +3,14 @@
 //! A wrong block may be wrong on the medium, or only in this transfer: a cable, a controller, a
 //! buffer. One read proves neither, which matters most to a caller that will erase the original.
 
-use crate::furrow::planted::PlantedBug;
 use std::sync::atomic::Ordering;
-use zonal::ZoneId;
 
-use zonal::DeviceError;
-use zonal::crc32c;
+use zonal::{DeviceError, ZoneId, crc32c};
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::planted::PlantedBug;
 use crate::vfs::Ino;
 
 /// How a block is read again: so many blocks before and after it with it, so that it is neither the

@@ -48,14 +48,16 @@ const ONES_MAX: u32 = 16;
 
 /// Packs records. They are sorted by owner.
 ///
-/// Four [numbers](super::put_number): records of files, records of extents, `width`, `low`. Then bits, the low ones of
-/// a byte first. A *long* number is its bits - 1 in 6 bits, then these. A *difference* is as many ones as its bits
-/// above the lowest `low` count, a zero, then these; from [`ONES_MAX`] ones on, a long number behind those.
+/// Four [numbers](super::put_number): records of files, records of extents, `width`, `low`. Then
+/// bits, the low ones of a byte first. A *long* number is its bits - 1 in 6 bits, then these. A
+/// *difference* is as many ones as its bits above the lowest `low` count, a zero, then these; from
+/// [`ONES_MAX`] ones on, a long number behind those.
 ///
-/// Of a record of a file: 1 if it is of one block, or 0 and its blocks, long; 1 and the difference of
-/// its block in the file to that of the record before, if it is of the same file, or 0, the difference of the
-/// inode numbers, long, and its block in the file, long; its block in the zone, `width` bits. Of a record of an
-/// extent: blocks likewise; the difference of the extents' numbers, long; its block in the zone likewise.
+/// Of a record of a file: 1 if it is of one block, or 0 and its blocks, long; 1 and the difference
+/// of its block in the file to that of the record before, if it is of the same file, or 0, the
+/// difference of the inode numbers, long, and its block in the file, long; its block in the zone,
+/// `width` bits. Of a record of an extent: blocks likewise; the difference of the extents' numbers,
+/// long; its block in the zone likewise.
 pub fn encode(records: &[Backref]) -> Vec<u8> {
     assert!(records.is_sorted_by_key(|record| record.owner), "records are sorted by owner");
     let files = records.partition_point(|record| matches!(record.owner, Owner::Entry(..)));

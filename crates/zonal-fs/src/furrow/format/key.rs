@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 /// What a row describes. The number is group and kind, a hexadecimal digit each.
 ///
 /// Group 0 is what a mount reads. Group 1 belongs to inodes, group 2 to extents that several files
-/// share, group 3 to zones. Group 4 says where blocks were moved; a mount reads it, too, but without it the
-/// others are still there.
+/// share, group 3 to zones. Group 4 says where blocks were moved; a mount reads it, too, but
+/// without it the others are still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RowKind {

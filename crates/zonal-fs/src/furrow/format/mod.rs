@@ -109,8 +109,8 @@ impl From<Unread> for String {
     }
 }
 
-/// Appends a number of variable length: seven bits a byte, the low ones first, the high bit of a byte
-/// set if more follow.
+/// Appends a number of variable length: seven bits a byte, the low ones first, the high bit of a
+/// byte set if more follow.
 pub(in crate::furrow) fn put_number(column: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         column.push(number.to_le_bytes()[0] | 0x80);

@@ -1,8 +1,8 @@
 //! Tables of moved blocks: where reclaim has moved blocks of a zone to.
 //!
-//! A map row goes on naming the place that its blocks were written to, so moving them changes no row of a file. A
-//! reader looks up where they are now. The table says it for blocks that came to lie side by side: in their old
-//! order, a bit a block; or in the order of files, run by run.
+//! A map row goes on naming the place that its blocks were written to, so moving them changes no
+//! row of a file. A reader looks up where they are now. The table says it for blocks that came to
+//! lie side by side: in their old order, a bit a block; or in the order of files, run by run.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -12,8 +12,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{put_number, take_number};
 
-/// Blocks that reclaim has moved to one place; then which ones, in one of two forms. Key: 4 × the zone's number +
-/// its generation, and a number that no other such row has had: later ones are higher.
+/// Blocks that reclaim has moved to one place; then which ones, in one of two forms. Key: 4 × the
+/// zone's number + its generation, and a number that no other such row has had: later ones are
+/// higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct RemapRow {
@@ -25,9 +26,9 @@ pub struct RemapRow {
     pub first: U32,
     /// Blocks from there to the highest one, with both.
     pub span: U32,
-    /// 0: they lie as before, and a bit follows for each block of the span. 1: run by run follow the difference of
-    /// its first block to the end of the run before (to `first`), doubled, or of a negative one doubled and
-    /// less one, and its blocks, both as numbers of variable length.
+    /// 0: they lie as before, and a bit follows for each block of the span. 1: run by run follow
+    /// the difference of its first block to the end of the run before (to `first`), doubled, or of
+    /// a negative one doubled and less one, and its blocks, both as numbers of variable length.
     pub form: u8,
 }
 
@@ -56,7 +57,8 @@ impl RemapRun {
 const BITS: u8 = 0;
 const RUNS: u8 = 1;
 
-/// The row of blocks that have come to `to` (zone and generation, first block), in the order in which they lie there.
+/// The row of blocks that have come to `to` (zone and generation, first block), in the order in
+/// which they lie there.
 pub fn encode(to: (u32, u32), runs: &[RemapRun]) -> (RemapRow, Vec<u8>) {
     let first = runs.iter().map(|run| run.block).min().expect("a table has blocks");
     let end = runs.iter().map(RemapRun::end).max().expect("a table has blocks");
@@ -177,8 +179,8 @@ fn take_run(tail: &mut &[u8], end: i64) -> Result<RemapRun, &'static str> {
     }
 }
 
-/// How many blocks lie before the first of `blocks` blocks from `block` on, where these lie side by side now;
-/// `None` if not all of them are of the row. The row is one that [`decode`] takes.
+/// How many blocks lie before the first of `blocks` blocks from `block` on, where these lie side by
+/// side now; `None` if not all of them are of the row. The row is one that [`decode`] takes.
 pub fn rank_of(row: &RemapRow, tail: &[u8], (block, blocks): (u32, u32)) -> Option<u32> {
     let ahead = block.checked_sub(row.first.get())?;
     if ahead.checked_add(blocks)? > row.span.get() {

@@ -1,5 +1,5 @@
-//! The state that commits and steps of the table share: superblock, journal, table. And whose turn it
-//! is to commit.
+//! The state that commits and steps of the table share: superblock, journal, table. And whose turn
+//! it is to commit.
 
 use std::sync::PoisonError;
 

@@ -57,7 +57,8 @@ fn what_lacks_of(
     Some(format!("zone {} block {block}", at.zone))
 }
 
-/// The first of some blocks that was not written. One that the drive has, but does not give back, was.
+/// The first of some blocks that was not written. One that the drive has, but does not give back,
+/// was.
 fn first_missing(drive: &Drive, zone: &Zone, (at, crcs): (Address, &[u32])) -> Option<u32> {
     if zone.cond == ZoneCond::Offline {
         return None;

@@ -3,9 +3,10 @@
 //! The manifest names the journal's pairs of zones and the batch that each begins with. A record
 //! goes to the same block of both zones of the last pair. When it does not fit there, or when a
 //! copy has failed, a small manifest names one more pair; no row is written again for that. A batch
-//! that is too long for one record goes on in the next, and counts only when all of it is there, [data that it
-//! brought along](crate::furrow::log::fresh) included. No batch is written before the one before it is durable, so
-//! behind one that a power cut has torn there is none. [`replay`](crate::furrow::recovery::replay) reads the journal.
+//! that is too long for one record goes on in the next, and counts only when all of it is there,
+//! [data that it brought along](crate::furrow::log::fresh) included. No batch is written before the
+//! one before it is durable, so behind one that a power cut has torn there is none.
+//! [`replay`](crate::furrow::recovery::replay) reads the journal.
 
 use zonal::DeviceError;
 

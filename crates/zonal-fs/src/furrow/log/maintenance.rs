@@ -6,7 +6,6 @@
 //! superblock → *flush* → zones that hold nothing live are reset (F3). Until the superblock is
 //! durable, everything that the manifest before it names stays whole.
 
-use crate::furrow::log::Log;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::{Arc, TryLockError};
@@ -15,6 +14,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
+use crate::furrow::log::Log;
 use crate::furrow::log::committer::Committer;
 use crate::furrow::log::reserve::{MountedZones, Sparse, Supply};
 use crate::furrow::metadata::Ending;
@@ -74,10 +74,11 @@ impl Committer {
         self.superlog.write(drive, &self.superblock)
     }
 
-    /// Says in a superblock that no record behind the last one that was read counts. Before that no zone is
-    /// finished or emptied: a finished zone reads as zeroes behind what was written, which may be just what a torn
-    /// record or the data of a refused batch lacks. A recovery after a power cut would then count that batch, although
-    /// this one has reset zones in which it has data.
+    /// Says in a superblock that no record behind the last one that was read counts. Before that no
+    /// zone is finished or emptied: a finished zone reads as zeroes behind what was written, which
+    /// may be just what a torn record or the data of a refused batch lacks. A recovery after a
+    /// power cut would then count that batch, although this one has reset zones in which it has
+    /// data.
     pub(in crate::furrow) fn void_rest(&mut self, drive: &Drive) -> Result<()> {
         self.superblock.first_void = U64::new(self.journal.end.last + 1);
         self.write_superblock(drive, Ending::Record)
@@ -350,8 +351,9 @@ impl Log {
         self.tree.space.rows_wanted(&self.tree.read_state())
     }
 
-    /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,
-    /// since its two are needed for the parts. A step alone would leave most of a pair unused.
+    /// Does what was planned, and what is due after it, with few active zones: the journal pauses
+    /// meanwhile, since its two are needed for the parts. A step alone would leave most of a pair
+    /// unused.
     pub(in crate::furrow) fn run_in_one_pair(
         &self,
         committer: &mut Committer,
@@ -488,9 +490,8 @@ pub(in crate::furrow) fn flush_once(
 mod tests {
     use std::cell::Cell;
 
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
 
     #[test]

@@ -1,5 +1,9 @@
 //! Writing the manifest of table and journal, and the superblock that leads to it.
 
+use std::borrow::Cow;
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+
 use crate::furrow::drive::Drive;
 use crate::furrow::format::Address;
 use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
@@ -10,8 +14,6 @@ use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::levels::Levels;
 use crate::furrow::table::pairs::{Copies, MetaZones, Pairs};
 use crate::vfs::Result;
-use std::borrow::Cow;
-use zerocopy::byteorder::little_endian::{U32, U64};
 
 /// A manifest, with a header of its own in each copy.
 struct ManifestCopies {
@@ -65,8 +67,8 @@ impl Committer {
         // What does not count lies in a pair that ends before it, unless that is still the last.
         let is_renewed = self.journal.pairs.last().copied() != last;
         self.superblock.first_void = if is_renewed { U64::new(0) } else { first_void };
-        // From here on the new journal counts, even if the superblock's fate is unknown: a record in
-        // the old one could be lost with it. So none is written before a manifest is known to be
+        // From here on the new journal counts, even if the superblock's fate is unknown: a record
+        // in the old one could be lost with it. So none is written before a manifest is known to be
         // durable.
         self.is_unnamed = true;
         self.write_superblock(drive, ending)?;

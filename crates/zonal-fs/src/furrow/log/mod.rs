@@ -32,11 +32,11 @@ pub(in crate::furrow) struct Log {
     pub(in crate::furrow) writer: Arc<Writer>,
     pub(in crate::furrow) clock: Arc<dyn Clock>,
     pub(in crate::furrow) committer: Mutex<Committer>,
-    /// Who commits.
+    /// Turns of the threads that commit.
     pub(in crate::furrow) commit_turns: CommitTurns,
     /// Where parts and manifests are written.
     pub(in crate::furrow) pairs: Mutex<Pairs>,
-    /// One changes the levels of the table at a time.
+    /// Held by the thread that changes the levels of the table.
     pub(in crate::furrow) stepping: Mutex<()>,
     /// The last batch that is durable.
     pub(in crate::furrow) durable_batch: AtomicU64,

@@ -9,20 +9,19 @@
 //! [`Zones`](crate::furrow::zones::Zones) keeps [`SPARE_ZONES_MIN`] zones free for all this, and
 //! where there are fewer, the table makes itself smaller before it does anything else.
 
-use crate::furrow::log::Log;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
+use crate::furrow::log::Log;
 use crate::furrow::log::committer::Committer;
 use crate::furrow::metadata::Ending;
 use crate::furrow::table::levels::{CompactionKind, Levels, TableStep};
 use crate::furrow::table::memtable::Memtable;
 use crate::furrow::table::pairs::{MetaZones, OpenPair, PairNeed, take_two};
-use crate::furrow::zones::Role;
-use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN};
+use crate::furrow::zones::{RECOVERY_ZONES, Role, SPARE_ZONES_MIN};
 use crate::vfs::Result;
 
 /// Free zones that a merge of runs leaves to commits, which go on beside it.
@@ -338,9 +337,8 @@ impl MetaZones for MountedZones<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr};
 
     /// A mount with a file, and with so many free zones.

@@ -1,12 +1,11 @@
-//! Upkeep: what keeps memory, the write buffer and the batch within bounds after each operation, and
-//! when a commit is due.
+//! Upkeep: what keeps memory, the write buffer and the batch within bounds after each operation,
+//! and when a commit is due.
 
-use crate::furrow::metadata::Ending;
 use std::sync::atomic::Ordering;
 
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::log::Log;
-use crate::furrow::metadata::State;
+use crate::furrow::metadata::{Ending, State};
 use crate::furrow::tree::CHANGES_MAX;
 
 /// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
@@ -59,8 +58,8 @@ impl Log {
         self.do_upkeep(due);
     }
 
-    /// Keeps memory, the buffer and the batch within bounds after an operation. The operation itself
-    /// has succeeded.
+    /// Keeps memory, the buffer and the batch within bounds after an operation. The operation
+    /// itself has succeeded.
     pub(in crate::furrow) fn do_upkeep(&self, due: Upkeep) {
         if due.holds_too_much {
             self.tree.trim(&mut self.tree.write_accounts());
@@ -100,7 +99,8 @@ impl Log {
         }
     }
 
-    /// Whether the last commit is old enough, or much has changed since, or something waits for the next.
+    /// Whether the last commit is old enough, or much has changed since, or something waits for the
+    /// next.
     pub(in crate::furrow) fn is_commit_due(&self) -> bool {
         let last = self.last_commit_ns.load(Ordering::Acquire);
         let age_ns = self.clock.monotonic_ns().saturating_sub(last);

@@ -5,19 +5,19 @@
 //! zone. So a record is a hint, and a reader of it looks the place up in the map. The invariant:
 //! each live block of a zone whose owners are *listed* has a record that leads to its owner.
 //!
-//! Records of a zone that is being written stay in memory. Once the zone is sealed, the worker makes its
-//! rows of owners of them, and the next batch writes those; later records become further rows. A zone in
-//! which nothing lives has none. After a crash the owners of a zone that was being written are not listed; if
-//! such a zone becomes a victim, a [search](crate::furrow::reclaim::search) finds them.
+//! Records of a zone that is being written stay in memory. Once the zone is sealed, the worker
+//! makes its rows of owners of them, and the next batch writes those; later records become further
+//! rows. A zone in which nothing lives has none. After a crash the owners of a zone that was being
+//! written are not listed; if such a zone becomes a victim, a
+//! [search](crate::furrow::reclaim::search) finds them.
 
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::backrefs_bytes;
-use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::{MapEntry, Owner};
 use crate::furrow::metadata::remaps::Noted;
-use crate::furrow::metadata::{File, State};
+use crate::furrow::metadata::{Ending, File, State};
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::memtable::Value;
 use crate::furrow::zones::records::Records;
@@ -65,15 +65,15 @@ impl ZoneSlot {
 }
 
 impl Zones {
-    /// Notes whose a run of live blocks is from now on. They have changed the zone, so until its rows of owners
-    /// have the record too, its own row says that it is not listed.
+    /// Notes whose a run of live blocks is from now on. They have changed the zone, so until its
+    /// rows of owners have the record too, its own row says that it is not listed.
     pub(in crate::furrow) fn record_owner(&mut self, zone: u32, record: Backref) {
         self.slot_mut(zone).records.push(record);
         self.recorded.insert(zone);
     }
 
-    /// A zone of which rows are to be made of records, since it is not written any more. At the end of a
-    /// mount, any.
+    /// A zone of which rows are to be made of records, since it is not written any more. At the end
+    /// of a mount, any.
     pub(in crate::furrow) fn next_due(&self, ending: Ending) -> Option<Due> {
         let is_due = |slot: &ZoneSlot| match ending {
             Ending::Record => !matches!(slot.role, Role::Open(_)) && slot.in_flight == 0,
@@ -91,7 +91,8 @@ impl Zones {
         })
     }
 
-    /// Zones that have changed and in which nothing lives now: whatever was known of their owners is over.
+    /// Zones that have changed and in which nothing lives now: whatever was known of their owners
+    /// is over.
     fn take_unlived(&mut self) -> Vec<u32> {
         let is_empty = |zone: &u32| self.slots[*zone as usize].live == 0;
         let zones: Vec<u32> = self.changed.iter().copied().filter(is_empty).collect();
@@ -138,8 +139,8 @@ impl Piece {
         self.is_before_in_file(next) && self.block + self.blocks() == next.block
     }
 
-    /// So many blocks of it behind the first `skip`, as a record; `None` for a part of a shared extent,
-    /// which goes nowhere but as a whole.
+    /// So many blocks of it behind the first `skip`, as a record; `None` for a part of a shared
+    /// extent, which goes nowhere but as a whole.
     pub(in crate::furrow) fn part(&self, skip: u32, blocks: u32) -> Option<Backref> {
         let Self { owner, block, .. } = *self;
         let whole = Backref { owner, block, blocks: self.blocks() };
@@ -151,8 +152,8 @@ impl Piece {
 }
 
 impl State {
-    /// Counts the rows of owners that were made as part of the next batch, and returns them with their
-    /// keys. Those of zones in which nothing lives any more are deleted.
+    /// Counts the rows of owners that were made as part of the next batch, and returns them with
+    /// their keys. Those of zones in which nothing lives any more are deleted.
     pub(in crate::furrow) fn add_owner_rows(&mut self) -> Vec<(Key, Value)> {
         let mut batch = Vec::new();
         let key = |zone: u32, at: u32| Key::new(RowKind::Backrefs, zone.into(), at.into());
@@ -182,7 +183,8 @@ impl State {
         batch
     }
 
-    /// Whether something may live where a record of a zone says: what is not in memory is not looked at.
+    /// Whether something may live where a record of a zone says: what is not in memory is not
+    /// looked at.
     pub(in crate::furrow) fn leads_somewhere(&self, zone: u32, record: &Backref) -> bool {
         self.pieces_at(zone, record).map_or(true, |pieces| !pieces.is_empty())
     }
@@ -213,7 +215,8 @@ impl State {
         }
     }
 
-    /// A file, deleted or not, of which the map of `first..limit` is in memory; `None` if there is none.
+    /// A file, deleted or not, of which the map of `first..limit` is in memory; `None` if there is
+    /// none.
     fn stored_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<Option<&File>> {
         let inode = match self.stored_inode(ino) {
             Ok(inode) => inode,
@@ -243,8 +246,8 @@ impl State {
     }
 }
 
-/// What of file blocks `first..limit` a map entry has in a zone: the first file block, the first zone
-/// block, and the checksums.
+/// What of file blocks `first..limit` a map entry has in a zone: the first file block, the first
+/// zone block, and the checksums.
 fn overlap(
     zone: u32,
     (first, limit): (u64, u64),

@@ -1,8 +1,9 @@
 //! The entries of a directory that are in memory, found by the hash of their names.
 //!
-//! A hash table that grows and shrinks by a bucket at a time (linear hashing, Litwin, 1980): no change of a large directory moves all of
-//! its entries. With `n` buckets a hash belongs to the one that its low bits name, of as many bits as `n` has; if there is none of that
-//! number yet, one bit less counts.
+//! A hash table that grows and shrinks by a bucket at a time (linear hashing, Litwin, 1980): no
+//! change of a large directory moves all of its entries. With `n` buckets a hash belongs to the one
+//! that its low bits name, of as many bits as `n` has; if there is none of that number yet, one bit
+//! less counts.
 
 use crate::furrow::metadata::held::in_list;
 use crate::vfs::{FileKind, Ino};

@@ -28,7 +28,8 @@ pub(in crate::furrow) const KINDS: [(u8, FileKind); 7] = [
 ];
 
 impl State {
-    /// Marks a row that is about to change. Where a commit has yet to encode the row, it gets it as it is.
+    /// Marks a row that is about to change. Where a commit has yet to encode the row, it gets it as
+    /// it is.
     pub(in crate::furrow) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
         let key = Key::new(kind, owner, at);
         self.keep_frozen_row(key);
@@ -42,9 +43,10 @@ impl State {
         }
     }
 
-    /// Begins a batch: what has changed belongs to it, as it is now. Takes the same short time however
-    /// much that is: rows are encoded later, by [`frozen_rows`](Self::frozen_rows), or before they
-    /// change. Only what a mount reads is encoded at once, since it changes without marks.
+    /// Begins a batch: what has changed belongs to it, as it is now. Takes the same short time
+    /// however much that is: rows are encoded later, by [`frozen_rows`](Self::frozen_rows), or
+    /// before they change. Only what a mount reads is encoded at once, since it changes without
+    /// marks.
     pub(in crate::furrow) fn freeze(&mut self) {
         assert!(self.committing.is_empty(), "one batch is encoded at a time");
         let changes = self.take_changes();
@@ -65,7 +67,8 @@ impl State {
         }
     }
 
-    /// The first rows of the batch from a key on, as they were at its moment, and where the others begin.
+    /// The first rows of the batch from a key on, as they were at its moment, and where the others
+    /// begin.
     pub(in crate::furrow) fn frozen_rows(
         &self,
         from: Key,
@@ -250,13 +253,11 @@ fn encode_map(entry: &MapEntry, generation: impl Fn(u32) -> ZoneGeneration) -> B
 mod tests {
     use super::*;
     use crate::FsError;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
     use crate::furrow::sample::formatted;
-    use crate::vfs::{Allocate, Caller, FileSystem, NewInode, RenameFlags, SetAttr, WriteFlags};
-    use crate::vfs::{Result, XattrMode};
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
+    use crate::vfs::{
+        Allocate, Caller, FileSystem, NewInode, RenameFlags, Result, SetAttr, WriteFlags, XattrMode,
+    };
 
     /// Numbers that are the same in each run.
     struct Dice(u64);

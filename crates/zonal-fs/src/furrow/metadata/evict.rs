@@ -22,8 +22,8 @@ const KEPT_LOADS: u64 = 64;
 /// The same of pieces of maps.
 const PIECE_LOADS: u64 = 16 * KEPT_LOADS;
 
-/// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait. Each
-/// operation that finds too much does it again.
+/// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait.
+/// Each operation that finds too much does it again.
 const LOOKS_MAX: usize = 128;
 
 /// Map entries that go at once.
@@ -185,9 +185,9 @@ impl State {
         scan.piece
     }
 
-    /// Blocks of a part of a map that stay known. Those of changed rows, also of rows that are deleted: as
-    /// long as it is known that there is none, the old one in the table does not count. And those that
-    /// buffered blocks replace.
+    /// Blocks of a part of a map that stay known. Those of changed rows, also of rows that are
+    /// deleted: as long as it is known that there is none, the old one in the table does not count.
+    /// And those that buffered blocks replace.
     fn kept_of(&self, ino: Ino, file: &File, blocks: Range<u64>) -> BTreeSet<u64> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let mut kept = self.changed_places(key(blocks.start), key(blocks.end - 1));
@@ -197,8 +197,8 @@ impl State {
         kept
     }
 
-    /// Lets go of a piece of an indexed directory, as of a map: the others need all their entries to
-    /// say that a name is not there.
+    /// Lets go of a piece of an indexed directory, as of a map: the others need all their entries
+    /// to say that a name is not there.
     fn evict_entries(&mut self, ino: Ino, scan: Scan) -> usize {
         let from = self.hand.block;
         let Some(directory) = self.inodes.get(&ino).and_then(|inode| inode.directory().ok()) else {
@@ -252,7 +252,8 @@ impl State {
         scan.piece
     }
 
-    /// Places of rows that are to be committed, or being committed, or that name an old place until then.
+    /// Places of rows that are to be committed, or being committed, or that name an old place until
+    /// then.
     fn changed_places(&self, first: Key, last: Key) -> BTreeSet<u64> {
         let range = || first..=last;
         let committing = self.committing.range(range());
@@ -311,11 +312,8 @@ impl Inode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Listing, NewInode, WriteFlags};
 
     const FILE: NewInode<'_> =

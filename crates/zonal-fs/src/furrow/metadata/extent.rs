@@ -4,6 +4,8 @@
 //! stays whole until only one reference is left; the next change of that entry makes the blocks its
 //! own. The live count of a zone is the sum of the live runs in it (F2).
 
+use zonal::crc32c;
+
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::extent_bytes;
@@ -14,7 +16,6 @@ use crate::furrow::metadata::shared::Released;
 use crate::furrow::metadata::{File, State};
 use crate::furrow::table::key::RowKind;
 use crate::vfs::Ino;
-use zonal::crc32c;
 
 /// Map entries that one step changes.
 const STEP_ENTRIES: usize = 1024;
@@ -250,8 +251,8 @@ impl State {
         MapEntry::Shared { extent: id, skip: 0, blocks }
     }
 
-    /// Moves a run of blocks that reclaim has copied to its new place. They are an owner's now, all of
-    /// them; what else its map entry has stays where it is.
+    /// Moves a run of blocks that reclaim has copied to its new place. They are an owner's now, all
+    /// of them; what else its map entry has stays where it is.
     pub(in crate::furrow) fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
         let Placed { zone, block, blocks } = to;
         match owner {
@@ -392,8 +393,8 @@ impl State {
         }
     }
 
-    /// Drops one reference; the last one takes the extent out. Counts come from a drive, and so do sums:
-    /// wrong ones must do no worse than to be wrong.
+    /// Drops one reference; the last one takes the extent out. Counts come from a drive, and so do
+    /// sums: wrong ones must do no worse than to be wrong.
     fn release(&mut self, id: ExtentId) -> Option<Extent> {
         self.mark(RowKind::Extent, id.0, 0);
         let Released::Deleted(extent) = self.extents.release(id) else { return None };

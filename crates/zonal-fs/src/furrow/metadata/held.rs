@@ -1,7 +1,7 @@
 //! How much memory an inode's cached metadata takes, and when it was last used.
 //!
-//! What is counted is what the allocator takes, not what is asked of it: glibc's has a word before each
-//! piece and rounds up to 16 bytes. [`evict`](crate::furrow::metadata::evict) frees it.
+//! What is counted is what the allocator takes, not what is asked of it: glibc's has a word before
+//! each piece and rounds up to 16 bytes. [`evict`](crate::furrow::metadata::evict) frees it.
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};

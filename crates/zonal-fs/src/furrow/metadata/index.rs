@@ -1,7 +1,8 @@
-//! Entries of directories: lookup by name, and the upkeep of the index of a large one as entries come and go.
+//! Entries of directories: lookup by name, and the upkeep of the index of a large one as entries
+//! come and go.
 //!
-//! In a directory without an index a name is found by a search of all its entries, of which only the one
-//! that is found enters memory. After a few such searches all entries are loaded.
+//! In a directory without an index a name is found by a search of all its entries, of which only
+//! the one that is found enters memory. After a few such searches all entries are loaded.
 //!
 //! What is in memory of the rows of an index is known range by range, like other rows: an operation
 //! that changes a row has loaded all of it.
@@ -60,7 +61,8 @@ impl Directory {
         self.by_hash.remove(hash, cookie)
     }
 
-    /// Notes that its rows were searched for a name, which is not there if memory does not have it now.
+    /// Notes that its rows were searched for a name, which is not there if memory does not have it
+    /// now.
     pub(in crate::furrow) fn note_search(
         &mut self,
         (hash, name): (u64, &[u8]),
@@ -125,7 +127,8 @@ impl State {
         entries_max(self.zones.zone_blocks())
     }
 
-    /// The entry with a name, for a change of it: the rows of the index for this name are in memory too.
+    /// The entry with a name, for a change of it: the rows of the index for this name are in memory
+    /// too.
     pub(in crate::furrow) fn entry_to_change(
         &self,
         ino: Ino,
@@ -250,11 +253,8 @@ fn check_names(directory: &Directory, (ino, name): (Ino, &[u8]), hash: u64) -> L
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Listing, NewInode, RenameFlags};
 
     const FILE: NewInode<'static> =

@@ -52,7 +52,7 @@ use crate::furrow::metadata::small::SmallMap;
 use crate::furrow::metadata::xattrs::Xattrs;
 use crate::furrow::options::Eviction;
 use crate::furrow::planted::{Planted, PlantedBug};
-use crate::furrow::sync::{Locked, Mutex};
+use crate::furrow::sync::{Mutex, UnderLock};
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::memtable::Value;
 use crate::furrow::zones::Zones;
@@ -98,7 +98,8 @@ pub(in crate::furrow) struct File {
     pub(in crate::furrow) mapped: u64,
     /// Sum of the buffered blocks' `reserved`: what the file will grow by.
     pub(in crate::furrow) growing: u64,
-    /// What is mapped from this block on waits to be removed. See [`reap`](crate::furrow::truncate).
+    /// What is mapped from this block on waits to be removed. See
+    /// [`truncate`](crate::furrow::truncate).
     pub(in crate::furrow) reap_from: Option<u64>,
     /// Held by an appending writer; made by the first one.
     pub(in crate::furrow) appending: Option<Arc<Mutex<()>>>,
@@ -177,8 +178,8 @@ pub(in crate::furrow) struct Inode {
     pub(in crate::furrow) ctime: Timestamp,
     pub(in crate::furrow) btime: Timestamp,
     pub(in crate::furrow) flags: InodeFlags,
-    /// Which kind of file it was created as. It stays so when the file is renamed: what is learned from its
-    /// end is for files that are created as it was.
+    /// Which kind of file it was created as. It stays so when the file is renamed: what is learned
+    /// from its end is for files that are created as it was.
     pub(in crate::furrow) context: Option<Context>,
     pub(in crate::furrow) xattrs: Xattrs,
     pub(in crate::furrow) body: Body,
@@ -385,6 +386,8 @@ pub(in crate::furrow) struct State {
     pub(in crate::furrow) next_dirty: u64,
 }
 
+impl UnderLock for State {}
+
 impl State {
     pub(in crate::furrow) fn new(zones: Zones, name_key: NameKey) -> Self {
         Self {
@@ -415,11 +418,6 @@ impl State {
             next_extent: 1,
             next_dirty: 1,
         }
-    }
-
-    /// Says that the state is locked: nobody has it otherwise.
-    pub(in crate::furrow) const fn locked(&self) -> Locked<'_> {
-        Locked::of(self)
     }
 
     /// Takes what has changed since the last call, with the sums that go with it.

@@ -1,7 +1,8 @@
 //! Names of directories, found by a hash: of large ones without all entries in memory.
 //!
-//! A directory of more entries than a bound is *indexed*, from then on: for each hash there is a row
-//! with the cookies of the entries whose names have it. [`index`](crate::furrow::metadata::index) keeps them.
+//! A directory of more entries than a bound is *indexed*, from then on: for each hash there is a
+//! row with the cookies of the entries whose names have it.
+//! [`index`](crate::furrow::metadata::index) keeps them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::size_of;
@@ -15,8 +16,8 @@ const FOUND_MAX: usize = 16;
 const ROW_BYTES: u64 = 8;
 const COOKIE_BYTES: u64 = 8;
 
-/// What names are hashed with: the file system's identity, so that nobody makes names for all drives
-/// that have the same hash.
+/// What names are hashed with: the file system's identity, so that nobody makes names for all
+/// drives that have the same hash.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct NameKey([u64; 2]);
 

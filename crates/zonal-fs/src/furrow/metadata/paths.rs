@@ -139,9 +139,8 @@ fn name_in<'a>(directory: &'a Directory, ino: Ino, looked_at: &mut usize) -> Opt
 
 #[cfg(test)]
 mod tests {
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, RenameFlags};
 
     #[test]

@@ -1,11 +1,12 @@
 //! Moving: how reclaim moves blocks without a row for each.
 //!
-//! The blocks of a map entry that are moved together, to where they lie side by side, are noted in a table of moved
-//! blocks; their row goes on naming the old place. Memory has the new one. As long as the batch with the
-//! table is not part of what readers of the table find, the entry stays in memory like one that has changed.
+//! The blocks of a map entry that are moved together, to where they lie side by side, are noted in
+//! a table of moved blocks; their row goes on naming the old place. Memory has the new one. As long
+//! as the batch with the table is not part of what readers of the table find, the entry stays in
+//! memory like one that has changed.
 //!
-//! Where a row is written in any case, or several become one, or there is no room for tables, rows are written
-//! instead.
+//! Where a row is written in any case, or several become one, or there is no room for tables, rows
+//! are written instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +27,8 @@ use crate::vfs::Ino;
 /// Bytes of a table of moved blocks in memory beside its bits, about.
 const TABLE_BYTES: usize = 128;
 
-/// Bytes that tables of moved blocks may take in any case, and bytes of all rows for each further one: tables are not
-/// counted among the rows.
+/// Bytes that tables of moved blocks may take in any case, and bytes of all rows for each further
+/// one: tables are not counted among the rows.
 const BYTES_MIN: u64 = 16 << 10;
 const ROW_BYTES_SHARE: u64 = 32;
 
@@ -54,7 +55,8 @@ struct Table {
 pub(in crate::furrow) struct Moving {
     /// Tables that readers of the table do not find yet.
     tables: BTreeMap<Key, Table>,
-    /// Of each victim the one that was added to last, if it may get more: several are emptied at once.
+    /// Of each victim the one that was added to last, if it may get more: several are emptied at
+    /// once.
     open: BTreeMap<ZoneGeneration, Key>,
     /// Map rows that name an old place, and that the next batch does not write.
     moved: BTreeSet<Key>,
@@ -143,12 +145,14 @@ impl Zones {
         ZoneGeneration::new(zone, self.slot(zone).generation)
     }
 
-    /// Whether tables of moved blocks may be made for a zone: another generation must be left for it.
+    /// Whether tables of moved blocks may be made for a zone: another generation must be left for
+    /// it.
     fn may_be_moved_from(&self, zone: u32) -> bool {
         self.free_generation(zone, 1).is_some()
     }
 
-    /// A generation of a zone without tables of moved blocks: the first one from `ahead` generations ahead on.
+    /// A generation of a zone without tables of moved blocks: the first one from `ahead`
+    /// generations ahead on.
     fn free_generation(&self, zone: u32, ahead: u8) -> Option<u8> {
         let now = self.slot(zone).generation;
         let others = (ahead..GENERATIONS).map(|ahead| (now + ahead) % GENERATIONS);
@@ -164,8 +168,8 @@ impl Zones {
         }
     }
 
-    /// After a mount there are tables of moved blocks for these zones, each once for each table. Where nothing lives,
-    /// no row tells the generation: such a zone gets one without tables.
+    /// After a mount there are tables of moved blocks for these zones, each once for each table.
+    /// Where nothing lives, no row tells the generation: such a zone gets one without tables.
     pub(in crate::furrow) fn restore_generations(&mut self, moved_from: &[ZoneGeneration]) {
         for &zone in moved_from {
             self.add_moved_from(zone);
@@ -202,8 +206,8 @@ impl State {
         self.changes.rows.len() + self.moving.count()
     }
 
-    /// Moves a map entry to where reclaim has copied all of its blocks, and notes that in a table. Returns
-    /// whether it did: if not, nothing has changed.
+    /// Moves a map entry to where reclaim has copied all of its blocks, and notes that in a table.
+    /// Returns whether it did: if not, nothing has changed.
     pub(in crate::furrow) fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
         let key = Key::new(RowKind::Map, ino.get(), first);
         let Some((zone, block)) = self.movable(key, to) else { return false };
@@ -231,7 +235,8 @@ impl State {
         true
     }
 
-    /// Where an entry lies, if it can be moved as a whole without its row being written, and that is not to be.
+    /// Where an entry lies, if it can be moved as a whole without its row being written, and that
+    /// is not to be.
     fn movable(&self, key: Key, to: Placed) -> Option<(u32, u32)> {
         let file = self.inodes.get(&Ino::new(key.owner()))?.file().ok()?;
         let Some(MapEntry::At { zone, block, crcs }) = file.map.get(&key.at()) else { return None };
@@ -250,7 +255,8 @@ impl State {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Whether an entry at its new place goes on where a neighbour ends, so that both become one row.
+    /// Whether an entry at its new place goes on where a neighbour ends, so that both become one
+    /// row.
     fn would_join(&self, key: Key, to: Placed) -> bool {
         let inode = self.inodes.get(&Ino::new(key.owner()));
         let Some(file) = inode.and_then(|inode| inode.file().ok()) else { return false };
@@ -265,8 +271,8 @@ impl State {
         before.is_some() || after.is_some()
     }
 
-    /// Tables of moved blocks that no row needs any more: their rows are deleted with the next batch. All others take
-    /// `held_bytes` of memory.
+    /// Tables of moved blocks that no row needs any more: their rows are deleted with the next
+    /// batch. All others take `held_bytes` of memory.
     pub(in crate::furrow) fn drop_moved(&mut self, tables: &[MovedKey], held_bytes: usize) {
         for &(zone, number) in tables {
             let key = Key::new(RowKind::Remap, zone.raw().into(), number);
@@ -288,15 +294,12 @@ mod tests {
     use zonal::{ManualClock, ZonedDevice};
 
     use super::*;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
     use crate::furrow::format::BLOCK_BYTES;
     use crate::furrow::log::maintenance::StepBudget;
     use crate::furrow::planted::PlantedBug;
     use crate::furrow::sample::formatted;
     use crate::furrow::zones::Urgency;
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
 
     const BLOCK: u64 = 4096;
@@ -451,7 +454,8 @@ mod tests {
         file.assert_is_right();
     }
 
-    /// Parts that the sweep has yet to come to need tables that those before them do not need any more.
+    /// Parts that the sweep has yet to come to need tables that those before them do not need any
+    /// more.
     #[test]
     fn remap_tables_stay_while_any_part_needs_them() {
         for bug in [None, Some(PlantedBug::DropMovedEarly)] {

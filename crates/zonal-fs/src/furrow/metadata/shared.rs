@@ -138,15 +138,12 @@ impl SharedExtents {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Eviction;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
-    use crate::furrow::sample::formatted;
-    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
     use zonal::ByteCount;
+
+    use super::*;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, Eviction, Furrow, MountOptions, check};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     const ID: ExtentId = ExtentId(7);
 

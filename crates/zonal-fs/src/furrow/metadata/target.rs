@@ -1,7 +1,7 @@
 //! Where a block belongs: to its file, or to those that are expected to live as long.
 //!
-//! This finds the facts, as far as they are in memory; [`zonal_placement`] makes a target of them. A wrong one
-//! costs amplification, and nothing else.
+//! This finds the facts, as far as they are in memory; [`zonal_placement`] makes a target of them.
+//! A wrong one costs amplification, and nothing else.
 
 use zonal_placement::life::{Known, class_of, predict};
 use zonal_placement::sharing::{Size, target_of};
@@ -17,12 +17,13 @@ use crate::vfs::Ino;
 /// A write is published in steps of at most this: a FUSE request's worth.
 pub(in crate::furrow) const CHUNK_BYTES: u64 = 1 << 20;
 
-/// A file that is longer than a zone divided by this gets a zone of its own: smaller ones gain nothing by it
-/// (measured for zoned XFS's placement: with files of up to a quarter zone no better than one stream).
+/// A file that is longer than a zone divided by this gets a zone of its own: smaller ones gain
+/// nothing by it (measured for zoned XFS's placement: with files of up to a quarter zone no better
+/// than one stream).
 const OWN_ZONE_SHARE: u64 = 4;
 
-/// The same where empty zones are scarce: what a shorter file leaves of its zone, others would have to write
-/// anyway, and where it began to share a zone, it would lie in two.
+/// The same where empty zones are scarce: what a shorter file leaves of its zone, others would have
+/// to write anyway, and where it began to share a zone, it would lie in two.
 const OWN_ZONE_SHARE_SCARCE: u64 = 2;
 
 /// Empty zones are scarce below the capacity divided by this.
@@ -149,8 +150,9 @@ impl State {
         is_run.then_some(if goes_on && !is_full && end - first > rest { end - rest } else { end })
     }
 
-    /// What a write is to lie together with: what the file has before it and, where the program writes as much at once
-    /// as one step can take, as much again. A file that is longer than a zone lies in several anyway.
+    /// What a write is to lie together with: what the file has before it and, where the program
+    /// writes as much at once as one step can take, as much again. A file that is longer than a
+    /// zone lies in several anyway.
     pub(in crate::furrow) fn whole_of(&self, ino: Ino, first: u64, written: WrittenAs) -> Whole {
         let WrittenAs::Straight { up_to, is_full } = written else { return Whole::default() };
         if up_to > u64::from(self.zones.zone_blocks()) {
@@ -179,8 +181,9 @@ impl State {
         size.is_some_and(|blocks| blocks <= u64::from(self.zones.zone_blocks()))
     }
 
-    /// How long what is written to an open zone is expected to live, and the hint of the file that it was opened for. Of
-    /// a zone that is a file's alone, what is known of the file, if it is in memory.
+    /// How long what is written to an open zone is expected to live, and the hint of the file that
+    /// it was opened for. Of a zone that is a file's alone, what is known of the file, if it is in
+    /// memory.
     pub(in crate::furrow) fn lives_of(&self, zone: u32) -> (WriteLifetime, WriteLifetime) {
         let open = self.zones.streams.zones().iter().find(|open| open.zone == zone);
         let Some(open) = open else { return Default::default() };
@@ -199,7 +202,8 @@ impl State {
         (class.map_or(WriteLifetime::None, WriteLifetime::of_class), hint)
     }
 
-    /// What is mapped from a block of a file on is about to be dead: other files like it will live as long.
+    /// What is mapped from a block of a file on is about to be dead: other files like it will live
+    /// as long.
     pub(in crate::furrow) fn learn_life(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.inodes.get(&ino) else { return };
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };

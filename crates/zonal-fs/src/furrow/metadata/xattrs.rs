@@ -148,12 +148,9 @@ impl Xattrs {
 mod tests {
     use super::*;
     use crate::FsError;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
     use crate::furrow::metadata::small::WALKED;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, XattrMode};
 
     #[test]

@@ -1,7 +1,6 @@
 //! fallocate(2): space in advance, holes, and ranges of zeroes.
 
 use super::write::{Attempt, BLOCK, Edges, holds_data};
-use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::State;
@@ -10,9 +9,8 @@ use crate::furrow::metadata::place::MapEntry;
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::admission::Admission;
-use crate::protect;
-use crate::rules::{self};
 use crate::vfs::{Allocate, Ino, Result};
+use crate::{FsError, protect, rules};
 
 impl Furrow {
     /// Room for the blocks at the edges of a range, where part of them is zeroed.

@@ -4,18 +4,15 @@
 //! both end: what is shared is decided under the lock under which it happens. Where the source ends
 //! by then, the copy ends.
 
-use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::drive::layout::ROW_COPIES;
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::Lookup;
+use crate::furrow::metadata::{Ending, State};
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
-use crate::protect;
-use crate::rules;
 use crate::vfs::{Ino, ReadFlags, Result, WriteFlags};
+use crate::{FsError, protect, rules};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -187,8 +184,8 @@ impl Furrow {
             // Written to meanwhile: what is buffered has no place to share.
             return Ok(Shared::Again);
         }
-        // Shared blocks take no space, but their rows do, in all copies that there are of them. Those
-        // of an entry that is cut are counted whole.
+        // Shared blocks take no space, but their rows do, in all copies that there are of them.
+        // Those of an entry that is cut are counted whole.
         let file = state.mapped_file(source, from, from + step)?;
         let entries = file.overlapping(from, from + step);
         let rows: u64 = entries.map(|(_, entry)| State::sharing_bytes(entry)).sum();

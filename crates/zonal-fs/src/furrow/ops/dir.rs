@@ -2,7 +2,6 @@
 
 use zonal_placement::learned::Context;
 
-use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::metadata::buckets::Named;
 use crate::furrow::metadata::held::Used;
@@ -10,12 +9,12 @@ use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::xattrs::Xattrs;
 use crate::furrow::metadata::{Body, Directory, File, Inode, State};
 use crate::furrow::planted::PlantedBug;
-use crate::protect;
 use crate::rules::{self, RenameAction, RenameTarget};
 use crate::vfs::{
     Attr, Caller, DirEntry, FileKind, Ino, InodeFlags, Listing, NewInode, ReadFlags, RenameFlags,
     Result, Timestamp,
 };
+use crate::{FsError, protect};
 
 /// Cookies of `.` and `..`; entries follow.
 const DOT: u64 = 1;
@@ -84,8 +83,8 @@ impl Furrow {
         Ok(attr)
     }
 
-    /// Makes a file without a name, pinned once. A cut leaves nothing of it, as of any file whose last name
-    /// is gone.
+    /// Makes a file without a name, pinned once. A cut leaves nothing of it, as of any file whose
+    /// last name is gone.
     pub(in crate::furrow) fn create_unentered(
         &self,
         caller: &Caller,

@@ -1,14 +1,11 @@
 //! The POSIX actions on an inode beside its content: attributes, extended attributes, creation and
 //! deletion.
 
-use crate::FsError;
-use crate::acl;
 use crate::furrow::Furrow;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::Lookup;
-use crate::protect;
-use crate::rules;
 use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestamp, XattrMode};
+use crate::{FsError, acl, protect, rules};
 
 impl Furrow {
     pub(in crate::furrow) fn set_attributes(
@@ -174,8 +171,8 @@ impl Furrow {
         }
     }
 
-    /// Deletes an inode that nothing leads to any more. One that cannot be read stays until the next
-    /// mount.
+    /// Deletes an inode that nothing leads to any more. One that cannot be read stays until the
+    /// next mount.
     pub(in crate::furrow) fn delete_unused(&self, ino: Ino) {
         let outcome = self.tree.loaded(|| {
             let mut state = self.tree.write_state();
@@ -271,9 +268,7 @@ mod tests {
     use zonal::{ManualClock, MemoryDrive, Profile, ZonedDevice};
 
     use super::*;
-    use crate::furrow::MkfsOptions;
-    use crate::furrow::MountOptions;
-    use crate::furrow::mkfs;
+    use crate::furrow::{MkfsOptions, MountOptions, mkfs};
     use crate::vfs::{FileSystem, NewInode, WriteFlags};
 
     #[test]

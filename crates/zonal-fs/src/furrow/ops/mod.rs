@@ -12,8 +12,7 @@ use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::drive::layout::Rows;
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::Body;
-use crate::furrow::metadata::Ending;
+use crate::furrow::metadata::{Body, Ending};
 use crate::named::Named;
 use crate::vfs::{
     Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, ReadFlags,
@@ -232,12 +231,12 @@ impl FileSystem for Furrow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::furrow::MountOptions;
-    use crate::furrow::StepProgress;
-    use crate::furrow::sample::formatted;
-    use crate::vfs::FileKind;
     use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{MountOptions, StepProgress};
+    use crate::vfs::FileKind;
 
     #[test]
     fn state_lock_is_taken_few_times_by_create_overwrite_and_fsync() {

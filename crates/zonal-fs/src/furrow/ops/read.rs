@@ -3,9 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::FsError;
-use crate::furrow::AtimePolicy;
-use crate::furrow::Furrow;
 use crate::furrow::drive::verify::StoredBlocks;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
@@ -13,8 +10,9 @@ use crate::furrow::metadata::place::MapEntry;
 use crate::furrow::metadata::{File, Inode, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::buffer::BlockData;
-use crate::rules;
+use crate::furrow::{AtimePolicy, Furrow};
 use crate::vfs::{Ino, InodeFlags, ReadFlags, Result, Seek, Timestamp};
+use crate::{FsError, rules};
 
 const NO_ATIME: InodeFlags = InodeFlags::NO_ATIME;
 
@@ -119,15 +117,15 @@ impl Furrow {
         let dirty = file.dirty.range(blocks.clone());
         let buffered = dirty.map(|(&block, dirty)| (block, Arc::clone(&dirty.data))).collect();
         for piece in &pieces {
-            self.drive.pins.pin_zone(state.locked(), piece.source.at.zone);
+            self.drive.pins.pin_zone(&*state, piece.source.at.zone);
         }
         let len = usize::try_from(len).expect("no longer than the buffer");
         let atime = self.atime_due(ino, inode);
         Ok(Look { len, blocks, straight, pieces, buffered, atime })
     }
 
-    /// Reads whole blocks to the parts of memory in which they belong, all at once, and unpins their
-    /// zones.
+    /// Reads whole blocks to the parts of memory in which they belong, all at once, and unpins
+    /// their zones.
     fn read_parts(&self, look: &Look, parts: &mut [Part<'_>]) -> Result<()> {
         let mut wanted = Vec::with_capacity(look.pieces.len());
         let mut pieces = look.pieces.iter().peekable();

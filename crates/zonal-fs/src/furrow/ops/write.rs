@@ -4,33 +4,31 @@
 //! nothing. What has to be read from the drive, such as the rest of a block that is written in
 //! part, is read before that without the lock; under the lock it is checked to be still current.
 
-use crate::furrow::tree::Tree;
-use crate::furrow::write::Writer;
 use std::sync::Arc;
 
 use zonal_placement::streams::{Target, Whole};
 
-use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::log::upkeep::Upkeep;
-use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::extent::{Placed, checksums};
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::place::{Crcs, MapEntry};
 use crate::furrow::metadata::target::CHUNK_BYTES;
-use crate::furrow::metadata::{Inode, State};
+use crate::furrow::metadata::{Ending, Inode, State};
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::reclaim::throttle::Admitted;
 use crate::furrow::sync::Mutex;
+use crate::furrow::tree::Tree;
+use crate::furrow::write::Writer;
 use crate::furrow::write::admission::Admission;
 use crate::furrow::write::buffer::Base;
 use crate::furrow::write::chunk::{Chunk, LastBlock};
 use crate::furrow::write::place::Placement;
 use crate::furrow::zones::allocation::Purpose;
-use crate::rules::{self};
 use crate::vfs::{Ino, InodeFlags, Result, WriteFlags};
+use crate::{FsError, rules};
 
 pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -234,8 +232,8 @@ impl Furrow {
         }
     }
 
-    /// Decides how a chunk is written, and reserves space for it; `None` if something that was cut off
-    /// the file is in the way. Before room is made: no reclaim for a write that has no space.
+    /// Decides how a chunk is written, and reserves space for it; `None` if something that was cut
+    /// off the file is in the way. Before room is made: no reclaim for a write that has no space.
     fn try_plan(&self, chunk: &mut Chunk<'_>) -> Lookup<Option<Plan<'_>>> {
         let mut guard = self.tree.write_accounts();
         let (state, ino) = (&mut *guard, chunk.ino);
@@ -272,17 +270,14 @@ impl Furrow {
         let mut reserved = Reserved { growth, admission };
         let outcome = self.publish_chunk(chunk, data, &mut reserved);
         let is_done = outcome.as_ref().is_ok_and(|written| written.published == Published::Done);
-        if !is_done && !placed.is_empty() {
-            let mut state = self.tree.write_accounts();
-            for part in &placed {
-                state.zones.settle(part.zone, part.blocks);
-            }
+        if !is_done {
+            self.writer.give_up(&placed);
         }
         Ok(Written { durability, ..outcome? })
     }
 
-    /// Places data of a writer that was admitted. Where reclaim has taken what there was, it makes room
-    /// again. Reclaim and commits cannot wait for either, so they do without this.
+    /// Places data of a writer that was admitted. Where reclaim has taken what there was, it makes
+    /// room again. Reclaim and commits cannot wait for either, so they do without this.
     fn place_admitted(&self, mut placement: Placement<'_>) -> Result<Vec<Placed>> {
         let mut attempts = self.reclaimer.attempts_max();
         let outcome = loop {
@@ -369,6 +364,7 @@ impl Furrow {
         self.end_write(state, chunk)?;
         // The buffer and the extents have their own account of it by now.
         reserved.growth.end(state);
+        reserved.admission.end(state);
         Ok(Attempt::Done(self.written(state, chunk, Published::Done)))
     }
 

@@ -1,57 +1,56 @@
 //! Reclaim: live blocks move out of a victim, so that it can be reset.
 //!
 //! Blocks are copied without the lock. Then, under the lock, their owners are mapped to the copies;
-//! blocks that were overwritten meanwhile are left out. Where blocks of one file went [a table of moved blocks](crate::furrow::table::remaps)
-//! says, or the row of its map; where shared ones went, the row of their extent, however many files share it. Where
-//! that makes many of them contiguous, blocks are written in the order of files and offsets, and a file that was
-//! overwritten in pieces takes fewer rows. A victim is reset after the commit that follows the last move (F3).
-//! This file has the mechanism; the policy is
-//! [`Zones::find_victim`](crate::furrow::zones::Zones::find_victim) and the pace is [`pace`](crate::furrow::reclaim::throttle).
-//! Blocks are moved in steps, each of them a turn: who waits for its own comes after one step of each before it. Where
-//! there are free zones enough, some steps run at once, each with a [victim](crate::furrow::zones::victims) of its own.
+//! blocks that were overwritten meanwhile are left out. Where blocks of one file went [a table of
+//! moved blocks](crate::furrow::table::remaps) says, or the row of its map; where shared ones went,
+//! the row of their extent, however many files share it. Where that makes many of them contiguous,
+//! blocks are written in the order of files and offsets, and a file that was overwritten in pieces
+//! takes fewer rows. A victim is reset after the commit that follows the last move (F3). This file
+//! has the mechanism; [`Zones::find_victim`](crate::furrow::zones::Zones::find_victim) has the
+//! policy and [`throttle`] the pace. Blocks are moved in steps, each of them a turn: a thread that
+//! waits for its own turn gets it after one step of each thread before it. Where there are free
+//! zones enough, some steps run at once, each with a [victim](crate::furrow::zones::victims) of its
+//! own.
 
 mod room;
 pub(in crate::furrow) mod search;
 pub(in crate::furrow) mod throttle;
 pub(in crate::furrow) mod turns;
 
-use crate::furrow::drive::Drive;
-use crate::furrow::log::Log;
-use crate::furrow::meters::Meters;
-use crate::furrow::reclaim::search::Search;
-use crate::furrow::reclaim::turns::Turns;
-use crate::furrow::sync::Mutex;
-use crate::furrow::tree::Tree;
-use crate::furrow::truncate::Truncator;
-use crate::furrow::write::Writer;
-use crate::furrow::zones::victims::Underway;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal_placement::pace::{BLOCK, STEP_BLOCKS};
 use zonal_placement::streams::Whole;
 
 use crate::FsError;
+use crate::furrow::drive::Drive;
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::backrefs::Piece;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::remaps::Noted;
+use crate::furrow::meters::Meters;
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::reclaim::turns::Turn;
+use crate::furrow::reclaim::search::Search;
+use crate::furrow::reclaim::turns::{Turn, Turns};
+use crate::furrow::sync::Mutex;
+use crate::furrow::tree::Tree;
+use crate::furrow::truncate::Truncator;
+use crate::furrow::write::Writer;
 use crate::furrow::zones::allocation::{Purpose, Wish};
 use crate::furrow::zones::records::settle;
-use crate::furrow::zones::victims::{Taken, Victim};
+use crate::furrow::zones::victims::{Taken, Underway, Victim};
 use crate::furrow::zones::{Listed, Urgency};
 use crate::vfs::Result;
 
 /// Blocks that the worker copies at once: 1 MiB.
 pub(in crate::furrow) const COPY_BLOCKS: u32 = 256;
 
-/// Records that a step looks at, about. Where nearly all is dead few of them lead to anything, and each look takes
-/// a microsecond.
+/// Records that a step looks at, about. Where nearly all is dead few of them lead to anything, and
+/// each look takes a microsecond.
 const LOOKS_MAX: u64 = 1024;
 
 /// How blocks that are moved are divided.
@@ -68,11 +67,13 @@ enum Division {
 /// Runs longer than a zone divided by this are kept in one zone where they can be.
 const RUN_SHARE: u32 = 64;
 
-/// One in so many pieces is to become one with another before pieces are written in the order of their files. Else
-/// they keep the order of the zone, in which a table says in fewest bytes where they went.
+/// One in so many pieces is to become one with another before pieces are written in the order of
+/// their files. Else they keep the order of the zone, in which a table says in fewest bytes where
+/// they went.
 const JOINED_SHARE: usize = 8;
 
-/// Whether many pieces are neighbours in their files and not in the zone, which they are in the order of files.
+/// Whether many pieces are neighbours in their files and not in the zone, which they are in the
+/// order of files.
 fn become_contiguous(batch: &[Piece]) -> bool {
     let mut pieces: Vec<&Piece> = batch.iter().collect();
     pieces.sort_unstable_by_key(|piece| piece.owner);
@@ -92,7 +93,7 @@ pub(in crate::furrow) struct Debt {
 }
 
 impl Debt {
-    /// Blocks have been moved, by whomever.
+    /// Pays with blocks that a thread has moved.
     pub(in crate::furrow) fn paid(&self, blocks: u64) {
         let less = |owed: u64| Some(owed.saturating_sub(blocks.saturating_mul(BLOCK)));
         let change = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -110,13 +111,13 @@ pub(in crate::furrow) struct Reclaimer {
     pub(in crate::furrow) drive: Arc<Drive>,
     pub(in crate::furrow) writer: Arc<Writer>,
     pub(in crate::furrow) log: Arc<Log>,
-    truncator: Arc<Truncator>,
+    pub(in crate::furrow) truncator: Arc<Truncator>,
     pub(in crate::furrow) meters: Arc<Meters>,
-    /// Who moves blocks out of victims, a step at a time: one, or some at once.
+    /// Turns of the threads that move blocks out of victims, one or some at once.
     reclaiming: Turns,
     /// Victims that are being emptied.
     pub(in crate::furrow) underway: Underway,
-    /// One searches for owners at a time; the search under way.
+    /// Held by the thread that searches for back-references. The search under way.
     pub(in crate::furrow) searching: Mutex<Option<Search>>,
     pub(in crate::furrow) debt: Debt,
     /// Victims that may be emptied at once.
@@ -156,13 +157,14 @@ impl Reclaimer {
         })
     }
 
-    /// How many victims may be emptied at once. Each can fill a zone before its own is empty, and writers that
-    /// were admitted may take as many: so none but one where there are few.
+    /// How many victims may be emptied at once. Each can fill a zone before its own is empty, and
+    /// writers that were admitted may take as many: so none but one where there are few.
     fn victims_max(&self) -> usize {
         (self.spare_zones() / 2).clamp(1, self.victims_most)
     }
 
-    /// The same for who has the turn. To have looked at many records without a move counts as a block.
+    /// The same for who has the turn. To have looked at many records without a move counts as a
+    /// block.
     pub(in crate::furrow) fn reclaim_in_turn(&self, budget: u32, urgency: Urgency) -> Result<u64> {
         let (mut moved, mut looks) = (0, 0);
         while moved < u64::from(budget) {
@@ -275,8 +277,8 @@ impl Reclaimer {
         }
     }
 
-    /// Something lives in a victim, and no record leads to it: a mistake, or the rows cannot be read. It
-    /// is searched; if even that has found nothing, it stays.
+    /// Something lives in a victim, and no record leads to it: a mistake, or the rows cannot be
+    /// read. It is searched; if even that has found nothing, it stays.
     fn miss_owners(&self, victim: &Victim) {
         let mut state = self.tree.write_accounts();
         let slot = state.zones.slot_mut(victim.zone);
@@ -291,9 +293,9 @@ impl Reclaimer {
         }
     }
 
-    /// The next blocks of a victim that live, up to `most` or a shared extent, in their order: of as many records as
-    /// are looked at together. The zone is pinned then, so that it is not reset and written again while it is
-    /// copied; `None` if it is no victim any more.
+    /// The next blocks of a victim that live, up to `most` or a shared extent, in their order: of
+    /// as many records as are looked at together. The zone is pinned then, so that it is not reset
+    /// and written again while it is copied; `None` if it is no victim any more.
     fn look_at(
         &self,
         victim: &mut Victim,
@@ -305,7 +307,7 @@ impl Reclaimer {
             if !is_same || !state.zones.is_victim(victim.zone, urgency) {
                 return Ok(None);
             }
-            self.drive.pins.pin_zone(state.locked(), victim.zone);
+            self.drive.pins.pin_zone(&*state, victim.zone);
         }
         let batch = self.next_pieces(victim, most);
         if batch.is_err() {
@@ -396,8 +398,8 @@ impl Reclaimer {
         Ok((read.len() / BLOCK_BYTES) as u64)
     }
 
-    /// What is moved together. If files that fit in a zone would be cut, each long run of theirs is for itself, so that
-    /// as few as can be are.
+    /// What is moved together. If files that fit in a zone would be cut, each long run of theirs is
+    /// for itself, so that as few as can be are.
     fn divided<'a, 'b>(
         &self,
         sources: &'b [(&'a Piece, &'a [u8])],
@@ -544,18 +546,15 @@ impl Reclaimer {
 
 #[cfg(test)]
 mod tests {
-    use crate::furrow::Furrow;
     use std::collections::BTreeSet;
 
     use zonal::crc32c;
 
     use super::*;
-    use crate::furrow::DataCheck;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
     use crate::furrow::format::backref::Owner;
     use crate::furrow::sample::{counted, formatted};
     use crate::furrow::zones::victims::Use;
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     const BLOCKS: u64 = 1024;

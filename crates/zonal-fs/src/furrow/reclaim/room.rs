@@ -1,11 +1,12 @@
 //! Making room for a writer that finds none: merge the table, reset zones, move blocks, commit.
 
+use zonal_placement::pace::STEP_BLOCKS;
+
 use super::Reclaimer;
 use crate::FsError;
 use crate::furrow::metadata::Ending;
 use crate::furrow::zones::Urgency;
 use crate::vfs::Result;
-use zonal_placement::pace::STEP_BLOCKS;
 
 impl Reclaimer {
     /// Brings a zone nearer to being free, by a step, or says that there is no space.
@@ -78,15 +79,15 @@ impl Reclaimer {
         self.log.free_for_metadata() > before
     }
 
-    /// Steps of making room after which there is none: each victim takes as many as it has room for, and wins
-    /// what was dead in it.
+    /// Steps of making room after which there is none: each victim takes as many as it has room
+    /// for, and wins what was dead in it.
     pub(in crate::furrow) fn attempts_max(&self) -> usize {
         let steps = self.tree.layout().zone_blocks.div_ceil(STEP_BLOCKS) as usize + 1;
         (64 + 2 * self.tree.layout().geometry.zone_count() as usize) * steps
     }
 
-    /// Seals an open zone in which so much is dead that it is a better victim than all others: files that
-    /// are gone must not keep their zones.
+    /// Seals an open zone in which so much is dead that it is a better victim than all others:
+    /// files that are gone must not keep their zones.
     fn give_up_open(&self) {
         let given_up = {
             let mut state = self.tree.write_accounts();

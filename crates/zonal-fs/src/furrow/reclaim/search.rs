@@ -3,10 +3,9 @@
 //! After a crash these are the zones that were being written. One pass over all rows finds the
 //! owners for all these zones. It runs in steps, so that reclaim can meanwhile empty other zones.
 //! Blocks that are written during the search are recorded as usual, and what the search reads
-//! before a row changes is a hint like any other. Rows that are lost are passed over: zones with blocks of
-//! theirs are not emptied then.
+//! before a row changes is a hint like any other. Rows that are lost are passed over: zones with
+//! blocks of theirs are not emptied then.
 
-use crate::furrow::reclaim::Reclaimer;
 use std::collections::BTreeMap;
 
 use crate::furrow::format::Address;
@@ -14,6 +13,7 @@ use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::{Row, decode};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::place::{ExtentId, Owner};
+use crate::furrow::reclaim::Reclaimer;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
@@ -142,17 +142,15 @@ impl Reclaimer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use zonal::{ManualClock, ZonedDevice};
+
     use super::*;
-    use crate::furrow::Access;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::check;
     use crate::furrow::sample::formatted;
     use crate::furrow::zones::Urgency;
+    use crate::furrow::{Access, DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
-    use std::sync::Arc;
-    use zonal::{ManualClock, ZonedDevice};
 
     const BLOCK: u64 = 4096;
     const ZONE_BLOCKS: u64 = 64;
@@ -171,7 +169,8 @@ mod tests {
         fs.write(ino, block * BLOCK, &vec![byte; bytes], WriteFlags::DIRECT).unwrap();
     }
 
-    /// Zones in which something lives: their number, whether they are written, whether they are listed.
+    /// Zones in which something lives: their number, whether they are written, whether they are
+    /// listed.
     fn zones(fs: &Furrow) -> Vec<(u32, bool, Listed)> {
         let state = fs.tree.read_state();
         let zones = state.zones.ids().map(|zone| (zone, state.zones.slot(zone)));

@@ -1,29 +1,29 @@
 //! Pacing: room for writes, and what they pay for it.
 //!
-//! A write holds room before it begins. While there is little, it also pays: it moves blocks of victims in
-//! proportion to what it writes, by the [price](zonal_placement::pace) that reclaim has lately had. What is
-//! owed is one account for all, which the worker pays off as well. Whoever finds a whole step owed moves one,
-//! and takes another turn for the next. Where there is no room at all, writers wait for it in the order in which
-//! they came; the first of them makes it, a step at a time, until it has what it needs.
+//! A write holds room before it begins. While there is little, it also pays: it moves blocks of
+//! victims in proportion to what it writes, by the [price](zonal_placement::pace) that reclaim has
+//! lately had. What is owed is one account for all, which the worker pays off as well. Whoever
+//! finds a whole step owed moves one, and takes another turn for the next. Where there is no room
+//! at all, writers wait for it in the order in which they came; the first of them makes it, a step
+//! at a time, until it has what it needs.
 
-use crate::furrow::meters::Meters;
-use crate::furrow::planted::Planted;
-use crate::furrow::reclaim::turns::Turns;
-use crate::furrow::reclaim::{Reclaimer, STEP};
-use crate::furrow::tree::Tree;
-use crate::furrow::truncate::Truncator;
-use crate::furrow::write::Writer;
-use crate::furrow::write::admission::Admission;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use zonal::Clock;
 
+use zonal::Clock;
 use zonal_placement::pace::{Room, STEP_BLOCKS, cost, price};
 
 use crate::FsError;
 use crate::furrow::metadata::State;
+use crate::furrow::meters::Meters;
 use crate::furrow::planted::PlantedBug;
+use crate::furrow::reclaim::turns::Turns;
+use crate::furrow::reclaim::{Reclaimer, STEP};
 use crate::furrow::space::WriterRoom;
+use crate::furrow::tree::Tree;
+use crate::furrow::truncate::Truncator;
+use crate::furrow::write::Writer;
+use crate::furrow::write::admission::Admission;
 use crate::furrow::zones::Urgency;
 use crate::vfs::Result;
 
@@ -43,7 +43,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Gives writers room, in the order in which they came, and takes a price for it where there is little.
+/// Gives writers room, in the order in which they came, and takes a price for it where there is
+/// little.
 pub(in crate::furrow) struct Throttle {
     tree: Arc<Tree>,
     writer: Arc<Writer>,
@@ -51,27 +52,22 @@ pub(in crate::furrow) struct Throttle {
     reclaimer: Arc<Reclaimer>,
     meters: Arc<Meters>,
     clock: Arc<dyn Clock>,
-    /// Held by a writer that makes room, one at a time; others wait, and take nothing of that room.
+    /// The turn of the writer that makes room; others wait, and take nothing of that room.
     making_room: Turns,
-    /// How many do or wait.
+    /// Writers that wait for room, the one that makes it included.
     short_of_room: AtomicU32,
 }
 
 impl Throttle {
-    pub(in crate::furrow) fn new(
-        truncator: Arc<Truncator>,
-        reclaimer: Arc<Reclaimer>,
-        clock: Arc<dyn Clock>,
-        planted: Planted,
-    ) -> Self {
+    pub(in crate::furrow) fn new(reclaimer: Arc<Reclaimer>) -> Self {
         Self {
             tree: Arc::clone(&reclaimer.tree),
             writer: Arc::clone(&reclaimer.writer),
+            truncator: Arc::clone(&reclaimer.truncator),
             meters: Arc::clone(&reclaimer.meters),
-            truncator,
+            clock: Arc::clone(&reclaimer.log.clock),
+            making_room: Turns::new(reclaimer.drive.planted),
             reclaimer,
-            clock,
-            making_room: Turns::new(planted),
             short_of_room: AtomicU32::new(0),
         }
     }
@@ -81,7 +77,8 @@ impl Throttle {
         self.short_of_room.load(Ordering::Relaxed)
     }
 
-    /// The same for what adds rows, once there are zones for them.
+    /// Runs an operation that adds rows once metadata has zones for them, and again as long as the
+    /// rests of truncated files give space back.
     pub(in crate::furrow) fn with_rows_admitted<T>(
         &self,
         run: impl FnMut() -> crate::vfs::Result<T>,
@@ -107,8 +104,8 @@ impl Throttle {
         let admitted = match at_once {
             // There is room, and no writer waits for it.
             Some(admitted) => admitted,
-            // Writers get room in the order in which they came. The first of them makes it, a step of
-            // reclaim at a time, until it has what it needs; the others wait.
+            // Writers get room in the order in which they came. The first of them makes it, a step
+            // of reclaim at a time, until it has what it needs; the others wait.
             None => {
                 let _waiting = self.count_waiting();
                 let _wait = self.meters.wait(&*self.clock);
@@ -145,8 +142,8 @@ impl Throttle {
         is_free.then(|| self.take_room(state, blocks)).flatten()
     }
 
-    /// Holds room if there is enough, at a price if it is little. More may be owed then: what was won
-    /// is still to be given back.
+    /// Holds room if there is enough, at a price if it is little. More may be owed then: what was
+    /// won is still to be given back.
     fn take_room(&self, state: &mut State, blocks: u64) -> Option<Admitted<'_>> {
         let WriterRoom { blocks: mut room, low_mark: low } = self.tree.space.writer_room(state);
         if self.tree.has_planted(PlantedBug::AdmitAnything) {
@@ -163,7 +160,8 @@ impl Throttle {
         Some(Admitted { admission: Admission::new(&self.tree, blocks), price })
     }
 
-    /// What a block that is won costs: as the last victims have, or else as a zone on average would.
+    /// What a block that is won costs: as the last victims have, or else as a zone on average
+    /// would.
     fn cost(&self, state: &State) -> u64 {
         let last = self.meters.reclaimed();
         if last.victims > 0 {
@@ -243,12 +241,11 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
-    use crate::furrow::Furrow;
     use std::sync::atomic::AtomicU64;
 
     use super::*;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
 
     #[test]
     fn throttle_is_fifo_when_space_is_short() {

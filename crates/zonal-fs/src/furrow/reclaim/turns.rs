@@ -1,5 +1,5 @@
-//! Turns that are given in the order in which they were asked for: who waits for room, or pays for it, is never
-//! overtaken.
+//! Turns that are given in the order in which they were asked for: who waits for room, or pays for
+//! it, is never overtaken.
 
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::sync::{Condvar, Mutex};
@@ -31,8 +31,8 @@ impl Turns {
         Self { planted, ..Self::default() }
     }
 
-    /// Waits for a turn, behind all who wait already, and as long as `most` or more have one. What `most` looks at is
-    /// locked after this.
+    /// Waits for a turn, behind all who wait already, and as long as `most` or more have one. What
+    /// `most` looks at is locked after this.
     pub(in crate::furrow) fn take(&self, most: impl Fn() -> usize) -> Turn<'_> {
         let mut tickets = self.tickets.lock().expect("no holder panicked");
         let ticket = tickets.next;

@@ -44,8 +44,8 @@ pub(in crate::furrow) struct Losses {
 impl Losses {
     const KEPT_MAX: usize = 1000;
 
-    /// Finds what the drive has lost of what lives in its zones. `live_in` says how many blocks live in
-    /// a zone, and where they end.
+    /// Finds what the drive has lost of what lives in its zones. `live_in` says how many blocks
+    /// live in a zone, and where they end.
     pub(in crate::furrow) fn find(
         drive: &Drive,
         view: &View,

@@ -1,8 +1,8 @@
 //! From a drive to a mounted state: superblock → manifest → journal → table → zone report.
 //!
 //! [`open`] finds the rows, [`read_base`] reads the few that a mount needs, which are [made
-//! anew](crate::furrow::recovery::remake) if they are lost. Neither writes anything, so a read-only mount and the tools use them
-//! as well; [`resume`] does what a writable mount needs beside.
+//! anew](crate::furrow::recovery::remake) if they are lost. Neither writes anything, so a read-only
+//! mount and the tools use them as well; [`resume`] does what a writable mount needs beside.
 
 pub(in crate::furrow) mod losses;
 pub(in crate::furrow) mod remake;
@@ -182,8 +182,9 @@ pub(in crate::furrow) fn open(
     Ok(Opened { found, superblock, manifest, journal, table, zones, batches, newest })
 }
 
-/// Whether a pair lacks the newest superblock. That is no problem where it was being written when the power
-/// failed: the pair ends with the one before, and no later batch says that it was durable.
+/// Whether a pair lacks the newest superblock. That is no problem where it was being written when
+/// the power failed: the pair ends with the one before, and no later batch says that it was
+/// durable.
 fn check_superblocks(
     drive: &Drive,
     (found, newest): (&[Found], &Superblock),
@@ -330,8 +331,8 @@ struct Replayed {
     newest: Newest,
 }
 
-/// Applies the journal, of which batches up to `durable` are known to be. Batches that are missing are
-/// a problem; what is before them is applied.
+/// Applies the journal, of which batches up to `durable` are known to be. Batches that are missing
+/// are a problem; what is before them is applied.
 fn replay(
     mut reader: Reader<'_>,
     rows: &mut Memtable,

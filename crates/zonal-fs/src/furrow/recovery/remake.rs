@@ -1,13 +1,15 @@
-//! Rows that a mount begins with, made anew where no copy gives them: the sums, and the root directory.
+//! Rows that a mount begins with, made anew where no copy gives them: the sums, and the root
+//! directory.
 //!
-//! Anything else that is lost costs the files in its range, and no more. Without these nothing could be
-//! reached, so they are made from all other rows, which takes a pass over the whole table. Sums are then those
-//! of the rows that there are. The root keeps what is known of it; what is not is as `mkfs` makes it. Inodes to
-//! which no entry leads any more are entered in it, as `lost-` and their number: their names may have been there.
+//! Anything else that is lost costs the files in its range, and no more. Without these nothing
+//! could be reached, so they are made from all other rows, which takes a pass over the whole table.
+//! Sums are then those of the rows that there are. The root keeps what is known of it; what is not
+//! is as `mkfs` makes it. Inodes to which no entry leads any more are entered in it, as `lost-` and
+//! their number: their names may have been there.
 //!
-//! The new rows are ones that a commit has taken and not written. So a mount that only reads shows them, and
-//! one that writes makes them durable with its first commit, before any step of the table goes past what was
-//! lost.
+//! The new rows are ones that a commit has taken and not written. So a mount that only reads shows
+//! them, and one that writes makes them durable with its first commit, before any step of the table
+//! goes past what was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,8 +48,8 @@ const ROOT_ROWS: usize = 1024;
 /// Rows that are read in one step.
 const ROWS: usize = 4096;
 
-/// Whether something of the root directory is lost. Of a large one only its first rows are read, and what parts
-/// know to be lost.
+/// Whether something of the root directory is lost. Of a large one only its first rows are read,
+/// and what parts know to be lost.
 pub(in crate::furrow) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool> {
     let mut from = Key::BASE_END;
     if view.knows_lost(drive, (from, ROOT_END)) {
@@ -330,7 +332,8 @@ impl Found {
         Ok(unnamed)
     }
 
-    /// Completes the root: entries for inodes that have none, counts, and an index where it is large.
+    /// Completes the root: entries for inodes that have none, counts, and an index where it is
+    /// large.
     fn enter_root(
         &mut self,
         (unnamed, key): (Vec<(u64, FileKind)>, NameKey),

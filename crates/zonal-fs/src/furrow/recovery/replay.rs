@@ -4,8 +4,8 @@
 //! nothing is written there, or only what a power cut left of a record that was never acknowledged.
 //! It is a loss if the device does not return the blocks, or if a later record can be read: the
 //! writer makes each record durable before it writes the next. A known loss is never taken for a
-//! torn record. A newest batch whose data is not there was never acknowledged either: it is taken for
-//! a torn one. What one recovery has found not to count does not count for a later one: the
+//! torn record. A newest batch whose data is not there was never acknowledged either: it is taken
+//! for a torn one. What one recovery has found not to count does not count for a later one: the
 //! superblock says where that begins, before anything on the drive is changed.
 //!
 //! A finished zone reads as zeroes behind its last record.
@@ -134,8 +134,9 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// Whether the newest batch was being written when the power failed: the copy that lacks it ends before
-    /// the batch does, and nothing says that it was durable. One that ends in a torn block may also have gone bad.
+    /// Whether the newest batch was being written when the power failed: the copy that lacks it
+    /// ends before the batch does, and nothing says that it was durable. One that ends in a torn
+    /// block may also have gone bad.
     pub(in crate::furrow) fn is_cut_off(&self, newest: &Batch, durable: u64) -> bool {
         let end = u64::from(self.whole.block) * self.drive.layout.per_block;
         let zones = self.journal.pairs[self.whole.index].zones;
@@ -153,8 +154,8 @@ impl<'a> Reader<'a> {
         newest.seq <= durable || self.journal.end.last > newest.seq
     }
 
-    /// Why the newest batch, behind which nothing was found, does not count, if it does not: it lacks
-    /// data, and nothing says that it was durable. The journal ends before it then.
+    /// Why the newest batch, behind which nothing was found, does not count, if it does not: it
+    /// lacks data, and nothing says that it was durable. The journal ends before it then.
     pub(in crate::furrow) fn refuse(&mut self, newest: &Batch, durable: u64) -> Option<String> {
         if self.is_durable(newest, durable) || self.planted.has(PlantedBug::BelieveNewestBatch) {
             return None;

@@ -1,31 +1,30 @@
-//! What a writable mount does after [`recovery::read_base`](crate::furrow::recovery::read_base): it deletes unlinked
-//! files, gives the journal a clean end, and empties zones in which nothing lives. It writes no
-//! rows again, except those that have a bad copy.
+//! What a writable mount does after [`recovery::read_base`](crate::furrow::recovery::read_base): it
+//! deletes unlinked files, gives the journal a clean end, and empties zones in which nothing lives.
+//! It writes no rows again, except those that have a bad copy.
 
-use crate::furrow::log::Log;
-use crate::furrow::tree::Tree;
-use crate::furrow::truncate::Truncator;
-use crate::furrow::write::Writer;
 use zonal::{Zone, ZoneCond};
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::format::{Address, blocks_for};
 use crate::furrow::invariant::Problems;
+use crate::furrow::log::Log;
 use crate::furrow::log::maintenance::StepBudget;
-use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::State;
+use crate::furrow::metadata::{Ending, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::recovery::Loaded;
 use crate::furrow::table::key::RowKind;
+use crate::furrow::tree::Tree;
+use crate::furrow::truncate::Truncator;
+use crate::furrow::write::Writer;
 use crate::furrow::zones::Role;
 use crate::vfs::Result;
 
 /// Deleted files that a mount finishes with before it returns, or steps of that.
 const ORPHANS_AT_MOUNT: usize = 64;
 
-/// The pair that holds the manifest and where both its zones can be written, if they can. More parts
-/// may lie behind it, which no manifest names.
+/// The pair that holds the manifest and where both its zones can be written, if they can. More
+/// parts may lie behind it, which no manifest names.
 fn open_pair(drive: &Drive, loaded: &Loaded) -> Option<([u32; 2], [u32; 2])> {
     // The journal has none of the few active zones only where it is to get its next pair.
     if drive.layout.few_open_pairs && !loaded.journal.pairs.is_empty() {
@@ -61,14 +60,20 @@ fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
 
 /// Makes a file system that was read ready for writing.
 pub(in crate::furrow) struct Recovery<'a> {
-    pub(in crate::furrow) drive: &'a Drive,
-    pub(in crate::furrow) tree: &'a Tree,
-    pub(in crate::furrow) writer: &'a Writer,
-    pub(in crate::furrow) log: &'a Log,
-    pub(in crate::furrow) truncator: &'a Truncator,
+    drive: &'a Drive,
+    tree: &'a Tree,
+    writer: &'a Writer,
+    log: &'a Log,
+    truncator: &'a Truncator,
 }
 
-impl Recovery<'_> {
+impl<'a> Recovery<'a> {
+    /// With the highest part that it uses, which leads to the others.
+    pub(in crate::furrow) fn of(truncator: &'a Truncator) -> Self {
+        let log = &truncator.log;
+        Self { drive: &log.drive, tree: &log.tree, writer: &log.writer, log, truncator }
+    }
+
     /// Makes the drive ready for writing.
     pub(in crate::furrow) fn finish_recovery(&self, loaded: &mut RecoveryFacts) -> Result<()> {
         // What was read may be in a cache of the drive, if only the process before has ended.
@@ -141,8 +146,8 @@ impl Recovery<'_> {
             self.drive.finish(zone);
         }
         if self.tree.view.has_unwritten() {
-            // Rows that were lost have been made anew. Not before they are durable may the table go on
-            // without those.
+            // Rows that were lost have been made anew. Not before they are durable may the table go
+            // on without those.
             self.tree.write_state().mark(RowKind::Totals, 0, 0);
             self.log.commit(Ending::Record)?;
         }
@@ -167,9 +172,10 @@ impl Recovery<'_> {
         }
     }
 
-    /// Gives up the active zones of superblocks, since the next one needs such a zone. One with a torn record is
-    /// reset: finished, it would read as zeroes behind what was written, which may be all that the record lacks. Then
-    /// it would be the newest superblock, and lead to what is no more.
+    /// Gives up the active zones of superblocks, since the next one needs such a zone. One with a
+    /// torn record is reset: finished, it would read as zeroes behind what was written, which may
+    /// be all that the record lacks. Then it would be the newest superblock, and lead to what is no
+    /// more.
     fn settle_superblocks(&self, loaded: &mut RecoveryFacts) -> Result<()> {
         for zone in loaded.zones.iter_mut().filter(|zone| zone.cond.is_active()) {
             let number = zone.id.get();
@@ -187,9 +193,9 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Finishes zones until there is an active one for the superblock that says what does not count, but none
-    /// that could make it count: where a batch lacks data, zones of the journal, which has all of the batch; else
-    /// any others, those of data last.
+    /// Finishes zones until there is an active one for the superblock that says what does not
+    /// count, but none that could make it count: where a batch lacks data, zones of the journal,
+    /// which has all of the batch; else any others, those of data last.
     fn free_active_zone(&self, loaded: &mut RecoveryFacts) {
         let geometry = &self.tree.layout().geometry;
         let limit = geometry.max_active().into_iter().chain(geometry.max_open()).min();
@@ -222,7 +228,8 @@ impl Recovery<'_> {
     }
 
     /// Decides what becomes of each zone that is neither free nor metadata: writing goes on in
-    /// zones that have room, the others are sealed. Returns those of them that are active, to be finished.
+    /// zones that have room, the others are sealed. Returns those of them that are active, to be
+    /// finished.
     fn settle_zones(&self, state: &mut State, zones: &[Zone]) -> Vec<u32> {
         let mut unfinished = Vec::new();
         for zone in zones {

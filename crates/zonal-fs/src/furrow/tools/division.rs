@@ -1,5 +1,5 @@
-//! How the zones of a drive are divided: what metadata takes and keeps, what reclaim keeps, what is for
-//! files.
+//! How the zones of a drive are divided: what metadata takes and keeps, what reclaim keeps, what is
+//! for files.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ pub struct Division {
     pub used: u64,
 }
 
-/// How a device would be divided by [`mkfs`](crate::furrow::mkfs()) with this reserve. Writes nothing.
+/// How a device would be divided by [`mkfs`](crate::furrow::mkfs()) with this reserve. Writes
+/// nothing.
 pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
     let layout = Layout::new(device.geometry())?;
     let zones = device.report_all()?;
@@ -95,9 +96,8 @@ fn divide(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     fn sum(division: &Division) -> u64 {

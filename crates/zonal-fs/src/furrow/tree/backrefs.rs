@@ -41,8 +41,8 @@ impl Tree {
         NewRows { resets, records: mark, values: rows.collect() }
     }
 
-    /// Those records of a zone that still lead somewhere. Where nearly all do it costs more to look than
-    /// to keep the others.
+    /// Those records of a zone that still lead somewhere. Where nearly all do it costs more to look
+    /// than to keep the others.
     fn leading_somewhere(&self, zone: u32, records: Vec<Backref>) -> Vec<Backref> {
         let listed: u64 = records.iter().map(|record| u64::from(record.blocks)).sum();
         let live = u64::from(self.read_state().zones.slot(zone).live);

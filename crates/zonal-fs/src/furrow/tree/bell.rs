@@ -32,7 +32,7 @@ impl Bell {
         assert!(first.is_ok(), "a file system has one worker");
     }
 
-    /// Whether somebody does work in the background.
+    /// Whether a worker does work in the background.
     pub(in crate::furrow) fn has_worker(&self) -> bool {
         self.wake.get().is_some()
     }

@@ -9,20 +9,19 @@
 //! the same rows, changed, committed and evicted them. So loads are registered, and a commit that
 //! takes rows from the range of a load makes that load start over.
 
-use crate::furrow::tree::Tree;
 use std::ops::{ControlFlow, Range};
 
 use crate::FsError;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::row::{Row, decode, zone_place_of};
-use crate::furrow::metadata::decode;
 use crate::furrow::metadata::held::name_held_bytes;
 use crate::furrow::metadata::missing::{Lookup, Missing, Operation, Stop};
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::place::{Extent, MapEntry};
-use crate::furrow::metadata::{Body, Directory, Entry, File, Inode, Piece, State};
+use crate::furrow::metadata::{Body, Directory, Entry, File, Inode, Piece, State, decode};
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::view::{Found, FoundRow, Visit};
+use crate::furrow::tree::Tree;
 use crate::rules::{self, FILE_SIZE_MAX};
 use crate::vfs::{Ino, Result};
 
@@ -32,9 +31,9 @@ const ROWS_MAX: usize = 1024;
 /// Rows of a map that are read with an inode.
 const MAP_ROWS: usize = 16;
 
-/// Rows of a map that are read where something is missing: a block with its neighbours, since who uses one
-/// block of a large file often goes on elsewhere. Twice as many are read each time a load goes on where the
-/// last one ended, up to a bound.
+/// Rows of a map that are read where something is missing: a block with its neighbours, since who
+/// uses one block of a large file often goes on elsewhere. Twice as many are read each time a load
+/// goes on where the last one ended, up to a bound.
 const MAP_ROWS_FIRST: usize = 4;
 const MAP_ROWS_MAX: usize = 256;
 
@@ -344,12 +343,14 @@ impl Tree {
 }
 
 impl Tree {
-    /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`](crate::furrow::table::view::View::rows).
+    /// Rows from `from` on and below `below`, at most `max` of them: see
+    /// [`View::rows`](crate::furrow::table::view::View::rows).
     pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
         self.view.rows(&self.drive, (from, below), max)
     }
 
-    /// The same, handed on one by one: see [`View::visit`](crate::furrow::table::view::View::visit).
+    /// The same, handed on one by one: see
+    /// [`View::visit`](crate::furrow::table::view::View::visit).
     pub(in crate::furrow) fn visit(
         &self,
         from: Key,
@@ -376,8 +377,8 @@ impl Tree {
 }
 
 impl Tree {
-    /// Whether the value of a map row, as readers get it, has blocks that are lost because tables of moved blocks are:
-    /// the zone that it names has been reset since.
+    /// Whether the value of a map row, as readers get it, has blocks that are lost because tables
+    /// of moved blocks are: the zone that it names has been reset since.
     pub(in crate::furrow) fn is_lost_piece(&self, value: &[u8]) -> bool {
         if !self.view.has_lost_remaps() {
             return false;
@@ -490,7 +491,8 @@ impl Directory {
         bytes + self.frame_bytes() - held
     }
 
-    /// Enters what was read of the entries, where nothing was known yet. Returns the bytes it takes.
+    /// Enters what was read of the entries, where nothing was known yet. Returns the bytes it
+    /// takes.
     fn enter(&mut self, entries: Vec<FoundEntry>, known: Range<u64>, key: NameKey) -> usize {
         let (mut bytes, held) = (0, self.frame_bytes());
         for (name, entry) in entries {
@@ -599,11 +601,9 @@ fn broken(key: Key, why: &str) -> FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::Eviction;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
     use crate::furrow::metadata::place::ExtentId;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Eviction, Furrow, MountOptions};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
 
     const FILE: NewInode<'_> =

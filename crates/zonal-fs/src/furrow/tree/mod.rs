@@ -37,7 +37,8 @@ pub(in crate::furrow) struct Tree {
     changing: Mutex<()>,
     /// Whether a commit holds it.
     is_held_off: AtomicBool,
-    /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
+    /// Held by operations that put blocks into the buffer, and by a commit as long as none may
+    /// come.
     buffering: Mutex<()>,
     /// Bytes of memory that metadata which was read may take.
     held_max: AtomicUsize,
@@ -145,7 +146,7 @@ impl Tree {
         state
     }
 
-    /// For who puts blocks into the buffer. Waits while a commit writes what is there.
+    /// For an operation that puts blocks into the buffer. Waits while a commit empties it.
     #[cfg_attr(feature = "testing", track_caller)]
     pub(in crate::furrow) fn lock_buffering(&self) -> MutexGuard<'_, ()> {
         self.buffering.lock().expect("no holder panicked")

@@ -15,8 +15,8 @@ impl Tree {
 
     /// Lets go of some of what was read if there is too much of it.
     ///
-    /// If nearly all of it is not committed yet, the worker is to commit, and until then it is only tried
-    /// now and then.
+    /// If nearly all of it is not committed yet, the worker is to commit, and until then it is only
+    /// tried now and then.
     pub(in crate::furrow) fn trim(&self, state: &mut State) {
         if self.holds_too_much(state) {
             state.evict(self.held_max() / 8 * 7);
@@ -36,16 +36,14 @@ impl Tree {
             && state.taken_bytes() > self.held_max()
             && !state.changes.rows.is_empty()
     }
-}
 
-impl Tree {
     /// A path of an inode, if memory knows one. No lock of the file system may be held.
     pub(in crate::furrow) fn known_path(&self, ino: Ino) -> Option<String> {
         self.read_state().known_path(ino)
     }
 
-    /// What messages call an inode: its path, if memory knows one. No lock of the file system may be
-    /// held.
+    /// What messages call an inode: its path, if memory knows one. No lock of the file system may
+    /// be held.
     pub(in crate::furrow) fn name_of(&self, ino: Ino) -> String {
         self.known_path(ino).unwrap_or_else(|| format!("inode {ino}"))
     }

@@ -1,11 +1,12 @@
-//! Blocks of deleted files of which the rows are lost, or the tables that say where they were moved.
+//! Blocks of deleted files of which the rows are lost, or the tables that say where they were
+//! moved.
 //!
-//! Nothing says any more which blocks that are. But each zone's records of owners name all that was put
-//! there: a block that the zone counts as live, and that no record leads to, is one of those, if the zone has so
-//! many of the file. Looked for when the [reaper](crate::furrow::truncate) passes over lost rows, in all zones; one that is
-//! being written, or whose owners are not listed, keeps its blocks.
+//! Nothing says any more which blocks that are. But each zone's records of owners name all that was
+//! put there: a block that the zone counts as live, and that no record leads to, is one of those,
+//! if the zone has so many of the file. Looked for when the [reaper](crate::furrow::truncate)
+//! passes over lost rows, in all zones; one that is being written, or whose owners are not listed,
+//! keeps its blocks.
 
-use crate::furrow::truncate::Truncator;
 use std::collections::BTreeSet;
 
 use crate::furrow::drive::Drive;
@@ -18,11 +19,13 @@ use crate::furrow::metadata::place::Owner;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;
+use crate::furrow::truncate::Truncator;
 use crate::furrow::zones::records::settle;
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
 
-/// A zone as it was when it was looked at: nothing becomes live in it, so the same sums mean the same blocks.
+/// A zone as it was when it was looked at: nothing becomes live in it, so the same sums mean the
+/// same blocks.
 #[derive(Debug, PartialEq, Eq)]
 struct Looked {
     resets: u32,
@@ -30,8 +33,8 @@ struct Looked {
     live: u32,
 }
 
-/// Generations of zones that pieces name of which the moves are lost, after a look at all pieces. None of them may
-/// come again: blocks of other files would seem to be theirs.
+/// Generations of zones that pieces name of which the moves are lost, after a look at all pieces.
+/// None of them may come again: blocks of other files would seem to be theirs.
 pub(in crate::furrow) fn lost_generations(
     drive: &Drive,
     view: &View,
@@ -63,8 +66,8 @@ pub(in crate::furrow) fn lost_generations(
 const PIECES_AT_ONCE: usize = 1024;
 
 impl Truncator {
-    /// Takes lost pieces of a deleted file, from a block on from which nothing of it is known, for a hole. Says
-    /// whether there are some.
+    /// Takes lost pieces of a deleted file, from a block on from which nothing of it is known, for
+    /// a hole. Says whether there are some.
     pub(in crate::furrow) fn pass_lost_pieces(&self, ino: Ino, from: u64) -> bool {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         if !self.tree.view.has_lost_remaps() {

@@ -8,20 +8,20 @@
 
 pub(in crate::furrow) mod lost_blocks;
 
-use crate::furrow::drive::Drive;
-use crate::furrow::log::Log;
-use crate::furrow::tree::Tree;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::furrow::drive::Drive;
+use crate::furrow::log::Log;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::options::Eviction;
 use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::tree::Tree;
 use crate::vfs::Ino;
 
-/// Map entries that are removed at once, and up to which nothing is left to the reaper: well under a
-/// millisecond's work. Fewer on small drives, so that the path is the same.
+/// Map entries that are removed at once, and up to which nothing is left to the reaper: well under
+/// a millisecond's work. Fewer on small drives, so that the path is the same.
 const ENTRIES_MAX: usize = 1024;
 
 impl State {
@@ -32,8 +32,8 @@ impl State {
         self.check_waiting(ino, from)
     }
 
-    /// Whether so many map entries of a file are in memory, from a block on, as are removed at once,
-    /// or all that there are.
+    /// Whether so many map entries of a file are in memory, from a block on, as are removed at
+    /// once, or all that there are.
     fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
         let file = self.stored_inode(ino)?.file()?;
         let end = file.known.end_of(first).unwrap_or(first);
@@ -171,8 +171,8 @@ impl Truncator {
         true
     }
 
-    /// Removes some of what waits in a file. Rows of a deleted file that are lost are passed over; any other
-    /// file that cannot be read waits for the next mount.
+    /// Removes some of what waits in a file. Rows of a deleted file that are lost are passed over;
+    /// any other file that cannot be read waits for the next mount.
     fn reap(&self, ino: Ino) {
         let reap = || {
             let mut state = self.tree.write_state();
@@ -192,8 +192,8 @@ impl Truncator {
         self.log.after_change();
     }
 
-    /// Takes what is lost of a deleted file's map, from where it is not known, for a hole, and says whether
-    /// that is so.
+    /// Takes what is lost of a deleted file's map, from where it is not known, for a hole, and says
+    /// whether that is so.
     fn pass_lost(&self, ino: Ino) -> bool {
         let from = {
             let state = self.tree.read_state();
@@ -250,14 +250,8 @@ impl Truncator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::DataCheck;
-    use crate::furrow::Eviction;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
-    use crate::furrow::StepProgress;
-    use crate::furrow::Work;
-    use crate::furrow::check;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, Eviction, Furrow, MountOptions, StepProgress, Work, check};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
 
     /// A file of so many map entries, which share one block, and the free blocks before it.

@@ -1,5 +1,6 @@
 //! Room on the drive that a running operation holds.
 
+use crate::furrow::metadata::State;
 use crate::furrow::tree::Tree;
 
 /// Room on the drive that a running operation holds. What it does not use it gives back.
@@ -17,6 +18,11 @@ impl<'a> Admission<'a> {
     /// Hands `blocks` of the room to the state's buffer, which holds it from now on.
     pub(in crate::furrow) fn hand_over(&mut self, blocks: u64) {
         self.blocks = self.blocks.checked_sub(blocks).expect("an operation uses what it asked for");
+    }
+
+    /// Gives back the rest under the lock that the operation has anyway.
+    pub(in crate::furrow) fn end(&mut self, state: &mut State) {
+        state.totals.pending -= std::mem::take(&mut self.blocks);
     }
 }
 

@@ -5,7 +5,6 @@
 //! write to the drive. A block stays here until its content has been placed on the drive and
 //! mapped; if it is written again meanwhile, it stays with the newer content.
 
-use crate::furrow::write::Writer;
 use std::sync::{Arc, TryLockError};
 
 use zonal_placement::streams::{Target, Whole};
@@ -18,6 +17,7 @@ use crate::furrow::metadata::place::{Crcs, MapEntry, Stored};
 use crate::furrow::metadata::target::WrittenAs;
 use crate::furrow::metadata::{DirtyBlock, State};
 use crate::furrow::planted::PlantedBug;
+use crate::furrow::write::Writer;
 use crate::furrow::write::admission::Admission;
 use crate::furrow::zones::allocation::Purpose;
 use crate::vfs::{Ino, Result};
@@ -64,7 +64,7 @@ impl Writer {
         let source = self.tree.loaded(|| {
             let state = self.tree.read_state();
             let Some(at) = stored_at(&state, ino, block)? else { return Ok(None) };
-            self.drive.pins.pin_zone(state.locked(), at.at.zone);
+            self.drive.pins.pin_zone(&*state, at.at.zone);
             Ok(Some((at, StoredBlocks { at: at.at, crcs: vec![at.crc], ino, first: block })))
         })?;
         let Some(source) = source else { return Ok(None) };
@@ -123,9 +123,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Places every buffered block of every file, and returns how many blocks these were. The caller
-    /// has its turn at [`flushing`](Writer::flushing), as a commit has while it takes a batch: so no
-    /// other thread maps buffered blocks in between.
+    /// Places every buffered block of every file, and returns how many blocks these were. The
+    /// caller has its turn at [`flushing`](Writer::flushing), as a commit has while it takes a
+    /// batch: so no other thread maps buffered blocks in between.
     pub(in crate::furrow) fn write_back_all(&self) -> Result<usize> {
         let outgoing = {
             let state = self.tree.read_state();
@@ -227,8 +227,8 @@ impl Writer {
 
     /// Maps what was placed.
     fn publish_group(&self, group: &[Outgoing], placed: &[Placed], crcs: &[u32]) {
-        // What a buffered block replaces is in memory as long as it is buffered. No batch is taken between two
-        // steps: who takes one has the turn at `flushing` first.
+        // What a buffered block replaces is in memory as long as it is buffered. No batch is taken
+        // between two steps: who takes one has the turn at `flushing` first.
         let mut from = 0;
         for part in placed {
             for skip in (0..part.blocks).step_by(PUBLISH_BLOCKS as usize) {

@@ -61,8 +61,9 @@ impl<'a> Chunk<'a> {
         self.straight = self.first..self.first;
     }
 
-    /// Fills up the last block if a file of `size` bytes ends in it. Not where the chunk begins inside a
-    /// block: then the next one will too, and would have to read this one's last block from the drive.
+    /// Fills up the last block if a file of `size` bytes ends in it. Not where the chunk begins
+    /// inside a block: then the next one will too, and would have to read this one's last block
+    /// from the drive.
     pub(in crate::furrow) fn pad(&mut self, size: u64) {
         let pads = !self.straight.is_empty()
             && self.offset.is_multiple_of(BLOCK)

@@ -24,13 +24,13 @@ pub(in crate::furrow) struct Writer {
     pub(in crate::furrow) meters: Arc<Meters>,
     /// Blocks that the buffer holds before a writer empties a part of it.
     pub(in crate::furrow) buffer_max: u64,
-    /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
-    /// is next.
+    /// Held by the thread that empties the write buffer, so that no block is written twice. The
+    /// file whose turn is next.
     pub(in crate::furrow) flushing: Mutex<Ino>,
     /// Locked for reading by every thread that writes data to the drive, as long as it does. A
     /// thread that locks it for writing has waited for all writes under way.
     pub(in crate::furrow) placing: RwLock<()>,
-    /// One resets at a time.
+    /// Held by the thread that resets a zone.
     pub(in crate::furrow) resetting: Mutex<()>,
 }
 

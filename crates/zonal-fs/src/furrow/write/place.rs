@@ -4,7 +4,6 @@
 //! it goes to under the state lock, so that none is reset before the read is done, and verifies
 //! every block's checksum.
 
-use crate::furrow::write::Writer;
 use std::sync::atomic::Ordering;
 
 use zonal::{DeviceError, ZoneCond};
@@ -15,6 +14,7 @@ use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::space::Allowance;
+use crate::furrow::write::Writer;
 use crate::furrow::zones::allocation::{Grant, Purpose, Wish};
 use crate::furrow::zones::is_dead;
 use crate::vfs::Result;
@@ -48,8 +48,8 @@ impl<'a> Placement<'a> {
 }
 
 impl Writer {
-    /// Writes whole blocks to data zones, never with the state locked. The blocks are in flight until
-    /// they are settled. They lie in one zone if they can, with what follows.
+    /// Writes whole blocks to data zones, never with the state locked. The blocks are in flight
+    /// until they are settled. They lie in one zone if they can, with what follows.
     pub(in crate::furrow) fn place_data(
         &self,
         purpose: Purpose,
@@ -61,8 +61,8 @@ impl Writer {
         self.end_placement(placement, outcome)
     }
 
-    /// Writes as much of a placement as is left. After [`FsError::NoSpace`] it can go on where it stopped,
-    /// once there is room.
+    /// Writes as much of a placement as is left. After [`FsError::NoSpace`] it can go on where it
+    /// stopped, once there is room.
     pub(in crate::furrow) fn place_rest(&self, placement: &mut Placement<'_>) -> Result<()> {
         while !placement.rest.is_empty() {
             let want = u32::try_from(placement.rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
@@ -111,10 +111,7 @@ impl Writer {
                 Ok(placed)
             }
             Err(error) => {
-                let mut state = self.tree.write_accounts();
-                for part in &placed {
-                    state.zones.settle(part.zone, part.blocks);
-                }
+                self.give_up(&placed);
                 Err(error)
             }
         }
@@ -129,8 +126,8 @@ impl Writer {
         };
     }
 
-    /// Places several pieces of data side by side, each as by [`place_data`](Self::place_data). `None`: it
-    /// found no room at once, or a zone refused it, so it has to be placed by itself.
+    /// Places several pieces of data side by side, each as by [`place_data`](Self::place_data).
+    /// `None`: it found no room at once, or a zone refused it, so it has to be placed by itself.
     pub(in crate::furrow) fn place_together(
         &self,
         pieces: &[(Purpose, &[u8])],
@@ -203,11 +200,19 @@ impl Writer {
         if is_whole {
             return Some(placed);
         }
+        self.give_up(&placed);
+        None
+    }
+
+    /// Gives up data that was placed: no file maps it.
+    pub(in crate::furrow) fn give_up(&self, placed: &[Placed]) {
+        if placed.is_empty() {
+            return;
+        }
         let mut state = self.tree.write_accounts();
-        for part in &placed {
+        for part in placed {
             state.zones.settle(part.zone, part.blocks);
         }
-        None
     }
 
     /// Gives up a grant that the device has refused.
@@ -305,20 +310,15 @@ fn is_final(error: &DeviceError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::furrow::Furrow;
-    use crate::vfs::Ino;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
     use std::time::Duration;
-    use zonal::ZoneId;
 
-    use zonal::{Lba, ManualClock, MemoryDrive, Profile, ZonedDevice};
+    use zonal::{Lba, ManualClock, MemoryDrive, Profile, ZoneId, ZonedDevice};
 
     use super::*;
-    use crate::furrow::MkfsOptions;
-    use crate::furrow::MountOptions;
-    use crate::furrow::mkfs;
-    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
+    use crate::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     /// A drive that refuses some appends, as if too many zones were active.
     struct Busy {
@@ -367,7 +367,7 @@ mod tests {
         fs.write(ino, 0, &vec![1; 1 << 20], WriteFlags::DIRECT).unwrap();
         let zone = fs.tree.read_state().zones.slots.iter().position(|slot| slot.live > 0).unwrap();
         let zone = u32::try_from(zone).unwrap();
-        fs.drive.pins.pin_zone(fs.tree.read_state().locked(), zone);
+        fs.drive.pins.pin_zone(&*fs.tree.read_state(), zone);
         fs.unlink(Ino::ROOT, b"file").unwrap();
         fs.tree.write_state().zones.seal(zone);
         for _ in 0..2 {

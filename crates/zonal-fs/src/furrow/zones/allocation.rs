@@ -1,8 +1,8 @@
 //! Who writes to which zone: room for writers in open zones, and when another one is opened.
 //!
 //! [`zonal_placement::streams`] decides; this keeps the accounts. Room in an open zone is room for
-//! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files that have
-//! zones of their own never keep others from writing.
+//! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files
+//! that have zones of their own never keep others from writing.
 
 use std::collections::BTreeSet;
 use std::iter::Sum;
@@ -162,8 +162,8 @@ impl Zones {
         self.room
     }
 
-    /// Blocks that users can write in open zones: all but one zone of the open zones of reclaim, which
-    /// stays reserved for reclaim.
+    /// Blocks that users can write in open zones: all but one zone of the open zones of reclaim,
+    /// which stays reserved for reclaim.
     pub(in crate::furrow) fn room_of_users(&self) -> u64 {
         self.room.users + self.room.moved.saturating_sub(self.limits.zone_blocks.into())
     }
@@ -187,7 +187,8 @@ impl Zones {
         matches!(choice, Choice::Zone(zone) if room(zone) >= whole.blocks)
     }
 
-    /// Room for up to `want` blocks of what belongs together, with what is kept; `None` if there is none.
+    /// Room for up to `want` blocks of what belongs together, with what is kept; `None` if there is
+    /// none.
     pub(in crate::furrow) fn grant(
         &mut self,
         (wish, whole): (Wish, Whole),
@@ -256,13 +257,13 @@ impl Zones {
         self.streams.open(zone, target, clock);
     }
 
-    /// Seals open zones of users in which nothing lives any more and that hardly have room. Not while a
-    /// change of the tree is under way, which takes out what it puts back.
+    /// Seals open zones of users in which nothing lives any more and that hardly have room. Not
+    /// while a change of the tree is under way, which takes out what it puts back.
     pub(in crate::furrow) fn seal_dead(&mut self) {
         let users = self.streams.zones().iter();
         let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
-        // The drive counts a sealed one as active until it is reset. As long as another one is open, none is
-        // opened in its place that would be one too many.
+        // The drive counts a sealed one as active until it is reset. As long as another one is
+        // open, none is opened in its place that would be one too many.
         let most = users.clone().count().saturating_sub(1);
         let is_dead = |zone: &u32| {
             let slot = self.slot(*zone);
@@ -360,8 +361,8 @@ impl Zones {
         true
     }
 
-    /// Seals an open zone in which more is dead than can still be written, if that wins more than any
-    /// victim. The caller finishes it on the drive.
+    /// Seals an open zone in which more is dead than can still be written, if that wins more than
+    /// any victim. The caller finishes it on the drive.
     pub(in crate::furrow) fn give_up_open(&mut self, clock: u64) -> Option<u32> {
         let dead = |zone: u32| {
             let slot = self.slot(zone);
@@ -394,9 +395,8 @@ const fn stream_of(target: Target) -> Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::Furrow;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     const NONE: Kept = Kept { for_metadata: 0, others: 0 };

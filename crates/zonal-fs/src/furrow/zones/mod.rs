@@ -1,13 +1,15 @@
 //! Zones as the file system sees them: what each is used for, and which one is written next.
 //!
-//! Pure bookkeeping under the state lock; [`data`](crate::furrow::write::place) does the I/O. [`grants`](crate::furrow::zones::allocation) says
-//! who writes to which zone, [`victims`] which one is emptied. A zone goes Free →
-//! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
-//! are handed out in steps so that nothing can starve what must come after it (F4): a user write leaves
-//! those that [metadata needs](Zones::kept_for_metadata) and one for reclaim, and is not admitted before metadata has
-//! what it needs. Reclaim leaves what metadata needs and what admitted writes were promised. Where nothing else is
-//! left, reclaim and the write-back of a commit take what metadata needs but for what the next commit takes: that
-//! commit gives back more. As a last resort reclaim writes to open zones of users, where nobody was promised their room.
+//! Pure bookkeeping under the state lock; [`place`](crate::furrow::write::place) does the I/O.
+//! [`allocation`] says who writes to which zone, [`victims`] which
+//! one is emptied. A zone goes Free → Open → Sealed → Free; metadata takes zones straight from Free
+//! and gives them back. Free zones are handed out in steps so that nothing can starve what must
+//! come after it (F4): a user write leaves those that [metadata needs](Zones::kept_for_metadata)
+//! and one for reclaim, and is not admitted before metadata has what it needs. Reclaim leaves what
+//! metadata needs and what admitted writes were promised. Where nothing else is left, reclaim and
+//! the write-back of a commit take what metadata needs but for what the next commit takes: that
+//! commit gives back more. As a last resort reclaim writes to open zones of users, where nobody was
+//! promised their room.
 
 pub(in crate::furrow) mod allocation;
 pub(in crate::furrow) mod records;
@@ -281,8 +283,8 @@ impl Zones {
         }
     }
 
-    /// Since when zones are free is not known after a mount: as if those from `first` on had been for
-    /// longest.
+    /// Since when zones are free is not known after a mount: as if those from `first` on had been
+    /// for longest.
     pub(in crate::furrow) fn rotate_free(&mut self, first: u32) {
         let order = self.free.range(first..).chain(self.free.range(..first)).copied();
         let freed: Vec<(u64, u32)> = (self.next_freed..).zip(order).collect();
@@ -366,7 +368,8 @@ impl Zones {
         self.free_for_metadata + self.resets.len()
     }
 
-    /// How many free zones data can take so that `kept` stay free that metadata can take, or all there are of these.
+    /// How many free zones data can take so that `kept` stay free that metadata can take, or all
+    /// there are of these.
     pub(in crate::furrow) fn free_beside(&self, kept: usize) -> usize {
         self.free.len() - self.free_for_metadata.min(kept)
     }

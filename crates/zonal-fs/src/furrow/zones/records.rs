@@ -1,4 +1,5 @@
-//! Operations on owner records: cut, join, sort. [`owners`](crate::furrow::metadata::backrefs) says what they are for.
+//! Operations on owner records: cut, join, sort. [`backrefs`](crate::furrow::metadata::backrefs) says
+//! what they are for.
 
 use crate::furrow::format::backref::Backref;
 use crate::furrow::metadata::place::Owner;

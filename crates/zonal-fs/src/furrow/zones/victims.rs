@@ -1,7 +1,7 @@
 //! Which zone reclaim empties next, and which ones it is at.
 //!
-//! Sealed zones in which something lives are in the index of [`zonal_placement::victims`]; the ages that it
-//! compares are in the rows of zones, so they survive a mount.
+//! Sealed zones in which something lives are in the index of [`zonal_placement::victims`]; the ages
+//! that it compares are in the rows of zones, so they survive a mount.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -62,8 +62,8 @@ impl Victim {
         record.map_or(0, |record| u64::from(record.blocks - skip))
     }
 
-    /// The last of what was looked at went to this zone. More of its run is to follow there; another file goes where
-    /// it fits best.
+    /// The last of what was looked at went to this zone. More of its run is to follow there;
+    /// another file goes where it fits best.
     pub(in crate::furrow) fn note_moved(&mut self, zone: Option<u32>) {
         self.went = zone.filter(|_| self.rest_of_run() > 0);
     }
@@ -199,8 +199,9 @@ impl Zones {
         }
     }
 
-    /// The best victim that is none of `others`: sealed, not full of live blocks, readable, its owners known.
-    /// `None` if nothing can be won, or if that costs too much and the need is not great.
+    /// The best victim that is none of `others`: sealed, not full of live blocks, readable, its
+    /// owners known. `None` if nothing can be won, or if that costs too much and the need is not
+    /// great.
     pub(in crate::furrow) fn find_victim(
         &self,
         data_clock: u64,
@@ -227,8 +228,9 @@ impl Zones {
         is_victim.then_some(victim)
     }
 
-    /// What a victim that was begun is good for. Who rescues what is in a failed zone leaves the others as they are,
-    /// and the other way round: a begun victim that is dropped is looked at from its first block again.
+    /// What a victim that was begun is good for. Who rescues what is in a failed zone leaves the
+    /// others as they are, and the other way round: a begun victim that is dropped is looked at
+    /// from its first block again.
     pub(in crate::furrow) fn use_of(&self, victim: &Victim, urgency: Urgency) -> Use {
         let slot = self.slot(victim.zone);
         if slot.resets != victim.resets || victim.is_through() || slot.live == 0 {

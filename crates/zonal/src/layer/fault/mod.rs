@@ -31,7 +31,8 @@ pub use plan::{FaultKind, FaultOp, FaultPlan, FaultRule, PlanError};
 /// use zonal::layer::fault::{Fault, FaultPlan};
 /// # use zonal::{BlockSize, DeviceError, GeometrySpec, LbaCount, MemoryDrive, ZoneId, ZonedDevice};
 /// # let drive = MemoryDrive::new(GeometrySpec {
-/// #     block_size: BlockSize::B4096, block_count: LbaCount::new(64), zone_size: LbaCount::new(16),
+/// #     block_size: BlockSize::B4096, block_count: LbaCount::new(64), zone_size:
+/// LbaCount::new(16),
 /// #     zone_capacity: LbaCount::new(16), conventional_zones: 0, max_open: None, max_active: None,
 /// #     max_append: LbaCount::new(4) })?;
 /// let plan: FaultPlan = "append,nth=2".parse().unwrap();
@@ -429,8 +430,8 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
         verdict.after(Lba::ZERO)
     }
 
-    /// While nothing is to fail, a batch goes below whole. Otherwise each request may be the one that
-    /// fails.
+    /// While nothing is to fail, a batch goes below whole. Otherwise each request may be the one
+    /// that fails.
     fn submit(&self, batch: &mut [Io<'_>]) {
         let is_armed = {
             let state = self.state();

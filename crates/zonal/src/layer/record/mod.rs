@@ -13,7 +13,8 @@
 //! use zonal::image::Image;
 //! # use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZonedDevice};
 //! # let geometry = Geometry::new(GeometrySpec {
-//! #     block_size: BlockSize::B4096, block_count: LbaCount::new(64), zone_size: LbaCount::new(16),
+//! #     block_size: BlockSize::B4096, block_count: LbaCount::new(64), zone_size:
+//! LbaCount::new(16),
 //! #     zone_capacity: LbaCount::new(16), conventional_zones: 0, max_open: None, max_active: None,
 //! #     max_append: LbaCount::new(4) })?;
 //! let recorder = Recorder::new(Image::empty(&geometry));
@@ -201,8 +202,8 @@ pub struct Cut {
     pub blocks: LbaCount,
     /// How the last block looks.
     pub tail: Tail,
-    /// Of a conventional zone with few pending blocks: which of these are done, a bit for each in their order.
-    /// The fields above say nothing then.
+    /// Of a conventional zone with few pending blocks: which of these are done, a bit for each in
+    /// their order. The fields above say nothing then.
     pub kept: Option<u32>,
 }
 
@@ -210,8 +211,9 @@ pub struct Cut {
 const SUBSETS_MAX: u64 = 5;
 
 /// The places where a cut can leave each zone with pending changes. The first place is "nothing",
-/// the last "everything". A conventional zone with few pending blocks has every subset of them; one with more has its
-/// places by whole blocks in order here, and [`Outage::sample`] leaves out blocks in the middle, too.
+/// the last "everything". A conventional zone with few pending blocks has every subset of them; one
+/// with more has its places by whole blocks in order here, and [`Outage::sample`] leaves out blocks
+/// in the middle, too.
 #[derive(Clone, Debug)]
 pub struct Choices(BTreeMap<ZoneId, Vec<Cut>>);
 
@@ -284,7 +286,8 @@ impl<'a> Outage<'a> {
         Choices(self.pending.iter().map(|(&zone, steps)| (zone, cuts(zone, steps))).collect())
     }
 
-    /// Whether a conventional zone has so many pending blocks that [`choices`](Self::choices) leave out subsets.
+    /// Whether a conventional zone has so many pending blocks that [`choices`](Self::choices) leave
+    /// out subsets.
     pub fn has_more_subsets(&self) -> bool {
         self.pending.iter().any(|(&zone, steps)| {
             self.durable.is_conventional(zone) && self.subsets(zone, steps).is_none()
@@ -457,7 +460,8 @@ fn some_blocks(mut image: Image, steps: &[&Step], random: &mut dyn FnMut(u64) ->
     image
 }
 
-/// Does those blocks of a step in a conventional zone for which `is_kept` says so, asked for each in order.
+/// Does those blocks of a step in a conventional zone for which `is_kept` says so, asked for each
+/// in order.
 fn apply_some(image: &mut Image, step: &Step, is_kept: &mut dyn FnMut() -> bool) {
     let block_bytes = image.geometry().block_size().bytes();
     let block_bytes = usize::try_from(block_bytes).expect("a block fits in memory");

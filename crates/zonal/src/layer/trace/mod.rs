@@ -1,10 +1,10 @@
 //! `Trace`: records every operation into a file, and replays such a file against any device.
 //!
-//! Calls are passed down one at a time, a batch as one of them, so that the order in the file is the order in which the
-//! device saw them. A replay does the same operations again and checks that each ends in the same
-//! way: the same status, the same address of an append, the same zone report, and, if the trace
-//! carries the data, the same bytes read. A trace without data writes a pattern instead: addresses
-//! and states are as recorded, contents are not.
+//! Calls are passed down one at a time, a batch as one of them, so that the order in the file is
+//! the order in which the device saw them. A replay does the same operations again and checks that
+//! each ends in the same way: the same status, the same address of an append, the same zone report,
+//! and, if the trace carries the data, the same bytes read. A trace without data writes a pattern
+//! instead: addresses and states are as recorded, contents are not.
 
 mod format;
 mod replay;
@@ -151,8 +151,8 @@ impl<D: ZonedDevice, W: Write + Send> Trace<D, W> {
     }
 }
 
-/// The requests of a batch in an order in which a replay, one by one, ends in the same way: as they stand,
-/// but appends to one zone in the order in which they went there.
+/// The requests of a batch in an order in which a replay, one by one, ends in the same way: as they
+/// stand, but appends to one zone in the order in which they went there.
 fn in_order(batch: &[Io<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..batch.len()).collect();
     let mut appends: BTreeMap<ZoneId, Vec<usize>> = BTreeMap::new();

@@ -223,8 +223,8 @@ impl Unflushed {
         self.restore_blocks(below, random)
     }
 
-    /// A state for each zone. Half of the time all zones but one keep everything or nothing, because
-    /// that is where mistakes in ordering show.
+    /// A state for each zone. Half of the time all zones but one keep everything or nothing,
+    /// because that is where mistakes in ordering show.
     fn draw(&self, random: &mut dyn FnMut(u64) -> u64) -> BTreeMap<ZoneId, Left> {
         let count = self.zones.len() as u64;
         let lone = (count > 0 && random(2) == 0).then(|| random(count));
