@@ -1,10 +1,9 @@
-//! Owner records: which file or extent the blocks of a zone belong to, so that reclaim finds what
-//! to move.
+//! Back-references: from blocks of a zone to the file or extent that they were allocated to, so
+//! that reclaim finds the owners of the blocks that it moves.
 //!
-//! A record says that a run of blocks was given to a place of a file, or to a shared extent. It is
-//! a hint that may be outdated: a reader of it looks the place up in the map. The records for
-//! everything that lives in a zone are stored as its `Owners` rows, packed: three or four bytes for
-//! a block written at random, one record for a file written in order.
+//! A back-reference is a hint that may be outdated: its reader confirms it by the map. All those of
+//! a zone are stored in its rows of kind [`Backrefs`](super::key::RowKind::Backrefs), packed: three
+//! or four bytes for a block written at random, one record for a file written in order.
 
 use super::{put_number, take_number};
 use crate::vfs::Ino;
@@ -13,51 +12,55 @@ use crate::vfs::Ino;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExtentId(pub u64);
 
-/// Whose a run of blocks in a zone is.
+/// The owner of a run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// A file, from one of its blocks on.
+    /// A map entry: the inode, and the block of the file with which the run begins.
     Entry(Ino, u64),
     /// A shared extent.
     Extent(ExtentId),
 }
 
-/// Blocks of a zone, and the file or extent that they were given to.
+/// A back-reference: a run of blocks of a zone and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backref {
-    /// The first one in the zone.
+    /// The first block in the zone.
     pub block: u32,
-    /// How many, never 0.
+    /// Number of blocks, never 0.
     pub blocks: u32,
-    /// To whom.
+    /// The file or extent.
     pub owner: Owner,
 }
 
 impl Backref {
-    /// The block behind its last one.
+    /// The block behind the last one.
     pub const fn end(&self) -> u32 {
         self.block + self.blocks
     }
 }
 
-/// Records of an `Owners` row at most: its value stays far below the longest one.
+/// Most back-references in a row: its value stays far below the longest one.
 pub const BACKREFS_MAX: usize = 1024;
 
-/// Ones that a difference begins with, at most: a larger one is a long number behind so many.
+/// Most ones at the start of a difference. A larger difference is a long number behind so many
+/// ones.
 const ONES_MAX: u32 = 16;
 
-/// Packs records. They are sorted by owner.
+/// Packs back-references, which must be sorted by owner. The format, in bits:
 ///
 /// Four [numbers](super::put_number): records of files, records of extents, `width`, `low`. Then
-/// bits, the low ones of a byte first. A *long* number is its bits - 1 in 6 bits, then these. A
-/// *difference* is as many ones as its bits above the lowest `low` count, a zero, then these; from
-/// [`ONES_MAX`] ones on, a long number behind those.
+/// records, as a stream of bits that fills each byte from its low bit on. A *long* number is the
+/// number of its bits less one in 6 bits, then its bits. A *difference* is unary in what it has
+/// above its lowest `low` bits: so many ones, a zero, the low bits; from [`ONES_MAX`] ones on, the
+/// ones and a long number.
 ///
-/// Of a record of a file: 1 if it is of one block, or 0 and its blocks, long; 1 and the difference
-/// of its block in the file to that of the record before, if it is of the same file, or 0, the
-/// difference of the inode numbers, long, and its block in the file, long; its block in the zone,
-/// `width` bits. Of a record of an extent: blocks likewise; the difference of the extents' numbers,
-/// long; its block in the zone likewise.
+/// | field | bits |
+/// | --- | --- |
+/// | blocks | 1 for one block; else 0 and a long number |
+/// | owner: the same file as before | 1, the difference of the blocks in the file |
+/// | owner: another file | 0, the difference of the inode numbers (long), the block in the file (long) |
+/// | owner: an extent | the difference of the extents' numbers (long) |
+/// | block in the zone | `width` bits |
 pub fn encode(records: &[Backref]) -> Vec<u8> {
     assert!(records.is_sorted_by_key(|record| record.owner), "records are sorted by owner");
     let files = records.partition_point(|record| matches!(record.owner, Owner::Entry(..)));
@@ -140,7 +143,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<Vec<Backref>, &'static str> {
     Ok(records)
 }
 
-/// How many low bits differences of blocks of files are best cut off at.
+/// The number of low bits with which differences of blocks of files pack best.
 fn low_bits(records: &[Backref]) -> u32 {
     let differences = records.windows(2).filter_map(|pair| match (pair[0].owner, pair[1].owner) {
         (Owner::Entry(ino, first), Owner::Entry(next, second)) if ino == next => {
@@ -150,13 +153,13 @@ fn low_bits(records: &[Backref]) -> u32 {
     });
     let (sum, count) = differences
         .fold((0u128, 0u128), |(sum, count), difference| (sum + u128::from(difference), count + 1));
-    // Of the mean: half of the differences need no more than one bit above these.
+    // The bits of the mean: half of the differences need at most one bit above these.
     sum.checked_div(count).and_then(u128::checked_ilog2).unwrap_or(0).min(u64::BITS - 1)
 }
 
 struct BitWriter {
     bytes: Vec<u8>,
-    /// Bits of the last byte that are taken; 0 if all are.
+    /// Used bits of the last byte; 0 if all are used.
     used: u32,
 }
 
@@ -192,7 +195,7 @@ impl BitWriter {
 
 struct BitReader<'a> {
     bytes: &'a [u8],
-    /// Bits that were taken.
+    /// Bits read so far.
     used: usize,
 }
 

@@ -1,15 +1,15 @@
-//! The body of a journal record: where fresh data begins, then rows.
+//! The body of a journal record: where fresh data begins in each zone, then rows.
 //!
-//! Data is *fresh* if no flush came between it and the batch that refers to it. A power cut may then
-//! leave the batch without the data, so the batch says where such data begins in each zone, and
-//! replay looks at the data of the newest batch.
+//! Data is *fresh* if no flush came between it and the batch that refers to it. A power cut can
+//! leave the batch without its fresh data. So the batch says where fresh data begins in each zone,
+//! and replay reads the fresh data of the newest batch before it counts the batch.
 
 use std::mem::size_of;
 
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Where fresh data begins in a zone.
+/// The start of fresh data in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct FreshZone {
@@ -21,14 +21,14 @@ pub struct FreshZone {
 
 const _: () = assert!(size_of::<FreshZone>() == 8);
 
-/// Begins a body. What follows are rows.
+/// Starts a body with these zones. The caller appends the rows.
 pub fn put_fresh(body: &mut Vec<u8>, zones: &[FreshZone]) {
     let count = u32::try_from(zones.len()).expect("zone numbers are u32");
     body.extend_from_slice(&count.to_le_bytes());
     body.extend_from_slice(zones.as_bytes());
 }
 
-/// Takes a body apart: fresh data and the bytes of the rows.
+/// Splits a body into the zones with fresh data and the bytes of the rows.
 pub fn take_fresh(body: &[u8]) -> Result<(&[FreshZone], &[u8]), String> {
     let short = || format!("a batch of {} bytes ends before its rows", body.len());
     let (count, rest) = U32::read_from_prefix(body).map_err(|_| short())?;

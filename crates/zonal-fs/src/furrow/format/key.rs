@@ -1,31 +1,30 @@
-//! Keys: the order of all rows.
+//! Keys of rows, and their order.
 //!
-//! A key has a fixed size, so names are in values: an entry is found by its cookie and an attribute
-//! by its slot. All rows of an inode are neighbours, and so are all entries of a directory.
+//! Keys have a fixed size, so names are in values: the key of an entry has its cookie, that of an
+//! attribute its slot. All rows of an inode are neighbours, and so are all entries of a directory.
 
 use std::cmp::Ordering;
 
 /// What a row describes. The number is group and kind, a hexadecimal digit each.
 ///
-/// Group 0 is what a mount reads. Group 1 belongs to inodes, group 2 to extents that several files
-/// share, group 3 to zones. Group 4 says where blocks were moved; a mount reads it, too, but
-/// without it the others are still there.
+/// A mount reads group 0. Group 1 belongs to inodes, group 2 to shared extents, group 3 to zones.
+/// Group 4 has the remap tables: a mount reads them, too, but can do with some of them lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RowKind {
     /// Sums over everything: one row.
     Totals = 0x00,
-    /// A zone in which something lives.
+    /// A zone with live blocks.
     Zone = 0x01,
-    /// An inode that is to be deleted, or of which something waits to be removed.
+    /// An inode to delete, or one with mapped blocks beyond its size to free.
     Orphan = 0x02,
-    /// What was learned of some contexts.
+    /// Lifetimes and sizes that placement has learned for some contexts.
     Learned = 0x03,
     /// An inode.
     Inode = 0x10,
     /// An extended attribute.
     Xattr = 0x11,
-    /// A piece of a file.
+    /// A map entry: a run of blocks of a file.
     Map = 0x12,
     /// Entries of a large directory whose names have the same hash.
     Name = 0x13,
@@ -33,14 +32,14 @@ pub enum RowKind {
     Entry = 0x14,
     /// An extent that several files share.
     Extent = 0x20,
-    /// Whose the blocks of a zone are.
+    /// Back-references of blocks of a zone.
     Backrefs = 0x30,
-    /// Where blocks of a zone were moved to.
+    /// A remap table: where reclaim has moved blocks of a zone.
     Remap = 0x40,
 }
 
 impl RowKind {
-    /// All of them, in their order.
+    /// All kinds, in their order.
     pub const ALL: [Self; 12] = [
         Self::Totals,
         Self::Zone,
@@ -72,7 +71,7 @@ impl RowKind {
     }
 }
 
-/// Where a row lies among all rows: by group, owner, kind within the group, and place.
+/// The key of a row. Keys are ordered by group, owner, kind within the group, and place (`at`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     // The order of the fields is the order of keys.
@@ -99,21 +98,21 @@ impl PartialOrd for Key {
 }
 
 impl Key {
-    /// Not above any key.
+    /// The lowest key.
     pub const MIN: Self = Self::new(RowKind::Totals, 0, 0);
 
     /// Above every row: a bound only, no row has this key.
     pub const MAX: Self = Self::new(RowKind::Remap, u64::MAX, u64::MAX);
 
-    /// The first key behind the rows that a mount reads.
+    /// The first key behind those of group 0.
     pub const BASE_END: Self = Self::new(RowKind::Inode, 0, 0);
 
-    /// The first key of rows that say where blocks were moved. They are the last ones.
+    /// The first key of remap tables, which come last.
     pub const REMAPS: Self = Self::new(RowKind::Remap, 0, 0);
 
-    /// The key of a row. `owner` is an inode's, an extent's or a zone's number; `at` is the first
-    /// block of a piece of a file, the cookie of an entry, the hash of a name, the slot of an
-    /// attribute, the number of a zone's list of owners or of a table of moved blocks, else 0.
+    /// The key of a row. `owner` is the number of an inode, extent or zone. `at` is the first block
+    /// of a map entry, the cookie of an entry, the hash of a name, the slot of an attribute, the
+    /// number of a row of back-references or of a remap table; for other kinds it is 0.
     pub const fn new(kind: RowKind, owner: u64, at: u64) -> Self {
         Self { group: kind.group(), owner, kind, at }
     }
@@ -192,6 +191,61 @@ impl Key {
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} {}/{}", self.kind, self.owner, self.at)
+    }
+}
+
+/// A half-open range of keys: from `from` on, below `below`. Empty unless `from` is below `below`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpan {
+    /// The first key.
+    pub from: Key,
+    /// The key behind the last one; [`Key::MAX`] for a span that goes to the end.
+    pub below: Key,
+}
+
+impl KeySpan {
+    /// All keys.
+    pub const ALL: Self = Self::new(Key::MIN, Key::MAX);
+
+    /// The keys of the rows that a mount reads, remap tables aside.
+    pub const BASE: Self = Self::new(Key::MIN, Key::BASE_END);
+
+    /// The keys of rows that belong to inodes.
+    pub const INODES: Self = Self::new(Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
+
+    /// The keys of remap tables.
+    pub const REMAPS: Self = Self::new(Key::REMAPS, Key::MAX);
+
+    /// The keys from one on, below another.
+    pub const fn new(from: Key, below: Key) -> Self {
+        Self { from, below }
+    }
+
+    /// One key alone.
+    pub const fn of(key: Key) -> Self {
+        Self::new(key, key.successor())
+    }
+
+    /// Whether no key is in it.
+    pub fn is_empty(&self) -> bool {
+        self.from >= self.below
+    }
+
+    /// Whether a key is in it.
+    pub fn contains(&self, key: Key) -> bool {
+        key >= self.from && key < self.below
+    }
+
+    /// The same span from another key on.
+    #[must_use]
+    pub const fn starting_at(self, from: Key) -> Self {
+        Self::new(from, self.below)
+    }
+
+    /// The keys that are in both spans, if there are any.
+    pub fn intersection(&self, other: &Self) -> Option<Self> {
+        let common = Self::new(self.from.max(other.from), self.below.min(other.below));
+        (!common.is_empty()).then_some(common)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The manifest: which parts make up the table, and where the journal goes on.
+//! The manifest: the parts of the table, and the place from which the journal continues it.
 //!
 //! Body of a record of kind [`Manifest`](super::record::RecordKind::Manifest): a
 //! [`ManifestHeader`], then `runs` × [`RunPointer`], then `parts` × [`PartPointer`], then
@@ -34,11 +34,11 @@ pub struct KeyBytes {
 pub struct ManifestHeader {
     /// Number of the next part.
     pub next_part: U64,
-    /// Number of the last batch that the table contains; the journal goes on with the next.
+    /// Number of the last batch that the table contains; the journal continues with the next.
     pub last_batch: U64,
-    /// Turns that the sweep has completed.
+    /// Turns round all keys that the sweep has completed.
     pub sweep_turn: U64,
-    /// What the sweep has passed in this turn: all keys below this one.
+    /// The sweep has passed all keys below this one in its present turn.
     pub sweep_key: KeyBytes,
     /// `chain` that the first journal record continues.
     pub chain: U32,
@@ -48,8 +48,8 @@ pub struct ManifestHeader {
     pub runs: U32,
     /// Parts of all levels.
     pub parts: U32,
-    /// Pairs of zones of the journal. 0: no batch was written since, and another manifest names a
-    /// pair first.
+    /// Pairs of zones of the journal. 0: the journal is empty, and another manifest names a pair
+    /// before the next batch.
     pub journal_pairs: U32,
     /// Zero when written, ignored when read.
     pub reserved: U32,
@@ -64,13 +64,13 @@ const _: () = assert!(size_of::<ManifestHeader>() == 72);
 pub struct RunPointer {
     /// Turns that the sweep had completed when the run was written.
     pub born_turn: U64,
-    /// What it had passed of the next one.
+    /// The sweep had passed all keys below this one in its turn then.
     pub born_key: KeyBytes,
     /// Rows that the sweep has not merged into the last level yet.
     pub rows_left: U64,
     /// Its parts.
     pub parts: U32,
-    /// How often its rows were merged with those of other runs.
+    /// Merges that its rows have been through.
     pub tier: U32,
 }
 
@@ -102,9 +102,10 @@ pub struct PartPointer {
     pub zone: [U32; 2],
     /// Block in both zones.
     pub block: U32,
-    /// Ranges of keys that were lost before it was written.
+    /// Ranges of keys that were lost before the part was written.
     pub lost: U32,
-    /// Its map rows name places behind all moves with a number below this one. 2^64 - 1: it has no such rows.
+    /// All remap tables with a number below this one are applied in its map rows. 2^64 - 1: it has
+    /// none with a place.
     pub moved_below: U64,
 }
 
@@ -116,8 +117,8 @@ const _: () = assert!(size_of::<PartPointer>() == 104);
 pub struct JournalPair {
     /// Zone of each copy.
     pub zone: [U32; 2],
-    /// Number of the first batch in it. What a pair before it holds from this batch on was never
-    /// acknowledged.
+    /// Number of the first batch in it. An earlier pair may hold records from this number on, which
+    /// were never acknowledged.
     pub first_batch: U64,
 }
 
@@ -150,7 +151,7 @@ impl Manifest {
         body.extend_from_slice(self.journal.as_bytes());
     }
 
-    /// Reads a body, or says what is wrong with it.
+    /// Decodes a body; the error says what is wrong with it.
     pub fn decode(body: &[u8]) -> Result<Self, String> {
         let short = || format!("{} bytes, too short for what they announce", body.len());
         let (header, rest) = ManifestHeader::read_from_prefix(body).map_err(|_| short())?;

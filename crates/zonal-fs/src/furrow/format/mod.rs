@@ -1,9 +1,9 @@
 //! Furrow's on-disk structures: bytes in, values out, nothing of I/O.
 //!
 //! Everything is little-endian, self-describing and checksummed with CRC-32C, and carries its own
-//! address, so that a misdirected or stale write is seen. Byte tables: `docs/format/furrow-v6.md`.
-//! Decoding takes any bytes and never panics. Read [`superblock`] first, then [`manifest`],
-//! [`record`], [`batch`], [`row`].
+//! address, so that a reader notices a misdirected or stale write. Byte tables:
+//! `docs/format/furrow-v6.md`. Decoding takes any bytes and never panics. Read [`superblock`]
+//! first, then [`manifest`], [`record`], [`batch`], [`row`].
 
 pub mod backref;
 pub mod batch;
@@ -35,28 +35,28 @@ pub struct Address {
     pub block: u32,
 }
 
-/// Generations of a zone that rows tell apart.
+/// Number of generations that a row can tell apart.
 pub const GENERATIONS: u8 = 4;
 
 /// A zone in one of its generations: from one reset to the next, numbered modulo [`GENERATIONS`].
 ///
-/// A map row names blocks by the zone that they were written to. If reclaim has moved them since, the zone has been
-/// reset and written again, in another generation.
+/// A map row names blocks by the zone to which they were written, in its generation then. After
+/// reclaim has moved them, the zone is reset and its next blocks are of another generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ZoneGeneration(u32);
 
 impl ZoneGeneration {
-    /// Of a zone with a number below 2^30.
+    /// A generation of a zone, whose number is below 2^30.
     pub const fn new(zone: u32, generation: u8) -> Self {
         Self(zone * GENERATIONS as u32 + (generation % GENERATIONS) as u32)
     }
 
-    /// As it is stored: four times the zone's number, plus the generation.
+    /// The stored number: 4 × the zone + the generation.
     pub const fn raw(self) -> u32 {
         self.0
     }
 
-    /// What was stored.
+    /// From the stored number.
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
@@ -66,24 +66,24 @@ impl ZoneGeneration {
         self.0 / GENERATIONS as u32
     }
 
-    /// Which of its generations it is.
+    /// The generation, modulo [`GENERATIONS`].
     #[expect(clippy::cast_possible_truncation, reason = "below the number of generations")]
     pub const fn generation(self) -> u8 {
         (self.0 % GENERATIONS as u32) as u8
     }
 }
 
-/// Blocks that `bytes` bytes take.
+/// Blocks that hold `bytes` bytes.
 pub const fn blocks_for(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK_BYTES)
 }
 
-/// Why something that is on the drive could not be read.
+/// Why a structure on the drive could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// The device does not give its blocks back. It may do so later.
+    /// The device refuses to read its blocks. It may read them later.
     Device(String),
-    /// They hold something else.
+    /// Its blocks hold something else.
     Wrong(String),
 }
 
@@ -109,8 +109,8 @@ impl From<Unread> for String {
     }
 }
 
-/// Appends a number of variable length: seven bits a byte, the low ones first, the high bit of a
-/// byte set if more follow.
+/// Appends a number of variable length (LEB128): seven bits in each byte, the low ones first, and
+/// the high bit set in all bytes but the last.
 pub(in crate::furrow) fn put_number(column: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         column.push(number.to_le_bytes()[0] | 0x80);
@@ -119,7 +119,7 @@ pub(in crate::furrow) fn put_number(column: &mut Vec<u8>, mut number: u64) {
     column.push(number.to_le_bytes()[0]);
 }
 
-/// Takes the number of variable length at the start of `rest`.
+/// Takes a number of variable length off the start of `rest`.
 pub(in crate::furrow) fn take_number(rest: &mut &[u8]) -> Result<u64, &'static str> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {

@@ -1,9 +1,9 @@
-//! The record: the envelope of everything but the superblock.
+//! The record: the envelope of batches and manifests.
 //!
-//! Journal batches and manifests are a [`RecordHeader`] followed by a body and zeroes up to the next
-//! block. Two checksums: `crc` covers header and body and is
-//! different in each copy, because the own address is; `chain` covers only the bodies of this
-//! record and all before it, so both copies of a log have the same chain and can be merged.
+//! Journal batches and manifests are a [`RecordHeader`], a body, and zeroes up to the next block. A
+//! record has two checksums. `crc` covers header and body; it differs from copy to copy, as the own
+//! address does. `chain` covers the bodies of this record and of all before it, so both copies of a
+//! log have the same chain, and replay can take each record from either copy.
 
 use std::mem::{offset_of, size_of};
 
@@ -18,7 +18,7 @@ use super::{Address, BLOCK_BYTES, VERSION, blocks_for};
 pub enum RecordKind {
     /// A batch of rows that were changed together, or a part of one.
     Batch,
-    /// The list of what makes up the current state.
+    /// A manifest: the parts of the table, and the zones of the journal.
     Manifest,
 }
 
@@ -42,7 +42,7 @@ pub struct RecordHeader {
     pub crc: U32,
     /// Format version, 6.
     pub version: U16,
-    /// 1: the batch goes on in the next record, and counts only with all of its records. Else 0.
+    /// 1: the batch continues in the next record, and counts only with all of its records. Else 0.
     pub continues: U16,
     /// Bytes of the body.
     pub body_bytes: U32,
@@ -67,12 +67,12 @@ const _: () = assert!(size_of::<RecordHeader>() == 56);
 const _: () = assert!(offset_of!(RecordHeader, seq) == 32);
 const _: () = assert!(offset_of!(RecordHeader, chain) == 52);
 
-/// What identifies a record beside its place and body.
+/// The fields of a record's header besides its address, lengths and checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordId {
-    /// What it holds.
+    /// Kind of the record.
     pub kind: RecordKind,
-    /// Of which file system.
+    /// Identity of the file system.
     pub uuid: [u8; 16],
     /// See [`RecordHeader::continues`].
     pub continues: bool,
@@ -82,7 +82,7 @@ pub struct RecordId {
     pub prev: u32,
 }
 
-/// A record being filled: the header's space first, then the body.
+/// A record that is being filled: space for the header, then the body.
 #[derive(Debug)]
 pub struct RecordBuffer(Vec<u8>);
 
@@ -92,7 +92,7 @@ impl RecordBuffer {
         Self(vec![0; HEADER_BYTES])
     }
 
-    /// Where the body is appended.
+    /// The buffer; append the body to it.
     pub fn body(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
@@ -107,12 +107,12 @@ impl RecordBuffer {
         self.0.len()
     }
 
-    /// Blocks it will take.
+    /// Blocks of the record so far.
     pub fn blocks(&self) -> usize {
         blocks_for(self.0.len())
     }
 
-    /// Pads to whole blocks; to be called once, after the body is complete.
+    /// Pads the complete record to whole blocks.
     pub fn pad(mut self) -> PaddedRecord {
         let record_bytes = self.0.len();
         self.0.resize(blocks_for(record_bytes) * BLOCK_BYTES, 0);
@@ -126,7 +126,7 @@ impl Default for RecordBuffer {
     }
 }
 
-/// A record that only lacks its header, which differs from copy to copy.
+/// A complete record without its header, which differs from copy to copy.
 #[derive(Debug)]
 pub struct PaddedRecord {
     bytes: Vec<u8>,
@@ -144,12 +144,12 @@ impl PaddedRecord {
         self.record_bytes
     }
 
-    /// Blocks it takes.
+    /// Blocks of the record.
     pub fn blocks(&self) -> usize {
         self.bytes.len() / BLOCK_BYTES
     }
 
-    /// A copy for `own`, with its header, and the record's `crc` there.
+    /// The bytes of the copy for the address `own`, and its `crc`.
     pub fn seal(&self, id: &RecordId, own: Address) -> (Vec<u8>, u32) {
         let body_bytes = self.record_bytes - HEADER_BYTES;
         let header = RecordHeader {
@@ -173,7 +173,7 @@ impl PaddedRecord {
     }
 }
 
-/// Reads the header at the start of `bytes` as far as it can be judged without the body.
+/// Decodes the header at the start of `bytes` and checks what can be checked without the body.
 pub fn decode_header(bytes: &[u8], kind: RecordKind, own: Address) -> Result<RecordHeader, String> {
     let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else {
         return Err(format!("{} bytes, too short", bytes.len()));
@@ -191,7 +191,7 @@ pub fn decode_header(bytes: &[u8], kind: RecordKind, own: Address) -> Result<Rec
     Ok(header)
 }
 
-/// Whether a record is what its header says: `bytes` are header and body, without padding.
+/// Checks length and checksums of a record: `bytes` are header and body, without padding.
 pub fn verify(bytes: &[u8], header: &RecordHeader) -> Result<(), String> {
     if bytes.len() != HEADER_BYTES + header.body_bytes.get() as usize {
         return Err(format!("{} bytes, its header says otherwise", bytes.len()));

@@ -1,8 +1,8 @@
-//! Tables of moved blocks: where reclaim has moved blocks of a zone to.
+//! Remap tables: where reclaim has moved blocks of a zone.
 //!
-//! A map row goes on naming the place that its blocks were written to, so moving them changes no
-//! row of a file. A reader looks up where they are now. The table says it for blocks that came to
-//! lie side by side: in their old order, a bit a block; or in the order of files, run by run.
+//! When reclaim moves blocks, their map rows keep the place to which they were written, and readers
+//! look up the present place in a remap table. Each table has blocks of one zone that now lie side
+//! by side: in their old order, with a bit for each block, or in the order of files, run by run.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -10,56 +10,56 @@ use std::ops::Range;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{put_number, take_number};
+use super::{ZoneGeneration, put_number, take_number};
 
-/// Blocks that reclaim has moved to one place; then which ones, in one of two forms. Key: 4 × the
-/// zone's number + its generation, and a number that no other such row has had: later ones are
-/// higher.
+/// A remap table: the new place of moved blocks of a zone; then which blocks, in one of two forms.
+/// Key: 4 × the zone's number + its generation, and a number of its own: later tables have higher
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct RemapRow {
-    /// Where they are: 4 × the zone's number + its generation.
+    /// Where the blocks are: 4 × the zone's number + its generation.
     pub zone: U32,
     /// The first block there.
     pub block: U32,
     /// The lowest block that was moved.
     pub first: U32,
-    /// Blocks from there to the highest one, with both.
+    /// Blocks from `first` to the highest moved block, both included.
     pub span: U32,
-    /// 0: they lie as before, and a bit follows for each block of the span. 1: run by run follow
-    /// the difference of its first block to the end of the run before (to `first`), doubled, or of
-    /// a negative one doubled and less one, and its blocks, both as numbers of variable length.
+    /// 0: the blocks lie in their old order, and a bit follows for each block of the span. 1: for
+    /// each run follow two numbers of variable length: the distance from the end of the run before
+    /// (for the first run, from `first`), zigzag encoded, and the number of its blocks.
     pub form: u8,
 }
 
 const _: () = assert!(size_of::<RemapRow>() == 17);
 
-/// Blocks that a table has, at most: more than are moved between two commits, as a rule.
+/// Most blocks of a remap table: as a rule more than reclaim moves between two commits.
 pub const REMAP_BLOCKS_MAX: u32 = 4096;
 
-/// Blocks from a place of a zone on.
+/// A run of blocks of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemapRun {
-    /// The first one.
+    /// The first block.
     pub block: u32,
-    /// How many, never 0.
+    /// Number of blocks, never 0.
     pub blocks: u32,
 }
 
 impl RemapRun {
-    /// The block behind its last one.
+    /// The block behind the last one.
     pub const fn end(&self) -> u32 {
         self.block + self.blocks
     }
 }
 
-/// How the tail of a [`RemapRow`] says which blocks they are.
+/// Values of [`RemapRow::form`].
 const BITS: u8 = 0;
 const RUNS: u8 = 1;
 
-/// The row of blocks that have come to `to` (zone and generation, first block), in the order in
-/// which they lie there.
-pub fn encode(to: (u32, u32), runs: &[RemapRun]) -> (RemapRow, Vec<u8>) {
+/// The remap table of `runs`, which now lie one behind the other from a block of a zone on. Returns
+/// the fixed part of the row and its tail.
+pub fn encode(zone: ZoneGeneration, block: u32, runs: &[RemapRun]) -> (RemapRow, Vec<u8>) {
     let first = runs.iter().map(|run| run.block).min().expect("a table has blocks");
     let end = runs.iter().map(RemapRun::end).max().expect("a table has blocks");
     let span = end - first;
@@ -73,8 +73,8 @@ pub fn encode(to: (u32, u32), runs: &[RemapRun]) -> (RemapRow, Vec<u8>) {
         RUNS
     };
     let row = RemapRow {
-        zone: to.0.into(),
-        block: to.1.into(),
+        zone: zone.raw().into(),
+        block: block.into(),
         first: first.into(),
         span: span.into(),
         form,
@@ -82,12 +82,12 @@ pub fn encode(to: (u32, u32), runs: &[RemapRun]) -> (RemapRow, Vec<u8>) {
     (row, tail)
 }
 
-/// For each run the difference of its first block to the end of the run before, and its blocks.
+/// The tail in form 1.
 fn run_bytes(first: u32, runs: &[RemapRun]) -> Vec<u8> {
     let (mut tail, mut end) = (Vec::new(), i64::from(first));
     for run in runs {
         let ahead = i64::from(run.block) - end;
-        // The sign is the lowest bit.
+        // Zigzag: the sign is the lowest bit.
         put_number(&mut tail, ((ahead << 1) ^ (ahead >> 63)).cast_unsigned());
         put_number(&mut tail, run.blocks.into());
         end = run.end().into();
@@ -104,7 +104,8 @@ fn bits_of(first: u32, bytes: usize, runs: &[RemapRun]) -> Vec<u8> {
     tail
 }
 
-/// The blocks of a row, in the order in which they lie now, or why it makes no sense.
+/// The runs of a remap table in the order in which they lie now. The error says why the row is
+/// invalid.
 pub fn decode(row: &RemapRow, tail: &[u8]) -> Result<Vec<RemapRun>, &'static str> {
     let (first, span) = (row.first.get(), row.span.get());
     let end = first.checked_add(span).filter(|_| span > 0).ok_or("no blocks")?;
@@ -143,7 +144,7 @@ fn decode_bits(
     Ok(())
 }
 
-/// More than any table that is ever written has.
+/// Most bytes of a tail that is read: more than any table that is ever written has.
 const TAIL_BYTES_MAX: usize = 16 << 10;
 
 fn decode_runs(
@@ -179,17 +180,17 @@ fn take_run(tail: &mut &[u8], end: i64) -> Result<RemapRun, &'static str> {
     }
 }
 
-/// How many blocks lie before the first of `blocks` blocks from `block` on, where these lie side by
-/// side now; `None` if not all of them are of the row. The row is one that [`decode`] takes.
-pub fn rank_of(row: &RemapRow, tail: &[u8], (block, blocks): (u32, u32)) -> Option<u32> {
-    let ahead = block.checked_sub(row.first.get())?;
-    if ahead.checked_add(blocks)? > row.span.get() {
+/// The distance of a run from the first block of the table's new place. `None` if not all of its
+/// blocks are in the table, side by side. [`decode`] must have accepted the row.
+pub fn rank_of(row: &RemapRow, tail: &[u8], run: RemapRun) -> Option<u32> {
+    let ahead = run.block.checked_sub(row.first.get())?;
+    if ahead.checked_add(run.blocks)? > row.span.get() {
         return None;
     }
     if row.form == BITS {
-        rank_in_bits(tail, ahead, blocks)
+        rank_in_bits(tail, ahead, run.blocks)
     } else {
-        rank_in_runs(row, tail, (block, blocks))
+        rank_in_runs(row, tail, run)
     }
 }
 
@@ -208,13 +209,13 @@ fn rank_in_bits(tail: &[u8], ahead: u32, blocks: u32) -> Option<u32> {
     Some(words.sum::<u32>() + below.count_ones())
 }
 
-fn rank_in_runs(row: &RemapRow, mut tail: &[u8], (block, blocks): (u32, u32)) -> Option<u32> {
+fn rank_in_runs(row: &RemapRow, mut tail: &[u8], wanted: RemapRun) -> Option<u32> {
     let (mut end, mut rank) = (i64::from(row.first.get()), 0);
     while !tail.is_empty() {
         let run = take_run(&mut tail, end).ok()?;
-        if run.block <= block && block < run.end() {
-            let skip = block - run.block;
-            return (skip + blocks <= run.blocks).then_some(rank + skip);
+        if (run.block..run.end()).contains(&wanted.block) {
+            let skip = wanted.block - run.block;
+            return (skip + wanted.blocks <= run.blocks).then_some(rank + skip);
         }
         end = run.end().into();
         rank += run.blocks;
@@ -245,13 +246,14 @@ mod tests {
     }
 
     fn assert_is_found(runs: &[RemapRun]) {
-        let (row, tail) = encode((77, 40), runs);
+        let (row, tail) = encode(ZoneGeneration::from_raw(77), 40, runs);
         assert_eq!(decode(&row, &tail).unwrap(), runs);
         let mut rank = 0;
         for run in runs {
             for skip in 0..run.blocks {
                 let rest = run.blocks - skip;
-                let found = |blocks| rank_of(&row, &tail, (run.block + skip, blocks));
+                let found =
+                    |blocks| rank_of(&row, &tail, RemapRun { block: run.block + skip, blocks });
                 assert_eq!(found(1), Some(rank + skip));
                 assert_eq!(found(rest), Some(rank + skip));
                 assert_eq!(found(rest + 1), None, "what lies behind a run is not its own");
@@ -260,7 +262,11 @@ mod tests {
         }
         let has = |block| runs.iter().any(|run| run.block <= block && block < run.end());
         for block in 0..runs.iter().map(RemapRun::end).max().unwrap() + 9 {
-            assert_eq!(rank_of(&row, &tail, (block, 1)).is_some(), has(block), "block {block}");
+            assert_eq!(
+                rank_of(&row, &tail, RemapRun { block, blocks: 1 }).is_some(),
+                has(block),
+                "block {block}"
+            );
         }
     }
 
@@ -287,7 +293,7 @@ mod tests {
                 zone: 1.into(), block: 2.into(), first: first.into(), span: span.into(), form,
             };
             if decode(&row, &tail).is_ok() {
-                let _ = rank_of(&row, &tail, (block, 3));
+                let _ = rank_of(&row, &tail, RemapRun { block, blocks: 3 });
             }
         }
     }
@@ -296,10 +302,10 @@ mod tests {
     fn remap_takes_one_bit_per_ordered_block() {
         let runs: Vec<RemapRun> =
             (0..500).map(|run| RemapRun { block: run * 4, blocks: 3 }).collect();
-        let (_, tail) = encode((1, 2), &runs);
+        let (_, tail) = encode(ZoneGeneration::from_raw(1), 2, &runs);
         assert_eq!(tail.len(), 250);
         // Few of many do not.
         let runs = [0, 9_000, 30_000].map(|block| RemapRun { block, blocks: 2 });
-        assert!(encode((1, 2), &runs).1.len() < 12);
+        assert!(encode(ZoneGeneration::from_raw(1), 2, &runs).1.len() < 12);
     }
 }

@@ -1,5 +1,5 @@
-//! Rows: the metadata itself. A row has a [`Key`] and a value: the fixed part of its kind, and a tail
-//! of variable length. What the key says is not in the value.
+//! Rows: the metadata itself. A row has a [`Key`] and a value, which is the fixed part of its kind
+//! and a tail of variable length. The value does not repeat what the key says.
 
 use std::borrow::Cow;
 use std::mem::size_of;
@@ -12,10 +12,10 @@ use super::key::{Key, RowKind};
 use super::remap::{self, RemapRow};
 use super::{Address, ZoneGeneration};
 
-/// Bytes that a key takes among others, at most about.
+/// Bytes that a key takes in a leaf, as an estimate of the most.
 const KEY_BYTES: usize = 8;
 
-/// Sums over everything at the moment of the batch that wrote it. Blocks are of 4 KiB.
+/// Totals of the file system after the batch that wrote the row. Blocks are of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct TotalsRow {
@@ -23,59 +23,60 @@ pub struct TotalsRow {
     pub next_ino: U64,
     /// Number of the next shared extent.
     pub next_extent: U64,
-    /// Inodes, those without a link too.
+    /// Inodes, with those that have no link.
     pub inodes: U64,
-    /// Blocks stored: the sum of all zones' live blocks.
+    /// Live blocks of all zones.
     pub live: U64,
     /// Blocks preallocated to files.
     pub preallocated: U64,
-    /// Bytes of all rows of the groups 1 to 3, before they are compressed.
+    /// Bytes of all rows of groups 1 to 3, uncompressed.
     pub row_bytes: U64,
-    /// Those of them that say where data lies: rows of maps, extents and owners.
+    /// Bytes of those rows that say where data lies: map rows, extents and back-references.
     pub place_bytes: U64,
-    /// Blocks of data that users have written over the file system's life: the data clock.
+    /// The data clock: blocks of data that users have written over the file system's life.
     pub data_clock: U64,
 }
 
-/// A zone in which something lives. Key: its number.
+/// A zone with live blocks. Key: its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ZoneRow {
-    /// Blocks in use, never 0.
+    /// Live blocks, never 0.
     pub live: U32,
-    /// The block behind the last one that was in use since the zone was reset.
+    /// The block behind the last one that has been live since the zone was reset.
     pub end: U32,
     /// The data clock at the last write, for the age of a victim.
     pub last_write: U64,
-    /// The data clock when its first block was written; where `moved` is 1, the mean of that of all.
+    /// The data clock when its first block was written. If `moved` is 1: the mean over all its
+    /// blocks of the clock when each was written.
     pub born: U64,
-    /// Place of the zone's next row of owners.
+    /// Place (`at`) of the zone's next row of back-references.
     pub next_owners: U32,
-    /// Bytes of its rows of owners.
+    /// Bytes of its rows of back-references.
     pub owner_bytes: U32,
-    /// 1: its rows of owners name all that lives in it. 0: they may not.
+    /// 1: every live block has a back-reference in these rows. 0: some may have none.
     pub listed: u8,
-    /// 1: reclaim has moved blocks to it. 0: each block was new when it was written to it.
+    /// 1: reclaim has moved blocks to the zone. 0: users have written all of its blocks.
     pub moved: u8,
-    /// Its generation: map rows of blocks that lie in it name it.
+    /// Its generation, which map rows of its blocks name.
     pub generation: u8,
     /// Zero when written, ignored when read.
     pub reserved: u8,
 }
 
-/// What was learned of some contexts, by slot. Key: which of 64 such rows, so slot 64 × that + its place in the arrays.
-/// A number is a logarithm to base 2 with 8 bits behind the point, straight between powers of two; 0: nothing
-/// is learned.
+/// Lifetimes and sizes that placement has learned for 64 contexts. Key: number of the row, so index
+/// `i` of its arrays is slot 64 × key + `i`. Each number is a logarithm to base 2 with 8 bits
+/// behind the point, linear between powers of two; 0: nothing was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct LearnedRow {
-    /// How long data lived, in blocks of the data clock.
+    /// Lifetime of data, in blocks of the data clock.
     pub lives: [U16; 64],
-    /// Blocks of files when they were deleted.
+    /// Size of files at their deletion, in blocks.
     pub sizes: [U16; 64],
 }
 
-/// An inode; then the target of a symbolic link. Key: its number, never used again after deletion.
+/// An inode; then the target of a symbolic link. Key: its number, which no other inode ever gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct InodeRow {
@@ -89,13 +90,13 @@ pub struct InodeRow {
     pub ctime: I64,
     /// Birth, likewise.
     pub btime: I64,
-    /// Directory: the directory it is in.
+    /// Directory: number of its parent directory.
     pub parent: U64,
-    /// Directory: cookie of the next entry made in it.
+    /// Directory: cookie of its next entry.
     pub next_cookie: U64,
-    /// File: blocks mapped, preallocated ones too. Directory: entries. Else 0.
+    /// File: mapped blocks, with preallocated ones. Directory: entries. Else 0.
     pub count: U64,
-    /// Entries that lead to it. 0: unlinked but open; recovery deletes it.
+    /// Links. 0: unlinked but open; recovery deletes the inode.
     pub nlink: U32,
     /// Owner.
     pub uid: U32,
@@ -117,25 +118,26 @@ pub struct InodeRow {
     pub ctime_ns: U32,
     /// Nanoseconds after `btime`.
     pub btime_ns: U32,
-    /// 1: what is mapped from the size on waits to be removed, which goes on after a mount. 0 else.
+    /// 1: blocks mapped beyond the size wait to be freed, which continues after a mount. Else 0.
     pub reaping: u8,
-    /// Directory: 1 if each of its entries has its cookie in a row of names. 0 else.
+    /// Directory: 1 if rows of names have the cookies of all its entries. Else 0.
     pub indexed: u8,
-    /// File: 1 + the slot of the context that it was created in. 0: none.
+    /// File: 1 + the slot of the context in which it was created. 0: none.
     pub context: U16,
 }
 
-/// A directory entry; then its name. Key: the directory, and its place in a listing.
+/// A directory entry; then its name. Key: the directory, and the cookie of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct EntryRow {
-    /// Inode it leads to.
+    /// Inode that it names.
     pub ino: U64,
     /// The inode's kind.
     pub kind: u8,
 }
 
-/// An extended attribute; then its name and its value. Key: the inode, and a slot of its own.
+/// An extended attribute; then its name and its value. Key: the inode, and the slot of the
+/// attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct XattrRow {
@@ -143,8 +145,8 @@ pub struct XattrRow {
     pub name_bytes: U16,
 }
 
-/// A run of blocks in a zone that several map entries share; then a CRC-32C of each. Key: its number,
-/// never 0 and never used again.
+/// A shared extent: a run of blocks in a zone that several map entries share; then a CRC-32C of
+/// each block. Key: its number, never 0 and never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ExtentRow {
@@ -152,21 +154,23 @@ pub struct ExtentRow {
     pub zone: U32,
     /// First block in the zone.
     pub block: U32,
-    /// Map rows that refer to it.
+    /// Map rows that name it.
     pub refs: U32,
 }
 
-/// A piece of a file; then its [`Place`]. Key: the file, and its first block there.
+/// A map entry: a run of blocks of a file; then its [`Place`]. Key: the file, and its first block
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct MapRow {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: U32,
-    /// 0 preallocated space, which reads as zeroes; 1 blocks in a zone; 2 blocks of a shared extent.
+    /// 0 preallocated space, which reads as zeroes; 1 blocks in a zone; 2 blocks of a shared
+    /// extent.
     pub place: u8,
 }
 
-/// Blocks of a map row in a zone, its own alone: where they were written. Since then they may have been moved.
+/// Place of a map row's own blocks: where they were written. Reclaim may have moved them since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ZonePlace {
@@ -177,7 +181,7 @@ pub struct ZonePlace {
 }
 
 impl ZonePlace {
-    /// From a block of a zone on.
+    /// The place that begins at a block of a zone.
     pub const fn new(zone: ZoneGeneration, block: u32) -> Self {
         Self { zone: U32::new(zone.raw()), block: U32::new(block) }
     }
@@ -187,30 +191,30 @@ impl ZonePlace {
         ZoneGeneration::from_raw(self.zone.get())
     }
 
-    /// The address, if nothing was moved.
+    /// The address, provided that no block was moved.
     pub fn address(&self) -> Address {
         Address { zone: self.generation().zone(), block: self.block.get() }
     }
 }
 
-/// Blocks of a map row in a shared extent.
+/// Place of a map row whose blocks are in a shared extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct SharedPlace {
     /// The extent.
     pub extent: U64,
-    /// Blocks of the extent before it.
+    /// Blocks of the extent before those of the row.
     pub skip: U32,
 }
 
-/// What follows a [`MapRow`].
+/// The blocks of a [`MapRow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place<'a> {
-    /// Nothing: the space is preallocated.
+    /// None: the space is preallocated.
     Preallocated,
-    /// Where the blocks lie, and the checksum of each.
+    /// Blocks of its own: their place, and the checksum of each.
     Zone(ZonePlace, &'a [U32]),
-    /// Whose blocks they are.
+    /// Blocks of a shared extent.
     Shared(SharedPlace),
 }
 
@@ -240,7 +244,7 @@ pub const fn extent_bytes(blocks: u32) -> u64 {
     (KEY_BYTES + size_of::<ExtentRow>()) as u64 + 4 * blocks as u64
 }
 
-/// Bytes of a row of owners with a value of so many.
+/// Bytes of a row of back-references with a value of `value` bytes.
 pub fn backrefs_bytes(value: usize) -> u32 {
     u32::try_from(KEY_BYTES + value).expect("values are short")
 }
@@ -272,13 +276,13 @@ const _: () = assert!(size_of::<SharedPlace>() == 12);
 /// A row with its tail borrowed from the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row<'a> {
-    /// Sums over everything.
+    /// Totals of the file system.
     Totals(TotalsRow),
     /// A zone.
     Zone(ZoneRow),
-    /// An inode to look after: all is in the key.
+    /// An inode to delete or truncate. It has no value.
     Orphan,
-    /// What was learned of some contexts.
+    /// Lifetimes and sizes of some contexts.
     Learned(&'a LearnedRow),
     /// An inode and its link target.
     Inode(InodeRow, &'a [u8]),
@@ -288,18 +292,18 @@ pub enum Row<'a> {
     Xattr(&'a [u8], &'a [u8]),
     /// A shared extent and the checksums of its blocks.
     Extent(ExtentRow, &'a [U32]),
-    /// A piece of a file: its blocks, and where they are.
+    /// A map entry: its number of blocks, and their place.
     Map(u32, Place<'a>),
-    /// Cookies of the entries whose names have the hash.
+    /// Cookies of the entries whose names have a hash.
     Name(&'a [U64]),
-    /// Whose blocks of a zone are.
+    /// Back-references of a zone.
     Backrefs(Cow<'a, [Backref]>),
-    /// Where blocks were moved to, and which ones.
+    /// A remap table and its tail.
     Remap(RemapRow, &'a [u8]),
 }
 
 impl<'a> Row<'a> {
-    /// The blocks in a zone that the row has, if they were not moved, with the checksum of each.
+    /// The address of the row's own blocks, provided that they were not moved, and their checksums.
     pub fn stored(&self) -> Option<(Address, &'a [U32])> {
         match self {
             Self::Map(_, Place::Zone(place, crcs)) => Some((place.address(), crcs)),
@@ -409,14 +413,14 @@ fn decode_place(row: MapRow, tail: &[u8]) -> Option<Place<'_>> {
     }
 }
 
-/// The value of a map row whose blocks are in a zone of their own: how many, and where.
+/// Number of blocks and place of a map row that has blocks of its own, from its value.
 pub fn zone_place_of(value: &[u8]) -> Option<(u32, ZonePlace)> {
     let (row, tail) = MapRow::read_from_prefix(value).ok()?;
     let (place, _) = ZonePlace::read_from_prefix(tail).ok().filter(|_| row.place == 1)?;
     Some((row.blocks.get(), place))
 }
 
-/// The same value with another place.
+/// The value of a map row with another place.
 pub fn with_zone_place(value: &[u8], place: ZonePlace) -> Vec<u8> {
     let mut value = value.to_vec();
     let at = size_of::<MapRow>();

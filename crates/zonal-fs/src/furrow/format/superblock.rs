@@ -11,7 +11,7 @@ use super::{Address, BLOCK_BYTES, VERSION};
 /// First bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"FURROWSB";
 
-/// Where a copy of the manifest lies.
+/// Address of a copy of the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ManifestPointer {
@@ -39,13 +39,13 @@ pub struct Superblock {
     pub device_block: U16,
     /// Identity of the file system.
     pub uuid: [u8; 16],
-    /// Counts the superblocks written; the highest valid one is current.
+    /// Number of the superblock; the valid one with the highest number is current.
     pub epoch: U64,
     /// Device blocks of the drive.
     pub device_blocks: U64,
     /// Device blocks between two zone starts.
     pub zone_size: U64,
-    /// Device blocks of a zone that can be written.
+    /// Capacity of a zone in device blocks.
     pub zone_capacity: U64,
     /// Zones of the drive.
     pub zones: U32,
@@ -59,20 +59,20 @@ pub struct Superblock {
     pub manifest: [ManifestPointer; 2],
     /// Nanoseconds since 1970 at mkfs.
     pub created_ns: U64,
-    /// 1 if an unmount wrote it, else 0. With no batch behind it the drive was left clean. Only a
-    /// hint: recovery never trusts it.
+    /// 1 if an unmount wrote it, else 0. With no batch behind it the unmount was clean. Recovery
+    /// never relies on it.
     pub clean: U32,
-    /// Percent of the data zones kept back for reclaim.
+    /// Percent of the data zones that are reserved for reclaim.
     pub reserve_percent: U32,
     /// Features that a program must know to mount; none yet.
     pub incompatible: U64,
     /// Name of the file system, UTF-8, zero padded.
     pub label: [u8; 64],
-    /// Number of the last record of the journal that was durable before. One that is missing up to
-    /// there is lost, not torn.
+    /// Number of the last journal record that was durable before this superblock. A record up to
+    /// there that is missing is lost, not torn.
     pub last_batch: U64,
-    /// Number of the first record that a recovery found not to count, in the journal that the manifest names;
-    /// those behind it do not count either. 0: all count.
+    /// Number of the first void record of the journal that the manifest names: recovery has found
+    /// that it and all behind it do not count. 0: all count.
     pub first_void: U64,
     /// Zero when written, ignored when read.
     pub reserved: [u8; 3880],
@@ -90,7 +90,7 @@ pub fn unknown(version: u16) -> String {
 }
 
 impl Superblock {
-    /// Its 4096 bytes with the own address and the checksum filled in.
+    /// Its 4096 bytes, with address and checksum.
     pub fn encode(mut self, own: Address) -> [u8; BLOCK_BYTES] {
         self.magic = MAGIC;
         self.version = U16::new(VERSION);
@@ -104,7 +104,7 @@ impl Superblock {
         bytes
     }
 
-    /// Reads one, or says why these bytes are none.
+    /// Decodes a superblock; the error says why these bytes are none.
     pub fn decode(bytes: &[u8], own: Address) -> Result<Self, String> {
         let superblock = Self::decode_any_version(bytes, own)?;
         let (version, features) = (superblock.version, superblock.incompatible.get());
@@ -117,7 +117,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Reads one of any version, as far as all versions are the same: up to the label.
+    /// Decodes a superblock of any version: all versions are the same up to the label.
     pub fn decode_any_version(bytes: &[u8], own: Address) -> Result<Self, String> {
         let Ok((superblock, _)) = Self::read_from_prefix(bytes) else {
             return Err(format!("{} bytes, too short", bytes.len()));

@@ -1,10 +1,9 @@
-//! Steps: flushing the memtable, merging runs, emptying pairs, and writing the manifest that makes
-//! each step count.
+//! Maintenance of the table in steps: flush the memtable, compact runs, empty pairs of zones.
 //!
-//! A step is planned under the committer's lock, writes its parts without any lock that commits or
-//! readers need, and is installed under the committer's lock: parts and manifest → *flush* →
-//! superblock → *flush* → zones that hold nothing live are reset (F3). Until the superblock is
-//! durable, everything that the manifest before it names stays whole.
+//! A thread plans a step under the committer's lock, writes its parts with no lock that commits or
+//! readers need, and installs it under the committer's lock: parts and manifest → *flush* →
+//! superblock → *flush* → reset of zones without live parts (F3). Until the superblock is durable,
+//! everything that the earlier manifest names stays on the drive.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -28,36 +27,37 @@ use crate::furrow::table::lost::Remade;
 use crate::furrow::table::memtable::Memtable;
 use crate::furrow::table::pairs::{MetaZones, PairNeed, Pairs, give_back};
 use crate::furrow::table::part::PartError;
-use crate::furrow::table::store::{AppliedRemaps, DriveStore, Writer};
+use crate::furrow::table::store::{AppliedRemaps, DriveStore, PartTarget};
 use crate::furrow::table::view::View;
 use crate::furrow::tree::bell::StepProgress;
 use crate::vfs::Result;
 
-/// Bytes of parts that one commit writes at most, unless the table is behind: what a commit costs
-/// then is a fraction of a second. A part of the largest size, so that steps keep pace.
+/// Bytes of parts that one commit writes, about, at most, unless compaction is behind: a fraction
+/// of a second. It is one part of the largest size, so that steps keep up with commits.
 const STEP_BYTES: u64 = 8 << 20;
 
-/// A step and what it starts from.
+/// A step and its input.
 pub(in crate::furrow) struct Plan {
     step: TableStep,
+    uuid: [u8; 16],
     need: PairNeed,
     levels: Arc<Levels>,
     next_part: u64,
     remade: Option<Remade>,
     view: Arc<View>,
-    /// Moves below this number are durable: parts may rely on them.
+    /// Remaps below this number are durable, so new parts may apply them.
     moved_below: u64,
 }
 
-/// What a step has written.
-struct Outcome {
-    /// Where the frozen memtable is, if there is one.
+/// The result of a step that has written its parts.
+struct StepOutcome {
+    /// Where the rows of the frozen memtable are, if there is one.
     frozen: Frozen,
     levels: Levels,
     next_part: u64,
     bytes: u64,
     bad: BTreeSet<u64>,
-    /// The first section of the old parts that the device has refused to read.
+    /// The first section of its input that the device has refused to read.
     refused: Option<PartError>,
 }
 
@@ -74,11 +74,10 @@ impl Committer {
         self.superlog.write(drive, &self.superblock)
     }
 
-    /// Says in a superblock that no record behind the last one that was read counts. Before that no
-    /// zone is finished or emptied: a finished zone reads as zeroes behind what was written, which
-    /// may be just what a torn record or the data of a refused batch lacks. A recovery after a
-    /// power cut would then count that batch, although this one has reset zones in which it has
-    /// data.
+    /// Writes a superblock that voids all records behind the last one that was read. Until then no
+    /// zone may be finished or reset: a finished zone reads as zeroes behind its data, and these may
+    /// be just what a torn record, or the data of a refused batch, lacks. A recovery after a power
+    /// cut would then count that batch, although this one has reset zones that hold its data.
     pub(in crate::furrow) fn void_rest(&mut self, drive: &Drive) -> Result<()> {
         self.superblock.first_void = U64::new(self.journal.end.last + 1);
         self.write_superblock(drive, Ending::Record)
@@ -89,7 +88,8 @@ impl Committer {
         &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,
-        (pairs, levels): (&Pairs, &Levels),
+        pairs: &Pairs,
+        levels: &Levels,
     ) {
         if self.is_unnamed {
             // Either of two manifests may be the one that counts.
@@ -106,14 +106,14 @@ impl Committer {
         }
     }
 
-    /// Whether the memtable is to be written as a run, and the journal before it dropped.
+    /// Whether the memtable is due to become a run, which frees the journal before it.
     fn is_full(&self, layout: &Layout) -> bool {
         self.table.view.memtable_bytes() > layout.memtable_bytes
             || self.journal.blocks() > layout.journal_blocks
             || self.journal.pairs.len() > 1
     }
 
-    /// How much commits have left to be done.
+    /// How much maintenance is due.
     pub(in crate::furrow) fn backlog(&self, layout: &Layout) -> Backlog {
         let view = &self.table.view;
         let is_much = view.memtable_bytes() > 2 * layout.memtable_bytes
@@ -128,15 +128,15 @@ impl Committer {
         }
     }
 
-    /// The step that is due, if one is.
-    fn plan(&mut self, (layout, row_bytes): (&Layout, u64), supply: &Supply) -> Option<Plan> {
+    /// Plans the step that is due, if one is.
+    fn plan(&mut self, layout: &Layout, row_bytes: u64, supply: &Supply) -> Option<Plan> {
         if self.is_full(layout) {
             self.freeze();
         }
         let view = &self.table.view;
         let levels = view.levels();
         let flush = view.frozen().and_then(|frozen| supply.flush(frozen, &levels, layout));
-        let sparse = |when| supply.sparse_pairs(&levels, (layout, row_bytes), when);
+        let sparse = |when| supply.sparse_pairs(&levels, layout, row_bytes, when);
         let step = if let Some(flush) = flush {
             flush
         } else if let suspects = view.take_suspects(&levels)
@@ -154,10 +154,10 @@ impl Committer {
         } else {
             TableStep::Rewrite(sparse(Sparse::BeyondShare)?)
         };
-        Some(self.plan_of(step, levels, (layout, supply)))
+        Some(self.plan_of(step, levels, layout, supply))
     }
 
-    /// Writing all rows of the journal as a run, whether or not they are many.
+    /// Plans to write all rows of the journal as a run, however few they are.
     pub(in crate::furrow) fn plan_flush(
         &mut self,
         layout: &Layout,
@@ -166,11 +166,11 @@ impl Committer {
         self.freeze();
         let step = TableStep::Flush(self.table.view.frozen()?);
         let levels = self.table.view.levels();
-        Some(self.plan_of(step, levels, (layout, supply)))
+        Some(self.plan_of(step, levels, layout, supply))
     }
 
-    /// From now on the rows of the journal are to be written as a run, if there are any and no
-    /// others are.
+    /// Freezes the rows of the journal for a step to write them as a run. It does nothing if there
+    /// are none, or if there is a frozen memtable.
     pub(in crate::furrow) fn freeze(&mut self) {
         if self.table.frozen_end.is_none() && !self.journal.is_in_table() {
             self.table.view.freeze();
@@ -182,22 +182,25 @@ impl Committer {
         &self,
         step: TableStep,
         levels: Arc<Levels>,
-        (layout, supply): (&Layout, &Supply),
+        layout: &Layout,
+        supply: &Supply,
     ) -> Plan {
         let view = &self.table.view;
         let need = supply.need_of(&step, &levels, layout);
         let (next_part, remade) = (self.table.next_part, view.remade());
         let moved_below = view.durable_remap_end();
-        Plan { step, need, levels, next_part, remade, moved_below, view: Arc::clone(view) }
+        let (uuid, view) = (self.journal.uuid, Arc::clone(view));
+        Plan { step, uuid, need, levels, next_part, remade, view, moved_below }
     }
 
-    /// Makes a step's levels the current ones. Those before stay where the manifest is not written.
+    /// Makes the levels of a step the present ones by a manifest. If writing that fails, the
+    /// earlier levels stay.
     fn install(
         &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,
         pairs: &mut Pairs,
-        outcome: Outcome,
+        outcome: StepOutcome,
     ) -> Result<()> {
         let (levels, frozen) = (Arc::new(outcome.levels), outcome.frozen);
         let (manifest, journal) = (self.table.manifest, self.journal.clone());
@@ -209,10 +212,9 @@ impl Committer {
         if self.planted.has(PlantedBug::ReleaseMetaEarly) {
             pairs.end_step(zones);
             self.is_unnamed = false;
-            self.release(drive, zones, (pairs, &levels));
+            self.release(drive, zones, pairs, &levels);
         }
-        let what = (&*levels, Ending::Record);
-        let outcome = self.write_manifest(drive, zones, pairs, what);
+        let outcome = self.write_manifest(drive, zones, pairs, &levels, Ending::Record);
         if outcome.is_err() && !self.is_unnamed {
             (self.table.manifest, self.table.next_part) = (manifest, next_part);
             self.journal = journal;
@@ -226,23 +228,23 @@ impl Committer {
     }
 }
 
-/// What commits have left to be done for the table.
+/// How much maintenance is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Backlog {
     /// Nothing.
     None,
-    /// The memtable is to be written.
+    /// The memtable is full.
     Due,
-    /// So much that who commits helps.
+    /// So much that a commit has to help.
     Much,
 }
 
-/// How much a caller does of the steps that are due.
+/// How many of the due steps a caller runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum StepBudget {
-    /// A commit: little at a time, unless the table is behind.
+    /// Steps of about [`STEP_BYTES`] bytes, as a commit does; all of them if compaction is behind.
     Bounded,
-    /// Everything that is due.
+    /// All of them.
     All,
 }
 
@@ -271,8 +273,8 @@ impl Log {
         }
     }
 
-    /// Writes all rows of the journal as a run, and takes all steps that are due then. Rows keep
-    /// their zones as long as only the journal knows that they are deleted.
+    /// Writes all rows of the journal as a run and then runs all due steps. While only the journal
+    /// knows that rows are deleted, these keep their zones.
     pub(in crate::furrow) fn compact_with_journal(&self) {
         {
             let _turn = self.stepping.lock().expect("no holder panicked");
@@ -281,19 +283,19 @@ impl Log {
         self.compact(StepBudget::All);
     }
 
-    /// Runs steps that are due, one by one, as long as `is_wanted` says so.
+    /// Runs due steps one by one while `is_wanted` returns true.
     pub(in crate::furrow) fn compact_while(&self, is_wanted: impl Fn() -> bool) {
         while is_wanted() {
             let _turn = self.stepping.lock().expect("no holder panicked");
-            // The step of another thread may have been enough.
+            // A step of another thread may have been enough.
             if !is_wanted() || self.try_step().is_none() {
                 return;
             }
         }
     }
 
-    /// Runs one step, if one is due, and returns the bytes that it wrote. What was committed is
-    /// durable without it, so an error is only logged: it is tried again later.
+    /// Runs one step, if one is due, and returns the bytes that it wrote. Commits are durable
+    /// without it, so it only logs an error; a later step tries again.
     fn try_step(&self) -> Option<u64> {
         match self.step_table() {
             Ok(written) => Some(written?.max(1)),
@@ -304,7 +306,7 @@ impl Log {
         }
     }
 
-    /// One step in the background.
+    /// Runs one step in the background, unless another thread runs one.
     pub(in crate::furrow) fn compact_step(&self) -> Result<StepProgress> {
         let Ok(_turn) = self.stepping.try_lock() else { return Ok(StepProgress::Idle) };
         let is_done = self.step_table()?.is_none();
@@ -323,16 +325,17 @@ impl Log {
     fn step_table(&self) -> Result<Option<u64>> {
         let mut committer = self.lock_committer();
         if !committer.table.earlier.is_empty() {
-            // Readers had them when they were replaced.
+            // Readers held these levels when a step replaced them; they may be done by now.
             let pairs = self.lock_pairs();
             committer.release(
                 &self.drive,
                 &mut MountedZones(self),
-                (&pairs, &self.tree.view.levels()),
+                &pairs,
+                &self.tree.view.levels(),
             );
         }
         let supply = self.supply(&committer);
-        let Some(plan) = committer.plan((self.tree.layout(), self.row_bytes()), &supply) else {
+        let Some(plan) = committer.plan(self.tree.layout(), self.row_bytes(), &supply) else {
             return Ok(None);
         };
         let outcome = if self.tree.layout().few_open_pairs {
@@ -346,20 +349,20 @@ impl Log {
         outcome.map(Some)
     }
 
-    /// Bytes of all rows, for which metadata has its zones.
+    /// Bytes of all rows, uncompressed: metadata has zones reserved for as many.
     fn row_bytes(&self) -> u64 {
         self.tree.space.rows_wanted(&self.tree.read_state())
     }
 
-    /// Does what was planned, and what is due after it, with few active zones: the journal pauses
-    /// meanwhile, since its two are needed for the parts. A step alone would leave most of a pair
-    /// unused.
+    /// Runs a planned step and those due after it on a drive with few active zones: the journal
+    /// pauses meanwhile and lends its two zones for the parts. One step alone would leave most of a
+    /// pair unused.
     pub(in crate::furrow) fn run_in_one_pair(
         &self,
         committer: &mut Committer,
         first: Plan,
     ) -> Result<u64> {
-        // Not before: a journal that has paused needs zones too.
+        // Reserve before the journal closes: a paused journal needs zones to continue, too.
         self.lock_pairs().reserve(&mut MountedZones(self), first.need)?;
         committer.journal.close(&self.drive);
         let mut next = Some(first);
@@ -374,11 +377,11 @@ impl Log {
                 None
             } else {
                 let supply = self.supply(committer);
-                committer.plan((self.tree.layout(), self.row_bytes()), &supply)
+                committer.plan(self.tree.layout(), self.row_bytes(), &supply)
             };
         }
         if committer.journal.pairs.is_empty() {
-            // The zones of the one before are free by now.
+            // The zones of the earlier manifest are free by now.
             let named = self.name_journal(committer);
             outcome = outcome.and_then(|bytes| named.map(|()| bytes));
         }
@@ -390,16 +393,15 @@ impl Log {
         outcome
     }
 
-    /// Does what was planned. Nothing of it counts yet.
-    fn run_plan(&self, plan: Plan, meanwhile: &dyn Fn()) -> Result<Outcome> {
-        let plan = (self.tree.uuid, plan, meanwhile);
+    /// Writes the parts of a planned step, which do not count before it is installed.
+    fn run_plan(&self, plan: Plan, meanwhile: &dyn Fn()) -> Result<StepOutcome> {
         let (zones, planted) = (&mut MountedZones(self), self.drive.planted);
-        let mut outcome = run_plan(&self.drive, zones, &self.pairs, plan, planted)?;
+        let mut outcome = run_plan(&self.drive, zones, &self.pairs, plan, meanwhile, planted)?;
         self.tree.view.refusals.judge(outcome.refused.take(), self.clock.monotonic_ns())?;
         Ok(outcome)
     }
 
-    fn end_step(&self, committer: &mut Committer, outcome: Result<Outcome>) -> Result<u64> {
+    fn end_step(&self, committer: &mut Committer, outcome: Result<StepOutcome>) -> Result<u64> {
         let mut pairs = self.lock_pairs();
         let mut zones = MountedZones(self);
         let installed = outcome.and_then(|outcome| {
@@ -407,7 +409,7 @@ impl Log {
             committer.install(&self.drive, &mut zones, &mut pairs, outcome).map(|()| bytes)
         });
         pairs.end_step(&mut zones);
-        committer.release(&self.drive, &mut zones, (&pairs, &self.tree.view.levels()));
+        committer.release(&self.drive, &mut zones, &pairs, &self.tree.view.levels());
         self.note_parts(&pairs, committer);
         drop(pairs);
         self.note_journal(committer);
@@ -415,7 +417,7 @@ impl Log {
         installed
     }
 
-    /// Tables of moved blocks that no row needs any more go with the next batch.
+    /// Lets the next batch delete remap tables that no row needs any more.
     fn drop_unneeded_remaps(&self, committer: &Committer) {
         let early = self.tree.has_planted(PlantedBug::DropMovedEarly);
         let unneeded = if early {
@@ -429,20 +431,21 @@ impl Log {
     }
 }
 
-/// Does what was planned. Nothing of it counts yet.
+/// Writes the parts of a planned step, which do not count before it is installed.
 fn run_plan(
     drive: &Drive,
     zones: &mut dyn MetaZones,
     pairs: &Mutex<Pairs>,
-    (uuid, plan, meanwhile): ([u8; 16], Plan, &dyn Fn()),
+    plan: Plan,
+    meanwhile: &dyn Fn(),
     planted: Planted,
-) -> Result<Outcome> {
-    let Plan { step, levels, next_part, remade, view, moved_below, need: _ } = plan;
+) -> Result<StepOutcome> {
+    let Plan { step, uuid, levels, next_part, remade, view, moved_below, need: _ } = plan;
     let frozen = match step {
         TableStep::Flush(_) => Frozen::InLevels,
         TableStep::Compact(_) | TableStep::Rewrite(_) => Frozen::Stays,
     };
-    let writer = Writer {
+    let writer = PartTarget {
         pairs,
         zones: RefCell::new(zones),
         next_part: Cell::new(next_part),
@@ -463,24 +466,24 @@ fn run_plan(
     let (bad, refused) = (store.bad.take(), store.refused.take());
     let (next_part, bytes) =
         store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
-    Ok(Outcome { frozen, levels, next_part, bytes, bad, refused })
+    Ok(StepOutcome { frozen, levels, next_part, bytes, bad, refused })
 }
 
-/// Writes the rows of a new file system. The manifest is to be written then.
+/// Writes the rows of a new file system as its first parts. The caller then writes the manifest.
 pub(in crate::furrow) fn flush_once(
     drive: &Drive,
     zones: &mut dyn MetaZones,
     pairs: &Mutex<Pairs>,
-    (committer, rows): (&mut Committer, &Memtable),
+    committer: &mut Committer,
+    rows: &Memtable,
 ) -> Result<()> {
     let step = TableStep::Flush(Arc::new(rows.clone()));
     let levels = committer.table.view.levels();
     let (next_part, view) = (committer.table.next_part, Arc::clone(&committer.table.view));
     let need = PairNeed::default();
-    let plan = Plan { step, need, levels, next_part, remade: None, view, moved_below: 0 };
-    let nothing: &dyn Fn() = &|| ();
-    let plan = (committer.journal.uuid, plan, nothing);
-    let outcome = run_plan(drive, zones, pairs, plan, Planted::default())?;
+    let uuid = committer.journal.uuid;
+    let plan = Plan { step, uuid, need, levels, next_part, remade: None, view, moved_below: 0 };
+    let outcome = run_plan(drive, zones, pairs, plan, &|| (), Planted::default())?;
     committer.table.view.install(Arc::new(outcome.levels), outcome.frozen);
     committer.table.next_part = outcome.next_part;
     Ok(())

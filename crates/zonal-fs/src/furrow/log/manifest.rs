@@ -1,4 +1,8 @@
 //! Writing the manifest of table and journal, and the superblock that leads to it.
+//!
+//! A manifest goes to both zones of the open pair and is flushed; then the superblock log gets a
+//! record with its addresses. If the manifest cannot be written, the earlier one counts. If the
+//! superblock's fate is unknown, no record is written to the journal before a manifest is durable.
 
 use std::borrow::Cow;
 
@@ -15,7 +19,7 @@ use crate::furrow::table::levels::Levels;
 use crate::furrow::table::pairs::{Copies, MetaZones, Pairs};
 use crate::vfs::Result;
 
-/// A manifest, with a header of its own in each copy.
+/// A manifest that is being written. Each copy has a header of its own.
 struct ManifestCopies {
     record: PaddedRecord,
     id: RecordId,
@@ -35,18 +39,19 @@ impl Copies for ManifestCopies {
 }
 
 impl Committer {
-    /// Writes a manifest of the table and the journal as they are, and a superblock that leads to
-    /// it. A journal that is impaired gets a new pair of zones with it.
+    /// Writes a manifest of these levels and of the journal, and a superblock that leads to it. The
+    /// manifest gives an impaired journal a new pair of zones.
     pub(in crate::furrow) fn write_manifest(
         &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,
         pairs: &mut Pairs,
-        (levels, ending): (&Levels, Ending),
+        levels: &Levels,
+        ending: Ending,
     ) -> Result<()> {
         let before = self.journal.clone();
         let (last, first_void) = (before.pairs.last().copied(), self.superblock.first_void);
-        // With few active zones it pauses, and goes on in others.
+        // With few active zones the journal pauses during a step and continues in other zones.
         let has_pause = drive.layout.few_open_pairs && self.journal.is_active();
         if self.journal.is_impaired() || has_pause {
             let blocks = self.manifest_blocks(levels);
@@ -59,12 +64,12 @@ impl Committer {
             for zone in self.journal.zones().filter(|zone| !old.contains(zone)) {
                 zones.release(zone);
             }
-            // Its zones may have been finished.
+            // Taking the pair may have finished its zones.
             self.journal = before;
             self.journal.failed = [true; 2];
         })?;
         self.superblock.manifest = pointer;
-        // What does not count lies in a pair that ends before it, unless that is still the last.
+        // Void records lie in the last pair. If another follows it, the manifest ends it before them.
         let is_renewed = self.journal.pairs.last().copied() != last;
         self.superblock.first_void = if is_renewed { U64::new(0) } else { first_void };
         // From here on the new journal counts, even if the superblock's fate is unknown: a record
@@ -76,13 +81,13 @@ impl Committer {
         Ok(())
     }
 
-    /// Blocks of the next manifest at most.
+    /// Blocks of the next manifest, at most.
     fn manifest_blocks(&self, levels: &Levels) -> u32 {
         let mut manifest = levels.to_manifest();
         manifest.journal = self.journal.to_manifest();
         let mut record = RecordBuffer::new();
         manifest.encode(record.body());
-        // One more pair of the journal.
+        // One block more, for another pair of the journal.
         u32::try_from(record.pad().blocks()).unwrap_or(u32::MAX).saturating_add(1)
     }
 

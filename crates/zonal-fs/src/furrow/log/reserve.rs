@@ -1,5 +1,5 @@
-//! Zones are reserved before metadata changes anything, so that no step, commit or recovery ends
-//! half-way for want of them.
+//! Reservation of zones for metadata: a step, commit or recovery reserves its zones before it
+//! changes anything, so that none ends half-way for lack of a zone.
 //!
 //! A step of the table knows what it needs and reserves it before the journal pauses for it. A
 //! manifest has its room before the journal gets another pair. A recovery that finds a torn batch,
@@ -24,36 +24,36 @@ use crate::furrow::table::pairs::{MetaZones, OpenPair, PairNeed, take_two};
 use crate::furrow::zones::{RECOVERY_ZONES, Role, SPARE_ZONES_MIN};
 use crate::vfs::Result;
 
-/// Free zones that a merge of runs leaves to commits, which go on beside it.
+/// Free zones that a merge of runs leaves to commits, which continue meanwhile.
 const MERGE_LEAVES: usize = 2;
 
-/// One part in so many of a pair is left unused by parts, and by what becomes longer when it is
-/// written again.
+/// 1/8 of a pair is a margin: for the end of a zone that no part fits into, and for parts that
+/// become longer when they are written again.
 const UNUSED_SHARE: u64 = 8;
 
-/// What metadata can write to.
+/// The zones that metadata can write to.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct Supply {
     pub(in crate::furrow) open: Option<OpenPair>,
-    /// Free zones, and those that can be reset.
+    /// Free zones and zones that can be reset.
     pub(in crate::furrow) free: usize,
-    /// Bytes that the open pair has room for, a manifest aside.
+    /// Bytes of room in the open pair, without those of a manifest.
     pub(in crate::furrow) room: u64,
-    /// Bytes of a zone, likewise.
+    /// Bytes of a zone, without those of a manifest.
     pub(in crate::furrow) zone: u64,
 }
 
-/// When parts are written again so that they take fewer pairs.
+/// When to write parts again so that they take fewer pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Sparse {
-    /// Where they take more pairs than were planned for their rows.
+    /// If parts take more pairs than were planned for their rows.
     BeyondShare,
-    /// Wherever that gives a pair back.
+    /// Whenever that frees a pair.
     Now,
 }
 
 impl Supply {
-    /// What parts of so many bytes need beside the open pair.
+    /// Pairs that parts of `bytes` bytes need besides the open pair.
     pub(in crate::furrow) fn need(&self, bytes: u64) -> PairNeed {
         let bytes = bytes + bytes / UNUSED_SHARE;
         let more = bytes.saturating_sub(self.room);
@@ -62,17 +62,17 @@ impl Supply {
         }
     }
 
-    /// Whether there are zones for it, and `left` beside.
+    /// Whether there are zones for a need, with `left` more.
     fn has(&self, need: PairNeed, left: usize) -> bool {
         need.pairs == 0 || 2 * need.pairs + left <= self.free
     }
 
-    /// Whether the table is to become smaller before anything else.
+    /// Whether so few zones are free that the table must shrink first.
     pub(in crate::furrow) fn is_short(&self) -> bool {
         self.free < SPARE_ZONES_MIN
     }
 
-    /// What a step writes, about.
+    /// Pairs that a step needs, about.
     pub(in crate::furrow) fn need_of(
         &self,
         step: &TableStep,
@@ -82,7 +82,7 @@ impl Supply {
         self.need(match step {
             TableStep::Flush(rows) => flush_bytes(levels, rows, layout),
             TableStep::Compact(CompactionKind::Tier(tier)) => tier_bytes(levels, *tier),
-            // It ends when it has written a part; how much lies above is not known.
+            // It ends after it has written a part, but cannot tell how many rows it has to merge.
             TableStep::Compact(CompactionKind::Sweep) => 2 * layout.table.part_bytes as u64,
             TableStep::Rewrite(numbers) => {
                 let parts = levels.parts().map(|part| &part.summary);
@@ -92,7 +92,7 @@ impl Supply {
         })
     }
 
-    /// The memtable, if there are zones for it.
+    /// A flush of the memtable, if there are zones for it.
     pub(in crate::furrow) fn flush(
         &self,
         rows: Arc<Memtable>,
@@ -103,8 +103,9 @@ impl Supply {
         self.has(need, 0).then_some(TableStep::Flush(rows))
     }
 
-    /// What is due of the levels, as far as there are zones for it: the sweep needs few, and gives
-    /// zones back. Where zones are short it goes on until nothing lies above the last level.
+    /// The compaction that is due, if there are zones for it. The sweep needs few zones and frees
+    /// others, so with few free zones it replaces a merge, and continues until there are no upper
+    /// runs.
     pub(in crate::furrow) fn work(
         &self,
         levels: &Levels,
@@ -125,12 +126,13 @@ impl Supply {
         }
     }
 
-    /// The parts of the pair in which least is live, where parts take more pairs than they need.
-    /// Where no pair is open, of two: their parts are to find room in one.
+    /// The parts of the pair with the fewest live bytes, if parts take more pairs than they need.
+    /// If no pair is open, the parts of two such pairs, whose parts fit into one.
     pub(in crate::furrow) fn sparse_pairs(
         &self,
         levels: &Levels,
-        (layout, row_bytes): (&Layout, u64),
+        layout: &Layout,
+        row_bytes: u64,
         when: Sparse,
     ) -> Option<BTreeSet<u64>> {
         let open = self.open.map(|pair| pair.zones[0]);
@@ -140,9 +142,9 @@ impl Supply {
             *bytes += u64::from(part.summary.bytes);
             numbers.insert(part.summary.number);
         }
-        // Zones are kept for all rows as they are before they are compressed. Within these half may
-        // be garbage: the sweep makes most of it, and all of a pair once it has been round, so that
-        // nothing is to be written again.
+        // Metadata has zones for all rows uncompressed. Within these, half may be garbage: the
+        // sweep makes most of it, and all of a pair once it has been round, so that no part has to
+        // be written again.
         let bytes = levels.bytes();
         let room = (2 * bytes).min(row_bytes).max(bytes);
         if when == Sparse::BeyondShare && pairs.len() as u64 <= layout.pairs_for(room) {
@@ -157,7 +159,7 @@ impl Supply {
         let count = if open.is_some() { 1 } else { 2 };
         let chosen = pairs.get(..count)?;
         let bytes: u64 = chosen.iter().map(|(bytes, _)| bytes).sum();
-        // Where even the emptiest is nearly full there is nothing to win.
+        // If even the emptiest pair is nearly full, writing it again gains nothing.
         let is_worth_it = 4 * bytes < 3 * layout.zone_bytes();
         is_worth_it.then(|| chosen.iter().flat_map(|(_, numbers)| numbers).copied().collect())
     }
@@ -165,7 +167,7 @@ impl Supply {
 
 fn flush_bytes(levels: &Levels, rows: &Memtable, layout: &Layout) -> u64 {
     let (all, new) = (levels.bytes(), rows.bytes() as u64);
-    // It writes the last level anew where that is small.
+    // A flush rewrites a small last level.
     if all + new <= layout.table.whole_bytes { all + new } else { new }
 }
 
@@ -175,7 +177,7 @@ fn tier_bytes(levels: &Levels, tier: u32) -> u64 {
 }
 
 impl Log {
-    /// What metadata can write to now.
+    /// The zones that metadata can write to now.
     pub(in crate::furrow) fn supply(&self, committer: &Committer) -> Supply {
         let open = self.lock_pairs().open;
         let layout = self.tree.layout();
@@ -194,30 +196,28 @@ impl Log {
         self.tree.read_state().zones.takeable_for_metadata()
     }
 
-    /// Whether so few zones are left for metadata that the table is to become smaller before more
-    /// rows come.
+    /// Whether metadata has so few zones left that the table must shrink before it gets more rows.
     pub(in crate::furrow) fn lacks_metadata_zones(&self) -> bool {
         self.free_for_metadata() < SPARE_ZONES_MIN
     }
 
-    /// Whether a recovery may give the journal one more pair, and the manifest too, as there are
-    /// zones for the next one and the table all the same.
+    /// Whether there are zones for another pair of the journal and one for the manifest, and then
+    /// still enough for the next recovery and the table.
     pub(in crate::furrow) fn has_zones_to_recover_again(&self) -> bool {
         self.free_for_metadata() >= 2 * SPARE_ZONES_MIN
     }
 
-    /// Gives the journal another pair before a commit writes a batch. If then too few zones would
-    /// be left to write the rows of the journal to the table, these rows are written first, which
-    /// frees the zones of the journal.
+    /// Gives the journal another pair before a commit writes a batch. If too few zones would be
+    /// left to write the rows of the journal to the table, it first writes these rows, which frees
+    /// the zones of the journal.
     pub(in crate::furrow) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
         let needed = self.tree.space.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
         let is_needless = committer.journal.is_in_table() || self.free_for_metadata() >= needed;
-        // Rows that were made anew are not durable yet: until then the table keeps what it has of
-        // them.
+        // Rebuilt rows are not durable yet: until then the table keeps its own rows of that span.
         if is_needless || self.tree.view.remade().is_some() {
             return self.name_journal(committer);
         }
-        // On a drive with few active zones a step keeps the committer until it has ended.
+        // On a drive with few active zones a step holds the committer's lock to its end.
         let turn = self.stepping.try_lock();
         if turn.is_ok() || self.tree.layout().few_open_pairs {
             self.begin_journal_again(committer)
@@ -226,8 +226,8 @@ impl Log {
         }
     }
 
-    /// Puts the rows of the journal, which ends in what does not count, into the table, and begins
-    /// it again.
+    /// Writes the rows of a journal that ends in void records to the table, and starts the journal
+    /// again.
     pub(in crate::furrow) fn begin_journal_again(&self, committer: &mut Committer) -> Result<()> {
         let supply = self.supply(committer);
         let Some(plan) = committer.plan_flush(self.tree.layout(), &supply) else {
@@ -238,13 +238,13 @@ impl Log {
             Err(FsError::NoSpace) => {
                 tracing::warn!("no room for the rows of the journal: they stay");
             }
-            // Another pair for the journal might be the one that the next try needs.
+            // Do not give the journal another pair: the next attempt may need it.
             Err(error) => return Err(error),
         }
         if committer.journal.is_impaired() { self.name_journal(committer) } else { Ok(()) }
     }
 
-    /// Names the journal's zones in a manifest, new ones where it is impaired.
+    /// Writes a manifest that names the zones of the journal: new ones if the journal is impaired.
     pub(in crate::furrow) fn name_journal(&self, committer: &mut Committer) -> Result<()> {
         let outcome = self.name_journal_now(committer);
         if self.tree.layout().few_open_pairs {
@@ -259,16 +259,17 @@ impl Log {
         let mut pairs = self.lock_pairs();
         let mut zones = MountedZones(self);
         let levels = self.tree.view.levels();
-        // Metadata still has the pairs whose first record failed, although they hold nothing, the
-        // pair of the manifest before, and the pairs of a journal whose rows are in the table.
+        // A first attempt frees zones for a second one: pairs whose first record failed, the pair
+        // of the earlier manifest, and pairs of a journal whose rows are in the table.
         for _ in 0..2 {
             let outcome = committer.write_manifest(
                 &self.drive,
                 &mut zones,
                 &mut pairs,
-                (&levels, Ending::Record),
+                &levels,
+                Ending::Record,
             );
-            committer.release(&self.drive, &mut zones, (&pairs, &levels));
+            committer.release(&self.drive, &mut zones, &pairs, &levels);
             match outcome {
                 Ok(()) if !committer.journal.is_impaired() => return Ok(()),
                 Ok(()) | Err(FsError::NoSpace) => {}
@@ -280,9 +281,9 @@ impl Log {
 }
 
 impl Committer {
-    /// Gives the journal its next pair. Where there are no zones for one, the manifest still names
-    /// the pairs whose rows the table lacks, and so frees the zones of all other pairs. Before a
-    /// commit writes, it needs the next pair.
+    /// Gives the journal its next pair, which a commit needs before it writes. Without zones for
+    /// one, the manifest still names the pairs whose rows the table lacks, and so frees the zones
+    /// of all others.
     pub(in crate::furrow) fn take_journal_pair(
         &mut self,
         drive: &Drive,
@@ -290,7 +291,7 @@ impl Committer {
     ) -> Result<()> {
         match take_two(zones) {
             Ok(taken) => {
-                // Not before: without zones it may have to go on in one copy.
+                // Only now: without zones for a pair it may have to continue in one copy.
                 self.journal.finish(drive);
                 self.journal.push_pair(taken);
                 Ok(())
@@ -306,7 +307,7 @@ impl Committer {
     }
 }
 
-/// Zones for metadata from a mounted file system.
+/// The zones of a mounted file system, for metadata.
 pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Log);
 
 impl MetaZones for MountedZones<'_> {

@@ -14,7 +14,7 @@ use zonal::shown;
 use crate::furrow::drive::Drive;
 use crate::furrow::format::row::{Row, decode};
 use crate::furrow::metadata::{Body, Directory, State};
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
 use crate::vfs::Ino;
 
@@ -86,7 +86,7 @@ fn entry_of((drive, view): (&Drive, &View), ino: u64) -> Option<Entry> {
     let end = Key::new(RowKind::Entry, parent, u64::MAX);
     let mut from = Key::new(RowKind::Entry, parent, 0);
     while from < end && found.is_none() {
-        let rows = view.rows(drive, (from, end), 1024).ok()?;
+        let rows = view.rows(drive, KeySpan::new(from, end), 1024).ok()?;
         found = rows.rows.iter().find_map(|(key, value)| match decode(*key, value) {
             Ok(Row::Entry(row, name)) if row.ino.get() == ino => Some(name.into()),
             Ok(_) | Err(_) => None,

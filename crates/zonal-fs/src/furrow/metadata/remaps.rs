@@ -91,7 +91,7 @@ impl Moving {
     /// The row of a table; `None` if it is no more.
     pub(in crate::furrow) fn value(&self, key: Key) -> Value {
         let table = self.tables.get(&key)?;
-        let (row, tail) = encode((table.to.raw(), table.block), &table.runs);
+        let (row, tail) = encode(table.to, table.block, &table.runs);
         Some(row::encode(&Row::Remap(row, &tail)))
     }
 

@@ -14,7 +14,7 @@ use crate::furrow::format::row::{Row, decode};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::place::{ExtentId, Owner};
 use crate::furrow::reclaim::Reclaimer;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
 
@@ -111,7 +111,7 @@ impl Reclaimer {
         let found = match self.tree.rows(search.next, END, ROWS_AT_ONCE) {
             Ok(found) => found,
             Err(error) => {
-                let past = self.tree.view.past_lost(&self.drive, (search.next, END));
+                let past = self.tree.view.past_lost(&self.drive, KeySpan::new(search.next, END));
                 search.next = past.unwrap_or(search.next);
                 // It goes on there the next time.
                 *current = Some(search);

@@ -11,7 +11,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, decode};
 use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use crate::furrow::metadata::paths::Paths;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;
 use crate::vfs::{Ino, Result};
@@ -167,7 +167,8 @@ fn each_row(
     (from, below): (RowKind, RowKind),
     each: &mut dyn FnMut(Key, Row<'_>),
 ) -> Result<()> {
-    view.scan(drive, (Key::new(from, 0, 0), Key::new(below, 0, 0)), &mut |scanned| {
+    let span = KeySpan::new(Key::new(from, 0, 0), Key::new(below, 0, 0));
+    view.scan(drive, span, &mut |scanned| {
         if let Scanned::Row(key, value) = scanned
             && let Ok(row) = decode(key, value)
         {

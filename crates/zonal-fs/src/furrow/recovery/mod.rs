@@ -32,7 +32,7 @@ use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::recovery::losses::Losses;
 use crate::furrow::recovery::replay::{Batch, Reader};
 use crate::furrow::table::Table;
-use crate::furrow::table::key::Key;
+use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::table::leaf::decode_rows;
 use crate::furrow::table::levels::Levels;
 use crate::furrow::table::memtable::Memtable;
@@ -128,7 +128,7 @@ fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Ba
     let mut base = Base::default();
     let mut from = Key::MIN;
     while from < Key::BASE_END {
-        let found = opened.table.view.rows(drive, (from, Key::BASE_END), BASE_ROWS)?;
+        let found = opened.table.view.rows(drive, KeySpan::new(from, Key::BASE_END), BASE_ROWS)?;
         for (key, value) in &found.rows {
             match decode(*key, value) {
                 Ok(row) => base.put(*key, &row),
@@ -175,7 +175,7 @@ pub(in crate::furrow) fn open(
         problems.add(rule::BATCHES, what);
     }
     let suspects = cut_off(drive, &levels, &zones);
-    let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
+    let view = View::new(superblock.uuid, levels, memtable, CACHE_BYTES);
     view.suspect(suspects);
     view.load_remaps(drive)?;
     let table = table_of(view, &superblock, &manifest);

@@ -30,7 +30,7 @@ use crate::furrow::metadata::index::entries_max;
 use crate::furrow::metadata::names::{NameKey, names_bytes};
 use crate::furrow::metadata::place::Owner;
 use crate::furrow::recovery::Opened;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::lost::Remade;
 use crate::furrow::table::memtable::{Memtable, Value};
 use crate::furrow::table::view::View;
@@ -52,12 +52,12 @@ const ROWS: usize = 4096;
 /// and what parts know to be lost.
 pub(in crate::furrow) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool> {
     let mut from = Key::BASE_END;
-    if view.knows_lost(drive, (from, ROOT_END)) {
+    if view.knows_lost(drive, KeySpan::new(from, ROOT_END)) {
         return Ok(true);
     }
     let mut count = 0;
     while from < ROOT_END && count < ROOT_ROWS {
-        match view.rows(drive, (from, ROOT_END), ROOT_ROWS) {
+        match view.rows(drive, KeySpan::new(from, ROOT_END), ROOT_ROWS) {
             Ok(found) => {
                 count += found.rows.len();
                 from = found.end;
@@ -77,8 +77,7 @@ pub(in crate::furrow) fn remake(
 ) -> Result<()> {
     let view = &*opened.table.view;
     let mut found = Found::default();
-    let whole = (Key::MIN, Key::MAX);
-    view.scan(drive, whole, &mut |scanned| found.put(scanned))?;
+    view.scan(drive, KeySpan::ALL, &mut |scanned| found.put(scanned))?;
     let mut rows = Memtable::default();
     found.make_root(opened, &mut rows);
     let unnamed = found.unnamed(drive, view)?;
@@ -96,7 +95,7 @@ pub(in crate::furrow) fn remake(
     // What older runs have in the place of what is lost is outdated.
     let mut from = Key::MIN;
     while from < ROOT_END {
-        let there = view.rows(drive, (from, ROOT_END), ROWS)?;
+        let there = view.rows(drive, KeySpan::new(from, ROOT_END), ROWS)?;
         for (key, _) in &there.rows {
             if rows.get(*key).is_none() && !found.kept.contains(key) {
                 rows.insert(*key, None);
@@ -316,8 +315,7 @@ impl Found {
     /// Inodes that no entry leads to, and that could have had one in the root.
     fn unnamed(&self, drive: &Drive, view: &View) -> Result<Vec<(u64, FileKind)>> {
         let mut unnamed = Vec::new();
-        let inodes = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-        view.scan(drive, inodes, &mut |scanned| {
+        view.scan(drive, KeySpan::INODES, &mut |scanned| {
             if let Scanned::Row(key, value) = scanned
                 && let Ok(Row::Inode(row, _)) = decode(key, value)
                 && let Some(kind) = kind_of(row.kind)

@@ -1,8 +1,8 @@
-//! The cache: leaves and indexes of parts, up to a bound in bytes.
+//! The cache of decoded leaves and indexes, up to a limit in bytes.
 //!
-//! A part never changes and its number is never used again, so no entry is ever outdated. An entry
-//! that was used since the last scan stays (second chance). Entries of a part that no longer exists
-//! are not used any more and are evicted like all others.
+//! A part never changes and no other part gets its number, so no entry is ever outdated. Eviction
+//! is second chance: the hand passes entries that were used since it last came by. Entries of parts
+//! that no longer exist get no hits and are evicted like others.
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -15,55 +15,56 @@ use super::part::{PartError, PartIndex, PartReader, Section};
 use super::part_store::PartStore;
 use crate::furrow::sync::RwLock;
 
-/// Leaves that are read at once, at most.
+/// Leaves that one read fetches, at most.
 const AHEAD_MAX: u32 = 32;
 
-/// Leaves just before one from which on it is read as one of many. Of a cache that random reads have half
-/// filled, fewer are there by chance every other time.
+/// Cached leaves just before a missing one from which on the cache reads ahead. If random reads
+/// have half filled the cache, fewer are there by chance every other time.
 const AHEAD_MIN: usize = 4;
 
 /// Part and section.
-type Place = (u64, Section);
+type SectionKey = (u64, Section);
 
-/// Something of a part, decoded.
+/// A decoded section of a part.
 #[derive(Clone, Debug)]
-enum Decoded {
+enum CachedSection {
     Index(Arc<PartIndex>),
     Leaf(Arc<CachedLeaf>),
 }
 
-impl Decoded {
-    /// Bytes of memory, with what it takes to find it.
+impl CachedSection {
+    /// Bytes of memory, with those of its slot and its place in the map.
     fn weight(&self) -> usize {
         let own = match self {
             Self::Index(index) => index.weight(),
             Self::Leaf(leaf) => leaf.weight(),
         };
-        own + size_of::<Slot>() + 2 * size_of::<(Place, usize)>()
+        own + size_of::<Slot>() + 2 * size_of::<(SectionKey, usize)>()
     }
 }
 
 #[derive(Debug)]
 struct Slot {
-    place: Place,
-    decoded: Decoded,
+    place: SectionKey,
+    decoded: CachedSection,
     weight: usize,
-    /// Since it had its turn.
+    /// Used since the hand last passed.
     is_used: AtomicBool,
 }
 
-/// What is in the cache. The hand goes round the slots, and takes what was not used since it came by.
+/// The content of the cache. The hand goes round the slots and evicts those that were not used
+/// since it last passed.
 #[derive(Debug, Default)]
 struct Slots {
-    by_place: BTreeMap<Place, usize>,
+    by_place: BTreeMap<SectionKey, usize>,
     ring: Vec<Slot>,
     hand: usize,
     bytes: usize,
 }
 
 impl Slots {
-    fn insert(&mut self, place: Place, decoded: Decoded, bytes_max: usize) {
-        // Another reader may have been faster.
+    fn insert(&mut self, place: SectionKey, decoded: CachedSection, bytes_max: usize) {
+        // Another reader may have inserted it meanwhile.
         if self.by_place.contains_key(&place) {
             return;
         }
@@ -76,7 +77,7 @@ impl Slots {
         self.ring.push(Slot { place, decoded, weight, is_used: AtomicBool::new(false) });
     }
 
-    /// The turn of one slot: it stays if it was used, else it goes.
+    /// Moves the hand past a slot that was used, or evicts a slot that was not.
     fn turn(&mut self) {
         self.hand = if self.hand < self.ring.len() { self.hand } else { 0 };
         let slot = &mut self.ring[self.hand];
@@ -87,7 +88,8 @@ impl Slots {
         let slot = self.ring.swap_remove(self.hand);
         self.bytes -= slot.weight;
         self.by_place.remove(&slot.place);
-        // What takes its place is the youngest: its turn is a round later.
+        // The last slot takes its place. It is the youngest, so the hand passes it until the next
+        // round.
         if let Some(moved) = self.ring.get(self.hand) {
             self.by_place.insert(moved.place, self.hand);
             self.hand += 1;
@@ -95,13 +97,13 @@ impl Slots {
     }
 }
 
-/// Notes that no copy gives something of a part, which is to be written again without it.
+/// Notes a section that no copy gives, and its part as one to write again without that section.
 fn note_lost<S: PartStore>(store: &S, part: &Part, error: &PartError) {
     store.note_lost(error);
     store.note_bad(part);
 }
 
-/// How the cache has done since the mount.
+/// Size of the cache, and its hits and misses since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::furrow) struct CacheCounts {
     pub(in crate::furrow) bytes: u64,
@@ -109,7 +111,7 @@ pub(in crate::furrow) struct CacheCounts {
     pub(in crate::furrow) misses: u64,
 }
 
-/// Decoded leaves and indexes.
+/// A cache of decoded leaves and indexes.
 #[derive(Debug)]
 pub(in crate::furrow) struct LeafCache {
     slots: RwLock<Slots>,
@@ -119,18 +121,18 @@ pub(in crate::furrow) struct LeafCache {
 }
 
 impl LeafCache {
-    /// Of so many bytes.
+    /// A cache of `bytes_max` bytes.
     pub(in crate::furrow) fn new(bytes_max: usize) -> Self {
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { slots: RwLock::default(), bytes_max: AtomicUsize::new(bytes_max), hits, misses }
     }
 
-    /// From the next leaf on it has so many bytes.
+    /// Sets the limit, which counts from the next insertion on.
     pub(in crate::furrow) fn limit(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Whether a thread has panicked while it changed it.
+    /// Whether a thread panicked while it changed the cache.
     pub(in crate::furrow) fn is_poisoned(&self) -> bool {
         self.slots.is_poisoned()
     }
@@ -148,7 +150,7 @@ impl LeafCache {
         part: &Part,
     ) -> Result<Arc<PartIndex>, PartError> {
         let place = (part.summary.number, Section::Index);
-        if let Some(Decoded::Index(index)) = self.find(place) {
+        if let Some(CachedSection::Index(index)) = self.find(place) {
             return Ok(index);
         }
         let reader = PartReader::open(&part.summary, store.uuid(), store.source(part));
@@ -157,20 +159,21 @@ impl LeafCache {
             store.note_bad(part);
         }
         let index = Arc::clone(reader.index());
-        self.insert(place, Decoded::Index(Arc::clone(&index)));
+        self.insert(place, CachedSection::Index(Arc::clone(&index)));
         Ok(index)
     }
 
-    /// A leaf of a part that has this index.
+    /// A leaf of a part, whose index the caller has.
     pub(in crate::furrow) fn leaf<S: PartStore>(
         &self,
         store: &S,
-        (part, index): (&Part, &Arc<PartIndex>),
+        part: &Part,
+        index: &Arc<PartIndex>,
         number: usize,
     ) -> Result<Arc<CachedLeaf>, PartError> {
         let narrow = u32::try_from(number).expect("a part is under 4 GiB");
         let place = (part.summary.number, Section::Leaf(narrow));
-        if let Some(Decoded::Leaf(leaf)) = self.find(place) {
+        if let Some(CachedSection::Leaf(leaf)) = self.find(place) {
             return Ok(leaf);
         }
         let source = store.source(part);
@@ -181,7 +184,7 @@ impl LeafCache {
             let leaves = reader.leaves_ahead(number, ahead as usize + 1);
             for (leaf, number) in leaves.iter().zip(narrow..) {
                 let place = (place.0, Section::Leaf(number));
-                self.insert(place, Decoded::Leaf(Arc::clone(leaf)));
+                self.insert(place, CachedSection::Leaf(Arc::clone(leaf)));
             }
             if let Some(leaf) = leaves.into_iter().next() {
                 return Ok(leaf);
@@ -191,13 +194,13 @@ impl LeafCache {
         if !reader.bad_copies().is_empty() {
             store.note_bad(part);
         }
-        self.insert(place, Decoded::Leaf(Arc::clone(&leaf)));
+        self.insert(place, CachedSection::Leaf(Arc::clone(&leaf)));
         Ok(leaf)
     }
 
-    /// How many leaves to read behind one: as many as lie in the cache just before it, up to one that
-    /// is there already. A reader that goes through a part has left many there; other readers have
-    /// left fewer than [`AHEAD_MIN`].
+    /// How many leaves to read ahead behind one that is missing: as many as the cache has just
+    /// before it, up to the next cached one. A sequential reader has left many there, other readers
+    /// fewer than [`AHEAD_MIN`].
     fn ahead(&self, part: u64, number: u32) -> u32 {
         let slots = self.slots.read().expect("no holder panicked");
         let is_there = |leaf: u32| slots.by_place.contains_key(&(part, Section::Leaf(leaf)));
@@ -209,7 +212,7 @@ impl LeafCache {
         u32::try_from(after.count()).unwrap_or(0)
     }
 
-    fn find(&self, place: Place) -> Option<Decoded> {
+    fn find(&self, place: SectionKey) -> Option<CachedSection> {
         let slots = self.slots.read().expect("no holder panicked");
         let Some(&at) = slots.by_place.get(&place) else {
             self.misses.fetch_add(1, Ordering::Relaxed);
@@ -221,7 +224,7 @@ impl LeafCache {
         Some(slot.decoded.clone())
     }
 
-    fn insert(&self, place: Place, decoded: Decoded) {
+    fn insert(&self, place: SectionKey, decoded: CachedSection) {
         let mut slots = self.slots.write().expect("no holder panicked");
         slots.insert(place, decoded, self.bytes_max.load(Ordering::Relaxed));
     }

@@ -1,15 +1,15 @@
-//! The steps that move rows between levels: read parts, merge, write parts.
+//! Compaction: reads parts, merges their rows, writes other parts.
 //!
-//! Each step takes the current levels and returns the new ones; what it has written counts once a
-//! manifest names it. Only one step runs at a time. No damage stops a step: what no copy of a part
-//! gives goes on as a [range that is known to be lost](super::lost).
+//! Each function takes the present levels and returns the next ones; the parts that it has written
+//! count once a manifest names them. Only one step runs at a time. Damage stops no step: where both
+//! copies of a leaf are bad, the new part records [a lost range](super::lost) in place of the rows.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::key::Key;
-use super::levels::{Levels, Part, Run, Span};
+use super::key::{Key, KeySpan};
+use super::levels::{Levels, Part, Run};
 use super::lost::LostRanges;
 use super::memtable::Memtable;
 use super::merge::{Cursor, Merge, RowsCursor};
@@ -22,61 +22,70 @@ use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::remaps::has_place;
 use crate::vfs::Result;
 
-/// Parts that a step of the sweep writes at most, about.
+/// Parts that one step of the sweep writes, about, at most.
 const STEP_PARTS_MAX: usize = 4;
 
-/// Rows that go into parts before the store is asked what is due meanwhile: a fraction of a millisecond.
+/// Rows between two calls of [`PartStore::meanwhile`]: writing them takes a fraction of a
+/// millisecond.
 const MEANWHILE_ROWS: u64 = 256;
 
-/// What a step works with.
+/// A compaction: where it reads and writes parts, and its limits.
 pub(in crate::furrow) struct Compaction<'a, S: PartStore> {
     pub(in crate::furrow) store: &'a S,
     pub(in crate::furrow) limits: Limits,
     pub(in crate::furrow) planted: Planted,
 }
 
-/// The rows of a run in a span, part after part, past those that no copy gives.
+/// A cursor over the rows of a run in a span, part by part, which skips leaves that no copy gives.
 struct RunCursor<'a, S: PartStore> {
     store: &'a S,
     parts: std::slice::Iter<'a, Part>,
-    span: Span,
+    span: KeySpan,
     current: Option<(&'a Part, PartCursor<S::Source>)>,
-    /// Rows and tombstones of the part that it is in, so far.
+    /// Rows and tombstones of the current part so far.
     seen: (u32, u32),
     has_lost: bool,
-    /// Counts the rows that are left behind.
+    /// Counts the rows that the cursor has passed.
     count: Option<&'a Cell<u64>>,
-    /// Where it says what is lost, and how old its rows are.
-    lost: (&'a LostRanges, usize),
+    losses: LossSink<'a>,
+}
+
+/// Where a cursor of a merge reports ranges that no copy gives.
+#[derive(Clone, Copy)]
+struct LossSink<'a> {
+    ranges: &'a LostRanges,
+    /// The number of the cursor in the merge: a higher one has older rows.
+    age: usize,
 }
 
 impl<'a, S: PartStore> RunCursor<'a, S> {
     fn new(
         store: &'a S,
         parts: &'a [Part],
-        span: Span,
-        (count, lost): (Option<&'a Cell<u64>>, (&'a LostRanges, usize)),
+        span: KeySpan,
+        count: Option<&'a Cell<u64>>,
+        losses: LossSink<'a>,
     ) -> Self {
         let first = parts.partition_point(|part| part.summary.last < span.from);
         let parts = parts[first..].iter();
         let (current, seen, has_lost) = (None, (0, 0), false);
-        let mut cursor = Self { store, parts, span, current, seen, has_lost, count, lost };
+        let mut cursor = Self { store, parts, span, current, seen, has_lost, count, losses };
         cursor.open_next();
         cursor
     }
 
-    /// Says that a range of a part is lost, as far as it is missed in the span.
+    /// Reports a lost range of a part, as far as it is in the span and was not rebuilt.
     fn lose(&mut self, part: &Part, range: KeyRange) {
         self.has_lost = true;
         let Some((first, last)) = self.store.missed(part, range) else { return };
         let first = first.max(self.span.from);
-        let last = self.span.below.map_or(last, |below| last.min(below.predecessor()));
+        let last = last.min(self.span.below.predecessor());
         if first <= last && self.span.contains(first) {
-            self.lost.0.add((first, last), self.lost.1);
+            self.losses.ranges.add((first, last), self.losses.age);
         }
     }
 
-    /// Says what the part that it is in has lost since this was last called.
+    /// Reports what the current part has lost since the last call.
     fn lose_new(&mut self) {
         let Some((part, cursor)) = &mut self.current else { return };
         let (part, lost) = (*part, cursor.take_lost());
@@ -86,7 +95,7 @@ impl<'a, S: PartStore> RunCursor<'a, S> {
         }
     }
 
-    /// Goes on to the next part that has rows in the span.
+    /// Opens the next part with rows in the span.
     fn open_next(&mut self) {
         if let Some((part, cursor)) = self.current.take() {
             let is_whole = part.summary.first >= self.span.from && !self.has_lost;
@@ -97,7 +106,7 @@ impl<'a, S: PartStore> RunCursor<'a, S> {
         }
         while let Some(part) = self.parts.next() {
             (self.seen, self.has_lost) = ((0, 0), false);
-            if self.span.below.is_some_and(|below| part.summary.first >= below) {
+            if part.summary.first >= self.span.below {
                 return;
             }
             let open =
@@ -149,20 +158,20 @@ impl<S: PartStore> Cursor for RunCursor<'_, S> {
     }
 }
 
-/// Rows on their way into parts.
-struct Output<'a, S: PartStore> {
+/// Writes rows to parts, one part after the other.
+struct PartWriter<'a, S: PartStore> {
     store: &'a S,
     part_bytes: usize,
     builder: Option<PartBuilder>,
-    /// The lost range that the rows have come to, which goes on.
+    /// The lost range that the rows are in.
     lost: Option<KeyRange>,
-    /// The part that is being made has rows whose blocks may be moved.
+    /// The current part has rows whose blocks reclaim may have moved.
     has_places: bool,
     parts: Vec<Part>,
     rows: u64,
 }
 
-impl<'a, S: PartStore> Output<'a, S> {
+impl<'a, S: PartStore> PartWriter<'a, S> {
     fn new(store: &'a S, part_bytes: usize) -> Self {
         let (builder, lost, has_places) = (None, None, false);
         Self { store, part_bytes, builder, lost, has_places, parts: Vec::new(), rows: 0 }
@@ -176,7 +185,7 @@ impl<'a, S: PartStore> Output<'a, S> {
         })
     }
 
-    /// Notes a lost range that begins behind all rows so far, and not before the range before.
+    /// Notes a lost range, which must begin above all rows so far and not below the previous range.
     fn lose(&mut self, (first, last): KeyRange) {
         match &mut self.lost {
             Some((_, end)) if first <= *end => *end = last.max(*end),
@@ -216,7 +225,7 @@ impl<'a, S: PartStore> Output<'a, S> {
         if let (Some((first, last)), Some(row)) = (self.lost, row)
             && last > row
         {
-            // The rest of the range goes to the next part.
+            // The next part records the rest of the range.
             self.builder().push_lost((first, row));
             self.lost = Some((row.successor(), last));
         } else {
@@ -243,7 +252,7 @@ impl<'a, S: PartStore> Output<'a, S> {
     }
 }
 
-/// Takes the least row off a merge. It has one.
+/// Takes the next row off a merge, which must have one.
 fn take_row<R>(merge: &mut Merge<'_>, each: impl FnOnce(Key, Option<&[u8]>) -> R) -> Result<R> {
     let (key, value) = merge.peek().expect("the caller has seen one");
     let answer = each(key, value);
@@ -251,7 +260,7 @@ fn take_row<R>(merge: &mut Merge<'_>, each: impl FnOnce(Key, Option<&[u8]>) -> R
     Ok(answer)
 }
 
-/// Goes past rows that may be outdated, because something newer of their keys is lost.
+/// Skips rows that may be outdated because a newer run has lost the range of their keys.
 fn skip_hidden(merge: &mut Merge<'_>, lost: &LostRanges) -> Result<()> {
     while let (Some((key, _)), Some(age)) = (merge.peek(), merge.age())
         && lost.hide(key, age)
@@ -261,27 +270,28 @@ fn skip_hidden(merge: &mut Merge<'_>, lost: &LostRanges) -> Result<()> {
     Ok(())
 }
 
-/// What becomes of tombstones.
+/// Whether a merge writes tombstones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tombstones {
-    /// They stay: what they delete lies below.
+    /// It does: a lower run may have the rows that they delete.
     Keep,
-    /// Nothing lies below. They stay only where something is lost, which they say is deleted.
+    /// It does not: nothing lies below. Only in a lost range a tombstone stays, to say that its row
+    /// is deleted and not lost.
     Drop,
 }
 
-/// A merge of runs that goes past what no copy gives, and says so.
+/// A merge of runs that reports lost ranges and continues behind them.
 struct LossyMerge<'a> {
     merge: Merge<'a>,
     lost: &'a LostRanges,
 }
 
-/// What a merge comes to.
+/// What a merge reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Merged<'a> {
     /// The newest row of a key.
     Row(Key, Option<&'a [u8]>),
-    /// From this key to the other nothing is known but the rows that follow.
+    /// Rows of this range, both keys included, are lost, except those that follow.
     Lost(Key, Key),
 }
 
@@ -302,7 +312,7 @@ impl LossyMerge<'_> {
 
     fn run_into<S: PartStore>(
         self,
-        output: &mut Output<'_, S>,
+        output: &mut PartWriter<'_, S>,
         tombstones: Tombstones,
     ) -> Result<()> {
         let lost = self.lost;
@@ -318,37 +328,41 @@ impl LossyMerge<'_> {
 }
 
 impl<'a, S: PartStore> Compaction<'a, S> {
-    /// Cursors over what counts of a run in a span.
+    /// Adds a cursor over each of some spans of a run to those of a merge.
     fn run_cursors<'b>(
         &self,
-        (levels, run, within): (&Levels, &'b Run, Span),
-        (count, lost): (Option<&'b Cell<u64>>, &'b LostRanges),
+        run: &'b Run,
+        spans: impl Iterator<Item = KeySpan>,
+        count: Option<&'b Cell<u64>>,
+        ranges: &'b LostRanges,
         cursors: &mut Vec<Box<dyn Cursor + 'b>>,
     ) where
         'a: 'b,
     {
-        for span in levels.spans_since(run.born).filter_map(|span| span.common(&within)) {
-            let lost = (lost, cursors.len());
-            cursors.push(Box::new(RunCursor::new(self.store, &run.parts, span, (count, lost))));
+        for span in spans {
+            let losses = LossSink { ranges, age: cursors.len() };
+            cursors.push(Box::new(RunCursor::new(self.store, &run.parts, span, count, losses)));
         }
     }
 
-    /// Hands on every row in a span, in order, each as the newest of `memtables` (newest first) and
-    /// levels has it, and what is lost.
+    /// Calls `each` for every row of a span in order, with the newest value that `memtables`
+    /// (newest first) and the levels have, and for every lost range.
     pub(in crate::furrow) fn scan(
         &self,
         levels: &Levels,
-        (memtables, span): (&[&Memtable], Span),
+        memtables: &[&Memtable],
+        span: KeySpan,
         each: &mut dyn FnMut(Merged<'_>) -> Result<()>,
     ) -> Result<()> {
         let lost = LostRanges::default();
-        self.merge_of_all(levels, (memtables, span), &lost).run(each)
+        self.merge_of_all(levels, memtables, span, &lost).run(each)
     }
 
     fn merge_of_all<'b>(
         &self,
         levels: &'b Levels,
-        (memtables, span): (&[&'b Memtable], Span),
+        memtables: &[&'b Memtable],
+        span: KeySpan,
         lost: &'b LostRanges,
     ) -> LossyMerge<'b>
     where
@@ -356,25 +370,25 @@ impl<'a, S: PartStore> Compaction<'a, S> {
     {
         let mut cursors: Vec<Box<dyn Cursor + 'b>> = Vec::new();
         for memtable in memtables {
-            let below = span.below.unwrap_or(Key::MAX);
-            cursors.push(Box::new(RowsCursor::new(memtable.range(span.from, below))));
+            cursors.push(Box::new(RowsCursor::new(memtable.range(span.from, span.below))));
         }
         for run in &levels.upper {
-            self.run_cursors((levels, run, span), (None, lost), &mut cursors);
+            let spans = levels.spans_since(run.born).filter_map(|since| since.intersection(&span));
+            self.run_cursors(run, spans, None, lost, &mut cursors);
         }
-        let age = cursors.len();
-        cursors.push(Box::new(RunCursor::new(self.store, &levels.last, span, (None, (lost, age)))));
+        let losses = LossSink { ranges: lost, age: cursors.len() };
+        cursors.push(Box::new(RunCursor::new(self.store, &levels.last, span, None, losses)));
         LossyMerge { merge: Merge::new(cursors), lost }
     }
 
-    /// Writes a memtable as the newest run; where all rows together are few, as the last level, with
-    /// all that was there before.
+    /// Writes a memtable as the newest run. If all rows of the table are few
+    /// ([`Limits::whole_bytes`]), it merges them all into a new last level instead.
     pub(in crate::furrow) fn flush(&self, levels: &Levels, memtable: &Memtable) -> Result<Levels> {
         let mut next = levels.clone();
-        let mut output = Output::new(self.store, self.limits.part_bytes);
+        let mut output = PartWriter::new(self.store, self.limits.part_bytes);
         if levels.bytes() + memtable.bytes() as u64 <= self.limits.whole_bytes {
             let lost = LostRanges::default();
-            let all = self.merge_of_all(levels, (&[memtable], Span::ALL), &lost);
+            let all = self.merge_of_all(levels, &[memtable], KeySpan::ALL, &lost);
             all.run_into(&mut output, Tombstones::Drop)?;
             next.upper.clear();
             (next.last, _) = output.finish()?;
@@ -394,7 +408,7 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         Ok(next)
     }
 
-    /// Merges the runs of a tier into one of the next.
+    /// Merges all runs of a tier into one run of the next.
     pub(in crate::furrow) fn merge_tier(&self, levels: &Levels, tier: u32) -> Result<Levels> {
         let mut next = levels.clone();
         let first = levels.upper.partition_point(|run| run.tier < tier);
@@ -402,9 +416,9 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         let lost = LostRanges::default();
         let mut cursors: Vec<Box<dyn Cursor + '_>> = Vec::new();
         for run in &levels.upper[first..first + count] {
-            self.run_cursors((levels, run, Span::ALL), (None, &lost), &mut cursors);
+            self.run_cursors(run, levels.spans_since(run.born), None, &lost, &mut cursors);
         }
-        let mut output = Output::new(self.store, self.limits.part_bytes);
+        let mut output = PartWriter::new(self.store, self.limits.part_bytes);
         let merge = LossyMerge { merge: Merge::new(cursors), lost: &lost };
         merge.run_into(&mut output, Tombstones::Keep)?;
         let (parts, rows_left) = output.finish()?;
@@ -414,20 +428,20 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         Ok(next)
     }
 
-    /// Lets the sweep go on: merges what lies above with the last level, until a part is full or the
-    /// keys are at their end. Parts that nothing lies above are left as they are.
+    /// Continues the sweep: merges upper runs with the last level until it has written a part or
+    /// has reached the last key. It leaves parts as they are that no row of an upper run falls
+    /// into.
     pub(in crate::furrow) fn sweep(&self, levels: &Levels) -> Result<Levels> {
         let from = levels.sweep.key;
         let counts: Vec<Cell<u64>> = levels.upper.iter().map(|_| Cell::new(0)).collect();
         let lost = LostRanges::default();
         let mut cursors: Vec<Box<dyn Cursor + '_>> = Vec::new();
         for (run, count) in levels.upper.iter().zip(&counts) {
-            for span in levels.spans_since(run.born).filter(|span| span.from >= from) {
-                self.run_cursors((levels, run, span), (Some(count), &lost), &mut cursors);
-            }
+            let spans = levels.spans_since(run.born).filter(|span| span.from >= from);
+            self.run_cursors(run, spans, Some(count), &lost, &mut cursors);
         }
         let mut above = Merge::new(cursors);
-        // Parts below the pointer stay, and so do those that nothing lies above.
+        // Parts that the sweep has passed stay, and so do those without rows of upper runs.
         let next_above = above.peek().map(|(key, _)| key).into_iter().chain(lost.next()).min();
         let mut kept = levels.last.partition_point(|part| part.summary.last < from);
         while let Some(part) = levels.last.get(kept)
@@ -435,9 +449,10 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         {
             kept += 1;
         }
-        let mut output = Output::new(self.store, self.limits.part_bytes);
+        let mut output = PartWriter::new(self.store, self.limits.part_bytes);
         let rest = &levels.last[kept..];
-        let last = RunCursor::new(self.store, rest, Span::ALL, (None, (&lost, usize::MAX)));
+        let losses = LossSink { ranges: &lost, age: usize::MAX };
+        let last = RunCursor::new(self.store, rest, KeySpan::ALL, None, losses);
         let mut below = Merge::new(vec![Box::new(last) as Box<dyn Cursor + '_>]);
         let end = loop {
             skip_hidden(&mut above, &lost)?;
@@ -475,12 +490,13 @@ impl<'a, S: PartStore> Compaction<'a, S> {
             levels.last.partition_point(|part| part.summary.last < end)
         });
         let (parts, _) = output.finish()?;
-        Ok(swept(levels, (kept..taken.max(kept), parts), &counts, end))
+        Ok(after_sweep(levels, kept..taken.max(kept), parts, &counts, end))
     }
 
-    /// Whether the sweep may stop before a key: it has written a part, is between two parts of the last
-    /// level, and would not leave a small one, of which there would be more after each turn.
-    fn is_enough(&self, output: &Output<'_, S>, last: &[Part], key: Key) -> bool {
+    /// Whether the sweep may stop before a key: it has written a part, the key is between two parts
+    /// of the last level, and the next of these is not small. Small parts would become more with
+    /// each turn.
+    fn is_enough(&self, output: &PartWriter<'_, S>, last: &[Part], key: Key) -> bool {
         if output.parts.is_empty() {
             return false;
         }
@@ -491,7 +507,7 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         is_between && (!is_small || output.parts.len() >= STEP_PARTS_MAX)
     }
 
-    /// Writes parts again elsewhere, those with these numbers.
+    /// Writes the parts with these numbers again, in other zones.
     pub(in crate::furrow) fn rewrite(
         &self,
         levels: &Levels,
@@ -508,26 +524,28 @@ impl<'a, S: PartStore> Compaction<'a, S> {
                 }
             }
         }
-        next.settle_runs();
+        next.drop_empty_runs();
         Ok(next)
     }
 
     fn rewrite_part(&self, part: &Part) -> Result<Vec<Part>> {
         let (one, lost) = (std::slice::from_ref(part), LostRanges::default());
-        let cursor = RunCursor::new(self.store, one, Span::ALL, (None, (&lost, 0)));
-        // It stays one part: the rows are the same, so it is about as big.
+        let losses = LossSink { ranges: &lost, age: 0 };
+        let cursor = RunCursor::new(self.store, one, KeySpan::ALL, None, losses);
+        // The rows are the same, so one part holds them again, at about the same size.
         let part_bytes = self.limits.part_bytes.max(part.summary.bytes as usize);
-        let mut output = Output::new(self.store, 2 * part_bytes);
+        let mut output = PartWriter::new(self.store, 2 * part_bytes);
         let merge = LossyMerge { merge: Merge::new(vec![Box::new(cursor)]), lost: &lost };
         merge.run_into(&mut output, Tombstones::Keep)?;
         Ok(output.finish()?.0)
     }
 }
 
-/// The levels after the sweep, up to `end`, has replaced some parts of the last level by others.
-fn swept(
+/// The levels after the sweep has come to `end` and has replaced some parts of the last level.
+fn after_sweep(
     levels: &Levels,
-    (replaced, parts): (Range<usize>, Vec<Part>),
+    replaced: Range<usize>,
+    parts: Vec<Part>,
     counts: &[Cell<u64>],
     end: Option<Key>,
 ) -> Levels {
@@ -536,6 +554,6 @@ fn swept(
         run.rows_left = run.rows_left.saturating_sub(count.get());
     }
     next.last.splice(replaced, parts);
-    next.move_sweep(end);
+    next.advance_sweep(end);
     next
 }

@@ -1,9 +1,10 @@
 //! The leaf: neighbouring rows as bytes, for journal batches and for parts of runs.
 //!
-//! Rows lie in columns, because a row's neighbours are like it: first one tag for each row, then
-//! what the tags do not say of keys and lengths, then the values of each kind, byte 0 of all of them,
-//! byte 1 of all of them, and so on. zstd then finds the columns that repeat. Decoding checks all it
-//! reads and allocates per leaf, not per row. Byte tables: `docs/format/furrow-table.md`.
+//! A leaf stores its rows in columns, because neighbouring rows are similar: first one tag for each
+//! row, then the parts of keys and lengths that the tags do not contain, then the values of each
+//! kind: byte 0 of all values, byte 1 of all values, and so on. So zstd finds the columns that
+//! repeat. Decoding checks all that it reads, and allocates once for a leaf, not for each row. Byte
+//! tables: `docs/format/furrow-table.md`.
 
 mod columnar;
 
@@ -26,51 +27,53 @@ pub struct LeafHead {
     pub rows: U32,
     /// Bytes of the columns, at most 262,144.
     pub raw_bytes: U32,
-    /// Bytes after this head: as many as `raw_bytes`, which are the columns as they are, or fewer,
-    /// which are the columns as one zstd frame.
+    /// Bytes after this head. As many as `raw_bytes`: the columns, uncompressed. Fewer: the columns
+    /// as one zstd frame.
     pub stored_bytes: U32,
 }
 
 const _: () = assert!(size_of::<LeafHead>() == 12);
 
-/// Bytes of columns from which a leaf is finished. Larger ones hardly get smaller per row (64 KiB:
-/// 0.3 %), and a point read pays for all of it.
+/// Bytes of columns at which a leaf is complete. A larger leaf takes hardly fewer bytes for each
+/// row (64 KiB: 0.3 % fewer), and a point read has to decode all of it.
 pub const LEAF_BYTES: usize = 16 << 10;
 
-/// The same of pieces of files in a part. Their checksums do not compress, so a small leaf is no larger per row but for
-/// what names it (2 %), and of a large file a read wants a few rows of it.
-pub const PIECES_LEAF_BYTES: usize = 8 << 10;
+/// Bytes of columns at which a leaf of map rows is complete, in a part. Checksums do not compress,
+/// so small leaves cost only their headers (2 %), and a read of a large file needs few rows of a
+/// leaf.
+pub const MAP_LEAF_BYTES: usize = 8 << 10;
 
-/// Bytes of columns that are stored as they are. A batch of so few takes one block of the journal
-/// however small it is, and zstd's tables cost more time than the rest of a small commit.
+/// Columns of at most so many bytes are stored uncompressed. A batch of such a size takes one block
+/// of the journal in any case, and building zstd's tables takes longer than the rest of a small
+/// commit.
 const PLAIN_BYTES_MAX: usize = 2 << 10;
 
 /// Longest value: twice the largest extended attribute.
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
-/// Most bytes of columns: a leaf that lacked a byte and then got the longest value fits.
+/// Most bytes of columns: those of a leaf that lacked a byte and then got the longest value.
 const RAW_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of an encoded leaf at most.
+/// Most bytes of an encoded leaf.
 pub(super) const STORED_BYTES_MAX: usize = size_of::<LeafHead>() + RAW_BYTES_MAX;
 
-/// Columns of a kind at most; what a value has beyond lies behind them, row by row.
+/// Most columns of a kind. Further bytes of a value lie behind the columns, row by row.
 const COLUMNS_MAX: usize = 256;
 
-/// Place of the row's kind in [`RowKind::ALL`].
+/// Index of the row's kind in [`RowKind::ALL`].
 const TAG_KIND: u8 = 0b0000_1111;
-/// The row is deleted: no value and no length.
+/// The row is a tombstone: it has no value and no length.
 const TAG_DELETED: u8 = 0b0001_0000;
-/// The owner is another: the difference is a number.
+/// The owner differs from the base: a number has the difference.
 const TAG_OWNER_FAR: u8 = 0b0010_0000;
-/// The place is further on than the next: the difference is a number.
+/// The place is above the base: a number has the difference.
 const TAG_AT_FAR: u8 = 0b0100_0000;
-/// The value's length differs from that of the kind's row before: it is a number.
+/// The length of the value differs from that of the previous row of its kind: a number has it.
 const TAG_LENGTH: u8 = 0b1000_0000;
 
 const KINDS: usize = RowKind::ALL.len();
 
-/// Place of a kind in [`RowKind::ALL`].
+/// Index of a kind in [`RowKind::ALL`].
 const fn index_of(kind: RowKind) -> u8 {
     match kind {
         RowKind::Totals => 0,
@@ -88,12 +91,13 @@ const fn index_of(kind: RowKind) -> u8 {
     }
 }
 
-/// Columns for values of these lengths: as many bytes as all of them have. One value alone has none.
+/// Number of columns for values of these lengths: the shortest length, or 0 for a single value.
 fn columns_of(lengths: impl ExactSizeIterator<Item = u32>) -> usize {
     if lengths.len() < 2 { 0 } else { (lengths.min().unwrap_or(0) as usize).min(COLUMNS_MAX) }
 }
 
-/// What the owner and the place of a row are counted from: the row before it, or nothing.
+/// The bases from which the owner and the place of a row are counted: those of the previous row, or
+/// 0.
 fn bases(before: Option<Key>, kind: RowKind, owner: u64) -> (u64, Option<u64>) {
     match before {
         Some(key) if key.kind() == kind && key.owner() == owner => (owner, key.at().checked_add(1)),
@@ -102,14 +106,14 @@ fn bases(before: Option<Key>, kind: RowKind, owner: u64) -> (u64, Option<u64>) {
     }
 }
 
-/// The values of one kind, one after the other.
+/// The values of one kind, one behind the other.
 #[derive(Default)]
 struct Values {
     lengths: Vec<u32>,
     bytes: Vec<u8>,
 }
 
-/// Rows that are becoming a leaf. After [`LeafBuilder::finish`] it is empty and can be filled again.
+/// Encodes rows as a leaf. After [`LeafBuilder::finish`] it is empty and can encode the next leaf.
 pub struct LeafBuilder {
     tags: Vec<u8>,
     owners: Vec<u8>,
@@ -117,12 +121,12 @@ pub struct LeafBuilder {
     lengths: Vec<u8>,
     values: [Values; KINDS],
     last: Option<Key>,
-    /// Made for the first leaf that is worth it.
+    /// Created for the first leaf that is large enough.
     compressor: Option<Compressor<'static>>,
 }
 
 impl LeafBuilder {
-    /// Without rows.
+    /// A builder without rows.
     pub fn new() -> Self {
         Self {
             tags: Vec::new(),
@@ -135,7 +139,7 @@ impl LeafBuilder {
         }
     }
 
-    /// Adds a row, which is above all before it; `None` is a deleted one.
+    /// Adds a row, whose key must be above all before it; `None` is a tombstone.
     pub fn push(&mut self, key: Key, value: Option<&[u8]>) {
         assert!(self.last.is_none_or(|last| last < key) && key < Key::MAX, "{key:?} is not sorted");
         let kind = index_of(key.kind());
@@ -174,14 +178,14 @@ impl LeafBuilder {
         self.tags.is_empty()
     }
 
-    /// Bytes of the columns so far, but for up to 32 a kind that tell differences from values. From
-    /// [`LEAF_BYTES`] on the leaf is to be finished.
+    /// Bytes of the columns so far, without the up to 32 bytes a kind that mark columns of
+    /// differences. At [`LEAF_BYTES`] the leaf is complete.
     pub fn raw_bytes(&self) -> usize {
         let keys = self.tags.len() + self.owners.len() + self.ats.len() + self.lengths.len();
         keys + self.values.iter().map(|values| values.bytes.len()).sum::<usize>()
     }
 
-    /// The leaf's bytes. Begins the next leaf.
+    /// Returns the bytes of the leaf and begins the next one.
     pub fn finish(&mut self) -> Vec<u8> {
         let mut raw = Vec::with_capacity(self.raw_bytes() + KINDS * COLUMNS_MAX / 8);
         for column in [&mut self.tags, &mut self.owners, &mut self.ats, &mut self.lengths] {
@@ -228,7 +232,7 @@ impl std::fmt::Debug for LeafBuilder {
     }
 }
 
-/// Appends the values of a kind: which columns are differences, the columns, what lies behind them.
+/// Appends the values of a kind: a flag for each column of differences, the columns, further bytes.
 fn put_columns(raw: &mut Vec<u8>, values: &Values) {
     let columns = columns_of(values.lengths.iter().copied());
     let rows = values.lengths.len();
@@ -261,9 +265,9 @@ fn put_columns(raw: &mut Vec<u8>, values: &Values) {
     }
 }
 
-/// Whether a column's differences repeat clearly more often than its bytes, as those of a counter do.
+/// Whether the differences of a column repeat clearly more often than its bytes, as in a counter.
 fn is_steady(column: &[u8]) -> bool {
-    /// As many as a byte can count, so that many are compared at once.
+    /// As many as a byte can count, so that the compiler can use vector instructions on bytes.
     const AT_ONCE: usize = 255;
     let (first, second) = (column, column.get(1..).unwrap_or(&[]));
     let third = column.get(2..).unwrap_or(&[]);
@@ -286,7 +290,7 @@ fn is_steady(column: &[u8]) -> bool {
 pub struct Leaf {
     keys: Vec<Key>,
     tags: Vec<u8>,
-    /// Where the value of each row ends in `bytes`; that of a deleted one is empty.
+    /// End of the value of each row in `bytes`; the value of a tombstone is empty.
     ends: Vec<u32>,
     bytes: Vec<u8>,
 }
@@ -307,7 +311,7 @@ impl Leaf {
         self.keys[row]
     }
 
-    /// Value of a row; `None`: it is deleted.
+    /// Value of a row; `None` for a tombstone.
     pub fn value(&self, row: usize) -> Option<&[u8]> {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
         let value = &self.bytes[start as usize..self.ends[row] as usize];
@@ -349,7 +353,7 @@ pub fn decode(bytes: &[u8]) -> Result<Leaf, String> {
     }
 }
 
-/// Encodes any number of sorted rows, as leaves one after the other.
+/// Encodes any number of sorted rows as leaves, one behind the other.
 pub fn encode_rows<'a>(rows: impl IntoIterator<Item = (Key, Option<&'a [u8]>)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut leaf = LeafBuilder::new();
@@ -365,7 +369,7 @@ pub fn encode_rows<'a>(rows: impl IntoIterator<Item = (Key, Option<&'a [u8]>)>) 
     bytes
 }
 
-/// Decodes what [`encode_rows`] made. Rows before a fault have been handed to `each`.
+/// Decodes the bytes of [`encode_rows`]. On an error, `each` has got the rows before the fault.
 pub fn decode_rows(
     mut bytes: &[u8],
     mut each: impl FnMut(Key, Option<&[u8]>) -> Result<(), String>,
@@ -385,8 +389,8 @@ pub fn decode_rows(
     Ok(())
 }
 
-/// Decodes the leaf at the start of `bytes` from its columns and the number of its rows, and gives what lies
-/// behind it.
+/// Decodes the leaf at the start of `bytes` by `decode`, which gets its columns and the number of
+/// its rows. Also returns the bytes behind the leaf.
 fn take_leaf<T>(
     bytes: &[u8],
     decode: impl FnOnce(&[u8], usize) -> Result<T, &'static str>,
@@ -396,8 +400,8 @@ fn take_leaf<T>(
     };
     let [rows, raw_bytes, stored_bytes] =
         [head.rows, head.raw_bytes, head.stored_bytes].map(|count| count.get() as usize);
-    // What is allocated below is bounded by `raw_bytes`: a row has a tag, and a value is not shorter
-    // than what it is decoded from.
+    // `raw_bytes` bounds all allocations below: each row has a tag, and decoding does not lengthen
+    // values.
     if raw_bytes > RAW_BYTES_MAX || rows > raw_bytes || stored_bytes > raw_bytes {
         return Err(format!("a leaf of {rows} rows in {stored_bytes} of {raw_bytes} bytes"));
     }
@@ -410,7 +414,8 @@ fn take_leaf<T>(
     with_unpacked(stored, raw_bytes, |raw| Ok((decode(raw, rows)?, rest)))
 }
 
-/// With a context and a buffer that the thread keeps: to make them costs more than a small leaf.
+/// Unpacks a zstd frame with a context and a buffer that the thread keeps: creating them takes
+/// longer than decoding a small leaf.
 fn with_unpacked<T>(
     stored: &[u8],
     raw_bytes: usize,
@@ -465,7 +470,7 @@ fn decode_columns(raw: &[u8], rows: usize) -> Result<Leaf, &'static str> {
     Ok(Leaf { keys, tags: tags.to_vec(), ends, bytes })
 }
 
-/// Owners are all before places, so each gets a turn of its own.
+/// Decodes keys in two passes, because the numbers of all owners lie before those of places.
 fn take_keys(tags: &[u8], rest: &mut &[u8]) -> Result<Vec<Key>, &'static str> {
     let mut keys: Vec<Key> = Vec::with_capacity(tags.len());
     for &tag in tags {
@@ -508,7 +513,7 @@ fn take_ends(tags: &[u8], rest: &mut &[u8]) -> Result<Vec<u32>, &'static str> {
     Ok(ends)
 }
 
-/// Puts the values of one kind where they belong: `values` are their places and lengths in `bytes`.
+/// Decodes the values of one kind into `bytes`: `values` has the offset and length of each.
 fn take_columns(
     rest: &mut &[u8],
     values: &[(usize, u32)],
@@ -628,7 +633,8 @@ mod tests {
         }
     }
 
-    /// A head may state what its bytes cannot hold; what is allocated follows the bytes or the bound.
+    /// A head may state what its bytes cannot hold; what is allocated follows the bytes or the
+    /// bound.
     #[test]
     fn leaf_counts_beyond_bytes_are_refused() {
         let head = |rows: u32, raw: u32, stored: u32| {

@@ -1,76 +1,46 @@
-//! The levels of the table: which runs and parts there are, and what is due next. Plain data.
+//! The levels of the table: which runs and parts exist, and which compaction is due. Plain data.
 //!
-//! Above are runs, newest first, in tiers: [`Limits::tier_runs`] runs of a tier are merged into one
-//! of the next. Below is the last level, one run that covers everything. The *sweep* goes round the
-//! keys and merges the runs with the last level, a part at a time. Rows of a run that the sweep has
-//! passed since the run was written are in the last level and no longer count in the run; a run
-//! that the sweep has passed completely is dropped. A tombstone ends in the last level.
+//! Upper runs lie in tiers, the newest first: [`Limits::tier_runs`] runs of a tier become one run
+//! of the next. Below them is the last level, one run that covers all keys. The *sweep* is the
+//! compaction into the last level: it goes round the keys and merges the upper runs with the last
+//! level, a few parts at a time. When it has passed a key of a run, the row is in the last level
+//! and no longer counts in the run; a run that it has passed completely is dropped. A tombstone
+//! ends in the last level.
 
 use crate::furrow::drive::layout::Limits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::key::Key;
+use super::key::{Key, KeySpan};
 use super::memtable::Memtable;
 use super::part::PartSummary;
 use crate::furrow::format::Address;
 
-/// A part, and where it is.
+/// A part and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Part {
     pub(in crate::furrow) summary: PartSummary,
-    /// Both copies: at the same block of both zones of a pair.
+    /// Address of each copy: the same block in both zones of a pair.
     pub(in crate::furrow) at: [Address; 2],
 }
 
-/// A place of the sweep: how often it has been round, and the first key that it has not passed in
-/// this turn.
+/// How far the sweep has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::furrow) struct Mark {
+pub(in crate::furrow) struct SweepPosition {
+    /// Turns round all keys that it has completed.
     pub(in crate::furrow) turn: u64,
+    /// The first key that it has not passed in this turn.
     pub(in crate::furrow) key: Key,
-}
-
-/// Keys from one on up to, but without, another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) struct Span {
-    pub(in crate::furrow) from: Key,
-    /// `None`: to the end.
-    pub(in crate::furrow) below: Option<Key>,
-}
-
-impl Span {
-    pub(in crate::furrow) const ALL: Self = Self { from: Key::MIN, below: None };
-
-    pub(in crate::furrow) fn contains(&self, key: Key) -> bool {
-        key >= self.from && self.below.is_none_or(|below| key < below)
-    }
-
-    /// The part of it in [from, below), as bounds: if the first is not below the second, nothing.
-    pub(in crate::furrow) fn within(&self, from: Key, below: Key) -> (Key, Key) {
-        (self.from.max(from), self.below.map_or(below, |end| end.min(below)))
-    }
-
-    /// What is in both, if anything.
-    pub(in crate::furrow) fn common(&self, other: &Self) -> Option<Self> {
-        let from = self.from.max(other.from);
-        let below = self.below.into_iter().chain(other.below).min();
-        below.is_none_or(|below| from < below).then_some(Self { from, below })
-    }
-
-    fn overlaps(&self, first: Key, last: Key) -> bool {
-        last >= self.from && self.below.is_none_or(|below| first < below)
-    }
 }
 
 /// A run above the last level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Run {
-    /// How often its rows were merged with those of other runs.
+    /// Merges that its rows have been through: 0 for a flushed memtable.
     pub(in crate::furrow) tier: u32,
-    /// Where the sweep was when it was written.
-    pub(in crate::furrow) born: Mark,
-    /// Rows that the sweep has not passed.
+    /// Where the sweep was when the run was written.
+    pub(in crate::furrow) born: SweepPosition,
+    /// Rows that the sweep has not passed since.
     pub(in crate::furrow) rows_left: u64,
     /// In ascending order, disjoint.
     pub(in crate::furrow) parts: Vec<Part>,
@@ -83,7 +53,7 @@ pub(in crate::furrow) struct Levels {
     pub(in crate::furrow) upper: Vec<Run>,
     /// In ascending order, disjoint.
     pub(in crate::furrow) last: Vec<Part>,
-    pub(in crate::furrow) sweep: Mark,
+    pub(in crate::furrow) sweep: SweepPosition,
 }
 
 /// A compaction that the levels are due for.
@@ -109,11 +79,11 @@ pub(in crate::furrow) enum TableStep {
 impl Levels {
     /// A table without rows.
     pub(in crate::furrow) fn new() -> Self {
-        let sweep = Mark { turn: 0, key: Key::MIN };
+        let sweep = SweepPosition { turn: 0, key: Key::MIN };
         Self { upper: Vec::new(), last: Vec::new(), sweep }
     }
 
-    /// What is due, if anything.
+    /// The compaction that is due, if one is.
     pub(in crate::furrow) fn due(&self, limits: &Limits) -> Option<CompactionKind> {
         let tier_of = |run: &Run| run.tier;
         let full = self
@@ -128,7 +98,7 @@ impl Levels {
         (is_due && !self.upper.is_empty()).then_some(CompactionKind::Sweep)
     }
 
-    /// Whether so much is due that a commit has to wait before it adds more.
+    /// Whether compaction is so far behind that a commit has to help before it adds rows.
     pub(in crate::furrow) fn is_behind(&self, limits: &Limits) -> bool {
         self.upper.len() > 2 * limits.runs_max
             || (self.bytes_of_last() > 4 * limits.part_bytes as u64
@@ -147,7 +117,7 @@ impl Levels {
         self.last.iter().map(|part| u64::from(part.summary.bytes)).sum()
     }
 
-    /// Bytes of a copy of all parts.
+    /// Bytes of one copy of all parts.
     pub(in crate::furrow) fn bytes(&self) -> u64 {
         self.parts().map(|part| u64::from(part.summary.bytes)).sum()
     }
@@ -157,41 +127,44 @@ impl Levels {
         self.upper.iter().flat_map(|run| &run.parts).chain(&self.last)
     }
 
-    /// The keys that the sweep has not passed since it was at `born`: what counts of a run.
-    pub(in crate::furrow) fn spans_since(&self, born: Mark) -> impl Iterator<Item = Span> + use<> {
+    /// The keys that the sweep has not passed since it was at `born`: those at which a run that was
+    /// written then counts. At most two spans, which are not empty.
+    pub(in crate::furrow) fn spans_since(
+        &self,
+        born: SweepPosition,
+    ) -> impl Iterator<Item = KeySpan> + use<> {
         let at = self.sweep;
         let spans = if born.turn == at.turn {
-            let before = Span { from: Key::MIN, below: Some(born.key) };
-            [Some(before), Some(Span { from: at.key, below: None })]
-        } else if born.turn + 1 == at.turn && at.key < born.key {
-            [Some(Span { from: at.key, below: Some(born.key) }), None]
+            [Some(KeySpan::new(Key::MIN, born.key)), Some(KeySpan::new(at.key, Key::MAX))]
+        } else if born.turn + 1 == at.turn {
+            [Some(KeySpan::new(at.key, born.key)), None]
         } else {
             [None, None]
         };
-        spans.into_iter().flatten().filter(|span| span.below != Some(span.from))
+        spans.into_iter().flatten().filter(|span| !span.is_empty())
     }
 
-    /// The sweep has come to `key`, or with `None` to the end. Runs and parts that it has passed go.
-    pub(in crate::furrow) fn move_sweep(&mut self, key: Option<Key>) {
+    /// Moves the sweep to `key`, or with `None` to the end of its turn, and drops the runs and
+    /// parts that it has passed.
+    pub(in crate::furrow) fn advance_sweep(&mut self, key: Option<Key>) {
         self.sweep = match key {
-            Some(key) => Mark { key, ..self.sweep },
-            None => Mark { turn: self.sweep.turn + 1, key: Key::MIN },
+            Some(key) => SweepPosition { key, ..self.sweep },
+            None => SweepPosition { turn: self.sweep.turn + 1, key: Key::MIN },
         };
         let mut upper = std::mem::take(&mut self.upper);
         for run in &mut upper {
-            let spans: Vec<Span> = self.spans_since(run.born).collect();
+            let spans: Vec<KeySpan> = self.spans_since(run.born).collect();
             run.parts.retain(|part| {
                 let summary = &part.summary;
-                spans.iter().any(|span| span.overlaps(summary.first, summary.last))
+                spans.iter().any(|span| summary.last >= span.from && summary.first < span.below)
             });
         }
         self.upper = upper;
-        self.settle_runs();
+        self.drop_empty_runs();
     }
 
-    /// Drops runs without parts; a run does not have more rows left than its parts have, of which some may be
-    /// lost.
-    pub(in crate::furrow) fn settle_runs(&mut self) {
+    /// Drops runs without parts, and corrects `rows_left` where rows of a run were lost.
+    pub(in crate::furrow) fn drop_empty_runs(&mut self) {
         self.upper.retain(|run| !run.parts.is_empty());
         for run in &mut self.upper {
             let rows = run.parts.iter().map(|part| u64::from(part.summary.rows)).sum();
@@ -210,12 +183,12 @@ mod tests {
     }
 
     fn levels(turn: u64, at: u64) -> Levels {
-        Levels { sweep: Mark { turn, key: key(at) }, ..Levels::new() }
+        Levels { sweep: SweepPosition { turn, key: key(at) }, ..Levels::new() }
     }
 
     #[test]
     fn run_counts_beyond_compaction_mark_only() {
-        let born = Mark { turn: 3, key: key(10) };
+        let born = SweepPosition { turn: 3, key: key(10) };
         let counts = |turn, at, owner| {
             levels(turn, at).spans_since(born).any(|span| span.contains(key(owner)))
         };

@@ -1,27 +1,28 @@
-//! What was lost: ranges of keys that no copy of a part gives, on their way through a merge.
+//! Lost ranges: ranges of keys that no copy of a part gives, on their way through a merge.
 //!
-//! A leaf that is bad in both copies cannot be carried on, but that it was there can: a merge writes the
-//! range of its keys into the new part, in place of the rows. Of a key in such a range nothing is known but
-//! what newer runs say of it; what older ones say may be outdated, so it is hidden. Therefore a deleted row
-//! stays in the last level where a range covers its key.
+//! Where a leaf is bad in both copies, a merge writes the range of its keys into the new part in
+//! place of the rows. For a key in such a range only newer runs have a valid row; a row of an older
+//! run may be outdated, so the merge drops it. A tombstone in a lost range stays even in the last
+//! level: it says that the row is deleted, not lost.
 
 use std::cell::RefCell;
 
 use super::key::Key;
 use super::part::KeyRange;
 
-/// Rows that a mount has made anew in place of lost ones: what was lost of them is not missed any more.
+/// A span of rows that a mount has rebuilt: a lost range in it is no loss any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Remade {
-    /// From this key on, up to but without the other.
+    /// The first key of the span.
     pub(in crate::furrow) from: Key,
+    /// The key behind its last one.
     pub(in crate::furrow) below: Key,
-    /// In parts with lower numbers: later ones have the rows that were made.
+    /// Only parts with lower numbers have lost rows; later parts have the rebuilt ones.
     pub(in crate::furrow) parts_below: u64,
 }
 
 impl Remade {
-    /// What of a range that a part has lost is still missed.
+    /// The rest of a lost range of a part that was not rebuilt.
     pub(in crate::furrow) fn rest(&self, part: u64, (first, last): KeyRange) -> Option<KeyRange> {
         if part >= self.parts_below || first < self.from || first >= self.below {
             return Some((first, last));
@@ -30,43 +31,44 @@ impl Remade {
     }
 }
 
-/// A lost range that a cursor has come to.
+/// A lost range that a cursor of a merge has reported.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     range: KeyRange,
-    /// Which cursor: those with higher numbers are older.
+    /// Number of the cursor: a higher one has older rows.
     age: usize,
     is_taken: bool,
 }
 
-/// The lost ranges that cursors of a merge have come to. A cursor adds one before it goes past it.
+/// The lost ranges that the cursors of a merge have reported. A cursor adds a range before it
+/// passes it.
 #[derive(Debug, Default)]
-pub(super) struct LostRanges(RefCell<Vec<Lost>>);
+pub(in crate::furrow) struct LostRanges(RefCell<Vec<Lost>>);
 
 impl LostRanges {
-    pub(super) fn add(&self, range: KeyRange, age: usize) {
+    pub(in crate::furrow) fn add(&self, range: KeyRange, age: usize) {
         self.0.borrow_mut().push(Lost { range, age, is_taken: false });
     }
 
-    /// Whether what a cursor of this age says of a key may be outdated.
-    pub(super) fn hide(&self, key: Key, age: usize) -> bool {
+    /// Whether a row of a cursor of this age may be outdated: a newer cursor has lost its key.
+    pub(in crate::furrow) fn hide(&self, key: Key, age: usize) -> bool {
         let lost = self.0.borrow();
         lost.iter().any(|lost| lost.age < age && lost.range.0 <= key && key <= lost.range.1)
     }
 
-    /// Whether a key is in any range.
-    pub(super) fn cover(&self, key: Key) -> bool {
+    /// Whether any cursor has lost a key.
+    pub(in crate::furrow) fn cover(&self, key: Key) -> bool {
         self.0.borrow().iter().any(|lost| lost.range.0 <= key && key <= lost.range.1)
     }
 
-    /// The least key of the ranges that were not taken.
-    pub(super) fn next(&self) -> Option<Key> {
+    /// The first key of the ranges that the merge has not taken yet.
+    pub(in crate::furrow) fn next(&self) -> Option<Key> {
         let lost = self.0.borrow();
         lost.iter().filter(|lost| !lost.is_taken).map(|lost| lost.range.0).min()
     }
 
-    /// Takes the ranges that begin at a key or before it, in their order. The merge is at the key.
-    pub(super) fn take_up_to(&self, key: Key) -> Vec<KeyRange> {
+    /// Takes the ranges that begin at or below `key`, at which the merge is, in order.
+    pub(in crate::furrow) fn take_up_to(&self, key: Key) -> Vec<KeyRange> {
         let mut lost = self.0.borrow_mut();
         if lost.is_empty() {
             return Vec::new();
@@ -91,8 +93,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::compaction::{Compaction, Merged};
-    use super::super::key::RowKind;
-    use super::super::levels::{CompactionKind, Levels, Span};
+    use super::super::key::{KeySpan, RowKind};
+    use super::super::levels::{CompactionKind, Levels};
     use super::super::memtable::Memtable;
     use super::super::part::{PartReader, PartSource};
     use super::super::part_store::PartStore;
@@ -246,7 +248,6 @@ mod tests {
         /// A scan finds rows as they were written last, and all that are not told to be lost.
         fn check_scan(&self) -> Vec<KeyRange> {
             let (mut found, mut told) = (BTreeMap::new(), Vec::new());
-            let rows = (&[&self.memtable][..], Span::ALL);
             let mut each = |merged: Merged<'_>| {
                 match merged {
                     Merged::Row(key, Some(value)) => drop(found.insert(key, value.to_vec())),
@@ -255,7 +256,9 @@ mod tests {
                 }
                 Ok(())
             };
-            self.compaction().scan(&self.levels(), rows, &mut each).unwrap();
+            self.compaction()
+                .scan(&self.levels(), &[&self.memtable], KeySpan::ALL, &mut each)
+                .unwrap();
             for (key, value) in &found {
                 assert_eq!(Some(value), self.expected.get(key), "{key:?} is outdated");
             }
@@ -273,7 +276,7 @@ mod tests {
 
         /// Readers find the same, row by row and in ranges.
         fn check_reads(&self, told: &[KeyRange]) {
-            let view = View::new([7; 16], (self.levels(), self.memtable.clone()), 8 << 10);
+            let view = View::new([7; 16], self.levels(), self.memtable.clone(), 8 << 10);
             let is_told = |key| told.iter().any(|(first, last)| *first <= key && key <= *last);
             for at in (0..1500).step_by(7) {
                 let key = map(at);
@@ -283,7 +286,7 @@ mod tests {
                     }
                     Err(_) => assert!(is_told(key) && !self.sure.contains(&key), "{key:?}"),
                 }
-                match view.rows_in(&self.store, (key, map(1500)), 20) {
+                match view.rows_in(&self.store, KeySpan::new(key, map(1500)), 20) {
                     Err(_) => assert!(is_told(key) && !self.sure.contains(&key), "from {key:?}"),
                     Ok(found) => {
                         assert!(found.end > key);
@@ -292,7 +295,7 @@ mod tests {
                         assert_eq!(found.rows, wanted, "from {key:?}");
                     }
                 }
-                if let Ok(last) = view.last_row_in(&self.store, (map(0), key)) {
+                if let Ok(last) = view.last_row_in(&self.store, map(0), key) {
                     let wanted = self.expected.range(map(0)..=key).next_back();
                     assert_eq!(last, wanted.map(|(&key, v)| (key, v[..].into())), "up to {key:?}");
                 }

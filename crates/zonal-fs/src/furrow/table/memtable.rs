@@ -1,4 +1,4 @@
-//! The memtable: committed rows that are in the journal and in no run yet.
+//! The memtable: sorted rows in memory that no run has yet.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
@@ -6,13 +6,13 @@ use std::collections::btree_map::Range;
 use super::key::Key;
 use crate::furrow::metadata::held::{allocated, in_tree};
 
-/// A row in memory; `None` is a tombstone.
+/// The value of a row in memory; `None` is a tombstone.
 pub(in crate::furrow) type Value = Option<Box<[u8]>>;
 
-/// Bytes of a row in a record beside its value, at most about.
+/// Bytes that a row takes in a journal record beside its value: about the most.
 pub(in crate::furrow) const ROW_BYTES: usize = 64;
 
-/// Rows by key, the latest of each.
+/// The latest value of each key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::furrow) struct Memtable {
     rows: BTreeMap<Key, Value>,
@@ -20,13 +20,13 @@ pub(in crate::furrow) struct Memtable {
 }
 
 impl Memtable {
-    /// Of rows in order, each once.
+    /// A memtable of sorted rows with different keys.
     pub(in crate::furrow) fn of_rows(rows: Vec<(Key, Value)>) -> Self {
         let bytes = rows.iter().map(|(_, value)| size(value)).sum();
         Self { rows: rows.into_iter().collect(), bytes }
     }
 
-    /// Enters a row, in place of an earlier one.
+    /// Enters a row. It replaces an earlier one with the same key.
     pub(in crate::furrow) fn insert(&mut self, key: Key, value: Value) {
         self.bytes += size(&value);
         if let Some(before) = self.rows.insert(key, value) {
@@ -34,7 +34,7 @@ impl Memtable {
         }
     }
 
-    /// Bytes of memory, about.
+    /// Estimated bytes of memory.
     pub(in crate::furrow) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -43,7 +43,7 @@ impl Memtable {
         self.rows.is_empty()
     }
 
-    /// What it has of a row.
+    /// The value of a key: `Some(None)` for a tombstone.
     pub(in crate::furrow) fn get(&self, key: Key) -> Option<&Value> {
         self.rows.get(&key)
     }
@@ -54,7 +54,7 @@ impl Memtable {
         self.rows.range(from..)
     }
 
-    /// Rows from a key on, below another that is not lower.
+    /// Rows with keys from `from` on, below `below`, which must not be lower.
     pub(in crate::furrow) fn range(&self, from: Key, below: Key) -> Range<'_, Key, Value> {
         self.rows.range(from..below)
     }
@@ -64,7 +64,7 @@ impl Memtable {
         self.rows.iter().map(|(&key, value)| (key, value.as_deref()))
     }
 
-    /// Enters all rows of a newer one.
+    /// Enters all rows of a newer memtable.
     pub(in crate::furrow) fn append(&mut self, newer: Self) {
         for (key, value) in newer.rows {
             self.insert(key, value);

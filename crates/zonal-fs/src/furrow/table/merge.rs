@@ -1,16 +1,9 @@
-//! Cursors: sorted rows from any source, one after the other, and several cursors as one.
+//! Cursors over rows in memory, and the merge of several cursors into one.
 
 use super::key::Key;
 use super::part::PartError;
 
-/// Rows in ascending order; a deleted one has no value.
-pub trait Cursor {
-    /// The row it is at; `None` behind the last one.
-    fn peek(&self) -> Option<(Key, Option<&[u8]>)>;
-
-    /// Goes to the next row. After an error it is where it was.
-    fn advance(&mut self) -> Result<(), PartError>;
-}
+pub use super::part::Cursor;
 
 /// A cursor over rows in memory.
 #[derive(Debug)]
@@ -20,7 +13,7 @@ pub struct RowsCursor<'a, I, V> {
 }
 
 impl<'a, I: Iterator<Item = (&'a Key, &'a Option<V>)>, V> RowsCursor<'a, I, V> {
-    /// Over rows that are sorted, such as a range of a `BTreeMap`.
+    /// A cursor over sorted rows, such as a range of a `BTreeMap`.
     pub fn new(mut rows: I) -> Self {
         let row = rows.next();
         Self { rows, row }
@@ -42,16 +35,17 @@ where
     }
 }
 
-/// The newest row of each key of several cursors, deleted rows included.
+/// A cursor over the newest row of each key of several cursors, tombstones included.
 pub struct Merge<'a> {
     cursors: Vec<Box<dyn Cursor + 'a>>,
-    /// Key and number of each cursor that is not at its end. The last one is the row to be taken: the
-    /// lowest key, and of those with that key the lowest number, which is the newest.
+    /// Key and number of each cursor that is not at its end, in descending order. The last one is
+    /// the current row: it has the lowest key, and of those with that key the lowest number, the
+    /// newest.
     order: Vec<(Key, usize)>,
 }
 
 impl<'a> Merge<'a> {
-    /// Of these, the newest first.
+    /// Merges these cursors, the newest first.
     pub fn new(cursors: Vec<Box<dyn Cursor + 'a>>) -> Self {
         let key = |cursor: &dyn Cursor| cursor.peek().map(|(key, _)| key);
         let mut order: Vec<(Key, usize)> = (0..)
@@ -62,12 +56,12 @@ impl<'a> Merge<'a> {
         Self { cursors, order }
     }
 
-    /// Which cursor the row is of; a lower number is newer.
+    /// Number of the cursor that has the current row; a lower one is newer.
     pub fn age(&self) -> Option<usize> {
         self.order.last().map(|&(_, newest)| newest)
     }
 
-    /// Advances the cursor at a place of the order, and gives it its place again.
+    /// Advances the cursor at a place in the order, and restores the order.
     fn advance_at(&mut self, place: usize) -> Result<(), PartError> {
         let (_, number) = self.order[place];
         let cursor = &mut self.cursors[number];
@@ -92,7 +86,7 @@ impl Cursor for Merge<'_> {
 
     fn advance(&mut self) -> Result<(), PartError> {
         let Some(&(key, _)) = self.order.last() else { return Ok(()) };
-        // Older rows of the key first: if one cannot go on, the newest still covers the others.
+        // Older rows of the key first: if one cannot advance, the newest still hides the others.
         while let Some(older) = self.order.len().checked_sub(2)
             && self.order[older].0 == key
         {

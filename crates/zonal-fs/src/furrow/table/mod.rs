@@ -1,4 +1,4 @@
-//! The table: all rows on the drive, in sorted runs.
+//! The table: a log-structured merge tree of all rows, in two copies on the drive.
 //!
 //! A commit writes changed rows to the journal and puts them in the [`memtable`]. When that is full
 //! it is frozen, written as a run and, by a manifest, put in the place of the journal before it.
@@ -8,7 +8,7 @@
 //! | room | what it is | may use |
 //! | --- | --- | --- |
 //! | `leaf` | how are neighbouring rows stored? | |
-//! | `part` | how are sorted rows stored, to be found by key? | all above, `merge` |
+//! | `part` | how are sorted rows stored, to be found by key? | all above |
 //! | `merge` | how do several sorted runs become one? | all above |
 //! | `lost` | what becomes of rows that no copy gives? | `part` |
 //! | `memtable` | which rows does no run have yet? | |
@@ -29,26 +29,26 @@
 //! `cargo xtask check` compares the last column with the paths in the source. A room that it names
 //! although that stands further down should not be there.
 
-pub(super) mod cache;
-pub(super) mod compaction;
+pub(in crate::furrow) mod cache;
+pub(in crate::furrow) mod compaction;
 pub use crate::furrow::format::key;
 pub mod leaf;
-pub(super) mod levels;
-pub(super) mod lost;
-pub(super) mod memtable;
+pub(in crate::furrow) mod levels;
+pub(in crate::furrow) mod lost;
+pub(in crate::furrow) mod memtable;
 pub mod merge;
-pub(super) mod pairs;
+pub(in crate::furrow) mod pairs;
 pub mod part;
-pub(super) mod part_store;
-pub(super) mod pointers;
+pub(in crate::furrow) mod part_store;
+pub(in crate::furrow) mod pointers;
 mod refused;
-pub(super) mod remaps;
-pub(super) mod run;
-pub(super) mod store;
+pub(in crate::furrow) mod remaps;
+pub(in crate::furrow) mod run;
+pub(in crate::furrow) mod store;
 #[cfg(test)]
 mod tests;
-pub(super) mod verify;
-pub(super) mod view;
+pub(in crate::furrow) mod verify;
+pub(in crate::furrow) mod view;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -59,47 +59,48 @@ use crate::furrow::format::Address;
 use crate::furrow::log::journal::Position;
 use crate::furrow::table::remaps::MovedKey;
 
-/// Where the rows of the frozen memtable are, if there is one.
+/// Where the rows of the frozen memtable are once a step has been installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frozen {
-    /// In the levels, too: it is needed no more.
+pub(in crate::furrow) enum Frozen {
+    /// In the levels: the view drops the memtable.
     InLevels,
-    /// Nowhere else.
+    /// Only in the memtable, which stays.
     Stays,
 }
 
-/// The table as the committer knows it, beside what readers see of it.
+/// The committer's side of the table; readers use its [`View`].
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) view: Arc<View>,
-    /// Where the journal goes on behind the rows of the frozen memtable.
-    pub(super) frozen_end: Option<Position>,
-    pub(super) next_part: u64,
-    /// Where the manifest is.
-    pub(super) manifest: [Address; 2],
-    /// Below which number all moves are in the rows that readers of the levels may find, since they are the present
-    /// ones.
-    pub(super) moved_below: u64,
-    /// Levels before the present ones that readers may still have, with the same number of each.
-    pub(super) earlier: Vec<(Weak<Levels>, u64)>,
+pub(in crate::furrow) struct Table {
+    pub(in crate::furrow) view: Arc<View>,
+    /// Position of the journal behind the rows of the frozen memtable, if there is one.
+    pub(in crate::furrow) frozen_end: Option<Position>,
+    /// Number of the next part.
+    pub(in crate::furrow) next_part: u64,
+    /// Addresses of both copies of the manifest.
+    pub(in crate::furrow) manifest: [Address; 2],
+    /// Remaps with a lower number are applied in all rows of the present levels and of the
+    /// memtable.
+    pub(in crate::furrow) moved_below: u64,
+    /// Earlier levels that readers may still hold, each with its `moved_below`.
+    pub(in crate::furrow) earlier: Vec<(Weak<Levels>, u64)>,
 }
 
 impl Table {
-    /// A table that no manifest names yet.
-    pub(super) fn new(view: Arc<View>) -> Self {
+    /// A table without a manifest.
+    pub(in crate::furrow) fn new(view: Arc<View>) -> Self {
         let manifest = [Address::default(); 2];
         let moved_below = view.moved_below();
         Self { view, frozen_end: None, next_part: 1, manifest, moved_below, earlier: Vec::new() }
     }
 
-    /// All zones that the parts of these levels and the manifest lie in.
-    pub(super) fn zones(&self, levels: &Levels) -> BTreeSet<u32> {
+    /// Zones that hold parts of these levels or the manifest.
+    pub(in crate::furrow) fn zones(&self, levels: &Levels) -> BTreeSet<u32> {
         let parts = levels.parts().flat_map(|part| part.at);
         parts.chain(self.manifest).map(|at| at.zone).collect()
     }
 
-    /// All zones of levels that readers still have.
-    pub(super) fn zones_of_readers(&mut self) -> BTreeSet<u32> {
+    /// Zones that hold parts of earlier levels which readers still hold.
+    pub(in crate::furrow) fn zones_of_readers(&mut self) -> BTreeSet<u32> {
         let mut zones = BTreeSet::new();
         self.earlier.retain(|(levels, _)| {
             let levels = levels.upgrade();
@@ -110,15 +111,16 @@ impl Table {
         zones
     }
 
-    /// Puts levels that a manifest names in the place of those before.
-    pub(super) fn install(&mut self, levels: Arc<Levels>, frozen: Frozen) {
+    /// Replaces the levels by others, which a manifest names.
+    pub(in crate::furrow) fn install(&mut self, levels: Arc<Levels>, frozen: Frozen) {
         let before = self.view.install(levels, frozen);
         let moved_below = std::mem::replace(&mut self.moved_below, self.view.moved_below());
         self.earlier.push((Arc::downgrade(&before), moved_below));
     }
 
-    /// Tables of moved blocks that no row needs any more, whichever levels it is read from.
-    pub(super) fn unneeded_remaps(&self) -> Vec<MovedKey> {
+    /// Remap tables that no row needs any more, neither in the present levels nor in earlier ones
+    /// that readers hold.
+    pub(in crate::furrow) fn unneeded_remaps(&self) -> Vec<MovedKey> {
         let readers = self.earlier.iter().filter(|(levels, _)| levels.strong_count() > 0);
         let below = readers.map(|(_, below)| *below).chain([self.moved_below]).min();
         self.view.remaps_below(below.unwrap_or(0))

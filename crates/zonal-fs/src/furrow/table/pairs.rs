@@ -1,7 +1,7 @@
-//! Pairs of zones that hold parts and manifests: what is written goes to the same block of both.
+//! Pairs of zones that mirror parts and manifests: each write goes to the same block of both zones.
 //!
-//! One pair is open. A write that fails in either zone seals the pair and is repeated in another
-//! one, so that both copies are always at the same place.
+//! One pair is open for writing. If a write fails in either zone, the pair is sealed and the write
+//! goes to another pair, so both copies always have the same block number.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,28 +13,28 @@ use crate::furrow::drive::Drive;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::vfs::Result;
 
-/// Pairs that may fail while one thing is written.
+/// Pairs that may fail before a write gives up.
 const FAILURES_MAX: usize = 4;
 
-/// Pairs of zones that something takes.
+/// Pairs of zones that a step needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::furrow) struct PairNeed {
     pub(in crate::furrow) pairs: usize,
 }
 
-/// Gives zones to metadata: from the mounted state, or from an empty drive.
+/// A source of zones for metadata: a mounted file system, or an empty drive.
 pub(in crate::furrow) trait MetaZones {
-    /// A free zone, which is metadata's from now on.
+    /// Takes a free zone for metadata.
     fn take(&mut self) -> Option<u32>;
     /// All zones that metadata has.
     fn taken(&self) -> Vec<u32>;
-    /// The drive has refused to reset a zone that holds nothing.
+    /// Notes that the drive has refused to reset a zone without live data.
     fn reset_refused(&mut self, zone: u32);
-    /// A zone holds nothing and has been reset.
+    /// Takes back a zone that has been reset.
     fn release(&mut self, zone: u32);
 }
 
-/// Two zones for metadata, or none.
+/// Takes two zones for metadata, or none.
 pub(in crate::furrow) fn take_two(zones: &mut dyn MetaZones) -> Result<[u32; 2]> {
     let first = zones.take().ok_or(FsError::NoSpace)?;
     match zones.take() {
@@ -46,7 +46,7 @@ pub(in crate::furrow) fn take_two(zones: &mut dyn MetaZones) -> Result<[u32; 2]>
     }
 }
 
-/// Resets a zone that metadata does not need any more.
+/// Resets a zone that metadata no longer needs, and gives it back.
 pub(in crate::furrow) fn give_back(drive: &Drive, zones: &mut dyn MetaZones, zone: u32) {
     match drive.reset(zone) {
         Ok(()) => zones.release(zone),
@@ -57,7 +57,7 @@ pub(in crate::furrow) fn give_back(drive: &Drive, zones: &mut dyn MetaZones, zon
     }
 }
 
-/// A pair that is written.
+/// The pair that is open for writing.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct OpenPair {
     pub(in crate::furrow) zones: [u32; 2],
@@ -72,25 +72,25 @@ impl OpenPair {
     }
 }
 
-/// The open pair, and what is in use although no manifest names it yet.
+/// The open pair, and zones in use that no manifest names yet.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Pairs {
     pub(in crate::furrow) open: Option<OpenPair>,
     /// Zones to which the running step has written parts.
     unnamed: BTreeSet<u32>,
-    /// Zones that it has reserved and not written to.
+    /// Pairs that it has reserved and not written to.
     reserved: Vec<[u32; 2]>,
 }
 
-/// What is written: the bytes of each copy, which may hold their own address.
+/// Data to write in two copies, which may contain their own address.
 pub(in crate::furrow) trait Copies {
     /// Blocks of each copy.
     fn blocks(&self) -> usize;
-    /// The copies that go to `at`.
+    /// The bytes of each copy for the addresses `at`.
     fn bytes_at(&mut self, at: [Address; 2]) -> [Cow<'_, [u8]>; 2];
 }
 
-/// The same bytes in both copies.
+/// Data with the same bytes in both copies.
 impl Copies for &[u8] {
     fn blocks(&self) -> usize {
         self.len() / BLOCK_BYTES
@@ -102,7 +102,7 @@ impl Copies for &[u8] {
 }
 
 impl Pairs {
-    /// Takes the zones that a step will need, or none: what it writes goes there.
+    /// Takes the zones that a step needs, or none. Its writes go there.
     pub(in crate::furrow) fn reserve(
         &mut self,
         zones: &mut dyn MetaZones,
@@ -126,7 +126,7 @@ impl Pairs {
         }
     }
 
-    /// Makes sure that so many blocks can be written.
+    /// Makes sure that the open pair has room for `blocks` blocks.
     pub(in crate::furrow) fn make_room(
         &mut self,
         drive: &Drive,
@@ -139,7 +139,7 @@ impl Pairs {
         self.with_room(drive, zones, blocks).map(drop)
     }
 
-    /// Writes both copies and returns where they are.
+    /// Writes both copies and returns their addresses.
     pub(in crate::furrow) fn write(
         &mut self,
         drive: &Drive,
@@ -156,7 +156,7 @@ impl Pairs {
             let at = pair.zones.map(|zone| Address { zone, block: pair.next });
             let [first, second] = what.bytes_at(at);
             let outcomes = drive.write_copies(at, [&first, &second]);
-            // Room that the host lacks is no fault of a zone's: both are as they were before.
+            // Lack of space on the host is no fault of a zone, and has left both as they were.
             let is_full = |outcome: &std::result::Result<_, _>| {
                 matches!(outcome, Err(DeviceError::NoSpace { .. }))
             };
@@ -181,7 +181,7 @@ impl Pairs {
         }
     }
 
-    /// Writes both copies of a part. Its zones are in use although no manifest names the part yet.
+    /// Writes both copies of a part, and notes its zones, which no manifest names yet.
     pub(in crate::furrow) fn write_part(
         &mut self,
         drive: &Drive,
@@ -193,7 +193,7 @@ impl Pairs {
         Ok(at)
     }
 
-    /// The open pair, or a new one if `blocks` do not fit there.
+    /// The open pair, or a new one if `blocks` blocks do not fit there.
     fn with_room(
         &mut self,
         drive: &Drive,
@@ -214,8 +214,8 @@ impl Pairs {
         Ok(pair)
     }
 
-    /// Stops writing to the open pair, in which a write has failed. Zones that hold nothing else
-    /// are free again at once: on a full drive the next try may find no others.
+    /// Stops writing to the open pair after a failed write. Zones without other data are free again
+    /// at once: on a full drive the next attempt may find no others.
     fn give_up(&mut self, drive: &Drive, zones: &mut dyn MetaZones, pair: OpenPair) {
         if pair.next > 0 {
             return self.seal(drive, zones);
@@ -236,22 +236,23 @@ impl Pairs {
         }
     }
 
-    /// Whether a zone may hold something that no manifest names yet, or is written.
+    /// Whether a zone is open, reserved, or holds a part that no manifest names yet.
     pub(in crate::furrow) fn holds(&self, zone: u32) -> bool {
         let mut pairs = self.reserved.iter().chain(self.open.as_ref().map(|pair| &pair.zones));
         self.unnamed.contains(&zone) || pairs.any(|pair| pair.contains(&zone))
     }
 
-    /// A manifest names the parts of the step now, or they are garbage. The zones that the step has
-    /// reserved and not used are free again.
+    /// Ends a step: a manifest names its parts now, or they are garbage. Zones that it has reserved
+    /// and not used are free again.
     pub(in crate::furrow) fn end_step(&mut self, zones: &mut dyn MetaZones) {
         self.unnamed.clear();
         self.end_reservation(zones);
     }
 }
 
-/// Goes on in the pair that holds the manifest, if both its zones can be written. What a power cut
-/// has left in one copy only is made up for in the other, so that both are at the same block again.
+/// Opens the pair that holds the manifest again, if both its zones can be written. After a power
+/// cut one zone may have more blocks than the other (`next`), which then gets zeroes up to the same
+/// block.
 pub(in crate::furrow) fn resume(
     drive: &Drive,
     zones: [u32; 2],

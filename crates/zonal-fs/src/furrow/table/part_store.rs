@@ -9,47 +9,50 @@ use super::part::{KeyRange, PartError, PartSource};
 use crate::furrow::format::Address;
 use crate::vfs::Result;
 
-/// Where parts are read from and written to.
+/// A place from which parts are read and to which they are written.
 pub(in crate::furrow) trait PartStore {
     /// Both copies of a part.
     type Source: PartSource;
 
+    /// The copies of a part, for reading.
+    /// The copies of a part, for reading.
     fn source(&self, part: &Part) -> Self::Source;
 
     /// Identity of the file system.
     fn uuid(&self) -> [u8; 16];
 
-    /// A number that no part has had.
+    /// A new part number.
     fn next_number(&self) -> u64;
 
-    /// Writes both copies of a part.
+    /// Writes both copies of a part and returns their addresses.
     fn write(&self, bytes: &[u8]) -> Result<[Address; 2]>;
 
-    /// Does what must not wait until all parts are written. Called again and again.
+    /// Does work that must not wait for the end of a step, such as a commit. Compaction calls it
+    /// every few hundred rows.
     fn meanwhile(&self) {}
 
-    /// A copy of a part is bad, and was read from the other one; or it is not what its summary says.
+    /// Notes a part of which one copy is bad, or which differs from its summary.
     fn note_bad(&self, _: &Part) {}
 
-    /// No copy gives something of a part.
+    /// Notes a section of a part that no copy gives.
     fn note_lost(&self, _: &PartError) {}
 
-    /// The value of a row with its blocks where they are, if they were moved.
+    /// The value of a row with the present place of its blocks, if they were moved.
     fn moved_value(&self, _: Key, _: &[u8]) -> Option<Vec<u8>> {
         None
     }
 
-    /// Moves with a number below this one are in what [`moved_value`](Self::moved_value) says.
+    /// [`moved_value`](Self::moved_value) applies all remaps with a number below this one.
     fn moved_below(&self) -> u64 {
         0
     }
 
-    /// Rows that the mount has made anew.
+    /// The span of rows that the mount has rebuilt, if it has.
     fn remade(&self) -> Option<Remade> {
         None
     }
 
-    /// What of a range that a part has lost is still missed.
+    /// The rest of a lost range of a part that the mount has not rebuilt.
     fn missed(&self, part: &Part, range: KeyRange) -> Option<KeyRange> {
         self.remade().map_or(Some(range), |remade| remade.rest(part.summary.number, range))
     }

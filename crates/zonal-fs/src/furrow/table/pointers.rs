@@ -1,11 +1,11 @@
-//! Levels as the manifest names them, and back.
+//! Conversion between [`Levels`] and the pointers of a manifest.
 //!
-//! A manifest comes from a drive, so everything in it is checked.
+//! A manifest comes from a drive, so decoding checks everything in it.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use super::key::{Key, RowKind};
-use super::levels::{Levels, Mark, Part, Run};
+use super::levels::{Levels, Part, Run, SweepPosition};
 use super::part::PartSummary;
 use crate::furrow::format::manifest::{JournalPair, KeyBytes, Manifest, PartPointer, RunPointer};
 use crate::furrow::format::{Address, BLOCK_BYTES};
@@ -79,7 +79,7 @@ fn part_of(pointer: &PartPointer) -> Result<Part, String> {
     Ok(Part { summary, at: pointer.zone.map(|zone| Address { zone: zone.get(), block }) })
 }
 
-/// Parts of a run, which do not overlap.
+/// Decodes the parts of a run, which must be in order and must not overlap.
 fn parts_of(pointers: &[PartPointer]) -> Result<Vec<Part>, String> {
     let parts: Vec<Part> = pointers.iter().map(part_of).collect::<Result<_, _>>()?;
     for pair in parts.windows(2) {
@@ -92,7 +92,7 @@ fn parts_of(pointers: &[PartPointer]) -> Result<Vec<Part>, String> {
 }
 
 impl Levels {
-    /// A manifest of them; its other fields are zero.
+    /// A manifest with pointers to these levels. All other fields are zero.
     pub(in crate::furrow) fn to_manifest(&self) -> Manifest {
         let mut manifest = Manifest::default();
         manifest.header.sweep_turn = U64::new(self.sweep.turn);
@@ -112,11 +112,12 @@ impl Levels {
     /// The levels that a manifest names.
     pub(in crate::furrow) fn from_manifest(manifest: &Manifest) -> Result<Self, String> {
         let header = &manifest.header;
-        let sweep = Mark { turn: header.sweep_turn.get(), key: key_of(&header.sweep_key)? };
+        let sweep =
+            SweepPosition { turn: header.sweep_turn.get(), key: key_of(&header.sweep_key)? };
         let mut rest = &manifest.parts[..];
         let mut upper = Vec::new();
         for run in &manifest.runs {
-            let born = Mark { turn: run.born_turn.get(), key: key_of(&run.born_key)? };
+            let born = SweepPosition { turn: run.born_turn.get(), key: key_of(&run.born_key)? };
             let (parts, later) = rest
                 .split_at_checked(run.parts.get() as usize)
                 .ok_or_else(|| "a run has more parts than there are".to_owned())?;
@@ -140,7 +141,7 @@ impl Levels {
 }
 
 impl Journal {
-    /// Its pairs as the manifest names them.
+    /// The pairs of the journal, for a manifest.
     pub(in crate::furrow) fn to_manifest(&self) -> Vec<JournalPair> {
         let pair = |pair: &crate::furrow::log::journal::JournalZones| JournalPair {
             zone: pair.zones.map(U32::new),

@@ -1,10 +1,9 @@
-//! Metadata of which the device refuses to give back either copy.
+//! Metadata that the device refuses to read, in either copy.
 //!
-//! A copy with a wrong checksum stays wrong: if both are, their rows are lost. A copy that the
-//! device refuses to read may be there again later, when the link to the device is up. So a step
-//! of the table fails rather than go on without such rows, and is tried again, until the device
-//! has refused them for [`PATIENCE_NS`]. A mount that writes is refused rather than make such rows
-//! anew.
+//! A copy with a wrong checksum stays wrong: if both copies are wrong, their rows are lost. But a
+//! read that the device refuses may succeed later, when its link is up again. So a step of the
+//! table fails rather than drop such rows, and later steps try again, until the device has refused
+//! them for [`REFUSED_NS_MAX`]. A mount for writing fails rather than rebuild such rows.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,38 +13,38 @@ use super::part::{PartError, Section};
 use crate::furrow::sync::Mutex;
 use crate::vfs::Result;
 
-/// Nanoseconds after which a section that the device refuses to read counts as lost: ten minutes.
-/// To replace a cable or to reset a link takes less.
-const PATIENCE_NS: u64 = 600 * 1_000_000_000;
+/// Nanoseconds after which a section counts as lost that the device refuses to read: ten minutes.
+/// It takes less to replace a cable or to reset a link.
+const REFUSED_NS_MAX: u64 = 600 * 1_000_000_000;
 
-/// The refusals since the mount.
+/// Reads that the device has refused since the mount.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Refusals {
     any: AtomicBool,
-    /// When the device first refused to give a step this section of a part, by the monotonic clock.
-    /// A step that does get it writes the rows to another part.
+    /// Monotonic time at which the device first refused to read a section of a part for a step. A
+    /// step that can read it writes its rows to another part, so no entry needs to go.
     since: Mutex<BTreeMap<(u64, Section), u64>>,
 }
 
 impl Refusals {
-    /// The device has refused to give a reader something, if there is such an error.
-    pub(super) fn note(&self, error: Option<&PartError>) {
+    /// Notes that the device has refused a read, if there is such an error.
+    pub(in crate::furrow) fn note(&self, error: Option<&PartError>) {
         if error.is_some() {
             self.any.store(true, Ordering::Release);
         }
     }
 
-    /// Whether the device has refused to give a reader anything.
-    pub(super) fn any(&self) -> bool {
+    /// Whether the device has refused any read.
+    pub(in crate::furrow) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Fails if the device has refused to give a step something that it may still give back.
+    /// Fails if the device has refused a read of a step that may still succeed later.
     pub(in crate::furrow) fn judge(&self, error: Option<PartError>, now_ns: u64) -> Result<()> {
         let Some(error) = error else { return Ok(()) };
         let mut since = self.since.lock().expect("no holder panicked");
         let since = *since.entry((error.part, error.section)).or_insert(now_ns);
-        if now_ns.saturating_sub(since) < PATIENCE_NS {
+        if now_ns.saturating_sub(since) < REFUSED_NS_MAX {
             return Err(corrupt(error));
         }
         tracing::error!(%error, "the device has refused it for ten minutes: it is lost");
@@ -67,8 +66,8 @@ mod tests {
         let other = PartError { part: 8, ..error.clone() };
         assert!(refusals.judge(Some(error.clone()), 5).is_err());
         assert!(refusals.judge(None, 6).is_ok());
-        assert!(refusals.judge(Some(error.clone()), PATIENCE_NS + 4).is_err());
-        assert!(refusals.judge(Some(other), PATIENCE_NS + 5).is_err());
-        assert!(refusals.judge(Some(error), PATIENCE_NS + 5).is_ok());
+        assert!(refusals.judge(Some(error.clone()), REFUSED_NS_MAX + 4).is_err());
+        assert!(refusals.judge(Some(other), REFUSED_NS_MAX + 5).is_err());
+        assert!(refusals.judge(Some(error), REFUSED_NS_MAX + 5).is_ok());
     }
 }

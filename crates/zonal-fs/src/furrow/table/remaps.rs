@@ -1,20 +1,22 @@
 //! Where blocks are now that reclaim has moved, for all who read rows.
 //!
-//! Reclaim moves most blocks without writing a row for each: a *table of moved blocks* says where those of a zone
-//! went, about a bit for each. A map row then names a zone in a generation that is over, and whoever reads the
-//! row looks up where its blocks are, which may take several steps. Whatever writes parts of the table of rows writes
-//! the present places into them ([`Compaction`](crate::furrow::table::compaction::Compaction)), so that in the end no row needs
+//! Reclaim moves most blocks without writing a row for each: a *table of moved blocks* says where
+//! those of a zone went, about a bit for each. A map row then names a zone in a generation that is
+//! over, and whoever reads the row looks up where its blocks are, which may take several steps.
+//! Whatever writes parts of the table of rows writes the present places into them
+//! ([`Compaction`](crate::furrow::table::compaction::Compaction)), so that in the end no row needs
 //! a table of moved blocks any more, and it is dropped.
 //!
-//! Which these are is told by numbers. Tables of moved blocks are numbered as they are made; each part of the table
-//! of rows says below which number all moves are in it (`moved_below`), and so does the memtable for the rows that
-//! it was begun with. A table of moved blocks with a number below all of these is needed by no row.
+//! Which these are is told by numbers. Tables of moved blocks are numbered as they are made; each
+//! part of the table of rows says below which number all moves are in it (`moved_below`), and so
+//! does the memtable for the rows that it was begun with. A table of moved blocks with a number
+//! below all of these is needed by no row.
 //!
 //! [`moving`](crate::furrow::metadata::remaps) makes them.
 
 use std::collections::BTreeMap;
 
-use crate::furrow::format::remap::{RemapRow, rank_of};
+use crate::furrow::format::remap::{RemapRow, RemapRun, rank_of};
 use crate::furrow::format::row::{Row, ZonePlace, with_zone_place, zone_place_of};
 use crate::furrow::format::{ZoneGeneration, row};
 use crate::furrow::metadata::held::{allocated, in_tree};
@@ -36,7 +38,7 @@ impl Table {
 
     /// Where blocks lie now that it has moved.
     fn place_of(&self, (block, blocks): (u32, u32)) -> Option<ZonePlace> {
-        let rank = rank_of(&self.row, &self.tail, (block, blocks))?;
+        let rank = rank_of(&self.row, &self.tail, RemapRun { block, blocks })?;
         let zone = ZoneGeneration::from_raw(self.row.zone.get());
         Some(ZonePlace::new(zone, self.row.block.get() + rank))
     }
@@ -110,7 +112,8 @@ impl Moves {
         }
     }
 
-    /// Where blocks are that were written to a place, as far as tables with a number below another tell.
+    /// Where blocks are that were written to a place, as far as tables with a number below another
+    /// tell.
     fn place_of(&self, place: ZonePlace, blocks: u32, below: u64) -> Option<ZonePlace> {
         let (mut found, mut after) = (None, None);
         loop {

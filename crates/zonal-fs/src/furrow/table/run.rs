@@ -1,12 +1,14 @@
-//! The rows of a run: leaf by leaf through the cache, upwards or downwards.
+//! Cursors over the rows of a run, leaf by leaf through the cache, in ascending or descending
+//! order.
 //!
-//! The index says with which keys each leaf begins and ends, so leaves without any of the wanted keys
-//! are not read. What was lost is an error, unless a mount has made it anew: then it is nothing.
+//! The index of a part has the first and last key of each leaf, so a cursor reads only leaves that
+//! may have keys of its span. A leaf that no copy gives is an error, unless the mount has rebuilt
+//! its rows: then the cursor skips it.
 
 use std::sync::Arc;
 
 use super::cache::LeafCache;
-use super::key::Key;
+use super::key::{Key, KeySpan};
 use super::leaf::CachedLeaf;
 use super::levels::Part;
 use super::merge::Cursor;
@@ -14,22 +16,22 @@ use super::part::{KeyRange, PartError, PartIndex, Section};
 use super::part_store::PartStore;
 use crate::furrow::format::Unread;
 
-/// Parts and their cache.
-pub(in crate::furrow) struct Source<'a, S> {
+/// Parts of a store, read through the cache.
+pub(in crate::furrow) struct CachedParts<'a, S> {
     pub(in crate::furrow) store: &'a S,
     pub(in crate::furrow) cache: &'a LeafCache,
 }
 
-impl<S> Clone for Source<'_, S> {
+impl<S> Clone for CachedParts<'_, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Source<'_, S> {}
+impl<S> Copy for CachedParts<'_, S> {}
 
-/// A row of a run: part, leaf, and which row of it.
-struct Spot {
+/// The position of a row in a run: part, leaf and row.
+struct RunPosition {
     part: usize,
     index: Arc<PartIndex>,
     number: usize,
@@ -38,13 +40,13 @@ struct Spot {
     value: Vec<u8>,
 }
 
-impl Spot {
-    fn new(part: usize, (index, number): (&Arc<PartIndex>, usize), leaf: Arc<CachedLeaf>) -> Self {
+impl RunPosition {
+    fn new(part: usize, index: &Arc<PartIndex>, number: usize, leaf: Arc<CachedLeaf>) -> Self {
         let (index, value) = (Arc::clone(index), Vec::new());
         Self { part, index, number, leaf, row: 0, value }
     }
 
-    /// At this row of the leaf.
+    /// The same leaf, at this row.
     fn at(mut self, row: usize) -> Self {
         self.go(row);
         self
@@ -64,12 +66,15 @@ impl Spot {
     }
 }
 
-impl<S: PartStore> Source<'_, S> {
-    /// What was read of a part; `None` where it is lost and nothing below `below` is missed of it.
+impl<S: PartStore> CachedParts<'_, S> {
+    /// The outcome of a read of a range of a part: `None` where the range is lost and the mount has
+    /// rebuilt all of it below `below`.
     fn unless_remade<T>(
         &self,
         read: Result<T, PartError>,
-        (part, range, below): (&Part, KeyRange, Key),
+        part: &Part,
+        range: KeyRange,
+        below: Key,
     ) -> Result<Option<T>, PartError> {
         let is_missed = || self.store.missed(part, range).is_some_and(|(first, _)| first < below);
         match read {
@@ -81,22 +86,28 @@ impl<S: PartStore> Source<'_, S> {
 
     fn index(&self, part: &Part, below: Key) -> Result<Option<Arc<PartIndex>>, PartError> {
         let range = (part.summary.first, part.summary.last);
-        self.unless_remade(self.cache.index(self.store, part), (part, range, below))
+        self.unless_remade(self.cache.index(self.store, part), part, range, below)
     }
 
     fn leaf(
         &self,
         part: &Part,
-        (index, number): (&Arc<PartIndex>, usize),
+        index: &Arc<PartIndex>,
+        number: usize,
         below: Key,
     ) -> Result<Option<Arc<CachedLeaf>>, PartError> {
         let range = (index.first_of(number), index.last_of(number));
-        let leaf = self.cache.leaf(self.store, (part, index), number);
-        self.unless_remade(leaf, (part, range, below))
+        let leaf = self.cache.leaf(self.store, part, index, number);
+        self.unless_remade(leaf, part, range, below)
     }
 
-    /// The first row from `from` on, below `below`.
-    fn first(&self, parts: &[Part], from: Key, below: Key) -> Result<Option<Spot>, PartError> {
+    /// The first row with a key from `from` on, below `below`.
+    fn first(
+        &self,
+        parts: &[Part],
+        from: Key,
+        below: Key,
+    ) -> Result<Option<RunPosition>, PartError> {
         let start = parts.partition_point(|part| part.summary.last < from);
         for (at, part) in parts.iter().enumerate().skip(start) {
             if part.summary.first >= below {
@@ -107,10 +118,12 @@ impl<S: PartStore> Source<'_, S> {
                 if index.first_of(number) >= below {
                     return Ok(None);
                 }
-                if let Some(leaf) = self.leaf(part, (&index, number), below)? {
+                if let Some(leaf) = self.leaf(part, &index, number, below)? {
                     let row = leaf.lower_bound(from);
                     let is_wanted = leaf.key(row) < below;
-                    return Ok(is_wanted.then(|| Spot::new(at, (&index, number), leaf).at(row)));
+                    return Ok(
+                        is_wanted.then(|| RunPosition::new(at, &index, number, leaf).at(row))
+                    );
                 }
             }
         }
@@ -120,24 +133,31 @@ impl<S: PartStore> Source<'_, S> {
     fn first_of_next_leaf(
         &self,
         parts: &[Part],
-        spot: &Spot,
+        position: &RunPosition,
         below: Key,
-    ) -> Result<Option<Spot>, PartError> {
-        let number = spot.number + 1;
-        if number == spot.index.leaves() {
-            return self.first(parts, parts[spot.part].summary.last.successor(), below);
+    ) -> Result<Option<RunPosition>, PartError> {
+        let number = position.number + 1;
+        if number == position.index.leaves() {
+            return self.first(parts, parts[position.part].summary.last.successor(), below);
         }
-        if spot.index.first_of(number) >= below {
+        if position.index.first_of(number) >= below {
             return Ok(None);
         }
-        match self.leaf(&parts[spot.part], (&spot.index, number), below)? {
-            Some(leaf) => Ok(Some(Spot::new(spot.part, (&spot.index, number), leaf).at(0))),
-            None => self.first(parts, spot.index.last_of(number).successor(), below),
+        match self.leaf(&parts[position.part], &position.index, number, below)? {
+            Some(leaf) => {
+                Ok(Some(RunPosition::new(position.part, &position.index, number, leaf).at(0)))
+            }
+            None => self.first(parts, position.index.last_of(number).successor(), below),
         }
     }
 
-    /// The last row below `below`, from `from` on.
-    fn last(&self, parts: &[Part], from: Key, below: Key) -> Result<Option<Spot>, PartError> {
+    /// The last row with a key below `below`, from `from` on.
+    fn last(
+        &self,
+        parts: &[Part],
+        from: Key,
+        below: Key,
+    ) -> Result<Option<RunPosition>, PartError> {
         let end = parts.partition_point(|part| part.summary.first < below);
         for (at, part) in parts[..end].iter().enumerate().rev() {
             if part.summary.last < from {
@@ -148,27 +168,30 @@ impl<S: PartStore> Source<'_, S> {
                 if index.last_of(number) < from {
                     return Ok(None);
                 }
-                if let Some(leaf) = self.leaf(part, (&index, number), below)? {
+                if let Some(leaf) = self.leaf(part, &index, number, below)? {
                     let Some(row) = leaf.lower_bound(below).checked_sub(1) else { continue };
                     let is_wanted = leaf.key(row) >= from;
-                    return Ok(is_wanted.then(|| Spot::new(at, (&index, number), leaf).at(row)));
+                    return Ok(
+                        is_wanted.then(|| RunPosition::new(at, &index, number, leaf).at(row))
+                    );
                 }
             }
         }
         Ok(None)
     }
 
-    /// The first range with a key from `from` on, below `below`, that was lost before its part was
-    /// written, with an error that says so.
+    /// The first lost range with a key in the span that a part records: it was lost before the part
+    /// was written. Also returns an error that says so.
     pub(in crate::furrow) fn known_lost(
         &self,
         parts: &[Part],
-        (from, below): (Key, Key),
+        span: KeySpan,
     ) -> Option<(KeyRange, PartError)> {
+        let KeySpan { from, below } = span;
         let start = parts.partition_point(|part| part.summary.last < from);
         let parts = parts[start..].iter().take_while(|part| part.summary.first < below);
         for part in parts.filter(|part| part.summary.lost > 0) {
-            // An index that cannot be read is another error.
+            // Reads report an index that cannot be read by themselves.
             let Ok(index) = self.cache.index(self.store, part) else { continue };
             for (number, &range) in (0..).zip(index.lost()) {
                 let missed = self.store.missed(part, range);
@@ -187,12 +210,9 @@ impl<S: PartStore> Source<'_, S> {
         None
     }
 
-    /// The range of keys that no copy gives, if that is why the first rows of a run in a span cannot be read.
-    pub(in crate::furrow) fn lost_at(
-        &self,
-        parts: &[Part],
-        (from, below): (Key, Key),
-    ) -> Option<KeyRange> {
+    /// The range of keys that no copy gives, if the first rows of a run in a span are in it.
+    pub(in crate::furrow) fn lost_at(&self, parts: &[Part], span: KeySpan) -> Option<KeyRange> {
+        let KeySpan { from, below } = span;
         let start = parts.partition_point(|part| part.summary.last < from);
         for part in parts[start..].iter().take_while(|part| part.summary.first < below) {
             let range = (part.summary.first, part.summary.last);
@@ -205,7 +225,7 @@ impl<S: PartStore> Source<'_, S> {
                 if index.first_of(number) >= below {
                     return None;
                 }
-                if self.cache.leaf(self.store, (part, &index), number).is_ok() {
+                if self.cache.leaf(self.store, part, &index, number).is_ok() {
                     return None;
                 }
                 if let Some(missed) = missed((index.first_of(number), index.last_of(number))) {
@@ -217,78 +237,78 @@ impl<S: PartStore> Source<'_, S> {
     }
 }
 
-/// Goes up through the rows of a run.
-pub(in crate::furrow) struct Upwards<'a, S> {
-    source: Source<'a, S>,
+/// The rows of a run in a span, in ascending order.
+pub(in crate::furrow) struct AscendingRows<'a, S> {
+    source: CachedParts<'a, S>,
     parts: &'a [Part],
     below: Key,
-    spot: Option<Spot>,
+    position: Option<RunPosition>,
 }
 
-impl<'a, S: PartStore> Upwards<'a, S> {
-    /// At the first row from `from` on, up to below `below`.
+impl<'a, S: PartStore> AscendingRows<'a, S> {
+    /// A cursor at the first row of the span.
     pub(in crate::furrow) fn new(
-        source: Source<'a, S>,
+        source: CachedParts<'a, S>,
         parts: &'a [Part],
-        (from, below): (Key, Key),
+        span: KeySpan,
     ) -> Result<Self, PartError> {
-        let spot = source.first(parts, from, below)?;
-        Ok(Self { source, parts, below, spot })
+        let position = source.first(parts, span.from, span.below)?;
+        Ok(Self { source, parts, below: span.below, position })
     }
 }
 
-impl<S: PartStore> Cursor for Upwards<'_, S> {
+impl<S: PartStore> Cursor for AscendingRows<'_, S> {
     fn peek(&self) -> Option<(Key, Option<&[u8]>)> {
-        self.spot.as_ref().map(Spot::row)
+        self.position.as_ref().map(RunPosition::row)
     }
 
     fn advance(&mut self) -> Result<(), PartError> {
-        let Some(spot) = &mut self.spot else { return Ok(()) };
-        if spot.row + 1 == spot.leaf.len() {
-            self.spot = self.source.first_of_next_leaf(self.parts, spot, self.below)?;
-        } else if spot.leaf.key(spot.row + 1) < self.below {
-            spot.go(spot.row + 1);
+        let Some(position) = &mut self.position else { return Ok(()) };
+        if position.row + 1 == position.leaf.len() {
+            self.position = self.source.first_of_next_leaf(self.parts, position, self.below)?;
+        } else if position.leaf.key(position.row + 1) < self.below {
+            position.go(position.row + 1);
         } else {
-            self.spot = None;
+            self.position = None;
         }
         Ok(())
     }
 }
 
-/// Goes down through the rows of a run.
-pub(in crate::furrow) struct Downwards<'a, S> {
-    source: Source<'a, S>,
+/// The rows of a run in a span, in descending order.
+pub(in crate::furrow) struct DescendingRows<'a, S> {
+    source: CachedParts<'a, S>,
     parts: &'a [Part],
     from: Key,
-    spot: Option<Spot>,
+    position: Option<RunPosition>,
 }
 
-impl<'a, S: PartStore> Downwards<'a, S> {
-    /// At the last row below `below`, down to `from`.
+impl<'a, S: PartStore> DescendingRows<'a, S> {
+    /// A cursor at the last row of the span.
     pub(in crate::furrow) fn new(
-        source: Source<'a, S>,
+        source: CachedParts<'a, S>,
         parts: &'a [Part],
-        (from, below): (Key, Key),
+        span: KeySpan,
     ) -> Result<Self, PartError> {
-        let spot = source.last(parts, from, below)?;
-        Ok(Self { source, parts, from, spot })
+        let position = source.last(parts, span.from, span.below)?;
+        Ok(Self { source, parts, from: span.from, position })
     }
 
-    /// The row it is at; `None` when it is through.
+    /// The current row; `None` before the first one.
     pub(in crate::furrow) fn peek(&self) -> Option<(Key, Option<&[u8]>)> {
-        self.spot.as_ref().map(Spot::row)
+        self.position.as_ref().map(RunPosition::row)
     }
 
-    /// Goes to the row before.
+    /// Goes to the previous row.
     pub(in crate::furrow) fn step_down(&mut self) -> Result<(), PartError> {
-        let Some(spot) = &mut self.spot else { return Ok(()) };
-        let key = spot.key();
-        match spot.row.checked_sub(1) {
-            Some(row) if spot.leaf.key(row) >= self.from => spot.go(row),
+        let Some(position) = &mut self.position else { return Ok(()) };
+        let key = position.key();
+        match position.row.checked_sub(1) {
+            Some(row) if position.leaf.key(row) >= self.from => position.go(row),
             None if key > self.from => {
-                self.spot = self.source.last(self.parts, self.from, key)?;
+                self.position = self.source.last(self.parts, self.from, key)?;
             }
-            Some(_) | None => self.spot = None,
+            Some(_) | None => self.position = None,
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::sync::Mutex;
 use crate::vfs::Result;
 
-/// Both copies of a part, or one of them in place of both.
+/// Both copies of a part on a drive. For a look at one copy, both addresses are that copy's.
 #[derive(Clone, Copy)]
 pub(in crate::furrow) struct DriveCopies<'a> {
     pub(in crate::furrow) drive: &'a Drive,
@@ -37,14 +37,14 @@ impl PartSource for DriveCopies<'_> {
     }
 }
 
-/// Where new parts go.
-pub(in crate::furrow) struct Writer<'a> {
+/// Where a step writes new parts.
+pub(in crate::furrow) struct PartTarget<'a> {
     pub(in crate::furrow) pairs: &'a Mutex<Pairs>,
     pub(in crate::furrow) zones: RefCell<&'a mut dyn MetaZones>,
     pub(in crate::furrow) next_part: Cell<u64>,
-    /// Bytes written, of one copy.
+    /// Bytes written so far, of one copy.
     pub(in crate::furrow) bytes: Cell<u64>,
-    /// What is done between rows.
+    /// See [`PartStore::meanwhile`].
     pub(in crate::furrow) meanwhile: &'a dyn Fn(),
 }
 
@@ -60,26 +60,26 @@ pub(in crate::furrow) struct AppliedRemaps<'a> {
     pub(in crate::furrow) below: u64,
 }
 
-/// The parts on a drive.
+/// The parts on a drive, for one read or one step.
 pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) drive: &'a Drive,
     pub(in crate::furrow) uuid: [u8; 16],
-    /// `None`: for reading only.
-    pub(in crate::furrow) writer: Option<Writer<'a>>,
-    /// Parts of which a copy turned out to be bad.
+    /// `None` for reads.
+    pub(in crate::furrow) writer: Option<PartTarget<'a>>,
+    /// Numbers of parts with a bad copy.
     pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
-    /// What no copy gives: part and section.
+    /// Part and section of what no copy gives.
     pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
-    /// The first section of which the device has refused to give back a copy.
+    /// The first section of which the device has refused to read a copy.
     pub(in crate::furrow) refused: RefCell<Option<PartError>>,
-    /// What the mount has made anew.
+    /// The span of rows that the mount has rebuilt.
     pub(in crate::furrow) remade: Option<Remade>,
     /// Remaps to apply to the rows of new parts.
     pub(in crate::furrow) remaps: Option<AppliedRemaps<'a>>,
 }
 
 impl<'a> DriveStore<'a> {
-    /// For reading.
+    /// A store for reads.
     pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
         let (bad, lost, refused) = (RefCell::default(), RefCell::default(), RefCell::default());
         Self { drive, uuid, writer: None, bad, lost, refused, remade: None, remaps: None }

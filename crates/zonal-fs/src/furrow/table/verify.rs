@@ -1,5 +1,5 @@
-//! Checking the parts of the table: both copies of every leaf, and what the manifest says about
-//! them. One part at a time is in memory.
+//! Verification of the table's parts: reads both copies of every leaf and compares each part with
+//! its pointer in the manifest. Holds one part in memory at a time.
 
 use super::key::Key;
 use super::levels::{Levels, Part};
@@ -9,7 +9,7 @@ use super::store::DriveCopies;
 use crate::furrow::drive::Drive;
 use crate::furrow::invariant::{self as rule, Problems};
 
-/// Reads all parts in both copies. `progress` is told how many bytes of how many are done.
+/// Reads all parts in both copies. Calls `progress` with the bytes done and the bytes in all.
 pub(in crate::furrow) fn check_levels(
     drive: &Drive,
     uuid: [u8; 16],
@@ -50,7 +50,7 @@ pub(in crate::furrow) fn check_levels(
             problems.add(rule::LEVELS, what);
         }
     }
-    // Beside what is lost it has to be known what is deleted.
+    // The last level has tombstones only in parts with a lost range.
     let deletes = |part: &&Part| part.summary.tombstones > 0 && part.summary.lost == 0;
     if let Some(part) = levels.last.iter().find(deletes) {
         let number = part.summary.number;
@@ -58,7 +58,7 @@ pub(in crate::furrow) fn check_levels(
     }
 }
 
-/// Compares what a part holds with its summary.
+/// Compares the rows of a part with its summary.
 fn check_counts(part: &Part, reader: PartReader<DriveCopies<'_>>, problems: &mut Problems) {
     let summary = &part.summary;
     let count = || {
@@ -72,7 +72,7 @@ fn check_counts(part: &Part, reader: PartReader<DriveCopies<'_>>, problems: &mut
         }
         Ok::<_, super::part::PartError>((rows, tombstones, last))
     };
-    // What cannot be read has been reported.
+    // `verify_copy` has reported what cannot be read.
     let Ok(found) = count() else { return };
     let is_last = found.2 == summary.last || summary.lost > 0;
     if (found.0, found.1) != (summary.rows, summary.tombstones) || !is_last {

@@ -1,12 +1,15 @@
-//! The view: the rows of the table at one moment, for readers, without the committer's lock.
+//! The view: all rows of the table as readers find them, without the committer's lock.
 //!
-//! Rows are in layers, the newest first: those of a commit that is not durable yet, the memtable,
-//! the memtable that is being written as a run, and the levels. Only the committer changes the
-//! layers, under its lock. A reader copies what it needs from memory, takes a reference to the
-//! current levels, and reads their parts through the cache with no lock held. Parts of levels that
-//! a reader refers to are not reset, even if a step has replaced them meanwhile.
+//! Rows lie in four layers, from the newest to the oldest: rows of a commit that is not durable
+//! yet, the memtable, the frozen memtable that a step writes as a run, and the levels on the drive.
+//! Only the committer changes the layers, under its lock. The view is no snapshot: the next read
+//! finds the rows of the next commit. A single read sees one moment: it copies rows from memory and
+//! takes a reference to the levels ([`read`]), then reads parts through the cache with no lock
+//! held. The zones of levels that a reader holds are not reset, even if a step has replaced the
+//! levels.
 //!
-//! Where no copy gives a leaf, a reader gets an error for each key in its range that no newer layer has.
+//! Where both copies of a leaf are bad, a read of a key in it fails, unless a newer layer has the
+//! key.
 
 mod read;
 pub(in crate::furrow) mod remap;
@@ -17,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use self::read::Runs;
-pub(in crate::furrow) use self::read::{Found, FoundRow, Visit};
+pub(in crate::furrow) use self::read::{FoundRow, RowWindow, Visit};
 use super::Frozen;
 use super::cache::LeafCache;
 use super::levels::Levels;
@@ -25,25 +28,25 @@ use super::lost::Remade;
 use super::memtable::Memtable;
 use super::part::Section;
 use super::refused::Refusals;
-use super::run::Source;
+use super::run::CachedParts;
 use crate::furrow::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Rows that become part of the memtable while readers wait.
+/// Rows that enter the memtable in one taking of the lock, while readers wait.
 const ROWS_AT_ONCE: usize = 1024;
 
 /// All rows, the newest layer first.
 #[derive(Debug)]
 struct Layers {
-    /// Taken from the state and not durable yet: all, after a commit that failed.
+    /// Rows of the running commit, or of one that failed.
     unwritten: Memtable,
-    /// In the journal, and in no run yet.
+    /// Rows that the journal holds, and no run.
     memtable: Memtable,
-    /// Being written as a run.
+    /// Rows that a step is writing as a run.
     frozen: Option<Arc<Memtable>>,
     levels: Arc<Levels>,
-    /// Bytes of a copy of all their parts.
+    /// Bytes of one copy of all parts of `levels`.
     levels_bytes: u64,
-    /// Which of the moved blocks it tells.
+    /// Which remap tables the rows of each layer need.
     moved: remap::RemapMarks,
 }
 
@@ -53,30 +56,31 @@ impl Layers {
     }
 }
 
-/// The rows of the table, for readers.
+/// The rows of the table, for any number of readers.
 #[derive(Debug)]
 pub(in crate::furrow) struct View {
     uuid: [u8; 16],
-    /// Never held during device I/O. May be taken with any other lock held.
+    /// A thread may take it with any other lock held, and never does device I/O under it.
     layers: RwLock<Layers>,
     cache: LeafCache,
-    /// Parts of which a copy is bad: they are written again.
+    /// Numbers of parts with a bad copy, which a step writes again.
     suspects: Mutex<BTreeSet<u64>>,
-    /// What no copy gave since the mount: part and section.
+    /// Part and section of what could not be read from either copy since the mount.
     lost: Mutex<BTreeSet<(u64, Section)>>,
     pub(in crate::furrow) refusals: Refusals,
-    /// Rows that the mount has made anew.
+    /// The span of rows that the mount has rebuilt.
     remade: OnceLock<Remade>,
-    /// Where blocks are that were moved, as the rows of all layers say it. Changed with the layers locked.
+    /// The remap tables of all layers. A thread changes them with the layers locked.
     moved: remap::RemapState,
 }
 
-/// What the committer does.
+/// The committer's side.
 impl View {
-    /// Of a file system with this identity, with a cache of so many bytes.
+    /// A view of the file system with this identity, with a cache of `cache_bytes` bytes.
     pub(in crate::furrow) fn new(
         uuid: [u8; 16],
-        (levels, memtable): (Levels, Memtable),
+        levels: Levels,
+        memtable: Memtable,
         cache_bytes: usize,
     ) -> Self {
         let (levels, moved, frozen) = (Arc::new(levels), remap::RemapMarks::default(), None);
@@ -88,22 +92,22 @@ impl View {
         Self { uuid, layers, cache, suspects, lost, refusals, remade, moved }
     }
 
-    /// From now on what was lost of these rows is not missed. The rows themselves are added as
-    /// [unwritten](Self::add_unwritten) ones.
+    /// From now on a lost range of these rows is no error: the mount has rebuilt them, and adds
+    /// them as [unwritten](Self::add_unwritten) rows.
     pub(in crate::furrow) fn note_remade(&self, remade: Remade) {
-        self.remade.set(remade).expect("a mount makes rows anew once");
+        self.remade.set(remade).expect("a mount rebuilds rows once");
     }
 
     pub(in crate::furrow) fn remade(&self) -> Option<Remade> {
         self.remade.get().copied()
     }
 
-    /// Whether rows were made anew although the device may still give the lost ones back.
+    /// Whether the mount has rebuilt rows that the device may still give back.
     pub(in crate::furrow) fn is_remade_for_now(&self) -> bool {
         self.remade().is_some() && self.refusals.any()
     }
 
-    /// The cache has so many bytes from now on.
+    /// Sets the size of the cache.
     pub(in crate::furrow) fn limit_cache(&self, bytes: usize) {
         self.cache.limit(bytes);
     }
@@ -121,12 +125,12 @@ impl View {
         self.layers.write().expect("no holder panicked")
     }
 
-    /// The levels as they are.
+    /// The present levels.
     pub(in crate::furrow) fn levels(&self) -> Arc<Levels> {
         Arc::clone(&self.read_layers().levels)
     }
 
-    /// Adds rows that were taken from the state. Readers find them from now on.
+    /// Adds rows of a commit. Readers find them from now on.
     pub(in crate::furrow) fn add_unwritten(&self, rows: Memtable) {
         let mut layers = self.write_layers();
         self.enter_remaps(&mut layers.moved, &rows);
@@ -141,13 +145,13 @@ impl View {
         !self.read_layers().unwritten.is_empty()
     }
 
-    /// Looks at the rows that are not durable yet.
+    /// Shows `look` the rows that are not durable yet.
     pub(in crate::furrow) fn with_unwritten<R>(&self, look: impl FnOnce(&Memtable) -> R) -> R {
         look(&self.read_layers().unwritten)
     }
 
-    /// They are durable: makes them part of the memtable, a few at a time. Each row is in one of the two
-    /// at every moment.
+    /// Moves the unwritten rows, which are durable now, to the memtable, a few at a time. A reader
+    /// finds each row in one of the two at every moment.
     pub(in crate::furrow) fn end_batch(&self) {
         loop {
             let mut layers = self.write_layers();
@@ -161,7 +165,7 @@ impl View {
         }
     }
 
-    /// From now on the memtable is one that is being written as a run; there is none before.
+    /// Freezes the memtable, for a step to write it as a run. There must be no frozen one.
     pub(in crate::furrow) fn freeze(&self) {
         let mut layers = self.write_layers();
         assert!(layers.frozen.is_none(), "one at a time");
@@ -169,7 +173,8 @@ impl View {
         layers.moved.freeze();
     }
 
-    /// Replaces the levels, and the frozen memtable if they hold it. Returns the levels before.
+    /// Replaces the levels, and drops the frozen memtable if they hold its rows. Returns the
+    /// earlier levels.
     pub(in crate::furrow) fn install(&self, levels: Arc<Levels>, frozen: Frozen) -> Arc<Levels> {
         let bytes = levels.bytes();
         let mut layers = self.write_layers();
@@ -177,7 +182,7 @@ impl View {
         let before = std::mem::replace(&mut layers.levels, levels);
         let flushed = (frozen == Frozen::InLevels).then(|| layers.frozen.take());
         drop(layers);
-        // It can be large: not while readers wait.
+        // Freeing a large memtable takes time: do it with no lock held.
         drop(flushed);
         before
     }
@@ -186,9 +191,9 @@ impl View {
         self.suspects.lock().expect("no holder panicked")
     }
 
-    /// Notes parts of which a copy is bad.
+    /// Notes parts with a bad copy.
     pub(in crate::furrow) fn suspect(&self, numbers: BTreeSet<u64>) {
-        // Nearly always none: no lock for them.
+        // There are hardly ever any: do not take the lock for none.
         if !numbers.is_empty() {
             self.lock_suspects().extend(numbers);
         }
@@ -198,7 +203,7 @@ impl View {
         !self.lock_suspects().is_empty()
     }
 
-    /// Those of them that the levels have: what is done about them is the caller's now.
+    /// Takes the numbers of parts with a bad copy that the levels still have.
     pub(in crate::furrow) fn take_suspects(&self, levels: &Levels) -> BTreeSet<u64> {
         let mut suspects = std::mem::take(&mut *self.lock_suspects());
         if !suspects.is_empty() {

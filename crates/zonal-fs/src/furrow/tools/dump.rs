@@ -23,7 +23,7 @@ use crate::furrow::metadata::{Body, Inode};
 use crate::furrow::planted::Planted;
 use crate::furrow::recovery::replay::Reader;
 use crate::furrow::recovery::{self, Opened};
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::leaf::decode_rows;
 use crate::furrow::table::levels::Part;
 use crate::furrow::table::part::{PartReader, PartSummary, corrupt};
@@ -123,7 +123,7 @@ fn each_row(
     kind: RowKind,
     each: &mut dyn FnMut(Value),
 ) -> Result<()> {
-    opened.table.view.scan(drive, (Key::MIN, Key::MAX), &mut |scanned| {
+    opened.table.view.scan(drive, KeySpan::ALL, &mut |scanned| {
         if let Scanned::Row(key, value) = scanned
             && key.kind() == kind
             && let Ok(row) = decode(key, value)
@@ -443,7 +443,7 @@ fn map_value(key: Key, blocks: u32, place: &Place<'_>) -> Value {
 /// What lives in the zones is counted in the rows that say where data lies.
 fn zones(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<()> {
     let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    opened.table.view.scan(drive, (Key::BASE_END, Key::MAX), &mut |scanned| {
+    opened.table.view.scan(drive, KeySpan::ALL.starting_at(Key::BASE_END), &mut |scanned| {
         let Scanned::Row(key, value) = scanned else { return };
         let (zone, blocks) = match decode(key, value) {
             Ok(Row::Extent(row, crcs)) => (row.zone.get(), crcs.len()),

@@ -244,8 +244,7 @@ fn write_first_table(
     clock: &dyn Clock,
     options: &MkfsOptions,
 ) -> Result<()> {
-    let rows_before = (Levels::new(), Memtable::default());
-    let view = Arc::new(View::new(options.uuid, rows_before, 0));
+    let view = Arc::new(View::new(options.uuid, Levels::new(), Memtable::default(), 0));
     let mut committer = Committer {
         superblock: first_superblock(drive, clock, options),
         superlog: SuperLog::new(drive.layout.superblock_pairs),
@@ -261,9 +260,9 @@ fn write_first_table(
     state.thaw();
     let pairs = Mutex::new(Pairs::default());
     let mut zones = EmptyZones(state);
-    flush_once(drive, &mut zones, &pairs, (&mut committer, &rows))?;
+    flush_once(drive, &mut zones, &pairs, &mut committer, &rows)?;
     let mut pairs = pairs.lock().expect("no holder panicked");
-    committer.write_manifest(drive, &mut zones, &mut pairs, (&view.levels(), Ending::Clean))?;
+    committer.write_manifest(drive, &mut zones, &mut pairs, &view.levels(), Ending::Clean)?;
     if drive.layout.few_open_pairs {
         pairs.seal(drive, &mut zones);
     }

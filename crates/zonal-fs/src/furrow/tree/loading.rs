@@ -19,8 +19,8 @@ use crate::furrow::metadata::missing::{Lookup, Missing, Operation, Stop};
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::place::{Extent, MapEntry};
 use crate::furrow::metadata::{Body, Directory, Entry, File, Inode, Piece, State, decode};
-use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::table::view::{Found, FoundRow, Visit};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
+use crate::furrow::table::view::{FoundRow, RowWindow, Visit};
 use crate::furrow::tree::Tree;
 use crate::rules::{self, FILE_SIZE_MAX};
 use crate::vfs::{Ino, Result};
@@ -345,8 +345,8 @@ impl Tree {
 impl Tree {
     /// Rows from `from` on and below `below`, at most `max` of them: see
     /// [`View::rows`](crate::furrow::table::view::View::rows).
-    pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
-        self.view.rows(&self.drive, (from, below), max)
+    pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<RowWindow> {
+        self.view.rows(&self.drive, KeySpan::new(from, below), max)
     }
 
     /// The same, handed on one by one: see
@@ -358,7 +358,7 @@ impl Tree {
         max: usize,
         each: &mut Visit<'_>,
     ) -> Result<Key> {
-        self.view.visit(&self.drive, (from, below), max, each)
+        self.view.visit(&self.drive, KeySpan::new(from, below), max, each)
     }
 
     /// The last row from `at_least` on, up to and with `at_most`.
@@ -367,7 +367,7 @@ impl Tree {
         at_least: Key,
         at_most: Key,
     ) -> Result<Option<FoundRow>> {
-        self.view.last_row(&self.drive, (at_least, at_most))
+        self.view.last_row(&self.drive, at_least, at_most)
     }
 
     /// The value of a row.

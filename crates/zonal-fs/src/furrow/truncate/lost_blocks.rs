@@ -16,7 +16,7 @@ use crate::furrow::format::row::zone_place_of;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::backrefs::Piece;
 use crate::furrow::metadata::place::Owner;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;
 use crate::furrow::truncate::Truncator;
@@ -44,8 +44,7 @@ pub(in crate::furrow) fn lost_generations(
     if !view.has_lost_remaps() {
         return Ok(lost);
     }
-    let pieces = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-    view.scan(drive, pieces, &mut |scanned| {
+    view.scan(drive, KeySpan::INODES, &mut |scanned| {
         if let Scanned::Row(key, value) = scanned
             && key.kind() == RowKind::Map
             && let Some((_, place)) = zone_place_of(value)

@@ -16,7 +16,7 @@ use crate::furrow::log::Log;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::options::Eviction;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tree::Tree;
 use crate::vfs::Ino;
 
@@ -203,8 +203,8 @@ impl Truncator {
             file.known.first_unknown(0..u64::MAX)
         };
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        let range = from.map(|from| (key(from), key(u64::MAX)));
-        let past = range.and_then(|range| self.tree.view.past_lost(&self.drive, range));
+        let span = from.map(|from| KeySpan::new(key(from), key(u64::MAX)));
+        let past = span.and_then(|span| self.tree.view.past_lost(&self.drive, span));
         let Some(from) = from else { return false };
         let Some(past) = past else { return self.pass_lost_pieces(ino, from) };
         // The last of the lost pieces may reach to where the next one begins.

@@ -1,9 +1,10 @@
-//! A leaf as the cache keeps it, where lookups matter more than going through all rows.
+//! The form of a leaf in the cache, where lookups matter more than scans.
 //!
-//! Most leaves of a table that is larger than the cache have pieces of one file, nearly all of one block, with
-//! values of which half the bytes are the same in all. Such a leaf stays in its columns, without
-//! those that say the same everywhere: some nine bytes a row instead of 45, and nothing to decode but the places.
-//! Rows of other kinds are looked at many at a time, when a name is searched, and differ more.
+//! If a table is larger than the cache, most of its leaves have map rows of one file, nearly all of
+//! one block, and half of the bytes of their values are equal. The cache stores such a leaf in
+//! columns, without those that are equal in all rows: some nine bytes a row instead of 45, and only
+//! the places to decode. Rows of other kinds differ more, and a search for a name reads many of
+//! them.
 
 use std::mem::size_of;
 
@@ -14,7 +15,7 @@ use super::{
 use crate::furrow::format::take_number;
 use crate::furrow::table::key::{Key, RowKind};
 
-/// Columns that are kept at most. With more the shortest value is long, and so are the rows.
+/// Most columns of a cached leaf. With more, the shortest value is long, and rows save little.
 const CACHED_COLUMNS_MAX: usize = 32;
 
 const _: () = assert!(CACHED_COLUMNS_MAX <= COLUMNS_MAX);
@@ -22,23 +23,23 @@ const _: () = assert!(CACHED_COLUMNS_MAX <= COLUMNS_MAX);
 /// A leaf in the cache.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CachedLeaf {
-    /// Of pieces of one file, in columns.
+    /// Map rows of one file, in columns.
     Columnar(ColumnarLeaf),
-    /// Of any others.
+    /// Any other rows.
     Rows(Leaf),
 }
 
-/// Pieces of one file.
+/// Map rows of one file, in columns.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ColumnarLeaf {
     first: Key,
     rows: usize,
     steps: RowOffsets,
-    /// Rows that are deleted. The others have values, numbered in their order.
+    /// Tombstones, by row. The other rows have values, numbered in their order.
     deleted: Box<[u32]>,
     values: usize,
     columns: Columns,
-    /// Values that have more bytes, and where these end in `rests`.
+    /// Values with more bytes than columns, and the end of each one's further bytes in `rests`.
     longer: Box<[(u32, u32)]>,
     rests: Box<[u8]>,
 }
@@ -46,18 +47,18 @@ pub struct ColumnarLeaf {
 /// The first bytes of all values.
 #[derive(Debug, PartialEq, Eq)]
 struct Columns {
-    /// What all of them say, and zeroes where they differ.
+    /// Bytes that are equal in all values, and zeroes where they differ.
     common: Box<[u8]>,
-    /// Which bytes differ.
+    /// Numbers of the columns that differ.
     differing: Box<[u8]>,
-    /// The bytes that differ, column by column.
+    /// The bytes of these columns, one column after the other.
     bytes: Box<[u8]>,
 }
 
-/// Places of rows, counted from that of the first.
+/// Places of the rows as distances from that of the first row.
 #[derive(Debug, PartialEq, Eq)]
 enum RowOffsets {
-    /// One follows the other.
+    /// Each place follows the one before.
     Next,
     Near(Box<[u16]>),
     Far(Box<[u32]>),
@@ -76,7 +77,7 @@ pub fn decode_cached(bytes: &[u8]) -> Result<CachedLeaf, String> {
 }
 
 impl CachedLeaf {
-    /// Rows, deleted ones included.
+    /// Number of rows, tombstones included.
     pub fn len(&self) -> usize {
         match self {
             Self::Columnar(leaf) => leaf.rows,
@@ -115,14 +116,14 @@ impl CachedLeaf {
         }
     }
 
-    /// Puts together what [`CachedLeaf::value`] gives of a row.
+    /// Assembles the value of a row in `gathered`, for [`CachedLeaf::value`].
     pub fn gather(&self, row: usize, gathered: &mut Vec<u8>) {
         if let Self::Columnar(leaf) = self {
             leaf.gather(row, gathered);
         }
     }
 
-    /// Value of a row, which was gathered last; `None`: it is deleted.
+    /// Value of the row that was last [gathered](Self::gather); `None` for a tombstone.
     pub fn value<'a>(&'a self, row: usize, gathered: &'a [u8]) -> Option<&'a [u8]> {
         match self {
             Self::Columnar(leaf) => leaf.value_number(row).map(|_| gathered),
@@ -141,7 +142,7 @@ impl CachedLeaf {
 }
 
 impl ColumnarLeaf {
-    /// The rows of a leaf's columns, if they are alike. Others, and columns that are no leaf, are not.
+    /// Decodes the columns of a leaf. `None` if its rows are not map rows of one file, or invalid.
     fn of(raw: &[u8], rows: usize) -> Option<Self> {
         let mut rest = raw;
         let tags = take(&mut rest, rows).ok()?;
@@ -163,7 +164,7 @@ impl ColumnarLeaf {
         }
         let flags = take(&mut rest, width.div_ceil(8)).ok()?;
         let stored = take(&mut rest, width * values).ok()?;
-        let longer = longer(&changes, (values, width), rest.len())?;
+        let longer = longer(&changes, values, width, rest.len())?;
         let columns = Columns::of(flags, stored, values);
         let (deleted, rests) = (deleted.into(), rest.into());
         Some(Self { first, rows, steps, deleted, values, columns, longer, rests })
@@ -188,7 +189,7 @@ impl ColumnarLeaf {
         }
     }
 
-    /// Which value a row has, if it is not deleted.
+    /// Number of a row's value; `None` for a tombstone.
     fn value_number(&self, row: usize) -> Option<usize> {
         if self.deleted.is_empty() {
             return Some(row);
@@ -215,18 +216,18 @@ impl ColumnarLeaf {
         }
     }
 
-    /// Bytes of memory beside its own.
+    /// Bytes of memory besides its own.
     fn weight(&self) -> usize {
         let rests = 8 * self.longer.len() + self.rests.len();
         self.steps.weight() + 4 * self.deleted.len() + self.columns.weight() + rests
     }
 }
 
-/// What the tags and lengths of a leaf say of its values.
+/// Tombstones and lengths of values, decoded from tags and lengths of a leaf.
 struct Lengths {
     deleted: Vec<u32>,
     values: usize,
-    /// Values from which on they have this length.
+    /// Numbers of values at which the length changes, with the new length.
     changes: Vec<(usize, usize)>,
 }
 
@@ -244,16 +245,18 @@ impl Lengths {
                 _ => return None,
             }
         }
-        // Those before the first have no bytes.
+        // Values before the first length would have none.
         let is_said = changes.first().is_some_and(|&(value, _)| value == 0);
         is_said.then_some(Self { deleted, values, changes })
     }
 }
 
-/// Values longer than `width`, and where their further bytes end: all of these together are `bytes`.
+/// The values longer than `width`, and the end of each one's further bytes, which must be `bytes`
+/// in all.
 fn longer(
     changes: &[(usize, usize)],
-    (values, width): (usize, usize),
+    values: usize,
+    width: usize,
     bytes: usize,
 ) -> Option<Box<[(u32, u32)]>> {
     let (mut longer, mut end) = (Vec::new(), 0_usize);
@@ -270,12 +273,12 @@ fn longer(
 }
 
 impl Columns {
-    /// As a leaf has them stored, for so many values.
+    /// Decodes the stored columns of `values` values.
     fn of(flags: &[u8], stored: &[u8], values: usize) -> Self {
         let mut common = vec![0; stored.len() / values];
         let mut differing = Vec::with_capacity(common.len());
         for (number, column) in (0..).zip(stored.chunks_exact(values)) {
-            // Where a column holds differences, those behind the first are zero if it says the same everywhere.
+            // If a column of differences is the same everywhere, all but the first are zero.
             let same = if is_sum(flags, number) { 0 } else { column[0] };
             if column[1..].iter().fold(0, |all, byte| all | byte ^ same) == 0 {
                 common[usize::from(number)] = column[0];
@@ -298,19 +301,19 @@ impl Columns {
         Self { common: common.into(), differing: differing.into(), bytes: bytes.into() }
     }
 
-    /// Bytes of memory beside its own.
+    /// Bytes of memory besides its own.
     fn weight(&self) -> usize {
         self.common.len() + self.differing.len() + self.bytes.len()
     }
 }
 
-/// Whether a column holds differences.
+/// Whether a column has differences.
 fn is_sum(flags: &[u8], number: u8) -> bool {
     flags[usize::from(number / 8)] & 1 << (number % 8) != 0
 }
 
 impl RowOffsets {
-    /// Those of the rows behind the first, by their tags.
+    /// Decodes the places of the rows behind the first by their tags.
     fn take(tags: &[u8], rest: &mut &[u8]) -> Option<Self> {
         if tags.iter().all(|tag| tag & TAG_AT_FAR == 0) {
             return Some(Self::Next);

@@ -1,4 +1,4 @@
-//! Making a part: rows become leaves as they come, the index follows at the end.
+//! The builder of a part: it encodes rows as leaves, and appends the index at the end.
 
 use zerocopy::IntoBytes;
 use zonal::crc32c;
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::furrow::format::{BLOCK_BYTES, VERSION};
 use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::table::leaf::{LEAF_BYTES, LeafBuilder, PIECES_LEAF_BYTES};
+use crate::furrow::table::leaf::{LEAF_BYTES, LeafBuilder, MAP_LEAF_BYTES};
 use crate::vfs::Ino;
 
-/// What a part keeps free for its next row: more than any row takes but a large attribute.
+/// Bytes that a part reserves for its next row: only a large attribute takes more.
 const NEXT_ROW_BYTES: usize = 8 << 10;
 
-/// Rows that are becoming a part.
+/// Encodes rows as a part.
 #[derive(Debug)]
 pub struct PartBuilder {
     id: PartId,
@@ -23,7 +23,7 @@ pub struct PartBuilder {
     bytes: Vec<u8>,
     index: Vec<IndexEntry>,
     leaf: LeafBuilder,
-    /// First key of the part and of the leaf that is being filled.
+    /// First key of the part and of the current leaf.
     first: Option<(Key, Key)>,
     last: Key,
     rows: u32,
@@ -32,7 +32,8 @@ pub struct PartBuilder {
 }
 
 impl PartBuilder {
-    /// Without rows. More than half of [`PART_BYTES_MAX`] is never used of `bytes_max`.
+    /// A builder without rows, for a part of about `bytes_max` bytes: at most half of
+    /// [`PART_BYTES_MAX`].
     pub fn new(id: PartId, bytes_max: usize) -> Self {
         Self {
             id,
@@ -48,7 +49,7 @@ impl PartBuilder {
         }
     }
 
-    /// Notes a range of keys, above those before, of which nothing is known but the rows in it.
+    /// Adds a lost range, which must be above those before.
     pub fn push_lost(&mut self, (first, last): KeyRange) {
         let before = self.lost.last();
         assert!(first <= last && before.is_none_or(|before| before.1 < first), "{first:?}");
@@ -60,7 +61,7 @@ impl PartBuilder {
         (self.rows > 0).then_some(self.last)
     }
 
-    /// Adds a row, which is above all before it; `None` is a deleted one.
+    /// Adds a row, whose key must be above all before it; `None` is a tombstone.
     pub fn push(&mut self, key: Key, value: Option<&[u8]>) {
         assert!(self.rows == 0 || key > self.last, "{key:?} after {:?}", self.last);
         if !self.leaf.is_empty() && is_apart(self.last, key) {
@@ -74,33 +75,33 @@ impl PartBuilder {
         self.last = key;
         self.rows += 1;
         self.tombstones += u32::from(value.is_none());
-        let enough = if key.kind() == RowKind::Map { PIECES_LEAF_BYTES } else { LEAF_BYTES };
+        let enough = if key.kind() == RowKind::Map { MAP_LEAF_BYTES } else { LEAF_BYTES };
         if self.leaf.raw_bytes() >= enough {
             self.end_leaf();
         }
     }
 
-    /// Whether the next row is to begin another part. A part is not larger than `bytes_max` then,
-    /// unless its last row is of more than 8 KiB, or it has one row.
+    /// Whether the next row should begin another part. If the caller heeds this, the part takes at
+    /// most `bytes_max` bytes, unless it has a single row, or its last row takes more than 8 KiB.
     pub fn is_full(&self) -> bool {
         self.bytes_about() > self.bytes_max
     }
 
-    /// Whether it is to be ended even where that cuts a lost range.
+    /// Whether the part should end even if that cuts a lost range in two.
     pub fn is_overfull(&self) -> bool {
         self.bytes_about() > self.bytes_max + self.bytes_max / 2
     }
 
-    /// Bytes with another row, at most.
+    /// Bytes of the part with another row, at most.
     fn bytes_about(&self) -> usize {
         let lost = (self.lost.len() + 1) * LOST_BYTES;
         let index = HEADER_BYTES + (self.index.len() + 2) * ENTRY_BYTES + lost;
-        // Columns are never stored in more bytes than they have.
+        // A leaf never stores its columns in more bytes than they have.
         let leaf = 2 * HEADER_BYTES + self.leaf.raw_bytes() + NEXT_ROW_BYTES;
         self.bytes.len() + leaf + index
     }
 
-    /// The part. It has at least one row or lost range.
+    /// The part, which must have at least one row or lost range.
     pub fn finish(mut self) -> BuiltPart {
         if !self.leaf.is_empty() {
             self.end_leaf();
@@ -151,7 +152,7 @@ impl PartBuilder {
         });
     }
 
-    /// Appends a header and what follows it, and gives the checksum of both.
+    /// Appends a header and its body, and returns the checksum of both.
     fn put(&mut self, magic: [u8; 4], leaf: u32, body: &[u8]) -> u32 {
         let mut header = PartHeader {
             magic,
@@ -170,8 +171,9 @@ impl PartBuilder {
     }
 }
 
-/// Whether two rows never share a leaf. What changes below the root changes the root as well, so a leaf with
-/// rows of both would reach over most of the tree, and so would its loss.
+/// Whether two rows must not share a leaf. Inodes near the root change as often as the root itself,
+/// so a leaf with rows of the root and of others could span most keys, and losing it would hide
+/// them all.
 fn is_apart(last: Key, next: Key) -> bool {
     let is_root = |key: Key| (key.kind().group(), key.owner()) == (1, Ino::ROOT.get());
     last.kind().group() != next.kind().group() || is_root(last) != is_root(next)

@@ -1,13 +1,14 @@
-//! Parts: a few MiB of sorted rows, written at once in two copies.
+//! Parts: a few MiB of sorted rows, written at once in two copies (an SST of other stores).
 //!
-//! A part is a sequence of leaves, then the index, which says where each leaf lies and with which
-//! keys it begins and ends, so that a lost leaf hides nothing beside it. Rows of two groups never share a
-//! leaf, nor do those of the root with others. Each leaf and the index has a header with a checksum, so it is read and verified alone, and if
-//! one copy is bad the other is used. Behind the leaves the index says which ranges of keys no copy had
-//! when the part was written: of a key there the part knows nothing, unless a leaf has it. A
-//! [`PartSummary`], which the manifest keeps, leads to a part.
+//! A part is a sequence of leaves and then the index, which has the place and the first and last
+//! key of each leaf: so a lost leaf hides only the keys between these. Rows of two groups never
+//! share a leaf, nor do rows of the root and of others. Each leaf and the index has a header with a
+//! checksum, so a reader verifies it by itself, and reads the other copy if it is bad. The index
+//! also has the lost ranges: keys whose rows no copy gave when the part was written. For such a key
+//! only a leaf of the part can have a row. A [`PartSummary`], which the manifest contains, leads to
+//! a part.
 //!
-//! This file says what a part consists of; [`builder`] makes one, [`reader`] finds rows in it.
+//! This file has the format; [`builder`] writes a part, [`reader`] finds rows in it.
 
 pub mod builder;
 pub mod reader;
@@ -32,14 +33,15 @@ pub use self::reader::{PartCursor, PartIndex, PartReader};
 /// Copies of a part.
 pub const COPIES: usize = 2;
 
-/// Largest part that is read: four times what is ever written, so a damaged size cannot ask for more.
+/// Largest part that is read: four times the largest that is written. It bounds the memory that a
+/// damaged size can demand.
 pub const PART_BYTES_MAX: u32 = 32 << 20;
 
-/// Head of each leaf of a part, and of its index.
+/// Header of each leaf of a part, and of its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct PartHeader {
-    /// `FRLF` a leaf, `FRIX` the index.
+    /// `FRLF` for a leaf, `FRIX` for the index.
     pub magic: [u8; 4],
     /// CRC-32C of the file system's identity and bytes 8.. of header and body.
     pub crc: U32,
@@ -47,15 +49,15 @@ pub struct PartHeader {
     pub version: U16,
     /// Zero when written, ignored when read.
     pub reserved: U16,
-    /// Leaf: its number in the part, from 0 on. Index: how many leaves there are.
+    /// Leaf: its number in the part, from 0 on. Index: the number of leaves.
     pub leaf: U32,
-    /// Number of the part, never used again.
+    /// Number of the part, which no other part ever gets.
     pub part: U64,
     /// Bytes after this header.
     pub body_bytes: U32,
 }
 
-/// A leaf, in the index.
+/// Entry of a leaf in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct IndexEntry {
@@ -67,7 +69,7 @@ pub struct IndexEntry {
     pub last_owner: U64,
     /// Last key: place.
     pub last_at: U64,
-    /// Where its header begins, in bytes from the part's start.
+    /// Offset of its header from the start of the part, in bytes.
     pub offset: U32,
     /// Bytes, header included.
     pub bytes: U32,
@@ -81,7 +83,8 @@ pub struct IndexEntry {
     pub reserved: [u8; 2],
 }
 
-/// A range of keys that was lost before the part was written, in the index behind all leaves.
+/// A lost range: keys whose rows were lost before the part was written. In the index, behind all
+/// leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct LostEntry {
@@ -112,7 +115,7 @@ const _: () = assert!(size_of::<LostEntry>() == 40);
 /// A range of keys: the first and the last one.
 pub type KeyRange = (Key, Key);
 
-/// Which part it is.
+/// Identity of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartId {
     /// Identity of the file system.
@@ -121,7 +124,7 @@ pub struct PartId {
     pub number: u64,
 }
 
-/// What is known of a part without reading it, beside its two addresses.
+/// What the manifest says of a part, besides its two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartSummary {
     /// Number of the part.
@@ -130,21 +133,21 @@ pub struct PartSummary {
     pub first: Key,
     /// Highest key, of rows and lost ranges.
     pub last: Key,
-    /// Rows, deleted ones included.
+    /// Rows, tombstones included.
     pub rows: u32,
-    /// Deleted ones of these.
+    /// Tombstones.
     pub tombstones: u32,
-    /// Ranges of keys that were lost before it was written.
+    /// Ranges of keys that were lost before the part was written.
     pub lost: u32,
     /// Bytes, in whole blocks.
     pub bytes: u32,
-    /// Where the index begins, in bytes from the part's start.
+    /// Offset of the index from the start of the part, in bytes.
     pub index_at: u32,
     /// Bytes of the index, its header included.
     pub index_bytes: u32,
     /// `crc` of the index's header.
     pub index_crc: u32,
-    /// Moves of blocks with a number below this are in its rows.
+    /// All remaps with a number below this one are applied in its rows.
     pub moved_below: u64,
 }
 
@@ -153,7 +156,7 @@ pub struct PartSummary {
 pub struct BuiltPart {
     /// Whole blocks; the same in both copies.
     pub bytes: Vec<u8>,
-    /// What the manifest keeps.
+    /// What the manifest says of it.
     pub summary: PartSummary,
 }
 
@@ -161,14 +164,14 @@ fn count(count: usize) -> u32 {
     u32::try_from(count).expect("a part is under 4 GiB")
 }
 
-/// CRC-32C of a file system's identity, then of a header and what follows it, but for magic and CRC.
+/// CRC-32C of a file system's identity, then of a header and its body without magic and CRC.
 fn checksum(uuid: [u8; 16], section: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&uuid), &section[8..])
 }
 
 /// Both copies of one part.
 pub trait PartSource {
-    /// Reads from a copy: whole blocks, from a whole block on, `offset` in bytes from its start.
+    /// Reads whole blocks of a copy. `offset`, in bytes from its start, is that of a whole block.
     fn read(&self, copy: usize, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
 }
 
@@ -178,14 +181,14 @@ impl<S: PartSource + ?Sized> PartSource for &S {
     }
 }
 
-/// What is read of a part in one piece.
+/// A section of a part that has a checksum of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     /// The index.
     Index,
     /// The leaf with this number.
     Leaf(u32),
-    /// The range with this number of those that were lost before the part was written.
+    /// The lost range with this number in the index.
     Lost(u32),
 }
 
@@ -199,37 +202,46 @@ impl fmt::Display for Section {
     }
 }
 
-/// Something of a part that no copy gives.
+/// The error of a section that neither copy gives.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{section} of part {part}: {}; the other copy: {}", copies[0], copies[1])]
 pub struct PartError {
     /// Number of the part.
     pub part: u64,
-    /// What could not be read.
+    /// The section.
     pub section: Section,
-    /// Why not, for each copy.
+    /// The reason for each copy.
     pub copies: [Unread; COPIES],
 }
 
 impl PartError {
-    /// Whether the device may give a copy back later.
+    /// Whether the device has refused a read, which may succeed later.
     pub fn is_refused(&self) -> bool {
         self.copies.iter().any(|copy| matches!(copy, Unread::Device(_)))
     }
 }
 
-/// The error of an operation that needs what no copy gives.
+/// The error of an operation that needs a section which neither copy gives.
 #[expect(clippy::needless_pass_by_value, reason = "as map_err hands it on")]
 pub(in crate::furrow) fn corrupt(error: PartError) -> FsError {
     FsError::Corrupt { what: "part", why: error.to_string() }
 }
 
-/// One copy of something in a part that was bad, although the other may have been good.
+/// A position in sorted rows. A tombstone has no value.
+pub trait Cursor {
+    /// The current row; `None` behind the last one.
+    fn peek(&self) -> Option<(Key, Option<&[u8]>)>;
+
+    /// Goes to the next row. After an error the cursor has not moved.
+    fn advance(&mut self) -> Result<(), PartError>;
+}
+
+/// A bad copy of a section. The other copy may be good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadCopy {
     /// Which copy.
     pub copy: usize,
-    /// What of it.
+    /// The section.
     pub section: Section,
     /// What is wrong with it.
     pub why: String,

@@ -1,4 +1,5 @@
-//! Reading a part: the index when it is opened, leaves when they are needed, each from a good copy.
+//! The reader of a part: it reads the index when it is opened and leaves on demand, each from a
+//! good copy.
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::{
-    BadCopy, COPIES, HEADER_BYTES, IndexEntry, KeyRange, LostEntry, PART_BYTES_MAX, PartError,
-    PartHeader, PartId, PartSource, PartSummary, Section, checksum, count,
+    BadCopy, COPIES, Cursor, HEADER_BYTES, IndexEntry, KeyRange, LostEntry, PART_BYTES_MAX,
+    PartError, PartHeader, PartId, PartSource, PartSummary, Section, checksum, count,
 };
 use crate::furrow::format::{BLOCK_BYTES, Unread, VERSION};
 use crate::furrow::sync::Mutex;
@@ -16,12 +17,11 @@ use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::leaf::{
     CachedLeaf, LEAF_BYTES, Leaf, STORED_BYTES_MAX, decode, decode_cached,
 };
-use crate::furrow::table::merge::Cursor;
 
-/// Bytes that a cursor reads ahead at most.
+/// Most bytes that a cursor reads ahead.
 const AHEAD_BYTES: usize = 256 << 10;
 
-/// Where a leaf is, and with which keys it begins and ends.
+/// Place of a leaf, and its first and last key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafPlace {
     first: Key,
@@ -31,7 +31,7 @@ pub(super) struct LeafPlace {
     crc: u32,
 }
 
-/// Where the leaves of a part are, and what was lost before it was written.
+/// The decoded index of a part: its leaves and its lost ranges.
 #[derive(Debug, Default)]
 pub struct PartIndex {
     places: Vec<LeafPlace>,
@@ -39,7 +39,7 @@ pub struct PartIndex {
 }
 
 impl PartIndex {
-    /// How many leaves the part has.
+    /// Number of leaves.
     pub fn leaves(&self) -> usize {
         self.places.len()
     }
@@ -54,22 +54,23 @@ impl PartIndex {
         self.places[leaf].last
     }
 
-    /// The first leaf that has a key which is not below this one; [`leaves`](Self::leaves) if there is none.
+    /// The first leaf with a key that is not below `key`; [`leaves`](Self::leaves) if there is
+    /// none.
     pub fn leaf_from(&self, key: Key) -> usize {
         self.places.partition_point(|place| place.last < key)
     }
 
-    /// How many leaves have a key below this one.
+    /// Number of leaves with a key below `key`.
     pub fn leaves_below(&self, key: Key) -> usize {
         self.places.partition_point(|place| place.first < key)
     }
 
-    /// Where a leaf begins, in bytes from the part's start, and its bytes.
+    /// Offset of a leaf from the start of the part, and its length, both in bytes.
     pub fn place_of(&self, leaf: usize) -> (u32, u32) {
         (self.places[leaf].offset, self.places[leaf].bytes)
     }
 
-    /// Ranges of keys that were lost before the part was written, in order.
+    /// The lost ranges, in order.
     pub fn lost(&self) -> &[KeyRange] {
         &self.lost
     }
@@ -81,7 +82,7 @@ impl PartIndex {
     }
 }
 
-/// A part that is being read.
+/// An open part.
 #[derive(Debug)]
 pub struct PartReader<S> {
     id: PartId,
@@ -100,7 +101,7 @@ impl<S: PartSource> PartReader<S> {
         Ok(reader)
     }
 
-    /// Takes an index that has been read before.
+    /// Opens a part whose index has been read before.
     pub fn with_index(
         summary: &PartSummary,
         uuid: [u8; 16],
@@ -111,18 +112,18 @@ impl<S: PartSource> PartReader<S> {
         Self { id, summary: *summary, index, source, bad: Mutex::default() }
     }
 
-    /// Where the leaves are.
+    /// The index.
     pub fn index(&self) -> &Arc<PartIndex> {
         &self.index
     }
 
-    /// The same, leaf by leaf.
+    /// The leaves in the index.
     #[cfg(test)]
     pub(super) fn places(&self) -> &[LeafPlace] {
         &self.index.places
     }
 
-    /// How many leaves it has.
+    /// Number of leaves.
     pub fn leaves(&self) -> usize {
         self.index.leaves()
     }
@@ -137,7 +138,8 @@ impl<S: PartSource> PartReader<S> {
         self.either_copy(Section::Leaf(count(leaf)), |copy| self.read_leaf(leaf, copy))
     }
 
-    /// Reads up to `count` leaves from `first` on at once for the cache, those that are good in the first copy.
+    /// Reads up to `count` leaves from `first` on with one read, for the cache. Returns those
+    /// before the first one that is bad in copy 0.
     pub fn leaves_ahead(&self, first: usize, count: usize) -> Vec<Arc<CachedLeaf>> {
         let places = self.index.places.get(first..).unwrap_or_default();
         let start = places.first().map_or(0, |place| place.offset);
@@ -162,7 +164,7 @@ impl<S: PartSource> PartReader<S> {
         self.cursor(key, None)
     }
 
-    /// The same, past leaves that no copy gives.
+    /// As [`cursor_from`](Self::cursor_from), but the cursor skips leaves that no copy gives.
     pub fn cursor_past_losses(self, key: Key) -> PartCursor<S> {
         self.cursor(key, Some(Vec::new())).expect("it goes past what cannot be read")
     }
@@ -187,7 +189,7 @@ impl<S: PartSource> PartReader<S> {
         Ok(cursor)
     }
 
-    /// Reads everything of one copy, for [`PartReader::bad_copies`] to tell what is bad.
+    /// Reads all sections of one copy. [`PartReader::bad_copies`] then has the bad ones.
     pub fn verify_copy(&self, copy: usize) {
         let note = |section, outcome: Result<(), Unread>| {
             if let Err(why) = outcome {
@@ -200,7 +202,7 @@ impl<S: PartSource> PartReader<S> {
         }
     }
 
-    /// What has turned out to be bad so far, by copy.
+    /// The bad sections found so far, by copy.
     pub fn bad_copies(&self) -> Vec<BadCopy> {
         let bad = self.bad.lock().expect("no holder panicked");
         let each = |(&(copy, section), why): (&(usize, Section), &String)| BadCopy {
@@ -252,7 +254,7 @@ impl<S: PartSource> PartReader<S> {
         Ok(self.decode_leaf(leaf, &blocks[offset as usize % BLOCK_BYTES..])?)
     }
 
-    /// Whole blocks around `bytes` bytes from `offset` on, which are in the part.
+    /// Reads the whole blocks around `bytes` bytes from `offset` on, which must be in the part.
     fn read_blocks(&self, copy: usize, offset: u32, bytes: usize) -> Result<Vec<u8>, Unread> {
         let within = offset as usize % BLOCK_BYTES;
         let mut blocks = vec![0; (within + bytes).next_multiple_of(BLOCK_BYTES)];
@@ -278,7 +280,7 @@ impl<S: PartSource> PartReader<S> {
     }
 }
 
-/// What a leaf is decoded to.
+/// A decoded form of a leaf.
 trait Decoded: Sized {
     fn decode(body: &[u8]) -> Result<Self, String>;
 
@@ -305,7 +307,7 @@ impl Decoded for CachedLeaf {
     }
 }
 
-/// Whether a section is what it is expected to be: magic, leaf if it matters, and CRC.
+/// Checks a section against its expected magic, number (`None` for the index) and CRC.
 fn verify(
     id: PartId,
     section: &[u8],
@@ -332,8 +334,8 @@ fn verify(
     Ok((header, body))
 }
 
-/// Decodes the body of an index: leaves in ascending order, and not so large that reading one would
-/// take much memory; then ranges that were lost, likewise.
+/// Decodes the body of an index. Leaves must be in ascending order and of a size that a builder
+/// writes, so that reading one takes little memory; lost ranges must be in ascending order.
 fn index_of(summary: &PartSummary, leaves: u32, body: &[u8]) -> Result<PartIndex, String> {
     let bad = || format!("{leaves} leaves in an index of {} bytes", body.len());
     let (entries, rest) =
@@ -375,20 +377,20 @@ fn index_of(summary: &PartSummary, leaves: u32, body: &[u8]) -> Result<PartIndex
     Ok(PartIndex { places, lost })
 }
 
-/// A cursor over a part. It reads more and more ahead, from the first copy.
+/// A cursor over a part. It reads ahead from copy 0, twice as much each time.
 #[derive(Debug)]
 pub struct PartCursor<S> {
     reader: PartReader<S>,
-    /// The leaf to be read next.
+    /// Number of the next leaf.
     next: usize,
     leaf: Arc<Leaf>,
     row: usize,
-    /// Leaves that no copy gave, where it goes past them.
+    /// Leaves that it has skipped; `None` if it must not skip any.
     lost: Option<Vec<(KeyRange, PartError)>>,
     /// Whole blocks of the part from `ahead_at` on.
     ahead: Vec<u8>,
     ahead_at: usize,
-    /// How many bytes to read ahead next time.
+    /// Bytes to read ahead next time.
     ahead_bytes: usize,
 }
 
@@ -398,16 +400,16 @@ impl<S: PartSource> PartCursor<S> {
         &self.reader
     }
 
-    /// Ranges of keys that it has gone past since this was last called, because no copy gave them.
+    /// Takes the ranges of the leaves that it has skipped since the last call.
     pub fn take_lost(&mut self) -> Vec<(KeyRange, PartError)> {
         self.lost.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Goes to the next leaf, or behind the last row. After an error it is where it was.
+    /// Goes to the next leaf, or behind the last row. After an error the cursor has not moved.
     fn next_leaf(&mut self) -> Result<(), PartError> {
         while self.next < self.reader.leaves() {
             let found = self.leaf_ahead(self.next).or_else(|error| match &self.lost {
-                // For good: so it is tried once more.
+                // Skipping is final, so try once more.
                 Some(_) => self.reader.leaf(self.next),
                 None => Err(error),
             });

@@ -11,8 +11,8 @@ use rand_chacha::rand_core::SeedableRng;
 use zonal::{DeviceError, Lba};
 
 use super::super::compaction::{Compaction, Merged};
-use super::super::key::{Key, RowKind};
-use super::super::levels::{CompactionKind, Levels, Part, Span};
+use super::super::key::{Key, KeySpan, RowKind};
+use super::super::levels::{CompactionKind, Levels, Part};
 use super::super::memtable::Memtable;
 use super::super::merge::Cursor;
 use super::super::part::corrupt;
@@ -201,8 +201,7 @@ impl Fixture {
             }
             Ok(())
         };
-        let rows = (&[&self.memtable][..], Span::ALL);
-        self.compaction().scan(&self.levels, rows, &mut each).unwrap();
+        self.compaction().scan(&self.levels, &[&self.memtable], KeySpan::ALL, &mut each).unwrap();
         let expected: Vec<(Key, Vec<u8>)> =
             self.expected.iter().map(|(&key, value)| (key, value.clone())).collect();
         assert!(found == expected, "a scan finds {} rows of {}", found.len(), expected.len());
@@ -219,7 +218,7 @@ impl Fixture {
             return value.as_ref().map(|value| value.to_vec());
         }
         let counts = |run: &&super::super::levels::Run| {
-            self.levels.spans_since(run.born).any(|span: Span| span.contains(key))
+            self.levels.spans_since(run.born).any(|span: KeySpan| span.contains(key))
         };
         let runs = self.levels.upper.iter().filter(counts).map(|run| &run.parts);
         for parts in runs.chain([&self.levels.last]) {

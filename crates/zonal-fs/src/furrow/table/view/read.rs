@@ -1,7 +1,7 @@
 //! Reads of the view: a row, a range, the last row of a range, each at one moment.
 //!
-//! A read copies the rows of its range that are in memory and takes a reference to the levels, under
-//! the lock of the layers. It then merges them with the rows of the runs, with no lock held.
+//! A read copies the rows of its range that are in memory and takes a reference to the levels,
+//! under the lock of the layers. It then merges them with the rows of the runs, with no lock held.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -10,63 +10,65 @@ use std::sync::Arc;
 use super::{Layers, View};
 use crate::furrow::drive::Drive;
 use crate::furrow::table::cache::CacheCounts;
-use crate::furrow::table::key::Key;
+use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::table::levels::{Levels, Part};
 use crate::furrow::table::memtable::Value;
 use crate::furrow::table::merge::{Cursor, Merge, RowsCursor};
 use crate::furrow::table::part::{KeyRange, PartError, Section, corrupt};
 use crate::furrow::table::part_store::PartStore;
-use crate::furrow::table::run::{Downwards, Source, Upwards};
+use crate::furrow::table::run::{AscendingRows, CachedParts, DescendingRows};
 use crate::furrow::table::store::DriveStore;
 use crate::vfs::Result;
 
 /// A row, and its value.
 pub(in crate::furrow) type FoundRow = (Key, Box<[u8]>);
 
-/// What is done with a row that is found, and whether others are wanted.
+/// A callback for each row. It says whether the read goes on.
 pub(in crate::furrow) type Visit<'a> = dyn FnMut(Key, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
-/// Rows that were found.
+/// Rows of a span, from its start up to some key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::furrow) struct Found {
-    /// In order.
+pub(in crate::furrow) struct RowWindow {
+    /// In the order of their keys.
     pub(in crate::furrow) rows: Vec<FoundRow>,
-    /// All rows from where the search began up to, but without, this key are there.
+    /// `rows` is complete below this key.
     pub(in crate::furrow) end: Key,
 }
 
-/// What readers do.
 impl View {
-    /// Rows from `from` on and below `below`, at most `max` of them, one at least. The search may end earlier and
-    /// with fewer rows or none, but always later than where it began; [`Found::end`] is `below` if it is through.
-    /// An error means that the first row cannot be read.
+    /// Reads at most `max` rows of a span, from its start on. The read may stop early, with fewer
+    /// rows or none, but always gets ahead: [`RowWindow::end`] is above the start of the span, and
+    /// equal to its end once all rows have been read. An error means that the first row cannot be
+    /// read.
     pub(in crate::furrow) fn rows(
         &self,
         drive: &Drive,
-        (from, below): (Key, Key),
+        span: KeySpan,
         max: usize,
-    ) -> Result<Found> {
-        self.with_store(drive, |store| self.rows_in(store, (from, below), max))
+    ) -> Result<RowWindow> {
+        self.with_store(drive, |store| self.rows_in(store, span, max))
     }
 
-    /// Hands on rows as [`rows`](Self::rows) gives them, and returns up to which key these are all.
+    /// As [`rows`](Self::rows), but calls `each` for every row. Returns what would be the window's
+    /// end.
     pub(in crate::furrow) fn visit(
         &self,
         drive: &Drive,
-        (from, below): (Key, Key),
+        span: KeySpan,
         max: usize,
         each: &mut Visit<'_>,
     ) -> Result<Key> {
-        self.with_store(drive, |store| self.visit_in(store, (from, below), max, each))
+        self.with_store(drive, |store| self.visit_in(store, span, max, each))
     }
 
-    /// The last row from `at_least` on, up to and with `at_most`.
+    /// The last row with a key from `at_least` to `at_most`, both included.
     pub(in crate::furrow) fn last_row(
         &self,
         drive: &Drive,
-        (at_least, at_most): (Key, Key),
+        at_least: Key,
+        at_most: Key,
     ) -> Result<Option<FoundRow>> {
-        let found = self.with_store(drive, |store| self.last_row_in(store, (at_least, at_most)));
+        let found = self.with_store(drive, |store| self.last_row_in(store, at_least, at_most));
         Ok(found?.map(|(key, value)| (key, self.with_remaps(key, value))))
     }
 
@@ -80,7 +82,7 @@ impl View {
         self.cache.counts()
     }
 
-    pub(super) fn with_store<'a, R>(
+    pub(in crate::furrow) fn with_store<'a, R>(
         &self,
         drive: &'a Drive,
         read: impl FnOnce(&DriveStore<'a>) -> R,
@@ -101,8 +103,8 @@ impl View {
         }
     }
 
-    /// Leaves and indexes that no copy gives: those that parts know of, and those that were found since
-    /// the mount.
+    /// How many leaves and indexes are lost: ranges that parts record as lost, and sections that
+    /// could not be read since the mount.
     pub(in crate::furrow) fn lost_count(&self) -> u64 {
         let levels = self.levels();
         let lost = self.lost.lock().expect("no holder panicked");
@@ -114,63 +116,59 @@ impl View {
         levels.parts().map(found).sum()
     }
 
-    /// The first key behind what is lost at `from`, if that is why no row from there on can be read.
-    pub(in crate::furrow) fn past_lost(
-        &self,
-        drive: &Drive,
-        (from, below): (Key, Key),
-    ) -> Option<Key> {
+    /// The first key behind the lost range at the start of a span, if there is a lost range.
+    pub(in crate::furrow) fn past_lost(&self, drive: &Drive, span: KeySpan) -> Option<Key> {
         let levels = self.levels();
         self.with_store(drive, |store| {
-            let source = Source { store, cache: &self.cache };
-            let known = Runs { source, levels: &levels }.known_lost((from, below));
-            let found = runs_in(&levels, (from, below))
-                .filter_map(|(parts, span)| source.lost_at(parts, span));
+            let source = CachedParts { store, cache: &self.cache };
+            let known = Runs { source, levels: &levels }.known_lost(span);
+            let found =
+                runs_in(&levels, span).filter_map(|(parts, span)| source.lost_at(parts, span));
             let lost = found.chain(known.map(|(range, _)| range));
-            lost.filter(|range| range.0 <= from).map(|range| range.1.successor()).max()
+            lost.filter(|range| range.0 <= span.from).map(|range| range.1.successor()).max()
         })
     }
 
-    pub(in crate::furrow::table) fn rows_in<S: PartStore>(
+    pub(in crate::furrow) fn rows_in<S: PartStore>(
         &self,
         store: &S,
-        (from, below): (Key, Key),
+        span: KeySpan,
         max: usize,
-    ) -> Result<Found> {
+    ) -> Result<RowWindow> {
         let mut rows = Vec::new();
         let mut each = |key, value: &[u8]| {
             rows.push((key, Box::from(value)));
             Ok(ControlFlow::Continue(()))
         };
-        let end = self.visit_in(store, (from, below), max, &mut each)?;
-        Ok(Found { rows, end })
+        let end = self.visit_in(store, span, max, &mut each)?;
+        Ok(RowWindow { rows, end })
     }
 
-    /// Hands on rows, at most `max`, as [`rows`](Self::rows) gives them. Returns up to which key these
-    /// are all.
+    /// [`visit`](Self::visit) of parts in any store.
     fn visit_in<S: PartStore>(
         &self,
         store: &S,
-        (from, below): (Key, Key),
+        span: KeySpan,
         max: usize,
         each: &mut Visit<'_>,
     ) -> Result<Key> {
-        if from >= below {
-            return Ok(below);
+        if span.is_empty() {
+            return Ok(span.below);
         }
+        let from = span.from;
         let each: &mut Visit<'_> = &mut |key, value| {
             let moved = self.moved_value(key, value, u64::MAX);
             each(key, moved.as_deref().unwrap_or(value))
         };
         let (memory, end, levels) = {
             let layers = self.read_layers();
-            let (memory, end) = copy_rows(&layers, (from, below), max.max(1));
+            let (memory, end) = copy_rows(&layers, span, max.max(1));
             (memory, end, Arc::clone(&layers.levels))
         };
-        let runs = Runs { source: Source { store, cache: &self.cache }, levels: &levels };
-        let (limit, cursors) = match runs.up_to_lost((from, end)) {
+        let runs = Runs { source: CachedParts { store, cache: &self.cache }, levels: &levels };
+        let (limit, cursors) = match runs.up_to_lost(KeySpan::new(from, end)) {
             Ok((limit, cursors)) if limit > from => (limit, cursors),
-            // The first row may be a newer one.
+            // No run gives the first key, but a newer layer may.
             Ok(_) => {
                 if let Some(value) = self.row_in(store, from)? {
                     let _ = each(from, &value)?;
@@ -186,43 +184,44 @@ impl View {
         visit(Merge::new(cursors), max.max(1), limit, each)
     }
 
-    pub(in crate::furrow::table) fn last_row_in<S: PartStore>(
+    pub(in crate::furrow) fn last_row_in<S: PartStore>(
         &self,
         store: &S,
-        (at_least, at_most): (Key, Key),
+        at_least: Key,
+        at_most: Key,
     ) -> Result<Option<FoundRow>> {
-        let below = at_most.successor();
-        if at_least >= below {
+        let span = KeySpan::new(at_least, at_most.successor());
+        if span.is_empty() {
             return Ok(None);
         }
         let (deleted, in_memory, levels) = {
             let layers = self.read_layers();
-            let (deleted, row) = last_in_memory(&layers, (at_least, below));
+            let (deleted, row) = last_in_memory(&layers, span);
             (deleted, row, Arc::clone(&layers.levels))
         };
-        // What lies below the last row in memory is not the last.
+        // Rows of runs below the last row in memory are not the last row.
         let from = in_memory.as_ref().map_or(at_least, |(key, _)| key.successor());
-        let source = Source { store, cache: &self.cache };
+        let source = CachedParts { store, cache: &self.cache };
         let mut cursors = Vec::new();
-        for (parts, span) in runs_in(&levels, (from, below)) {
-            cursors.push(Downwards::new(source, parts, span).map_err(corrupt)?);
+        for (parts, span) in runs_in(&levels, span.starting_at(from)) {
+            cursors.push(DescendingRows::new(source, parts, span).map_err(corrupt)?);
         }
         let found = last_in_runs(&mut cursors, &deleted).map_err(corrupt)?.or(in_memory);
-        // Above it nothing may be lost, and it may itself be outdated.
+        // A lost range above it may hide a later row, and one around it a newer value.
         let from = found.as_ref().map_or(at_least, |(key, _)| key.successor());
         let runs = Runs { source, levels: &levels };
-        if let Some((_, error)) = runs.known_lost((from, below)) {
+        if let Some((_, error)) = runs.known_lost(span.starting_at(from)) {
             return Err(corrupt(error));
         }
         if let Some((key, _)) = &found
-            && runs.known_lost((*key, from)).is_some()
+            && runs.known_lost(KeySpan::new(*key, from)).is_some()
         {
             return Ok(self.row_in(store, *key)?.map(|value| (*key, value)));
         }
         Ok(found)
     }
 
-    pub(in crate::furrow::table) fn row_in<S: PartStore>(
+    pub(in crate::furrow) fn row_in<S: PartStore>(
         &self,
         store: &S,
         key: Key,
@@ -234,14 +233,14 @@ impl View {
             }
             Arc::clone(&layers.levels)
         };
-        let source = Source { store, cache: &self.cache };
-        for (parts, span) in runs_in(&levels, (key, key.successor())) {
-            let cursor = Upwards::new(source, parts, span).map_err(corrupt)?;
+        let source = CachedParts { store, cache: &self.cache };
+        for (parts, span) in runs_in(&levels, KeySpan::of(key)) {
+            let cursor = AscendingRows::new(source, parts, span).map_err(corrupt)?;
             if let Some((_, value)) = cursor.peek() {
                 return Ok(value.map(Box::from));
             }
             if let Some((_, error)) = source.known_lost(parts, span) {
-                // What older runs say may be outdated.
+                // The lost range may have held a newer value than older runs have.
                 store.note_lost(&error);
                 return Err(corrupt(error));
             }
@@ -250,10 +249,11 @@ impl View {
     }
 }
 
-/// Rows in memory from a key on, deleted ones included, at most `max`, and up to where these are all.
-fn copy_rows(layers: &Layers, (from, below): (Key, Key), max: usize) -> (Vec<(Key, Value)>, Key) {
+/// Copies at most `max` rows of a span from memory, tombstones included. Also returns the key below
+/// which the copy is complete.
+fn copy_rows(layers: &Layers, span: KeySpan, max: usize) -> (Vec<(Key, Value)>, Key) {
     let cursors = layers.memory().map(|memtable| {
-        let rows = RowsCursor::new(memtable.range(from, below));
+        let rows = RowsCursor::new(memtable.range(span.from, span.below));
         Box::new(rows) as Box<dyn Cursor + '_>
     });
     let mut merge = Merge::new(cursors.collect());
@@ -265,30 +265,28 @@ fn copy_rows(layers: &Layers, (from, below): (Key, Key), max: usize) -> (Vec<(Ke
         rows.push((key, value.map(Box::from)));
         merge.advance().expect("rows in memory can be read");
     }
-    (rows, below)
+    (rows, span.below)
 }
 
-/// The runs that may have something of a range, newest first, each with what counts of it there.
-fn runs_in(
-    levels: &Levels,
-    (from, below): (Key, Key),
-) -> impl Iterator<Item = (&[Part], (Key, Key))> {
+/// The runs that may have rows in a span, the newest first, each with the part of the span in which
+/// its rows count.
+fn runs_in(levels: &Levels, span: KeySpan) -> impl Iterator<Item = (&[Part], KeySpan)> {
     let upper = levels.upper.iter().flat_map(move |run| {
-        levels.spans_since(run.born).map(move |span| (&run.parts[..], span.within(from, below)))
+        let spans = levels.spans_since(run.born);
+        spans.filter_map(move |since| Some((&run.parts[..], since.intersection(&span)?)))
     });
-    let upper = upper.filter(|(_, (from, below))| from < below);
-    upper.chain([(&levels.last[..], (from, below))])
+    upper.chain([(&levels.last[..], span)])
 }
 
-/// The runs of levels, for a reader.
-pub(super) struct Runs<'a, S> {
-    pub(super) source: Source<'a, S>,
-    pub(super) levels: &'a Levels,
+/// The runs of some levels, read through the cache.
+pub(in crate::furrow) struct Runs<'a, S> {
+    pub(in crate::furrow) source: CachedParts<'a, S>,
+    pub(in crate::furrow) levels: &'a Levels,
 }
 
 impl<'a, S: PartStore> Runs<'a, S> {
-    /// The first range of a span that parts know to be lost.
-    pub(super) fn known_lost(&self, span: (Key, Key)) -> Option<(KeyRange, PartError)> {
+    /// The first range in a span that parts record as lost.
+    pub(in crate::furrow) fn known_lost(&self, span: KeySpan) -> Option<(KeyRange, PartError)> {
         if self.levels.parts().all(|part| part.summary.lost == 0) {
             return None;
         }
@@ -297,22 +295,25 @@ impl<'a, S: PartStore> Runs<'a, S> {
         lost.min_by_key(|(range, _)| *range)
     }
 
-    /// Cursors from a key on, up to what is lost, but not beyond `below`; and up to where that is. Nothing
-    /// is known of the first key itself if it is not above that. An error is none of lost rows.
+    /// Cursors over all runs from the start of a span up to the first lost range, and the key at
+    /// which that begins: the end of the span if nothing is lost. If the first key is in a lost
+    /// range, the limit is not above it and there are no cursors. An error has another cause than
+    /// lost rows.
     fn up_to_lost(
         &self,
-        (from, below): (Key, Key),
+        span: KeySpan,
     ) -> std::result::Result<(Key, Vec<Box<dyn Cursor + 'a>>), PartError> {
-        let mut limit = self.known_lost((from, below)).map_or(below, |(range, _)| range.0);
-        while from < limit {
+        let mut limit = self.known_lost(span).map_or(span.below, |(range, _)| range.0);
+        while span.from < limit {
+            let span = KeySpan::new(span.from, limit);
             let open = |(parts, span)| -> std::result::Result<Box<dyn Cursor + 'a>, PartError> {
-                Ok(Box::new(Upwards::new(self.source, parts, span)?))
+                Ok(Box::new(AscendingRows::new(self.source, parts, span)?))
             };
-            let error = match runs_in(self.levels, (from, limit)).map(open).collect() {
+            let error = match runs_in(self.levels, span).map(open).collect() {
                 Ok(cursors) => return Ok((limit, cursors)),
                 Err(error) => error,
             };
-            let lost = runs_in(self.levels, (from, limit))
+            let lost = runs_in(self.levels, span)
                 .filter_map(|(parts, span)| self.source.lost_at(parts, span));
             limit = lost.map(|range| range.0).min().filter(|first| *first < limit).ok_or(error)?;
         }
@@ -320,7 +321,7 @@ impl<'a, S: PartStore> Runs<'a, S> {
     }
 }
 
-/// Hands on the rows of a merge up to `end`, at most `max`. What cannot be read ends it early.
+/// Calls `each` for at most `max` rows of a merge up to `end`. Returns early at a read error.
 fn visit(mut merge: Merge<'_>, max: usize, end: Key, each: &mut Visit<'_>) -> Result<Key> {
     let mut count = 0;
     while let Some((key, value)) = merge.peek() {
@@ -336,15 +337,17 @@ fn visit(mut merge: Merge<'_>, max: usize, end: Key, each: &mut Visit<'_>) -> Re
     Ok(end)
 }
 
-/// The last row in memory that is not deleted, and the deleted ones above it, from above.
-fn last_in_memory(layers: &Layers, (from, below): (Key, Key)) -> (Vec<Key>, Option<FoundRow>) {
+/// The last row in memory, and the keys of the tombstones above it in descending order.
+fn last_in_memory(layers: &Layers, span: KeySpan) -> (Vec<Key>, Option<FoundRow>) {
     let mut deleted = Vec::new();
-    let mut ranges: Vec<_> =
-        layers.memory().map(|memtable| memtable.range(from, below).rev().peekable()).collect();
+    let mut ranges: Vec<_> = layers
+        .memory()
+        .map(|memtable| memtable.range(span.from, span.below).rev().peekable())
+        .collect();
     loop {
         let last = ranges.iter_mut().filter_map(|rows| rows.peek().map(|(key, _)| **key)).max();
         let Some(last) = last else { return (deleted, None) };
-        // The newest has it first.
+        // The newest layer comes first.
         let mut values =
             ranges.iter_mut().filter_map(|rows| rows.next_if(|(key, _)| **key == last));
         let newest = values.next().and_then(|(_, value)| value.clone());
@@ -356,9 +359,10 @@ fn last_in_memory(layers: &Layers, (from, below): (Key, Key)) -> (Vec<Key>, Opti
     }
 }
 
-/// The last row of some runs, newest first, that is deleted neither in a newer one nor in memory.
+/// The last row of some runs, given newest first, that no newer run and no tombstone in memory
+/// deletes.
 fn last_in_runs<S: PartStore>(
-    cursors: &mut [Downwards<'_, S>],
+    cursors: &mut [DescendingRows<'_, S>],
     deleted: &[Key],
 ) -> std::result::Result<Option<FoundRow>, PartError> {
     let mut deleted = deleted.iter().copied().peekable();
@@ -367,7 +371,7 @@ fn last_in_runs<S: PartStore>(
             return Ok(None);
         };
         while deleted.next_if(|&key| key > last).is_some() {}
-        let newest = cursors.iter().filter_map(Downwards::peek).find(|&(key, _)| key == last);
+        let newest = cursors.iter().filter_map(DescendingRows::peek).find(|&(key, _)| key == last);
         if deleted.peek() != Some(&last)
             && let Some((_, Some(value))) = newest
         {

@@ -1,11 +1,12 @@
-//! Rows with their blocks where they are now, and which tables of moved blocks no row needs any more.
+//! Remap tables in the view: they give the present places of moved blocks to every reader, and say
+//! which remap tables no row needs any more.
 //!
 //! See [`moves`](crate::furrow::table::remaps).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::key::Key;
+use super::super::key::{Key, KeySpan};
 use super::super::levels::{Levels, Part};
 use super::super::memtable::Memtable;
 use super::View;
@@ -16,53 +17,53 @@ use crate::furrow::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::furrow::table::remaps::{MovedKey, Moves};
 use crate::vfs::Result;
 
-/// Rows of tables of moved blocks that are read in one step.
+/// Rows of remap tables that a mount reads at once.
 const ROWS: usize = 1024;
 
-/// Parts that are written again at once, for they name places of before old moves.
+/// Parts with old places that one step writes again.
 const MOVED_PARTS: usize = 2;
 
-/// Bytes of parts, both copies together, that are written for each byte of memory that tables of moved blocks give back.
+/// A step writes at most this many bytes of parts, both copies together, for each byte of memory
+/// that dropping remap tables gives back.
 const BYTES_FOR_MOVED: u64 = 32;
 
-/// Numbers of tables of moved blocks. Rows of a layer name places as they were when all moves below a number had been
-/// made, or later ones.
+/// Numbers of remap tables. The rows of a layer have all remaps below its number applied.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RemapMarks {
-    /// Behind the last one that was entered.
+pub(in crate::furrow) struct RemapMarks {
+    /// One above the highest number so far.
     end: u64,
-    /// Behind the last one that is durable.
+    /// One above the highest durable number.
     durable: u64,
-    /// What the rows of the memtable have.
+    /// The number of the memtable's rows.
     memtable: u64,
-    /// What those of the frozen memtable have, if there is one.
+    /// The number of the frozen memtable's rows, if there is one.
     frozen: u64,
 }
 
-/// Tables of moved blocks.
+/// The remap tables of all layers.
 #[derive(Debug, Default)]
-pub(super) struct RemapState {
+pub(in crate::furrow) struct RemapState {
     moves: RwLock<Moves>,
-    /// There are, or were, some.
+    /// There are remap tables, or were some: without any, a reader takes no lock.
     has_some: AtomicBool,
-    /// Some are lost.
+    /// No copy gives some of them.
     has_lost: AtomicBool,
 }
 
 impl RemapState {
-    /// Whether a thread has panicked while it changed them.
-    pub(super) fn is_poisoned(&self) -> bool {
+    /// Whether a thread panicked while it changed them.
+    pub(in crate::furrow) fn is_poisoned(&self) -> bool {
         self.moves.is_poisoned()
     }
 }
 
 impl RemapMarks {
-    pub(super) fn note_durable(&mut self) {
+    pub(in crate::furrow) fn note_durable(&mut self) {
         self.durable = self.end;
     }
 
-    /// Rows from now on are of a memtable that has what is durable.
-    pub(super) fn freeze(&mut self) {
+    /// Begins a memtable: its rows have all durable remaps applied.
+    pub(in crate::furrow) fn freeze(&mut self) {
         self.frozen = self.memtable;
         self.memtable = self.durable;
     }
@@ -77,8 +78,8 @@ impl View {
         self.moved.moves.write().expect("no holder panicked")
     }
 
-    /// Takes over the rows of a batch that are of tables of moved blocks.
-    pub(super) fn enter_remaps(&self, marks: &mut RemapMarks, rows: &Memtable) {
+    /// Enters the remap tables of a batch.
+    pub(in crate::furrow) fn enter_remaps(&self, marks: &mut RemapMarks, rows: &Memtable) {
         let mut rows = rows.range(Key::REMAPS, Key::MAX).peekable();
         if rows.peek().is_none() {
             return;
@@ -91,14 +92,14 @@ impl View {
         self.moved.has_some.store(true, Ordering::Release);
     }
 
-    /// Reads all tables of moved blocks. Some may be lost, and with them the blocks.
+    /// Reads all remap tables. If some are lost, the blocks that they led to are lost with them.
     pub(in crate::furrow) fn load_remaps(&self, drive: &Drive) -> Result<()> {
         let mut from = Key::REMAPS;
         while from < Key::MAX {
-            let found = match self.rows(drive, (from, Key::MAX), ROWS) {
+            let found = match self.rows(drive, KeySpan::REMAPS.starting_at(from), ROWS) {
                 Ok(found) => found,
                 Err(error @ FsError::Corrupt { .. }) => {
-                    let past = self.past_lost(drive, (from, Key::MAX));
+                    let past = self.past_lost(drive, KeySpan::REMAPS.starting_at(from));
                     from = past.filter(|past| *past > from).ok_or(error)?;
                     self.moved.has_lost.store(true, Ordering::Release);
                     continue;
@@ -112,26 +113,26 @@ impl View {
             self.moved.has_some.fetch_or(!found.rows.is_empty(), Ordering::AcqRel);
             from = found.end;
         }
-        if self.knows_lost(drive, (Key::REMAPS, Key::MAX)) {
+        if self.knows_lost(drive, KeySpan::REMAPS) {
             self.moved.has_lost.store(true, Ordering::Release);
         }
         let mut layers = self.write_layers();
         let moves = self.read_moves();
         let in_parts = layers.levels.parts().map(|part| part.summary.moved_below);
         let end = in_parts.filter(|below| *below < u64::MAX).max().unwrap_or(0).max(moves.end());
-        // What rows of the journal have is not known.
+        // The rows of the journal do not say which remaps they have applied: assume none.
         let oldest = moves.oldest().unwrap_or(end);
         layers.moved = RemapMarks { end, durable: end, memtable: oldest, frozen: oldest };
         Ok(())
     }
 
-    /// Whether some of the tables of moved blocks are lost.
+    /// Whether some remap tables are lost.
     pub(in crate::furrow) fn has_lost_remaps(&self) -> bool {
         self.moved.has_lost.load(Ordering::Acquire)
     }
 
-    /// The value of a row with its blocks where they are, if it has some that were moved and noted in tables with a
-    /// number below another.
+    /// The value of a row with the present place of its blocks, if a remap table with a number
+    /// below `below` has moved them.
     pub(in crate::furrow) fn moved_value(
         &self,
         key: Key,
@@ -144,29 +145,29 @@ impl View {
         self.read_moves().moved_value(key, value, below)
     }
 
-    /// The value of a row with its blocks where they are.
-    pub(super) fn with_remaps(&self, key: Key, value: Box<[u8]>) -> Box<[u8]> {
+    /// The value of a row with the present place of its blocks.
+    pub(in crate::furrow) fn with_remaps(&self, key: Key, value: Box<[u8]>) -> Box<[u8]> {
         self.moved_value(key, &value, u64::MAX).map_or(value, Vec::into_boxed_slice)
     }
 
-    /// Whether the rows that are not durable say where blocks were moved.
+    /// Whether the rows that are not durable yet include a remap table.
     pub(in crate::furrow) fn has_unwritten_remaps(&self) -> bool {
         self.with_unwritten(|rows| {
             rows.range(Key::REMAPS, Key::MAX).any(|(_, value)| value.is_some())
         })
     }
 
-    /// Behind the number of the last table of moved blocks.
+    /// One above the number of the last remap table.
     pub(in crate::furrow) fn remap_end(&self) -> u64 {
         self.read_layers().moved.end
     }
 
-    /// Behind the number of the last one that is durable.
+    /// One above the number of the last durable remap table.
     pub(in crate::furrow) fn durable_remap_end(&self) -> u64 {
         self.read_layers().moved.durable
     }
 
-    /// Below which number all moves are in the places that rows name, in memory and in parts.
+    /// All rows, in memory and in parts, have the remaps below this number applied.
     pub(in crate::furrow) fn moved_below(&self) -> u64 {
         let layers = self.read_layers();
         let marks = &layers.moved;
@@ -174,9 +175,9 @@ impl View {
         in_parts(&layers.levels).min(in_memory)
     }
 
-    /// Parts to be written again because tables of moved blocks take half the memory that they may, and only these parts
-    /// still need the oldest. Most parts are written again by the sweep sooner or later; those of files that
-    /// nobody writes are not.
+    /// Parts to write again so that the oldest remap table can go, if remap tables take half of the
+    /// memory that they may (`held_max` bytes) and no row in memory needs it. The sweep writes most
+    /// parts again sooner or later, but not parts of files that nobody writes.
     pub(in crate::furrow) fn parts_before_remaps(
         &self,
         levels: &Levels,
@@ -199,17 +200,17 @@ impl View {
         Some(parts.iter().take(MOVED_PARTS).map(|part| part.summary.number).collect())
     }
 
-    /// Tables of moved blocks with a number below another.
+    /// Remap tables with a number below `below`.
     pub(in crate::furrow) fn remaps_below(&self, below: u64) -> Vec<MovedKey> {
         self.read_moves().below(below)
     }
 
-    /// Bytes of memory that tables of moved blocks take.
+    /// Bytes of memory of all remap tables.
     pub(in crate::furrow) fn moved_bytes(&self) -> usize {
         self.read_moves().held_bytes()
     }
 
-    /// The zones of which there are tables of moved blocks, once for each.
+    /// The zones of which there are remap tables, once for each.
     pub(in crate::furrow) fn remapped_zones(&self) -> Vec<ZoneGeneration> {
         self.read_moves().zones().collect()
     }

@@ -1,43 +1,43 @@
-//! Going through many rows, past those that no copy gives.
+//! Scans of many rows, which continue past lost ranges.
 
 use super::super::store::DriveStore;
-use super::{Runs, Source, View};
+use super::{CachedParts, Runs, View};
 use crate::furrow::drive::Drive;
 use crate::furrow::planted::Planted;
 use crate::furrow::table::compaction::{Compaction, Merged};
-use crate::furrow::table::key::Key;
-use crate::furrow::table::levels::Span;
+use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::table::memtable::Memtable;
 use crate::vfs::Result;
 
-/// What a scan comes to.
+/// What a scan reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Scanned<'a> {
     /// A row.
     Row(Key, &'a [u8]),
-    /// From this key on, and below the other, no copy gives the rows: there are those only that follow.
+    /// From this key on, below the other, neither copy of a leaf can be read. Rows of newer layers
+    /// in that range follow.
     Lost(Key, Key),
 }
 
 impl View {
-    /// Hands on all rows from `from` on and below `below`, in order, as they are at this moment. They do not
-    /// go through the cache.
+    /// Calls `each` for all rows of a span, in order, as they are at this moment. It bypasses the
+    /// cache, which a scan of the whole table would only empty.
     pub(in crate::furrow) fn scan(
         &self,
         drive: &Drive,
-        (from, below): (Key, Key),
+        span: KeySpan,
         each: &mut dyn FnMut(Scanned<'_>),
     ) -> Result<()> {
-        if from >= below {
+        if span.is_empty() {
             return Ok(());
         }
         let (memory, levels) = {
             let layers = self.read_layers();
-            // The oldest first: each is entered over those before.
+            // The oldest layer first: newer ones overwrite its rows.
             let mut memory = Memtable::default();
             let tables: Vec<&Memtable> = layers.memory().collect();
             for table in tables.into_iter().rev() {
-                for (key, value) in table.range(from, below) {
+                for (key, value) in table.range(span.from, span.below) {
                     memory.insert(*key, value.clone());
                 }
             }
@@ -46,8 +46,7 @@ impl View {
         let store = DriveStore { remade: self.remade(), ..DriveStore::new(drive, self.uuid) };
         let limits = drive.layout.table;
         let compaction = Compaction { store: &store, limits, planted: Planted::default() };
-        let span = Span { from, below: Some(below) };
-        let outcome = compaction.scan(&levels, (&[&memory], span), &mut |merged| {
+        let outcome = compaction.scan(&levels, &[&memory], span, &mut |merged| {
             match merged {
                 Merged::Row(key, Some(value)) => match self.moved_value(key, value, u64::MAX) {
                     Some(moved) => each(Scanned::Row(key, &moved)),
@@ -62,12 +61,12 @@ impl View {
         outcome
     }
 
-    /// Whether parts know that something of a range is lost.
-    pub(in crate::furrow) fn knows_lost(&self, drive: &Drive, range: (Key, Key)) -> bool {
+    /// Whether parts record a lost range in a span.
+    pub(in crate::furrow) fn knows_lost(&self, drive: &Drive, span: KeySpan) -> bool {
         let levels = self.levels();
         self.with_store(drive, |store| {
-            let source = Source { store, cache: &self.cache };
-            Runs { source, levels: &levels }.known_lost(range).is_some()
+            let source = CachedParts { store, cache: &self.cache };
+            Runs { source, levels: &levels }.known_lost(span).is_some()
         })
     }
 }

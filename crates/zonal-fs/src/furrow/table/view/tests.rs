@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::super::compaction::Compaction;
-use super::super::key::{Key, RowKind};
+use super::super::key::{Key, KeySpan, RowKind};
 use super::super::levels::{CompactionKind, Part};
 use super::super::part::PartReader;
 use super::super::part_store::PartStore;
 use super::super::store::DriveStore;
 use super::super::tests::model::{MemoryStore, tiny, value};
-use super::read::Found;
+use super::read::RowWindow;
 use super::*;
 use crate::furrow::Furrow;
 use crate::furrow::MountOptions;
@@ -95,7 +95,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 impl Fixture {
     fn new(cache_bytes: usize) -> Self {
-        let view = View::new([7; 16], (Levels::new(), Memtable::default()), cache_bytes);
+        let view = View::new([7; 16], Levels::new(), Memtable::default(), cache_bytes);
         Self { store: MemoryStore::default(), view, expected: BTreeMap::new(), seed: 0 }
     }
 
@@ -169,7 +169,7 @@ impl Fixture {
             Action::Step => drop(self.step()),
             Action::Rewrite => self.rewrite(),
             Action::Read { from, below, max } => {
-                self.check_rows((key(from.0, from.1), key(below.0, below.1)), max);
+                self.check_rows(key(from.0, from.1), key(below.0, below.1), max);
             }
             Action::Row { owner, at } => {
                 let found = self.view.row_in(&self.store, key(owner, at)).unwrap();
@@ -183,11 +183,12 @@ impl Fixture {
     }
 
     /// Reads a range, `max` rows at a time.
-    fn check_rows(&self, (from, below): (Key, Key), max: usize) {
+    fn check_rows(&self, from: Key, below: Key, max: usize) {
+        let span = KeySpan::new(from, below);
         let mut found = Vec::new();
         let mut next = from;
         while next < below {
-            let window = self.view.rows_in(&self.store, (next, below), max).unwrap();
+            let window = self.view.rows_in(&self.store, span.starting_at(next), max).unwrap();
             assert!(window.rows.len() <= max && window.end > next && window.end <= below);
             assert!(window.rows.iter().all(|&(key, _)| key >= next && key < window.end));
             next = window.end;
@@ -200,7 +201,7 @@ impl Fixture {
     }
 
     fn check_last(&self, at_least: Key, at_most: Key) {
-        let found = self.view.last_row_in(&self.store, (at_least, at_most)).unwrap();
+        let found = self.view.last_row_in(&self.store, at_least, at_most).unwrap();
         let mut rows = self.expected.iter().filter(|&(&key, _)| key >= at_least && key <= at_most);
         let expected = rows.next_back().map(|(&key, value)| (key, value.as_slice().into()));
         assert_eq!(found, expected, "{at_least:?} to {at_most:?}");
@@ -212,7 +213,7 @@ fn play(actions: &[Action], cache_bytes: usize) -> Fixture {
     for action in actions {
         fixture.act(action);
     }
-    fixture.check_rows((Key::MIN, Key::MAX), 100);
+    fixture.check_rows(Key::MIN, Key::MAX, 100);
     fixture.check_last(Key::MIN, Key::MAX);
     fixture
 }
@@ -252,7 +253,7 @@ proptest! {
 #[test]
 fn snapshot_range_and_point_reads_agree() {
     let fixture = layered();
-    let all = fixture.view.rows_in(&fixture.store, (Key::MIN, Key::MAX), usize::MAX).unwrap();
+    let all = fixture.view.rows_in(&fixture.store, KeySpan::ALL, usize::MAX).unwrap();
     assert_eq!(all.end, Key::MAX);
     assert_eq!(all.rows.len(), fixture.expected.len());
     for owner in 0..9 {
@@ -262,7 +263,7 @@ fn snapshot_range_and_point_reads_agree() {
             assert_eq!(row.as_deref(), fixture.expected.get(&key).map(Vec::as_slice));
             if at % 7 == 0 {
                 fixture.check_last(Key::MIN, key);
-                fixture.check_rows((key, Key::MAX), 3_000);
+                fixture.check_rows(key, Key::MAX, 3_000);
             }
         }
     }
@@ -273,9 +274,9 @@ fn snapshot_empty_range_ends_at_once() {
     let fixture = layered();
     for (from, below) in [(5, 5), (6, 5)] {
         let (from, below) = (key(from, 0), key(below, 0));
-        let found = fixture.view.rows_in(&fixture.store, (from, below), 10).unwrap();
-        assert_eq!(found, Found { rows: Vec::new(), end: below });
-        let found = fixture.view.last_row_in(&fixture.store, (from.successor(), below)).unwrap();
+        let found = fixture.view.rows_in(&fixture.store, KeySpan::new(from, below), 10).unwrap();
+        assert_eq!(found, RowWindow { rows: Vec::new(), end: below });
+        let found = fixture.view.last_row_in(&fixture.store, from.successor(), below).unwrap();
         assert_eq!(found, None);
     }
 }
@@ -289,7 +290,7 @@ fn snapshot_one_good_copy_suffices_and_bad_is_noted() {
         let zone = part.at[0].zone;
         fixture.store.faults.borrow_mut().extend((0..1000).map(|block| (zone, copy, block)));
     }
-    fixture.check_rows((Key::MIN, Key::MAX), 300);
+    fixture.check_rows(Key::MIN, Key::MAX, 300);
     fixture.check_last(Key::MIN, key(3, 77));
     let expected: BTreeSet<u64> =
         levels.parts().map(|part| part.summary.number).filter(|number| number % 2 == 0).collect();
@@ -307,7 +308,8 @@ fn snapshot_lost_leaf_fails_only_its_reads() {
     let blocks = (0..1000).flat_map(|block| [(zone, 0, block), (zone, 1, block)]);
     fixture.store.faults.borrow_mut().extend(blocks);
     let (first, last) = (part.summary.first, part.summary.last);
-    let read = |from, below| fixture.view.rows_in(&fixture.store, (from, below), 10_000);
+    let read =
+        |from, below| fixture.view.rows_in(&fixture.store, KeySpan::new(from, below), 10_000);
     let before = read(Key::MIN, Key::MAX).unwrap();
     assert!(before.end <= first, "it ends where the fault is");
     assert!(!before.rows.is_empty());
@@ -317,8 +319,8 @@ fn snapshot_lost_leaf_fails_only_its_reads() {
         from = found.end;
         assert!(from <= last, "behind the fault at {from:?}");
     }
-    fixture.check_rows((Key::MIN, first), 100);
-    fixture.check_rows((last.successor(), Key::MAX), 100);
+    fixture.check_rows(Key::MIN, first, 100);
+    fixture.check_rows(last.successor(), Key::MAX, 100);
     fixture.check_last(last.successor(), Key::MAX);
 }
 
@@ -350,7 +352,7 @@ proptest! {
             }
             fixture.store.flips.replace(bits);
             let rows = (*levels).clone();
-            let view = View::new([7; 16], (rows, Memtable::default()), 20_000);
+            let view = View::new([7; 16], rows, Memtable::default(), 20_000);
             view.add_unwritten(fixture.view.read_layers().memtable.clone());
             let mut errors = 0;
             let mut note = |is_right: Result<bool>| match is_right {
@@ -362,7 +364,7 @@ proptest! {
                 let (from, below) = (key(owner, 0), key(owner + 1, 0));
                 let mut next = from;
                 while next < below {
-                    let found = view.rows_in(&fixture.store, (next, below), 70);
+                    let found = view.rows_in(&fixture.store, KeySpan::new(next, below), 70);
                     let end = found.as_ref().map_or(below, |found| found.end);
                     note(found.map(|found| {
                         let range = expected.range(next..end);
@@ -375,7 +377,7 @@ proptest! {
                     let key = key(owner, at);
                     let row = view.row_in(&fixture.store, key);
                     note(row.map(|row| row.as_deref() == expected.get(&key).map(Vec::as_slice)));
-                    let last = view.last_row_in(&fixture.store, (from, key));
+                    let last = view.last_row_in(&fixture.store, from, key);
                     let before = expected.range(from..=key).next_back();
                     note(last.map(|last| last.map(|(key, _)| key) == before.map(|(key, _)| *key)));
                 }
@@ -405,12 +407,12 @@ fn snapshot_scan_reads_many_leaves_at_once() {
     fixture.view.install(Arc::new(levels), Frozen::InLevels);
     fixture.expected.extend((0..30_000).map(|at| (key(1, at), value(at, 40))));
     let before = fixture.store.reads.get();
-    fixture.check_rows((Key::MIN, Key::MAX), 500);
+    fixture.check_rows(Key::MIN, Key::MAX, 500);
     let reads = fixture.store.reads.get() - before;
     assert!(leaves > 60 && reads < leaves / 4, "{reads} reads of {leaves} leaves");
     // Here and there: one leaf each.
     let (levels, rows) = ((*fixture.view.levels()).clone(), Memtable::default());
-    fixture.view = View::new([7; 16], (levels, rows), 10 << 20);
+    fixture.view = View::new([7; 16], levels, rows, 10 << 20);
     let before = fixture.store.reads.get();
     for at in [20_000, 3_000, 28_000, 11_000] {
         assert!(fixture.view.row_in(&fixture.store, key(1, at)).unwrap().is_some());
@@ -423,9 +425,9 @@ fn cache_answers_repeated_reads_within_bound() {
     let mut fixture = layered();
     let bound = 200_000;
     let (levels, memtable) = ((*fixture.view.levels()).clone(), Memtable::default());
-    fixture.view = View::new([7; 16], (levels, memtable), bound);
+    fixture.view = View::new([7; 16], levels, memtable, bound);
     let read = |owner| {
-        let range = (key(owner, 0), key(owner + 1, 0));
+        let range = KeySpan::new(key(owner, 0), key(owner + 1, 0));
         fixture.view.rows_in(&fixture.store, range, 10_000).unwrap();
         fixture.view.cache_counts()
     };

@@ -1,4 +1,5 @@
-//! Data: every block against its checksum, in the order of the drive. What is wrong is told by file.
+//! Data: compares every block with its checksum, in the order of the drive, and reports wrong
+//! blocks by file.
 
 use std::ops::Range;
 
@@ -8,37 +9,37 @@ use crate::furrow::format::row::{Place, Row};
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::place::{ExtentId, Owner};
-use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::table::key::KeySpan;
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::furrow::tools::check::{CheckPhase, DataCheck};
 use crate::vfs::{Ino, Result};
 
-/// Blocks that are read at once.
+/// Most blocks of one read.
 const BLOCKS_AT_ONCE: usize = 256;
 
-/// Wrong blocks of shared extents whose files are searched, at most.
+/// Most wrong blocks of shared extents for which the check finds a file.
 const SHARED_MAX: usize = 1000;
 
-/// Blocks of one owner.
+/// A run of blocks of one owner.
 #[derive(Clone, Debug)]
-pub(in crate::furrow) struct Run {
+pub(in crate::furrow) struct BlockRun {
     at: Address,
     owner: Owner,
-    /// Where their checksums are.
+    /// Indices of their checksums in [`Data::crcs`].
     crcs: Range<usize>,
 }
 
-/// What is read at once of a run, at most [`BLOCKS_AT_ONCE`].
-struct Piece<'a> {
-    run: &'a Run,
-    /// Blocks of the run before it.
+/// A part of a run that one read covers: at most [`BLOCKS_AT_ONCE`] blocks.
+struct ReadChunk<'a> {
+    run: &'a BlockRun,
+    /// Blocks of the run before the chunk.
     skip: u32,
     crcs: Range<usize>,
 }
 
-impl<'a> Piece<'a> {
-    /// All of a run.
-    fn of(run: &'a Run) -> impl Iterator<Item = Self> {
+impl<'a> ReadChunk<'a> {
+    /// Divides a run into chunks.
+    fn of(run: &'a BlockRun) -> impl Iterator<Item = Self> {
         run.crcs.clone().step_by(BLOCKS_AT_ONCE).map(move |first| {
             let skip = u32::try_from(first - run.crcs.start).expect("inside a zone");
             Self { run, skip, crcs: first..run.crcs.end.min(first + BLOCKS_AT_ONCE) }
@@ -49,7 +50,7 @@ impl<'a> Piece<'a> {
         Address { block: self.run.at.block + self.skip, ..self.run.at }
     }
 
-    /// Whether another one begins where this one ends.
+    /// Whether `next` begins at the block behind this chunk.
     fn is_before(&self, next: &Self) -> bool {
         let (at, next) = (self.at(), next.at());
         at.zone == next.zone && at.block as usize + self.crcs.len() == next.block as usize
@@ -61,13 +62,13 @@ struct Wrong {
     at: Address,
     extent: u64,
     index: u32,
-    is_told: bool,
+    is_reported: bool,
 }
 
-/// What is read of the zones of a window, and what was wrong.
+/// The runs of a window of zones, and the wrong blocks found so far.
 pub(in crate::furrow) struct Data {
     what: DataCheck,
-    runs: Vec<Run>,
+    runs: Vec<BlockRun>,
     crcs: Vec<u32>,
     wrong: Vec<Wrong>,
     done: u64,
@@ -79,28 +80,23 @@ impl Data {
         Self { what, runs: Vec::new(), crcs: Vec::new(), wrong: Vec::new(), done: 0, total }
     }
 
-    /// Blocks that are to be read.
-    pub(in crate::furrow) fn note(
-        &mut self,
-        (zone, block): (u32, u32),
-        owner: Owner,
-        crcs: &[U32],
-    ) {
+    /// Adds a run of blocks to read.
+    pub(in crate::furrow) fn note(&mut self, at: Address, owner: Owner, crcs: &[U32]) {
         if self.what == DataCheck::Skip {
             return;
         }
         let first = self.crcs.len();
         self.crcs.extend(crcs.iter().map(|crc| crc.get()));
         let crcs = first..self.crcs.len();
-        self.runs.push(Run { at: Address { zone, block }, owner, crcs });
+        self.runs.push(BlockRun { at, owner, crcs });
     }
 
-    /// Reads what was noted.
-    pub(in crate::furrow) fn read(&mut self, source: &mut Source<'_>, problems: &mut Problems) {
+    /// Reads all runs that were added, and forgets them.
+    pub(in crate::furrow) fn read(&mut self, source: &mut RowSource<'_>, problems: &mut Problems) {
         let mut runs = std::mem::take(&mut self.runs);
         runs.sort_unstable_by_key(|run| run.at);
-        let mut pieces: Vec<Piece<'_>> = Vec::new();
-        for piece in runs.iter().flat_map(Piece::of) {
+        let mut pieces: Vec<ReadChunk<'_>> = Vec::new();
+        for piece in runs.iter().flat_map(ReadChunk::of) {
             let blocks: usize = pieces.iter().map(|piece| piece.crcs.len()).sum();
             let is_next = pieces.last().is_some_and(|last| last.is_before(&piece));
             if !is_next || blocks + piece.crcs.len() > BLOCKS_AT_ONCE {
@@ -113,11 +109,11 @@ impl Data {
         self.crcs.clear();
     }
 
-    /// Reads pieces that lie side by side, with one command unless it fails.
+    /// Reads neighbouring chunks with one command; if that fails, one by one.
     fn read_joined(
         &mut self,
-        source: &mut Source<'_>,
-        pieces: &[Piece<'_>],
+        source: &mut RowSource<'_>,
+        pieces: &[ReadChunk<'_>],
         problems: &mut Problems,
     ) {
         let Some(first) = pieces.first() else { return };
@@ -149,10 +145,10 @@ impl Data {
             }
         }
         self.done += crcs.len() as u64;
-        source.tell(CheckPhase::Data, self.done, self.total);
+        source.report_progress(CheckPhase::Data, self.done, self.total);
     }
 
-    fn add_wrong_of(&mut self, piece: &Piece<'_>, block: u32, problems: &mut Problems) {
+    fn add_wrong_of(&mut self, piece: &ReadChunk<'_>, block: u32, problems: &mut Problems) {
         let run = piece.run;
         let (at, index) = (Address { block, ..run.at }, block - run.at.block);
         match run.owner {
@@ -160,16 +156,17 @@ impl Data {
                 add_wrong(at, Some((ino, first + u64::from(index))), problems);
             }
             Owner::Extent(ExtentId(extent)) if self.wrong.len() < SHARED_MAX => {
-                self.wrong.push(Wrong { at, extent, index, is_told: false });
+                self.wrong.push(Wrong { at, extent, index, is_reported: false });
             }
             Owner::Extent(_) => add_wrong(at, None, problems),
         }
     }
 
-    /// Names a file of each wrong block of a shared extent, and returns how many blocks were read.
+    /// Reports wrong blocks of shared extents, with one of their files. Returns the blocks read in
+    /// all.
     pub(in crate::furrow) fn end(
         mut self,
-        source: &mut Source<'_>,
+        source: &mut RowSource<'_>,
         problems: &mut Problems,
     ) -> Result<u64> {
         if self.wrong.is_empty() {
@@ -177,8 +174,7 @@ impl Data {
         }
         self.wrong.sort_unstable_by_key(|wrong| (wrong.extent, wrong.index));
         let wrong = &mut self.wrong;
-        let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-        source.pass(CheckPhase::Data, range, &mut |item| {
+        source.pass(CheckPhase::Data, KeySpan::INODES, &mut |item| {
             if let Item::Row(key, Row::Map(blocks, Place::Shared(shared)), _) = item {
                 let (extent, skip) = (shared.extent.get(), shared.skip.get());
                 let end = skip.saturating_add(blocks);
@@ -186,14 +182,14 @@ impl Data {
                     wrong.partition_point(|wrong| (wrong.extent, wrong.index) < (extent, skip));
                 let inside = |wrong: &&mut Wrong| wrong.extent == extent && wrong.index < end;
                 for wrong in wrong[first..].iter_mut().take_while(inside) {
-                    if !std::mem::replace(&mut wrong.is_told, true) {
+                    if !std::mem::replace(&mut wrong.is_reported, true) {
                         let block = key.at() + u64::from(wrong.index - skip);
                         add_wrong(wrong.at, Some((Ino::new(key.owner()), block)), problems);
                     }
                 }
             }
         })?;
-        for wrong in self.wrong.iter().filter(|wrong| !wrong.is_told) {
+        for wrong in self.wrong.iter().filter(|wrong| !wrong.is_reported) {
             add_wrong(wrong.at, None, problems);
         }
         Ok(self.done)

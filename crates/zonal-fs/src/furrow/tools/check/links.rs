@@ -1,13 +1,14 @@
-//! Whether entries and inodes fit: each entry leads to an inode of the kind it says, each inode has as many
-//! as it says, a directory has one, in the directory that it names.
+//! Whether entries match inodes: each entry names an inode of the kind that it states, each inode
+//! has as many entries as it states, and a directory has one, in its parent directory.
 //!
-//! Entries come in the order of directories and inodes in that of their numbers, and there may be
-//! hundreds of millions of both. So one pass adds up a hash of each entry, and subtracts those that the
-//! inodes expect, in a fixed number of buckets. A bucket that is not zero in the end holds an inode for
-//! which something does not fit, and only for those a second pass looks at inodes and entries by
-//! themselves. The sums are of 64 bits: damage that leaves one as it was is not to be expected.
+//! A pass gets entries in the order of directories and inodes in that of their numbers, and there
+//! may be hundreds of millions of both. So the first pass adds a hash of each entry to one of a
+//! fixed number of buckets, by its inode, and subtracts the hashes that each inode expects. A
+//! bucket that is not zero at the end has an inode with a mismatch, and a second pass compares the
+//! inodes and entries of only these buckets. The sums have 64 bits, so damage that cancels out is
+//! not to be expected.
 //!
-//! Where rows are lost, an entry may lead to an inode of which nothing is known, and an inode may lack entries.
+//! If rows are lost, an entry may name an inode whose row is lost, and an inode may lack entries.
 
 use std::collections::BTreeMap;
 
@@ -15,32 +16,32 @@ use crate::furrow::format::row::{EntryRow, InodeRow, Row};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::decode::directory_entry;
 use crate::furrow::metadata::encode::KINDS;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::tools::check::lost::LostRows;
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::furrow::tools::check::{CheckPhase, mix};
 use crate::rules;
 use crate::vfs::{FileKind, Ino, Result};
 
-/// Buckets: a mebibyte of sums.
+/// log₂ of the number of buckets, which take a mebibyte.
 const BUCKETS_LOG2: u32 = 17;
 
-/// Bytes that an entry or an inode takes while its bucket is looked at, about.
+/// Bytes of memory of an entry or an inode while the second pass compares it, about.
 const FACT_BYTES: u64 = 256;
 
-/// What an inode's row says of its links.
+/// The facts about links in an inode's row.
 #[derive(Clone, Copy)]
 pub(in crate::furrow) struct Linked {
     pub(in crate::furrow) ino: Ino,
     pub(in crate::furrow) kind: FileKind,
     pub(in crate::furrow) nlink: u32,
     pub(in crate::furrow) parent: u64,
-    /// Entries of it that lead to directories.
+    /// Entries of this directory that name directories.
     pub(in crate::furrow) subdirectories: u32,
 }
 
 impl Linked {
-    /// Entries that there have to be.
+    /// Entries that must name the inode.
     fn entries(&self) -> u32 {
         match self.kind {
             FileKind::Directory => u32::from(self.nlink > 0 && self.ino != Ino::ROOT),
@@ -48,8 +49,8 @@ impl Linked {
         }
     }
 
-    /// Links of an inode to which so many entries lead: a directory counts itself as `.`, and its entry
-    /// or, for the root, itself as `..`.
+    /// Links that an inode with so many entries must have. A directory has one more for its `.`,
+    /// and one for the `..` of each subdirectory; the root has one for its own `..`.
     fn links(&self, entries: u32) -> u32 {
         let own = match self.kind {
             FileKind::Directory if self.ino == Ino::ROOT => 2,
@@ -60,7 +61,7 @@ impl Linked {
     }
 }
 
-/// Whether an entry's row can be one, of a directory whose next cookie is this.
+/// Whether an entry's row is valid in a directory with this next cookie.
 pub(in crate::furrow) fn is_entry(
     cookie: u64,
     name: &[u8],
@@ -72,12 +73,12 @@ pub(in crate::furrow) fn is_entry(
         && KINDS.iter().any(|(number, _)| *number == row.kind)
 }
 
-pub(in crate::furrow) struct Links {
+pub(in crate::furrow) struct LinkSums {
     sums: Vec<u64>,
     facts: u64,
 }
 
-impl Links {
+impl LinkSums {
     pub(in crate::furrow) fn new() -> Self {
         Self { sums: vec![0; 1 << BUCKETS_LOG2], facts: 0 }
     }
@@ -91,14 +92,14 @@ impl Links {
         mix(mix(mix(ino) ^ kind as u64).wrapping_add(parent))
     }
 
-    /// An entry of a directory.
+    /// Adds an entry of a directory.
     pub(in crate::furrow) fn entry(&mut self, parent: u64, ino: u64, kind: FileKind) {
         let sum = &mut self.sums[Self::bucket(ino)];
         *sum = sum.wrapping_add(Self::hash(ino, kind, parent));
         self.facts += 1;
     }
 
-    /// An inode.
+    /// Subtracts the entries that an inode expects.
     pub(in crate::furrow) fn inode(&mut self, inode: &Linked) {
         let ino = inode.ino.get();
         let expected = u64::from(inode.entries());
@@ -108,11 +109,12 @@ impl Links {
         self.facts += 1;
     }
 
-    /// Names what does not fit.
+    /// Reports mismatches.
     pub(in crate::furrow) fn check(
         self,
-        source: &mut Source<'_>,
-        (memory, lost): (u64, &LostRows),
+        source: &mut RowSource<'_>,
+        memory: u64,
+        lost: &LostRows,
         problems: &mut Problems,
     ) -> Result<()> {
         let wrong: Vec<usize> = (0..self.sums.len()).filter(|&at| self.sums[at] != 0).collect();
@@ -124,8 +126,7 @@ impl Links {
                 break;
             }
             let mut facts = Facts { buckets, seen: BTreeMap::new(), directory: None };
-            let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-            source.pass(CheckPhase::Links, range, &mut |item| facts.put(item))?;
+            source.pass(CheckPhase::Links, KeySpan::INODES, &mut |item| facts.put(item))?;
             facts.end_directory();
             facts.seen.iter().for_each(|(&ino, seen)| seen.check(ino, lost, problems));
         }
@@ -133,11 +134,11 @@ impl Links {
     }
 }
 
-/// What leads to an inode.
+/// An inode and the entries that name it.
 #[derive(Default)]
 struct Seen {
     inode: Option<Linked>,
-    /// Directories and names, with the kind that each says.
+    /// Directory, name and stated kind of each entry.
     entries: Vec<(u64, Box<[u8]>, FileKind)>,
 }
 
@@ -164,7 +165,7 @@ impl Seen {
                 problems.add_of(rule::PARENTS, Ino::new(ino), what);
             }
         }
-        // Of a directory it is known where its entry would be.
+        // A directory states where its entry is, any other inode does not.
         let may_lack = |inode: &Linked| match inode.kind {
             FileKind::Directory => lost.touch_inode(inode.parent) || lost.touch_inode(ino),
             _ => lost.touch_inodes(),
@@ -179,17 +180,17 @@ impl Seen {
     }
 }
 
-/// Inodes of some buckets and what leads to them.
+/// The inodes of some buckets, and the entries that name them.
 struct Facts<'a> {
     buckets: &'a [usize],
     seen: BTreeMap<u64, Seen>,
-    /// The one whose rows are passed, and its next cookie.
+    /// The directory whose rows the pass is at, and its next cookie.
     directory: Option<(Linked, u64)>,
 }
 
 impl Facts<'_> {
     fn has(&self, ino: u64) -> bool {
-        self.buckets.binary_search(&Links::bucket(ino)).is_ok()
+        self.buckets.binary_search(&LinkSums::bucket(ino)).is_ok()
     }
 
     fn put(&mut self, item: Item<'_>) {

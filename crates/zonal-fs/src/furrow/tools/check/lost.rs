@@ -1,35 +1,32 @@
-//! Rows that no copy gives: what lies in such a range, by file, and what can be judged all the same.
+//! Lost rows: which files have rows in a lost range, and which rules cannot be judged then.
 //!
-//! A leaf that is bad in both copies hides all rows between its first and its last key, also
-//! those that an older run may have: they may be outdated. So each inode in the range may lack
-//! something, and each file that shares an extent of it. What compares rows leaves out those that
-//! could have their other side in such a range.
+//! A leaf that is bad in both copies hides all rows between its first and its last key, even rows
+//! that an older run has, as they may be outdated. So each inode in the range may lack rows, and so
+//! may each file that shares an extent in it. Comparisons leave out rows whose counterpart may be
+//! in a lost range.
 
 use std::collections::BTreeSet;
 
 use crate::furrow::format::row::{Place, Row};
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tools::check::CheckPhase;
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::vfs::{Ino, Result};
 
-/// Inodes that are named, at most.
+/// Most inodes that are reported by name.
 const NAMED_MAX: usize = 1000;
 
-/// Rows that all belong to inodes.
-const INODES: (Key, Key) = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-
-/// Ranges of keys that no copy gives: from one on, below another. In order, and apart.
+/// The lost ranges: spans whose rows no copy gives. In order, with keys between them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::furrow) struct LostRows(Vec<(Key, Key)>);
+pub(in crate::furrow) struct LostRows(Vec<KeySpan>);
 
 impl LostRows {
-    /// Adds a range, which does not begin before those that were added.
-    pub(in crate::furrow) fn add(&mut self, from: Key, below: Key) {
+    /// Adds a span, which must not begin before those added earlier.
+    pub(in crate::furrow) fn add(&mut self, span: KeySpan) {
         match self.0.last_mut() {
-            Some((_, end)) if from <= *end => *end = below.max(*end),
-            Some(_) | None => self.0.push((from, below)),
+            Some(last) if span.from <= last.below => last.below = span.below.max(last.below),
+            Some(_) | None => self.0.push(span),
         }
     }
 
@@ -37,49 +34,50 @@ impl LostRows {
         self.0.is_empty()
     }
 
-    /// Whether something from a key on, below another, is lost.
-    pub(in crate::furrow) fn touch(&self, (from, below): (Key, Key)) -> bool {
-        let next = self.0.partition_point(|(_, end)| *end <= from);
-        self.0.get(next).is_some_and(|(first, _)| *first < below)
+    /// Whether a key of a span is lost.
+    pub(in crate::furrow) fn touch(&self, span: KeySpan) -> bool {
+        let next = self.0.partition_point(|lost| lost.below <= span.from);
+        self.0.get(next).is_some_and(|lost| lost.from < span.below)
     }
 
     pub(in crate::furrow) fn cover(&self, key: Key) -> bool {
-        self.touch((key, key.successor()))
+        self.touch(KeySpan::of(key))
     }
 
     pub(in crate::furrow) fn cover_inode(&self, ino: u64) -> bool {
         self.cover(Key::new(RowKind::Inode, ino, 0))
     }
 
-    /// Whether an inode may lack something.
+    /// Whether an inode may lack rows.
     pub(in crate::furrow) fn touch_inode(&self, ino: u64) -> bool {
         let last = Key::new(RowKind::Entry, ino, u64::MAX);
-        self.touch((Key::new(RowKind::Inode, ino, 0), last.successor()))
+        self.touch(KeySpan::new(Key::new(RowKind::Inode, ino, 0), last.successor()))
     }
 
-    /// Whether any inode may.
+    /// Whether any inode may lack rows.
     pub(in crate::furrow) fn touch_inodes(&self) -> bool {
-        self.touch(INODES)
+        self.touch(KeySpan::INODES)
     }
 
-    /// Whether blocks may have an owner of which nothing is known.
+    /// Whether rows may be lost that own blocks.
     pub(in crate::furrow) fn touch_places(&self) -> bool {
-        self.touch((Key::BASE_END, Key::new(RowKind::Backrefs, 0, 0))) || self.touch_moves()
+        self.touch(KeySpan::new(Key::BASE_END, Key::new(RowKind::Backrefs, 0, 0)))
+            || self.touch_remaps()
     }
 
-    /// Whether blocks may lie where no row says it.
-    pub(in crate::furrow) fn touch_moves(&self) -> bool {
-        self.touch((Key::REMAPS, Key::MAX))
+    /// Whether remap tables may be lost, and with them the places of blocks.
+    pub(in crate::furrow) fn touch_remaps(&self) -> bool {
+        self.touch(KeySpan::REMAPS)
     }
 
-    /// Whether a list of the owners of a zone's blocks, or the zone's row, may lack something.
+    /// Whether back-references of a zone, or its row, may be lost.
     pub(in crate::furrow) fn touch_zone(&self, zone: u64) -> bool {
         let owners = Key::new(RowKind::Backrefs, zone, 0);
         let end = Key::new(RowKind::Backrefs, zone, u64::MAX).successor();
-        self.touch((owners, end)) || self.cover(Key::new(RowKind::Zone, zone, 0))
+        self.touch(KeySpan::new(owners, end)) || self.cover(Key::new(RowKind::Zone, zone, 0))
     }
 
-    /// What nothing can be said of.
+    /// The rules that cannot be judged, in words. `large` are the large directories.
     fn unjudged(&self, large: &[u64]) -> Vec<String> {
         let mut what: Vec<String> = Vec::new();
         let mut add = |is_so: bool, text: &str| {
@@ -87,12 +85,12 @@ impl LostRows {
                 what.push(text.into());
             }
         };
-        add(self.touch((Key::MIN, Key::BASE_END)), "sums in the lost range");
+        add(self.touch(KeySpan::BASE), "sums in the lost range");
         add(self.touch_inodes(), "entries that are missing, and what is reachable");
         add(self.touch_inodes(), "references of shared extents that are missing");
         add(self.touch_places(), "sums that are too high");
-        add(self.touch_moves(), "where blocks are that were moved");
-        let owners = (Key::new(RowKind::Backrefs, 0, 0), Key::REMAPS);
+        add(self.touch_remaps(), "where blocks are that were moved");
+        let owners = KeySpan::new(Key::new(RowKind::Backrefs, 0, 0), Key::REMAPS);
         add(self.touch(owners), "lists of owners in the lost range");
         let names = large.iter().filter(|&&ino| self.touch_inode(ino));
         what.extend(names.map(|ino| format!("names of directory {ino}")));
@@ -100,11 +98,12 @@ impl LostRows {
     }
 }
 
-/// Numbers of a group's owners that have rows in a range, the last one included.
-fn owners((from, below): (Key, Key), group: u8) -> Option<(u64, u64)> {
+/// The first and the last number of a group's owners with rows in a span.
+fn owners(span: KeySpan, group: u8) -> Option<(u64, u64)> {
+    let KeySpan { from, below } = span;
     let first = if from.kind().group() < group { 0 } else { from.owner() };
     let last = if below.kind().group() > group { u64::MAX } else { below.owner() };
-    // A range that ends where the rows of an owner begin has none of it.
+    // A span that ends where the rows of an owner begin has no row of it.
     let first_kind = if group == RowKind::Inode.group() { RowKind::Inode } else { RowKind::Extent };
     let ends_before = below.kind().group() == group && below == Key::new(first_kind, last, 0);
     let last = if ends_before { last.checked_sub(1)? } else { last };
@@ -112,20 +111,21 @@ fn owners((from, below): (Key, Key), group: u8) -> Option<(u64, u64)> {
     is_in.then_some((first, last))
 }
 
-/// Names the ranges and the inodes that have something in them.
+/// Reports the lost ranges, and the inodes with rows in them.
 pub(in crate::furrow) fn report(
-    source: &mut Source<'_>,
-    (lost, large): (&LostRows, &[u64]),
+    source: &mut RowSource<'_>,
+    lost: &LostRows,
+    large: &[u64],
     problems: &mut Problems,
 ) -> Result<()> {
-    for (from, below) in &lost.0 {
+    for KeySpan { from, below } in &lost.0 {
         let what = format!("no copy has the rows from {from:?} up to {below:?}");
         problems.add(rule::PARTS, what);
     }
     let what = lost.unjudged(large).join("; ");
     problems.add(rule::PARTS, format!("so this cannot be judged: {what}"));
     let of = |group: RowKind| -> Vec<(u64, u64)> {
-        lost.0.iter().filter_map(|&range| owners(range, group.group())).collect()
+        lost.0.iter().filter_map(|&span| owners(span, group.group())).collect()
     };
     let (inodes, extents) = (of(RowKind::Inode), of(RowKind::Extent));
     let is_in = |ranges: &[(u64, u64)], number: u64| {
@@ -136,7 +136,7 @@ pub(in crate::furrow) fn report(
     if inodes.iter().any(|&(first, last)| (first..=last).contains(&Ino::ROOT.get())) {
         hurt.insert(Ino::ROOT.get());
     }
-    source.pass(CheckPhase::Paths, INODES, &mut |item| {
+    source.pass(CheckPhase::Paths, KeySpan::INODES, &mut |item| {
         let Item::Row(key, row, _) = item else { return };
         let ino = match row {
             Row::Entry(row, _) if is_in(&inodes, row.ino.get()) => row.ino.get(),
@@ -167,9 +167,12 @@ mod tests {
     fn lost_rows_touch_only_affected_owners() {
         let key = |number, at| Key::new(RowKind::Map, number, at);
         let mut lost = LostRows::default();
-        lost.add(key(5, 7), key(5, 9));
-        lost.add(key(5, 8), key(8, 0));
-        lost.add(Key::new(RowKind::Backrefs, 3, 1), Key::new(RowKind::Backrefs, 3, 2));
+        lost.add(KeySpan::new(key(5, 7), key(5, 9)));
+        lost.add(KeySpan::new(key(5, 8), key(8, 0)));
+        lost.add(KeySpan::new(
+            Key::new(RowKind::Backrefs, 3, 1),
+            Key::new(RowKind::Backrefs, 3, 2),
+        ));
         assert_eq!(lost.0.len(), 2);
         assert_eq!(
             [4, 5, 7, 8, 9].map(|ino| lost.touch_inode(ino)),
@@ -186,13 +189,13 @@ mod tests {
         let map = |number, at| Key::new(RowKind::Map, number, at);
         let extent = |number| Key::new(RowKind::Extent, number, 0);
         let [inodes, extents] = [RowKind::Inode.group(), RowKind::Extent.group()];
-        assert_eq!(owners((inode(5), inode(9)), inodes), Some((5, 8)));
-        assert_eq!(owners((map(5, 7), map(9, 1)), inodes), Some((5, 9)));
-        assert_eq!(owners((map(5, 7), map(5, 8)), inodes), Some((5, 5)));
-        assert_eq!(owners((inode(5), extent(3)), inodes), Some((5, u64::MAX)));
-        assert_eq!(owners((inode(5), extent(3)), extents), Some((0, 2)));
-        assert_eq!(owners((inode(5), extent(0)), extents), None);
-        assert_eq!(owners((inode(5), inode(9)), extents), None);
-        assert_eq!(owners((Key::MIN, inode(1)), inodes), Some((0, 0)));
+        assert_eq!(owners(KeySpan::new(inode(5), inode(9)), inodes), Some((5, 8)));
+        assert_eq!(owners(KeySpan::new(map(5, 7), map(9, 1)), inodes), Some((5, 9)));
+        assert_eq!(owners(KeySpan::new(map(5, 7), map(5, 8)), inodes), Some((5, 5)));
+        assert_eq!(owners(KeySpan::new(inode(5), extent(3)), inodes), Some((5, u64::MAX)));
+        assert_eq!(owners(KeySpan::new(inode(5), extent(3)), extents), Some((0, 2)));
+        assert_eq!(owners(KeySpan::new(inode(5), extent(0)), extents), None);
+        assert_eq!(owners(KeySpan::new(inode(5), inode(9)), extents), None);
+        assert_eq!(owners(KeySpan::new(Key::MIN, inode(1)), inodes), Some((0, 0)));
     }
 }

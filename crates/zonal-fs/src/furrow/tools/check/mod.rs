@@ -1,7 +1,7 @@
 //! `zonal check`: every rule of [`invariant`](crate::furrow::invariant) against a drive. Writes nothing.
 //!
-//! A drive can have more metadata than there is memory, so nothing here holds all of it. The table is
-//! read part by part, and then the rows in passes, in the order of their keys:
+//! A drive can have more metadata than the machine has memory. So a check reads the table part by
+//! part, and then all rows in several passes, in the order of their keys:
 //!
 //! | file | question |
 //! | --- | --- |
@@ -40,14 +40,14 @@ use crate::furrow::metadata::paths::{Entries, Paths};
 use crate::furrow::planted::Planted;
 use crate::furrow::recovery::losses::{Loss, Losses};
 use crate::furrow::recovery::{self, Opened};
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::KeySpan;
 use crate::furrow::table::verify::check_levels;
 use crate::vfs::{Ino, Result};
-use pass::{Item, Source};
+use pass::{Item, RowSource};
 pub(in crate::furrow) use reach::Inos;
-use survey::{Found, Survey, Surveyed};
+use survey::{Survey, SurveyTotals, Surveyed};
 
-/// Whether to read the data.
+/// Whether a check reads data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataCheck {
     /// Metadata only.
@@ -57,18 +57,18 @@ pub enum DataCheck {
     Read,
 }
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
     /// Whether to read the data.
     pub data: DataCheck,
-    /// Bytes for what is compared, beside some 100 MiB that a check takes in any case. With less
-    /// there are more passes over the metadata.
+    /// Bytes of memory for comparisons, besides some 100 MiB that a check takes in any case. With
+    /// less memory it makes more passes over the metadata.
     pub memory: u64,
 }
 
 impl CheckOptions {
-    /// Bytes unless the caller wants another number.
+    /// Default of `memory`, in bytes.
     pub const MEMORY: u64 = 256 << 20;
 }
 
@@ -78,29 +78,29 @@ impl From<DataCheck> for CheckOptions {
     }
 }
 
-/// What a check is doing.
+/// A phase of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckPhase {
-    /// Both copies of the table's parts are read.
+    /// Reads both copies of the table's parts.
     Table,
-    /// All rows are looked at.
+    /// Reads all rows.
     Rows,
-    /// Entries and inodes that do not fit are searched.
+    /// Finds entries and inodes that do not match.
     Links,
-    /// Names of large directories are compared.
+    /// Compares the names of large directories.
     Names,
-    /// Shared extents are compared with what refers to them.
+    /// Compares shared extents with the map entries that name them.
     Shared,
-    /// Owners of blocks are compared.
+    /// Compares owners of blocks with back-references.
     Zones,
-    /// Data is read.
+    /// Reads data.
     Data,
-    /// Paths of what was found are searched.
+    /// Finds paths of the inodes with problems.
     Paths,
 }
 
 impl CheckPhase {
-    /// A word or two for it.
+    /// Name of the phase, for a progress display.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Table => "copies",
@@ -115,58 +115,62 @@ impl CheckPhase {
     }
 }
 
-/// How far a check has got. A phase can come more than once.
+/// Progress of a check. A phase can come more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// What it is doing.
+    /// The phase.
     pub phase: CheckPhase,
-    /// Of that, so much is done.
+    /// Work done, in units of the phase: bytes, rows or blocks.
     pub done: u64,
-    /// And so much is to be done.
+    /// Work in all, in the same unit.
     pub total: u64,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug)]
 pub struct CheckReport {
-    /// Rules that do not hold, the first thousand.
+    /// Violations of rules, at most the first thousand.
     pub problems: Vec<Problem>,
-    /// Those beyond the first thousand.
+    /// Number of further violations.
     pub problems_more: u64,
-    /// Data that the drive no longer has: the drive's failure, not the file system's.
+    /// Files with data that the drive has lost, at most the first thousand.
     pub losses: Vec<Loss>,
-    /// Losses beyond the first thousand.
+    /// Number of further losses.
     pub losses_more: u64,
     /// Name of the file system.
     pub label: String,
     /// Superblocks written over its life.
     pub epoch: u64,
-    /// Batches of the journal that had to be replayed.
+    /// Batches of the journal that the check has replayed in memory.
     pub batches: u64,
     /// Inodes.
     pub inodes: u64,
     /// Inodes without a link, which the next mount deletes.
     pub orphans: u64,
-    /// Extents: runs of blocks that a map entry has alone, or that several share.
+    /// Runs of blocks: those of map entries and shared extents.
     pub extents: u64,
-    /// Blocks in extents.
+    /// Blocks in these runs.
     pub blocks: u64,
     /// Blocks read and verified.
     pub blocks_read: u64,
 }
 
 impl CheckReport {
-    /// Whether every rule holds and nothing is lost.
+    /// Whether all rules hold and no data is lost.
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty() && self.losses.is_empty()
     }
 }
 
-/// Bytes of leaves that are kept between two steps of a pass.
+/// Size of the leaf cache during a check, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Checks a device. An error means that there is nothing to check: no superblock, or a manifest of
-/// which no copy is left.
+/// Checks the file system on a device, and calls `progress` meanwhile.
+///
+/// # Errors
+///
+/// The device has no valid superblock or no readable manifest. All else that is wrong is in the
+/// report.
 pub fn check(
     device: Arc<dyn ZonedDevice>,
     options: impl Into<CheckOptions>,
@@ -181,42 +185,43 @@ pub fn check(
     check_levels(&drive, opened.superblock.uuid, &levels, &mut problems, &mut |done, total| {
         progress(CheckProgress { phase: CheckPhase::Table, done, total });
     });
-    check_rows(&drive, &opened, (&options.into(), problems), progress)
+    check_rows(&drive, &opened, &options.into(), problems, progress)
 }
 
 /// Checks all rows.
 fn check_rows(
     drive: &Drive,
     opened: &Opened,
-    (options, mut problems): (&CheckOptions, Problems),
+    options: &CheckOptions,
+    mut problems: Problems,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
     let slots = opened.slots(drive);
-    let mut source = Source::new(drive, opened, progress);
-    let mut survey = Survey::new(&source, (&slots, &opened.zones), options.memory);
-    source.pass(CheckPhase::Rows, (Key::MIN, Key::MAX), &mut |item| survey.put(item))?;
+    let mut source = RowSource::new(drive, opened, progress);
+    let mut survey = Survey::new(&source, &slots, &opened.zones, options.memory);
+    source.pass(CheckPhase::Rows, KeySpan::ALL, &mut |item| survey.put(item))?;
     survey.end();
     let Surveyed { found, zones, zone_rows, tree, lost, sums, mut others, rows } =
         survey.surveyed();
     let mut broken = rows;
     let key = NameKey::of(opened.superblock.uuid);
     let large: Vec<u64> = tree.large().collect();
-    tree.check(&mut source, (key, options.memory, &lost), &mut broken)?;
+    tree.check(&mut source, key, options.memory, &lost, &mut broken)?;
     if found.shared + found.sharers > 0 {
-        shared::check(&mut source, (options.memory, &lost), &mut broken)?;
+        shared::check(&mut source, options.memory, &lost, &mut broken)?;
     }
     let is_listed = |(zone, row): (u64, &Option<ZoneRow>)| {
         !lost.touch_zone(zone) && row.as_ref().is_some_and(|row| row.listed == 1)
     };
     let listed: Vec<bool> = (0..).zip(&zone_rows).map(is_listed).collect();
-    let looked = zones::Zones {
+    let looked = zones::ZonePass {
         slots: &slots,
         counts: &zones,
         listed: &listed,
         may_lack: lost.touch_places(),
         options,
     };
-    let blocks_read = looked.check(&mut source, (&mut broken, &mut others))?;
+    let blocks_read = looked.check(&mut source, &mut broken, &mut others)?;
     if broken.count() == 0 {
         broken = sums;
     }
@@ -228,14 +233,18 @@ fn check_rows(
     };
     let mut losses = Losses::find(drive, &opened.table.view, (&opened.zones, &live))?;
     if !lost.is_empty() {
-        lost::report(&mut source, (&lost, &large), &mut problems)?;
+        lost::report(&mut source, &lost, &large, &mut problems)?;
     }
     add_paths(&mut source, &mut problems, &mut losses)?;
-    Ok(report(opened, (problems, losses), &found, blocks_read))
+    Ok(report(opened, problems, losses, &found, blocks_read))
 }
 
-/// Says where what was found is.
-fn add_paths(source: &mut Source<'_>, problems: &mut Problems, losses: &mut Losses) -> Result<()> {
+/// Fills in the paths of problems and losses.
+fn add_paths(
+    source: &mut RowSource<'_>,
+    problems: &mut Problems,
+    losses: &mut Losses,
+) -> Result<()> {
     let of_problems = problems.found.iter().filter_map(|problem| problem.ino);
     let of_losses = losses.found.iter().map(|loss| loss.ino);
     let wanted: BTreeSet<u64> = of_problems.chain(of_losses).map(Ino::get).collect();
@@ -253,14 +262,13 @@ fn add_paths(source: &mut Source<'_>, problems: &mut Problems, losses: &mut Loss
     Ok(())
 }
 
-/// An entry that leads to each of these inodes, by one pass over all entries.
-fn entries_of(source: &mut Source<'_>, wanted: &BTreeSet<u64>) -> Result<Entries> {
+/// Finds one entry of each of these inodes, by one pass over all entries.
+fn entries_of(source: &mut RowSource<'_>, wanted: &BTreeSet<u64>) -> Result<Entries> {
     let mut entries = Entries::new();
     if wanted.iter().all(|&ino| ino == Ino::ROOT.get()) {
         return Ok(entries);
     }
-    let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-    source.pass(CheckPhase::Paths, range, &mut |item| {
+    source.pass(CheckPhase::Paths, KeySpan::INODES, &mut |item| {
         if let Item::Row(key, Row::Entry(row, name), _) = item
             && wanted.contains(&row.ino.get())
         {
@@ -272,8 +280,9 @@ fn entries_of(source: &mut Source<'_>, wanted: &BTreeSet<u64>) -> Result<Entries
 
 fn report(
     opened: &Opened,
-    (problems, losses): (Problems, Losses),
-    found: &Found,
+    problems: Problems,
+    losses: Losses,
+    found: &SurveyTotals,
     blocks_read: u64,
 ) -> CheckReport {
     let label = String::from_utf8_lossy(&opened.superblock.label);
@@ -293,7 +302,7 @@ fn report(
     }
 }
 
-/// Spreads a number over 64 bits.
+/// Hashes a number to 64 bits.
 fn mix(number: u64) -> u64 {
     // The finalizer of splitmix64.
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -302,7 +311,7 @@ fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// What a map row says, in words.
+/// Describes the place of a map row.
 fn place_text(blocks: u32, place: &Place<'_>) -> String {
     match place {
         Place::Preallocated => format!("{blocks} blocks, preallocated"),

@@ -1,63 +1,66 @@
-//! Names of large directories: whether rows of names and entries lead to each other, and whether a name is
-//! there twice.
+//! The name index of large directories: whether index rows and entries match, and whether a name
+//! occurs twice.
 //!
-//! Rows of names are in the order of hashes, entries are not. So of all hashes those are looked at first of
-//! which there is memory for the entries, from the lowest on; then the next ones.
+//! Index rows are in the order of hashes, entries are not. So each pass compares the entries with
+//! the lowest hashes that were not compared yet, as many as there is memory for.
 
 use std::iter::Peekable;
 
 use crate::furrow::format::row::{Row, decode};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::names::NameKey;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tools::check::CheckPhase;
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::vfs::{Ino, Result};
 
 /// A large directory.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct Large {
+pub(in crate::furrow) struct LargeDirectory {
     pub(in crate::furrow) ino: Ino,
-    /// It has rows of names.
+    /// The directory has an index.
     pub(in crate::furrow) is_indexed: bool,
 }
 
-/// Bytes of a name while it is compared.
+/// Bytes of memory of a name while it is compared, about.
 const PAIR_BYTES: u64 = 32;
 
 /// Hash and cookie.
-type Pair = (u64, u64);
+type HashCookie = (u64, u64);
 
-impl Large {
+impl LargeDirectory {
     pub(in crate::furrow) fn check(
         &self,
-        source: &mut Source<'_>,
-        (key, memory): (NameKey, u64),
+        source: &mut RowSource<'_>,
+        key: NameKey,
+        memory: u64,
         problems: &mut Problems,
     ) -> Result<()> {
         let most = usize::try_from(memory / PAIR_BYTES).unwrap_or(usize::MAX).max(16);
         let mut low = Some(0);
         while let Some(from) = low {
-            let (pairs, below) = self.least(source, key, (from, most))?;
-            self.compare(source, (from, below), &pairs, problems)?;
+            let (pairs, below) = self.least(source, key, from, most)?;
+            self.compare(source, from, below, &pairs, problems)?;
             low = below;
         }
         Ok(())
     }
 
-    /// The entries with the lowest hashes from `from` on, at most so many, and up to which hash these are
-    /// all.
+    /// The entries with the lowest hashes from `from` on: at most `most`, unless more have one
+    /// hash. Also returns the hash below which they are all; `None` if there are no others.
     fn least(
         &self,
-        source: &mut Source<'_>,
+        source: &mut RowSource<'_>,
         key: NameKey,
-        (from, most): (u64, usize),
-    ) -> Result<(Vec<Pair>, Option<u64>)> {
-        let (mut pairs, mut below): (Vec<Pair>, Option<u64>) = (Vec::new(), None);
+        from: u64,
+        most: usize,
+    ) -> Result<(Vec<HashCookie>, Option<u64>)> {
+        let (mut pairs, mut below): (Vec<HashCookie>, Option<u64>) = (Vec::new(), None);
         let mut most = most;
         let owner = self.ino.get();
-        let range = (Key::new(RowKind::Entry, owner, 0), Key::new(RowKind::Inode, owner + 1, 0));
-        source.pass(CheckPhase::Names, range, &mut |item| {
+        let (first, end) =
+            (Key::new(RowKind::Entry, owner, 0), Key::new(RowKind::Inode, owner + 1, 0));
+        source.pass(CheckPhase::Names, KeySpan::new(first, end), &mut |item| {
             let Item::Row(row_key, Row::Entry(_, name), _) = item else { return };
             let hash = key.hash(name);
             if hash < from || below.is_some_and(|below| hash >= below) {
@@ -71,7 +74,7 @@ impl Large {
                     pairs.retain(|(hash, _)| *hash < bound);
                     below = Some(bound);
                 } else {
-                    // All these have one hash.
+                    // More than half of them have one hash.
                     most *= 2;
                 }
             }
@@ -80,12 +83,13 @@ impl Large {
         Ok((pairs, below))
     }
 
-    /// Compares the rows of names in a range of hashes with the entries there.
+    /// Compares the index rows of a range of hashes with the entries there.
     fn compare(
         &self,
-        source: &mut Source<'_>,
-        (from, below): (u64, Option<u64>),
-        pairs: &[Pair],
+        source: &mut RowSource<'_>,
+        from: u64,
+        below: Option<u64>,
+        pairs: &[HashCookie],
         problems: &mut Problems,
     ) -> Result<()> {
         for same in pairs.chunk_by(|left, right| left.0 == right.0).filter(|same| same.len() > 1) {
@@ -99,8 +103,8 @@ impl Large {
         let end = below.map_or(Key::new(RowKind::Entry, owner, 0), |below| {
             Key::new(RowKind::Name, owner, below)
         });
-        let range = (Key::new(RowKind::Name, owner, from), end);
-        source.pass(CheckPhase::Names, range, &mut |item| {
+        let span = KeySpan::new(Key::new(RowKind::Name, owner, from), end);
+        source.pass(CheckPhase::Names, span, &mut |item| {
             let Item::Row(key, Row::Name(cookies), _) = item else { return };
             let stated: Vec<u64> = cookies.iter().map(|cookie| cookie.get()).collect();
             self.pass_over(&mut groups, Some(key.at()), problems);
@@ -111,10 +115,10 @@ impl Large {
         Ok(())
     }
 
-    /// Entries with lower hashes than the next row of names.
+    /// Reports entries whose hashes are below that of the next index row: they have none.
     fn pass_over<'a>(
         &self,
-        groups: &mut Peekable<impl Iterator<Item = &'a [Pair]>>,
+        groups: &mut Peekable<impl Iterator<Item = &'a [HashCookie]>>,
         below: Option<u64>,
         problems: &mut Problems,
     ) {
@@ -124,7 +128,13 @@ impl Large {
         }
     }
 
-    fn compare_row(&self, hash: u64, stated: &[u64], found: &[Pair], problems: &mut Problems) {
+    fn compare_row(
+        &self,
+        hash: u64,
+        stated: &[u64],
+        found: &[HashCookie],
+        problems: &mut Problems,
+    ) {
         let ino = self.ino;
         let cookies: Vec<u64> = found.iter().map(|(_, cookie)| *cookie).collect();
         let what = if cookies.is_empty() {
@@ -137,11 +147,11 @@ impl Large {
         problems.add_of(rule::NAMES, ino, what);
     }
 
-    /// Reads the names of entries whose hashes are the same.
+    /// Reads the names of entries with equal hashes, and reports equal names.
     fn check_twice(
         &self,
-        source: &Source<'_>,
-        same: &[Pair],
+        source: &RowSource<'_>,
+        same: &[HashCookie],
         problems: &mut Problems,
     ) -> Result<()> {
         let mut names: Vec<Box<[u8]>> = Vec::new();

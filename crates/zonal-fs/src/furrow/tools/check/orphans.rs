@@ -1,13 +1,13 @@
-//! The list of orphans beside the inodes: both are in the order of numbers, so a part of the list is in
-//! memory at a time.
+//! The list of orphans, read along with the inodes: both are in the order of inode numbers, so only
+//! a part of the list is in memory.
 
 use std::collections::VecDeque;
 
 use crate::furrow::drive::Drive;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
 
-/// Rows that are read at once.
+/// Rows of one read.
 const ROWS_AT_ONCE: usize = 4096;
 
 pub(in crate::furrow) struct Orphans<'a> {
@@ -22,10 +22,12 @@ impl<'a> Orphans<'a> {
         Self { drive, view, next: Key::MIN, read: VecDeque::new() }
     }
 
-    /// The next inode of the list if it is one below this bound. What cannot be read is missing.
+    /// Takes the next inode off the list if it is below `ino`. The list ends where it cannot be
+    /// read.
     pub(in crate::furrow) fn next_below(&mut self, ino: u64) -> Option<u64> {
         while self.read.is_empty() && self.next < Key::BASE_END {
-            let found = self.view.rows(self.drive, (self.next, Key::BASE_END), ROWS_AT_ONCE);
+            let span = KeySpan::new(self.next, Key::BASE_END);
+            let found = self.view.rows(self.drive, span, ROWS_AT_ONCE);
             let Ok(found) = found else {
                 self.next = Key::BASE_END;
                 break;

@@ -1,37 +1,37 @@
-//! A pass over rows, with the progress of it.
+//! A pass over rows, which reports its progress.
 
 use crate::furrow::drive::Drive;
 use crate::furrow::format::row::{Row, decode};
 use crate::furrow::recovery::Opened;
-use crate::furrow::table::key::Key;
+use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;
 use crate::furrow::tools::check::{CheckPhase, CheckProgress};
 use crate::vfs::Result;
 
-/// Rows after which progress is told.
+/// Rows between two reports of progress.
 const ROWS_AT_ONCE: u64 = 1 << 16;
 
-/// What a pass comes to.
+/// An item that a pass reports.
 pub(in crate::furrow) enum Item<'a> {
-    /// A row, and the bytes of its value.
+    /// A row, and the length of its value in bytes.
     Row(Key, Row<'a>, usize),
-    /// One that makes no sense.
+    /// A row that cannot be decoded, and why.
     Bad(String),
-    /// From this key on, and below the other, no copy gives the rows.
-    Lost(Key, Key),
+    /// A span whose rows no copy gives.
+    Lost(KeySpan),
 }
 
-/// Where rows come from.
-pub(in crate::furrow) struct Source<'a> {
+/// The source of rows for all passes of a check.
+pub(in crate::furrow) struct RowSource<'a> {
     pub(in crate::furrow) drive: &'a Drive,
     pub(in crate::furrow) view: &'a View,
-    /// Rows in all, those that newer ones replace too.
+    /// Rows of all parts, with those that newer rows replace.
     rows: u64,
     progress: &'a mut dyn FnMut(CheckProgress),
 }
 
-impl<'a> Source<'a> {
+impl<'a> RowSource<'a> {
     pub(in crate::furrow) fn new(
         drive: &'a Drive,
         opened: &'a Opened,
@@ -42,34 +42,34 @@ impl<'a> Source<'a> {
         Self { drive, view, rows, progress }
     }
 
-    pub(in crate::furrow) fn tell(&mut self, phase: CheckPhase, done: u64, total: u64) {
+    pub(in crate::furrow) fn report_progress(&mut self, phase: CheckPhase, done: u64, total: u64) {
         (self.progress)(CheckProgress { phase, done: done.min(total), total });
     }
 
-    /// Hands on the rows from one key on, below another.
+    /// Calls `each` for the rows and lost ranges of a span, in order.
     pub(in crate::furrow) fn pass(
         &mut self,
         phase: CheckPhase,
-        range: (Key, Key),
+        span: KeySpan,
         each: &mut dyn FnMut(Item<'_>),
     ) -> Result<()> {
         let (mut done, total) = (0, self.rows);
-        self.tell(phase, done, total);
+        self.report_progress(phase, done, total);
         let (view, drive) = (self.view, self.drive);
-        view.scan(drive, range, &mut |scanned| {
+        view.scan(drive, span, &mut |scanned| {
             done += 1;
             if done % ROWS_AT_ONCE == 0 {
-                self.tell(phase, done, total);
+                self.report_progress(phase, done, total);
             }
             match scanned {
-                Scanned::Lost(from, below) => each(Item::Lost(from, below)),
+                Scanned::Lost(from, below) => each(Item::Lost(KeySpan::new(from, below))),
                 Scanned::Row(key, value) => match decode(key, value) {
                     Ok(row) => each(Item::Row(key, row, value.len())),
                     Err(why) => each(Item::Bad(why)),
                 },
             }
         })?;
-        self.tell(phase, total, total);
+        self.report_progress(phase, total, total);
         Ok(())
     }
 }

@@ -1,47 +1,47 @@
 //! Whether all linked inodes are reachable from the root.
 //!
-//! Directories come in the order of their numbers, and most have been made after the one they are in:
-//! then it is known that one is reachable when its entries come by. What leads the other way waits,
-//! as far as there is memory; what did not fit is found in another pass. Numbers of inodes are a set
-//! that takes a bit each where they lie close together.
+//! A pass gets directories in the order of their numbers, and most are younger than their parents:
+//! then the check already knows that a directory is reachable when it gets its entries. Entries of
+//! other directories wait in memory; those that do not fit are found by another pass. A set of
+//! inode numbers takes a bit for each where numbers are dense.
 
 use std::collections::BTreeMap;
 
 use crate::furrow::format::row::Row;
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::decode::directory_entry;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::KeySpan;
 use crate::furrow::tools::check::CheckPhase;
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::vfs::{FileKind, Ino, Result};
 
-/// Words of a chunk of the set, and numbers that share one.
+/// Words of a chunk of the set, and inode numbers of a chunk.
 const WORDS: usize = 64;
 const CHUNK: u64 = 64 * WORDS as u64;
 
-/// Numbers of a chunk that are listed one by one, at most.
+/// Most numbers of a chunk that are stored as a list; with more it is a bitmap.
 const FEW_MAX: usize = 128;
 
 #[derive(Debug)]
-enum Chunk {
+enum InoChunk {
     Few(Vec<u16>),
     Many(Box<[u64; WORDS]>),
 }
 
 /// A set of inode numbers.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Inos(BTreeMap<u64, Chunk>);
+pub(in crate::furrow) struct Inos(BTreeMap<u64, InoChunk>);
 
 impl Inos {
     fn place(ino: u64) -> (u64, u16) {
         (ino / CHUNK, u16::try_from(ino % CHUNK).expect("below the chunk's size"))
     }
 
-    /// Adds one; `false` if it was there.
+    /// Adds a number; returns `false` if the set had it.
     pub(in crate::furrow) fn insert(&mut self, ino: u64) -> bool {
         let (chunk, at) = Self::place(ino);
-        let chunk = self.0.entry(chunk).or_insert(Chunk::Few(Vec::new()));
-        if let Chunk::Few(few) = chunk {
+        let chunk = self.0.entry(chunk).or_insert(InoChunk::Few(Vec::new()));
+        if let InoChunk::Few(few) = chunk {
             let Err(place) = few.binary_search(&at) else { return false };
             if few.len() < FEW_MAX {
                 few.insert(place, at);
@@ -51,9 +51,9 @@ impl Inos {
             for &at in few.iter() {
                 many[usize::from(at) / 64] |= 1 << (at % 64);
             }
-            *chunk = Chunk::Many(many);
+            *chunk = InoChunk::Many(many);
         }
-        let Chunk::Many(many) = chunk else { unreachable!("just made") };
+        let InoChunk::Many(many) = chunk else { unreachable!("just made") };
         let (word, bit) = (&mut many[usize::from(at) / 64], 1 << (at % 64));
         let is_new = *word & bit == 0;
         *word |= bit;
@@ -64,25 +64,25 @@ impl Inos {
         let (chunk, at) = Self::place(ino);
         match self.0.get(&chunk) {
             None => false,
-            Some(Chunk::Few(few)) => few.binary_search(&at).is_ok(),
-            Some(Chunk::Many(many)) => many[usize::from(at) / 64] & (1 << (at % 64)) != 0,
+            Some(InoChunk::Few(few)) => few.binary_search(&at).is_ok(),
+            Some(InoChunk::Many(many)) => many[usize::from(at) / 64] & (1 << (at % 64)) != 0,
         }
     }
 }
 
-/// What is reachable so far.
+/// The directories that are reachable as far as the pass has got.
 pub(in crate::furrow) struct Reach {
     reached: Inos,
     count: u64,
-    /// Directories with one in each of which it is not known yet whether it is reachable.
+    /// Parent and child, for parents that are not known to be reachable yet.
     waiting: Vec<(u64, u64)>,
     waiting_max: usize,
-    /// Some did not fit.
+    /// Some pairs did not fit into `waiting`.
     is_cut: bool,
 }
 
 impl Reach {
-    /// With so many bytes for what waits.
+    /// With `memory` bytes for pairs that wait.
     pub(in crate::furrow) fn new(memory: u64) -> Self {
         let mut reached = Inos::default();
         reached.insert(Ino::ROOT.get());
@@ -90,7 +90,7 @@ impl Reach {
         Self { reached, count: 1, waiting: Vec::new(), waiting_max, is_cut: false }
     }
 
-    /// A directory has an entry that leads to another one.
+    /// Enters a directory `child` that has an entry in `parent`.
     pub(in crate::furrow) fn edge(&mut self, parent: u64, child: u64) {
         if self.reached.contains(parent) {
             self.count += u64::from(self.reached.insert(child));
@@ -101,8 +101,8 @@ impl Reach {
         }
     }
 
-    /// Reaches what it can of what waits.
-    fn settle(&mut self) {
+    /// Reaches the waiting children of reachable parents.
+    fn reach_waiting(&mut self) {
         self.waiting.sort_unstable();
         let waiting = std::mem::take(&mut self.waiting);
         let children = |parent: u64| {
@@ -122,15 +122,16 @@ impl Reach {
         }
     }
 
-    /// All edges have come once. Names what is linked and not reachable. If links fit, that is nothing if
-    /// all linked directories are reachable, of which there are so many.
+    /// Reports linked inodes that are not reachable, after all edges have been entered once.
+    /// `directories` is the number of linked directories, if links and inodes match: if so many are
+    /// reachable, all inodes are.
     pub(in crate::furrow) fn check(
         mut self,
-        source: &mut Source<'_>,
+        source: &mut RowSource<'_>,
         directories: Option<u64>,
         problems: &mut Problems,
     ) -> Result<()> {
-        self.settle();
+        self.reach_waiting();
         while self.is_cut {
             let before = self.count;
             self.is_cut = false;
@@ -139,7 +140,7 @@ impl Reach {
                     self.edge(parent, child);
                 }
             })?;
-            self.settle();
+            self.reach_waiting();
             if self.count == before {
                 break;
             }
@@ -147,7 +148,7 @@ impl Reach {
         if directories == Some(self.count) {
             return Ok(());
         }
-        // What is in a directory that is reachable, too.
+        // Files are reachable through reachable directories.
         let Self { mut reached, .. } = self;
         let mut files = Inos::default();
         each_entry(source, &mut |parent, child, kind| {
@@ -156,8 +157,7 @@ impl Reach {
             }
         })?;
         reached.insert(Ino::ROOT.get());
-        let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-        source.pass(CheckPhase::Links, range, &mut |item| {
+        source.pass(CheckPhase::Links, KeySpan::INODES, &mut |item| {
             if let Item::Row(key, Row::Inode(row, _), _) = item
                 && row.nlink.get() > 0
                 && !reached.contains(key.owner())
@@ -170,9 +170,8 @@ impl Reach {
     }
 }
 
-fn each_entry(source: &mut Source<'_>, each: &mut dyn FnMut(u64, u64, FileKind)) -> Result<()> {
-    let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-    source.pass(CheckPhase::Links, range, &mut |item| {
+fn each_entry(source: &mut RowSource<'_>, each: &mut dyn FnMut(u64, u64, FileKind)) -> Result<()> {
+    source.pass(CheckPhase::Links, KeySpan::INODES, &mut |item| {
         if let Item::Row(key, Row::Entry(row, _), _) = item
             && let Some(entry) = directory_entry(key.at(), &row)
         {
@@ -208,7 +207,7 @@ mod tests {
         for (parent, child) in [(9, 5), (5, 4), (1, 9), (20, 21), (21, 20), (4, 3)] {
             reach.edge(parent, child);
         }
-        reach.settle();
+        reach.reach_waiting();
         assert_eq!(reach.count, 5);
         assert!([1, 3, 4, 5, 9].into_iter().all(|ino| reach.reached.contains(ino)));
         assert!(!reach.reached.contains(20));

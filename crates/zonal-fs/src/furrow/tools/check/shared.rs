@@ -1,37 +1,40 @@
-//! Whether what files share lies inside an extent, and each extent has as many references as it says.
+//! Shared extents: whether each map row that names one lies inside it, and each extent has as many
+//! references as it states.
 //!
-//! So many extents at a time as there is memory for; the map rows that name them come in a pass. Where rows of
-//! inodes are lost, only references that are too many can be told.
+//! Each pass over the map rows compares as many extents as there is memory for. If rows of inodes
+//! are lost, the check can only find extents with too many references.
 
 use crate::furrow::format::row::{ExtentRow, Place, Row};
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tools::check::lost::LostRows;
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::furrow::tools::check::{CheckPhase, place_text};
 use crate::vfs::{Ino, Result};
 
-struct Extent {
+struct SharedExtent {
     id: u64,
     blocks: u32,
-    /// References that it says it has.
+    /// References that its row states.
     stated: u32,
     found: u32,
 }
 
 /// Compares all extents with the map rows that name them.
 pub(in crate::furrow) fn check(
-    source: &mut Source<'_>,
-    (memory, lost): (u64, &LostRows),
+    source: &mut RowSource<'_>,
+    memory: u64,
+    lost: &LostRows,
     problems: &mut Problems,
 ) -> Result<()> {
-    let most = usize::try_from(memory / size_of::<Extent>() as u64).unwrap_or(usize::MAX).max(16);
+    let most =
+        usize::try_from(memory / size_of::<SharedExtent>() as u64).unwrap_or(usize::MAX).max(16);
     let end = Key::new(RowKind::Backrefs, 0, 0);
     let mut from = Some(Key::new(RowKind::Extent, 0, 0));
     while let Some(start) = from.take() {
         let first = start.owner();
         let mut extents = Vec::new();
-        source.pass(CheckPhase::Shared, (start, end), &mut |item| {
+        source.pass(CheckPhase::Shared, KeySpan::new(start, end), &mut |item| {
             let Item::Row(key, Row::Extent(row, crcs), _) = item else { return };
             if extents.len() == most {
                 from.get_or_insert(key);
@@ -40,8 +43,7 @@ pub(in crate::furrow) fn check(
             }
         })?;
         let below = from.map_or(u64::MAX, Key::owner);
-        let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
-        source.pass(CheckPhase::Shared, range, &mut |item| {
+        source.pass(CheckPhase::Shared, KeySpan::INODES, &mut |item| {
             if let Item::Row(key, Row::Map(blocks, place), _) = item
                 && let Place::Shared(shared) = &place
                 && (first..below).contains(&shared.extent.get())
@@ -61,7 +63,7 @@ pub(in crate::furrow) fn check(
                 }
             }
         })?;
-        for Extent { id, stated, found, .. } in extents {
+        for SharedExtent { id, stated, found, .. } in extents {
             let is_wrong = found > stated || (found < stated || found == 0) && !lost.touch_inodes();
             if is_wrong {
                 let what = format!("extent {id} says {stated} references and has {found}");
@@ -72,7 +74,7 @@ pub(in crate::furrow) fn check(
     Ok(())
 }
 
-fn extent_of(key: Key, row: &ExtentRow, crcs: usize) -> Option<Extent> {
+fn extent_of(key: Key, row: &ExtentRow, crcs: usize) -> Option<SharedExtent> {
     let blocks = u32::try_from(crcs).ok()?;
-    Some(Extent { id: key.owner(), blocks, stated: row.refs.get(), found: 0 })
+    Some(SharedExtent { id: key.owner(), blocks, stated: row.refs.get(), found: 0 })
 }

@@ -1,10 +1,12 @@
-//! The first pass: all that a row says by itself, or beside those of the same inode, and the sums of all.
+//! The survey, the first pass: checks each row by itself and among the rows of its inode, and sums
+//! up all rows.
 //!
-//! Rows of an inode come together, the inode first, so one inode is in memory at a time, and numbers for
-//! each zone. What needs more than that is noted for later passes. Nothing about rows is believed:
-//! one that breaks a rule is reported and counts for nothing. Where rows are lost, what they may have
-//! said is not held against the others.
+//! The rows of an inode come together, the inode first, so the survey holds one inode, and counts
+//! for each zone. It collects facts for later passes where this is not enough. A row that breaks a
+//! rule is reported and counts for nothing. If rows are lost, the survey reports no difference that
+//! they may explain.
 
+mod places;
 mod sums;
 
 use std::collections::BTreeSet;
@@ -12,48 +14,47 @@ use std::collections::BTreeSet;
 use zonal::{Zone, ZoneCond};
 use zonal_placement::learned::{CONTEXTS, ROWS};
 
-use crate::furrow::format::backref::Backref;
-use crate::furrow::format::remap::RemapRow;
 use crate::furrow::format::row::{
-    EntryRow, ExtentRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, backrefs_bytes,
-    entry_bytes, extent_bytes, map_bytes, shared_map_bytes, xattr_bytes,
+    EntryRow, ExtentRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, entry_bytes,
+    extent_bytes, map_bytes, shared_map_bytes, xattr_bytes,
 };
-use crate::furrow::format::{BLOCK_BYTES, ZoneGeneration, remap};
+use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::invariant::{self as rule, Invariant, Problems};
 use crate::furrow::metadata::decode::{directory_entry, inode_of};
 use crate::furrow::metadata::names::{NameKey, names_bytes};
 use crate::furrow::metadata::sums::{is_sane, learned_of};
-use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::tools::check::links::{Linked, Links, is_entry};
+use crate::furrow::table::key::{KeySpan, RowKind};
+use crate::furrow::tools::check::links::{LinkSums, Linked, is_entry};
 use crate::furrow::tools::check::lost::LostRows;
-use crate::furrow::tools::check::names::Large;
+use crate::furrow::tools::check::names::LargeDirectory;
 use crate::furrow::tools::check::orphans::Orphans;
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::furrow::tools::check::reach::Reach;
 use crate::furrow::tools::check::{Drive, place_text};
 use crate::furrow::zones::{Role, ZoneSlot};
 use crate::rules;
 use crate::vfs::{FileKind, Ino, Result};
 
-/// Names of a directory without an index that are in memory, at most.
+/// Most names of a directory without an index that the survey compares in memory.
 const NAMES_MAX: usize = 1 << 16;
 
-/// What is found of a zone.
+/// Counts of a zone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::furrow) struct ZoneCount {
+    /// Live blocks.
     pub(in crate::furrow) live: u64,
-    /// The block behind the last one that anybody has.
+    /// The block behind the last live one.
     pub(in crate::furrow) end: u32,
     /// Runs of blocks of map rows and shared extents.
     pub(in crate::furrow) runs: u64,
-    /// Records in rows of owners.
+    /// Back-references.
     pub(in crate::furrow) records: u64,
     owner_bytes: u64,
 }
 
-/// Sums over all rows, as the row of totals has them.
+/// Totals over all rows, to compare with the row of totals.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Found {
+pub(in crate::furrow) struct SurveyTotals {
     pub(in crate::furrow) inodes: u64,
     pub(in crate::furrow) live: u64,
     preallocated: u64,
@@ -63,20 +64,20 @@ pub(in crate::furrow) struct Found {
     pub(in crate::furrow) directories: u64,
     /// Shared extents.
     pub(in crate::furrow) shared: u64,
-    /// Map rows that name one.
+    /// Map rows that name a shared extent.
     pub(in crate::furrow) sharers: u64,
     /// Runs of blocks.
     pub(in crate::furrow) runs: u64,
 }
 
-/// The inode whose rows are passed.
+/// The inode whose rows the pass is at.
 #[derive(Default)]
 struct Current {
     ino: u64,
-    /// `None`: there is no row of it, or none that makes sense.
+    /// `None` without a valid row of the inode.
     linked: Option<Linked>,
     row: Option<InodeRow>,
-    /// Its row is lost, so nothing can be said of the others.
+    /// Its row is lost, so its other rows cannot be judged.
     is_unknown: bool,
     /// Blocks or entries.
     count: u64,
@@ -94,54 +95,56 @@ impl Current {
     }
 }
 
-/// What inodes and entries make together.
-pub(in crate::furrow) struct Tree {
-    /// There is a root, so that there can be a tree.
+/// The tree of entries and inodes.
+pub(in crate::furrow) struct SurveyedTree {
+    /// Without a root nothing is reachable, and links are not compared.
     has_root: bool,
     directories: u64,
-    links: Links,
+    links: LinkSums,
     reach: Reach,
-    large: Vec<Large>,
+    large: Vec<LargeDirectory>,
 }
 
-impl Tree {
-    /// Directories whose names are compared by themselves.
+impl SurveyedTree {
+    /// Directories whose names need passes of their own.
     pub(in crate::furrow) fn large(&self) -> impl Iterator<Item = u64> {
         self.large.iter().map(|large| large.ino.get())
     }
 
-    /// Checks it, in further passes.
+    /// Checks links, reachability and names by further passes.
     pub(in crate::furrow) fn check(
         self,
-        source: &mut Source<'_>,
-        (key, memory, lost): (NameKey, u64, &LostRows),
+        source: &mut RowSource<'_>,
+        key: NameKey,
+        memory: u64,
+        lost: &LostRows,
         problems: &mut Problems,
     ) -> Result<()> {
         if self.has_root {
             let count = problems.count();
-            self.links.check(source, (memory, lost), problems)?;
+            self.links.check(source, memory, lost, problems)?;
             if !lost.touch_inodes() {
                 let directories = (problems.count() == count).then_some(self.directories);
                 self.reach.check(source, directories, problems)?;
             }
         }
         let mut large = self.large.iter().filter(|large| !lost.touch_inode(large.ino.get()));
-        large.try_for_each(|large| large.check(source, (key, memory), problems))
+        large.try_for_each(|large| large.check(source, key, memory, problems))
     }
 }
 
-/// What the survey leads to.
+/// Result of the survey.
 pub(in crate::furrow) struct Surveyed {
-    pub(in crate::furrow) found: Found,
+    pub(in crate::furrow) found: SurveyTotals,
     pub(in crate::furrow) zones: Vec<ZoneCount>,
     pub(in crate::furrow) zone_rows: Vec<Option<ZoneRow>>,
-    pub(in crate::furrow) tree: Tree,
+    pub(in crate::furrow) tree: SurveyedTree,
     pub(in crate::furrow) lost: LostRows,
-    /// Rows that were left out.
+    /// Problems of rows, which then were left out of all sums.
     pub(in crate::furrow) rows: Problems,
-    /// Counts and sums that differ: where rows were left out, all do for that.
+    /// Counts and sums that differ. They say nothing if rows were left out.
     pub(in crate::furrow) sums: Problems,
-    /// Problems for which no row was left out.
+    /// Other problems.
     pub(in crate::furrow) others: Problems,
 }
 
@@ -152,27 +155,28 @@ pub(in crate::furrow) struct Survey<'a> {
     problems: Problems,
     sums: Problems,
     others: Problems,
-    found: Found,
+    found: SurveyTotals,
     zones: Vec<ZoneCount>,
     zone_rows: Vec<Option<ZoneRow>>,
     totals: Option<TotalsRow>,
     orphans: Orphans<'a>,
     current: Current,
     has_root: bool,
-    links: Links,
+    links: LinkSums,
     reach: Reach,
-    large: Vec<Large>,
+    large: Vec<LargeDirectory>,
     lost: LostRows,
-    /// Numbers of tables of moved blocks.
+    /// Numbers of remap tables.
     moved: BTreeSet<u64>,
-    /// There were others, which are lost.
+    /// Some remap tables are lost.
     has_lost_remaps: bool,
 }
 
 impl<'a> Survey<'a> {
     pub(in crate::furrow) fn new(
-        source: &Source<'a>,
-        (slots, report): (&'a [ZoneSlot], &'a [Zone]),
+        source: &RowSource<'a>,
+        slots: &'a [ZoneSlot],
+        report: &'a [Zone],
         memory: u64,
     ) -> Self {
         Self {
@@ -182,14 +186,14 @@ impl<'a> Survey<'a> {
             problems: Problems::default(),
             sums: Problems::default(),
             others: Problems::default(),
-            found: Found::default(),
+            found: SurveyTotals::default(),
             zones: vec![ZoneCount::default(); slots.len()],
             zone_rows: vec![None; slots.len()],
             totals: None,
             orphans: Orphans::new(source.drive, source.view),
             current: Current::default(),
             has_root: false,
-            links: Links::new(),
+            links: LinkSums::new(),
             reach: Reach::new(memory),
             large: Vec::new(),
             lost: LostRows::default(),
@@ -202,7 +206,7 @@ impl<'a> Survey<'a> {
         let (key, row, bytes) = match item {
             Item::Row(key, row, bytes) => (key, row, bytes),
             Item::Bad(why) => return self.problems.add(rule::ROWS, why),
-            Item::Lost(from, below) => return self.lost.add(from, below),
+            Item::Lost(span) => return self.lost.add(span),
         };
         let is_of_inode = key.kind().group() == RowKind::Inode.group();
         if !is_of_inode {
@@ -232,8 +236,8 @@ impl<'a> Survey<'a> {
             }
             Row::Entry(row, name) => self.put_entry(key.at(), &row, name),
             Row::Extent(row, crcs) => self.put_extent(key.owner(), &row, crcs.len()),
-            Row::Backrefs(records) => self.put_owners(key, &records, bytes),
-            Row::Remap(row, tail) => self.put_moved(key, &row, tail),
+            Row::Backrefs(records) => self.put_backrefs(key, &records, bytes),
+            Row::Remap(row, tail) => self.put_remap(key, &row, tail),
         }
     }
 
@@ -278,7 +282,7 @@ impl<'a> Survey<'a> {
         self.current.row = Some(*row);
         self.current.is_large = kind == FileKind::Directory && row.indexed != 0;
         let is_orphan = nlink == 0 || row.reaping != 0;
-        if self.lost.touch((Key::MIN, Key::BASE_END)) {
+        if self.lost.touch(KeySpan::BASE) {
             return;
         }
         match (self.is_listed(raw), is_orphan) {
@@ -291,7 +295,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Whether the list has an inode, which comes next. Those before it are inodes that there are not.
+    /// Whether the list of orphans has an inode. Reports orphans before it, which have no inode.
     fn is_listed(&mut self, ino: u64) -> bool {
         while let Some(listed) = self.orphans.next_below(ino.saturating_add(1)) {
             if listed == ino {
@@ -310,7 +314,7 @@ impl<'a> Survey<'a> {
         self.sums.add_of(rule::ORPHANS, Ino::new(ino), what);
     }
 
-    /// All rows of an inode have come.
+    /// Compares the counts of an inode after its last row.
     fn end_inode(&mut self) {
         let Current { ino, linked, row, count, is_large, .. } = std::mem::take(&mut self.current);
         let (Some(linked), Some(row)) = (linked, row) else { return };
@@ -330,7 +334,7 @@ impl<'a> Survey<'a> {
         }
         self.links.inode(&linked);
         if is_large {
-            self.large.push(Large { ino: linked.ino, is_indexed: row.indexed != 0 });
+            self.large.push(LargeDirectory { ino: linked.ino, is_indexed: row.indexed != 0 });
         }
     }
 
@@ -398,7 +402,8 @@ impl<'a> Survey<'a> {
         self.problems.add_of(broken, Ino::new(parent), what);
     }
 
-    /// Whether a directory has no entry of this name yet. Those of a large one are compared later.
+    /// Whether a directory has no entry of this name yet. A later pass compares those of large
+    /// ones.
     fn is_new_name(&mut self, name: &[u8]) -> bool {
         let current = &mut self.current;
         if !current.is_large && current.names.len() == NAMES_MAX {
@@ -408,13 +413,14 @@ impl<'a> Survey<'a> {
         current.is_large || current.names.insert(name.into())
     }
 
-    /// Enters a run of blocks that somebody has, or says which rule it breaks.
+    /// Counts a run of live blocks; the error is the rule that it breaks.
     fn enter(
         &mut self,
-        (zone, block): (u32, u32),
+        at: Address,
         blocks: usize,
         text: &dyn Fn() -> String,
     ) -> std::result::Result<(), Invariant> {
+        let Address { zone, block } = at;
         let blocks = u32::try_from(blocks).map_err(|_| rule::EXTENTS)?;
         let slot = self.slots.get(zone as usize).ok_or(rule::EXTENTS)?;
         let end = block.checked_add(blocks).filter(|end| *end <= slot.capacity);
@@ -450,7 +456,7 @@ impl<'a> Survey<'a> {
             _ if !is_file || blocks == 0 => Err(rule::MAPS),
             None => Err(rule::SIZES),
             Some(_) if self.current.map_end > first => Err(rule::MAP_ORDER),
-            Some(end) => self.enter_place((ino, first), blocks, place).map(|bytes| (end, bytes)),
+            Some(end) => self.enter_place(ino, first, blocks, place).map(|bytes| (end, bytes)),
         };
         match checked {
             Ok((end, bytes)) => {
@@ -465,10 +471,11 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Returns the bytes of the row.
+    /// Counts the blocks of a map row, and returns the bytes of the row.
     fn enter_place(
         &mut self,
-        (ino, first): (u64, u64),
+        ino: u64,
+        first: u64,
         blocks: u32,
         place: &Place<'_>,
     ) -> std::result::Result<u64, Invariant> {
@@ -485,7 +492,7 @@ impl<'a> Survey<'a> {
                 if row.map_or(self.has_lost_remaps, |row| row.generation != generation) {
                     return Err(rule::MOVED);
                 }
-                self.enter((at.zone, at.block), crcs.len(), &text)?;
+                self.enter(at, crcs.len(), &text)?;
                 Ok(map_bytes(blocks))
             }
             Place::Shared(_) => {
@@ -500,7 +507,7 @@ impl<'a> Survey<'a> {
         let next = self.totals.map_or(u64::MAX, |totals| totals.next_extent.get());
         let checked = if id != 0 && id < next { Ok(()) } else { Err(rule::EXTENTS) };
         let text = || format!("extent {id}");
-        match checked.and_then(|()| self.enter((zone, block), blocks, &text)) {
+        match checked.and_then(|()| self.enter(Address { zone, block }, blocks, &text)) {
             Ok(()) => {
                 self.found.shared += 1;
                 let blocks = u32::try_from(blocks).expect("inside a zone");
@@ -513,61 +520,15 @@ impl<'a> Survey<'a> {
         }
     }
 
-    fn put_owners(&mut self, key: Key, records: &[Backref], bytes: usize) {
-        self.add_place_bytes(backrefs_bytes(bytes).into());
-        let zone = usize::try_from(key.owner()).ok().filter(|&zone| zone < self.zones.len());
-        let is_known = |&zone: &usize| {
-            let row = self.zone_rows[zone].as_ref();
-            let is_inside = |record: &Backref| record.end() <= self.slots[zone].capacity;
-            self.zones[zone].live > 0
-                && row.is_some_and(|row| key.at() < u64::from(row.next_owners.get()))
-                && records.iter().all(is_inside)
-        };
-        let Some(zone) = zone.filter(is_known) else {
-            let may_lack = self.has_lost_remaps || self.lost.touch_places();
-            if may_lack || self.lost.touch_zone(key.owner()) {
-                // What lives there may be what no copy has.
-                return;
-            }
-            let what = format!("owners of zone {}, row {}", key.owner(), key.at());
-            return self.others.add(rule::OWNERS, what);
-        };
-        self.zones[zone].owner_bytes += u64::from(backrefs_bytes(bytes));
-        self.zones[zone].records += records.len() as u64;
-    }
-
-    fn put_moved(&mut self, key: Key, row: &RemapRow, tail: &[u8]) {
-        let capacity = |zone: u64| {
-            let zone = ZoneGeneration::from_raw(u32::try_from(zone).ok()?).zone() as usize;
-            self.slots.get(zone).map(|slot| u64::from(slot.capacity))
-        };
-        let blocks = remap::decode(row, tail)
-            .unwrap_or_default()
-            .iter()
-            .map(|run| u64::from(run.blocks))
-            .sum::<u64>();
-        let fits = |zone: u64, end: u64| capacity(zone).is_some_and(|capacity| end <= capacity);
-        let is_sound = fits(key.owner(), u64::from(row.first.get()) + u64::from(row.span.get()))
-            && fits(row.zone.get().into(), u64::from(row.block.get()) + blocks);
-        if !is_sound || !self.moved.insert(key.at()) {
-            let what = format!(
-                "table {} of blocks moved out of zone and generation {}",
-                key.at(),
-                key.owner()
-            );
-            self.problems.add(rule::MOVED, what);
-        }
-    }
-
     fn add_place_bytes(&mut self, bytes: u64) {
         self.found.row_bytes += bytes;
         self.found.place_bytes += bytes;
     }
 
-    /// All rows have come.
+    /// Compares the totals after the last row.
     pub(in crate::furrow) fn end(&mut self) {
         self.end_inode();
-        while !self.lost.touch((Key::MIN, Key::BASE_END))
+        while !self.lost.touch(KeySpan::BASE)
             && let Some(listed) = self.orphans.next_below(u64::MAX)
         {
             self.add_idle_orphan(listed);
@@ -592,7 +553,7 @@ impl<'a> Survey<'a> {
         let Self { found, zones, zone_rows, lost, sums, others, .. } = self;
         let (has_root, directories) = (self.has_root, found.directories);
         let (links, reach, large) = (self.links, self.reach, self.large);
-        let tree = Tree { has_root, directories, links, reach, large };
+        let tree = SurveyedTree { has_root, directories, links, reach, large };
         Surveyed { found, zones, zone_rows, tree, lost, rows: self.problems, sums, others }
     }
 }

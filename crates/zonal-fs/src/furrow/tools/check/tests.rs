@@ -1,5 +1,5 @@
-//! Rows that lie, one at a time: each must be found, with memory for all and with memory for next to
-//! nothing.
+//! Rows that lie, one at a time: each must be found, with memory for all and with memory for next
+//! to nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::furrow::format::row::{
 };
 use crate::furrow::format::{ZoneGeneration, remap};
 use crate::furrow::sample::formatted;
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::memtable::Memtable;
 use crate::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -64,7 +64,7 @@ fn broken(
     }
     opened.table.view.add_unwritten(rows);
     let options = CheckOptions { data: DataCheck::Read, memory };
-    let report = check_rows(&drive, &opened, (&options, problems), &mut |_| ()).unwrap();
+    let report = check_rows(&drive, &opened, &options, problems, &mut |_| ()).unwrap();
     report.problems.iter().map(|problem| problem.invariant.id).collect()
 }
 
@@ -80,7 +80,7 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     fn all(&self, kind: RowKind, owner: u64) -> Vec<(Key, Box<[u8]>)> {
-        let range = (Key::new(kind, owner, 0), Key::new(kind, owner, u64::MAX));
+        let range = KeySpan::new(Key::new(kind, owner, 0), Key::new(kind, owner, u64::MAX));
         self.opened.table.view.rows(self.drive, range, 10_000).unwrap().rows
     }
 
@@ -285,7 +285,7 @@ fn check_finds_bad_remap_tables() {
         let (key, value) = alone(rows);
         let Ok(Row::Map(blocks, Place::Zone(place, _))) = decode(key, &value) else { panic!() };
         let run = remap::RemapRun { block: place.block.get(), blocks };
-        let (row, tail) = remap::encode((ZoneGeneration::new(zone, 1).raw(), block), &[run]);
+        let (row, tail) = remap::encode(ZoneGeneration::new(zone, 1), block, &[run]);
         let key = Key::new(RowKind::Remap, place.zone.get().into(), number);
         (key, Some(encode(&Row::Remap(row, &tail))))
     };

@@ -1,22 +1,27 @@
-//! What lives in zones: whether two runs of blocks overlap, whether the lists of owners lead to all of it, and
-//! whether the blocks are what their checksums say.
+//! Live blocks of zones: whether runs overlap, whether back-references lead to all of them, and
+//! whether their data matches its checksums.
 //!
-//! So many zones at a time as there is memory for, since a bit for each block of a large drive and all
-//! records of owners are more than that; the rows that name their blocks come in a pass.
+//! A bit for each block of a large drive and all back-references may need more memory than there
+//! is. So the check takes a window of zones at a time, and a pass over the rows that name blocks
+//! for each.
 
+use std::ops::Range;
+
+use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::Row;
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::place::{ExtentId, Owner};
-use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::tools::check::data::{Data, Run};
-use crate::furrow::tools::check::pass::{Item, Source};
+use crate::furrow::table::key::{Key, KeySpan, RowKind};
+use crate::furrow::tools::check::data::{BlockRun, Data};
+use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::furrow::tools::check::survey::ZoneCount;
 use crate::furrow::tools::check::{CheckOptions, CheckPhase, DataCheck, mix};
 use crate::furrow::zones::{Role, ZoneSlot};
 use crate::vfs::{Ino, Result};
 
-/// Blocks that a record gives to an owner. `tag` tells owner and distance from others, but for one case in 2³².
+/// A back-reference in compact form. `tag` is a hash of the owner and of the distance between the
+/// block in the file and in the zone: two of them are equal by chance in one case of 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     tag: u32,
@@ -24,8 +29,8 @@ struct Claim {
     blocks: u32,
 }
 
-/// Bytes of a run whose data is read, its checksums aside.
-const RUN_BYTES: u64 = size_of::<Run>() as u64;
+/// Bytes of memory of a run whose data is read, without its checksums.
+const RUN_BYTES: u64 = size_of::<BlockRun>() as u64;
 
 fn tag_of(owner: Owner, block: u32) -> u32 {
     let hash = match owner {
@@ -40,7 +45,7 @@ impl Claim {
         let tag = tag_of(record.owner, record.block);
         let blocks = match record.owner {
             Owner::Entry(..) => record.blocks,
-            // All of it, whatever the record says.
+            // The whole extent, whatever length the record states.
             Owner::Extent(_) => u32::MAX - record.block,
         };
         Self { tag, block: record.block, blocks }
@@ -51,23 +56,23 @@ impl Claim {
     }
 }
 
-/// A zone of the window.
-struct Looked {
-    /// A bit for each block that a row has named.
+/// The blocks of a zone of the window.
+struct ZoneBlocks {
+    /// A bit for each block that a row has named so far.
     taken: Vec<u64>,
-    /// Sorted, and those that overlap are one; `None` if nothing is to be compared.
+    /// Sorted and merged where they overlap; `None` if back-references are not compared.
     claims: Option<Vec<Claim>>,
-    /// Blocks to which a record leads.
+    /// Live blocks with a back-reference.
     led_to: u64,
 }
 
-impl Looked {
+impl ZoneBlocks {
     fn new(capacity: u32) -> Self {
         let taken = vec![0; (capacity as usize).div_ceil(64)];
         Self { taken, claims: None, led_to: 0 }
     }
 
-    /// Takes a run of blocks; `false` if one of them was taken.
+    /// Marks a run of blocks as taken; returns `false` if one of them was.
     fn take(&mut self, block: u32, blocks: u32) -> bool {
         let mask = |word: u32| {
             let (from, end) = (block.max(word * 64), (block + blocks).min(word * 64 + 64));
@@ -82,7 +87,7 @@ impl Looked {
         true
     }
 
-    fn settle(&mut self) {
+    fn merge_claims(&mut self) {
         let Some(claims) = &mut self.claims else { return };
         claims.sort_unstable();
         claims.dedup_by(|next, last| {
@@ -94,7 +99,7 @@ impl Looked {
         });
     }
 
-    /// Counts the blocks of a run to which records lead.
+    /// Counts the blocks of a run that have a back-reference.
     fn lead(&mut self, owner: Owner, block: u32, blocks: u32) {
         let Some(claims) = &self.claims else { return };
         let (tag, end) = (tag_of(owner, block), block + blocks);
@@ -105,19 +110,19 @@ impl Looked {
     }
 }
 
-/// What is known of the zones.
-pub(in crate::furrow) struct Zones<'a> {
+/// The zones of a drive, and what the survey has found of them.
+pub(in crate::furrow) struct ZonePass<'a> {
     pub(in crate::furrow) slots: &'a [ZoneSlot],
     pub(in crate::furrow) counts: &'a [ZoneCount],
-    /// Their rows of owners name all that lives in them.
+    /// Whether the zone states that all its live blocks have back-references.
     pub(in crate::furrow) listed: &'a [bool],
-    /// Blocks may have owners of which nothing is known: what they have was not counted.
+    /// Lost rows may own blocks, which the survey has not counted.
     pub(in crate::furrow) may_lack: bool,
     pub(in crate::furrow) options: &'a CheckOptions,
 }
 
-impl Zones<'_> {
-    /// Bytes that a look at a zone takes.
+impl ZonePass<'_> {
+    /// Bytes of memory that a zone takes in a window.
     fn cost(&self, zone: usize) -> u64 {
         let count = &self.counts[zone];
         if count.live == 0 {
@@ -131,12 +136,13 @@ impl Zones<'_> {
         u64::from(self.slots[zone].capacity) / 8 + claims + data
     }
 
-    /// Looks at all of them; returns the blocks that were read. Runs that overlap are `problems`, what else
-    /// is found are `others`.
+    /// Checks all zones, and returns the number of blocks read. Overlapping runs go to `problems`,
+    /// all else to `others`.
     pub(in crate::furrow) fn check(
         &self,
-        source: &mut Source<'_>,
-        (problems, others): (&mut Problems, &mut Problems),
+        source: &mut RowSource<'_>,
+        problems: &mut Problems,
+        others: &mut Problems,
     ) -> Result<u64> {
         let live = self.counts.iter().map(|count| count.live).sum();
         let mut data = Data::new(self.options.data, live);
@@ -150,7 +156,7 @@ impl Zones<'_> {
                 below += 1;
             }
             if (first..below).any(|zone| self.counts[zone].live > 0) {
-                self.check_window(source, (first, below), &mut data, (problems, others))?;
+                self.check_window(source, first..below, &mut data, problems, others)?;
             }
             first = below;
         }
@@ -159,35 +165,37 @@ impl Zones<'_> {
 
     fn check_window(
         &self,
-        source: &mut Source<'_>,
-        (first, below): (usize, usize),
+        source: &mut RowSource<'_>,
+        zones: Range<usize>,
         data: &mut Data,
-        (problems, others): (&mut Problems, &mut Problems),
+        problems: &mut Problems,
+        others: &mut Problems,
     ) -> Result<()> {
-        let looked = self.slots[first..below].iter().zip(&self.counts[first..below]);
-        let looked =
-            looked.map(|(slot, count)| Looked::new(if count.live > 0 { slot.capacity } else { 0 }));
+        let first = zones.start;
+        let looked = self.slots[zones.clone()].iter().zip(&self.counts[zones]);
+        let looked = looked
+            .map(|(slot, count)| ZoneBlocks::new(if count.live > 0 { slot.capacity } else { 0 }));
         let mut window = Window { zones: self, first, looked: looked.collect() };
         window.read_claims(source)?;
-        let range = (Key::BASE_END, Key::new(RowKind::Backrefs, 0, 0));
-        source.pass(CheckPhase::Zones, range, &mut |item| {
+        let span = KeySpan::new(Key::BASE_END, Key::new(RowKind::Backrefs, 0, 0));
+        source.pass(CheckPhase::Zones, span, &mut |item| {
             let Item::Row(key, row, _) = item else { return };
             let Some((at, crcs)) = row.stored() else { return };
-            let (zone, block) = (at.zone, at.block);
+            let Address { zone, block } = at;
             let owner = if key.kind() == RowKind::Extent {
                 Owner::Extent(ExtentId(key.owner()))
             } else {
                 Owner::Entry(Ino::new(key.owner()), key.at())
             };
-            match (window.take((zone, block), crcs.len(), owner), owner) {
-                (Taken::Now, _) => data.note((zone, block), owner, crcs),
-                (Taken::Elsewhere, _) => {}
-                (Taken::Before, Owner::Entry(ino, first)) => {
+            match (window.take(at, crcs.len(), owner), owner) {
+                (TakeOutcome::Taken, _) => data.note(at, owner, crcs),
+                (TakeOutcome::Outside, _) => {}
+                (TakeOutcome::Overlaps, Owner::Entry(ino, first)) => {
                     let place = format!("{} blocks at zone {zone} block {block}", crcs.len());
                     let what = format!("inode {ino} block {first}: {place}");
                     problems.add_of(rule::DISJOINT, ino, what);
                 }
-                (Taken::Before, Owner::Extent(ExtentId(id))) => {
+                (TakeOutcome::Overlaps, Owner::Extent(ExtentId(id))) => {
                     let place = format!("zone {zone} block {block}, {} blocks", crcs.len());
                     problems.add(rule::DISJOINT, format!("extent {id} at {place}"));
                 }
@@ -199,33 +207,33 @@ impl Zones<'_> {
     }
 }
 
-/// What became of a run.
-enum Taken {
-    /// It has its blocks for itself.
-    Now,
-    /// Another one has a block of it.
-    Before,
-    /// It lies in another zone, or nowhere.
-    Elsewhere,
+/// Outcome of taking a run.
+enum TakeOutcome {
+    /// No other run has had its blocks.
+    Taken,
+    /// Another run has one of its blocks.
+    Overlaps,
+    /// It lies outside the zones of the window.
+    Outside,
 }
 
-/// Some zones that are looked at together.
+/// The zones that the check takes at once.
 struct Window<'a> {
-    zones: &'a Zones<'a>,
+    zones: &'a ZonePass<'a>,
     first: usize,
-    looked: Vec<Looked>,
+    looked: Vec<ZoneBlocks>,
 }
 
 impl Window<'_> {
-    fn read_claims(&mut self, source: &mut Source<'_>) -> Result<()> {
+    fn read_claims(&mut self, source: &mut RowSource<'_>) -> Result<()> {
         let key = |zone: usize| Key::new(RowKind::Backrefs, zone as u64, 0);
-        let range = (key(self.first), key(self.first + self.looked.len()));
+        let span = KeySpan::new(key(self.first), key(self.first + self.looked.len()));
         for (looked, zone) in self.looked.iter_mut().zip(self.first..) {
             let is_compared = self.zones.listed[zone] && self.zones.counts[zone].live > 0;
             looked.claims = is_compared.then(Vec::new);
         }
         if self.looked.iter().any(|looked| looked.claims.is_some()) {
-            source.pass(CheckPhase::Zones, range, &mut |item| {
+            source.pass(CheckPhase::Zones, span, &mut |item| {
                 let Item::Row(key, Row::Backrefs(records), _) = item else { return };
                 let zone = usize::try_from(key.owner()).unwrap_or(usize::MAX);
                 if let Some(claims) = &mut self.looked[zone - self.first].claims {
@@ -233,35 +241,35 @@ impl Window<'_> {
                 }
             })?;
         }
-        self.looked.iter_mut().for_each(Looked::settle);
+        self.looked.iter_mut().for_each(ZoneBlocks::merge_claims);
         Ok(())
     }
 
-    /// Whether a run lies in one of these zones, and can lie there.
-    fn has(&self, (zone, block): (u32, u32), blocks: usize) -> bool {
-        let zone = zone as usize;
+    /// Whether a run lies in a zone of the window that may hold data.
+    fn has(&self, at: Address, blocks: usize) -> bool {
+        let (zone, block) = (at.zone as usize, at.block);
         let Some(slot) = self.zones.slots.get(zone) else { return false };
         let end = u32::try_from(blocks).ok().and_then(|blocks| block.checked_add(blocks));
         let looked = zone.checked_sub(self.first).and_then(|zone| self.looked.get(zone));
-        // Where nothing lives as far as the survey has believed it, nothing is looked at.
+        // The survey has counted no live blocks in zones without a bitmap.
         looked.is_some_and(|looked| !looked.taken.is_empty())
             && blocks > 0
             && !matches!(slot.role, Role::Super | Role::Meta)
             && end.is_some_and(|end| end <= slot.capacity)
     }
 
-    /// Takes a run, if it is one of these.
-    fn take(&mut self, at: (u32, u32), blocks: usize, owner: Owner) -> Taken {
+    /// Takes a run, if it lies in the window.
+    fn take(&mut self, at: Address, blocks: usize, owner: Owner) -> TakeOutcome {
         if !self.has(at, blocks) {
-            return Taken::Elsewhere;
+            return TakeOutcome::Outside;
         }
         let blocks = u32::try_from(blocks).expect("inside a zone");
-        let looked = &mut self.looked[at.0 as usize - self.first];
-        if !looked.take(at.1, blocks) {
-            return Taken::Before;
+        let looked = &mut self.looked[at.zone as usize - self.first];
+        if !looked.take(at.block, blocks) {
+            return TakeOutcome::Overlaps;
         }
-        looked.lead(owner, at.1, blocks);
-        Taken::Now
+        looked.lead(owner, at.block, blocks);
+        TakeOutcome::Taken
     }
 
     fn compare(&self, problems: &mut Problems) {
@@ -283,7 +291,7 @@ mod tests {
 
     #[test]
     fn zone_block_is_taken_once() {
-        let mut zone = Looked::new(300);
+        let mut zone = ZoneBlocks::new(300);
         assert!(zone.take(60, 140));
         assert!(!zone.take(199, 1));
         assert!(zone.take(200, 56) && zone.take(0, 60));
@@ -301,9 +309,9 @@ mod tests {
         };
         let shared = Backref { owner: Owner::Extent(ExtentId(3)), block: 50, blocks: 4 };
         let records = [record(100, 10, 10), record(105, 15, 10), record(0, 30, 5), shared];
-        let mut zone = Looked::new(100);
+        let mut zone = ZoneBlocks::new(100);
         zone.claims = Some(records.iter().map(Claim::of).collect());
-        zone.settle();
+        zone.merge_claims();
         let mut lead = |owner, block, blocks| {
             let before = zone.led_to;
             zone.lead(owner, block, blocks);

@@ -1,11 +1,11 @@
-//! What the rows of zones and of totals state, beside the sums of what was found.
+//! Compares the rows of zones and of totals with the counts of the survey.
 
 use crate::furrow::invariant as rule;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::tools::check::survey::Survey;
 
 impl Survey<'_> {
-    /// Live blocks, ends and bytes of owners, as the rows of zones state them.
+    /// Compares live blocks, ends and bytes of back-references with the rows of zones.
     pub(in crate::furrow) fn compare_zones(&mut self) {
         let places_lack = self.lost.touch_places();
         for (zone, (count, row)) in self.zones.iter().zip(&self.zone_rows).enumerate() {
@@ -32,7 +32,7 @@ impl Survey<'_> {
         }
     }
 
-    /// The sums of all rows, as the row of totals states them.
+    /// Compares the totals with the row of totals.
     pub(in crate::furrow) fn compare_totals(&mut self) {
         if self.totals.is_none() && self.lost.cover(Key::MIN) {
             return;
