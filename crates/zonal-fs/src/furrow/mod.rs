@@ -207,6 +207,18 @@ impl Furrow {
         Ok(fs)
     }
 
+    /// From now on counts the time in which threads hold the lock of the state exclusively.
+    #[cfg(feature = "testing")]
+    pub fn count_exclusive_time(&self) {
+        self.tree.count_exclusive_time();
+    }
+
+    /// Nanoseconds of that time.
+    #[cfg(feature = "testing")]
+    pub fn exclusive_ns(&self) -> u64 {
+        self.tree.exclusive_ns()
+    }
+
     /// Puts the parts together, the lowest first.
     fn compose(
         drive: Arc<Drive>,

@@ -47,12 +47,12 @@ impl File {
         limit: u64,
     ) -> impl Iterator<Item = (u64, &MapEntry)> {
         // An empty range overlaps nothing, not even the entry it lies in.
-        let from = if first < limit {
-            self.covering(first).map_or(first, |(start, _)| start)
-        } else {
-            limit
-        };
-        self.map.range(from..limit).map(|(&start, entry)| (start, entry))
+        let covering = if first < limit { self.covering(first) } else { None };
+        let next = covering.map_or(first, |(start, entry)| start + u64::from(entry.blocks()));
+        // One entry is enough for most overwrites: a second search would double their time here.
+        let rest = (next < limit).then(|| self.map.range(next..limit));
+        let rest = rest.into_iter().flatten().map(|(&start, entry)| (start, entry));
+        covering.into_iter().chain(rest)
     }
 }
 

@@ -10,9 +10,9 @@ use std::cell::RefCell;
 use std::fmt::{Debug, Formatter};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LockResult, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Until when a thread cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,11 +134,40 @@ pub(in crate::furrow) struct Guard<'a, L, G> {
     lock: &'a L,
     inner: Option<G>,
     at: &'static Location<'static>,
+    /// The time of a writer, if a benchmark counts it.
+    hold: Option<Hold<'a>>,
 }
 
 impl<'a, L, G> Guard<'a, L, G> {
     const fn new(lock: &'a L, inner: G, at: &'static Location<'static>) -> Self {
-        Self { lock, inner: Some(inner), at }
+        Self { lock, inner: Some(inner), at, hold: None }
+    }
+}
+
+/// Nanoseconds in which writers have held a lock; counted only while a benchmark wants them.
+#[derive(Debug, Default)]
+struct HoldTime {
+    is_counted: AtomicBool,
+    ns: AtomicU64,
+}
+
+/// A writer's hold of a lock.
+struct Hold<'a> {
+    time: &'a HoldTime,
+    since: Instant,
+}
+
+impl HoldTime {
+    fn begin(&self) -> Option<Hold<'_>> {
+        let is_counted = self.is_counted.load(Ordering::Relaxed);
+        is_counted.then(|| Hold { time: self, since: Instant::now() })
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.time.ns.fetch_add(ns, Ordering::Relaxed);
     }
 }
 
@@ -165,6 +194,7 @@ impl<L, G: Debug> Debug for Guard<'_, L, G> {
 impl<L, G> Drop for Guard<'_, L, G> {
     fn drop(&mut self) {
         if self.inner.take().is_some() {
+            self.hold = None;
             released(number_of(self.lock), self.at);
         }
     }
@@ -335,11 +365,23 @@ pub(in crate::furrow) struct RwLock<T> {
     inner: std::sync::RwLock<T>,
     /// Writers that wait, on a schedule.
     writers: AtomicUsize,
+    hold_time: HoldTime,
 }
 
 impl<T> RwLock<T> {
     pub(in crate::furrow) const fn new(value: T) -> Self {
-        Self { inner: std::sync::RwLock::new(value), writers: AtomicUsize::new(0) }
+        let hold_time = HoldTime { is_counted: AtomicBool::new(false), ns: AtomicU64::new(0) };
+        Self { inner: std::sync::RwLock::new(value), writers: AtomicUsize::new(0), hold_time }
+    }
+
+    /// From now on counts the time in which writers hold the lock.
+    pub(in crate::furrow) fn count_writers_time(&self) {
+        self.hold_time.is_counted.store(true, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds in which writers have held the lock while they were counted.
+    pub(in crate::furrow) fn writers_ns(&self) -> u64 {
+        self.hold_time.ns.load(Ordering::Relaxed)
     }
 
     pub(in crate::furrow) fn is_poisoned(&self) -> bool {
@@ -377,6 +419,10 @@ impl<T> RwLock<T> {
             }
             None => self.inner.write(),
         };
-        map(outcome, |inner| Guard::new(self, inner, at))
+        map(outcome, |inner| {
+            let mut guard = Guard::new(self, inner, at);
+            guard.hold = self.hold_time.begin();
+            guard
+        })
     }
 }

@@ -98,6 +98,18 @@ impl Tree {
         self.held_max.store(bytes, Ordering::Relaxed);
     }
 
+    /// From now on counts the time in which threads hold the state exclusively.
+    #[cfg(feature = "testing")]
+    pub(in crate::furrow) fn count_exclusive_time(&self) {
+        self.state.count_writers_time();
+    }
+
+    /// Nanoseconds of that time.
+    #[cfg(feature = "testing")]
+    pub(in crate::furrow) fn exclusive_ns(&self) -> u64 {
+        self.state.writers_ns()
+    }
+
     /// From now on nothing is written.
     pub(in crate::furrow) fn become_read_only(&self) {
         self.read_only.store(true, Ordering::Release);
