@@ -1,6 +1,6 @@
 //! Furrow: a POSIX file system on zones alone.
 //!
-//! Everything on the drive is written once and in order. [`Furrow`] is put together of parts that
+//! Everything on the drive is written once and in order. [`Furrow`] is a composition of parts that
 //! own their fields, the lowest first: [`Drive`], [`Tree`], [`Writer`], [`Log`], [`Truncator`],
 //! [`Reclaimer`], [`Throttle`] and [`Worker`]. A part calls those below it and none above. A read
 //! goes from `ops` to the tree (file block → zone and block, in memory) and from there to the
@@ -16,7 +16,7 @@
 //! | `invariant` | names of what `check` checks | |
 //! | `planted` | mistakes that tests of tests make | |
 //! | `sync` | the locks, and how a test decides who gets them | |
-//! | `options` | how a mount is wanted | all above |
+//! | `options` | mount options | all above |
 //! | `drive` | blocks and zones of the device, checksums, read pins | all above |
 //! | `zones` | what each zone is used for, which one is written next, which one is a victim | all above, `metadata` |
 //! | `table` | rows in sorted runs | all above, `metadata`, `log` |
@@ -25,11 +25,11 @@
 //! | `tree` | metadata behind its locks, loaded from the table as needed | all above |
 //! | `stats` | what a mount does and holds, in numbers | all above |
 //! | `meters` | what a mount measures | all above |
-//! | `write` | data on its way to zones: the buffer and placement | all above |
+//! | `write` | writing data to zones: the write buffer, reservations, placement | all above |
 //! | `log` | commits, journal, superblocks, and the upkeep of the table | all above |
-//! | `truncate` | the rests of truncated and deleted files | all above |
-//! | `recovery` | how a mount finds the state that the last commit left | all above, `tools` |
-//! | `reclaim` | moving blocks out of victims, and what writers pay for it | all above |
+//! | `truncate` | truncation and deletion in steps | all above |
+//! | `recovery` | reading the state of the last commit at mount | all above, `tools` |
+//! | `reclaim` | moving blocks out of victims, and the throttle of writers | all above |
 //! | `worker` | work in the background, in steps | all above |
 //! | `ops` | the POSIX actions | all above |
 //! | `tools` | mkfs, check, dump | all above |
@@ -47,7 +47,7 @@
 //! | --- | --- | --- |
 //! | `Throttle::making_room` | the turn of the writer that makes room | yes |
 //! | `Reclaimer::reclaiming` | turns of threads that move blocks | yes |
-//! | `Reclaimer::searching` | the search for back-references | yes |
+//! | `Reclaimer::scanning` | the scan for back-references | yes |
 //! | `Log::stepping` | changes of the table's levels | yes |
 //! | `Log::commit_turns` | the turn of the thread that commits for all | yes |
 //! | `Log::committer` | superblock, journal, manifest | yes |
@@ -125,7 +125,7 @@ use self::metadata::State;
 use self::meters::Meters;
 use self::reclaim::Reclaimer;
 use self::reclaim::throttle::Throttle;
-use self::recovery::Loaded;
+use self::recovery::LoadedDrive;
 use self::recovery::resume::{Recovery, RecoveryFacts};
 use self::space::Space;
 use self::table::view::View;
@@ -219,18 +219,18 @@ impl Furrow {
         self.tree.exclusive_ns()
     }
 
-    /// Puts the parts together, the lowest first.
+    /// Composes the parts, the lowest first.
     fn compose(
         drive: Arc<Drive>,
         clock: Arc<dyn Clock>,
         options: MountOptions,
-        loaded: Loaded,
+        loaded: LoadedDrive,
         superlog: SuperLog,
     ) -> Self {
         let MountOptions { planted, eviction, access, .. } = options;
-        let division = options.division();
+        let budget = options.memory_budget();
         let view = Arc::clone(&loaded.table.view);
-        view.limit_cache(division.leaves);
+        view.limit_cache(budget.leaves);
         let durable_record = loaded.journal.end.last;
         let committer = Committer {
             superblock: loaded.superblock,
@@ -242,20 +242,20 @@ impl Furrow {
             planted,
         };
         let mut state = State { planted, eviction, ..loaded.state };
-        state.moving.restore(&view, division.moved);
+        state.moving.restore(&view, budget.moved);
         let reserve = loaded.superblock.reserve_percent.get();
         let usable = state.zones.usable();
         let space = Space::new(drive.layout, Arc::clone(&view), usable, reserve, planted);
-        let (uuid, held_max) = (loaded.superblock.uuid, division.held);
+        let (uuid, held_max) = (loaded.superblock.uuid, budget.held);
         let parts = TreeParts { state, drive, view, space, held_max, uuid, access };
         let tree = Arc::new(Tree::new(parts));
         let meters = Arc::new(Meters::new(clock.monotonic_ns()));
-        let writer = Writer::new(Arc::clone(&tree), Arc::clone(&meters), division.buffer);
+        let writer = Writer::new(Arc::clone(&tree), Arc::clone(&meters), budget.buffer);
         let writer = Arc::new(writer);
         let log = Log::new(Arc::clone(&writer), Arc::clone(&clock), committer, &options);
         let log = Arc::new(log);
         let truncator = Arc::new(Truncator::new(Arc::clone(&log)));
-        let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&truncator), division.victims));
+        let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&truncator), budget.victims));
         Self {
             throttle: Throttle::new(Arc::clone(&reclaimer)),
             worker: Worker::new(Arc::clone(&reclaimer)),
@@ -272,13 +272,13 @@ impl Furrow {
         }
     }
 
-    /// Data that the drive has lost, as found at mount: the first thousand ranges. The mount can
-    /// write all the same, for else nobody could delete or replace the files that are damaged.
+    /// Data that the drive has lost, as found at mount: the first thousand ranges. The mount is
+    /// writable despite losses, so that users can delete or replace damaged files.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// The identity that mkfs gave it.
+    /// The UUID from mkfs.
     pub fn uuid(&self) -> [u8; 16] {
         self.tree.uuid
     }
@@ -300,8 +300,8 @@ impl Furrow {
         MountOptions { access: self.access(), follows_hints, zone_pick, ..self.options }
     }
 
-    /// Puts other options into force: what lives are predicted from, and which empty zone is
-    /// written next. Refuses those that cannot change in a mount.
+    /// Changes the options that a remount can change: the evidence for predicted lives, and which
+    /// empty zone Furrow writes next. Refuses a change of others.
     pub fn set_options(&self, options: &MountOptions) -> Result<()> {
         if self.options.fixed_in(options).is_some() {
             return Err(FsError::Invalid {
@@ -315,9 +315,9 @@ impl Furrow {
     }
 }
 
-/// Structures with a problem that leaves the tree wrong are not mounted; a bad copy of something
-/// that has two is. Where the newest changes are missing, what is before them can be read: a mount
-/// that writes would make their loss final.
+/// Refuses a mount if a problem leaves the tree wrong; a single bad copy does not. If the newest
+/// changes are missing, it allows only a read-only mount: a writable one would make their loss
+/// final.
 fn refuse_broken(problems: &Problems, view: &View, access: Access) -> Result<()> {
     use invariant::{BATCHES, JOURNAL, MANIFESTS, NEWEST, PARTS, SUPERBLOCKS};
     let missing = [BATCHES, NEWEST];
@@ -336,7 +336,7 @@ fn refuse_broken(problems: &Problems, view: &View, access: Access) -> Result<()>
         return Err(FsError::Corrupt { what, why });
     }
     if access == Access::ReadWrite && view.is_remade_for_now() {
-        // What was made anew would become durable.
+        // Rebuilt rows would become durable.
         let why = "the device refuses to read sums or the root directory: try again when it \
                    answers, or mount it for reading only";
         return Err(FsError::Corrupt { what: "metadata", why: why.into() });

@@ -1,4 +1,4 @@
-//! How Furrow is mounted, and how mount(8) spells it.
+//! Mount options of Furrow, and their spelling in mount(8).
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -48,11 +48,11 @@ impl ZonePick {
     }
 }
 
-/// How data is placed, and how victims are compared while nobody waits.
+/// Rules by which Furrow places data, and compares victims while no writer waits.
 #[cfg(feature = "testing")]
 pub(super) type Placement = Rules;
 
-/// The same where nothing compares it with other rules: by predicted life.
+/// The only rules outside of tests: by predicted life.
 #[cfg(not(feature = "testing"))]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placement;
@@ -60,44 +60,44 @@ pub(super) struct Placement;
 #[cfg(not(feature = "testing"))]
 #[expect(clippy::unused_self, reason = "it takes the place of `Rules`, which decides by it")]
 impl Placement {
-    /// The zones that are kept open where `open` may be.
+    /// How many zones to keep open if `open` may be.
     pub(super) fn budget(self, open: usize) -> Budget {
         Budget::of(open)
     }
 
-    /// How these victims are compared.
+    /// How to compare these victims.
     pub(super) fn victim(self, victims: &Victims) -> Policy {
         victims.policy()
     }
 }
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct MountOptions {
     /// Whether to write. `ReadOnly` writes nothing at all, not even recovery.
     pub access: Access,
     /// When to move access times.
     pub atime: AtimePolicy,
-    /// Memory for all that the mount holds, about. With less than [`MEMORY_MIN`](Self::MEMORY_MIN) all works as
-    /// well, slowly.
+    /// Memory for all that the mount holds, about. With less than
+    /// [`MEMORY_MIN`](Self::MEMORY_MIN) it works slowly.
     pub memory: ByteCount,
-    /// Zones that data is written to at once, at most; `None` for as many as the drive allows.
+    /// Open data zones, at most; `None` for as many as the drive allows.
     pub max_open_zones: Option<NonZeroU32>,
-    /// How old, in seconds, what was written may get until a worker commits it.
+    /// Age in seconds at which the worker commits changes.
     pub commit_seconds: NonZeroU32,
-    /// Which empty zone is written next; `None` for what suits the drive.
+    /// Which empty zone Furrow writes next; `None` for what suits the drive.
     pub zone_pick: Option<ZonePick>,
-    /// Whether what programs say about the life of data is followed.
+    /// Whether Furrow follows the write-lifetime hints of programs.
     pub follows_hints: bool,
-    /// Whether lives of data are predicted from those of its kind. For tests only.
+    /// Whether Furrow predicts the life of data from that of similar files. For tests only.
     #[cfg(feature = "testing")]
     pub learns_lives: bool,
-    /// How data is placed, to compare others with ours. For tests only.
+    /// Rules of placement, to compare others with ours. For tests only.
     #[cfg(feature = "testing")]
     pub placement: Rules,
     /// A mistake to make on purpose. For tests of tests only.
     pub planted: Planted,
-    /// When what was read is evicted. For tests only.
+    /// When to evict metadata that was read. For tests only.
     pub eviction: Eviction,
 }
 
@@ -122,19 +122,19 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Memory unless another size is asked for.
+    /// The default of `memory`.
     pub const MEMORY: ByteCount = ByteCount::new(256 << 20);
 
     /// The least memory that makes sense.
     pub const MEMORY_MIN: ByteCount = ByteCount::new(64 << 20);
 
-    /// How old what was written gets in a library: its user can sync.
+    /// The default of `commit_seconds` in a library, whose user can sync.
     pub const COMMIT_SECONDS: NonZeroU32 = NonZeroU32::new(5).expect("it is not 0");
 
-    /// The same in a mount: sync(1) does not reach all of them.
+    /// The default of `commit_seconds` in a mount: sync(1) does not reach all of them.
     pub const COMMIT_SECONDS_OF_MOUNT: NonZeroU32 = NonZeroU32::new(1).expect("it is not 0");
 
-    /// The largest such age that makes sense.
+    /// The largest `commit_seconds` that makes sense.
     const COMMIT_SECONDS_MAX: u32 = 3600;
 
     /// Takes an option if it is one that only Furrow has: `memory=SIZE`, `max_open_zones=N`,
@@ -176,7 +176,7 @@ impl MountOptions {
         taken.map_or(Taken::Bad, |()| Taken::Yes)
     }
 
-    /// The first of these options that another mount has and that cannot change while one is served.
+    /// The first option that differs in `other` and that a remount cannot change.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
@@ -203,7 +203,7 @@ impl MountOptions {
         (age / 2).max(age.saturating_sub(Duration::from_secs(1)))
     }
 
-    /// What lives of data are predicted from.
+    /// The evidence from which Furrow predicts the life of data.
     pub(super) fn evidence(&self) -> Evidence {
         #[cfg(feature = "testing")]
         let learned = self.learns_lives;
@@ -212,7 +212,7 @@ impl MountOptions {
         Evidence { hints: self.follows_hints, learned }
     }
 
-    /// How data is placed.
+    /// The rules of placement.
     #[cfg_attr(not(feature = "testing"), expect(clippy::unused_self, reason = "one way only"))]
     pub(super) fn placement(&self) -> Placement {
         #[cfg(feature = "testing")]
@@ -221,21 +221,21 @@ impl MountOptions {
         Placement
     }
 
-    /// What it is divided into.
-    pub(super) fn division(&self) -> Division {
-        Division::of(self.memory.get())
+    /// How the mount divides its memory.
+    pub(super) fn memory_budget(&self) -> MemoryBudget {
+        MemoryBudget::of(self.memory.get())
     }
 }
 
-/// When what was read is evicted.
+/// When to evict metadata that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// When there is too much of it.
     #[default]
     ByNeed,
-    /// All of it that may go, each time that the state is locked. For tests only: whatever an
-    /// operation believes to be in memory, without a look under the same lock, is not there. And
-    /// the reaper removes few map entries at once, so that files of tests leave it some.
+    /// All of it that may go, each time that a thread locks the state. For tests only: an operation
+    /// that relies on metadata being resident without a look under the same lock does not find it.
+    /// And truncation removes few map entries in a step, so that small files take several.
     AtEveryLock,
 }
 
@@ -247,7 +247,7 @@ impl Eviction {
 
 /// Bytes of a mount's memory by what they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
+pub(super) struct MemoryBudget {
     /// Inodes, entries and maps.
     pub(super) held: usize,
     /// Leaves of the table.
@@ -256,33 +256,34 @@ pub(super) struct Division {
     pub(super) memtable: usize,
     /// The write buffer.
     pub(super) buffer: usize,
-    /// The rows of a batch. They are in memory three times while they become durable.
+    /// The rows of a batch. Memory has them three times while a commit writes them.
     pub(super) batch: usize,
-    /// A part of the table that is being made.
+    /// The part of the table that a step is writing.
     pub(super) part: usize,
-    /// Victims that reclaim is at, at most.
+    /// Victims that reclaim empties at once, at most.
     pub(super) victims: usize,
-    /// Tables that say where blocks were moved.
+    /// Remap tables.
     pub(super) moved: usize,
 }
 
-/// What a mount takes however little it holds: zones, threads, what zstd needs.
+/// Memory of an empty mount: zones, threads, zstd.
 const FIXED_BYTES: u64 = 8 << 20;
 
-/// What a step of reclaim takes: blocks as they were read, and in the order in which they are written.
+/// Memory of a step of reclaim: blocks as it has read them, and in the order in which it writes
+/// them.
 const VICTIM_BYTES: u64 = 2 << 20;
 
-/// What merges read ahead, in all runs together.
+/// Memory for the read-ahead of a merge, in all runs together.
 const MERGE_BYTES: u64 = 6 << 20;
 
 fn narrow(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-impl Division {
+impl MemoryBudget {
     fn of(memory: u64) -> Self {
         let share = |parts: u64, max: u64| (memory / parts).min(max << 20);
-        // With less than the least that makes sense all still works, and these are over it.
+        // Below `MEMORY_MIN` these take more than their share, so that all still works.
         let some = |parts, max| share(parts, max).max(1 << 20);
         let (memtable, buffer) = (share(16, 32), some(16, 16));
         let (batch, part) = (some(32, 4), some(32, 8));
@@ -290,7 +291,7 @@ impl Division {
         let others = FIXED_BYTES + MERGE_BYTES + 2 * memtable + buffer + 3 * batch + part;
         let moved = share(32, 256);
         let others = others + victims * VICTIM_BYTES + moved;
-        // A sixth of the rest is lost between what the allocator has given out.
+        // A sixth of the rest is for the allocator's fragmentation.
         let rest = memory.saturating_sub(others);
         Self {
             held: narrow(rest / 2),
@@ -313,12 +314,16 @@ mod tests {
     fn memory_shares_stay_within_total() {
         for mib in [64_u64, 100, 256, 512, 4096] {
             let memory = mib << 20;
-            let division = Division::of(memory);
-            let Division { held, leaves, memtable, buffer, batch, part, victims, moved } = division;
+            let memory_budget = MemoryBudget::of(memory);
+            let MemoryBudget { held, leaves, memtable, buffer, batch, part, victims, moved } =
+                memory_budget;
             let shares = held + leaves + 2 * memtable + buffer + 3 * batch + part + moved;
             let shares = shares + victims * narrow(VICTIM_BYTES);
-            assert!(shares as u64 + FIXED_BYTES + MERGE_BYTES < memory, "{mib} MiB: {division:?}");
-            assert!(held as u64 > memory / 8 && leaves as u64 > memory / 8, "{division:?}");
+            assert!(
+                shares as u64 + FIXED_BYTES + MERGE_BYTES < memory,
+                "{mib} MiB: {memory_budget:?}"
+            );
+            assert!(held as u64 > memory / 8 && leaves as u64 > memory / 8, "{memory_budget:?}");
         }
     }
 

@@ -1,21 +1,21 @@
 //! Space: how many blocks and zones each writer may use.
 //!
 //! Every question of this kind is a method of [`Space`], and its answer is true as long as the
-//! state that it was asked about stays locked. [`layout`](crate::furrow::drive::layout) has the
-//! arithmetic of a whole drive, [`Zones`] counts what is free and open.
+//! caller keeps the state locked. [`layout`](crate::furrow::drive::layout) has the arithmetic of a
+//! whole drive, [`Zones`] counts free and open zones.
 //!
-//! Files may fill a number of blocks that does not depend on how large they are: as long as the
-//! rows are no more than were [planned](Rows::bytes_at_most) for, a file takes the blocks that it
-//! has, and nothing else. Rows are counted as they lie in the table, compressed.
+//! How many blocks files may fill does not depend on the size of the files. As long as rows take no
+//! more than [planned](RowBytes::bytes_at_most), a file takes only its own blocks. Rows count as
+//! they lie in the table, compressed.
 //!
-//! A writer finds room in an open zone or opens a free one. Free zones are shared out like this
-//! (F4):
+//! A writer finds room in an open zone or opens a free one. It opens a free zone only if enough
+//! others stay free (F4):
 //!
-//! | writer | opens a free zone if so many stay free |
+//! | writer | free zones that it leaves |
 //! | --- | --- |
-//! | a user's write, direct | all that metadata keeps; it was admitted, so it finds open zones |
+//! | a user's direct write | all that metadata keeps; it has a reservation, so it finds open zones |
 //! | write-back of the buffer | those that a recovery needs: a commit that cannot write frees nothing |
-//! | reclaim | those that admitted writers need, or the next commit's where there are no more |
+//! | reclaim | those that reservations need; if there are no others, those of the next commit |
 //! | metadata | none |
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zonal_placement::pace::{self, Usable};
 
 use crate::FsError;
-use crate::furrow::drive::layout::{Layout, Rows};
+use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::State;
 use crate::furrow::planted::{Planted, PlantedBug};
@@ -33,50 +33,50 @@ use crate::furrow::zones::allocation::{Kept, Purpose};
 use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN, Urgency, Zones};
 use crate::vfs::Result;
 
-/// Bytes that a commit adds to the rows that have changed, about: those of zones, and of owners.
+/// Bytes that a commit adds to the changed rows, about: rows of zones, and back-references.
 const COMMIT_BYTES: usize = 64 << 10;
 
-/// Free zones, beside those of metadata, at which writers wait for a commit to give zones back.
+/// Free zones, beyond those of metadata, at which writers need a commit that frees other zones.
 const FREE_ZONES_FEW: usize = 2;
 
-/// How the drive is divided between files and metadata, and what each writer may use of it.
+/// How files and metadata share the drive, and what each writer may use of it.
 pub(in crate::furrow) struct Space {
     layout: Layout,
     view: Arc<View>,
     planted: Planted,
-    /// Blocks that the next commit can write without another zone.
+    /// Room for the next commit in the open pairs.
     pub(in crate::furrow) pair_room: PairRoom,
-    /// What is kept of the drive, in percent, for reclaim to have a choice.
+    /// Percentage of the drive that stays free, so that reclaim has a choice of victims.
     reserve_percent: u32,
-    /// Bytes of rows in a copy of the table for which metadata has zones, as long as no names,
-    /// symbolic links and extended attributes are long.
+    /// Bytes of rows, in one copy of the table, that metadata has zones for: enough unless many
+    /// names, symbolic links and extended attributes are long.
     rows_planned: u64,
 }
 
-/// What journal and parts can write to the pairs that they have, as it was when these were written
-/// last. Read without their locks.
+/// Room in the open pairs of the journal and of the parts, as of the last write to each. Atomics,
+/// so that readers need no lock of the log.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct PairRoom {
-    /// Blocks of the journal's.
+    /// Blocks left in the journal's pair.
     journal: AtomicU32,
-    /// A manifest fits in that of the parts.
+    /// The pair of the parts has room for a manifest.
     takes_manifest: AtomicBool,
 }
 
 impl PairRoom {
-    /// The journal has been written, or has got another pair.
+    /// Notes the journal's room after a record or a change of pairs.
     pub(in crate::furrow) fn note_journal(&self, blocks: u32) {
         self.journal.store(blocks, Ordering::Release);
     }
 
-    /// Parts or a manifest have been written: their pair has room for so many blocks, and the next
-    /// manifest may take so many.
+    /// Notes the room of the parts' pair after a write to it, and the size of the next manifest,
+    /// both in blocks.
     pub(in crate::furrow) fn note_parts(&self, room: usize, manifest: usize) {
         self.takes_manifest.store(room >= manifest, Ordering::Release);
     }
 
-    /// Free zones that a commit of `bytes` bytes takes: a pair for the journal if it does not fit
-    /// in the one there is, and then one for the manifest that names it.
+    /// Free zones that a commit of `bytes` bytes takes: a pair if the batch does not fit into the
+    /// journal's, and another one if the manifest that names it does not fit either.
     pub(in crate::furrow) fn zones_for(&self, bytes: usize) -> usize {
         if self.journal.load(Ordering::Acquire) as usize * BLOCK_BYTES >= bytes {
             0
@@ -93,20 +93,21 @@ impl PairRoom {
 pub(in crate::furrow) struct WriterRoom {
     /// Blocks that can be written without reclaim.
     pub(in crate::furrow) blocks: u64,
-    /// Blocks below which writers pay for room.
+    /// Blocks below which writers reclaim for what they write.
     pub(in crate::furrow) low_mark: u64,
 }
 
 /// What a writer may take now.
 pub(in crate::furrow) enum Allowance {
-    /// Room in zones for so many blocks, leaving free zones to others: the first choice first.
+    /// This many blocks. The writer leaves free zones to others: as many as the first choice says,
+    /// or the next one if it finds no room.
     Zones { blocks: u64, leaving: [Kept; 3] },
-    /// So many blocks in the open zones of users.
+    /// This many blocks in the open zones of users.
     Borrowed { blocks: u64 },
 }
 
 impl Space {
-    /// Of a drive whose zones have so many blocks that can be used.
+    /// For a drive with `usable` blocks in its zones.
     pub(in crate::furrow) fn new(
         layout: Layout,
         view: Arc<View>,
@@ -114,15 +115,15 @@ impl Space {
         reserve_percent: u32,
         planted: Planted,
     ) -> Self {
-        let rows = Rows::default();
+        let rows = RowBytes::default();
         let files = layout.user_blocks(usable, reserve_percent, rows);
         let rows_planned = rows.bytes_at_most(files);
         let pair_room = PairRoom::default();
         Self { layout, view, planted, pair_room, reserve_percent, rows_planned }
     }
 
-    /// Bytes that all rows take in a copy of the table, including those that wait for a commit.
-    fn packed_rows(&self, state: &State) -> Rows {
+    /// Bytes of all rows in a copy of the table, with those that the next commit will write.
+    fn packed_rows(&self, state: &State) -> RowBytes {
         state.totals.rows(self.view.packed_bytes(state.changes.bytes))
     }
 
@@ -131,8 +132,8 @@ impl Space {
         self.user_blocks_with(state, self.packed_rows(state))
     }
 
-    /// Blocks that files may fill where there are such rows.
-    pub(in crate::furrow) fn user_blocks_with(&self, state: &State, rows: Rows) -> u64 {
+    /// Blocks that files may fill if rows take this much.
+    pub(in crate::furrow) fn user_blocks_with(&self, state: &State, rows: RowBytes) -> u64 {
         self.layout.user_blocks(state.zones.usable(), self.reserve_percent, rows)
     }
 
@@ -155,14 +156,14 @@ impl Space {
         self.packed_rows(state).bytes().max(self.rows_planned)
     }
 
-    /// Bytes of rows for which metadata has its zones: the uncompressed size of all rows, up to the
+    /// Bytes of rows that metadata keeps zones for: the uncompressed size of all rows, up to the
     /// planned size. The size of the table goes up and down with its garbage; if the zones followed
     /// that, metadata would at times take two zones at once, which may be all the room of writers.
     pub(in crate::furrow) fn rows_wanted(&self, state: &State) -> u64 {
         state.totals.row_bytes.min(self.rows_planned(state))
     }
 
-    /// Zones that metadata takes for the rows there are, with those it needs to go on.
+    /// Zones that metadata needs for its present rows, with spare ones for the next steps.
     fn meta_zones_wanted(&self, state: &State) -> u64 {
         self.layout.meta_zones_wanted(self.rows_wanted(state))
     }
@@ -173,40 +174,39 @@ impl Space {
         !state.zones.is_metadata_below(wanted.saturating_sub(SPARE_ZONES_MIN as u64))
     }
 
-    /// Free zones that metadata needs beside those it has.
+    /// Free zones that metadata needs in addition to its own.
     pub(in crate::furrow) fn kept_for_metadata(&self, state: &State) -> usize {
         state.zones.kept_for_metadata(self.meta_zones_wanted(state))
     }
 
-    /// Of `kept` zones those without which a recovery or the next commit may fail, if that adds so
-    /// many bytes to the rows that have changed.
+    /// How many of `kept` zones a recovery or the next commit cannot do without, if the commit adds
+    /// `added` bytes to the changed rows.
     fn least_for_metadata(&self, state: &State, kept: usize, added: usize) -> usize {
         kept.min(self.pair_room.zones_for(2 * state.changes.bytes + added).max(RECOVERY_ZONES))
     }
 
-    /// Whether the table may become too large to be merged if rows are added. Where it has no more
-    /// zones than were planned for its rows, others have taken what is free, and reclaim gives it
-    /// back.
+    /// Whether more rows could make the table too large for its own compaction. If the table has no
+    /// more zones than planned, data has taken the free zones, and reclaim will free some.
     pub(in crate::furrow) fn lacks_zones_for_rows(&self, state: &State) -> bool {
         let least =
             if self.has_zones_beyond_plan(state) { SPARE_ZONES_MIN } else { RECOVERY_ZONES };
         state.zones.takeable_for_metadata() < least
     }
 
-    /// Whether metadata has fewer zones left than it needs, or more than were planned: then the
-    /// table is to be merged before anything else makes room.
+    /// Whether metadata has fewer zones left than it needs, or more than planned. Compaction then
+    /// comes before any other way to make room.
     pub(in crate::furrow) fn is_table_too_large(&self, state: &State) -> bool {
         state.zones.free_for_metadata() < self.kept_for_metadata(state)
             || self.has_zones_beyond_plan(state)
     }
 
-    /// Free zones beside those that metadata needs.
+    /// Free zones beyond those that metadata needs.
     pub(in crate::furrow) fn spare_zones(&self, state: &State) -> usize {
         state.zones.free_beside(self.kept_for_metadata(state))
     }
 
-    /// Whether there are zones that only a commit gives back, and hardly one to be opened without
-    /// them. Not only where all room is used up: else classes have to share zones meanwhile.
+    /// Whether a commit would free zones and few others are free. It does not wait until no room is
+    /// left: lifetime classes would have to share zones before.
     pub(in crate::furrow) fn awaits_commit(
         &self,
         state: &State,
@@ -215,17 +215,17 @@ impl Space {
         self.spare_zones(state) <= FREE_ZONES_FEW && state.zones.has_idle_emptied(is_idle)
     }
 
-    /// Room for user data, that of admitted writers included.
+    /// Room for user data, including what reservations hold.
     pub(in crate::furrow) fn writer_room(&self, state: &State) -> WriterRoom {
         let wanted = self.meta_zones_wanted(state);
         let kept = state.zones.kept_for_metadata(wanted);
-        // More may be written before reclaim needs it.
+        // Other writers may add rows before reclaim needs this room.
         let least = self.least_for_metadata(state, kept, 2 * COMMIT_BYTES);
         let blocks = room_of_writers(&state.zones, kept, least);
         WriterRoom { blocks, low_mark: self.low_mark_with(state, wanted) }
     }
 
-    /// Blocks of room below which writers pay.
+    /// Blocks of room below which writers reclaim for what they write.
     pub(in crate::furrow) fn low_mark(&self, state: &State) -> u64 {
         self.low_mark_with(state, self.meta_zones_wanted(state))
     }
@@ -250,10 +250,10 @@ impl Space {
         let meta = self.kept_for_metadata(state);
         let kept = |for_metadata, others| Kept { for_metadata, others };
         let (blocks, leaving) = match purpose {
-            // Admitted, but zones have failed since.
+            // It has a reservation, but zones may have failed since.
             Purpose::Write(_) => (u64::MAX, [kept(meta, 1), kept(meta, 0), kept(meta, 0)]),
-            // A commit that cannot write this can free no zone either. The journal may have room
-            // for it all the same.
+            // A commit that cannot write this frees no zone either, and the journal may still have
+            // room.
             Purpose::WriteBack(_) => {
                 let last = kept(meta.min(RECOVERY_ZONES), 0);
                 (u64::MAX, [kept(meta, 1), kept(meta, 0), last])
@@ -264,10 +264,10 @@ impl Space {
                 if room == 0 {
                     return Allowance::Borrowed { blocks: room_to_borrow(state, urgency) };
                 }
-                // A zone for each class only where admitted writers have room all the same. Reclaim
-                // gives more zones back than it takes.
-                let promised = zones_promised(state);
-                (room, [kept(meta, promised), kept(meta, 0), kept(least, 0)])
+                // A zone for each class only if reservations keep their room. Reclaim frees more
+                // zones than it takes.
+                let reserved = reserved_zones(state);
+                (room, [kept(meta, reserved), kept(meta, 0), kept(least, 0)])
             }
         };
         Allowance::Zones { blocks, leaving }
@@ -279,28 +279,28 @@ impl Space {
     }
 }
 
-/// Blocks that admitted writers need beside the room in the open zones of users.
-fn promised(state: &State) -> u64 {
+/// Reserved blocks that do not fit into the open zones of users.
+fn reserved_beyond_open(state: &State) -> u64 {
     state.totals.pending.saturating_sub(state.zones.users_only_room())
 }
 
-/// Free zones that admitted writers need.
-fn zones_promised(state: &State) -> usize {
-    let zones = promised(state).div_ceil(state.zones.zone_blocks().max(1).into());
+/// Free zones that reservations need.
+fn reserved_zones(state: &State) -> usize {
+    let zones = reserved_beyond_open(state).div_ceil(state.zones.zone_blocks().max(1).into());
     usize::try_from(zones).unwrap_or(usize::MAX)
 }
 
-/// Blocks that reclaim can write in its open zones and in free ones of which metadata keeps `kept`,
-/// without those that admitted writers need.
+/// Blocks that reclaim can write in its open zones, and in free ones beyond the `kept` of metadata,
+/// without those that are reserved.
 fn room_of_reclaim(state: &State, kept: usize) -> u64 {
     let zones = &state.zones;
     let room = zones.open_room();
     let open = if zones.is_shared() { room.users } else { room.moved };
-    (open + free_blocks_beside(zones, kept)).saturating_sub(promised(state))
+    (open + free_blocks_beyond(zones, kept)).saturating_sub(reserved_beyond_open(state))
 }
 
-/// Blocks in the open zones of users that reclaim may take where it has no room: those that no
-/// writer was promised, if a writer waits and no commit would give zones back.
+/// Blocks in the open zones of users that reclaim may take if it has no room of its own: those that
+/// are not reserved, if a writer waits and no commit would free zones.
 fn room_to_borrow(state: &State, urgency: Urgency) -> u64 {
     if urgency == Urgency::Emergency && !state.zones.has_emptied() {
         state.zones.users_only_room().saturating_sub(state.totals.pending)
@@ -309,28 +309,28 @@ fn room_to_borrow(state: &State, urgency: Urgency) -> u64 {
     }
 }
 
-/// Blocks of free zones of which `kept` stay free that metadata can take.
-fn free_blocks_beside(zones: &Zones, kept: usize) -> u64 {
+/// Blocks of free zones beyond `kept` zones that metadata could take.
+fn free_blocks_beyond(zones: &Zones, kept: usize) -> u64 {
     let kept = zones.free_for_metadata().min(kept) as u64;
     zones.free_blocks() - kept * u64::from(zones.zone_blocks())
 }
 
-/// Blocks that users can write in open zones and in free ones, of which metadata keeps `kept` and
-/// reclaim one.
+/// Blocks that users can write in open zones, and in free ones beyond the `kept` of metadata and
+/// one of reclaim.
 ///
-/// Of the zones that metadata keeps, reclaim may use all but the `least`. Where these and the open
-/// zones of reclaim are less than one zone, reclaim needs the rest in zones of users, and where it
-/// has no zone of its own, all. Zones that metadata lacks are filled up before a writer is
-/// admitted.
+/// Reclaim may use all but the `least` of the zones that metadata keeps. If these and its own open
+/// zones have less room than one zone, the rest of that room has to stay free in zones of users; if
+/// it has no open zone at all, a whole zone's worth. Zones that metadata lacks come before any
+/// reservation.
 fn room_of_writers(zones: &Zones, kept: usize, least: usize) -> u64 {
     let zone = u64::from(zones.zone_blocks());
     let lacking = kept.saturating_sub(zones.free_for_metadata()) as u64 * zone;
-    let free = free_blocks_beside(zones, kept);
+    let free = free_blocks_beyond(zones, kept);
     let open = zones.open_room();
     let room = if zones.is_shared() {
         (free + zones.room_of_users()).saturating_sub(zone)
     } else {
-        let together = free_blocks_beside(zones, least) + open.users + open.moved;
+        let together = free_blocks_beyond(zones, least) + open.users + open.moved;
         together.saturating_sub(zone).min(free.saturating_sub(zone) + zones.room_of_users())
     };
     room.saturating_sub(lacking)

@@ -1,9 +1,8 @@
-//! Background work, in steps.
+//! The worker: does long work in short steps, so that no operation waits for it.
 //!
-//! No caller waits for long work that it does not need itself. Work that a change leaves behind,
-//! such as zones to be reset, is done later by the caller of [`step`](Worker::step): the worker of
-//! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
-//! and writers need only for a part of it.
+//! An operation leaves some work for later, such as resets of zones. The caller of
+//! [`step`](Worker::step) does it: the thread of a mount or of a volume, through `tick`, or a test.
+//! A step holds locks that readers and writers need only for a part of its time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,46 +19,44 @@ use crate::furrow::write::Writer;
 use crate::furrow::zones::{Role, Urgency};
 use crate::vfs::Result;
 
-/// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is
-/// short.
+/// Rounds of steps in one tick. An unmount waits for the tick that runs, so it is short.
 const ROUNDS: usize = 64;
 
-/// Steps of reclaim in one tick, 8 MiB in all: as much as even a disk moves in a fraction of the
-/// half second until the next.
+/// Steps of reclaim in one tick, 8 MiB in all. Even a disk moves as much in a fraction of the half
+/// second between two ticks.
 const RECLAIMS: usize = 8;
 
 /// A kind of work that is done in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Makes durable what was written some time ago, as the options say, or earlier if it is much.
+    /// Commits when the last commit is as old as the options say, or earlier if much has changed.
     Commit,
     /// Resets a zone in which nothing lives.
     Reset,
-    /// Removes up to 1,024 map entries of what was deleted or cut off.
-    Reap,
-    /// Moves a mebibyte out of a victim if free zones run low, else out of a zone that has become
-    /// read-only.
+    /// Removes up to 1,024 map entries of deleted or truncated files.
+    Truncate,
+    /// Moves a mebibyte out of a victim if few zones are free, else out of a read-only zone.
     Reclaim,
-    /// Makes rows of the owners of a zone that has been sealed, for the next commit.
-    Owners,
-    /// Writes a run of the table, or merges some.
+    /// Makes rows of a sealed zone's back-references, for the next commit.
+    Backrefs,
+    /// Flushes the memtable to a run, or merges runs.
     Compact,
 }
 
 impl Work {
-    /// What is to be done as soon as possible.
+    /// Work that the worker does as soon as it can.
     const BACKGROUND: [Self; 5] =
-        [Self::Reap, Self::Reset, Self::Owners, Self::Reclaim, Self::Compact];
+        [Self::Truncate, Self::Reset, Self::Backrefs, Self::Reclaim, Self::Compact];
 }
 
-/// Does the work that changes leave behind, in steps.
+/// Does the work that operations leave behind, in steps.
 pub(in crate::furrow) struct Worker {
     tree: Arc<Tree>,
     writer: Arc<Writer>,
     log: Arc<Log>,
     truncator: Arc<Truncator>,
     reclaimer: Arc<Reclaimer>,
-    /// Nothing is moved in the background.
+    /// Reclaim in the background is paused.
     is_paused: AtomicBool,
 }
 
@@ -87,13 +84,13 @@ impl Worker {
                 let more = self.tree.read_state().zones.reset_count() > 0;
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
-            Work::Reap => {
-                self.truncator.reap_one();
+            Work::Truncate => {
+                self.truncator.truncate_one();
                 let more = !self.tree.read_state().reaping.is_empty();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
-            Work::Owners => {
-                let more = self.tree.list_owners(Ending::Record);
+            Work::Backrefs => {
+                let more = self.tree.make_backref_rows(Ending::Record);
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Reclaim => self.reclaim_step(),
@@ -101,13 +98,13 @@ impl Worker {
         }
     }
 
-    /// The work of a tick: what is due, and of the rest as much as is short.
+    /// Runs a tick: the commit that is due, and a short time's worth of the other work.
     pub(in crate::furrow) fn run_steps(&self) -> Result<()> {
         self.tree.bell.has_come();
         let mut committed = Ok(StepProgress::Idle);
         let mut reclaims = RECLAIMS;
         for _ in 0..ROUNDS {
-            // One that is due does not wait for the rest of the tick.
+            // A commit that becomes due does not wait for the end of the tick.
             if committed.is_ok() {
                 committed = self.step(Work::Commit);
             }
@@ -119,7 +116,7 @@ impl Worker {
                 }
                 match self.step(work) {
                     Ok(progress) => more |= progress == StepProgress::More,
-                    // The commit is promised; the rest is a convenience that may fail without it.
+                    // Only a failed commit breaks a promise to the user.
                     Err(error) => tracing::warn!(?work, %error, "work in the background failed"),
                 }
             }
@@ -140,12 +137,12 @@ impl Worker {
         Ok(StepProgress::Idle)
     }
 
-    /// Moves a little while nobody waits, so that writers find room.
+    /// Moves some blocks before a writer has to wait for room.
     pub(in crate::furrow) fn reclaim_step(&self) -> Result<StepProgress> {
         if self.is_reclaim_paused() {
             return Ok(StepProgress::Idle);
         }
-        let (urgency, searches) = {
+        let (urgency, needs_scan) = {
             let state = self.tree.read_state();
             let is_low = state.zones.free_blocks() < 2 * self.tree.space.low_mark(&state);
             let (urgency, role) = if is_low {
@@ -153,18 +150,18 @@ impl Worker {
             } else {
                 (Urgency::Rescue, Role::Failed)
             };
-            (urgency, state.zones.await_search(role))
+            (urgency, state.zones.need_scan(role))
         };
-        if searches {
-            self.reclaimer.search_some()?;
+        if needs_scan {
+            self.reclaimer.scan_some()?;
         }
         let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, urgency)?;
         self.reclaimer.free_emptied()?;
-        Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
+        Ok(if moved > 0 || needs_scan { StepProgress::More } else { StepProgress::Idle })
     }
 
-    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up
-    /// to a mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is
+    /// Reclaims ahead of need, by a step: resets a zone, or commits so that a zone becomes empty,
+    /// or moves up to a mebibyte out of the best victim by cost and benefit. `Idle` if no victim is
     /// worth it.
     pub(in crate::furrow) fn reclaim_ahead(&self) -> Result<StepProgress> {
         if self.tree.is_read_only() {
@@ -173,34 +170,34 @@ impl Worker {
         if self.writer.reset_one() {
             return Ok(StepProgress::More);
         }
-        let (is_emptied, searches) = {
+        let (is_emptied, needs_scan) = {
             let zones = &self.tree.read_state().zones;
-            (zones.has_emptied(), zones.await_search(Role::Sealed))
+            (zones.has_emptied(), zones.need_scan(Role::Sealed))
         };
         if is_emptied {
             self.log.commit(Ending::Record)?;
             return Ok(StepProgress::More);
         }
-        if searches {
-            self.reclaimer.search_some()?;
+        if needs_scan {
+            self.reclaimer.scan_some()?;
         }
         let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
-        Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
+        Ok(if moved > 0 || needs_scan { StepProgress::More } else { StepProgress::Idle })
     }
 
-    /// From now on nothing is moved in the background; writers that find little room reclaim as
-    /// before. Until it is resumed, or until the end of the mount.
+    /// Pauses reclaim in the background, until [`resume_reclaim`](Self::resume_reclaim) or the end
+    /// of the mount. Writers that find little room still reclaim.
     pub(in crate::furrow) fn pause_reclaim(&self) {
         self.is_paused.store(true, Ordering::Relaxed);
     }
 
-    /// Ends a pause.
+    /// Resumes reclaim in the background.
     pub(in crate::furrow) fn resume_reclaim(&self) {
         self.is_paused.store(false, Ordering::Relaxed);
         self.tree.bell.wake_worker();
     }
 
-    /// Whether nothing is moved in the background.
+    /// Whether reclaim in the background is paused.
     pub(in crate::furrow) fn is_reclaim_paused(&self) -> bool {
         self.is_paused.load(Ordering::Relaxed)
     }
@@ -212,25 +209,25 @@ impl Furrow {
         self.worker.step(work)
     }
 
-    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up
-    /// to a mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is
+    /// Reclaims ahead of need, by a step: resets a zone, or commits so that a zone becomes empty,
+    /// or moves up to a mebibyte out of the best victim by cost and benefit. `Idle` if no victim is
     /// worth it.
     pub fn reclaim_ahead(&self) -> Result<StepProgress> {
         self.worker.reclaim_ahead()
     }
 
-    /// From now on nothing is moved in the background; writers that find little room reclaim as
-    /// before. Until it is resumed, or until the end of the mount.
+    /// Pauses reclaim in the background, until [`resume_reclaim`](Self::resume_reclaim) or the end
+    /// of the mount. Writers that find little room still reclaim.
     pub fn pause_reclaim(&self) {
         self.worker.pause_reclaim();
     }
 
-    /// Ends a pause.
+    /// Resumes reclaim in the background.
     pub fn resume_reclaim(&self) {
         self.worker.resume_reclaim();
     }
 
-    /// Whether nothing is moved in the background.
+    /// Whether reclaim in the background is paused.
     pub fn is_reclaim_paused(&self) -> bool {
         self.worker.is_reclaim_paused()
     }
@@ -356,8 +353,8 @@ mod tests {
             assert_eq!(unlisted(), 1);
             fs.sync().unwrap();
             assert_eq!(unlisted(), usize::from(has_worker));
-            assert_eq!(fs.step(Work::Owners).unwrap() == StepProgress::More, has_worker);
-            assert_eq!(fs.step(Work::Owners).unwrap(), StepProgress::Idle);
+            assert_eq!(fs.step(Work::Backrefs).unwrap() == StepProgress::More, has_worker);
+            assert_eq!(fs.step(Work::Backrefs).unwrap(), StepProgress::Idle);
             fs.create(&Caller::ROOT, Ino::ROOT, b"another", &new).unwrap();
             fs.sync().unwrap();
             assert_eq!(unlisted(), 0);
@@ -373,7 +370,7 @@ mod tests {
         let create = |name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
         let (file, copy) = (create(b"file"), create(b"copy"));
         fs.write(file, 0, &vec![7; 64 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
-        fs.step(Work::Owners).unwrap();
+        fs.step(Work::Backrefs).unwrap();
         fs.sync().unwrap();
         let len = 8 * BLOCK_BYTES as u64;
         fs.copy_range((file, 0), (copy, 0), len, WriteFlags::empty()).unwrap();

@@ -318,7 +318,7 @@ pub(crate) fn is_one_of(found: &Snapshot, legal: &[Boundary]) -> Result<(), Viol
 
 /// Removes what is left of deleted files.
 pub(crate) fn reap(fs: &Furrow) -> zonal_fs::vfs::Result<()> {
-    while fs.step(Work::Reap)? == StepProgress::More {}
+    while fs.step(Work::Truncate)? == StepProgress::More {}
     Ok(())
 }
 

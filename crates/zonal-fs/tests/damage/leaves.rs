@@ -300,7 +300,7 @@ fn remap_tables_lost_cost_their_blocks_only() {
 fn delete_file(fs: &Furrow) -> [StatFs; 2] {
     let before = fs.statfs().unwrap();
     fs.unlink(Ino::ROOT, b"file").unwrap();
-    while fs.step(Work::Reap).unwrap() == StepProgress::More {}
+    while fs.step(Work::Truncate).unwrap() == StepProgress::More {}
     fs.sync().unwrap();
     [before, fs.statfs().unwrap()]
 }
@@ -325,7 +325,7 @@ fn fill_and_empty(fs: &Furrow) -> u64 {
     };
     assert!(matches!(full, FsError::NoSpace), "{full}");
     fs.unlink(Ino::ROOT, b"filler").unwrap();
-    while fs.step(Work::Reap).unwrap() == StepProgress::More {}
+    while fs.step(Work::Truncate).unwrap() == StepProgress::More {}
     fs.sync().unwrap();
     at
 }

@@ -30,7 +30,7 @@ fn fill_and_empty(drive: &Arc<Drive>) {
     assert_eq!(drive.counters().of(OpKind::Deallocate).count, 0, "all of it is needed");
     fs.unlink(Ino::ROOT, b"file").unwrap();
     fs.sync().unwrap();
-    finish(&fs, Work::Reap);
+    finish(&fs, Work::Truncate);
     fs.sync().unwrap();
     finish(&fs, Work::Reset);
     let kept = create(&fs, "kept");

@@ -153,7 +153,7 @@ impl Plan {
             }
             fs.tick().unwrap();
         }
-        steps::finish(fs, Work::Reap);
+        steps::finish(fs, Work::Truncate);
     }
 }
 

@@ -50,7 +50,7 @@ fn fragment(zones: u64, zone_blocks: u64, turns: u64) {
     let fs = mount(drive.clone());
     overwrite(&fs, file, blocks / 2, 1000, 8);
     fs.unlink(Ino::ROOT, b"file").unwrap();
-    super::steps::finish(&fs, Work::Reap);
+    super::steps::finish(&fs, Work::Truncate);
     fs.sync().unwrap();
     // An inode takes space too.
     let file = create(&fs, "again");
@@ -461,7 +461,7 @@ fn full_drive_filled_again_and_again_regains_space() {
     for number in files.keys() {
         fs.unlink(Ino::ROOT, number.to_string().as_bytes()).unwrap();
     }
-    super::steps::finish(&fs, Work::Reap);
+    super::steps::finish(&fs, Work::Truncate);
     fs.sync().unwrap();
     let free = fs.statfs().unwrap().blocks_free;
     assert!(free * 100 >= sold * 99, "{free} blocks free, {sold} at first");

@@ -188,7 +188,7 @@ fn fill_and_empty(seed: u64, plan: Plan, kind: Kind) {
             must(&at, "a tick while it is emptied", fs.tick());
         }
     }
-    steps::finish(&fs, Work::Reap);
+    steps::finish(&fs, Work::Truncate);
     must(&at, "sync of the empty drive", fs.sync());
     must(&at, "a tick of the empty drive", fs.tick());
     let now = fs.statfs().unwrap().blocks_free;

@@ -17,34 +17,33 @@ pub const SEQUENTIAL_ZONES_MIN: u32 = 20;
 /// Blocks a zone must be able to hold (256 KiB): a journal record has to fit in one.
 pub const ZONE_BLOCKS_MIN: u32 = 64;
 
-/// Active zones that the file system needs at least: two copies of the journal or of a part, one
-/// for data, and one that a superblock fills and finishes.
+/// The fewest active zones that Furrow can do with: two copies of the journal or of a part, one for
+/// data, and one for superblocks.
 pub const ACTIVE_ZONES_MIN: u32 = 4;
 
-/// Active zones below which metadata does without those that it can finish.
+/// Active zones below which metadata finishes its zones as soon as it can.
 const FEW_ACTIVE_ZONES: u32 = 12;
 
-/// Open zones for data on drives that allow any number: as many as disks like
-/// (Linux limits zoned XFS to 128 there).
+/// Open data zones on drives that allow any number. Linux limits zoned XFS to 128 there.
 const OPEN_ZONES_MAX: u32 = 120;
 
 /// Largest extent, in blocks: 1 MiB, a FUSE request's worth.
 const EXTENT_BLOCKS_MAX: u32 = 256;
 
-/// Bytes of an owner record among others, about.
+/// Bytes of a back-reference in a row of many, about.
 const OWNER_BYTES: u64 = 6;
 
-/// Bytes in a copy of the table of what the rows say of a block that is an extent by itself: where
-/// it is, and whose. 4 of them are its checksum.
+/// Bytes of rows, in one copy of the table, for a block that is an extent by itself: its map entry
+/// with a checksum of 4 bytes, and its back-reference.
 const BLOCK_ROW_BYTES: u64 = 20;
 
 /// Bytes that all rows of a file of one block take in a copy of the table, for which metadata has
-/// zones. Measured: 24 for a new file with a short name, a third more with the garbage that the
-/// sweep has not reached, and 55 where all files have been overwritten in any order.
+/// zones. Measured: 24 for a new file with a short name, a third more with the garbage that
+/// compaction has not reached, and 55 if programs have overwritten all files in random order.
 const FILE_ROW_BYTES: u64 = 44;
 
-/// Times that a row is on the drive, about: in two copies of a part, of which a third may be
-/// garbage, and in two copies of the journal until it is.
+/// Copies of a row on the drive, about: two copies of a part, of which a third may be garbage, and
+/// before that two copies of the journal.
 pub(in crate::furrow) const ROW_COPIES: u64 = 5;
 
 /// Zones of the journal: two copies.
@@ -65,36 +64,35 @@ const PART_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of the memtable at most: larger ones make fewer runs, and hardly fewer bytes.
 const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes of journal that a mount replays at most, about: half a second of reading from a disk.
+/// Bytes of journal that a mount replays at most, about: a disk reads them in half a second.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
-/// Runs of a tier that are merged into one of the next, as in other stores of sorted runs.
+/// Runs of a tier that compaction merges into one of the next, as in other LSM trees.
 const TIER_RUNS: usize = 8;
 
-/// Rows above the last level, as one part in so many of its rows, from which the sweep goes on:
-/// each row is then written twice more on its way down, and the table is a quarter larger than its
-/// rows.
+/// The sweep runs while the upper runs have more than one row for this many of the last level. Each
+/// row is then written twice more on its way down, and the table is a quarter larger than its rows.
 const SWEEP_SHARE: u64 = 4;
 
-/// Runs above the last level, from which the sweep goes on.
+/// The sweep runs while there are more upper runs than this.
 const RUNS_MAX: usize = 16;
 
 /// Bytes that all rows take in a copy of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::furrow) struct Rows {
-    /// Of maps, shared extents and owners: where data lies.
+pub(in crate::furrow) struct RowBytes {
+    /// Maps, shared extents and back-references: where data lies.
     pub(in crate::furrow) places: u64,
-    /// Of everything else.
+    /// Everything else.
     pub(in crate::furrow) others: u64,
 }
 
-impl Rows {
+impl RowBytes {
     /// All of them.
     pub(in crate::furrow) fn bytes(self) -> u64 {
         self.places + self.others
     }
 
-    /// All of them once each of so many blocks is an extent by itself, or a file.
+    /// All of them once each of this many blocks is an extent by itself, or a file.
     pub(in crate::furrow) fn bytes_at_most(self, blocks: u64) -> u64 {
         let places = self.places.max(blocks * BLOCK_ROW_BYTES);
         (self.others + places).max(blocks * FILE_ROW_BYTES)
@@ -121,13 +119,13 @@ pub(in crate::furrow) struct ZoneLimits {
     pub(in crate::furrow) first_sequential: u32,
     /// Blocks that a zone for metadata has; a smaller last one is not used for it.
     pub(in crate::furrow) zone_blocks: u32,
-    /// Zones that data is written to at once.
+    /// Open data zones, and how streams share them.
     pub(in crate::furrow) budget: Budget,
-    /// Which empty zone is taken.
+    /// Which empty zone a writer takes.
     pub(in crate::furrow) pick: ZonePick,
-    /// Says how victims are compared while nobody waits.
+    /// How to compare victims while no writer waits.
     pub(in crate::furrow) placement: Placement,
-    /// What lives are predicted from.
+    /// The evidence for predicted lives.
     pub(in crate::furrow) evidence: Evidence,
     /// Largest extent, in blocks.
     pub(in crate::furrow) extent_max: u32,
@@ -140,11 +138,11 @@ pub(in crate::furrow) struct Limits {
     pub(in crate::furrow) part_bytes: usize,
     /// Bytes of parts and memtable up to which a flush writes the last level with all rows.
     pub(in crate::furrow) whole_bytes: u64,
-    /// Runs of a tier that become one of the next.
+    /// Runs of a tier that compaction merges into one of the next.
     pub(in crate::furrow) tier_runs: usize,
-    /// The sweep goes on while the rows above are more than one in so many of the last level.
+    /// The sweep runs while upper runs have more than one row for this many of the last level.
     pub(in crate::furrow) share: u64,
-    /// The sweep goes on while there are more runs above.
+    /// The sweep runs while there are more upper runs than this.
     pub(in crate::furrow) runs_max: usize,
 }
 
@@ -167,22 +165,21 @@ pub(in crate::furrow) struct Layout {
     pub(in crate::furrow) journal_blocks: u64,
     /// Bytes of rows in one record of the journal, about.
     pub(in crate::furrow) record_bytes: usize,
-    /// Bytes of memory that tables of moved blocks may take.
+    /// Bytes of memory that remap tables may take.
     pub(in crate::furrow) moved_bytes: usize,
     /// Blocks of a full sequential zone.
     pub(in crate::furrow) zone_blocks: u32,
-    /// Zones are finished as soon as they are not written for a while, because the drive allows
-    /// few active ones.
+    /// The drive allows so few active zones that metadata finishes its zones between writes.
     pub(in crate::furrow) few_active_zones: bool,
-    /// So few that the journal has to pause while parts are written.
+    /// It allows so few that the journal pauses while a step writes parts.
     pub(in crate::furrow) few_open_pairs: bool,
-    /// Zones that data is written to at once.
+    /// Open data zones.
     pub(in crate::furrow) open_zones: usize,
-    /// How data is placed.
+    /// The rules of placement.
     placement: Placement,
-    /// What lives are predicted from.
+    /// The evidence for predicted lives.
     evidence: Evidence,
-    /// Which empty zone is taken.
+    /// Which empty zone a writer takes.
     pick: ZonePick,
 }
 
@@ -239,7 +236,7 @@ impl Layout {
             extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
             table: table_limits(zone_bytes),
             memtable_bytes: narrow(MEMTABLE_BYTES_MAX.min(zone_bytes / 2)),
-            // The pair that is written then has room for what is committed meanwhile.
+            // So the open pair has room for commits while a step flushes the memtable.
             journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
             record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
             moved_bytes: usize::MAX,
@@ -263,18 +260,18 @@ impl Layout {
         self.few_active_zones = active < FEW_ACTIVE_ZONES;
         self.few_open_pairs = active.min(open) < 6;
         let zone_bytes = self.zone_bytes();
-        // Steps that follow each other take a pair of their own: so there are fewer, for longer.
+        // Consecutive steps take a pair of their own, so there are fewer and longer ones.
         let whole = if self.few_open_pairs { zone_bytes / 4 } else { part_bytes_max(zone_bytes) };
         self.table.whole_bytes = whole;
         let sequential = self.geometry.zone_count() - self.first_sequential;
         self.open_zones = open_zones(active.min(open), sequential);
     }
 
-    /// Keeps to what a mount asks for, within what the drive allows.
+    /// Applies mount options, within what the drive allows.
     pub(in crate::furrow) fn limit(&mut self, options: &MountOptions) {
-        let division = options.division();
-        self.limit_memory(division.memtable, division.part);
-        self.moved_bytes = division.moved;
+        let budget = options.memory_budget();
+        self.limit_memory(budget.memtable, budget.part);
+        self.moved_bytes = budget.moved;
         (self.placement, self.evidence) = (options.placement(), options.evidence());
         self.pick = options.zone_pick.unwrap_or(self.pick);
         let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);
@@ -286,7 +283,7 @@ impl Layout {
         u64::from(self.zone_blocks) << BLOCK_SHIFT
     }
 
-    /// What the zone bookkeeping needs to know.
+    /// The part of the layout that zone accounting needs.
     pub(in crate::furrow) fn zone_limits(&self) -> ZoneLimits {
         let Self { first_sequential, zone_blocks, extent_max, pick, evidence, .. } = *self;
         let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
@@ -314,8 +311,8 @@ impl Layout {
         written.get().is_multiple_of(self.per_block).then(|| u32::try_from(blocks).ok()).flatten()
     }
 
-    /// Pairs of zones for parts of `bytes` bytes: two fifths more than that, since the dead ones
-    /// among them go pair by pair, and half a zone that is being written.
+    /// Pairs of zones for parts of `bytes` bytes: two fifths more than that for dead parts, since
+    /// only whole pairs become free, and half a zone for the open pair.
     pub(in crate::furrow) fn pairs_for(&self, bytes: u64) -> u64 {
         let zone = self.zone_bytes();
         (bytes.saturating_mul(7) / 5 + zone / 2).div_ceil(zone)
@@ -328,11 +325,11 @@ impl Layout {
 
     /// Zones kept free for metadata beside those it has.
     fn spare_zones(&self) -> u64 {
-        // Steps that follow each other take a pair of their own.
+        // Consecutive steps take a pair of their own.
         if self.few_open_pairs { SPARE_ZONES + 2 } else { SPARE_ZONES }
     }
 
-    /// The same, with what it needs to go on.
+    /// Zones that metadata needs for rows of `row_bytes`, with spare ones for the next steps.
     pub(in crate::furrow) fn meta_zones_wanted(&self, row_bytes: u64) -> u64 {
         self.meta_zones(row_bytes) + self.spare_zones()
     }
@@ -342,12 +339,12 @@ impl Layout {
         &self,
         usable: u64,
         reserve_percent: u32,
-        rows: Rows,
+        rows: RowBytes,
     ) -> u64 {
         self.shares(usable, reserve_percent, rows).files
     }
 
-    /// How `usable` blocks in zones are divided.
+    /// Divides `usable` blocks in zones.
     ///
     /// Metadata takes its zones. Of the rest, a reserve stays: the zones that metadata and reclaim
     /// need to go on or, where that is more, `reserve_percent` of all. The share of files does not
@@ -357,7 +354,7 @@ impl Layout {
         &self,
         usable: u64,
         reserve_percent: u32,
-        rows: Rows,
+        rows: RowBytes,
     ) -> Shares {
         let percent = u64::from(reserve_percent.min(90));
         let zone = u64::from(self.zone_blocks);
@@ -367,7 +364,7 @@ impl Layout {
         let left = |row_bytes: u64, kept: u64| {
             usable.saturating_sub(self.meta_zones(row_bytes) * zone + kept)
         };
-        // Where all is full of large files: in extents of half the largest size.
+        // A drive full of large files has extents of half the largest size.
         let in_extents = |blocks: u64| {
             let extents = (2 * blocks).div_ceil(u64::from(self.extent_max));
             extents * (map_bytes(self.extent_max.div_ceil(2)) + OWNER_BYTES)
@@ -381,15 +378,14 @@ impl Layout {
     }
 }
 
-/// Zones that data is written to at once: what metadata leaves of `active` zones, and no more than
-/// an eighth of the `sequential` ones, so that most of a small drive is not in zones that are
-/// begun.
+/// Open data zones: what metadata leaves of `active` zones, and no more than an eighth of the
+/// `sequential` ones, so that half-written zones take only a small part of a small drive.
 fn open_zones(active: u32, sequential: u32) -> usize {
-    // Two copies of the journal and of parts, and a superblock; of those one in each pair of zones,
-    // where they are not finished at once.
+    // Two copies of the journal and of parts, and one or two superblock zones: two if Furrow does
+    // not finish them at once.
     let metadata = if active < FEW_ACTIVE_ZONES { 5 } else { 6 };
     let most = active.saturating_sub(metadata).clamp(1, OPEN_ZONES_MAX);
-    // The zones of a drive that is small all the same: reclaim has one of its own.
+    // Even on a small drive reclaim has an open zone of its own.
     most.min((sequential / 8).max(2)) as usize
 }
 

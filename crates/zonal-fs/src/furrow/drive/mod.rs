@@ -1,4 +1,4 @@
-//! The drive in file-system blocks: zone and block in, device calls out. Nothing else calls the
+//! The drive in file-system blocks: turns zone and block into device calls. No other room calls the
 //! device.
 
 pub mod layout;
@@ -25,49 +25,50 @@ type Result<T> = std::result::Result<T, DeviceError>;
 pub(in crate::furrow) struct Drive {
     pub(in crate::furrow) device: Arc<dyn ZonedDevice>,
     pub(in crate::furrow) layout: Layout,
-    /// Calls that changed the drive and have returned.
+    /// Calls so far that may have changed the drive.
     changes: AtomicU64,
-    /// Of these, how many had returned before a flush that has succeeded began.
+    /// Those of them that had returned before the last successful flush began.
     flushed: AtomicU64,
-    /// One thread flushes at a time: a thread that waits may then find that it has nothing to
-    /// flush.
+    /// Held by the thread that flushes: the flush of one thread often covers the calls of those
+    /// that wait.
     flushing: Mutex<()>,
     /// Zones that the drive has refused to finish, and may count as active.
     unfinished: Mutex<BTreeSet<u32>>,
-    /// Whether `unfinished` has any. Mostly it is empty, and a write takes no lock for it.
+    /// Whether `unfinished` has any: mostly not, and then a write takes no lock for it.
     has_unfinished: AtomicBool,
-    /// Placed since the last flush, and what the flush that runs covers. Taken after `flushing`.
+    /// Data placed since the last flush began, and the data that this flush covers. Locked after
+    /// `flushing`.
     unflushed: Mutex<[Unflushed; 2]>,
     pub(in crate::furrow) counts: Counts,
     pub(in crate::furrow) pins: ReadPins,
     pub(in crate::furrow) planted: Planted,
 }
 
-/// Data that no flush covers.
+/// Data that no finished flush covers.
 #[derive(Clone, Debug, Default)]
 pub(in crate::furrow) struct Unflushed {
-    /// Zones, with the first such block of each.
-    pub(in crate::furrow) from: Vec<(u32, u32)>,
-    /// How many blocks.
+    /// The first such block of each zone.
+    pub(in crate::furrow) from: Vec<Address>,
+    /// How many blocks there are.
     pub(in crate::furrow) blocks: u64,
-    /// A block of them is all zeroes, like one that was never written and lies in a finished zone.
+    /// One of them is all zeroes, like an unwritten block of a finished zone.
     pub(in crate::furrow) has_zeroes: bool,
 }
 
 impl Unflushed {
     fn add(&mut self, other: &Self) {
-        for &(zone, block) in &other.from {
-            self.add_from(zone, block);
+        for &at in &other.from {
+            self.add_from(at);
         }
         self.blocks += other.blocks;
         self.has_zeroes |= other.has_zeroes;
     }
 
-    /// Few zones are written at a time.
-    fn add_from(&mut self, zone: u32, block: u32) {
-        match self.from.iter_mut().find(|from| from.0 == zone) {
-            Some((_, from)) => *from = block.min(*from),
-            None => self.from.push((zone, block)),
+    /// A search is enough, since few zones are written at a time.
+    fn add_from(&mut self, at: Address) {
+        match self.from.iter_mut().find(|from| from.zone == at.zone) {
+            Some(from) => from.block = from.block.min(at.block),
+            None => self.from.push(at),
         }
     }
 }
@@ -91,7 +92,7 @@ pub(in crate::furrow) struct Counts {
 
 impl Drive {
     pub(in crate::furrow) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
-        // What was done before the mount counts as one change.
+        // Whatever earlier mounts did counts as one change.
         let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
         let (flushing, unflushed) = (Mutex::default(), Mutex::default());
         let (unfinished, has_unfinished) = (Mutex::default(), AtomicBool::new(false));
@@ -112,7 +113,7 @@ impl Drive {
         }
     }
 
-    /// The same with mistakes that a test makes on purpose.
+    /// Plants mistakes for a test.
     pub(in crate::furrow) fn planted(self, planted: Planted) -> Self {
         Self { pins: self.pins.planted(planted), planted, ..self }
     }
@@ -121,8 +122,8 @@ impl Drive {
         self.unflushed.lock().expect("no holder panicked")
     }
 
-    /// Counts a change that `outcome` has ended. Not before: a flush beside the call does not cover
-    /// it. Calls that failed count too, for they may have done something.
+    /// Counts a call that has returned, not earlier: a concurrent flush does not cover it. A failed
+    /// call counts too, since it may have changed something.
     fn changed<T>(&self, outcome: Result<T>) -> Result<T> {
         self.changes.fetch_add(1, Ordering::AcqRel);
         outcome
@@ -152,14 +153,14 @@ impl Drive {
         batch.into_iter().try_for_each(|io| io.outcome().map(drop))
     }
 
-    /// Writes whole blocks where the zone's pointer is.
+    /// Writes whole blocks at the write pointer of a zone.
     pub(in crate::furrow) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
         self.finish_again();
         self.counts.meta_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         self.changed(self.device.write(self.lba(at), data))
     }
 
-    /// Writes whole blocks where the pointers of two zones are, side by side.
+    /// Writes whole blocks at the write pointers of two zones, side by side.
     pub(in crate::furrow) fn write_copies(
         &self,
         at: [Address; 2],
@@ -173,15 +174,15 @@ impl Drive {
         batch.map(|io| self.changed(io.outcome().map(drop)))
     }
 
-    /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
-    /// in a conventional zone, the device's choice in a sequential one.
+    /// Writes whole blocks of data into a zone and returns their first block: the planned one in a
+    /// conventional zone, the device's choice in a sequential one.
     pub(in crate::furrow) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
         self.finish_again();
         let outcome = self.placing(planned, data).perform(&*self.device);
         self.placed(planned, data, outcome)
     }
 
-    /// Writes several pieces of data, each as by [`place`](Self::place), side by side.
+    /// Writes several runs of blocks side by side, each as [`place`](Self::place) does.
     pub(in crate::furrow) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
         self.finish_again();
         let mut batch: Vec<Io<'_>> =
@@ -199,7 +200,7 @@ impl Drive {
         }
     }
 
-    /// The block where data has landed.
+    /// The block that a write or an append has gone to.
     fn placed(&self, planned: Address, data: &[u8], outcome: Result<Lba>) -> Result<u32> {
         let (zone, lba) = (ZoneId::new(planned.zone), self.changed(outcome)?);
         let offset = lba - self.layout.geometry.zone_start(zone);
@@ -209,18 +210,18 @@ impl Drive {
             lba: self.lba(planned),
         })?;
         let has_zeroes = data.chunks(BLOCK_BYTES).any(is_zero);
-        // Not before it has returned: a flush beside it does not cover it.
+        // Only now, after the call: a concurrent flush does not cover it.
         let [unflushed, _] = &mut *self.lock_unflushed();
-        unflushed.add_from(planned.zone, block);
+        unflushed.add_from(Address { block, ..planned });
         unflushed.blocks += (data.len() / BLOCK_BYTES) as u64;
         unflushed.has_zeroes |= has_zeroes;
         Ok(block)
     }
 
-    /// Makes durable what every call that has returned has done.
+    /// Makes the changes of every call durable that has returned.
     pub(in crate::furrow) fn flush(&self) -> Result<()> {
         let _turn = self.flushing.lock().expect("no holder panicked");
-        // Before the flush: what returns while it runs is not covered.
+        // Before the flush: it does not cover calls that return while it runs.
         let covered = self.changes.load(Ordering::Acquire);
         if self.flushed.load(Ordering::Acquire) >= covered {
             return Ok(());
@@ -241,7 +242,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Data that was placed, and that no flush that has returned covers.
+    /// Placed data that no finished flush covers.
     pub(in crate::furrow) fn unflushed(&self) -> Unflushed {
         let [after, before] = &*self.lock_unflushed();
         let mut all = after.clone();
@@ -249,15 +250,15 @@ impl Drive {
         all
     }
 
-    /// Empties a zone. A conventional one has no pointer: the device only learns that it can give
-    /// up all of its blocks.
+    /// Resets a zone. A conventional one has no write pointer: the device only deallocates its
+    /// blocks.
     pub(in crate::furrow) fn reset(&self, zone: u32) -> Result<()> {
         if self.layout.is_conventional(zone) {
             self.deallocate(zone);
             return Ok(());
         }
         self.counts.resets.fetch_add(1, Ordering::Relaxed);
-        // Removed before the reset, since another thread may write the zone right after it.
+        // Before the reset, since another thread may write the zone right after it.
         let was_unfinished = self.lock_unfinished().is_some_and(|mut zones| zones.remove(&zone));
         let outcome = self.manage(zone, ZoneAction::Reset);
         if was_unfinished && outcome.is_err() {
@@ -266,19 +267,19 @@ impl Drive {
         outcome
     }
 
-    /// F3: as for a reset, no durable record refers to the zone any more.
+    /// Deallocates all blocks of a zone. F3: as for a reset, no durable record refers to it.
     fn deallocate(&self, zone: u32) {
         let id = ZoneId::new(zone);
         let (start, blocks) =
             (self.layout.geometry.zone_start(id), self.layout.geometry.capacity_of(id));
-        // The zone is as free without it.
+        // Furrow can write the zone again even if this fails.
         if let Err(error) = self.changed(self.device.deallocate(start, blocks)) {
             tracing::debug!(zone, %error, "blocks stay allocated");
         }
     }
 
-    /// Gives up a zone's active resources. If the drive refuses, the zone stays active, and the
-    /// next write tries again: a drive with few active zones might refuse that write otherwise.
+    /// Finishes a zone, which frees its active resources. If the drive refuses, the next write
+    /// tries again: a drive with few active zones might refuse that write otherwise.
     pub(in crate::furrow) fn finish(&self, zone: u32) {
         if self.layout.is_conventional(zone) {
             return;
@@ -288,7 +289,7 @@ impl Drive {
         }
     }
 
-    /// Whether the drive does not count a zone as active any more, or never will again.
+    /// Finishes a zone; returns whether that succeeded or another attempt is useless.
     fn try_finish(&self, zone: u32) -> bool {
         match self.manage(zone, ZoneAction::Finish) {
             Ok(()) => true,
@@ -322,12 +323,12 @@ impl Drive {
         }
     }
 
-    /// The condition of a zone, as far as the drive says it.
+    /// The condition of a zone, if the drive reports it.
     pub(in crate::furrow) fn cond(&self, zone: u32) -> Option<ZoneCond> {
         self.device.zone(ZoneId::new(zone)).map(|zone| zone.cond).ok()
     }
 
-    /// Blocks of a zone's capacity from `block` on.
+    /// Blocks of a zone's capacity from `at` on.
     pub(in crate::furrow) fn blocks_after(&self, at: Address) -> u32 {
         self.layout.capacity(at.zone).saturating_sub(at.block)
     }

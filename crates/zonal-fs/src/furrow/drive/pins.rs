@@ -1,8 +1,8 @@
 //! Read pins: a zone that is being read is not reset.
 //!
-//! A reader finds blocks under the state lock and pins their zones before it unlocks the state. So
+//! A reader finds blocks under the state lock and pins their zones before it unlocks the state, so
 //! no thread resets such a zone before the read has ended. A thread that needs the zone waits for
-//! its readers, but not for ever: a device may hang.
+//! its readers, with a timeout: a device may hang.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(in crate::furrow) struct ReadPins {
 }
 
 impl ReadPins {
-    /// Of so many zones.
+    /// Pins for this many zones.
     pub(in crate::furrow) fn new(zones: u32) -> Self {
         Self {
             zones: (0..zones).map(|_| AtomicU32::new(0)).collect(),
@@ -44,18 +44,18 @@ impl ReadPins {
         }
     }
 
-    /// The same with mistakes that a test makes on purpose.
+    /// Plants mistakes for a test.
     pub(in crate::furrow) fn planted(self, planted: Planted) -> Self {
         Self { planted, ..self }
     }
 
-    /// Keeps a zone from being reset while it is read. The state is locked meanwhile: else the zone
-    /// might be reset before.
+    /// Keeps other threads from resetting a zone while the caller reads it. The caller has the
+    /// state locked: otherwise a reset could come first.
     pub(in crate::furrow) fn pin_zone(&self, _state: &impl UnderLock, zone: u32) {
         self.zones[zone as usize].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes back one [`pin_zone`](Self::pin_zone).
+    /// Undoes one [`pin_zone`](Self::pin_zone).
     pub(in crate::furrow) fn unpin_zone(&self, zone: u32) {
         let before = self.zones[zone as usize].fetch_sub(1, Ordering::SeqCst);
         if before == 1 && self.idle_waiters.load(Ordering::SeqCst) > 0 {
@@ -71,9 +71,9 @@ impl ReadPins {
         self.zones[zone as usize].load(Ordering::SeqCst) == 0
     }
 
-    /// Waits for readers to end, while `must_wait` is true. They began before their blocks died,
-    /// and no new ones begin. They take longer than [`READ_PATIENCE_MS`] only if the device hangs:
-    /// then this is an error, and later callers get it at once.
+    /// Waits for readers to end while `must_wait` is true. They began before their blocks died, and
+    /// no new ones begin. If they take longer than [`READ_PATIENCE_MS`], the device hangs: this
+    /// returns an error then, and later callers get it at once.
     pub(in crate::furrow) fn wait(&self, must_wait: impl Fn() -> bool) -> Result<()> {
         let hangs = self.reads_hang.load(Ordering::Acquire);
         let patience = if hangs { Duration::ZERO } else { self.patience() };
@@ -91,7 +91,7 @@ impl ReadPins {
         Duration::from_millis(self.patience_ms.load(Ordering::Relaxed))
     }
 
-    /// Sets it. For tests.
+    /// Sets how long a thread waits. For tests.
     #[cfg(test)]
     pub(in crate::furrow) fn set_patience(&self, patience: Duration) {
         let ms = u64::try_from(patience.as_millis()).expect("a short time");

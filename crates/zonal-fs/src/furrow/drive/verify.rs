@@ -1,7 +1,7 @@
-//! Reading blocks against their checksums, and reading wrong ones again.
+//! Verification: compares blocks with their checksums, and reads wrong ones again.
 //!
-//! A wrong block may be wrong on the medium, or only in this transfer: a cable, a controller, a
-//! buffer. One read proves neither, which matters most to a caller that will erase the original.
+//! A block may be wrong on the medium, or only in one transfer, because of a cable, a controller or
+//! a buffer. One read proves neither. That matters most to a caller that will erase the original.
 
 use std::sync::atomic::Ordering;
 
@@ -13,24 +13,23 @@ use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::PlantedBug;
 use crate::vfs::Ino;
 
-/// How a block is read again: so many blocks before and after it with it, so that it is neither the
-/// same command nor the same place in memory.
+/// Attempts to read a block again: each reads this many blocks before and after it as well, so that
+/// the command and the place in memory differ.
 const AGAIN: [(u32, u32); 4] = [(0, 0), (1, 0), (0, 1), (0, 0)];
 
-/// Blocks to be read from a zone.
+/// Consecutive blocks of a file that lie in one zone.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct StoredBlocks {
     pub(in crate::furrow) at: Address,
     pub(in crate::furrow) crcs: Vec<u32>,
-    /// For whom, to name it when the checksum is wrong.
+    /// The file, for the error if a checksum is wrong.
     pub(in crate::furrow) ino: Ino,
     /// File block of the first one.
     pub(in crate::furrow) first: u64,
 }
 
 impl Drive {
-    /// Reads whole blocks and returns the indices of those that are wrong however often they are
-    /// read.
+    /// Reads whole blocks and returns the indices of those that stay wrong when read again.
     pub(in crate::furrow) fn read_verified(
         &self,
         at: Address,
@@ -41,8 +40,8 @@ impl Drive {
         Ok(self.find_wrong(at, crcs, buffer))
     }
 
-    /// Verifies blocks that were read from `at` on, and returns the indices of those that are wrong
-    /// however often they are read.
+    /// Verifies blocks that the caller has read from `at` on, and returns the indices of those that
+    /// stay wrong when read again.
     pub(in crate::furrow) fn find_wrong(
         &self,
         at: Address,
@@ -66,7 +65,7 @@ impl Drive {
         wrong
     }
 
-    /// Whether a block is right at another try.
+    /// Reads a block again, and returns whether it was right once.
     fn read_again(&self, at: Address, crc: u32, bytes: &mut [u8]) -> bool {
         AGAIN.into_iter().any(|(before, after)| {
             let before = before.min(at.block);

@@ -2,17 +2,17 @@
 //!
 //! Order: buffered data to data zones → the changed rows as one batch of the journal, twice →
 //! *flush* → the rows enter the memtable, and zones in which nothing lives any more may be reset
-//! (F3), which the [worker](crate::furrow::worker) does later. Much data is flushed before the batch.
-//! Of little data the batch says where it lies, and the batch counts only [if that data is
+//! (F3), which the [worker](crate::furrow::worker) does later. A commit flushes much data before
+//! the batch. If there is little, the batch says where it lies, and counts only [if that data is
 //! there](crate::furrow::log::fresh).
 //!
-//! One caller commits at a time, for all. Those who call meanwhile wait until their changes are
-//! durable; if the commit that runs began too early for that, one of them makes the next commit,
-//! for all who have come by then.
+//! One thread commits at a time, for all. Other callers wait until their changes are durable; if
+//! the running commit began too early for that, one of them makes the next commit, for all callers
+//! so far.
 //!
-//! The batch is the tree at one moment, which takes a moment only: from then on changes go on and
-//! belong to the next batch, while the rows of this one are encoded as they were. Only operations
-//! that put blocks into the write buffer wait a little longer, until the last blocks have left it.
+//! The batch is the tree at one moment. Taking it is short: later changes belong to the next batch,
+//! while this thread encodes the rows of this one as they were. Only operations that put blocks
+//! into the write buffer wait a little longer, until the last blocks have left it.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::furrow::format::record::{PaddedRecord, RecordBuffer};
 use crate::furrow::log::Log;
 use crate::furrow::log::committer::Committer;
 use crate::furrow::log::fresh::FRESH_BLOCKS_MAX;
-use crate::furrow::log::journal::{Appended, Rest};
+use crate::furrow::log::journal::{Appended, Continuation};
 use crate::furrow::log::maintenance::{Backlog, StepBudget};
 use crate::furrow::metadata::{Ending, State};
 use crate::furrow::planted::PlantedBug;
@@ -37,14 +37,14 @@ use crate::vfs::{Ino, Result};
 /// Passes over the write buffer before a commit holds off changes to finish it.
 const PASSES: usize = 2;
 
-/// Rows that are encoded while changes wait: some 25 µs.
+/// Rows that a commit encodes under one lock of the state: some 25 µs.
 const ROWS_AT_ONCE: usize = 64;
 
 /// Pairs of zones that may turn out to be bad, or too small, while one record is written.
 const TRIES_MAX: usize = 4;
 
-/// What a commit took from the state, in one moment, beside the rows.
-struct Taken {
+/// What a commit takes from the state together with the rows.
+struct TakenBatch {
     batch: u64,
     /// Zones to reset once the batch is durable.
     emptied: Vec<u32>,
@@ -55,27 +55,27 @@ struct Taken {
 pub(in crate::furrow) struct CommitNeed {
     /// The batch that has the last change.
     batch: u64,
-    /// So few zones are left for metadata that the table is to become smaller before rows come.
+    /// Metadata has so few zones left that the table must shrink before it gets more rows.
     table_is_too_large: bool,
 }
 
-/// By whom everything was made durable.
+/// Which commit made everything durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Committed {
-    /// By another commit.
+    /// Another one.
     Elsewhere,
-    /// By a batch of this one, which left so much to be done for the table.
+    /// This one, with a batch. The table then has this much maintenance to do.
     Batch(Backlog),
 }
 
 impl Log {
-    /// Makes everything before this call durable, and lets the table keep pace.
+    /// Makes everything before this call durable, and helps with maintenance of the table.
     pub(in crate::furrow) fn commit(&self, ending: Ending) -> Result<()> {
         let need = self.commit_need(&self.tree.read_state(), ending);
         self.commit_needed(need, ending)
     }
 
-    /// The same for a caller that has looked at the state.
+    /// As [`commit`](Self::commit), for a caller that has looked at the state.
     pub(in crate::furrow) fn commit_needed(
         &self,
         mut need: CommitNeed,
@@ -87,7 +87,7 @@ impl Log {
             need = self.commit_need(&self.tree.read_state(), ending);
         }
         if let Committed::Batch(backlog) = self.commit_batch(need.batch, ending)? {
-            self.keep_pace(backlog);
+            self.help_maintenance(backlog);
         }
         if ending == Ending::Clean {
             self.lock_committer().write_superblock(&self.drive, ending)?;
@@ -139,8 +139,8 @@ impl Log {
         Ok(Committed::Batch(committer.backlog(self.tree.layout())))
     }
 
-    /// What a step of the table does now and then: it can take a second, and a commit that is due
-    /// does not wait for its end. After one that fails it tries no more.
+    /// A function that commits if a commit is due, for a long step of the table to call now and
+    /// then. After a failed commit it does nothing any more.
     pub(in crate::furrow) fn committing_meanwhile(&self) -> impl Fn() {
         let has_failed = Cell::new(false);
         move || {
@@ -159,9 +159,9 @@ impl Log {
         self.commit_batch(need.batch, Ending::Record).map(drop)
     }
 
-    /// Lets the table keep pace with commits: a worker does the work if there is one, and the
-    /// caller only what a worker leaves behind.
-    fn keep_pace(&self, backlog: Backlog) {
+    /// Lets maintenance of the table keep pace with commits: the worker does it if there is one.
+    /// The caller helps if there is none, or if it has fallen behind.
+    fn help_maintenance(&self, backlog: Backlog) {
         if backlog != Backlog::None {
             self.tree.bell.wake_worker();
         }
@@ -171,10 +171,10 @@ impl Log {
     }
 
     /// Takes the batch: from here on changes belong to the next one.
-    fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<Taken> {
-        // A worker does it as soon as a zone is sealed: it takes long.
+    fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<TakenBatch> {
+        // It takes long, so a worker does it as soon as a zone is sealed.
         if ending == Ending::Clean || !self.tree.bell.has_worker() {
-            while self.tree.list_owners(ending) {}
+            while self.tree.make_backref_rows(ending) {}
         }
         let (taken, rest) = {
             // Only small writes wait for the device here, and only for blocks that came in since
@@ -203,15 +203,15 @@ impl Log {
         Ok(taken)
     }
 
-    /// Begins the batch, and encodes the rows of a small one. Of a large one it returns the rows
-    /// that are not of the tree, and the others are to be encoded while changes go on.
-    fn freeze(&self, state: &mut State) -> (Taken, Option<Vec<(Key, Value)>>) {
+    /// Freezes the batch, and encodes a small one at once. For a large one it returns the rows of
+    /// back-references, and the caller encodes the others while changes go on.
+    fn freeze(&self, state: &mut State) -> (TakenBatch, Option<Vec<(Key, Value)>>) {
         let owners = state.add_owner_rows();
         state.freeze();
         let any = self.tree.has_planted(PlantedBug::ResetUnderReaders);
         state.zones.retry_resets();
         let emptied = state.zones.take_emptied(|zone| any || self.drive.pins.is_idle(zone));
-        let taken = Taken { batch: state.batch - 1, emptied };
+        let taken = TakenBatch { batch: state.batch - 1, emptied };
         if state.committing.len() + owners.len() > ROWS_AT_ONCE {
             return (taken, Some(owners));
         }
@@ -232,7 +232,7 @@ impl Log {
             state.trim_from = 0;
             state.thaw()
         };
-        // It can be large: not while others wait for the state.
+        // It can be large, so not under the state lock.
         drop(thawed);
     }
 
@@ -248,8 +248,8 @@ impl Log {
         Memtable::of_rows(rows)
     }
 
-    fn make_durable(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
-        let Taken { batch, emptied } = taken;
+    fn make_durable(&self, committer: &mut Committer, taken: TakenBatch) -> Result<()> {
+        let TakenBatch { batch, emptied } = taken;
         if self.tree.has_planted(PlantedBug::ResetBeforeDurable) {
             for &zone in &emptied {
                 self.writer.reset_zone(zone);
@@ -274,7 +274,7 @@ impl Log {
         if !self.tree.view.has_unwritten() {
             return Ok(self.drive.flush()?);
         }
-        let outcome = self.settle_data().and_then(|fresh| self.append_batch(committer, &fresh));
+        let outcome = self.flush_data().and_then(|fresh| self.append_batch(committer, &fresh));
         self.note_journal(committer);
         outcome?;
         self.tree.view.end_batch();
@@ -282,14 +282,14 @@ impl Log {
         Ok(())
     }
 
-    /// Makes durable the data that a batch refers to. Where that is little, it says instead where
-    /// it lies.
-    fn settle_data(&self) -> Result<Vec<FreshZone>> {
+    /// Flushes the data that a batch refers to. If that is little, returns where it lies instead,
+    /// and the flush of the batch covers it.
+    fn flush_data(&self) -> Result<Vec<FreshZone>> {
         if self.tree.has_planted(PlantedBug::SkipDataFlush) {
             return Ok(Vec::new());
         }
         let unflushed = self.drive.unflushed();
-        // No row of the batch says what is in blocks that were moved without rows.
+        // Remap tables have no checksums, so replay could not verify blocks that they move.
         let has_moved = self.tree.view.has_unwritten_remaps()
             && !self.tree.has_planted(PlantedBug::SkipMovedFlush);
         if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes || has_moved {
@@ -297,7 +297,7 @@ impl Log {
             return Ok(Vec::new());
         }
         let fresh = unflushed.from.into_iter();
-        let fresh = fresh.map(|(zone, block)| FreshZone { zone: zone.into(), block: block.into() });
+        let fresh = fresh.map(|at| FreshZone { zone: at.zone.into(), block: at.block.into() });
         Ok(fresh.collect())
     }
 
@@ -325,7 +325,8 @@ impl Log {
 
     fn append_records(&self, committer: &mut Committer, records: &[PaddedRecord]) -> Result<()> {
         for (index, record) in records.iter().enumerate() {
-            let rest = if index + 1 < records.len() { Rest::Follows } else { Rest::None };
+            let rest =
+                if index + 1 < records.len() { Continuation::Follows } else { Continuation::None };
             let mut tries = 0;
             while committer.journal.append(&self.drive, record, rest)? == Appended::NoRoom {
                 tries += 1;

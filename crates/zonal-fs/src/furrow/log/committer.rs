@@ -1,5 +1,5 @@
-//! The state that commits and steps of the table share: superblock, journal, table. And whose turn
-//! it is to commit.
+//! The committer: superblock, journal and table, which commits and steps of the table share; and
+//! the turns of threads that commit.
 
 use std::sync::PoisonError;
 
@@ -24,7 +24,7 @@ pub(in crate::furrow) struct Committer {
     pub(in crate::furrow) planted: Planted,
 }
 
-/// Turns at committing: one caller commits for all, the others wait until it has ended.
+/// Turns at committing: one thread commits for all, and the others wait for its end.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct CommitTurns {
     is_taken: Mutex<bool>,
@@ -32,7 +32,7 @@ pub(in crate::furrow) struct CommitTurns {
     planted: Planted,
 }
 
-/// A turn. It ends when this is dropped, and all who wait look again.
+/// A turn. Dropping it ends the turn and wakes all waiting threads.
 pub(in crate::furrow) struct CommitTurn<'a>(&'a CommitTurns);
 
 impl CommitTurns {

@@ -1,12 +1,12 @@
 //! The journal: batches of rows, in two copies, chained by checksum.
 //!
-//! The manifest names the journal's pairs of zones and the batch that each begins with. A record
-//! goes to the same block of both zones of the last pair. When it does not fit there, or when a
-//! copy has failed, a small manifest names one more pair; no row is written again for that. A batch
-//! that is too long for one record goes on in the next, and counts only when all of it is there,
-//! [data that it brought along](crate::furrow::log::fresh) included. No batch is written before the
-//! one before it is durable, so behind one that a power cut has torn there is none.
-//! [`replay`](crate::furrow::recovery::replay) reads the journal.
+//! The manifest names the journal's pairs of zones and the first batch of each. A record goes to
+//! the same block of both zones of the last pair. If it does not fit there, or a copy has failed, a
+//! small manifest names one more pair; that rewrites no row. A batch that is too long for one
+//! record continues in the next, and counts only if all of it is there, with its [fresh
+//! data](crate::furrow::log::fresh). A commit writes a batch only once the one before is durable,
+//! so no batch follows one that a power cut has torn. [`replay`](crate::furrow::recovery::replay)
+//! reads the journal.
 
 use zonal::DeviceError;
 
@@ -18,7 +18,7 @@ use crate::furrow::format::record::{
 use crate::furrow::format::{Address, BLOCK_BYTES, Unread, blocks_for};
 use crate::vfs::Result;
 
-/// Two zones with a copy each.
+/// A pair of zones with a copy of the journal each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct JournalZones {
     pub(in crate::furrow) zones: [u32; 2],
@@ -26,26 +26,26 @@ pub(in crate::furrow) struct JournalZones {
     pub(in crate::furrow) first: u64,
 }
 
-/// Where the journal goes on.
+/// The journal: its zones, its start and its end.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct Journal {
     pub(in crate::furrow) uuid: [u8; 16],
-    /// From the one where replay begins to the one that is written.
+    /// Its pairs, from the one where replay begins to the one that commits write.
     pub(in crate::furrow) pairs: Vec<JournalZones>,
     /// Where replay begins: in the first pair.
     pub(in crate::furrow) start: Position,
     /// Where the next record goes.
     pub(in crate::furrow) end: Position,
-    /// Copies that take no more records: a write has failed, or a record is missing.
+    /// Copies that take no more records, since a write has failed or a record is missing.
     pub(in crate::furrow) failed: [bool; 2],
 }
 
-/// What of a batch is in the records after one.
+/// Whether a batch continues in the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Rest {
-    /// Nothing: it ends here.
+pub(in crate::furrow) enum Continuation {
+    /// It ends with this record.
     None,
-    /// The batch goes on.
+    /// It continues.
     Follows,
 }
 
@@ -70,7 +70,7 @@ impl Journal {
         &mut self,
         drive: &Drive,
         record: &PaddedRecord,
-        rest: Rest,
+        rest: Continuation,
     ) -> Result<Appended> {
         let blocks = u32::try_from(record.blocks()).unwrap_or(u32::MAX);
         if self.room(drive) < blocks {
@@ -79,7 +79,7 @@ impl Journal {
         let id = RecordId {
             kind: RecordKind::Batch,
             uuid: self.uuid,
-            continues: rest == Rest::Follows,
+            continues: rest == Continuation::Follows,
             seq: self.end.last + 1,
             prev: self.end.chain,
         };
@@ -122,7 +122,7 @@ impl Journal {
 
     /// Goes on in a pair of empty zones. A manifest must name it before it is written.
     pub(in crate::furrow) fn push_pair(&mut self, zones: [u32; 2]) {
-        // Pairs with nothing but what was taken back.
+        // Drops pairs whose records were all rolled back.
         while self.pairs.pop_if(|pair| pair.first > self.end.last).is_some() {}
         if self.is_in_table() {
             self.pairs.clear();
@@ -150,21 +150,21 @@ impl Journal {
         self.failed = [true; 2];
     }
 
-    /// Takes back what was written after `end`: it is not known to be durable, so the next record
-    /// takes its number, in another pair.
+    /// Rolls back the records after `end`, which may not be durable: the next record takes their
+    /// number, in another pair.
     pub(in crate::furrow) fn roll_back(&mut self, end: Position) {
         self.end = end;
         self.failed = [true; 2];
     }
 
-    /// Replay begins at `start` from now on. Pairs before it are not the journal's any more.
+    /// Makes replay begin at `start`, and drops the pairs before it.
     pub(in crate::furrow) fn begin_at(&mut self, start: Position) {
         self.pairs.drain(..start.index);
         self.end.index -= start.index;
         self.start = Position { index: 0, ..start };
     }
 
-    /// Whether its zones are active ones.
+    /// Whether its zones are active.
     pub(in crate::furrow) fn is_active(&self) -> bool {
         self.end.block > 0
     }
@@ -174,7 +174,7 @@ impl Journal {
         self.end.blocks - self.start.blocks
     }
 
-    /// Blocks left in the pair that is written.
+    /// Blocks left in the last pair.
     pub(in crate::furrow) fn room(&self, drive: &Drive) -> u32 {
         let Some(pair) = self.pairs.get(self.end.index) else { return 0 };
         if self.failed == [true; 2] {

@@ -37,7 +37,7 @@ use crate::vfs::Result;
 const STEP_BYTES: u64 = 8 << 20;
 
 /// A step and its input.
-pub(in crate::furrow) struct Plan {
+pub(in crate::furrow) struct StepPlan {
     step: TableStep,
     uuid: [u8; 16],
     need: PairNeed,
@@ -75,9 +75,9 @@ impl Committer {
     }
 
     /// Writes a superblock that voids all records behind the last one that was read. Until then no
-    /// zone may be finished or reset: a finished zone reads as zeroes behind its data, and these may
-    /// be just what a torn record, or the data of a refused batch, lacks. A recovery after a power
-    /// cut would then count that batch, although this one has reset zones that hold its data.
+    /// zone may be finished or reset: a finished zone reads as zeroes behind its data, and these
+    /// may be just what a torn record, or the data of a refused batch, lacks. A recovery after a
+    /// power cut would then count that batch, although this one has reset zones that hold its data.
     pub(in crate::furrow) fn void_rest(&mut self, drive: &Drive) -> Result<()> {
         self.superblock.first_void = U64::new(self.journal.end.last + 1);
         self.write_superblock(drive, Ending::Record)
@@ -129,7 +129,7 @@ impl Committer {
     }
 
     /// Plans the step that is due, if one is.
-    fn plan(&mut self, layout: &Layout, row_bytes: u64, supply: &Supply) -> Option<Plan> {
+    fn plan(&mut self, layout: &Layout, row_bytes: u64, supply: &Supply) -> Option<StepPlan> {
         if self.is_full(layout) {
             self.freeze();
         }
@@ -162,7 +162,7 @@ impl Committer {
         &mut self,
         layout: &Layout,
         supply: &Supply,
-    ) -> Option<Plan> {
+    ) -> Option<StepPlan> {
         self.freeze();
         let step = TableStep::Flush(self.table.view.frozen()?);
         let levels = self.table.view.levels();
@@ -184,13 +184,13 @@ impl Committer {
         levels: Arc<Levels>,
         layout: &Layout,
         supply: &Supply,
-    ) -> Plan {
+    ) -> StepPlan {
         let view = &self.table.view;
         let need = supply.need_of(&step, &levels, layout);
         let (next_part, remade) = (self.table.next_part, view.remade());
         let moved_below = view.durable_remap_end();
         let (uuid, view) = (self.journal.uuid, Arc::clone(view));
-        Plan { step, uuid, need, levels, next_part, remade, view, moved_below }
+        StepPlan { step, uuid, need, levels, next_part, remade, view, moved_below }
     }
 
     /// Makes the levels of a step the present ones by a manifest. If writing that fails, the
@@ -360,7 +360,7 @@ impl Log {
     pub(in crate::furrow) fn run_in_one_pair(
         &self,
         committer: &mut Committer,
-        first: Plan,
+        first: StepPlan,
     ) -> Result<u64> {
         // Reserve before the journal closes: a paused journal needs zones to continue, too.
         self.lock_pairs().reserve(&mut MountedZones(self), first.need)?;
@@ -394,7 +394,7 @@ impl Log {
     }
 
     /// Writes the parts of a planned step, which do not count before it is installed.
-    fn run_plan(&self, plan: Plan, meanwhile: &dyn Fn()) -> Result<StepOutcome> {
+    fn run_plan(&self, plan: StepPlan, meanwhile: &dyn Fn()) -> Result<StepOutcome> {
         let (zones, planted) = (&mut MountedZones(self), self.drive.planted);
         let mut outcome = run_plan(&self.drive, zones, &self.pairs, plan, meanwhile, planted)?;
         self.tree.view.refusals.judge(outcome.refused.take(), self.clock.monotonic_ns())?;
@@ -436,11 +436,11 @@ fn run_plan(
     drive: &Drive,
     zones: &mut dyn MetaZones,
     pairs: &Mutex<Pairs>,
-    plan: Plan,
+    plan: StepPlan,
     meanwhile: &dyn Fn(),
     planted: Planted,
 ) -> Result<StepOutcome> {
-    let Plan { step, uuid, levels, next_part, remade, view, moved_below, need: _ } = plan;
+    let StepPlan { step, uuid, levels, next_part, remade, view, moved_below, need: _ } = plan;
     let frozen = match step {
         TableStep::Flush(_) => Frozen::InLevels,
         TableStep::Compact(_) | TableStep::Rewrite(_) => Frozen::Stays,
@@ -482,7 +482,7 @@ pub(in crate::furrow) fn flush_once(
     let (next_part, view) = (committer.table.next_part, Arc::clone(&committer.table.view));
     let need = PairNeed::default();
     let uuid = committer.journal.uuid;
-    let plan = Plan { step, uuid, need, levels, next_part, remade: None, view, moved_below: 0 };
+    let plan = StepPlan { step, uuid, need, levels, next_part, remade: None, view, moved_below: 0 };
     let outcome = run_plan(drive, zones, pairs, plan, &|| (), Planted::default())?;
     committer.table.view.install(Arc::new(outcome.levels), outcome.frozen);
     committer.table.next_part = outcome.next_part;

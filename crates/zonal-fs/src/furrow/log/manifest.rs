@@ -69,7 +69,8 @@ impl Committer {
             self.journal.failed = [true; 2];
         })?;
         self.superblock.manifest = pointer;
-        // Void records lie in the last pair. If another follows it, the manifest ends it before them.
+        // Void records lie in the last pair. If another follows it, the manifest ends it before
+        // them.
         let is_renewed = self.journal.pairs.last().copied() != last;
         self.superblock.first_void = if is_renewed { U64::new(0) } else { first_void };
         // From here on the new journal counts, even if the superblock's fate is unknown: a record

@@ -1,4 +1,4 @@
-//! The log: commits, the journal, and the table that takes its rows over.
+//! The log: commits, the journal, the superblock log, and maintenance of the table.
 
 pub(in crate::furrow) mod commit;
 pub(in crate::furrow) mod committer;
@@ -40,7 +40,7 @@ pub(in crate::furrow) struct Log {
     pub(in crate::furrow) stepping: Mutex<()>,
     /// The last batch that is durable.
     pub(in crate::furrow) durable_batch: AtomicU64,
-    /// When the last batch was taken.
+    /// When the last commit took its batch.
     pub(in crate::furrow) last_commit_ns: AtomicU64,
     /// Age of the last commit at which the next one is due.
     pub(in crate::furrow) commit_age: Duration,
@@ -76,7 +76,8 @@ impl Log {
         self.tree.space.pair_room.note_journal(blocks);
     }
 
-    /// Tells it whether another manifest fits in the pair of the parts.
+    /// Tells [`Space`](crate::furrow::space::Space) whether another manifest fits into the parts'
+    /// pair.
     fn note_parts(&self, pairs: &Pairs, committer: &Committer) {
         let last = committer.superblock.manifest[0].bytes.get() as usize;
         let room = pairs.open.map_or(0, |pair| pair.room(&self.drive));

@@ -1,8 +1,8 @@
 //! The superblock log: two pairs of zones, a copy of every superblock in each (F1).
 //!
-//! In a pair one zone is written until it is full; then the other one is written, the drive is
-//! flushed, and only then the first one is reset. A pair that fails altogether leaves the other.
-//! All four are sequential zones.
+//! In a pair, Furrow writes one zone until it is full, then continues in the other one, flushes,
+//! and only then resets the first one. If a pair fails altogether, the other one is left. All four
+//! are sequential zones.
 
 use zonal::{Geometry, ZoneCond, ZoneId, ZonedDevice};
 
@@ -14,36 +14,36 @@ use crate::furrow::format::{Address, BLOCK_BYTES, Unread};
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::vfs::Result;
 
-/// Commits that try to write a copy that failed, before the next manifest tries anyway.
+/// Commits that try again to write a failed copy. The next manifest tries in any case.
 const TRIES_MAX: u8 = 8;
 
 /// Where the log goes on.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct SuperLog {
-    pairs: [Pair; 2],
+    pairs: [LogPair; 2],
     planted: Planted,
 }
 
 /// A pair of zones.
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct LogPair {
     zones: [u32; 2],
     /// The one being written.
     current: usize,
-    /// Its next block; `None` where its pointer is not on a block.
+    /// Its next block; `None` if the zone takes no more.
     next: Option<u32>,
-    /// It lacks the current superblock, because a write failed.
+    /// The pair lacks the current superblock, because a write failed.
     lags: bool,
-    /// How often it was tried again.
+    /// Attempts since then.
     tries: u8,
 }
 
 /// A superblock that was found.
 #[derive(Clone, Debug)]
-pub(in crate::furrow) struct Found {
+pub(in crate::furrow) struct FoundSuperblock {
     pub(in crate::furrow) superblock: Superblock,
     pub(in crate::furrow) at: Address,
-    /// Nothing that is no superblock lies behind it in its zone.
+    /// It is the last record in its zone: no torn one follows.
     pub(in crate::furrow) is_last: bool,
 }
 
@@ -51,14 +51,14 @@ impl SuperLog {
     /// The log of an empty drive.
     pub(in crate::furrow) fn new(pairs: [[u32; 2]; 2]) -> Self {
         let pairs =
-            pairs.map(|zones| Pair { zones, current: 0, next: Some(0), lags: false, tries: 0 });
+            pairs.map(|zones| LogPair { zones, current: 0, next: Some(0), lags: false, tries: 0 });
         Self { pairs, planted: Planted::default() }
     }
 
     /// Goes on after the newest superblock of each pair.
     pub(in crate::furrow) fn resume(
         drive: &Drive,
-        found: &[Found],
+        found: &[FoundSuperblock],
         planted: Planted,
     ) -> Result<Self> {
         let mut log = Self::new(drive.layout.superblock_pairs);
@@ -107,8 +107,8 @@ impl SuperLog {
         Ok(())
     }
 
-    /// Writes the current superblock to a pair that lacks it: until then one zone holds the only
-    /// copy. Done by the commits that follow, but not by all of them for ever.
+    /// Writes the current superblock to a pair that lacks it, since one zone holds the only copy.
+    /// Commits call it, with success or not, only [`TRIES_MAX`] times.
     pub(in crate::furrow) fn catch_up(
         &mut self,
         drive: &Drive,
@@ -133,7 +133,7 @@ impl SuperLog {
 
 fn reset_all(drive: &Drive, zones: &[u32]) {
     for &zone in zones {
-        // A zone that cannot be reset is tried again when it is needed.
+        // The next switch to this zone resets it again.
         if let Err(error) = drive.reset(zone) {
             tracing::warn!(zone, %error, "an old superblock zone was not reset");
         }
@@ -141,7 +141,11 @@ fn reset_all(drive: &Drive, zones: &[u32]) {
 }
 
 /// Writes a copy and returns the zone that was left, if it moved to the other one.
-fn write_to_pair(drive: &Drive, pair: &mut Pair, superblock: &Superblock) -> Result<Option<u32>> {
+fn write_to_pair(
+    drive: &Drive,
+    pair: &mut LogPair,
+    superblock: &Superblock,
+) -> Result<Option<u32>> {
     let zone = pair.zones[pair.current];
     if let Some(block) = pair.next
         && block < drive.layout.capacity(zone)
@@ -168,26 +172,29 @@ fn write_at(drive: &Drive, superblock: &Superblock, at: Address) -> Result<()> {
     Ok(())
 }
 
-/// What the zones of the log hold.
+/// The content of the log's zones.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Search {
+pub(in crate::furrow) struct SuperblockSearch {
     /// Every zone's newest superblock.
-    pub(in crate::furrow) found: Vec<Found>,
-    /// What was wrong with zones that hold none.
+    pub(in crate::furrow) found: Vec<FoundSuperblock>,
+    /// Why other zones have none.
     pub(in crate::furrow) bad: Vec<String>,
-    /// Both pairs have blocks that cannot be read where a newer superblock may be.
+    /// Both pairs have unreadable blocks where a newer superblock may be.
     pub(in crate::furrow) is_stale: bool,
 }
 
 /// The newest superblock of a pair of zones.
-pub(in crate::furrow) fn newest_of(found: &[Found], pair: [u32; 2]) -> Option<&Found> {
+pub(in crate::furrow) fn newest_of(
+    found: &[FoundSuperblock],
+    pair: [u32; 2],
+) -> Option<&FoundSuperblock> {
     let of_pair = found.iter().filter(|found| pair.contains(&found.at.zone));
     of_pair.max_by_key(|found| found.superblock.epoch.get())
 }
 
 /// Looks through all four zones.
-pub(in crate::furrow) fn find_all(drive: &Drive) -> Search {
-    let mut search = Search { is_stale: true, ..Search::default() };
+pub(in crate::furrow) fn find_all(drive: &Drive) -> SuperblockSearch {
+    let mut search = SuperblockSearch { is_stale: true, ..SuperblockSearch::default() };
     for pair in drive.layout.superblock_pairs {
         let mut hides = false;
         for zone in pair {
@@ -210,27 +217,27 @@ pub(in crate::furrow) fn find_all(drive: &Drive) -> Search {
     search
 }
 
-/// What a zone of the log holds.
+/// The content of one zone of the log.
 #[derive(Debug, Default)]
-struct Newest {
-    found: Option<Found>,
-    /// Why nothing was found in a zone that holds something.
+struct ZoneNewest {
+    found: Option<FoundSuperblock>,
+    /// Why a zone that is not empty has no superblock.
     bad: Option<String>,
-    /// Blocks behind what was found cannot be read.
+    /// Blocks behind the superblock cannot be read.
     hides: bool,
 }
 
 /// The newest valid superblock of a zone. Valid ones lie from the zone's start on without holes,
 /// so the last one is found by bisection in a finished zone, whose pointer says nothing.
-fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
-    let hidden = |why: String| Newest { bad: Some(why), hides: true, found: None };
+fn find_in_zone(drive: &Drive, zone: u32) -> ZoneNewest {
+    let hidden = |why: String| ZoneNewest { bad: Some(why), hides: true, found: None };
     let report = match drive.device.zone(ZoneId::new(zone)) {
         Ok(report) => report,
         Err(error) => return hidden(error.to_string()),
     };
     let written = match (report.cond, report.wp) {
         (ZoneCond::Offline, _) => return hidden("the zone is offline".into()),
-        (ZoneCond::Empty, _) => return Newest::default(),
+        (ZoneCond::Empty, _) => return ZoneNewest::default(),
         (_, Some(wp)) => {
             let blocks = (wp - report.start).get() / drive.layout.per_block;
             u32::try_from(blocks).unwrap_or(u32::MAX)
@@ -238,7 +245,7 @@ fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
         (_, None) => drive.layout.capacity(zone),
     };
     let finished = matches!(report.cond, ZoneCond::Full | ZoneCond::ReadOnly);
-    let mut newest = Newest::default();
+    let mut newest = ZoneNewest::default();
     let mut limit = if finished { written_before_zeroes(drive, zone, written) } else { written };
     // A torn record at the end, and perhaps one more behind a bad block.
     let give_up = limit.saturating_sub(8);
@@ -246,8 +253,8 @@ fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
         let at = Address { zone, block: limit - 1 };
         match read_at(drive, at) {
             Ok(superblock) => {
-                let found = Some(Found { superblock, at, is_last: newest.bad.is_none() });
-                return Newest { found, bad: None, ..newest };
+                let found = Some(FoundSuperblock { superblock, at, is_last: newest.bad.is_none() });
+                return ZoneNewest { found, bad: None, ..newest };
             }
             Err(unread) => {
                 newest.hides |= matches!(unread, Unread::Device(_));
@@ -283,13 +290,13 @@ fn read_at(drive: &Drive, at: Address) -> std::result::Result<Superblock, Unread
 
 /// The current superblock: the highest epoch of all.
 ///
-/// `bad` is why others are none.
+/// `bad` says why other zones have none.
 pub(in crate::furrow) fn newest<'a>(
-    found: &'a [Found],
+    found: &'a [FoundSuperblock],
     bad: &[String],
     planted: Planted,
 ) -> Result<&'a Superblock> {
-    let by_epoch = |found: &&Found| found.superblock.epoch.get();
+    let by_epoch = |found: &&FoundSuperblock| found.superblock.epoch.get();
     let newest = if planted.has(PlantedBug::StaleSuperblock) {
         found.iter().min_by_key(by_epoch)
     } else {
@@ -305,8 +312,8 @@ pub(in crate::furrow) fn newest<'a>(
     Ok(&newest.superblock)
 }
 
-/// Conventional zones in which a drive of version 5 can have superblocks: where it has eight
-/// conventional zones or more. This version puts none there. It knows them only to name such a file
+/// Conventional zones in which version 5 had superblocks, if the drive has at least eight
+/// conventional zones. This version writes none there; it reads them only to name such a file
 /// system, and to wipe it.
 fn zones_of_version_5(geometry: &Geometry) -> impl Iterator<Item = ZoneId> + use<> {
     let conventional = geometry.spec().conventional_zones;
@@ -314,7 +321,7 @@ fn zones_of_version_5(geometry: &Geometry) -> impl Iterator<Item = ZoneId> + use
     zones.into_iter().filter(move |_| conventional >= 8).map(ZoneId::new)
 }
 
-/// What begins a zone, if that is a superblock of any version.
+/// The superblock, of any version, at the start of a zone.
 fn first_of(device: &dyn ZonedDevice, zone: ZoneId) -> Option<Superblock> {
     let mut buffer = [0; BLOCK_BYTES];
     device.read(device.geometry().zone_start(zone), &mut buffer).ok()?;
@@ -331,8 +338,8 @@ pub(crate) fn label_of(device: &dyn ZonedDevice) -> Option<String> {
     Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
 }
 
-/// Takes away what makes a device look like Furrow, as far as it is not in zones that are reset:
-/// the start of the log that version 5 had in conventional zones.
+/// Wipes the start of version 5's log in conventional zones, which a reset of the other zones does
+/// not: so the device does not look like Furrow any more.
 pub(crate) fn forget(device: &dyn ZonedDevice) -> Result<()> {
     let Ok(layout) = Layout::new(device.geometry()) else { return Ok(()) };
     for zone in zones_of_version_5(&layout.geometry) {

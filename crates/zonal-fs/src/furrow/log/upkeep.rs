@@ -1,5 +1,5 @@
-//! Upkeep: what keeps memory, the write buffer and the batch within bounds after each operation,
-//! and when a commit is due.
+//! Upkeep: keeps memory, the write buffer and the batch within bounds after each operation, and
+//! decides when a commit is due.
 
 use std::sync::atomic::Ordering;
 
@@ -11,29 +11,29 @@ use crate::furrow::tree::CHANGES_MAX;
 /// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Times of that from which a change does not leave the commit to the worker.
+/// Batches of that size from which an operation commits itself instead of leaving it to the worker.
 const BATCHES_MAX: usize = 4;
 
-/// Where room runs low, batches are so much smaller: writers may have to wait for the next commit.
+/// Batches are smaller by this factor while room is low: writers may wait for the next commit.
 const LOW_SHARE: usize = 8;
 
-/// Whether what has changed is to be committed because it is much.
+/// Who commits because of the size of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum BatchDue {
-    /// Not yet.
+    /// Nobody yet.
     No,
-    /// By the worker.
+    /// The worker.
     Worker,
-    /// By the thread that finds it due.
+    /// The thread that finds it due.
     Now,
 }
 
-/// What an operation leaves to be done once it has unlocked the state.
+/// Work that an operation has to do once it has unlocked the state.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct Upkeep {
     /// Memory holds more metadata than the mount may use.
     holds_too_much: bool,
-    /// Rests of truncated and deleted files wait for the worker.
+    /// Truncated or deleted files have entries that the worker has to remove.
     truncations_wait: bool,
     /// Bytes of rows that have changed since the last commit.
     batch_bytes: usize,
@@ -87,7 +87,7 @@ impl Log {
         BATCH_BYTES.min(self.tree.layout().zone_blocks as usize * BLOCK_BYTES / 4)
     }
 
-    /// Whether so many bytes of changed rows are to be committed.
+    /// Who commits this many bytes of changed rows.
     pub(in crate::furrow) fn batch_due(&self, bytes: usize) -> BatchDue {
         let limit = self.batch_bytes();
         if bytes <= limit {
@@ -99,8 +99,8 @@ impl Log {
         }
     }
 
-    /// Whether the last commit is old enough, or much has changed since, or something waits for the
-    /// next.
+    /// Whether the last commit is old, many rows have changed since, or memory or writers wait for
+    /// the next one.
     pub(in crate::furrow) fn is_commit_due(&self) -> bool {
         let last = self.last_commit_ns.load(Ordering::Acquire);
         let age_ns = self.clock.monotonic_ns().saturating_sub(last);

@@ -9,7 +9,7 @@
 //! makes its rows of owners of them, and the next batch writes those; later records become further
 //! rows. A zone in which nothing lives has none. After a crash the owners of a zone that was being
 //! written are not listed; if such a zone becomes a victim, a
-//! [search](crate::furrow::reclaim::search) finds them.
+//! [scan](crate::furrow::reclaim::backref_scan) finds them.
 
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::backrefs_bytes;

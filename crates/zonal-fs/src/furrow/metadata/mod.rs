@@ -37,7 +37,7 @@ use std::sync::Arc;
 use zonal_placement::learned::{Context, Learned};
 
 use crate::FsError;
-use crate::furrow::drive::layout::Rows;
+use crate::furrow::drive::layout::RowBytes;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::row::INODE_BYTES;
 use crate::furrow::metadata::buckets::Buckets;
@@ -315,12 +315,12 @@ impl Totals {
 
     /// Bytes of all rows, by purpose, if they take about `packed` bytes in a copy of the table.
     /// They never take more than uncompressed.
-    pub(in crate::furrow) fn rows(&self, packed: u64) -> Rows {
+    pub(in crate::furrow) fn rows(&self, packed: u64) -> RowBytes {
         let packed = packed.min(self.row_bytes);
         let share = u128::from(packed) * u128::from(self.place_bytes);
         let places = share / u128::from(self.row_bytes.max(1));
         let places = u64::try_from(places).expect("no more than all").min(packed);
-        Rows { places, others: packed - places }
+        RowBytes { places, others: packed - places }
     }
 
     /// Takes back bytes of rows that were counted. All sums come from a drive, and are not trusted.
@@ -577,7 +577,7 @@ impl State {
             self.mark_orphan(ino);
         } else if self.is_deleted_in_steps(ino) {
             self.unlinked.remove(&ino);
-            self.cut_off(ino, 0);
+            self.begin_truncation(ino, 0);
         } else {
             self.remove_inode(ino);
         }

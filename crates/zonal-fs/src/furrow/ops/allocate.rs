@@ -8,17 +8,18 @@ use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::place::MapEntry;
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::write::admission::Admission;
+use crate::furrow::write::buffer::FileBlock;
+use crate::furrow::write::reservation::Reservation;
 use crate::vfs::{Allocate, Ino, Result};
 use crate::{FsError, protect, rules};
 
 impl Furrow {
-    /// Room for the blocks at the edges of a range, where part of them is zeroed.
-    fn admit_edges(&self, how: Allocate) -> Result<Admission<'_>> {
+    /// Reserves the blocks at the edges of a range, of which the caller zeroes a part.
+    fn reserve_edges(&self, how: Allocate) -> Result<Reservation<'_>> {
         match how {
-            Allocate::Punch => Ok(self.throttle.admit_shrinking(2)),
+            Allocate::Punch => Ok(self.throttle.reserve_for_shrinking(2)),
             Allocate::Extend | Allocate::KeepSize | Allocate::Zero | Allocate::ZeroKeepSize => {
-                self.throttle.admit(2)
+                self.throttle.reserve(2)
             }
         }
     }
@@ -43,64 +44,69 @@ impl Furrow {
         })?;
         let mut at = offset;
         while at < end {
-            at = self.allocate_piece(ino, how, (at, end))?;
+            at = self.allocate_step(AllocateRange { ino, how, offset: at, end })?;
             self.log.after_change();
         }
         Ok(())
     }
 
-    /// As much of a range as has not too many pieces for one step. Returns where the rest begins.
-    fn allocate_piece(&self, ino: Ino, how: Allocate, (offset, end): (u64, u64)) -> Result<u64> {
-        let mut admission: Option<Admission<'_>> = None;
+    /// Allocates as much of a range as has few enough map entries for one step. Returns where the
+    /// rest begins.
+    fn allocate_step(&self, range: AllocateRange) -> Result<u64> {
+        let AllocateRange { ino, how, end, .. } = range;
+        let mut reservation: Option<Reservation<'_>> = None;
         loop {
-            let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
+            let edges = range.zeroed_edges();
             let stored = self.read_edges(ino, edges.iter().map(|(block, _)| *block))?;
             let allocate = || {
                 let _turn = edges.first().map(|_| self.tree.lock_buffering());
-                self.try_allocate((ino, how), (offset, end), (&stored, admission.as_mut()))
+                self.try_allocate(range, &stored, reservation.as_mut())
             };
             match self.tree.loaded(allocate)? {
                 Attempt::Done(Allocated::UpTo(end)) => return Ok(end),
-                Attempt::Done(Allocated::NeedsRoom) => admission = Some(self.admit_edges(how)?),
-                Attempt::Again => {}
-                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(ino, end.div_ceil(BLOCK)),
+                Attempt::Done(Allocated::NeedsRoom) => reservation = Some(self.reserve_edges(how)?),
+                Attempt::Stale => {}
+                Attempt::AwaitsTruncation => {
+                    self.truncator.wait_for_truncation(ino, end.div_ceil(BLOCK))
+                }
             }
         }
     }
 
     fn try_allocate(
         &self,
-        (ino, how): (Ino, Allocate),
-        (offset, end): (u64, u64),
-        (stored, mut admission): (&Edges, Option<&mut Admission<'_>>),
+        range: AllocateRange,
+        stored: &Edges,
+        mut reservation: Option<&mut Reservation<'_>>,
     ) -> Lookup<Attempt<Allocated>> {
+        let AllocateRange { ino, how, offset, end } = range;
         let mut guard = self.tree.write_state();
         let state = &mut *guard;
         let limit = end.div_ceil(BLOCK);
-        if state.awaits_reaper(ino, limit) {
-            return Ok(Attempt::AwaitsReaper);
+        if state.awaits_truncation(ino, limit) {
+            return Ok(Attempt::AwaitsTruncation);
         }
         let first = offset / BLOCK;
         let stop = state.step_end(ino, first, limit)?;
         let end = if stop < limit { stop * BLOCK } else { end };
-        if !stored.are_current(state, ino)? && !self.tree.has_planted(PlantedBug::ZeroOnStale) {
-            return Ok(Attempt::Again);
+        if !stored.are_current(state)? && !self.tree.has_planted(PlantedBug::ZeroOnStale) {
+            return Ok(Attempt::Stale);
         }
         let allocates = how != Allocate::Punch;
         if allocates {
             let growth = state.growth(ino, first, stop)?;
             self.tree.space.check_growth(state, growth)?;
         }
-        let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
-        for (block, range) in edges {
-            if !holds_data(state, ino, block)? {
+        for (block, bytes) in (AllocateRange { end, ..range }).zeroed_edges() {
+            let at = FileBlock { ino, block };
+            if !holds_data(state, at)? {
                 continue;
             }
-            let Some(admission) = &mut admission else {
+            let Some(reservation) = &mut reservation else {
                 return Ok(Attempt::Done(Allocated::NeedsRoom));
             };
             let base = stored.base_of(block);
-            Self::zero_in_block(state, (ino, block), base, admission, range)?;
+            Self::zero_in_block(state, at, base, reservation, bytes)?;
         }
         if zeroes(how) && offset.div_ceil(BLOCK) < end / BLOCK {
             state.unmap(ino, offset.div_ceil(BLOCK), end / BLOCK);
@@ -121,13 +127,13 @@ impl Furrow {
 
 /// What became of an allocation.
 enum Allocated {
-    /// It is done up to here.
+    /// The range is allocated up to this byte.
     UpTo(u64),
-    /// Blocks at its edges have to be written.
+    /// It has to write blocks at the edges of the range, and has no reservation.
     NeedsRoom,
 }
 
-/// Whether what a range holds becomes zeroes.
+/// Whether the range reads as zeroes afterwards.
 fn zeroes(how: Allocate) -> bool {
     match how {
         Allocate::Extend | Allocate::KeepSize => false,
@@ -135,7 +141,23 @@ fn zeroes(how: Allocate) -> bool {
     }
 }
 
-/// Blocks of a byte range that it covers only in part, and which bytes of them.
+/// A range of bytes that fallocate(2) is asked to change.
+#[derive(Clone, Copy)]
+struct AllocateRange {
+    ino: Ino,
+    how: Allocate,
+    offset: u64,
+    end: u64,
+}
+
+impl AllocateRange {
+    /// Blocks of which only a part becomes zeroes, and the bytes that do.
+    fn zeroed_edges(self) -> Vec<(u64, std::ops::Range<usize>)> {
+        if zeroes(self.how) { partial_edges(self.offset, self.end) } else { Vec::new() }
+    }
+}
+
+/// Blocks that a byte range covers only in part, and the bytes of them that it covers.
 fn partial_edges(offset: u64, end: u64) -> Vec<(u64, std::ops::Range<usize>)> {
     let within = |position: u64| usize::try_from(position % BLOCK).expect("inside a block");
     let (first, last) = (offset / BLOCK, end / BLOCK);
@@ -154,7 +176,7 @@ fn partial_edges(offset: u64, end: u64) -> Vec<(u64, std::ops::Range<usize>)> {
     edges
 }
 
-/// Preallocates every block of a range that has none.
+/// Preallocates every hole in a range.
 fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) {
     let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
     let mut holes = Vec::new();

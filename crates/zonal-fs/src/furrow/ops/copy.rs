@@ -1,8 +1,8 @@
-//! `copy_file_range`: whole blocks are shared, the rest is copied.
+//! `copy_file_range`: shares whole blocks and copies the rest.
 //!
-//! A copy goes in steps, and others change both files in between. So each step looks anew where
-//! both end: what is shared is decided under the lock under which it happens. Where the source ends
-//! by then, the copy ends.
+//! A copy takes several steps, and other threads may change both files in between. So each step
+//! looks at the sizes of both files under the lock under which it shares blocks, and the copy ends
+//! where the source ends by then.
 
 use crate::furrow::Furrow;
 use crate::furrow::drive::layout::ROW_COPIES;
@@ -16,79 +16,92 @@ use crate::{FsError, protect, rules};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Bytes copied at once where blocks cannot be shared.
+/// Bytes that one step copies if it cannot share blocks.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// What is left of a copy.
+/// Bytes to be copied from one file to another, or to another place in the same one.
 #[derive(Clone, Copy)]
-struct Rest {
-    source: Ino,
-    from: u64,
-    target: Ino,
-    to: u64,
-    len: u64,
-    flags: WriteFlags,
+pub(super) struct CopyRange {
+    pub(super) source: Ino,
+    /// Where they begin in the source.
+    pub(super) from: u64,
+    pub(super) target: Ino,
+    /// Where they begin in the target.
+    pub(super) to: u64,
+    pub(super) len: u64,
+    pub(super) flags: WriteFlags,
+}
+
+/// Sizes of both files.
+#[derive(Clone, Copy)]
+struct Sizes {
+    source: u64,
+    target: u64,
 }
 
 /// What became of an attempt to share blocks.
-enum Shared {
-    /// So many bytes are copied.
+enum ShareOutcome {
+    /// This many bytes are copied.
     Bytes(u64),
     /// There is no whole block to share.
     NoBlock,
-    /// Something has come in between.
-    Again,
+    /// Another thread has changed a file in between.
+    Stale,
 }
 
-impl Rest {
+impl CopyRange {
+    /// What is left once `done` bytes are copied.
     fn behind(self, done: u64) -> Self {
         Self { from: self.from + done, to: self.to + done, len: self.len - done, ..self }
+    }
+
+    fn sizes(self, state: &State) -> Lookup<Sizes> {
+        let (source, target) = (state.inode(self.source)?, state.inode(self.target)?);
+        Ok(Sizes { source: source.size, target: target.size })
     }
 
     fn is_aligned(self) -> bool {
         self.from.is_multiple_of(BLOCK) && self.to.is_multiple_of(BLOCK)
     }
 
-    /// Bytes that are there to copy, and blocks that can be shared for that, while both files end
-    /// where they do.
-    fn shareable(self, size: u64, target_size: u64) -> (u64, u64) {
-        let len = self.len.min(size.saturating_sub(self.from));
+    /// Whether source and target are ranges of one file that overlap.
+    fn overlaps(self) -> bool {
+        let is_apart = self.to + self.len <= self.from || self.from + self.len <= self.to;
+        self.source == self.target && self.len > 0 && !is_apart
+    }
+
+    /// Bytes that a source of this size has to copy, and blocks that can be shared for them.
+    fn shareable(self, sizes: Sizes) -> (u64, u64) {
+        let len = self.len.min(sizes.source.saturating_sub(self.from));
         // The source's last block may be short, if the copy's is the last one too.
-        let is_end = self.from + len == size && self.to + len >= target_size;
+        let is_end = self.from + len == sizes.source && self.to + len >= sizes.target;
         (len, if is_end { len.div_ceil(BLOCK) } else { len / BLOCK })
     }
 }
 
 impl Furrow {
-    /// Copies up to `len` bytes, and returns how many: fewer if the source ends before, or if
-    /// something fails when some of them are copied.
-    pub(in crate::furrow) fn copy_blocks(
-        &self,
-        source: (Ino, u64),
-        target: (Ino, u64),
-        len: u64,
-        flags: WriteFlags,
-    ) -> Result<u64> {
+    /// Copies a range and returns how many bytes: fewer if the source ends before, or if a step
+    /// fails after the first.
+    pub(super) fn copy_blocks(&self, range: CopyRange) -> Result<u64> {
         self.tree.check_writable()?;
+        let CopyRange { source, target, flags, .. } = range;
         let size = self.tree.loaded(|| {
             let state = self.tree.read_state();
-            let (from, to) = (state.inode(source.0)?, state.inode(target.0)?);
+            let (from, to) = (state.inode(source)?, state.inode(target)?);
             from.file()?;
             to.file()?;
             protect::check_copy(to.flags)?;
             Ok(from.size)
         })?;
-        let len = len.min(size.saturating_sub(source.1));
-        rules::check_range(target.1, len)?;
-        let overlaps = source.1 < target.1 + len && target.1 < source.1 + len;
-        if source.0 == target.0 && overlaps && len > 0 {
+        let len = range.len.min(size.saturating_sub(range.from));
+        rules::check_range(range.to, len)?;
+        let range = CopyRange { len, ..range };
+        if range.overlaps() {
             return Err(FsError::Invalid { what: "ranges of one file that overlap" });
         }
-        let ((source, from), (target, to)) = (source, target);
-        let whole = Rest { source, from, target, to, len, flags };
         let mut done = 0;
         while done < len {
-            match self.copy_step(whole.behind(done)) {
+            match self.copy_step(range.behind(done)) {
                 Ok(0) => break,
                 Ok(bytes) => done += bytes,
                 Err(error) if done == 0 => return Err(error),
@@ -104,8 +117,8 @@ impl Furrow {
         Ok(done)
     }
 
-    /// Copies some bytes, and returns how many: none where the source ends.
-    fn copy_step(&self, rest: Rest) -> Result<u64> {
+    /// Copies some bytes and returns how many: 0 at the end of the source.
+    fn copy_step(&self, rest: CopyRange) -> Result<u64> {
         if rest.is_aligned()
             && let Some(shared) = self.share(rest)?
         {
@@ -116,7 +129,7 @@ impl Furrow {
         self.copy_bytes(rest, step.min(rest.len))
     }
 
-    fn copy_bytes(&self, rest: Rest, len: u64) -> Result<u64> {
+    fn copy_bytes(&self, rest: CopyRange, len: u64) -> Result<u64> {
         let mut data = vec![0; usize::try_from(len).expect("a small step")];
         let read = self.read_file(rest.source, rest.from, &mut data, ReadFlags::empty())?;
         if read > 0 {
@@ -128,64 +141,59 @@ impl Furrow {
 
     /// Maps blocks of the target to the blocks of the source, as many as fit into one step. Returns
     /// the number of bytes that this copies; `None` if there is no whole block to share.
-    fn share(&self, rest: Rest) -> Result<Option<u64>> {
+    fn share(&self, rest: CopyRange) -> Result<Option<u64>> {
         let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {
             let is_early = self.tree.has_planted(PlantedBug::ShareAtOldEnds);
-            let ends = is_early.then(|| self.ends_of(rest)).transpose()?;
+            let sizes = is_early.then(|| self.sizes_of(rest)).transpose()?;
             {
                 let _turn = self.writer.flushing.lock().expect("no holder panicked");
                 self.writer.write_back(&[rest.source])?;
             }
-            self.truncator.let_reaper_pass(rest.source, limit(rest.from));
-            self.truncator.let_reaper_pass(rest.target, limit(rest.to));
-            match self.tree.loaded(|| self.try_share(rest, ends))? {
-                Shared::Bytes(bytes) => break Some(bytes),
-                Shared::NoBlock => break None,
-                Shared::Again => {}
+            self.truncator.wait_for_truncation(rest.source, limit(rest.from));
+            self.truncator.wait_for_truncation(rest.target, limit(rest.to));
+            match self.tree.loaded(|| self.try_share(rest, sizes))? {
+                ShareOutcome::Bytes(bytes) => break Some(bytes),
+                ShareOutcome::NoBlock => break None,
+                ShareOutcome::Stale => {}
             }
         };
         self.log.after_change();
         Ok(shared)
     }
 
-    /// Where both files end now, which the next change may move.
-    fn ends_of(&self, rest: Rest) -> Result<(u64, u64)> {
-        self.tree.loaded(|| {
-            let state = self.tree.read_state();
-            Ok((state.inode(rest.source)?.size, state.inode(rest.target)?.size))
-        })
+    /// Sizes of both files now, which the next change may alter.
+    fn sizes_of(&self, rest: CopyRange) -> Result<Sizes> {
+        self.tree.loaded(|| rest.sizes(&self.tree.read_state()))
     }
 
-    /// One attempt to share. `ends` says where both files end, if the caller has decided that
-    /// before.
-    fn try_share(&self, rest: Rest, ends: Option<(u64, u64)>) -> Lookup<Shared> {
-        let Rest { source, target, .. } = rest;
+    /// One attempt to share. `sizes` are those that the caller has decided by before, if it has.
+    fn try_share(&self, rest: CopyRange, sizes: Option<Sizes>) -> Lookup<ShareOutcome> {
+        let CopyRange { source, target, .. } = rest;
         let (from, to) = (rest.from / BLOCK, rest.to / BLOCK);
         let mut guard = self.tree.write_state();
         let state = &mut *guard;
-        let sizes = (state.inode(source)?.size, state.inode(target)?.size);
-        let sizes = ends.unwrap_or(sizes);
-        let (len, count) = rest.shareable(sizes.0, sizes.1);
+        let sizes = sizes.map_or_else(|| rest.sizes(state), Ok)?;
+        let (len, count) = rest.shareable(sizes);
         if count == 0 {
-            return Ok(Shared::NoBlock);
+            return Ok(ShareOutcome::NoBlock);
         }
         let awaits = |ino, limit| {
-            state.awaits_reaper(ino, limit) && !self.tree.has_planted(PlantedBug::ShareUnreaped)
+            state.awaits_truncation(ino, limit) && !self.tree.has_planted(PlantedBug::ShareUnreaped)
         };
         if awaits(source, from + count) || awaits(target, to + count) {
-            return Ok(Shared::Again);
+            return Ok(ShareOutcome::Stale);
         }
         let step = state.step_end(source, from, from + count)? - from;
         let step = state.step_end(target, to, to + step)? - to;
         let is_buffered =
             state.inode(source)?.file()?.dirty.range(from..from + step).next().is_some();
         if is_buffered && !self.tree.has_planted(PlantedBug::ShareUnwritten) {
-            // Written to meanwhile: what is buffered has no place to share.
-            return Ok(Shared::Again);
+            // Another thread has written to it: buffered blocks have no place to share.
+            return Ok(ShareOutcome::Stale);
         }
-        // Shared blocks take no space, but their rows do, in all copies that there are of them.
-        // Those of an entry that is cut are counted whole.
+        // Shared blocks take no space, but their rows do, in every copy on the drive. An entry that
+        // this cuts counts as a whole.
         let file = state.mapped_file(source, from, from + step)?;
         let entries = file.overlapping(from, from + step);
         let rows: u64 = entries.map(|(_, entry)| State::sharing_bytes(entry)).sum();
@@ -210,6 +218,6 @@ impl Furrow {
         if rest.flags.contains(WriteFlags::KILL_PRIVILEGES) {
             inode.perm = rules::kill_privileges(inode.kind, inode.perm);
         }
-        Ok(Shared::Bytes(bytes))
+        Ok(ShareOutcome::Bytes(bytes))
     }
 }

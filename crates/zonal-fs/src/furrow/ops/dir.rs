@@ -16,12 +16,25 @@ use crate::vfs::{
 };
 use crate::{FsError, protect};
 
-/// Cookies of `.` and `..`; entries follow.
+/// Cookies of `.` and `..`.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// The first cookie of an entry.
+/// The first cookie of other entries.
 pub(in crate::furrow) const FIRST_COOKIE: u64 = 3;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(super) struct EntryName<'a> {
+    directory: Ino,
+    name: &'a [u8],
+}
+
+impl<'a> From<(Ino, &'a [u8])> for EntryName<'a> {
+    fn from((directory, name): (Ino, &'a [u8])) -> Self {
+        Self { directory, name }
+    }
+}
 
 impl Furrow {
     pub(in crate::furrow) fn find_entry(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -83,8 +96,8 @@ impl Furrow {
         Ok(attr)
     }
 
-    /// Makes a file without a name, pinned once. A cut leaves nothing of it, as of any file whose
-    /// last name is gone.
+    /// Makes an unlinked file with one pin (O_TMPFILE). After a power cut it is gone, like any file
+    /// without a name.
     pub(in crate::furrow) fn create_unentered(
         &self,
         caller: &Caller,
@@ -250,56 +263,57 @@ impl Furrow {
         Ok(attr)
     }
 
-    pub(in crate::furrow) fn move_entry(
+    pub(super) fn move_entry(
         &self,
-        source: (Ino, &[u8]),
-        target: (Ino, &[u8]),
+        source: EntryName<'_>,
+        target: EntryName<'_>,
         flags: RenameFlags,
     ) -> Result<()> {
         self.tree.check_writable()?;
-        rules::check_name(source.1)?;
-        rules::check_name(target.1)?;
+        rules::check_name(source.name)?;
+        rules::check_name(target.name)?;
         self.tree.loaded(|| {
             let mut guard = self.tree.write_state();
             let state = &mut *guard;
-            let moved = entry_to_change(state, source.0, source.1)?;
-            check_parent(state, target.0)?;
-            let there = state.entry_to_change(target.0, target.1)?.map(|entry| entry.ino);
+            let moved = entry_to_change(state, source.directory, source.name)?;
+            check_parent(state, target.directory)?;
+            let there =
+                state.entry_to_change(target.directory, target.name)?.map(|entry| entry.ino);
             let found = classify(state, moved, there)?;
             if found != RenameTarget::SameInode {
-                check_removal(state, source.0, moved)?;
+                check_removal(state, source.directory, moved)?;
                 match there {
                     Some(there) => {
-                        check_removal(state, target.0, there)?;
+                        check_removal(state, target.directory, there)?;
                         state.check_deletion(there)?;
                     }
-                    None => protect::check_entry(state.inode(target.0)?.flags)?,
+                    None => protect::check_entry(state.inode(target.directory)?.flags)?,
                 }
             }
             let kind = state.inode(moved)?.kind;
             let action = rules::check_rename(kind, found, flags);
-            // Linux looks for a loop before it compares the kinds.
+            // Linux checks for a loop before it compares the kinds.
             if !matches!(action, Err(FsError::Exists | FsError::NotFound)) {
-                check_no_loop(state, moved, target.0)?;
+                check_no_loop(state, moved, target.directory)?;
             }
             let action = action?;
             if let (RenameAction::Exchange, Some(there)) = (action, there) {
-                check_no_loop(state, there, source.0)?;
+                check_no_loop(state, there, source.directory)?;
             }
             let now = self.now();
             match (action, there) {
                 (RenameAction::Nothing, _) => return Ok(()),
                 (RenameAction::Exchange, Some(other)) => {
-                    state.remove_entry(source.0, source.1)?;
-                    state.remove_entry(target.0, target.1)?;
-                    enter(state, moved, source.0, target)?;
-                    enter(state, other, target.0, source)?;
+                    state.remove_entry(source.directory, source.name)?;
+                    state.remove_entry(target.directory, target.name)?;
+                    enter(state, moved, source.directory, target)?;
+                    enter(state, other, target.directory, source)?;
                     state.change_inode(other)?.ctime = now;
                 }
                 (RenameAction::Replace, Some(replaced)) => {
-                    state.remove_entry(target.0, target.1)?;
+                    state.remove_entry(target.directory, target.name)?;
                     if state.inode(replaced)?.kind == FileKind::Directory {
-                        let directory = state.change_inode(target.0)?;
+                        let directory = state.change_inode(target.directory)?;
                         directory.nlink = directory.nlink.saturating_sub(1);
                     }
                     if !self.tree.has_planted(PlantedBug::ReplaceKeepsLink) {
@@ -315,8 +329,8 @@ impl Furrow {
                 leave_whiteout(state, source, now)?;
             }
             state.change_inode(moved)?.ctime = now;
-            touch(state.change_inode(source.0)?, now);
-            touch(state.change_inode(target.0)?, now);
+            touch(state.change_inode(source.directory)?, now);
+            touch(state.change_inode(target.directory)?, now);
             Ok(())
         })?;
         self.log.after_change();
@@ -345,7 +359,7 @@ impl Furrow {
                     }
                 }
             }
-            // As far as memory goes, and on from there when there is more.
+            // Continues behind the resident range once the next one is loaded.
             while let Some(end) = directory.known.end_of(from) {
                 for &Named { ref name, ino, cookie, kind, .. } in directory.range(from..end) {
                     from = cookie + 1;
@@ -376,20 +390,20 @@ fn entry_to_change(state: &State, parent: Ino, name: &[u8]) -> Lookup<Ino> {
     Ok(state.entry_to_change(parent, name)?.ok_or(FsError::NotFound)?.ino)
 }
 
-/// A directory that can take entries: one that is removed cannot.
+/// Checks that a directory can take entries: a removed one cannot.
 fn check_parent(state: &State, parent: Ino) -> Lookup<()> {
     let inode = state.inode(parent)?;
     inode.directory()?;
     if inode.nlink == 0 { Err(FsError::NotFound.into()) } else { Ok(()) }
 }
 
-/// Whether the flags of a directory and of what an entry leads to let the entry go.
+/// Checks that the flags of a directory and of an inode allow removal of its entry.
 fn check_removal(state: &State, parent: Ino, ino: Ino) -> Lookup<()> {
     Ok(protect::check_removal(state.inode(parent)?.flags, state.inode(ino)?.flags)?)
 }
 
-/// Enters a whiteout where something was moved away.
-fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestamp) -> Lookup<()> {
+/// Enters a whiteout at the old place of a renamed entry.
+fn leave_whiteout(state: &mut State, at: EntryName<'_>, now: Timestamp) -> Lookup<()> {
     let ino = Ino::new(state.next_ino);
     state.next_ino += 1;
     let whiteout = Inode {
@@ -411,7 +425,7 @@ fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestam
         used: Used::default(),
     };
     state.insert_inode(ino, whiteout);
-    state.insert_entry(parent, name, ino)
+    state.insert_entry(at.directory, at.name, ino)
 }
 
 fn check_free(state: &State, parent: Ino, name: &[u8]) -> Lookup<()> {
@@ -432,7 +446,7 @@ fn classify(state: &State, moved: Ino, there: Option<Ino>) -> Lookup<RenameTarge
     })
 }
 
-/// A directory must not move below itself.
+/// Checks that a directory does not move below itself.
 fn check_no_loop(state: &State, moved: Ino, target: Ino) -> Lookup<()> {
     if state.inode(moved)?.kind != FileKind::Directory {
         return Ok(());
@@ -451,23 +465,25 @@ fn check_no_loop(state: &State, moved: Ino, target: Ino) -> Lookup<()> {
 }
 
 /// Moves an entry to a free name. In the same directory it keeps its place in the listing, so that
-/// a program that renames what it lists comes to an end.
+/// a program can rename entries while it lists them and still reach the end.
 fn move_link(
     state: &mut State,
     moved: Ino,
-    source: (Ino, &[u8]),
-    target: (Ino, &[u8]),
+    source: EntryName<'_>,
+    target: EntryName<'_>,
 ) -> Lookup<()> {
-    let entry = state.remove_entry(source.0, source.1)?;
-    if source.0 == target.0 {
-        return state.insert_entry_at(target.0, target.1, entry);
+    let entry = state.remove_entry(source.directory, source.name)?;
+    if source.directory == target.directory {
+        return state.insert_entry_at(target.directory, target.name, entry);
     }
-    enter(state, moved, source.0, target)
+    enter(state, moved, source.directory, target)
 }
 
-/// Enters a moved inode at its new place; a directory learns its parent, and the parents count it.
-fn enter(state: &mut State, moved: Ino, from: Ino, (to, name): (Ino, &[u8])) -> Lookup<()> {
-    state.insert_entry(to, name, moved)?;
+/// Enters a moved inode at its new place. For a directory it updates the parent and both link
+/// counts.
+fn enter(state: &mut State, moved: Ino, from: Ino, target: EntryName<'_>) -> Lookup<()> {
+    let to = target.directory;
+    state.insert_entry(to, target.name, moved)?;
     if let Body::Directory(_) = &state.inode(moved)?.body {
         state.change_inode(moved)?.directory_mut()?.parent = to;
         let from = state.change_inode(from)?;

@@ -1,5 +1,5 @@
-//! The POSIX actions on an inode beside its content: attributes, extended attributes, creation and
-//! deletion.
+//! The POSIX actions on an inode other than on its content: attributes, extended attributes, pins
+//! and deletion.
 
 use crate::furrow::Furrow;
 use crate::furrow::metadata::State;
@@ -20,13 +20,14 @@ impl Furrow {
         })?;
         let attr = if let Some(size) = set.size {
             self.tree.loaded(|| Ok(self.tree.read_state().inode(ino)?.file().map(drop)?))?;
-            self.resize(caller, (ino, size), set)?
+            self.resize(caller, ino, size, set)?
         } else {
             self.tree.loaded(|| {
                 let mut guard = self.tree.write_state();
                 let change = plan_attributes(&guard, caller, ino, set)?;
-                change_attributes(&mut guard, ino, (set, change), self.now())?;
-                // Under the same lock: another thread may delete the inode as soon as it is free.
+                change_attributes(&mut guard, ino, change, self.now())?;
+                // Under the same lock: another thread may delete the inode once this one releases
+                // it.
                 Ok(guard.inode(ino)?.attr(ino))
             })?
         };
@@ -34,7 +35,7 @@ impl Furrow {
         Ok(attr)
     }
 
-    /// There is a tree to be mounted.
+    /// Checks that the root is a directory and its own parent.
     pub(in crate::furrow) fn check_root(&self) -> Result<()> {
         let root = self.tree.loaded(|| {
             let state = self.tree.read_state();
@@ -75,7 +76,8 @@ impl Furrow {
         &self,
         caller: &Caller,
         ino: Ino,
-        (name, value): (&[u8], &[u8]),
+        name: &[u8],
+        value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
         self.tree.check_writable()?;
@@ -101,7 +103,8 @@ impl Furrow {
             };
             let old = inode.xattrs.get(name).map_or(0, |old| old.len() + name.len());
             let new = stored.as_ref().map_or(0, |new| new.len() + name.len());
-            // An empty value takes space too: on a full drive there would be no end of them.
+            // An empty value takes space too: without this check a full drive would take any
+            // number.
             self.tree.space.check_growth(state, (new.saturating_sub(old) as u64).div_ceil(4096))?;
             if stored.is_some() || exists {
                 state.set_xattr(ino, name, stored.as_deref())?;
@@ -131,7 +134,7 @@ impl Furrow {
         Ok(())
     }
 
-    /// Takes a link away, and the inode if that was the last thing that kept it.
+    /// Removes a link, and the inode with the last link unless it is open.
     pub(in crate::furrow) fn drop_link(state: &mut State, ino: Ino, now: Timestamp) -> Lookup<()> {
         let inode = state.change_inode(ino)?;
         inode.ctime = now;
@@ -171,8 +174,7 @@ impl Furrow {
         }
     }
 
-    /// Deletes an inode that nothing leads to any more. One that cannot be read stays until the
-    /// next mount.
+    /// Deletes an inode without links and pins. One that cannot be read stays until the next mount.
     pub(in crate::furrow) fn delete_unused(&self, ino: Ino) {
         let outcome = self.tree.loaded(|| {
             let mut state = self.tree.write_state();
@@ -188,27 +190,28 @@ impl Furrow {
     }
 }
 
-/// What a `setattr` comes to, worked out before anything changes.
-pub(in crate::furrow) struct AttrChange {
+/// A `setattr` with its outcome for mode and ACL, worked out before anything changes.
+pub(in crate::furrow) struct AttrChange<'a> {
+    set: &'a SetAttr,
     perm: u16,
     acl: AclChange,
 }
 
-/// What becomes of the access ACL.
+/// How a `setattr` changes the access ACL.
 enum AclChange {
     Stays,
-    /// The mode says it all.
+    /// The mode alone says the same.
     Goes,
     Becomes(Vec<u8>),
 }
 
-/// Works out what `set` comes to.
-pub(in crate::furrow) fn plan_attributes(
+/// Works out mode and ACL after `set`, and changes nothing.
+pub(in crate::furrow) fn plan_attributes<'a>(
     state: &State,
     caller: &Caller,
     ino: Ino,
-    set: &SetAttr,
-) -> Lookup<AttrChange> {
+    set: &'a SetAttr,
+) -> Lookup<AttrChange<'a>> {
     let inode = state.inode(ino)?;
     let perm = rules::perm_after(caller, &inode.attr(ino), set);
     let acl = match inode.xattrs.get(acl::ACCESS) {
@@ -217,10 +220,10 @@ pub(in crate::furrow) fn plan_attributes(
         }
         Some(_) | None => AclChange::Stays,
     };
-    Ok(AttrChange { perm, acl })
+    Ok(AttrChange { set, perm, acl })
 }
 
-/// Takes the capabilities of a program away, whose content or owner becomes another.
+/// Removes the file capabilities of a program when its content or owner changes.
 pub(in crate::furrow) fn take_capability(state: &mut State, ino: Ino) -> Lookup<()> {
     if state.inode(ino)?.xattrs.contains(rules::CAPABILITY_XATTR) {
         state.set_xattr(ino, rules::CAPABILITY_XATTR, None)?;
@@ -228,13 +231,14 @@ pub(in crate::furrow) fn take_capability(state: &mut State, ino: Ino) -> Lookup<
     Ok(())
 }
 
-/// Does what was worked out.
+/// Does what [`plan_attributes`] has worked out.
 pub(in crate::furrow) fn change_attributes(
     state: &mut State,
     ino: Ino,
-    (set, change): (&SetAttr, AttrChange),
+    change: AttrChange<'_>,
     now: Timestamp,
 ) -> Lookup<()> {
+    let set = change.set;
     if *set == SetAttr::default() {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! [`FileSystem`] for [`Furrow`]: each method in a line or two; the work is in the files beside.
+//! [`FileSystem`] for [`Furrow`]: each method in a line or two. The files of this folder do the
+//! work.
 
 mod allocate;
 pub(in crate::furrow) mod copy;
@@ -10,9 +11,10 @@ mod write;
 
 use crate::FsError;
 use crate::furrow::Furrow;
-use crate::furrow::drive::layout::Rows;
+use crate::furrow::drive::layout::RowBytes;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::{Body, Ending};
+use crate::furrow::ops::copy::CopyRange;
 use crate::named::Named;
 use crate::vfs::{
     Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, ReadFlags,
@@ -38,7 +40,7 @@ impl FileSystem for Furrow {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.truncator.with_reaped_space(|| self.set_attributes(caller, ino, set))
+        self.truncator.with_truncated_space(|| self.set_attributes(caller, ino, set))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -59,11 +61,11 @@ impl FileSystem for Furrow {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attr> {
-        self.throttle.with_rows_admitted(|| self.create_entry(caller, parent, name, new))
+        self.throttle.with_rows_reserved(|| self.create_entry(caller, parent, name, new))
     }
 
     fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
-        self.throttle.with_rows_admitted(|| self.create_unentered(caller, parent, new))
+        self.throttle.with_rows_reserved(|| self.create_unentered(caller, parent, new))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -75,11 +77,11 @@ impl FileSystem for Furrow {
     }
 
     fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.throttle.with_rows_admitted(|| self.move_entry(source, target, flags))
+        self.throttle.with_rows_reserved(|| self.move_entry(source.into(), target.into(), flags))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.throttle.with_rows_admitted(|| self.add_link(ino, parent, name))
+        self.throttle.with_rows_reserved(|| self.add_link(ino, parent, name))
     }
 
     fn pin(&self, ino: Ino) -> Result<()> {
@@ -138,7 +140,7 @@ impl FileSystem for Furrow {
     }
 
     fn fallocate(&self, ino: Ino, how: crate::vfs::Allocate, offset: u64, len: u64) -> Result<()> {
-        self.truncator.with_reaped_space(|| self.allocate(ino, how, offset, len))
+        self.truncator.with_truncated_space(|| self.allocate(ino, how, offset, len))
     }
 
     fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
@@ -152,13 +154,15 @@ impl FileSystem for Furrow {
         len: u64,
         flags: WriteFlags,
     ) -> Result<u64> {
-        self.throttle.with_rows_admitted(|| self.copy_blocks(source, target, len, flags))
+        let ((source, from), (target, to)) = (source, target);
+        let range = CopyRange { source, from, target, to, len, flags };
+        self.throttle.with_rows_reserved(|| self.copy_blocks(range))
     }
 
     fn statfs(&self) -> Result<StatFs> {
         let state = self.tree.read_state();
         let totals = &state.totals;
-        let blocks = self.tree.space.user_blocks_with(&state, Rows::default());
+        let blocks = self.tree.space.user_blocks_with(&state, RowBytes::default());
         let free = self.tree.space.free_blocks(&state);
         let is_deleted =
             |ino: &&Ino| state.inodes.get(ino).is_none_or(|inode| state.is_deleted(**ino, inode));
@@ -169,7 +173,7 @@ impl FileSystem for Furrow {
             blocks,
             blocks_free: free,
             inodes: totals.inodes.saturating_sub(deleted),
-            // A small file takes a block. Its rows are planned for.
+            // A small file takes a block; its rows have their own space.
             inodes_free: free,
             inodes_unlinked: state.unlinked.len() as u64,
         })
@@ -187,7 +191,7 @@ impl FileSystem for Furrow {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.throttle.with_rows_admitted(|| self.put_xattr(caller, ino, (name, value), mode))
+        self.throttle.with_rows_reserved(|| self.put_xattr(caller, ino, name, value, mode))
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -214,8 +218,8 @@ impl FileSystem for Furrow {
         if self.tree.is_read_only() {
             return Ok(());
         }
-        // A clean drive holds nothing of deleted files.
-        while self.truncator.reap_one() {}
+        // So that a clean drive has no blocks of deleted files.
+        while self.truncator.truncate_one() {}
         let outcome = self.log.commit(Ending::Clean);
         self.tree.become_read_only();
         outcome
@@ -223,7 +227,7 @@ impl FileSystem for Furrow {
 
     fn give_up(&self, _message: &str) -> Remains {
         self.tree.become_read_only();
-        // Whoever changes what readers see holds one of these locks meanwhile.
+        // A thread that panics during a change poisons one of these locks.
         let is_torn = self.tree.is_torn();
         if is_torn { Remains::Nothing } else { Remains::Readable }
     }

@@ -1,4 +1,4 @@
-//! Reading a file: its bytes, where data and holes are, and the access time that a read updates.
+//! Reading a file: its bytes, its holes (`lseek`), and the access time that a read updates.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::MapEntry;
 use crate::furrow::metadata::{File, Inode, State};
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::write::buffer::BlockData;
+use crate::furrow::write::buffer::{BlockData, FileBlock};
 use crate::furrow::{AtimePolicy, Furrow};
 use crate::vfs::{Ino, InodeFlags, ReadFlags, Result, Seek, Timestamp};
 use crate::{FsError, rules};
@@ -18,39 +18,32 @@ const NO_ATIME: InodeFlags = InodeFlags::NO_ATIME;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Bytes below which a read at odd offsets is copied rather than cut into calls of the device: a
-/// copy of so many takes microseconds.
+/// Bytes below which a read at odd offsets goes through a copy of its blocks, as one call of the
+/// device: the copy takes microseconds.
 const SHORT_BYTES: u64 = 64 << 10;
 
-/// Part of a read that comes from the drive.
-struct Piece {
-    source: StoredBlocks,
-    /// Its first block in the file.
-    block: u64,
-}
-
-/// What is to be read, found in one look at the state: a truncation is before it or after it.
+/// What a read needs, found under one lock of the state: a truncation is before it or after it.
 #[derive(Default)]
-struct Look {
-    /// Bytes of the file in the range asked for.
+struct ReadPlan {
+    /// Bytes of the file in the range.
     len: usize,
-    /// Blocks that they are in.
+    /// Blocks that hold them.
     blocks: Range<u64>,
-    /// Of these, the ones that are read to where the caller wants them.
-    straight: Range<u64>,
-    pieces: Vec<Piece>,
+    /// Those of them that the device reads direct into the caller's buffer.
+    direct: Range<u64>,
+    stored: Vec<StoredBlocks>,
     buffered: Vec<(u64, Arc<BlockData>)>,
-    /// What the access time becomes, if it is due.
+    /// The new access time, if it is due.
     atime: Option<Timestamp>,
 }
 
 /// Memory for blocks of a file, from `first` on.
-struct Part<'a> {
+struct ReadBuffer<'a> {
     first: u64,
     bytes: &'a mut [u8],
 }
 
-impl Part<'_> {
+impl ReadBuffer<'_> {
     fn blocks(&self) -> Range<u64> {
         self.first..self.first + (self.bytes.len() / BLOCK_BYTES) as u64
     }
@@ -68,81 +61,83 @@ impl Furrow {
         buffer: &mut [u8],
         flags: ReadFlags,
     ) -> Result<usize> {
-        let look = self.tree.loaded(|| self.look(ino, offset, buffer.len()))?;
-        if look.len == 0 {
+        let plan = self.tree.loaded(|| self.plan_read(ino, offset, buffer.len()))?;
+        if plan.len == 0 {
             return Ok(0);
         }
-        let Range { start, end } = look.straight;
-        let mut head = vec![0; bytes(look.blocks.start..start)];
-        let mut tail = vec![0; bytes(end..look.blocks.end)];
+        let Range { start, end } = plan.direct;
+        let mut head = vec![0; bytes(plan.blocks.start..start)];
+        let mut tail = vec![0; bytes(end..plan.blocks.end)];
         let from = usize::try_from((start * BLOCK).saturating_sub(offset)).expect("in the buffer");
-        let straight = &mut buffer[from..from + bytes(start..end)];
+        let direct = &mut buffer[from..from + bytes(start..end)];
         self.read_parts(
-            &look,
+            &plan,
             &mut [
-                Part { first: look.blocks.start, bytes: &mut head },
-                Part { first: start, bytes: straight },
-                Part { first: end, bytes: &mut tail },
+                ReadBuffer { first: plan.blocks.start, bytes: &mut head },
+                ReadBuffer { first: start, bytes: direct },
+                ReadBuffer { first: end, bytes: &mut tail },
             ],
         )?;
-        let buffer = &mut buffer[..look.len];
-        copy_part(look.blocks.start, &head, offset, buffer);
+        let buffer = &mut buffer[..plan.len];
+        copy_part(plan.blocks.start, &head, offset, buffer);
         copy_part(end, &tail, offset, buffer);
-        if let Some(atime) = look.atime
+        if let Some(atime) = plan.atime
             && !flags.contains(ReadFlags::NO_ATIME)
         {
             self.move_atime(ino, atime)?;
         }
-        Ok(look.len)
+        Ok(plan.len)
     }
 
-    /// Finds what the bytes at `offset` are, and pins the zones that they are in.
-    fn look(&self, ino: Ino, offset: u64, room: usize) -> Lookup<Look> {
+    /// Finds where the bytes at `offset` are, and pins their zones.
+    fn plan_read(&self, ino: Ino, offset: u64, room: usize) -> Lookup<ReadPlan> {
         let state = self.tree.read_state();
         let inode = state.inode(ino)?;
         inode.file()?;
         let len = inode.size.saturating_sub(offset).min(room as u64);
         if len == 0 {
-            return Ok(Look::default());
+            return Ok(ReadPlan::default());
         }
         let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
         let file = state.mapped_file(ino, blocks.start, blocks.end)?;
-        let straight = straight_blocks(offset, len, room as u64);
-        let mut pieces = Vec::new();
-        // Cut where the memory that they are read to is.
-        for part in [blocks.start..straight.start, straight.clone(), straight.end..blocks.end] {
+        let direct = direct_blocks(offset, len, room as u64);
+        let mut stored = Vec::new();
+        // No run of blocks may cross from one of the three buffers into the next.
+        for part in [blocks.start..direct.start, direct.clone(), direct.end..blocks.end] {
             let entries = file.overlapping(part.start, part.end);
-            pieces.extend(entries.filter_map(|entry| piece(&state, ino, entry, part.clone())));
+            stored.extend(entries.filter_map(|(start, entry)| {
+                stored_part(&state, FileBlock { ino, block: start }, entry, part.clone())
+            }));
         }
         let dirty = file.dirty.range(blocks.clone());
         let buffered = dirty.map(|(&block, dirty)| (block, Arc::clone(&dirty.data))).collect();
-        for piece in &pieces {
-            self.drive.pins.pin_zone(&*state, piece.source.at.zone);
+        for blocks in &stored {
+            self.drive.pins.pin_zone(&*state, blocks.at.zone);
         }
         let len = usize::try_from(len).expect("no longer than the buffer");
         let atime = self.atime_due(ino, inode);
-        Ok(Look { len, blocks, straight, pieces, buffered, atime })
+        Ok(ReadPlan { len, blocks, direct, stored, buffered, atime })
     }
 
-    /// Reads whole blocks to the parts of memory in which they belong, all at once, and unpins
-    /// their zones.
-    fn read_parts(&self, look: &Look, parts: &mut [Part<'_>]) -> Result<()> {
-        let mut wanted = Vec::with_capacity(look.pieces.len());
-        let mut pieces = look.pieces.iter().peekable();
+    /// Reads whole blocks into the buffers to which they belong, all side by side, and unpins their
+    /// zones.
+    fn read_parts(&self, plan: &ReadPlan, parts: &mut [ReadBuffer<'_>]) -> Result<()> {
+        let mut wanted = Vec::with_capacity(plan.stored.len());
+        let mut stored = plan.stored.iter().peekable();
         for part in &mut *parts {
             let (first, blocks) = (part.first, part.blocks());
             let (mut rest, mut at) = (&mut *part.bytes, first);
-            while let Some(piece) = pieces.next_if(|piece| piece.block < blocks.end) {
-                let (hole, tail) = rest.split_at_mut(bytes(at..piece.block));
-                let (target, tail) = tail.split_at_mut(piece.source.crcs.len() * BLOCK_BYTES);
+            while let Some(source) = stored.next_if(|source| source.first < blocks.end) {
+                let (hole, tail) = rest.split_at_mut(bytes(at..source.first));
+                let (target, tail) = tail.split_at_mut(source.crcs.len() * BLOCK_BYTES);
                 hole.fill(0);
-                wanted.push((&piece.source, target));
-                (rest, at) = (tail, piece.block + piece.source.crcs.len() as u64);
+                wanted.push((source, target));
+                (rest, at) = (tail, source.first + source.crcs.len() as u64);
             }
             rest.fill(0);
         }
         let unpin = || {
-            look.pieces.iter().for_each(|piece| self.drive.pins.unpin_zone(piece.source.at.zone));
+            plan.stored.iter().for_each(|source| self.drive.pins.unpin_zone(source.at.zone));
         };
         let early = self.tree.has_planted(PlantedBug::UnpinBeforeRead);
         if early {
@@ -154,7 +149,7 @@ impl Furrow {
         }
         for part in parts {
             let blocks = part.blocks();
-            for (block, data) in look.buffered.iter().filter(|(block, _)| blocks.contains(block)) {
+            for (block, data) in plan.buffered.iter().filter(|(block, _)| blocks.contains(block)) {
                 let from = part.index(*block);
                 part.bytes[from..from + BLOCK_BYTES].copy_from_slice(&data[..]);
             }
@@ -172,7 +167,7 @@ impl Furrow {
                 return Err(FsError::SeekBeyondEnd.into());
             }
             let limit = inode.size.div_ceil(BLOCK);
-            // As far as memory goes, and on from there when there is more.
+            // Continues behind the resident range once the next one is loaded.
             while block < limit {
                 let known =
                     file.known.end_of(block).ok_or(Stop::NotLoaded(Missing::Map(ino, block)))?;
@@ -190,7 +185,7 @@ impl Furrow {
         })
     }
 
-    /// Moves the access time, if the policy says so; whether it does.
+    /// Moves the access time if the policy says so, and returns whether it has.
     pub(in crate::furrow) fn touch_atime(&self, ino: Ino) -> Result<bool> {
         let due = self.tree.loaded(|| {
             let state = self.tree.read_state();
@@ -202,7 +197,7 @@ impl Furrow {
         Ok(due.is_some())
     }
 
-    /// What the access time becomes when an inode is read now; `None` if it stays.
+    /// The access time after a read of an inode now; `None` if it stays.
     fn atime_due(&self, ino: Ino, inode: &Inode) -> Option<Timestamp> {
         if self.tree.is_read_only() || inode.flags.contains(NO_ATIME) {
             return None;
@@ -217,7 +212,7 @@ impl Furrow {
     }
 
     fn move_atime(&self, ino: Ino, atime: Timestamp) -> Result<()> {
-        // A read waits for no commit. As long as it is due, the next one moves it.
+        // A read does not wait for a commit: the next read moves the time instead.
         let can_wait = self.options.atime == AtimePolicy::Always;
         if can_wait || !self.tree.is_held_off() {
             return self.tree.loaded(|| {
@@ -229,7 +224,7 @@ impl Furrow {
     }
 }
 
-/// Bytes of blocks about a buffer.
+/// Bytes of blocks that a buffer covers.
 fn bytes(blocks: Range<u64>) -> usize {
     usize::try_from(blocks.end - blocks.start).expect("about the buffer") * BLOCK_BYTES
 }
@@ -260,10 +255,10 @@ fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
     }
 }
 
-/// Blocks that can be read to where the caller wants them: those that it wants whole, and one in
-/// which the file ends where there is room for all of it. Of a short read at odd offsets none, so
-/// that it is one call of the device.
-fn straight_blocks(offset: u64, len: u64, room: u64) -> Range<u64> {
+/// Blocks that the device can read straight into the caller's buffer: those that the caller wants
+/// whole, and the last one of the file if the buffer has room for all of it. None for a short read
+/// at odd offsets, so that it is one call of the device.
+fn direct_blocks(offset: u64, len: u64, room: u64) -> Range<u64> {
     let first = offset / BLOCK;
     let limit = (offset + len).div_ceil(BLOCK);
     if offset.is_multiple_of(BLOCK) && (limit - first) * BLOCK <= room {
@@ -275,7 +270,7 @@ fn straight_blocks(offset: u64, len: u64, room: u64) -> Range<u64> {
     }
 }
 
-/// Copies what a part from block `first` on has of the bytes at `offset`.
+/// Copies the bytes at `offset` from a buffer that begins with block `first`.
 fn copy_part(first: u64, part: &[u8], offset: u64, buffer: &mut [u8]) {
     let start = (first * BLOCK).max(offset);
     let end = (first * BLOCK + part.len() as u64).min(offset + buffer.len() as u64);
@@ -286,13 +281,15 @@ fn copy_part(first: u64, part: &[u8], offset: u64, buffer: &mut [u8]) {
     }
 }
 
-/// The part of a map entry that a read of `blocks` wants, if it is on the drive.
-fn piece(
+/// The part of a map entry that a read of `blocks` wants, if it is on the drive. The entry begins
+/// at `start` in the file.
+fn stored_part(
     state: &State,
-    ino: Ino,
-    (start, entry): (u64, &MapEntry),
+    start: FileBlock,
+    entry: &MapEntry,
     blocks: Range<u64>,
-) -> Option<Piece> {
+) -> Option<StoredBlocks> {
+    let FileBlock { ino, block: start } = start;
     let stored = state.stored(entry)?;
     let first = start.max(blocks.start);
     let limit = (start + u64::from(entry.blocks())).min(blocks.end);
@@ -300,7 +297,7 @@ fn piece(
     let (skip, count) = (narrow(first - start), narrow(limit - first));
     let crcs = stored.crcs[skip as usize..(skip + count) as usize].to_vec();
     let at = Address { zone: stored.zone, block: stored.block + skip };
-    Some(Piece { source: StoredBlocks { at, crcs, ino, first }, block: first })
+    Some(StoredBlocks { at, crcs, ino, first })
 }
 
 #[cfg(test)]
@@ -355,12 +352,12 @@ mod tests {
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         fs.tree.set_held_max(0);
         let mut runs = 0;
-        let look = fs.tree.loaded(|| {
+        let plan = fs.tree.loaded(|| {
             runs += 1;
             assert!(runs < 3 * EXTENTS, "it loads the same again and again");
-            fs.look(files[1], 0, content.len())
+            fs.plan_read(files[1], 0, content.len())
         });
-        assert_eq!(look.unwrap().pieces.len(), EXTENTS);
+        assert_eq!(plan.unwrap().stored.len(), EXTENTS);
         let mut found = vec![0; content.len()];
         fs.read(files[1], 0, &mut found).unwrap();
         assert!(found == content);

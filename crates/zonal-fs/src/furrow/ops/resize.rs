@@ -1,4 +1,4 @@
-//! Setting the length of a file.
+//! Setting the length of a file: truncation and extension.
 
 use super::write::{Attempt, BLOCK, holds_data};
 use crate::FsError;
@@ -6,17 +6,38 @@ use crate::furrow::Furrow;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::ops::inode::{change_attributes, plan_attributes};
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::write::Writer;
-use crate::furrow::write::admission::Admission;
-use crate::furrow::write::buffer::Base;
+use crate::furrow::write::buffer::{BlockBase, FileBlock};
+use crate::furrow::write::reservation::Reservation;
 use crate::rules::FILE_SIZE_MAX;
 use crate::vfs::{Attr, Caller, Ino, Result, SetAttr};
 
 /// What became of a truncation.
 enum Resized {
     Done(Attr),
-    /// The block in which the file will end has to be written.
+    /// It has to write the block in which the file will end, and has no reservation.
     NeedsRoom,
+}
+
+/// A truncation or an extension, with what else the same `setattr` changes.
+#[derive(Clone, Copy)]
+struct Resize<'a> {
+    caller: &'a Caller,
+    ino: Ino,
+    size: u64,
+    set: &'a SetAttr,
+}
+
+impl Resize<'_> {
+    /// The block in which the file will end, unless it ends with a whole one.
+    fn tail(self) -> Option<FileBlock> {
+        let block = self.size / BLOCK;
+        (!self.size.is_multiple_of(BLOCK)).then_some(FileBlock { ino: self.ino, block })
+    }
+
+    /// Blocks that the file will have.
+    fn limit(self) -> u64 {
+        self.size.div_ceil(BLOCK)
+    }
 }
 
 impl Furrow {
@@ -24,74 +45,74 @@ impl Furrow {
     pub(in crate::furrow) fn resize(
         &self,
         caller: &Caller,
-        (ino, size): (Ino, u64),
+        ino: Ino,
+        size: u64,
         set: &SetAttr,
     ) -> Result<Attr> {
         if size > FILE_SIZE_MAX {
             return Err(FsError::FileTooLarge);
         }
-        let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
-        let mut admission: Option<Admission<'_>> = None;
+        let resize = Resize { caller, ino, size, set };
+        let mut reservation: Option<Reservation<'_>> = None;
         loop {
-            let base = tail.map(|block| self.writer.read_base(ino, block)).transpose()?.flatten();
-            let resize = || {
-                let _turn = tail.map(|_| self.tree.lock_buffering());
-                self.try_resize(caller, (ino, size), set, (base.as_ref(), admission.as_mut()))
+            let base = resize.tail().map(|tail| self.writer.read_base(tail)).transpose()?;
+            let attempt = || {
+                let _turn = base.as_ref().map(|_| self.tree.lock_buffering());
+                self.try_resize(resize, base.as_ref(), reservation.as_mut())
             };
-            match self.tree.loaded(resize)? {
+            match self.tree.loaded(attempt)? {
                 Attempt::Done(Resized::Done(attr)) => return Ok(attr),
                 Attempt::Done(Resized::NeedsRoom) => {
-                    admission = Some(self.throttle.admit_shrinking(1));
+                    reservation = Some(self.throttle.reserve_for_shrinking(1));
                 }
-                Attempt::Again => {}
-                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(ino, size.div_ceil(BLOCK)),
+                Attempt::Stale => {}
+                Attempt::AwaitsTruncation => {
+                    self.truncator.wait_for_truncation(ino, resize.limit())
+                }
             }
         }
     }
 
     fn try_resize(
         &self,
-        caller: &Caller,
-        (ino, size): (Ino, u64),
-        set: &SetAttr,
-        (base, admission): (Option<&Base>, Option<&mut Admission<'_>>),
+        resize: Resize<'_>,
+        base: Option<&BlockBase>,
+        reservation: Option<&mut Reservation<'_>>,
     ) -> Lookup<Attempt<Resized>> {
-        let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
+        let (Resize { caller, ino, size, set }, limit) = (resize, resize.limit());
         let mut guard = self.tree.write_state();
         let state = &mut *guard;
         let change = plan_attributes(state, caller, ino, set)?;
         let shrinks = size < state.inode(ino)?.size;
-        let limit = size.div_ceil(BLOCK);
-        if !shrinks && state.awaits_reaper(ino, limit) {
-            return Ok(Attempt::AwaitsReaper);
+        if !shrinks && state.awaits_truncation(ino, limit) {
+            return Ok(Attempt::AwaitsTruncation);
         }
         if shrinks {
-            state.check_cut_off(ino, limit)?;
+            state.check_truncation(ino, limit)?;
         }
         let keeps_tail = self.tree.has_planted(PlantedBug::ForgetTailZeroing);
-        if let Some(block) = tail
+        if let Some(base) = base
             && shrinks
             && !keeps_tail
-            && holds_data(state, ino, block)?
+            && holds_data(state, base.of)?
         {
-            let is_current = Writer::is_current(state, ino, block, base)?;
-            if !is_current && !self.tree.has_planted(PlantedBug::ResizeOnStale) {
-                return Ok(Attempt::Again);
+            if !base.is_current(state)? && !self.tree.has_planted(PlantedBug::ResizeOnStale) {
+                return Ok(Attempt::Stale);
             }
-            let Some(admission) = admission else {
+            let Some(reservation) = reservation else {
                 return Ok(Attempt::Done(Resized::NeedsRoom));
             };
             let from = usize::try_from(size % BLOCK).expect("inside a block");
-            Self::zero_in_block(state, (ino, block), base, admission, from..)?;
+            Self::zero_in_block(state, base.of, Some(base), reservation, from..)?;
         }
         if shrinks {
-            state.cut_off(ino, limit);
+            state.begin_truncation(ino, limit);
         }
         let now = self.now();
         let inode = state.change_inode(ino)?;
         inode.size = size;
         (inode.mtime, inode.ctime) = (now, now);
-        change_attributes(state, ino, (set, change), now)?;
+        change_attributes(state, ino, change, now)?;
         Ok(Attempt::Done(Resized::Done(state.inode(ino)?.attr(ino))))
     }
 }

@@ -1,8 +1,8 @@
 //! Writing to a regular file.
 //!
-//! Every change is published under the state lock in one step, so a commit sees all of it or
-//! nothing. What has to be read from the drive, such as the rest of a block that is written in
-//! part, is read before that without the lock; under the lock it is checked to be still current.
+//! An operation publishes each chunk under the state lock in one step, so a commit sees all of it
+//! or nothing. Before that, without the lock, it reads what it needs from the drive, such as the
+//! rest of a block that it replaces in part; under the lock it checks that this is still current.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::furrow::metadata::target::CHUNK_BYTES;
 use crate::furrow::metadata::{Ending, Inode, State};
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::reclaim::throttle::Admitted;
+use crate::furrow::reclaim::throttle::PricedReservation;
 use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
 use crate::furrow::write::Writer;
-use crate::furrow::write::admission::Admission;
-use crate::furrow::write::buffer::Base;
+use crate::furrow::write::buffer::{BlockBase, FileBlock};
 use crate::furrow::write::chunk::{Chunk, LastBlock};
-use crate::furrow::write::place::Placement;
+use crate::furrow::write::place::{DataWrite, Placement};
+use crate::furrow::write::reservation::Reservation;
 use crate::furrow::zones::allocation::Purpose;
 use crate::vfs::{Ino, InodeFlags, Result, WriteFlags};
 use crate::{FsError, rules};
@@ -37,10 +37,10 @@ pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 enum Published {
     /// It is part of the file.
     Done,
-    /// It was to be appended, but the end of the file is not where it was: nothing has changed.
+    /// The end of the file has moved since an append looked for it: nothing has changed.
     EndMoved,
-    /// Its last block was filled up with zeroes, but the file does not end in it any more: nothing
-    /// has changed.
+    /// The last block was padded with zeroes, but the file does not end in it any more: nothing has
+    /// changed.
     NotLast,
 }
 
@@ -53,19 +53,19 @@ enum Durability {
     Later,
 }
 
-/// How a chunk is written, and what is reserved for it.
-struct Plan<'a> {
+/// How to write a chunk, and the space that is reserved for it.
+struct WritePlan<'a> {
     target: Target,
     whole: Whole,
     durability: Durability,
     growth: Growth<'a>,
-    admitted: Option<Admitted<'a>>,
+    early_reservation: Option<PricedReservation<'a>>,
 }
 
-/// Space and room that a write holds until its data is part of the file.
+/// Logical space and drive room that a write holds until its data is part of the file.
 struct Reserved<'a> {
     growth: Growth<'a>,
-    admission: Admission<'a>,
+    reservation: Reservation<'a>,
 }
 
 /// Blocks of logical space by which a running write may let a file grow.
@@ -75,7 +75,7 @@ struct Growth<'a> {
 }
 
 impl Growth<'_> {
-    /// The write has ended, and the file has grown by what it has.
+    /// Ends the write: the totals count the file's new blocks by now.
     fn end(&mut self, state: &mut State) {
         state.totals.reserved -= std::mem::take(&mut self.blocks);
     }
@@ -90,7 +90,7 @@ impl Drop for Growth<'_> {
     }
 }
 
-/// Whole blocks of a write that lie on the drive.
+/// Whole blocks of a write that are on the drive.
 #[derive(Clone, Copy)]
 struct PlacedData<'a> {
     parts: &'a [Placed],
@@ -99,17 +99,17 @@ struct PlacedData<'a> {
 }
 
 /// Blocks that an operation replaces in part, as they are stored.
-pub(super) struct Edges(Vec<(u64, Option<Base>)>);
+pub(super) struct Edges(Vec<BlockBase>);
 
 impl Edges {
-    pub(super) fn base_of(&self, block: u64) -> Option<&Base> {
-        self.0.iter().find(|(edge, _)| *edge == block).and_then(|(_, base)| base.as_ref())
+    pub(super) fn base_of(&self, block: u64) -> Option<&BlockBase> {
+        self.0.iter().find(|base| base.of.block == block)
     }
 
-    /// Whether each is still what is stored.
-    pub(super) fn are_current(&self, state: &State, ino: Ino) -> Lookup<bool> {
-        for (block, base) in &self.0 {
-            if !Writer::is_current(state, ino, *block, base.as_ref())? {
+    /// Whether the file still has each of them where it was read.
+    pub(super) fn are_current(&self, state: &State) -> Lookup<bool> {
+        for base in &self.0 {
+            if !base.is_current(state)? {
                 return Ok(false);
             }
         }
@@ -117,23 +117,23 @@ impl Edges {
     }
 }
 
-/// What became of a chunk, and what is left to be done once the state is unlocked.
-struct Written {
+/// What became of a chunk, and what the writer has to do once it has unlocked the state.
+struct ChunkOutcome {
     published: Published,
     durability: Durability,
-    /// Blocks of the file have gathered in the buffer that are enough for a write of their own.
+    /// The buffer has enough blocks of the file for a write of their own.
     has_gathered: bool,
     upkeep: Upkeep,
 }
 
 /// What became of an attempt under the state lock.
 pub(super) enum Attempt<T> {
-    /// It has come to this.
+    /// It has ended with this result.
     Done(T),
-    /// What was read before is not current any more.
-    Again,
-    /// Something that was deleted is in the way.
-    AwaitsReaper,
+    /// Blocks that were read before are not current any more.
+    Stale,
+    /// Map entries of a truncation are in the way.
+    AwaitsTruncation,
 }
 
 impl Furrow {
@@ -146,14 +146,13 @@ impl Furrow {
     ) -> Result<u64> {
         self.tree.check_writable()?;
         let (start, durability) = if flags.contains(WriteFlags::APPEND) {
-            // Appends to one file find its end one after the other. Others wait for nothing here,
-            // and nobody for the commit, so that they share it.
+            // Appends to one file find its end one after the other. No other write waits for this
+            // lock, and no append holds it during a commit, so that appends share commits.
             let lock = self.append_lock(ino)?;
             let _turn = lock.lock().expect("no holder panicked");
             self.append(ino, data, flags)?
         } else {
-            let end = rules::check_range(offset, data.len() as u64)?;
-            let (_, durability) = self.write_chunks(ino, (offset, end), data, flags)?;
+            let (_, durability) = self.write_chunks(ino, offset, data, flags)?;
             (offset, durability)
         };
         if durability == Durability::Now || flags.contains(WriteFlags::DURABLE) {
@@ -172,12 +171,11 @@ impl Furrow {
     }
 
     /// Writes at the end of a file, wherever that is when the bytes become part of it: another
-    /// write or a truncation may move it while they are on their way. Returns where they went.
+    /// write or a truncation may move it meanwhile. Returns the offset of the bytes.
     fn append(&self, ino: Ino, data: &[u8], flags: WriteFlags) -> Result<(u64, Durability)> {
         loop {
             let start = self.attributes(ino)?.size;
-            let end = rules::check_range(start, data.len() as u64)?;
-            let (published, durability) = self.write_chunks(ino, (start, end), data, flags)?;
+            let (published, durability) = self.write_chunks(ino, start, data, flags)?;
             if published == Published::Done {
                 return Ok((start, durability));
             }
@@ -187,10 +185,11 @@ impl Furrow {
     fn write_chunks(
         &self,
         ino: Ino,
-        (start, end): (u64, u64),
+        start: u64,
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<(Published, Durability)> {
+        let end = rules::check_range(start, data.len() as u64)?;
         if start == end {
             let durability =
                 self.tree.loaded(|| durability_of(self.tree.read_state().inode(ino)?))?;
@@ -198,15 +197,15 @@ impl Furrow {
         }
         let (mut at, mut durability) = (start, Durability::Later);
         while at < end {
-            // What is no longer than one step is one operation, wherever it begins.
+            // A write no longer than one chunk is one operation, wherever it begins.
             let boundary = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES);
             let next = if end - at <= CHUNK_BYTES { end } else { boundary };
             let index = |position: u64| usize::try_from(position - start).expect("in memory");
-            // Where an append begins is settled with its first chunk.
+            // Only the first chunk of an append depends on the end of the file.
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
             let bytes = &data[index(at)..index(next)];
             let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags));
-            let written = self.truncator.with_reaped_space(write)?;
+            let written = self.truncator.with_truncated_space(write)?;
             durability = written.durability;
             match written.published {
                 Published::Done => at = next,
@@ -223,24 +222,25 @@ impl Furrow {
         Ok((Published::Done, durability))
     }
 
-    fn write_chunk(&self, mut chunk: Chunk<'_>) -> Result<Written> {
+    fn write_chunk(&self, mut chunk: Chunk<'_>) -> Result<ChunkOutcome> {
         loop {
             if let Some(plan) = self.tree.loaded(|| self.try_plan(&mut chunk))? {
                 return self.write_planned(&chunk, plan);
             }
-            self.truncator.let_reaper_pass(chunk.ino, chunk.limit);
+            self.truncator.wait_for_truncation(chunk.ino, chunk.limit);
         }
     }
 
-    /// Decides how a chunk is written, and reserves space for it; `None` if something that was cut
-    /// off the file is in the way. Before room is made: no reclaim for a write that has no space.
-    fn try_plan(&self, chunk: &mut Chunk<'_>) -> Lookup<Option<Plan<'_>>> {
+    /// Decides how to write a chunk, and reserves space for it; `None` if map entries of a
+    /// truncation are in the way. This comes before making room: no reclaim for a write that has no
+    /// space.
+    fn try_plan(&self, chunk: &mut Chunk<'_>) -> Lookup<Option<WritePlan<'_>>> {
         let mut guard = self.tree.write_accounts();
         let (state, ino) = (&mut *guard, chunk.ino);
-        if state.awaits_reaper(ino, chunk.limit) {
+        if state.awaits_truncation(ino, chunk.limit) {
             return Ok(None);
         }
-        // What publishing needs of the map is loaded at once, not a block of it later.
+        // Loads all map entries that `try_publish` needs, so that it rarely loads one by one.
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;
         let growth = state.growth(ino, chunk.first, chunk.limit)?;
@@ -256,29 +256,30 @@ impl Furrow {
         let whole = state.whole_of(ino, first, written);
         state.totals.reserved += growth;
         let growth = Growth { tree: &self.tree, blocks: growth };
-        let admitted = self.throttle.admit_at_once(state, chunk.limit - chunk.first);
-        Ok(Some(Plan { target, whole, durability, growth, admitted }))
+        let early_reservation = self.throttle.try_reserve(state, chunk.limit - chunk.first);
+        Ok(Some(WritePlan { target, whole, durability, growth, early_reservation }))
     }
 
-    fn write_planned(&self, chunk: &Chunk<'_>, plan: Plan<'_>) -> Result<Written> {
-        let Plan { target, whole, durability, growth, admitted } = plan;
-        let admission = self.throttle.admit_further(chunk.limit - chunk.first, admitted)?;
+    fn write_planned(&self, chunk: &Chunk<'_>, plan: WritePlan<'_>) -> Result<ChunkOutcome> {
+        let WritePlan { target, whole, durability, growth, early_reservation } = plan;
+        let reservation =
+            self.throttle.reserve_further(chunk.limit - chunk.first, early_reservation)?;
         let straight = chunk.straight_bytes();
-        let placed =
-            self.place_admitted(Placement::new(Purpose::Write(target), whole, &straight))?;
+        let write = DataWrite { purpose: Purpose::Write(target), data: &straight };
+        let placed = self.place_reserved(Placement::new(write, whole))?;
         let data = PlacedData { parts: &placed, crcs: &checksums(&straight) };
-        let mut reserved = Reserved { growth, admission };
+        let mut reserved = Reserved { growth, reservation };
         let outcome = self.publish_chunk(chunk, data, &mut reserved);
         let is_done = outcome.as_ref().is_ok_and(|written| written.published == Published::Done);
         if !is_done {
             self.writer.give_up(&placed);
         }
-        Ok(Written { durability, ..outcome? })
+        Ok(ChunkOutcome { durability, ..outcome? })
     }
 
-    /// Places data of a writer that was admitted. Where reclaim has taken what there was, it makes
-    /// room again. Reclaim and commits cannot wait for either, so they do without this.
-    fn place_admitted(&self, mut placement: Placement<'_>) -> Result<Vec<Placed>> {
+    /// Places data of a writer with a reservation. If reclaim has taken the free zones meanwhile,
+    /// it makes room again. Reclaim and commits cannot wait for reclaim, so they do without this.
+    fn place_reserved(&self, mut placement: Placement<'_>) -> Result<Vec<Placed>> {
         let mut attempts = self.reclaimer.attempts_max();
         let outcome = loop {
             match self.writer.place_rest(&mut placement) {
@@ -291,14 +292,14 @@ impl Furrow {
         self.writer.end_placement(placement, outcome)
     }
 
-    /// Makes a placed chunk part of the file. Nothing has changed if it fails, or if the file's end
-    /// is elsewhere by now and the chunk was made for where it was.
+    /// Makes a placed chunk part of the file. Changes nothing if it fails, or if the chunk depends
+    /// on the end of the file and that has moved.
     fn publish_chunk(
         &self,
         chunk: &Chunk<'_>,
         data: PlacedData<'_>,
         reserved: &mut Reserved<'_>,
-    ) -> Result<Written> {
+    ) -> Result<ChunkOutcome> {
         loop {
             let edges = self.read_edges(chunk.ino, chunk.edges())?;
             let publish = || {
@@ -307,26 +308,28 @@ impl Furrow {
             };
             match self.tree.loaded(publish)? {
                 Attempt::Done(written) => return Ok(written),
-                Attempt::Again => {}
-                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(chunk.ino, chunk.limit),
+                Attempt::Stale => {}
+                Attempt::AwaitsTruncation => {
+                    self.truncator.wait_for_truncation(chunk.ino, chunk.limit)
+                }
             }
         }
     }
 
-    /// Reads blocks that an operation replaces in part.
+    /// Reads blocks that the caller is about to replace in part.
     pub(super) fn read_edges(&self, ino: Ino, blocks: impl Iterator<Item = u64>) -> Result<Edges> {
-        let base = |block| Ok((block, self.writer.read_base(ino, block)?));
+        let base = |block| self.writer.read_base(FileBlock { ino, block });
         Ok(Edges(blocks.map(base).collect::<Result<_>>()?))
     }
 
-    /// One attempt at it, with what was stored in blocks of which only a part is replaced.
+    /// One attempt to publish a chunk. `edges` has the blocks that it replaces in part.
     fn try_publish(
         &self,
         chunk: &Chunk<'_>,
         data: PlacedData<'_>,
         edges: &Edges,
         reserved: &mut Reserved<'_>,
-    ) -> Lookup<Attempt<Written>> {
+    ) -> Lookup<Attempt<ChunkOutcome>> {
         let ino = chunk.ino;
         let mut guard = self.tree.write_state();
         let state = &mut *guard;
@@ -337,10 +340,10 @@ impl Furrow {
         if chunk.flags.contains(WriteFlags::APPEND) && moved {
             return Ok(Attempt::Done(self.written(state, chunk, Published::EndMoved)));
         }
-        if state.awaits_reaper(ino, chunk.limit)
+        if state.awaits_truncation(ino, chunk.limit)
             && !self.tree.has_planted(PlantedBug::RegrowUnreaped)
         {
-            return Ok(Attempt::AwaitsReaper);
+            return Ok(Attempt::AwaitsTruncation);
         }
         let is_inside =
             inode.size > chunk.end() && !self.tree.has_planted(PlantedBug::PadOverNewEnd);
@@ -349,26 +352,26 @@ impl Furrow {
         }
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;
-        if !edges.are_current(state, ino)? && !self.tree.has_planted(PlantedBug::PublishOnStale) {
-            return Ok(Attempt::Again);
+        if !edges.are_current(state)? && !self.tree.has_planted(PlantedBug::PublishOnStale) {
+            return Ok(Attempt::Stale);
         }
         state.unmap(ino, chunk.straight.start, chunk.straight.end);
-        map_placed(state, (ino, chunk.straight.start), data);
+        map_placed(state, FileBlock { ino, block: chunk.straight.start }, data);
         for block in chunk.buffered() {
             let (at, bytes) = chunk.bytes_of(block);
-            let base = edges.base_of(block);
-            Writer::buffer_block(state, (ino, block), base, &mut reserved.admission, |data| {
+            let (of, base) = (FileBlock { ino, block }, edges.base_of(block));
+            Writer::buffer_block(state, of, base, &mut reserved.reservation, |data| {
                 data[at..at + bytes.len()].copy_from_slice(bytes);
             })?;
         }
         self.end_write(state, chunk)?;
-        // The buffer and the extents have their own account of it by now.
+        // The totals count the blocks in the buffer and the extents by now.
         reserved.growth.end(state);
-        reserved.admission.end(state);
+        reserved.reservation.end(state);
         Ok(Attempt::Done(self.written(state, chunk, Published::Done)))
     }
 
-    /// Changes the attributes of a file that was written.
+    /// Updates the attributes of a file after a write.
     fn end_write(&self, state: &mut State, chunk: &Chunk<'_>) -> Lookup<()> {
         if !chunk.flags.contains(WriteFlags::KEEP_CAPABILITY) {
             take_capability(state, chunk.ino)?;
@@ -387,17 +390,17 @@ impl Furrow {
 
     pub(super) fn zero_in_block(
         state: &mut State,
-        at: (Ino, u64),
-        base: Option<&Base>,
-        admission: &mut Admission<'_>,
+        at: FileBlock,
+        base: Option<&BlockBase>,
+        reservation: &mut Reservation<'_>,
         range: impl std::slice::SliceIndex<[u8], Output = [u8]>,
     ) -> Lookup<()> {
-        Writer::buffer_block(state, at, base, admission, |data| data[range].fill(0))
+        Writer::buffer_block(state, at, base, reservation, |data| data[range].fill(0))
     }
 
-    /// What a write leaves to be done.
-    fn written(&self, state: &State, chunk: &Chunk<'_>, published: Published) -> Written {
-        Written {
+    /// The outcome of a chunk, with the upkeep that it leaves.
+    fn written(&self, state: &State, chunk: &Chunk<'_>, published: Published) -> ChunkOutcome {
+        ChunkOutcome {
             published,
             durability: Durability::Later,
             has_gathered: state.gathered(chunk.ino).is_some(),
@@ -406,22 +409,24 @@ impl Furrow {
     }
 }
 
-/// When writes to a file have to be durable.
+/// When writes to this file have to be durable.
 fn durability_of(inode: &Inode) -> Lookup<Durability> {
     inode.file()?;
     let is_sync = inode.flags.contains(InodeFlags::SYNC);
     Ok(if is_sync { Durability::Now } else { Durability::Later })
 }
 
-/// Whether a block has content that is not known to be zeroes.
-pub(super) fn holds_data(state: &State, ino: Ino, block: u64) -> Lookup<bool> {
+/// Whether a block may hold anything but zeroes.
+pub(super) fn holds_data(state: &State, at: FileBlock) -> Lookup<bool> {
+    let FileBlock { ino, block } = at;
     let file = state.mapped_file(ino, block, block + 1)?;
     let stored = file.covering(block).is_some_and(|(_, entry)| !entry.is_preallocated());
     Ok(stored || file.dirty.contains_key(&block))
 }
 
-/// Maps placed blocks to a file, from a block on.
-fn map_placed(state: &mut State, (ino, mut first): (Ino, u64), data: PlacedData<'_>) {
+/// Maps placed blocks to a file, from a block of it on.
+fn map_placed(state: &mut State, from: FileBlock, data: PlacedData<'_>) {
+    let FileBlock { ino, block: mut first } = from;
     let mut rest = data.crcs;
     for part in data.parts {
         let (now, later) = rest.split_at(part.blocks as usize);

@@ -1,46 +1,37 @@
-//! Reclaim: live blocks move out of a victim, so that it can be reset.
+//! Reclaim: moves live blocks out of a victim so that the zone can be reset.
 //!
-//! Blocks are copied without the lock. Then, under the lock, their owners are mapped to the copies;
-//! blocks that were overwritten meanwhile are left out. Where blocks of one file went [a table of
-//! moved blocks](crate::furrow::table::remaps) says, or the row of its map; where shared ones went,
-//! the row of their extent, however many files share it. Where that makes many of them contiguous,
-//! blocks are written in the order of files and offsets, and a file that was overwritten in pieces
-//! takes fewer rows. A victim is reset after the commit that follows the last move (F3). This file
-//! has the mechanism; [`Zones::find_victim`](crate::furrow::zones::Zones::find_victim) has the
-//! policy and [`throttle`] the pace. Blocks are moved in steps, each of them a turn: a thread that
-//! waits for its own turn gets it after one step of each thread before it. Where there are free
-//! zones enough, some steps run at once, each with a [victim](crate::furrow::zones::victims) of its
-//! own.
+//! A thread copies blocks without the state lock ([`relocation`]). Then, under the lock, it maps
+//! their owners to the copies and leaves out blocks that were overwritten meanwhile. A victim is
+//! reset after the commit that follows the last move (F3).
+//!
+//! This file takes the steps; [`Zones::find_victim`](crate::furrow::zones::Zones::find_victim) has
+//! the policy and [`throttle`] makes writers reclaim. Each step is a turn: a thread that waits for
+//! a turn gets it after one step of every thread before it. Where there are enough free zones,
+//! several steps run at once, each with a [victim](crate::furrow::zones::victims) of its own.
 
+pub(in crate::furrow) mod backref_scan;
+mod debt;
+mod relocation;
 mod room;
-pub(in crate::furrow) mod search;
 pub(in crate::furrow) mod throttle;
 pub(in crate::furrow) mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use zonal_placement::pace::{BLOCK, STEP_BLOCKS};
-use zonal_placement::streams::Whole;
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
-use crate::furrow::format::backref::{Backref, Owner};
-use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::backrefs::Piece;
-use crate::furrow::metadata::extent::Placed;
-use crate::furrow::metadata::remaps::Noted;
 use crate::furrow::meters::Meters;
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::reclaim::search::Search;
+use crate::furrow::reclaim::backref_scan::BackrefScan;
+use crate::furrow::reclaim::debt::Debt;
 use crate::furrow::reclaim::turns::{Turn, Turns};
 use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
 use crate::furrow::truncate::Truncator;
 use crate::furrow::write::Writer;
-use crate::furrow::zones::allocation::{Purpose, Wish};
 use crate::furrow::zones::records::settle;
 use crate::furrow::zones::victims::{Taken, Underway, Victim};
 use crate::furrow::zones::{Listed, Urgency};
@@ -49,61 +40,9 @@ use crate::vfs::Result;
 /// Blocks that the worker copies at once: 1 MiB.
 pub(in crate::furrow) const COPY_BLOCKS: u32 = 256;
 
-/// Records that a step looks at, about. Where nearly all is dead few of them lead to anything, and
-/// each look takes a microsecond.
+/// Back-references that a step looks up, about. Few of them lead to anything in a zone where nearly
+/// all blocks are dead, and each look takes a microsecond.
 const LOOKS_MAX: u64 = 1024;
-
-/// How blocks that are moved are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Division {
-    /// All together, wherever they are cut.
-    Any,
-    /// All together, since there is an open zone that has room for them.
-    Fits,
-    /// By runs of files.
-    Runs,
-}
-
-/// Runs longer than a zone divided by this are kept in one zone where they can be.
-const RUN_SHARE: u32 = 64;
-
-/// One in so many pieces is to become one with another before pieces are written in the order of
-/// their files. Else they keep the order of the zone, in which a table says in fewest bytes where
-/// they went.
-const JOINED_SHARE: usize = 8;
-
-/// Whether many pieces are neighbours in their files and not in the zone, which they are in the
-/// order of files.
-fn become_contiguous(batch: &[Piece]) -> bool {
-    let mut pieces: Vec<&Piece> = batch.iter().collect();
-    pieces.sort_unstable_by_key(|piece| piece.owner);
-    let joined = pieces.windows(2).filter(|pair| pair[0].is_before_in_file(pair[1]));
-    let joined = joined.filter(|pair| !pair[0].goes_on_with(pair[1]));
-    joined.count() * JOINED_SHARE > batch.len()
-}
-
-/// What a step moves, in the unit of prices.
-pub(in crate::furrow) const STEP: u64 = STEP_BLOCKS as u64 * BLOCK;
-
-/// What writers have to pay for room, and have not yet.
-#[derive(Debug, Default)]
-pub(in crate::furrow) struct Debt {
-    /// In 256ths of a block that is moved.
-    pub(in crate::furrow) owed: AtomicU64,
-}
-
-impl Debt {
-    /// Pays with blocks that a thread has moved.
-    pub(in crate::furrow) fn paid(&self, blocks: u64) {
-        let less = |owed: u64| Some(owed.saturating_sub(blocks.saturating_mul(BLOCK)));
-        let change = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        change.expect("it always changes");
-    }
-
-    pub(in crate::furrow) fn is_step_owed(&self) -> bool {
-        self.owed.load(Ordering::Relaxed) >= STEP
-    }
-}
 
 /// Moves blocks out of victims.
 pub(in crate::furrow) struct Reclaimer {
@@ -113,19 +52,19 @@ pub(in crate::furrow) struct Reclaimer {
     pub(in crate::furrow) log: Arc<Log>,
     pub(in crate::furrow) truncator: Arc<Truncator>,
     pub(in crate::furrow) meters: Arc<Meters>,
-    /// Turns of the threads that move blocks out of victims, one or some at once.
+    /// Turns of the threads that move blocks, one or several at once.
     reclaiming: Turns,
     /// Victims that are being emptied.
-    pub(in crate::furrow) underway: Underway,
-    /// Held by the thread that searches for back-references. The search under way.
-    pub(in crate::furrow) searching: Mutex<Option<Search>>,
-    pub(in crate::furrow) debt: Debt,
-    /// Victims that may be emptied at once.
-    victims_most: usize,
+    underway: Underway,
+    /// The scan for back-references under way. The thread that scans holds the lock.
+    scanning: Mutex<Option<BackrefScan>>,
+    debt: Debt,
+    /// Victims that the mount has memory for at once.
+    victims_in_memory: usize,
 }
 
 impl Reclaimer {
-    pub(in crate::furrow) fn new(truncator: Arc<Truncator>, victims_most: usize) -> Self {
+    pub(in crate::furrow) fn new(truncator: Arc<Truncator>, victims_in_memory: usize) -> Self {
         let log = Arc::clone(&truncator.log);
         Self {
             tree: Arc::clone(&log.tree),
@@ -136,36 +75,36 @@ impl Reclaimer {
             truncator,
             reclaiming: Turns::default(),
             underway: Underway::default(),
-            searching: Mutex::new(None),
+            scanning: Mutex::new(None),
             debt: Debt::default(),
-            victims_most,
+            victims_in_memory,
         }
     }
 
-    /// Moves about `budget` blocks of a victim, all of it at most, and returns how many moved.
+    /// Moves about `budget` blocks out of a victim, at most all of it, and returns how many moved.
     pub(in crate::furrow) fn reclaim_some(&self, budget: u32, urgency: Urgency) -> Result<u64> {
         let _turn = self.reclaim_turn(urgency);
         self.reclaim_in_turn(budget, urgency)
     }
 
-    /// A turn at reclaim, of which several can run at once.
-    pub(in crate::furrow) fn reclaim_turn(&self, urgency: Urgency) -> Turn<'_> {
+    /// Waits for a turn at reclaim, of which several can run at once.
+    fn reclaim_turn(&self, urgency: Urgency) -> Turn<'_> {
         self.reclaiming.take(|| match urgency {
             Urgency::Ahead | Urgency::Normal => self.victims_max(),
-            // It needs all that there is: none of it may be in the hands of another.
+            // It needs every victim: no other thread may hold one.
             Urgency::Emergency | Urgency::Rescue => 1,
         })
     }
 
-    /// How many victims may be emptied at once. Each can fill a zone before its own is empty, and
-    /// writers that were admitted may take as many: so none but one where there are few.
+    /// How many victims may be emptied at once. Each may fill a zone before it is empty itself, and
+    /// writers hold reservations for as many: where few zones are free, only one.
     fn victims_max(&self) -> usize {
-        (self.spare_zones() / 2).clamp(1, self.victims_most)
+        (self.spare_zones() / 2).clamp(1, self.victims_in_memory)
     }
 
-    /// The same for who has the turn. To have looked at many records without a move counts as a
-    /// block.
-    pub(in crate::furrow) fn reclaim_in_turn(&self, budget: u32, urgency: Urgency) -> Result<u64> {
+    /// As [`reclaim_some`](Self::reclaim_some), for a caller that has the turn. [`LOOKS_MAX`] looks
+    /// without a move count as one block.
+    fn reclaim_in_turn(&self, budget: u32, urgency: Urgency) -> Result<u64> {
         let (mut moved, mut looks) = (0, 0);
         while moved < u64::from(budget) {
             if looks >= LOOKS_MAX {
@@ -175,41 +114,41 @@ impl Reclaimer {
             if room == 0 {
                 break;
             }
-            let Some(mut at) = self.choose_victim(urgency)? else { break };
-            let looks_before = at.looks;
+            let Some(mut victim) = self.choose_victim(urgency)? else { break };
+            let looks_before = victim.looks;
             let rest = (u64::from(budget) - moved).min(room);
             let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
-            let batch = self.look_at(&mut at, (most, urgency))?;
-            looks += at.looks - looks_before;
+            let batch = self.pin_live_blocks(&mut victim, most, urgency)?;
+            looks += victim.looks - looks_before;
             if let Some(batch) = batch {
                 let early = self.tree.has_planted(PlantedBug::UnpinBeforeMove);
                 if early {
-                    self.drive.pins.unpin_zone(at.zone);
+                    self.drive.pins.unpin_zone(victim.zone);
                 }
-                let outcome = self.move_blocks(&mut at, &batch, urgency);
+                let outcome = self.move_blocks(&mut victim, &batch, urgency);
                 if !early {
-                    self.drive.pins.unpin_zone(at.zone);
+                    self.drive.pins.unpin_zone(victim.zone);
                 }
                 let blocks = outcome?;
-                self.meters.moved(at.zone, blocks);
-                self.debt.paid(blocks);
+                self.meters.moved(victim.zone, blocks);
+                self.debt.pay(blocks);
                 moved += blocks;
             }
-            if !self.is_over(&at) {
-                at.put_back();
+            if !self.is_done(&victim) {
+                victim.put_back();
                 continue;
             }
-            self.meters.victim_is_over(at.zone, self.gained(&at, urgency));
+            self.meters.victim_is_over(victim.zone, self.gain_of(&victim, urgency));
             if moved > 0 {
                 break;
-            } else if at.found == 0 {
-                self.miss_owners(&at);
+            } else if victim.found == 0 {
+                self.handle_missing_backrefs(&victim);
             }
         }
         Ok(moved)
     }
 
-    /// The zone to go on with: one that was begun, as long as it is worth it, or another.
+    /// The victim to empty: one under way, as long as it is worth it, or the best other zone.
     fn choose_victim(&self, urgency: Urgency) -> Result<Option<Taken<'_>>> {
         let use_of = |victim: &Victim| self.tree.read_state().zones.use_of(victim, urgency);
         if let Some(victim) = self.underway.take(use_of) {
@@ -217,21 +156,21 @@ impl Reclaimer {
         }
         // By cost and benefit as long as reclaim has a zone to write to.
         let has_own_zone = self.tree.layout().open_zones > 1;
-        let is_dire = !has_own_zone || !self.has_spare_zone();
+        let is_dire = !has_own_zone || self.spare_zones() == 0;
         let victim = match urgency {
             Urgency::Emergency if !is_dire => self.find_victim(Urgency::Normal),
             Urgency::Ahead | Urgency::Normal | Urgency::Emergency | Urgency::Rescue => None,
         };
         let victim = match victim.or_else(|| self.find_victim(urgency)) {
             None if urgency == Urgency::Emergency => {
-                self.search_all()?;
+                self.scan_all()?;
                 self.find_victim(urgency)
             }
             victim => victim,
         };
         let Some(mut victim) = victim else { return Ok(None) };
-        // Behind those in memory: what becomes rows meanwhile is seen twice, and not missed.
-        match self.tree.owner_rows(victim.zone) {
+        // After those in memory: one that becomes a row in between is read twice, and never missed.
+        match self.tree.backref_rows(victim.zone) {
             Ok(records) => victim.records.extend(records),
             Err(error) => {
                 tracing::error!(zone = victim.zone, %error, "a zone's owners cannot be read");
@@ -241,17 +180,12 @@ impl Reclaimer {
         Ok(Some(victim))
     }
 
-    /// Whether a free zone is left beside those that metadata needs.
-    fn has_spare_zone(&self) -> bool {
-        self.spare_zones() > 0
-    }
-
-    /// Free zones beside those that metadata needs.
+    /// Free zones beyond those that metadata needs.
     fn spare_zones(&self) -> usize {
         self.tree.space.spare_zones(&self.tree.read_state())
     }
 
-    /// The best victim that nobody empties, with the records of it that are in memory.
+    /// The best victim that no other thread has, with its back-references in memory.
     fn find_victim(&self, urgency: Urgency) -> Option<Taken<'_>> {
         self.underway.choose(|others| {
             let state = self.tree.read_state();
@@ -260,13 +194,13 @@ impl Reclaimer {
         })
     }
 
-    /// Whether there is nothing more to move out of a victim, as far as its records tell.
-    fn is_over(&self, victim: &Victim) -> bool {
+    /// Whether a victim has no more blocks to move, as far as its back-references say.
+    fn is_done(&self, victim: &Victim) -> bool {
         victim.is_through() || self.tree.read_state().zones.slot(victim.zone).live == 0
     }
 
-    /// Blocks that can be written again once a victim is reset.
-    fn gained(&self, victim: &Victim, urgency: Urgency) -> u32 {
+    /// Blocks that users can write again once a victim is reset.
+    fn gain_of(&self, victim: &Victim, urgency: Urgency) -> u32 {
         let state = self.tree.read_state();
         let slot = state.zones.slot(victim.zone);
         match urgency {
@@ -277,9 +211,10 @@ impl Reclaimer {
         }
     }
 
-    /// Something lives in a victim, and no record leads to it: a mistake, or the rows cannot be
-    /// read. It is searched; if even that has found nothing, it stays.
-    fn miss_owners(&self, victim: &Victim) {
+    /// Handles live blocks of a victim that no back-reference leads to, because of a bug or of rows
+    /// that cannot be read: a scan looks for them. If a scan has found nothing, the zone counts as
+    /// unreadable and keeps its blocks.
+    fn handle_missing_backrefs(&self, victim: &Victim) {
         let mut state = self.tree.write_accounts();
         let slot = state.zones.slot_mut(victim.zone);
         let is_same = slot.resets == victim.resets && slot.owners_mark() == victim.mark;
@@ -293,13 +228,14 @@ impl Reclaimer {
         }
     }
 
-    /// The next blocks of a victim that live, up to `most` or a shared extent, in their order: of
-    /// as many records as are looked at together. The zone is pinned then, so that it is not reset
-    /// and written again while it is copied; `None` if it is no victim any more.
-    fn look_at(
+    /// Returns the next live blocks of a victim, at most `most` or one shared extent, in the order
+    /// of the zone. Pins the zone so that no thread resets and rewrites it during the copy. `None`
+    /// if the zone is no victim any more.
+    fn pin_live_blocks(
         &self,
         victim: &mut Victim,
-        (most, urgency): (u32, Urgency),
+        most: u32,
+        urgency: Urgency,
     ) -> Result<Option<Vec<Piece>>> {
         {
             let state = self.tree.read_state();
@@ -323,7 +259,7 @@ impl Reclaimer {
             && blocks < most
             && victim.looks < looks_max
         {
-            // Others may change something meanwhile: each piece is looked at again at the end.
+            // Other threads may change the map meanwhile: `relocate_part` looks again.
             let found = self
                 .tree
                 .loaded_if_there(|| self.tree.read_state().pieces_at(victim.zone, &record));
@@ -348,189 +284,7 @@ impl Reclaimer {
         Ok(batch)
     }
 
-    /// Copies live blocks of a victim to the reclaim stream.
-    fn move_blocks(&self, at: &mut Victim, batch: &[Piece], urgency: Urgency) -> Result<u64> {
-        let victim = at.zone;
-        let read = match self.read_live(victim, batch) {
-            Ok(read) => read,
-            Err(error) => {
-                tracing::error!(zone = victim, %error, "reclaim cannot read a zone; it stays");
-                self.tree.write_state().zones.slot_mut(victim).unreadable = true;
-                return Ok(1);
-            }
-        };
-        let mut sources: Vec<(&Piece, &[u8])> = Vec::with_capacity(batch.len());
-        let mut rest = &read[..];
-        for live in batch {
-            let (bytes, later) = rest.split_at(live.crcs.len() * BLOCK_BYTES);
-            sources.push((live, bytes));
-            rest = later;
-        }
-        // What lies together in a zone was written in a short time, or has a mean.
-        let middle = batch.get(batch.len() / 2).map_or(0, |live| live.block);
-        let birth = self.tree.read_state().zones.slot(victim).birth_of(middle);
-        let noted = if become_contiguous(batch) { Noted::InRows } else { Noted::InTables };
-        if noted == Noted::InRows {
-            sources.sort_unstable_by_key(|(live, _)| live.owner);
-        }
-        let (first, last) =
-            (batch.first().map(|live| live.block), batch.last().map(|live| live.block));
-        let went = at.went.take();
-        let (division, parts) = self.divided(&sources, birth, at.rest_of_run());
-        for part in parts {
-            let has = |block| part.iter().any(|(live, _)| Some(live.block) == block);
-            let data = part.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
-            let is_run = part.is_sorted_by(|(left, _), (right, _)| left.goes_on_with(right));
-            let mut whole = Whole::default();
-            if division == Division::Fits || (division == Division::Runs && is_run) {
-                let rest = if has(last) { at.rest_of_run() } else { 0 };
-                whole.blocks = (data.len() / BLOCK_BYTES) as u64 + rest;
-                whole.near = went.filter(|_| has(first));
-            }
-            let placed =
-                self.writer.place_data(Purpose::Reclaim { birth, urgency }, whole, &data)?;
-            if has(last) {
-                at.note_moved(placed.last().map(|last| last.zone));
-            }
-            let part = part.iter().map(|(live, _)| *live);
-            self.relocate_batch((victim, noted), part, &joined(&placed))?;
-        }
-        Ok((read.len() / BLOCK_BYTES) as u64)
-    }
-
-    /// What is moved together. If files that fit in a zone would be cut, each long run of theirs is
-    /// for itself, so that as few as can be are.
-    fn divided<'a, 'b>(
-        &self,
-        sources: &'b [(&'a Piece, &'a [u8])],
-        birth: u64,
-        rest: u64,
-    ) -> (Division, impl Iterator<Item = &'b [(&'a Piece, &'a [u8])]>) {
-        let blocks: u64 = sources.iter().map(|(live, _)| u64::from(live.blocks())).sum();
-        let whole = Whole { blocks: blocks + rest, near: None };
-        let state = self.tree.read_state();
-        let (wish, clock) = (Wish::Moved { birth }, state.totals.data_clock);
-        let division = if !sources.iter().any(|(live, _)| state.fits_a_zone(live.owner)) {
-            Division::Any
-        } else if state.zones.has_room_for(wish, whole, clock) {
-            Division::Fits
-        } else {
-            Division::Runs
-        };
-        // What is shorter fills the ends of zones, wherever it is cut.
-        let run_min = self.tree.layout().zone_blocks / RUN_SHARE;
-        let is_long = move |live: &Piece| live.blocks() > run_min;
-        let parts = sources.chunk_by(move |(left, _), (right, _)| {
-            division != Division::Runs
-                || left.goes_on_with(right)
-                || !(is_long(left) || is_long(right))
-        });
-        (division, parts)
-    }
-
-    /// Maps copied blocks to the places of their copies, and settles these.
-    fn relocate_batch<'a>(
-        &self,
-        (victim, noted): (u32, Noted),
-        sources: impl Iterator<Item = &'a Piece>,
-        placed: &[Placed],
-    ) -> Result<()> {
-        let mut sources = sources.peekable();
-        let mut outcome = Ok(());
-        let mut used = 0;
-        for part in placed {
-            let mut filled = 0;
-            while filled < part.blocks {
-                let Some(live) = sources.peek() else { break };
-                let blocks = (live.blocks() - used).min(part.blocks - filled);
-                if let Some(copied) = live.part(used, blocks)
-                    && outcome.is_ok()
-                {
-                    let to = (part.zone, part.block + filled);
-                    outcome = self.relocate_part(victim, &copied, (to, noted));
-                }
-                filled += blocks;
-                used += blocks;
-                if used == live.blocks() {
-                    sources.next();
-                    used = 0;
-                }
-            }
-            self.tree.write_accounts().zones.settle(part.zone, part.blocks);
-        }
-        outcome
-    }
-
-    fn relocate_part(&self, victim: u32, copied: &Backref, to: ((u32, u32), Noted)) -> Result<()> {
-        let relocate = || {
-            let mut state = self.tree.write_state();
-            let rows = self
-                .tree
-                .has_planted(PlantedBug::ForgetRelocation)
-                .then(|| state.changes.rows.clone());
-            state.relocate_piece(victim, copied, to)?;
-            if let Some(rows) = rows {
-                state.changes.rows = rows;
-            }
-            Ok(())
-        };
-        // What is not there any more stays behind.
-        self.tree.loaded_if_there(relocate).map(drop)
-    }
-
-    /// Reads blocks of a victim, which will be erased, neighbours at once: what a second look would
-    /// have mended must not be lost with it. A block that stays wrong moves with its checksum, and
-    /// stays wrong for its readers.
-    fn read_live(&self, victim: u32, batch: &[Piece]) -> Result<Vec<u8>> {
-        let total: usize = batch.iter().map(|live| live.crcs.len()).sum();
-        let mut data = vec![0; total * BLOCK_BYTES];
-        let is_next = |live: &Piece, next: &Piece| live.block + live.blocks() == next.block;
-        let mut runs = Vec::new();
-        let mut rest = &mut data[..];
-        for run in batch.chunk_by(is_next) {
-            let blocks: usize = run.iter().map(|live| live.crcs.len()).sum();
-            let now = rest.split_off_mut(..blocks * BLOCK_BYTES).expect("it is as long as all");
-            runs.push((Address { zone: victim, block: run[0].block }, now));
-        }
-        self.drive.read_all(&mut runs)?;
-        for (run, (at, read)) in batch.chunk_by(is_next).zip(runs) {
-            let crcs = run.iter().map(|live| &live.crcs[..]).collect::<Vec<_>>().concat();
-            for index in self.drive.find_wrong(at, &crcs, read) {
-                self.drive.counts.blocks_moved_wrong.fetch_add(1, Ordering::Relaxed);
-                let block = at.block + index;
-                let live = run.iter().rfind(|live| live.block <= block);
-                let file = live.and_then(|live| match live.owner {
-                    Owner::Entry(ino, _) => Some(self.tree.name_of(ino)),
-                    Owner::Extent(_) => None,
-                });
-                tracing::error!(
-                    file = file.map(tracing::field::display),
-                    zone = victim,
-                    block,
-                    "reclaim moves a block that is wrong"
-                );
-            }
-        }
-        Ok(data)
-    }
-}
-
-/// Placed parts with neighbours made one, so that no extent is cut without need.
-fn joined(placed: &[Placed]) -> Vec<Placed> {
-    let mut parts: Vec<Placed> = Vec::new();
-    for part in placed {
-        match parts.last_mut() {
-            Some(last) if last.zone == part.zone && last.block + last.blocks == part.block => {
-                last.blocks += part.blocks;
-            }
-            _ => parts.push(*part),
-        }
-    }
-    parts
-}
-
-impl Reclaimer {
-    /// Commits if zones in which nothing lives are needed, and resets one.
+    /// Commits if free zones are few and a commit would empty others; then resets one of those.
     pub(in crate::furrow) fn free_emptied(&self) -> Result<()> {
         let awaits = self
             .tree
@@ -548,11 +302,11 @@ impl Reclaimer {
 mod tests {
     use std::collections::BTreeSet;
 
-    use zonal::crc32c;
+    use zonal_placement::pace::STEP_BLOCKS;
 
     use super::*;
-    use crate::furrow::format::backref::Owner;
-    use crate::furrow::sample::{counted, formatted};
+    use crate::furrow::format::BLOCK_BYTES;
+    use crate::furrow::sample::formatted;
     use crate::furrow::zones::victims::Use;
     use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
@@ -562,32 +316,6 @@ mod tests {
     fn runs(fs: &Furrow) -> usize {
         let state = fs.tree.read_state();
         state.inodes.values().filter_map(|inode| inode.file().ok()).map(|file| file.map.len()).sum()
-    }
-
-    #[test]
-    fn reclaim_reads_scattered_blocks_at_once() {
-        let (drive, clock) = counted(32, 64);
-        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
-        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
-        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
-        fs.write(ino, 0, &vec![1; 60 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
-        let victim = fs.tree.read_state().zones.streams.zones()[0].zone;
-        for block in (0..60).step_by(2) {
-            fs.write(ino, block * BLOCK_BYTES as u64, &[2; BLOCK_BYTES], WriteFlags::DIRECT)
-                .unwrap();
-        }
-        fs.sync().unwrap();
-        let crcs = vec![crc32c::crc32c(&[1; BLOCK_BYTES])];
-        let live = |block: u32| Piece {
-            owner: Owner::Entry(ino, u64::from(block)),
-            block,
-            crcs: crcs.clone(),
-        };
-        let pieces: Vec<Piece> = (0..30).map(|number| live(2 * number + 1)).collect();
-        drive.clear();
-        let data = fs.reclaimer.read_live(victim, &pieces).unwrap();
-        assert!(data.iter().all(|&byte| byte == 1));
-        assert_eq!((drive.requests(), drive.rounds()), (30, 1));
     }
 
     /// A zone of which each of 4,000 blocks has a record, and only the last 100 live.

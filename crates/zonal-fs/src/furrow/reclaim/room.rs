@@ -1,4 +1,4 @@
-//! Making room for a writer that finds none: merge the table, reset zones, move blocks, commit.
+//! Making room for a writer that finds none: compact the table, reset zones, move blocks, commit.
 
 use zonal_placement::pace::STEP_BLOCKS;
 
@@ -9,7 +9,7 @@ use crate::furrow::zones::Urgency;
 use crate::vfs::Result;
 
 impl Reclaimer {
-    /// Brings a zone nearer to being free, by a step, or says that there is no space.
+    /// Takes one step towards a free zone; [`FsError::NoSpace`] if no step helps.
     pub(in crate::furrow) fn make_room(&self) -> Result<()> {
         if self.merge_for_room() {
             return Ok(());
@@ -18,10 +18,10 @@ impl Reclaimer {
             let state = self.tree.read_state();
             (state.zones.has_pending_reset(), state.zones.has_emptied())
         };
-        // What is deleted already costs nothing to move.
-        while !self.tree.read_state().zones.has_emptied() && self.truncator.reap_one() {}
+        // Truncation frees blocks that reclaim would have to move.
+        while !self.tree.read_state().zones.has_emptied() && self.truncator.truncate_one() {}
         if pending {
-            // A commit is about to give zones back, or has done.
+            // A commit is about to free zones, or has freed some.
             if !self.writer.reset_one() {
                 drop(self.log.committer.lock().expect("no holder panicked"));
                 self.writer.reset_one();
@@ -40,7 +40,7 @@ impl Reclaimer {
             self.give_up_open();
         }
         let moved = match self.reclaim_some(STEP_BLOCKS, Urgency::Emergency) {
-            // What is promised is not used up where a commit gives zones back.
+            // A commit frees zones: no need to use up room that is reserved.
             Err(FsError::NoSpace) if self.tree.read_state().zones.has_emptied() => 0,
             outcome => outcome?,
         };
@@ -51,7 +51,7 @@ impl Reclaimer {
         if moved > 0 && !has_emptied {
             return Ok(());
         }
-        // Rows of deleted files may be all that keeps zones from being empty.
+        // Only rows of deleted files may keep zones in use.
         if moved == 0 && !has_changed && !has_emptied {
             let has_won = self.shrink_table() || self.writer.reset_again();
             return if has_won { Ok(()) } else { Err(FsError::NoSpace) };
@@ -59,8 +59,8 @@ impl Reclaimer {
         self.log.commit(Ending::Record)
     }
 
-    /// Takes rows that were deleted out of the table where it has more zones than the others need,
-    /// and says whether that gave zones back.
+    /// Compacts the table if it has more zones than its rows need, because of deleted ones; returns
+    /// whether that freed zones.
     fn shrink_table(&self) -> bool {
         let before = self.log.free_for_metadata();
         let is_beyond = self.tree.space.has_zones_beyond_plan(&self.tree.read_state());
@@ -70,8 +70,8 @@ impl Reclaimer {
         self.log.free_for_metadata() > before
     }
 
-    /// Where metadata has fewer zones left than it needs, or more than were planned, merging rows
-    /// comes first, as many steps as that takes: says whether they gave zones back.
+    /// Compacts as long as metadata has fewer zones left than it needs, or more than planned;
+    /// returns whether that freed zones.
     fn merge_for_room(&self) -> bool {
         let lacks = || self.tree.space.is_table_too_large(&self.tree.read_state());
         let before = self.log.free_for_metadata();
@@ -79,15 +79,14 @@ impl Reclaimer {
         self.log.free_for_metadata() > before
     }
 
-    /// Steps of making room after which there is none: each victim takes as many as it has room
-    /// for, and wins what was dead in it.
+    /// Steps after which a writer gives up: enough to empty every zone twice.
     pub(in crate::furrow) fn attempts_max(&self) -> usize {
         let steps = self.tree.layout().zone_blocks.div_ceil(STEP_BLOCKS) as usize + 1;
         (64 + 2 * self.tree.layout().geometry.zone_count() as usize) * steps
     }
 
-    /// Seals an open zone in which so much is dead that it is a better victim than all others:
-    /// files that are gone must not keep their zones.
+    /// Seals an open zone with so many dead blocks that it is the best victim: deleted files must
+    /// not keep their zones.
     fn give_up_open(&self) {
         let given_up = {
             let mut state = self.tree.write_accounts();

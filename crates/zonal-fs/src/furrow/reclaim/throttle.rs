@@ -1,11 +1,11 @@
-//! Pacing: room for writes, and what they pay for it.
+//! The throttle: gives writers room, and makes them reclaim while free space is short.
 //!
-//! A write holds room before it begins. While there is little, it also pays: it moves blocks of
-//! victims in proportion to what it writes, by the [price](zonal_placement::pace) that reclaim has
-//! lately had. What is owed is one account for all, which the worker pays off as well. Whoever
-//! finds a whole step owed moves one, and takes another turn for the next. Where there is no room
-//! at all, writers wait for it in the order in which they came; the first of them makes it, a step
-//! at a time, until it has what it needs.
+//! A write holds a reservation before it begins. While there is little room, the writer also pays:
+//! it moves blocks of victims in proportion to what it writes, by the
+//! [price](zonal_placement::pace) of reclaim in the last time. All writers have one
+//! [debt](super::debt) together, which the worker pays too. A writer that finds a whole step owed
+//! takes one, and another turn for the next. If there is no room at all, writers wait in the order
+//! in which they came; the first of them makes room, a step at a time, until it has enough.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,20 +17,21 @@ use crate::FsError;
 use crate::furrow::metadata::State;
 use crate::furrow::meters::Meters;
 use crate::furrow::planted::PlantedBug;
+use crate::furrow::reclaim::Reclaimer;
+use crate::furrow::reclaim::debt::STEP;
 use crate::furrow::reclaim::turns::Turns;
-use crate::furrow::reclaim::{Reclaimer, STEP};
 use crate::furrow::space::WriterRoom;
 use crate::furrow::tree::Tree;
 use crate::furrow::truncate::Truncator;
 use crate::furrow::write::Writer;
-use crate::furrow::write::admission::Admission;
+use crate::furrow::write::reservation::Reservation;
 use crate::furrow::zones::Urgency;
 use crate::vfs::Result;
 
-/// Room that was there, and what it costs.
-pub(in crate::furrow) struct Admitted<'a> {
-    admission: Admission<'a>,
-    /// To be paid by the writer, in the unit of [prices](price).
+/// A reservation and its price.
+pub(in crate::furrow) struct PricedReservation<'a> {
+    reservation: Reservation<'a>,
+    /// What the writer owes for it, in the unit of [prices](price); `None` if room is plenty.
     price: Option<u64>,
 }
 
@@ -43,8 +44,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Gives writers room, in the order in which they came, and takes a price for it where there is
-/// little.
+/// Gives writers room in the order in which they came, at a price while there is little.
 pub(in crate::furrow) struct Throttle {
     tree: Arc<Tree>,
     writer: Arc<Writer>,
@@ -52,9 +52,9 @@ pub(in crate::furrow) struct Throttle {
     reclaimer: Arc<Reclaimer>,
     meters: Arc<Meters>,
     clock: Arc<dyn Clock>,
-    /// The turn of the writer that makes room; others wait, and take nothing of that room.
+    /// The turn of the writer that makes room. The others wait, and take nothing of that room.
     making_room: Turns,
-    /// Writers that wait for room, the one that makes it included.
+    /// Writers that wait for room, with the one that makes it.
     short_of_room: AtomicU32,
 }
 
@@ -77,33 +77,34 @@ impl Throttle {
         self.short_of_room.load(Ordering::Relaxed)
     }
 
-    /// Runs an operation that adds rows once metadata has zones for them, and again as long as the
-    /// rests of truncated files give space back.
-    pub(in crate::furrow) fn with_rows_admitted<T>(
+    /// Runs an operation that adds rows once metadata has zones for them, and again as long as it
+    /// finds no space and truncation frees some.
+    pub(in crate::furrow) fn with_rows_reserved<T>(
         &self,
         run: impl FnMut() -> crate::vfs::Result<T>,
     ) -> crate::vfs::Result<T> {
         self.tree.check_writable()?;
-        self.truncator.with_reaped_space(|| self.admit_rows())?;
-        self.truncator.with_reaped_space(run)
+        self.truncator.with_truncated_space(|| self.reserve_rows())?;
+        self.truncator.with_truncated_space(run)
     }
 
-    /// Holds room for `blocks` blocks: the policy of a writer that needs room, from top to bottom.
-    /// Called between operations' changes, never with the state locked: reclaim commits.
-    pub(in crate::furrow) fn admit(&self, blocks: u64) -> Result<Admission<'_>> {
-        let at_once = self.admit_at_once(&mut self.tree.write_accounts(), blocks);
-        self.admit_further(blocks, at_once)
+    /// Reserves `blocks` blocks: the policy of a writer that needs room, from top to bottom. It may
+    /// reclaim and commit, so it takes the state lock itself.
+    pub(in crate::furrow) fn reserve(&self, blocks: u64) -> Result<Reservation<'_>> {
+        let at_once = self.try_reserve(&mut self.tree.write_accounts(), blocks);
+        self.reserve_further(blocks, at_once)
     }
 
-    /// The same for a writer that has tried to get room at once already.
-    pub(in crate::furrow) fn admit_further<'a>(
+    /// As [`reserve`](Self::reserve), for a caller that has tried
+    /// [`try_reserve`](Self::try_reserve).
+    pub(in crate::furrow) fn reserve_further<'a>(
         &'a self,
         blocks: u64,
-        at_once: Option<Admitted<'a>>,
-    ) -> Result<Admission<'a>> {
-        let admitted = match at_once {
+        at_once: Option<PricedReservation<'a>>,
+    ) -> Result<Reservation<'a>> {
+        let reserved = match at_once {
             // There is room, and no writer waits for it.
-            Some(admitted) => admitted,
+            Some(reserved) => reserved,
             // Writers get room in the order in which they came. The first of them makes it, a step
             // of reclaim at a time, until it has what it needs; the others wait.
             None => {
@@ -112,39 +113,38 @@ impl Throttle {
                 let _turn = self.making_room.take(|| 1);
                 let mut attempts = self.reclaimer.attempts_max();
                 loop {
-                    if let Some(admitted) = self.take_room(&mut self.tree.write_accounts(), blocks)
+                    if let Some(reserved) = self.take_room(&mut self.tree.write_accounts(), blocks)
                     {
-                        break admitted;
+                        break reserved;
                     }
                     attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
                     self.reclaimer.make_room()?;
                 }
             }
         };
-        // Where room runs low, writers move blocks of victims in proportion to what they write: so
+        // While room is low, writers move blocks of victims in proportion to what they write: so
         // the next ones find room.
-        if let Some(price) = admitted.price
+        if let Some(price) = reserved.price
             && let Err(error) = self.pay(price)
         {
             // The writer has its room already.
             tracing::warn!(%error, "reclaim ahead of a write failed");
         }
-        Ok(admitted.admission)
+        Ok(reserved.reservation)
     }
 
-    /// Holds room if there is enough, and no other writer waits for it.
-    pub(in crate::furrow) fn admit_at_once(
+    /// Reserves blocks if there is enough room and no other writer waits for it.
+    pub(in crate::furrow) fn try_reserve(
         &self,
         state: &mut State,
         blocks: u64,
-    ) -> Option<Admitted<'_>> {
+    ) -> Option<PricedReservation<'_>> {
         let is_free = self.short_of_room.load(Ordering::Acquire) == 0;
         is_free.then(|| self.take_room(state, blocks)).flatten()
     }
 
-    /// Holds room if there is enough, at a price if it is little. More may be owed then: what was
-    /// won is still to be given back.
-    fn take_room(&self, state: &mut State, blocks: u64) -> Option<Admitted<'_>> {
+    /// Reserves blocks if there is enough room, at a price if it is little.
+    fn take_room(&self, state: &mut State, blocks: u64) -> Option<PricedReservation<'_>> {
         let WriterRoom { blocks: mut room, low_mark: low } = self.tree.space.writer_room(state);
         if self.tree.has_planted(PlantedBug::AdmitAnything) {
             room = 1 << 40;
@@ -152,16 +152,15 @@ impl Throttle {
         let rest = room.checked_sub(state.totals.pending + blocks)?;
         state.totals.pending += blocks;
         let price = (rest < low).then(|| {
-            // What only waits for a commit has been paid for.
+            // Writers have paid for zones that only wait for a commit.
             let room = Room { now: rest + state.zones.awaited_blocks(), low };
             let cost = if room.now < room.low { self.cost(state) } else { 0 };
             price(blocks, cost, room)
         });
-        Some(Admitted { admission: Admission::new(&self.tree, blocks), price })
+        Some(PricedReservation { reservation: Reservation::new(&self.tree, blocks), price })
     }
 
-    /// What a block that is won costs: as the last victims have, or else as a zone on average
-    /// would.
+    /// The cost of a freed block: that of the last victims, or else of an average zone.
     fn cost(&self, state: &State) -> u64 {
         let last = self.meters.reclaimed();
         if last.victims > 0 {
@@ -171,16 +170,16 @@ impl Throttle {
         cost(live, state.zones.usable().saturating_sub(live))
     }
 
-    /// Counts the caller among the writers that wait for room, until the count is dropped.
+    /// Counts the caller among the writers that wait for room, until it drops the result.
     fn count_waiting(&self) -> Waiting<'_> {
         self.short_of_room.fetch_add(1, Ordering::AcqRel);
         Waiting(&self.short_of_room)
     }
 
-    /// Lets rows be added where the table can still be merged, and all of them be deleted, with the
-    /// zones that are free; else it merges rows and moves blocks until that is so, or says that
-    /// there is no space. Deletions are not asked: they lead to zones.
-    pub(in crate::furrow) fn admit_rows(&self) -> Result<()> {
+    /// Waits until metadata has zones for more rows: enough that compaction can still run and all
+    /// rows be deleted. Otherwise it compacts and reclaims until that is so; [`FsError::NoSpace`]
+    /// if it never is. Deletions do without this check, since they free zones.
+    pub(in crate::furrow) fn reserve_rows(&self) -> Result<()> {
         let lacks_zones = || self.tree.space.lacks_zones_for_rows(&self.tree.read_state());
         if !lacks_zones() {
             return Ok(());
@@ -195,23 +194,23 @@ impl Throttle {
         Ok(())
     }
 
-    /// Holds room for blocks that replace others when space is given back. Where no room can be
-    /// made, they take what is kept for reclaim.
-    pub(in crate::furrow) fn admit_shrinking(&self, blocks: u64) -> Admission<'_> {
-        self.admit(blocks).unwrap_or_else(|error| {
-            tracing::debug!(%error, "no room can be made; space is given back all the same");
+    /// Reserves blocks for an operation that frees space and replaces blocks. If there is no room,
+    /// they take what stays free for reclaim.
+    pub(in crate::furrow) fn reserve_for_shrinking(&self, blocks: u64) -> Reservation<'_> {
+        self.reserve(blocks).unwrap_or_else(|error| {
+            tracing::debug!(%error, "no room can be made; the operation frees space all the same");
             self.tree.write_accounts().totals.pending += blocks;
-            Admission::new(&self.tree, blocks)
+            Reservation::new(&self.tree, blocks)
         })
     }
 
-    /// Pays a price, in steps: no more of them than it takes, and none unless a whole one is owed.
+    /// Pays a price in steps of reclaim, once writers owe a whole step: no more than it costs.
     fn pay(&self, price: u64) -> Result<()> {
         self.tree.bell.wake_worker();
         if self.writer.reset_one() {
             return Ok(());
         }
-        self.reclaimer.debt.owed.fetch_add(price, Ordering::Relaxed);
+        self.reclaimer.debt.add(price);
         if self.reclaimer.debt.is_step_owed() {
             let _wait = self.meters.wait(&*self.clock);
             for _ in 0..price.div_ceil(STEP) {
@@ -223,17 +222,17 @@ impl Throttle {
         if self.tree.bell.has_worker() { Ok(()) } else { self.reclaimer.free_emptied() }
     }
 
-    /// Moves a step's blocks if so much is owed, and says whether more may be.
+    /// Moves a step's blocks if writers owe a step, and returns whether they may owe another.
     fn pay_step(&self) -> Result<bool> {
         let _turn = self.reclaimer.reclaim_turn(Urgency::Normal);
-        // Another may have paid meanwhile.
+        // Another thread may have paid meanwhile.
         if !self.reclaimer.debt.is_step_owed() {
             return Ok(false);
         }
         let moved = self.reclaimer.reclaim_in_turn(STEP_BLOCKS, Urgency::Normal)?;
         if moved == 0 {
-            // At this price nothing is to be had.
-            self.reclaimer.debt.owed.store(0, Ordering::Relaxed);
+            // No victim is worth this price.
+            self.reclaimer.debt.forgive();
         }
         Ok(moved > 0)
     }
@@ -264,7 +263,7 @@ mod tests {
             for writer in 0..16_u64 {
                 let (fs, ended) = (&fs, &ended);
                 scope.spawn(move || {
-                    let _admission = fs.throttle.admit(1).unwrap();
+                    let _admission = fs.throttle.reserve(1).unwrap();
                     ended.fetch_add(1, Ordering::Relaxed);
                 });
                 while fs.throttle.making_room.count() < writer + 2 {
@@ -280,6 +279,6 @@ mod tests {
         });
         assert_eq!(ended.load(Ordering::Relaxed), 16);
         assert_eq!(fs.throttle.short_of_room.load(Ordering::Relaxed), 0);
-        fs.throttle.admit(1).unwrap();
+        fs.throttle.reserve(1).unwrap();
     }
 }

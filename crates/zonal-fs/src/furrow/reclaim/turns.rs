@@ -1,10 +1,10 @@
-//! Turns that are given in the order in which they were asked for: who waits for room, or pays for
-//! it, is never overtaken.
+//! Turns: threads get them in the order in which they came, so no thread that waits for room, or
+//! pays for it, is overtaken.
 
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::sync::{Condvar, Mutex};
 
-/// Something that one thread at a time does, or some.
+/// Turns at something that a bounded number of threads may do at once.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Turns {
     tickets: Mutex<Tickets>,
@@ -14,15 +14,15 @@ pub(in crate::furrow) struct Turns {
 
 #[derive(Debug, Default)]
 struct Tickets {
-    /// Of who comes next.
+    /// The ticket of the next thread that comes.
     next: u64,
-    /// Of the next one to have a turn.
+    /// The ticket whose turn is next.
     called: u64,
     /// Turns that have not ended.
     running: usize,
 }
 
-/// A turn. It ends when this is dropped.
+/// A turn. Dropping it ends the turn.
 #[derive(Debug)]
 pub(in crate::furrow) struct Turn<'a>(&'a Turns);
 
@@ -31,8 +31,8 @@ impl Turns {
         Self { planted, ..Self::default() }
     }
 
-    /// Waits for a turn, behind all who wait already, and as long as `most` or more have one. What
-    /// `most` looks at is locked after this.
+    /// Waits for a turn, behind all threads that wait already, and as long as `most` or more have
+    /// one. `most` runs under the lock of the tickets, so it may take only locks that come later.
     pub(in crate::furrow) fn take(&self, most: impl Fn() -> usize) -> Turn<'_> {
         let mut tickets = self.tickets.lock().expect("no holder panicked");
         let ticket = tickets.next;
@@ -41,7 +41,7 @@ impl Turns {
         let mut tickets = self.changed.wait_while(tickets, waits).expect("no holder panicked");
         tickets.called += 1;
         tickets.running += 1;
-        // The next one may have a turn as well.
+        // The next thread may get a turn as well.
         self.changed.notify_all();
         Turn(self)
     }

@@ -1,15 +1,16 @@
 //! Losses: blocks of files above a write pointer or in an offline zone.
 //!
-//! The rows of zones show whether anything can be lost. Only if so are the rows of all files read,
-//! a few at a time.
+//! The rows of zones show whether any block can be lost. Only then does a mount read the rows of
+//! all files, a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use zonal::{Zone, ZoneCond, ZoneId};
 
 use crate::furrow::drive::Drive;
 use crate::furrow::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, decode};
-use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
+use crate::furrow::format::{Address, BLOCK_BYTES, BLOCK_SHIFT};
 use crate::furrow::metadata::paths::Paths;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
@@ -33,56 +34,55 @@ pub struct Loss {
     pub path: Option<String>,
 }
 
-/// Losses, those of a file that lie side by side as one, up to a bound.
+/// Losses, up to a bound. Adjoining losses of one file count as one.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Losses {
     pub(in crate::furrow) found: Vec<Loss>,
-    /// Those beyond the bound.
+    /// Losses beyond the bound.
     pub(in crate::furrow) more: u64,
 }
 
 impl Losses {
     const KEPT_MAX: usize = 1000;
 
-    /// Finds what the drive has lost of what lives in its zones. `live_in` says how many blocks
-    /// live in a zone, and where they end.
+    /// Finds what the drive has lost of what lives in its zones. `live_end` returns where the live
+    /// blocks of a zone end; `None` if it has none.
     pub(in crate::furrow) fn find(
         drive: &Drive,
         view: &View,
-        (zones, live_in): (&[Zone], &dyn Fn(u32) -> (u32, u32)),
+        zones: &[Zone],
+        live_end: impl Fn(u32) -> Option<u32>,
     ) -> Result<Self> {
         let mut losses = Self::default();
+        let drive_has = DriveContent { drive, zones };
         let may_be = zones.iter().any(|zone| {
-            let (live, end) = live_in(zone.id.get());
-            live > 0 && why_lost(drive, zone, end).is_some()
+            live_end(zone.id.get())
+                .is_some_and(|end| drive_has.lost_below(zone.id.get(), end).is_some())
         });
         if !may_be {
             return Ok(losses);
         }
         let mut extents = BTreeMap::new();
-        each_row(drive, view, (RowKind::Extent, RowKind::Backrefs), &mut |key, row| {
+        each_row(drive, view, RowKind::Extent..RowKind::Backrefs, &mut |key, row| {
             if let Row::Extent(ExtentRow { zone, block, .. }, crcs) = row {
-                let at = (zone.get(), block.get());
-                // A part of it may still be there, which its files would find out.
-                if lost_of(drive, zones, at, crcs.len()).is_some() {
+                let at = Address { zone: zone.get(), block: block.get() };
+                // If a part of it is still there, the maps that name it decide below.
+                if drive_has.lost_of(at, crcs.len()).is_some() {
                     extents.insert(key.owner(), at);
                 }
             }
         })?;
         let mut end = 0;
-        each_row(drive, view, (RowKind::Inode, RowKind::Extent), &mut |key, row| match row {
+        each_row(drive, view, RowKind::Inode..RowKind::Extent, &mut |key, row| match row {
             Row::Inode(row, _) => end = end_of(&row),
             Row::Map(blocks, place) if key.at() < end => {
                 let lost = match place {
                     Place::Preallocated => None,
-                    Place::Zone(place, crcs) => {
-                        let at = place.address();
-                        lost_of(drive, zones, (at.zone, at.block), crcs.len())
-                    }
+                    Place::Zone(place, crcs) => drive_has.lost_of(place.address(), crcs.len()),
                     Place::Shared(SharedPlace { extent, skip }) => {
-                        extents.get(&extent.get()).and_then(|&(zone, block)| {
-                            let end = block.saturating_add(skip.get()).saturating_add(blocks);
-                            lost_up_to(drive, zones, (zone, end))
+                        extents.get(&extent.get()).and_then(|at| {
+                            let end = at.block.saturating_add(skip.get()).saturating_add(blocks);
+                            drive_has.lost_below(at.zone, end)
                         })
                     }
                 };
@@ -107,15 +107,15 @@ impl Losses {
         Ok(losses)
     }
 
-    /// Finds out where the files are, which takes a pass over all entries. What cannot be read
-    /// leads nowhere.
+    /// Finds paths of the files, by a pass over all directory entries. It skips entries that cannot
+    /// be read.
     pub(in crate::furrow) fn find_paths(&mut self, drive: &Drive, view: &View) {
         if self.found.is_empty() {
             return;
         }
         let wanted: BTreeSet<u64> = self.found.iter().map(|loss| loss.ino.get()).collect();
         let mut entries = BTreeMap::new();
-        let read = each_row(drive, view, (RowKind::Inode, RowKind::Extent), &mut |key, row| {
+        let read = each_row(drive, view, RowKind::Inode..RowKind::Extent, &mut |key, row| {
             if let Row::Entry(row, name) = row
                 && wanted.contains(&row.ino.get())
             {
@@ -131,7 +131,7 @@ impl Losses {
         }
     }
 
-    /// Says so in the log.
+    /// Logs them.
     pub(in crate::furrow) fn log(&self) {
         for loss in &self.found {
             let file = loss.path.clone().unwrap_or_else(|| format!("inode {}", loss.ino));
@@ -159,15 +159,15 @@ impl Losses {
     }
 }
 
-/// Rows from the first key of a kind up to that of another. One that cannot be read or decoded is a
-/// matter of the check.
+/// Calls `each` with every row of these kinds. It skips rows that cannot be read or decoded: the
+/// check reports those.
 fn each_row(
     drive: &Drive,
     view: &View,
-    (from, below): (RowKind, RowKind),
+    kinds: Range<RowKind>,
     each: &mut dyn FnMut(Key, Row<'_>),
 ) -> Result<()> {
-    let span = KeySpan::new(Key::new(from, 0, 0), Key::new(below, 0, 0));
+    let span = KeySpan::new(Key::new(kinds.start, 0, 0), Key::new(kinds.end, 0, 0));
     view.scan(drive, span, &mut |scanned| {
         if let Scanned::Row(key, value) = scanned
             && let Ok(row) = decode(key, value)
@@ -177,7 +177,8 @@ fn each_row(
     })
 }
 
-/// The block up to which a file has something: what waits to be removed is no loss.
+/// The block at which the map of a file ends for its users: entries that truncation has still to
+/// remove are no loss.
 fn end_of(row: &InodeRow) -> u64 {
     match (row.nlink.get(), row.reaping) {
         (0, _) => 0,
@@ -186,32 +187,29 @@ fn end_of(row: &InodeRow) -> u64 {
     }
 }
 
-fn lost_of(
-    drive: &Drive,
-    zones: &[Zone],
-    (zone, block): (u32, u32),
-    blocks: usize,
-) -> Option<(ZoneId, &'static str)> {
-    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-    lost_up_to(drive, zones, (zone, block.saturating_add(blocks)))
+/// What the drive still has, as it reports its zones.
+struct DriveContent<'a> {
+    drive: &'a Drive,
+    zones: &'a [Zone],
 }
 
-fn lost_up_to(
-    drive: &Drive,
-    zones: &[Zone],
-    (zone, end): (u32, u32),
-) -> Option<(ZoneId, &'static str)> {
-    let zone = zones.get(zone as usize)?;
-    why_lost(drive, zone, end).map(|why| (zone.id, why))
-}
-
-/// Why a zone no longer has what it held below a block, if so.
-fn why_lost(drive: &Drive, zone: &Zone, end: u32) -> Option<&'static str> {
-    if zone.cond == ZoneCond::Offline {
-        return Some("the zone is offline");
+impl DriveContent<'_> {
+    /// The zone of some blocks and why it has lost them, if it has.
+    fn lost_of(&self, at: Address, blocks: usize) -> Option<(ZoneId, &'static str)> {
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        self.lost_below(at.zone, at.block.saturating_add(blocks))
     }
-    let written = zone.written()?.get() / drive.layout.per_block;
-    (u64::from(end) > written).then_some("the zone's write pointer is below it")
+
+    /// The same for blocks that end at `end` in a zone.
+    fn lost_below(&self, zone: u32, end: u32) -> Option<(ZoneId, &'static str)> {
+        let zone = self.zones.get(zone as usize)?;
+        if zone.cond == ZoneCond::Offline {
+            return Some((zone.id, "the zone is offline"));
+        }
+        let written = zone.written()?.get() / self.drive.layout.per_block;
+        let is_above = u64::from(end) > written;
+        is_above.then_some((zone.id, "the zone's write pointer is below it"))
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! From a drive to a mounted state: superblock → manifest → journal → table → zone report.
+//! Recovery: reads the state of the last commit from a drive, in the order superblock → manifest →
+//! journal → table → zone report.
 //!
-//! [`open`] finds the rows, [`read_base`] reads the few that a mount needs, which are [made
-//! anew](crate::furrow::recovery::remake) if they are lost. Neither writes anything, so a read-only
-//! mount and the tools use them as well; [`resume`] does what a writable mount needs beside.
+//! [`open`] finds the rows. [`read_base`] reads the few that a mount needs, and
+//! [rebuilds](crate::furrow::recovery::rebuild) them if they are lost. Neither writes anything, so
+//! a read-only mount and the tools use them as well; [`resume`] does the rest for a writable mount.
 
 pub(in crate::furrow) mod losses;
-pub(in crate::furrow) mod remake;
+pub(in crate::furrow) mod rebuild;
 pub(in crate::furrow) mod replay;
 pub(in crate::furrow) mod resume;
 
@@ -24,13 +25,13 @@ use crate::furrow::format::superblock::{ManifestPointer, Superblock};
 use crate::furrow::format::{Address, blocks_for};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::log::journal::{Journal, Trust, first_valid, read_record};
-use crate::furrow::log::superblock_log::{self, Found};
+use crate::furrow::log::superblock_log::{self, FoundSuperblock};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::sums::Base;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::recovery::losses::Losses;
-use crate::furrow::recovery::replay::{Batch, Reader};
+use crate::furrow::recovery::replay::{Batch, JournalReader};
 use crate::furrow::table::Table;
 use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::table::leaf::decode_rows;
@@ -42,78 +43,76 @@ use crate::furrow::truncate::lost_blocks::lost_generations;
 use crate::furrow::zones::{Role, ZoneSlot, Zones};
 use crate::vfs::Result;
 
-/// Bytes of leaves and indexes that are kept in memory.
+/// Bytes of leaves and indexes in the cache.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Rows of the base that are read in one step.
+/// Rows of the base that one read returns.
 const BASE_ROWS: usize = 4096;
 
-/// Everything that a drive says.
-pub(in crate::furrow) struct Loaded {
-    pub(in crate::furrow) found: Vec<Found>,
+/// Everything that recovery reads from a drive.
+pub(in crate::furrow) struct LoadedDrive {
+    pub(in crate::furrow) found: Vec<FoundSuperblock>,
     pub(in crate::furrow) superblock: Superblock,
     pub(in crate::furrow) journal: Journal,
-    /// With the rows of the journal in its memtable.
+    /// The table, with the rows of the journal in its memtable.
     pub(in crate::furrow) table: Table,
     pub(in crate::furrow) state: State,
     pub(in crate::furrow) zones: Vec<Zone>,
-    /// Ranges of files that the drive has lost: extents above a write pointer or in an offline
-    /// zone.
+    /// Ranges of files that the drive has lost: above a write pointer or in an offline zone.
     pub(in crate::furrow) losses: Losses,
-    /// Batches replayed.
+    /// Batches that the journal had.
     pub(in crate::furrow) batches: u64,
-    pub(in crate::furrow) newest: Newest,
+    pub(in crate::furrow) newest: NewestCommit,
 }
 
-/// What leads to the rows.
+/// The structures that lead to the rows.
 pub(in crate::furrow) struct Opened {
-    found: Vec<Found>,
+    found: Vec<FoundSuperblock>,
     pub(in crate::furrow) superblock: Superblock,
     pub(in crate::furrow) manifest: Manifest,
     journal: Journal,
-    /// With the rows of the journal in its memtable.
+    /// The table, with the rows of the journal in its memtable.
     pub(in crate::furrow) table: Table,
     pub(in crate::furrow) zones: Vec<Zone>,
-    /// Batches replayed.
+    /// Batches that the journal had.
     pub(in crate::furrow) batches: u64,
-    pub(in crate::furrow) newest: Newest,
+    pub(in crate::furrow) newest: NewestCommit,
 }
 
 impl Opened {
-    /// What a state begins with: zones with their roles, before any data is known.
+    /// Zones with the roles that superblock, manifest and zone report give them.
     pub(in crate::furrow) fn slots(&self, drive: &Drive) -> Vec<ZoneSlot> {
-        zone_slots(drive, (&self.superblock, &self.manifest), &self.zones)
+        zone_slots(drive, &self.superblock, &self.manifest, &self.zones)
     }
 
-    /// With the state that the rows describe, and what is lost of it.
-    fn loaded(self, drive: &Drive, mut state: State) -> Result<Loaded> {
+    /// Adds the state that the rows describe, and the ranges that the drive has lost.
+    fn loaded(self, drive: &Drive, mut state: State) -> Result<LoadedDrive> {
         let Self { found, superblock, journal, table, zones, batches, newest, .. } = self;
         state.batch = journal.end.last + 1;
         let mut moved_from = table.view.remapped_zones();
         moved_from.extend(lost_generations(drive, &table.view, &state.zones)?);
         state.zones.restore_generations(&moved_from);
-        let live = |zone| {
+        let live_end = |zone| {
             let slot = state.zones.slot(zone);
-            (slot.live, slot.end)
+            (slot.live > 0).then_some(slot.end)
         };
-        let losses = Losses::find(drive, &table.view, (&zones, &live))?;
-        Ok(Loaded { found, superblock, journal, table, state, zones, losses, batches, newest })
+        let losses = Losses::find(drive, &table.view, &zones, live_end)?;
+        Ok(LoadedDrive { found, superblock, journal, table, state, zones, losses, batches, newest })
     }
 }
 
-/// Reads what a mount needs at once: the state has zones, sums, and in [`State::unlinked`] whatever
-/// is to be looked after, which may also be files of which something waits to be removed. It has no
-/// inodes and no extents.
+/// Reads what a mount needs at once. The state then has zones, totals, and in [`State::unlinked`]
+/// the deleted and truncated files of which something is left; it has no inodes and no extents.
 pub(in crate::furrow) fn read_base(
     drive: &Drive,
     planted: Planted,
     problems: &mut Problems,
-) -> Result<Loaded> {
+) -> Result<LoadedDrive> {
     let opened = open(drive, planted, problems)?;
     let base = match base_of(drive, &opened, problems) {
-        Ok(base) if !remake::is_root_lost(drive, &opened.table.view)? => base,
+        Ok(base) if !rebuild::is_root_lost(drive, &opened.table.view)? => base,
         Ok(_) | Err(FsError::Corrupt { .. }) => {
-            remake::remake(drive, &opened, problems)?;
+            rebuild::rebuild(drive, &opened, problems)?;
             base_of(drive, &opened, problems)?
         }
         Err(error) => return Err(error),
@@ -123,7 +122,7 @@ pub(in crate::furrow) fn read_base(
     opened.loaded(drive, state)
 }
 
-/// The rows that a mount needs at once.
+/// Reads the rows that a mount needs at once.
 fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Base> {
     let mut base = Base::default();
     let mut from = Key::MIN;
@@ -140,14 +139,14 @@ fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Ba
     Ok(base)
 }
 
-/// Finds the rows: those of the journal are in memory. Problems that leave them usable are added to
+/// Finds the rows, and reads those of the journal. Adds problems that leave the rows usable to
 /// `problems`.
 pub(in crate::furrow) fn open(
     drive: &Drive,
     planted: Planted,
     problems: &mut Problems,
 ) -> Result<Opened> {
-    let superblock_log::Search { found, bad, is_stale } = superblock_log::find_all(drive);
+    let superblock_log::SuperblockSearch { found, bad, is_stale } = superblock_log::find_all(drive);
     let newest = superblock_log::newest(&found, &bad, planted);
     let superblock = *newest.map_err(|error| crate::furrow::tools::mkfs::missing(drive, error))?;
     for why in bad {
@@ -162,14 +161,13 @@ pub(in crate::furrow) fn open(
     let manifest = read_manifest(drive, &superblock, problems)?;
     let levels = read_levels(drive, &manifest)?;
     let zones = drive.device.report_all()?;
-    let reader = Reader::new(drive, &zones, &superblock, &manifest, planted);
+    let reader = JournalReader::new(drive, &zones, &superblock, &manifest, planted);
     let mut memtable = Memtable::default();
     let known = superblock.last_batch.get();
-    let Replayed { journal, batches, mut newest } =
-        replay(reader, &mut memtable, problems, (known, planted))?;
+    let Replayed { journal, batches, mut newest } = replay(reader, &mut memtable, problems)?;
     let goes_on = journal.end.last > known;
-    let progress = if goes_on { Progress::Further } else { Progress::Superblock };
-    newest.is_single |= check_superblocks(drive, (&found, &superblock), progress, problems);
+    let progress = if goes_on { JournalReach::Further } else { JournalReach::Superblock };
+    newest.is_single |= check_superblocks(drive, &found, &superblock, progress, problems);
     if journal.end.last < known {
         let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
         problems.add(rule::BATCHES, what);
@@ -182,13 +180,14 @@ pub(in crate::furrow) fn open(
     Ok(Opened { found, superblock, manifest, journal, table, zones, batches, newest })
 }
 
-/// Whether a pair lacks the newest superblock. That is no problem where it was being written when
-/// the power failed: the pair ends with the one before, and no later batch says that it was
-/// durable.
+/// Whether a pair lacks the newest superblock. That is no problem if the power failed during its
+/// write: the pair ends with the superblock before, and no later batch proves that the newest one
+/// was durable.
 fn check_superblocks(
     drive: &Drive,
-    (found, newest): (&[Found], &Superblock),
-    progress: Progress,
+    found: &[FoundSuperblock],
+    newest: &Superblock,
+    progress: JournalReach,
     problems: &mut Problems,
 ) -> bool {
     let mut is_single = false;
@@ -198,9 +197,10 @@ fn check_superblocks(
             continue;
         }
         is_single = true;
-        let is_before = |found: &Found| found.superblock.epoch.get() + 1 == newest.epoch.get();
+        let is_before =
+            |found: &FoundSuperblock| found.superblock.epoch.get() + 1 == newest.epoch.get();
         let is_cut_off = of_pair.is_some_and(|found| is_before(found) && found.is_last);
-        if !is_cut_off || progress == Progress::Further {
+        if !is_cut_off || progress == JournalReach::Further {
             let what = format!("neither of zones {pair:?} has epoch {}", newest.epoch);
             problems.add(rule::SUPERBLOCKS, what);
         }
@@ -210,14 +210,14 @@ fn check_superblocks(
 
 /// How far the journal goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    /// Up to what was durable when the newest superblock was written.
+enum JournalReach {
+    /// Up to the batch that was durable at the time of the newest superblock.
     Superblock,
-    /// Beyond that: the superblock was durable, too.
+    /// Beyond that batch: so the superblock was durable, too.
     Further,
 }
 
-/// The drive must be the one that was formatted.
+/// Refuses a drive whose geometry is not the one that mkfs found.
 fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
     let spec = drive.layout.geometry.spec();
     let drive_has = [
@@ -302,7 +302,7 @@ fn table_of(view: View, superblock: &Superblock, manifest: &Manifest) -> Table {
     Table { next_part, manifest: manifest_at, ..Table::new(Arc::new(view)) }
 }
 
-/// Parts of which a copy lies above a write pointer, or in an offline zone.
+/// Parts with a copy above a write pointer or in an offline zone.
 fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
     let is_whole = |at: Address, bytes: u32| {
         let Some(zone) = zones.get(at.zone as usize) else { return false };
@@ -315,40 +315,38 @@ fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
     cut.map(|part| part.summary.number).collect()
 }
 
-/// What was written last, as a power cut may leave it.
+/// How the last commit was found, which a power cut may have cut off.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::furrow) struct Newest {
+pub(in crate::furrow) struct NewestCommit {
     /// The newest batch is in one copy of the journal only, or the newest superblock in one pair.
     pub(in crate::furrow) is_single: bool,
-    /// The newest batch is whole and lacks data: it does not count.
+    /// The newest batch is whole, but its data is not there: so the batch does not count.
     pub(in crate::furrow) is_refused: bool,
 }
 
-/// What a replay comes to.
+/// The result of a replay.
 struct Replayed {
     journal: Journal,
     batches: u64,
-    newest: Newest,
+    newest: NewestCommit,
 }
 
-/// Applies the journal, of which batches up to `durable` are known to be. Batches that are missing
-/// are a problem; what is before them is applied.
+/// Applies the batches of the journal. A missing batch is a problem; those before it are applied.
 fn replay(
-    mut reader: Reader<'_>,
+    mut reader: JournalReader<'_>,
     rows: &mut Memtable,
     problems: &mut Problems,
-    (durable, planted): (u64, Planted),
 ) -> Result<Replayed> {
     let mut count = 0;
-    let mut newest = Newest::default();
-    // Batches are applied one behind: the last may not count.
+    let mut newest = NewestCommit::default();
+    // One behind the reader: the last batch may not count.
     let mut held: Option<Batch> = None;
     loop {
         let batch = match reader.next() {
             Ok(Some(batch)) => batch,
             Ok(None) => {
                 newest.is_single = held.as_ref().is_some_and(|batch| batch.is_in.contains(&false));
-                let refused = held.as_ref().and_then(|newest| reader.refuse(newest, durable));
+                let refused = held.as_ref().and_then(|newest| reader.refuse(newest));
                 if let Some(why) = refused {
                     tracing::warn!("the newest batch was never durable: it lacks {why}");
                     (held, newest.is_refused) = (None, true);
@@ -366,11 +364,11 @@ fn replay(
             count += 1;
         }
     }
-    if let Some(batch) = held.as_ref().filter(|batch| !reader.is_cut_off(batch, durable)) {
+    if let Some(batch) = held.as_ref().filter(|batch| !reader.is_cut_off(batch)) {
         note_copies(batch, problems);
     }
     if let Some(batch) = held
-        && !planted.has(PlantedBug::ReplayStopsEarly)
+        && !reader.has_planted(PlantedBug::ReplayStopsEarly)
     {
         apply_batch(rows, &batch.bodies)?;
         count += 1;
@@ -396,7 +394,7 @@ fn apply_batch(rows: &mut Memtable, bodies: &[Vec<u8>]) -> Result<()> {
     Ok(())
 }
 
-/// A read at an address that came from the drive: the zone must be one that can hold metadata.
+/// Checks, before a read at an address from the drive, that the zone can hold metadata.
 fn read_checked<T>(
     drive: &Drive,
     read: impl Fn(Address) -> std::result::Result<T, String>,
@@ -426,10 +424,11 @@ fn report_bad_copies<T>(
     }
 }
 
-/// Roles of all zones before any data is known.
+/// Roles of all zones, before the rows of zones are read.
 fn zone_slots(
     drive: &Drive,
-    (superblock, manifest): (&Superblock, &Manifest),
+    superblock: &Superblock,
+    manifest: &Manifest,
     zones: &[Zone],
 ) -> Vec<ZoneSlot> {
     let layout = &drive.layout;

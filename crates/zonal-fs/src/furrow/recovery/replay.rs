@@ -1,12 +1,12 @@
 //! Replay: reads each batch of the journal from whichever copy has it, up to the end.
 //!
-//! Where neither copy has the next record, that is either the end or a loss. It is the end if
-//! nothing is written there, or only what a power cut left of a record that was never acknowledged.
-//! It is a loss if the device does not return the blocks, or if a later record can be read: the
-//! writer makes each record durable before it writes the next. A known loss is never taken for a
-//! torn record. A newest batch whose data is not there was never acknowledged either: it is taken
-//! for a torn one. What one recovery has found not to count does not count for a later one: the
-//! superblock says where that begins, before anything on the drive is changed.
+//! If neither copy has the next record, that is either the end or a loss. It is the end if nothing
+//! is written there, or only the torn rest of a record that was never acknowledged. It is a loss if
+//! the device does not return the blocks, or if a later record can be read: the writer makes each
+//! record durable before it writes the next. Replay never takes a loss for a torn record. If the
+//! data of the newest batch is not there, that batch was never acknowledged, and counts as torn.
+//! Records that one recovery has rejected do not count for a later one: the superblock says where
+//! these begin, before the recovery changes anything else on the drive.
 //!
 //! A finished zone reads as zeroes behind its last record.
 
@@ -19,30 +19,30 @@ use crate::furrow::format::manifest::Manifest;
 use crate::furrow::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
 use crate::furrow::format::superblock::Superblock;
 use crate::furrow::format::{Address, BLOCK_BYTES, Unread, blocks_for};
-use crate::furrow::log::fresh::what_lacks;
+use crate::furrow::log::fresh::FreshData;
 use crate::furrow::log::journal::{Journal, JournalZones, Position, Trust, read_record};
 use crate::furrow::planted::{Planted, PlantedBug};
 
-/// Blocks read at once in search of records: 1 MiB.
+/// Blocks that one read of the search for later records returns: 1 MiB.
 const SEARCH_BLOCKS: u32 = 256;
 
-/// Zeroes after which a finished zone is not searched any further: 16 MiB.
+/// Zero blocks after which the search in a finished zone ends: 16 MiB.
 const ZERO_BLOCKS_MAX: u32 = 4096;
 
-/// A batch found by [`Reader`].
+/// A batch found by [`JournalReader`].
 pub(in crate::furrow) struct Batch {
     /// Number of its last record.
     pub(in crate::furrow) seq: u64,
     /// Rows of each of its records.
     pub(in crate::furrow) bodies: Vec<Vec<u8>>,
-    /// Where data begins that may not have been durable before it.
+    /// Where data begins that may not have been durable before the batch.
     pub(in crate::furrow) fresh: Vec<FreshZone>,
-    /// The copies that all of it was found in.
+    /// The copies that have all of it.
     pub(in crate::furrow) is_in: [bool; 2],
 }
 
 /// Reads the journal from where the table ends.
-pub(in crate::furrow) struct Reader<'a> {
+pub(in crate::furrow) struct JournalReader<'a> {
     drive: &'a Drive,
     zones: &'a [Zone],
     journal: Journal,
@@ -50,25 +50,36 @@ pub(in crate::furrow) struct Reader<'a> {
     whole: Position,
     /// The end of the one before.
     before: Position,
-    /// The first record that does not count, if a recovery has said so.
+    /// The last batch that the superblock knows to be durable.
+    durable: u64,
+    /// The first record that an earlier recovery has rejected, if one has.
     first_void: Option<u64>,
     planted: Planted,
 }
 
+/// A record that was read.
+struct Record {
+    header: RecordHeader,
+    body: Vec<u8>,
+}
+
 /// A record and the copies that have it.
-type Record = (RecordHeader, Vec<u8>, [bool; 2]);
+struct FoundRecord {
+    record: Record,
+    is_in: [bool; 2],
+}
 
 /// What a copy of the journal has where the next record should be.
-enum Spot {
+enum RecordSlot {
     /// That record.
-    Record(RecordHeader, Vec<u8>),
-    /// Nothing that could be it, as far as can be known.
+    Record(Record),
+    /// Nothing that could be that record.
     Nothing,
-    /// Blocks that were written and cannot be read.
+    /// Written blocks that the device does not return.
     Unreadable(String),
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JournalReader<'a> {
     /// A reader for a drive with these `zones`, and a journal that begins where the manifest says.
     pub(in crate::furrow) fn new(
         drive: &'a Drive,
@@ -77,7 +88,7 @@ impl<'a> Reader<'a> {
         manifest: &Manifest,
         planted: Planted,
     ) -> Self {
-        let uuid = superblock.uuid;
+        let (uuid, durable) = (superblock.uuid, superblock.last_batch.get());
         let first_void = Some(superblock.first_void.get()).filter(|&first| first > 0);
         let header = &manifest.header;
         let start = Position {
@@ -93,7 +104,12 @@ impl<'a> Reader<'a> {
         });
         let (pairs, failed) = (pairs.collect(), [false; 2]);
         let journal = Journal { uuid, pairs, start, end: start, failed };
-        Self { drive, zones, journal, whole: start, before: start, first_void, planted }
+        Self { drive, zones, journal, whole: start, before: start, durable, first_void, planted }
+    }
+
+    /// Whether a test has planted this mistake.
+    pub(in crate::furrow) fn has_planted(&self, bug: PlantedBug) -> bool {
+        self.planted.has(bug)
     }
 
     /// Where the journal ends: behind the last whole batch, once `next` has returned `None`.
@@ -116,7 +132,8 @@ impl<'a> Reader<'a> {
     /// The next batch, `None` at the journal's end, or why the rest of the journal is lost.
     pub(in crate::furrow) fn next(&mut self) -> Result<Option<Batch>, String> {
         let mut batch = Batch { seq: 0, bodies: Vec::new(), fresh: Vec::new(), is_in: [true; 2] };
-        while let Some((header, mut body, is_in)) = self.next_record()? {
+        while let Some(FoundRecord { record, is_in }) = self.next_record()? {
+            let Record { header, mut body } = record;
             let (fresh, rows) = take_fresh(&body)?;
             batch.fresh.extend_from_slice(fresh);
             let rows_at = body.len() - rows.len();
@@ -134,10 +151,10 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// Whether the newest batch was being written when the power failed: the copy that lacks it
-    /// ends before the batch does, and nothing says that it was durable. One that ends in a torn
-    /// block may also have gone bad.
-    pub(in crate::furrow) fn is_cut_off(&self, newest: &Batch, durable: u64) -> bool {
+    /// Whether the power failed during the write of the newest batch: the copy that lacks it ends
+    /// before the batch does, and nothing proves that it was durable. A copy that ends behind it
+    /// may have gone bad.
+    pub(in crate::furrow) fn is_cut_off(&self, newest: &Batch) -> bool {
         let end = u64::from(self.whole.block) * self.drive.layout.per_block;
         let zones = self.journal.pairs[self.whole.index].zones;
         let ends_before = |(copy, is_in): (usize, bool)| {
@@ -145,28 +162,29 @@ impl<'a> Reader<'a> {
             is_in || written.is_some_and(|written| written.get() < end)
         };
         let copies = newest.is_in.into_iter().enumerate();
-        !self.is_durable(newest, durable) && copies.into_iter().all(ends_before)
+        !self.is_durable(newest) && copies.into_iter().all(ends_before)
     }
 
-    /// Whether something says that the newest batch was durable.
-    fn is_durable(&self, newest: &Batch, durable: u64) -> bool {
-        // What was written behind it, even in part, was written when it was durable.
-        newest.seq <= durable || self.journal.end.last > newest.seq
+    /// Whether something proves that the newest batch was durable.
+    fn is_durable(&self, newest: &Batch) -> bool {
+        // The writer began any later record, even a torn one, only after this one was durable.
+        newest.seq <= self.durable || self.journal.end.last > newest.seq
     }
 
-    /// Why the newest batch, behind which nothing was found, does not count, if it does not: it
-    /// lacks data, and nothing says that it was durable. The journal ends before it then.
-    pub(in crate::furrow) fn refuse(&mut self, newest: &Batch, durable: u64) -> Option<String> {
-        if self.is_durable(newest, durable) || self.planted.has(PlantedBug::BelieveNewestBatch) {
+    /// Rejects the newest batch if its data is not there and nothing proves that it was durable.
+    /// Returns why; the journal then ends before that batch.
+    pub(in crate::furrow) fn refuse(&mut self, newest: &Batch) -> Option<String> {
+        if self.is_durable(newest) || self.planted.has(PlantedBug::BelieveNewestBatch) {
             return None;
         }
-        let why = what_lacks(self.drive, self.zones, (&newest.fresh, &newest.bodies))?;
+        let data = FreshData { drive: self.drive, zones: self.zones, fresh: &newest.fresh };
+        let why = data.missing_of(&newest.bodies)?;
         self.whole = self.before;
         Some(why)
     }
 
-    /// The next record, likewise, and the copies that have it.
-    fn next_record(&mut self) -> Result<Option<Record>, String> {
+    /// The next record, `None` at the end, or why the rest is lost.
+    fn next_record(&mut self) -> Result<Option<FoundRecord>, String> {
         let journal = &mut self.journal;
         let next = journal.end.last + 1;
         if self.first_void.is_some_and(|first| next >= first) {
@@ -180,7 +198,7 @@ impl<'a> Reader<'a> {
             journal.failed = [false; 2];
         }
         if journal.pairs.is_empty() {
-            // A manifest named none: nothing was written since.
+            // The manifest names no pair: nothing was written since.
             return Ok(None);
         }
         let mut unreadable = Vec::new();
@@ -204,33 +222,33 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next record in the present zones.
-    fn next_here(&mut self, unreadable: &mut Vec<String>) -> Option<Record> {
-        let mut found: Option<(RecordHeader, Vec<u8>)> = None;
+    /// The next record in the zones of the current pair.
+    fn next_here(&mut self, unreadable: &mut Vec<String>) -> Option<FoundRecord> {
+        let mut found: Option<Record> = None;
         let mut is_in = [false; 2];
         for (copy, is_in) in is_in.iter_mut().enumerate() {
-            match self.spot(self.address(copy)) {
-                Spot::Record(header, body) => {
+            match self.slot(self.address(copy)) {
+                RecordSlot::Record(record) => {
                     *is_in = true;
-                    found = found.or(Some((header, body)));
+                    found = found.or(Some(record));
                 }
-                Spot::Nothing => {}
-                Spot::Unreadable(why) => unreadable.push(why),
+                RecordSlot::Nothing => {}
+                RecordSlot::Unreadable(why) => unreadable.push(why),
             }
         }
-        let (header, body) = found?;
-        let blocks = blocks_for(HEADER_BYTES + body.len());
+        let record = found?;
+        let blocks = blocks_for(HEADER_BYTES + record.body.len());
         let journal = &mut self.journal;
         for (failed, is_in) in journal.failed.iter_mut().zip(is_in) {
             *failed |= !is_in;
         }
-        // A copy goes on behind what it lacks: both have their records at the same places.
+        // Both copies have their records at the same blocks, so a copy that lacks one skips it.
         let narrow = u32::try_from(blocks).unwrap_or(u32::MAX);
         journal.end.block = journal.end.block.saturating_add(narrow);
-        journal.end.chain = header.chain.get();
-        journal.end.last = header.seq.get();
+        journal.end.chain = record.header.chain.get();
+        journal.end.last = record.header.seq.get();
         journal.end.blocks += blocks as u64;
-        Some((header, body, is_in))
+        Some(FoundRecord { record, is_in })
     }
 
     fn address(&self, copy: usize) -> Address {
@@ -238,8 +256,7 @@ impl<'a> Reader<'a> {
         Address { zone: self.journal.pairs[end.index].zones[copy], block: end.block }
     }
 
-    /// Blocks of a zone that may have been written, the last one perhaps in part; none of one that
-    /// is offline.
+    /// Blocks of a zone that may hold data, the last one perhaps in part; 0 if it is offline.
     fn written(&self, zone: u32) -> u32 {
         let capacity = self.drive.layout.capacity(zone);
         match self.zones.get(zone as usize) {
@@ -252,16 +269,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn spot(&self, at: Address) -> Spot {
+    fn slot(&self, at: Address) -> RecordSlot {
         if at.block >= self.written(at.zone) {
-            return Spot::Nothing;
+            return RecordSlot::Nothing;
         }
         let is_planted = self.planted.has(PlantedBug::SkipRecordChecksum);
         let trust = if is_planted { Trust::Blind } else { Trust::Verify };
         match read_record(self.drive, at, RecordKind::Batch, trust) {
-            Ok((header, body)) if self.continues(&header) => Spot::Record(header, body),
-            Ok(_) | Err(Unread::Wrong(_)) => Spot::Nothing,
-            Err(Unread::Device(why)) => Spot::Unreadable(why),
+            Ok((header, body)) if self.continues(&header) => {
+                RecordSlot::Record(Record { header, body })
+            }
+            Ok(_) | Err(Unread::Wrong(_)) => RecordSlot::Nothing,
+            Err(Unread::Device(why)) => RecordSlot::Unreadable(why),
         }
     }
 
@@ -274,9 +293,9 @@ impl<'a> Reader<'a> {
         is_next || self.planted.has(PlantedBug::SkipChain)
     }
 
-    /// A record behind the place where the next one is not, in the last pair.
+    /// A record in the last pair behind the place that lacks the next record.
     fn find_later(&self) -> Option<(Address, String)> {
-        // What is read to verify candidates, so that made-up headers cannot keep a mount busy.
+        // Bounds the reads that verify candidates, so that forged headers cannot keep a mount busy.
         let mut budget = 16 * u64::from(self.drive.layout.zone_blocks);
         (0..2).find_map(|copy| self.find_from(self.address(copy), &mut budget))
     }
@@ -313,7 +332,7 @@ impl<'a> Reader<'a> {
         buffer
     }
 
-    /// What the record at `at` is, if it is one that was written later than those that were read.
+    /// Names the record at `at` if it is later than those that replay has read.
     fn later_record(&self, at: Address, head: &[u8], budget: &mut u64) -> Option<String> {
         let journal = &self.journal;
         let header = decode_header(head, RecordKind::Batch, at).ok()?;

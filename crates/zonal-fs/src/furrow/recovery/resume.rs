@@ -1,6 +1,7 @@
-//! What a writable mount does after [`recovery::read_base`](crate::furrow::recovery::read_base): it
-//! deletes unlinked files, gives the journal a clean end, and empties zones in which nothing lives.
-//! It writes no rows again, except those that have a bad copy.
+//! Resuming: makes a drive ready for writing after
+//! [`recovery::read_base`](crate::furrow::recovery::read_base). A writable mount deletes unlinked
+//! files, gives the journal a clean end, and resets zones without live blocks. It rewrites no rows
+//! except those that have a bad copy.
 
 use zonal::{Zone, ZoneCond};
 
@@ -12,7 +13,7 @@ use crate::furrow::log::Log;
 use crate::furrow::log::maintenance::StepBudget;
 use crate::furrow::metadata::{Ending, State};
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::recovery::Loaded;
+use crate::furrow::recovery::LoadedDrive;
 use crate::furrow::table::key::RowKind;
 use crate::furrow::tree::Tree;
 use crate::furrow::truncate::Truncator;
@@ -20,13 +21,13 @@ use crate::furrow::write::Writer;
 use crate::furrow::zones::Role;
 use crate::vfs::Result;
 
-/// Deleted files that a mount finishes with before it returns, or steps of that.
+/// Steps of truncation that a mount takes before it returns.
 const ORPHANS_AT_MOUNT: usize = 64;
 
-/// The pair that holds the manifest and where both its zones can be written, if they can. More
-/// parts may lie behind it, which no manifest names.
-fn open_pair(drive: &Drive, loaded: &Loaded) -> Option<([u32; 2], [u32; 2])> {
-    // The journal has none of the few active zones only where it is to get its next pair.
+/// The pair that holds the manifest, if both zones can be written, with the next block of each.
+/// Parts that no manifest names may lie behind the manifest.
+fn open_pair(drive: &Drive, loaded: &LoadedDrive) -> Option<([u32; 2], [u32; 2])> {
+    // The journal has the drive's few active zones unless it is about to get its next pair.
     if drive.layout.few_open_pairs && !loaded.journal.pairs.is_empty() {
         return None;
     }
@@ -46,8 +47,9 @@ fn open_pair(drive: &Drive, loaded: &Loaded) -> Option<([u32; 2], [u32; 2])> {
     Some((pointers.each_ref().map(|pointer| pointer.zone.get()), next))
 }
 
-/// Whether both copies of the journal end where their zones' pointers are, so that it can go on.
-fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
+/// Whether both copies of the journal end at the write pointers of their zones, so that the next
+/// batch can follow.
+fn journal_is_whole(drive: &Drive, loaded: &LoadedDrive) -> bool {
     let journal = &loaded.journal;
     let Some(pair) = journal.pairs.get(journal.end.index) else { return false };
     !journal.is_impaired()
@@ -58,7 +60,7 @@ fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
         })
 }
 
-/// Makes a file system that was read ready for writing.
+/// Makes a file system ready for writing once its state was read.
 pub(in crate::furrow) struct Recovery<'a> {
     drive: &'a Drive,
     tree: &'a Tree,
@@ -68,7 +70,7 @@ pub(in crate::furrow) struct Recovery<'a> {
 }
 
 impl<'a> Recovery<'a> {
-    /// With the highest part that it uses, which leads to the others.
+    /// Takes the highest part that it uses, which leads to the others.
     pub(in crate::furrow) fn of(truncator: &'a Truncator) -> Self {
         let log = &truncator.log;
         Self { drive: &log.drive, tree: &log.tree, writer: &log.writer, log, truncator }
@@ -76,7 +78,7 @@ impl<'a> Recovery<'a> {
 
     /// Makes the drive ready for writing.
     pub(in crate::furrow) fn finish_recovery(&self, loaded: &mut RecoveryFacts) -> Result<()> {
-        // What was read may be in a cache of the drive, if only the process before has ended.
+        // If only the last process ended, what recovery has read may still be in the drive's cache.
         self.drive.flush()?;
         let whole =
             loaded.journal_is_whole || self.tree.has_planted(PlantedBug::ContinueBehindTornRecord);
@@ -93,10 +95,10 @@ impl<'a> Recovery<'a> {
             unfinished = self.settle_zones(&mut state, &loaded.zones);
             if self.tree.layout().few_active_zones {
                 self.finish_metadata(&state, loaded);
-                // Another pair of the journal needs them.
+                // The next pair of the journal needs their active resources.
                 unfinished.drain(..).for_each(|zone| self.drive.finish(zone));
             }
-            // F3: what was read is durable by now, so nothing durable refers to them.
+            // F3: the flush above made durable what recovery has read: nothing refers to them.
             let emptied = state.zones.take_emptied(|_| true);
             drop(state);
             let is_active = |zone: u32| {
@@ -104,14 +106,14 @@ impl<'a> Recovery<'a> {
             };
             let (active, others): (Vec<u32>, Vec<u32>) =
                 emptied.into_iter().partition(|&zone| is_active(zone));
-            // Active zones are few, and each is needed; the others can wait until after the mount.
+            // The mount needs every active zone; the resets of others can wait until later.
             for zone in active {
                 self.writer.reset_zone(zone);
             }
             self.tree.write_accounts().zones.allow_resets(&others);
         }
         if !self.tree.has_planted(PlantedBug::ForgetOrphans) {
-            self.reap_orphans();
+            self.truncate_orphans();
         }
         if let Some((zones, next)) = loaded.open_pair {
             let mut pairs = self.log.pairs.lock().expect("no holder panicked");
@@ -120,11 +122,11 @@ impl<'a> Recovery<'a> {
         if !(whole && loaded.copies_are_whole) {
             let mut committer = self.log.lock_committer();
             if !whole {
-                // The next batch would be behind a torn one, or in one copy only.
+                // The next batch would follow a torn one, or be in one copy only.
                 committer.journal.failed = [true; 2];
             }
-            // Rows that were made anew are not durable yet: until then the table keeps what it has
-            // of them.
+            // Rebuilt rows are not durable yet: until then the table keeps its own rows of that
+            // range.
             let outcome = if self.tree.view.has_unwritten() || self.log.has_zones_to_recover_again()
             {
                 self.log.name_journal(&mut committer)
@@ -146,36 +148,35 @@ impl<'a> Recovery<'a> {
             self.drive.finish(zone);
         }
         if self.tree.view.has_unwritten() {
-            // Rows that were lost have been made anew. Not before they are durable may the table go
-            // on without those.
+            // Rebuilt rows must be durable before the table drops its own rows of that range.
             self.tree.write_state().mark(RowKind::Totals, 0, 0);
             self.log.commit(Ending::Record)?;
         }
         if !loaded.copies_are_whole {
-            // What has one good copy gets another.
+            // Writes structures that have one good copy again.
             self.log.compact(StepBudget::All);
         }
         self.log.commit(Ending::Record)
     }
 
-    /// Begins to remove what was deleted. Most of it goes in the background.
-    fn reap_orphans(&self) {
+    /// Begins to remove deleted files. The worker removes the rest.
+    fn truncate_orphans(&self) {
         {
             let mut state = self.tree.write_state();
             let orphans = std::mem::take(&mut state.unlinked);
             state.reaping.extend(orphans);
         }
         for _ in 0..ORPHANS_AT_MOUNT {
-            if !self.truncator.reap_one() {
+            if !self.truncator.truncate_one() {
                 break;
             }
         }
     }
 
-    /// Gives up the active zones of superblocks, since the next one needs such a zone. One with a
-    /// torn record is reset: finished, it would read as zeroes behind what was written, which may
-    /// be all that the record lacks. Then it would be the newest superblock, and lead to what is no
-    /// more.
+    /// Finishes the active zones of the superblock log, since the next superblock needs one. A zone
+    /// with a torn record is reset instead: a finished zone reads as zeroes behind its data, which
+    /// may be all that the record lacks. That record would then be the newest superblock, and lead
+    /// to zones that Furrow has reset.
     fn settle_superblocks(&self, loaded: &mut RecoveryFacts) -> Result<()> {
         for zone in loaded.zones.iter_mut().filter(|zone| zone.cond.is_active()) {
             let number = zone.id.get();
@@ -193,9 +194,10 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Finishes zones until there is an active one for the superblock that says what does not
-    /// count, but none that could make it count: where a batch lacks data, zones of the journal,
-    /// which has all of the batch; else any others, those of data last.
+    /// Finishes zones until one more can be active, for the superblock that rejects torn records.
+    /// It must not finish a zone whose zeroes could complete them: if the newest batch lacks data,
+    /// it takes zones of the journal, which has all of that batch; otherwise it takes others first,
+    /// those with data last.
     fn free_active_zone(&self, loaded: &mut RecoveryFacts) {
         let geometry = &self.tree.layout().geometry;
         let limit = geometry.max_active().into_iter().chain(geometry.max_open()).min();
@@ -215,8 +217,8 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Gives up the active zones of metadata that is not continued: the power may have gone
-    /// between writing and finishing them, and each one is needed.
+    /// Finishes active metadata zones that no write continues: the power may have failed before
+    /// they were finished, and the mount needs every active zone.
     fn finish_metadata(&self, state: &State, loaded: &RecoveryFacts) {
         for zone in loaded.zones.iter().filter(|zone| zone.cond.is_active()) {
             let number = zone.id.get();
@@ -227,9 +229,8 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Decides what becomes of each zone that is neither free nor metadata: writing goes on in
-    /// zones that have room, the others are sealed. Returns those of them that are active, to be
-    /// finished.
+    /// Opens again each data zone that has room, and seals the others. Returns those of the sealed
+    /// zones that are active, which the caller finishes.
     fn settle_zones(&self, state: &mut State, zones: &[Zone]) -> Vec<u32> {
         let mut unfinished = Vec::new();
         for zone in zones {
@@ -242,8 +243,8 @@ impl<'a> Recovery<'a> {
                     continue;
                 }
                 Role::Free if state.zones.slot(number).live > 0 => {
-                    // It has lost all that it held. To write there again would give those who still
-                    // refer to it what belongs to others.
+                    // It has lost all its data. A write there would give new data to the rows that
+                    // still name the old blocks.
                     state.zones.claim(number);
                     state.zones.seal(number);
                     continue;
@@ -275,7 +276,7 @@ impl<'a> Recovery<'a> {
         unfinished
     }
 
-    /// A conventional zone has no pointer: what lies behind the last extent is free.
+    /// Opens a conventional zone behind its last extent, since it has no write pointer.
     fn settle_conventional(state: &mut State, zone: u32) {
         if state.zones.slot(zone).live == 0 {
             return;
@@ -288,23 +289,23 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// What [`Recovery::finish_recovery`] needs to know of what was read.
+/// What [`Recovery::finish_recovery`] needs to know of the drive.
 pub(in crate::furrow) struct RecoveryFacts {
     pub(in crate::furrow) zones: Vec<Zone>,
-    /// Those that the journal goes on in.
+    /// The pair in which the journal continues.
     journal_zones: Option<[u32; 2]>,
-    /// Zones that hold a superblock and nothing torn behind it.
+    /// Zones that end with a superblock and no torn record.
     superblock_zones: Vec<u32>,
-    /// The pair that parts go on in, and the next block of each zone.
+    /// The pair in which parts continue, and the next block of each zone.
     open_pair: Option<([u32; 2], [u32; 2])>,
     journal_is_whole: bool,
     copies_are_whole: bool,
-    /// The newest batch is whole and lacks data.
+    /// The newest batch is whole, but its data is not there.
     is_refused: bool,
 }
 
 impl RecoveryFacts {
-    pub(in crate::furrow) fn of(drive: &Drive, loaded: &Loaded, problems: &Problems) -> Self {
+    pub(in crate::furrow) fn of(drive: &Drive, loaded: &LoadedDrive, problems: &Problems) -> Self {
         let journal = &loaded.journal;
         let journal_is_whole = journal_is_whole(drive, loaded);
         let pair = journal.pairs.get(journal.end.index).filter(|_| journal_is_whole);
@@ -326,7 +327,7 @@ impl RecoveryFacts {
         }
     }
 
-    /// Whether writing goes on in a zone of metadata.
+    /// Whether a metadata zone will be written again.
     fn continues_in(&self, zone: u32) -> bool {
         let open = self.open_pair.map(|(zones, _)| zones);
         [self.journal_zones, open].into_iter().flatten().any(|zones| zones.contains(&zone))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zonal::{Zone, ZoneCond, ZonedDevice};
 
 use crate::furrow::drive::Drive;
-use crate::furrow::drive::layout::{Layout, Rows};
+use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_SHIFT;
 use crate::furrow::invariant::Problems;
 use crate::furrow::metadata::Totals;
@@ -46,7 +46,7 @@ pub struct Division {
 pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
     let layout = Layout::new(device.geometry())?;
     let zones = device.report_all()?;
-    Ok(divide(&layout, &zones, reserve_percent, (&Totals::default(), Rows::default())))
+    Ok(divide(&layout, &zones, reserve_percent, (&Totals::default(), RowBytes::default())))
 }
 
 /// How a drive with a file system is divided. Writes nothing.
@@ -64,7 +64,7 @@ fn divide(
     layout: &Layout,
     zones: &[Zone],
     reserve_percent: u32,
-    (totals, rows): (&Totals, Rows),
+    (totals, rows): (&Totals, RowBytes),
 ) -> Division {
     let capacity = |zone: &Zone| u64::from(layout.capacity(zone.id.get()));
     let is_super = |zone: &&Zone| layout.is_superblock(zone.id.get());

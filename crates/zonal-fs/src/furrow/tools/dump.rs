@@ -21,7 +21,7 @@ use crate::furrow::log::superblock_log;
 use crate::furrow::metadata::decode::inode_of;
 use crate::furrow::metadata::{Body, Inode};
 use crate::furrow::planted::Planted;
-use crate::furrow::recovery::replay::Reader;
+use crate::furrow::recovery::replay::JournalReader;
 use crate::furrow::recovery::{self, Opened};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::leaf::decode_rows;
@@ -86,7 +86,7 @@ pub fn dump(
     let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     if what == DumpWhat::Superblock {
-        let superblock_log::Search { found, bad, .. } = superblock_log::find_all(&drive);
+        let superblock_log::SuperblockSearch { found, bad, .. } = superblock_log::find_all(&drive);
         for found in &found {
             each(superblock(&found.superblock));
         }
@@ -236,7 +236,8 @@ fn leaves(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result
 
 fn journal(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<()> {
     let (superblock, manifest) = (&opened.superblock, &opened.manifest);
-    let mut reader = Reader::new(drive, &opened.zones, superblock, manifest, Planted::default());
+    let mut reader =
+        JournalReader::new(drive, &opened.zones, superblock, manifest, Planted::default());
     let corrupt = |why| FsError::Corrupt { what: "journal", why };
     while let Some(batch) = reader.next().map_err(corrupt)? {
         for body in &batch.bodies {

@@ -8,7 +8,7 @@ use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
-use crate::furrow::drive::layout::{Layout, Rows};
+use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_SHIFT;
 use crate::furrow::format::superblock::Superblock;
 use crate::furrow::log::committer::Committer;
@@ -110,7 +110,8 @@ pub(in crate::furrow) fn format(
     }
     let mut state = State::new(empty_zones(drive, &zones), NameKey::of(options.uuid));
     let usable = state.zones.usable();
-    let user_blocks = drive.layout.user_blocks(usable, options.reserve_percent, Rows::default());
+    let user_blocks =
+        drive.layout.user_blocks(usable, options.reserve_percent, RowBytes::default());
     if user_blocks < u64::from(drive.layout.zone_blocks) {
         let why = "after what metadata and reclaim need, less than one zone is left".into();
         return Err(FsError::Unsuitable { why });

@@ -1,4 +1,4 @@
-//! Back-references of zones: listing them for the next commit, and reading them from the table.
+//! Back-references as rows: made of those in memory for the next commit, and read from the table.
 
 use super::Tree;
 use crate::FsError;
@@ -12,16 +12,16 @@ use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::zones::records::settle;
 use crate::vfs::Result;
 
-/// Records that are looked at while changes wait.
+/// Back-references that one lock of the state covers.
 const RECORDS_AT_ONCE: usize = 256;
 
-/// Rows of owners that are read at once.
+/// Rows that one read returns.
 const ROWS_AT_ONCE: usize = 64;
 
 impl Tree {
-    /// Makes rows of owners of the records of a zone for the next batch: of those that still lead
-    /// somewhere. Says whether there was such a zone.
-    pub(in crate::furrow) fn list_owners(&self, ending: Ending) -> bool {
+    /// Makes rows for the next batch of a zone's back-references in memory, except for dead ones.
+    /// Returns whether a zone had any due.
+    pub(in crate::furrow) fn make_backref_rows(&self, ending: Ending) -> bool {
         let due = self.read_state().zones.next_due(ending);
         let Some(due) = due else { return false };
         let (zone, rows) = (due.zone, self.new_rows(due));
@@ -31,7 +31,7 @@ impl Tree {
 
     fn new_rows(&self, Due { zone, resets, records }: Due) -> NewRows {
         let mark = mark_of(&records);
-        let mut kept = self.leading_somewhere(zone, records);
+        let mut kept = self.confirmed(zone, records);
         if self.has_planted(PlantedBug::ForgetExtentOwners) {
             kept.retain(|record| !matches!(record.owner, Owner::Extent(_)));
         }
@@ -41,9 +41,9 @@ impl Tree {
         NewRows { resets, records: mark, values: rows.collect() }
     }
 
-    /// Those records of a zone that still lead somewhere. Where nearly all do it costs more to look
-    /// than to keep the others.
-    fn leading_somewhere(&self, zone: u32, records: Vec<Backref>) -> Vec<Backref> {
+    /// Back-references of a zone that still lead to live blocks. Where nearly all blocks live, it
+    /// keeps all of them: the lookups would cost more than the rows of the dead ones.
+    fn confirmed(&self, zone: u32, records: Vec<Backref>) -> Vec<Backref> {
         let listed: u64 = records.iter().map(|record| u64::from(record.blocks)).sum();
         let live = u64::from(self.read_state().zones.slot(zone).live);
         if live * 8 >= listed * 7 {
@@ -57,8 +57,8 @@ impl Tree {
         kept
     }
 
-    /// What the rows of owners of a zone say.
-    pub(in crate::furrow) fn owner_rows(&self, zone: u32) -> Result<Vec<Backref>> {
+    /// The back-references of a zone that are in rows.
+    pub(in crate::furrow) fn backref_rows(&self, zone: u32) -> Result<Vec<Backref>> {
         let mut records = Vec::new();
         let mut from = Key::new(RowKind::Backrefs, zone.into(), 0);
         let below = Key::new(RowKind::Backrefs, u64::from(zone) + 1, 0);

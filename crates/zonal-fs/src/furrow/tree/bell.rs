@@ -1,11 +1,11 @@
-//! The bell: how the worker of a mount or a volume hears that there is work.
+//! The bell: wakes the worker of a mount or a volume when there is work.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::vfs::Wake;
 
-/// What is left of a kind of work after a step.
+/// How much of a kind of work is left after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepProgress {
     /// Nothing.
@@ -19,14 +19,14 @@ pub enum StepProgress {
 /// Wakes the worker, if there is one.
 #[derive(Default)]
 pub(in crate::furrow) struct Bell {
-    /// How it is woken.
+    /// The function that wakes it.
     wake: OnceLock<Wake>,
-    /// It was woken, and has not come yet.
+    /// The bell has rung, and the worker has not come yet.
     is_woken: AtomicBool,
 }
 
 impl Bell {
-    /// Sets how a worker hears of work.
+    /// Sets the function that wakes the worker.
     pub(in crate::furrow) fn set_wake(&self, wake: Wake) {
         let first = self.wake.set(wake);
         assert!(first.is_ok(), "a file system has one worker");
@@ -37,7 +37,7 @@ impl Bell {
         self.wake.get().is_some()
     }
 
-    /// Tells the worker, if there is one, that there is work.
+    /// Wakes the worker, if there is one.
     pub(in crate::furrow) fn wake_worker(&self) {
         if let Some(wake) = self.wake.get()
             && !self.is_woken.swap(true, Ordering::AcqRel)
@@ -46,7 +46,7 @@ impl Bell {
         }
     }
 
-    /// The worker has come.
+    /// Notes that the worker has come.
     pub(in crate::furrow) fn has_come(&self) {
         self.is_woken.store(false, Ordering::Release);
     }

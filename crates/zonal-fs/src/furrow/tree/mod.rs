@@ -1,10 +1,13 @@
 //! The tree: metadata in memory behind its locks, and the table that has the rest.
 //!
-//! [`State`] is what memory has. Whoever reads or changes it gets a guard from here. [`loading`]
-//! reads what is missing, [`evict`](crate::furrow::metadata::evict) lets go of what is not used.
+//! [`State`] is the metadata in memory; every reader and writer of it gets a guard from here.
+//! [`loading`] loads what is not resident, [`evict`](crate::furrow::metadata::evict) evicts what is
+//! not used.
 
 mod backrefs;
 pub(in crate::furrow) mod bell;
+mod enter;
+mod fetch;
 mod loading;
 mod residency;
 
@@ -24,23 +27,22 @@ use crate::furrow::table::view::View;
 use crate::furrow::tree::bell::Bell;
 use crate::vfs::{Access, Result};
 
-/// Changed rows from which a commit is due at once: what they belong to stays in memory until then.
+/// Changed rows from which a commit is due at once: until then nothing with changes can be evicted.
 pub(in crate::furrow) const CHANGES_MAX: usize = 1 << 16;
 
-/// Metadata in memory, and how to get at it.
+/// Metadata in memory, behind its locks.
 pub(in crate::furrow) struct Tree {
     state: RwLock<State>,
     /// How often the state was locked.
     #[cfg(test)]
     pub(in crate::furrow) takings: std::sync::atomic::AtomicU64,
-    /// Held by a change of the tree, and by a commit as long as the tree must not change.
+    /// Held during a change of the tree, and by a commit while the tree must not change.
     changing: Mutex<()>,
-    /// Whether a commit holds it.
+    /// Whether a commit holds `changing`.
     is_held_off: AtomicBool,
-    /// Held by operations that put blocks into the buffer, and by a commit as long as none may
-    /// come.
+    /// Held by operations that put blocks into the buffer, and by a commit while none may come.
     buffering: Mutex<()>,
-    /// Bytes of memory that metadata which was read may take.
+    /// Bytes of memory that cached metadata may take.
     held_max: AtomicUsize,
     pub(in crate::furrow) drive: Arc<Drive>,
     /// The rows on the drive, for readers.
@@ -87,7 +89,7 @@ impl Tree {
         }
     }
 
-    /// Bytes of memory that metadata which was read may take.
+    /// Bytes of memory that cached metadata may take.
     pub(in crate::furrow) fn held_max(&self) -> usize {
         self.held_max.load(Ordering::Relaxed)
     }
@@ -110,7 +112,7 @@ impl Tree {
         self.state.writers_ns()
     }
 
-    /// From now on nothing is written.
+    /// Stops all writes from now on.
     pub(in crate::furrow) fn become_read_only(&self) {
         self.read_only.store(true, Ordering::Release);
     }
@@ -134,7 +136,7 @@ impl Tree {
         self.state.read().expect("no holder panicked")
     }
 
-    /// The state, to change the tree. Waits while a commit holds off changes.
+    /// Locks the state for a change of the tree. Waits while a commit holds off changes.
     #[cfg_attr(feature = "testing", track_caller)]
     pub(in crate::furrow) fn write_state(&self) -> Changing<'_> {
         let turn = self.lock_changing();
@@ -145,8 +147,8 @@ impl Tree {
         Changing { state, _turn: turn }
     }
 
-    /// The state, to change what no row tells: room given out, users of an inode. And for a
-    /// commit, which holds off all others.
+    /// Locks the state for changes that no row has, such as allocations and open counts; and for a
+    /// commit, which holds off other changes itself.
     #[cfg_attr(feature = "testing", track_caller)]
     pub(in crate::furrow) fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
         #[cfg(test)]
@@ -158,7 +160,7 @@ impl Tree {
         state
     }
 
-    /// For an operation that puts blocks into the buffer. Waits while a commit empties it.
+    /// Lets the caller put blocks into the buffer. Waits while a commit empties it.
     #[cfg_attr(feature = "testing", track_caller)]
     pub(in crate::furrow) fn lock_buffering(&self) -> MutexGuard<'_, ()> {
         self.buffering.lock().expect("no holder panicked")
@@ -172,8 +174,8 @@ impl Tree {
         HoldingOff { tree: self, _turn: turn }
     }
 
-    /// It protects nothing itself: if a holder has panicked, readers who hold off changes go on.
-    /// The state tells whether a change was under way.
+    /// The lock protects no data: after a panic of its holder, readers that hold off changes go on.
+    /// The poison of the state's lock says whether a change was under way.
     #[cfg_attr(feature = "testing", track_caller)]
     fn lock_changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)

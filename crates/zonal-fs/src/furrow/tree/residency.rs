@@ -1,22 +1,23 @@
-//! Residency: keeps the metadata in memory within its share, and names files that it knows.
+//! Residency: keeps metadata in memory within its share, and finds paths of resident files.
 
 use super::Tree;
 use crate::furrow::metadata::State;
 use crate::vfs::Ino;
 
-/// Looks without success, and twice round all inodes, after which nothing can be evicted for now.
+/// Looks without success after which nothing can be evicted for now, if they are also two rounds of
+/// all inodes.
 const IN_VAIN_MAX: usize = 4096;
 
 impl Tree {
-    /// Whether there is too much of what was read, and some of it may go.
+    /// Whether cached metadata takes too much memory, and some of it may be evictable.
     pub(in crate::furrow) fn holds_too_much(&self, state: &State) -> bool {
         state.taken_bytes() > self.held_max().max(state.trim_from)
     }
 
-    /// Lets go of some of what was read if there is too much of it.
+    /// Evicts cached metadata if it takes too much memory.
     ///
-    /// If nearly all of it is not committed yet, the worker is to commit, and until then it is only
-    /// tried now and then.
+    /// If nearly all of it has uncommitted changes, it calls the worker to commit, and tries again
+    /// only now and then until that commit.
     pub(in crate::furrow) fn trim(&self, state: &mut State) {
         if self.holds_too_much(state) {
             state.evict(self.held_max() / 8 * 7);
@@ -29,7 +30,7 @@ impl Tree {
         }
     }
 
-    /// Whether a commit would let go of something that memory has no room for.
+    /// Whether memory is full, and a commit would make some of it evictable.
     pub(in crate::furrow) fn is_held_by_changes(&self) -> bool {
         let state = self.read_state();
         state.trim_from > 0
@@ -37,13 +38,14 @@ impl Tree {
             && !state.changes.rows.is_empty()
     }
 
-    /// A path of an inode, if memory knows one. No lock of the file system may be held.
+    /// A path of an inode, if its parents are resident. The caller holds no lock of the file
+    /// system.
     pub(in crate::furrow) fn known_path(&self, ino: Ino) -> Option<String> {
         self.read_state().known_path(ino)
     }
 
-    /// What messages call an inode: its path, if memory knows one. No lock of the file system may
-    /// be held.
+    /// The name of an inode in messages: its path, or its number. The caller holds no lock of the
+    /// file system.
     pub(in crate::furrow) fn name_of(&self, ino: Ino) -> String {
         self.known_path(ino).unwrap_or_else(|| format!("inode {ino}"))
     }

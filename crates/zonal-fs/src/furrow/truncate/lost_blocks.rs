@@ -1,11 +1,10 @@
-//! Blocks of deleted files of which the rows are lost, or the tables that say where they were
-//! moved.
+//! Lost blocks of deleted files: those whose map rows or remap tables are lost.
 //!
-//! Nothing says any more which blocks that are. But each zone's records of owners name all that was
-//! put there: a block that the zone counts as live, and that no record leads to, is one of those,
-//! if the zone has so many of the file. Looked for when the [reaper](crate::furrow::truncate)
-//! passes over lost rows, in all zones; one that is being written, or whose owners are not listed,
-//! keeps its blocks.
+//! No row says any more where such blocks are. But each zone's back-references name every run that
+//! was put there. If a zone counts more live blocks than its back-references lead to, and has as
+//! many of the deleted file, then the surplus is the file's. [Truncation](crate::furrow::truncate)
+//! looks for them in all zones when it skips lost rows. A zone that is being written, or whose
+//! back-references are not complete, keeps its blocks.
 
 use std::collections::BTreeSet;
 
@@ -24,17 +23,18 @@ use crate::furrow::zones::records::settle;
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
 
-/// A zone as it was when it was looked at: nothing becomes live in it, so the same sums mean the
-/// same blocks.
+/// What identifies the content of a zone that is not being written: no block of it becomes live, so
+/// the same sums mean the same blocks.
 #[derive(Debug, PartialEq, Eq)]
-struct Looked {
+struct ContentMark {
     resets: u32,
     mark: (usize, u32),
     live: u32,
 }
 
-/// Generations of zones that pieces name of which the moves are lost, after a look at all pieces.
-/// None of them may come again: blocks of other files would seem to be theirs.
+/// Generations of zones that map rows name although their remap tables are lost, found by a pass
+/// over all map rows. No zone may have such a generation again: these rows would name blocks of
+/// other files then.
 pub(in crate::furrow) fn lost_generations(
     drive: &Drive,
     view: &View,
@@ -61,18 +61,18 @@ pub(in crate::furrow) fn lost_generations(
     Ok(lost)
 }
 
-/// Pieces of a deleted file that are passed over at once.
-const PIECES_AT_ONCE: usize = 1024;
+/// Map entries of a deleted file that one step skips.
+const ENTRIES_AT_ONCE: usize = 1024;
 
 impl Truncator {
-    /// Takes lost pieces of a deleted file, from a block on from which nothing of it is known, for
-    /// a hole. Says whether there are some.
-    pub(in crate::furrow) fn pass_lost_pieces(&self, ino: Ino, from: u64) -> bool {
+    /// Marks lost map entries of a deleted file as a hole, from a block on that is not resident.
+    /// Returns whether there are any.
+    pub(in crate::furrow) fn skip_lost_entries(&self, ino: Ino, from: u64) -> bool {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         if !self.tree.view.has_lost_remaps() {
             return false;
         }
-        let Ok(found) = self.tree.rows(key(from), key(u64::MAX), PIECES_AT_ONCE) else {
+        let Ok(found) = self.tree.rows(key(from), key(u64::MAX), ENTRIES_AT_ONCE) else {
             return false;
         };
         let lost: Vec<Key> = found
@@ -92,16 +92,16 @@ impl Truncator {
         {
             let mut state = self.tree.write_state();
             for key in lost {
-                // There is no such piece in memory, so the row is deleted.
+                // The entry is not resident, so the next commit deletes the row.
                 state.mark(key.kind(), key.owner(), key.at());
             }
-            state.take_for_hole(ino, from..end);
+            state.mark_hole(ino, from..end);
         }
         self.give_back_lost(ino);
         true
     }
 
-    /// Gives back the blocks of a deleted file that no row names.
+    /// Frees the blocks of a deleted file that no row names.
     pub(in crate::furrow) fn give_back_lost(&self, ino: Ino) {
         let zones = self.tree.read_state().zones.ids();
         for zone in zones {
@@ -113,7 +113,7 @@ impl Truncator {
 
     fn give_back_in(&self, zone: u32, ino: Ino) -> Result<()> {
         let Some((before, mut records)) = self.look_at_zone(zone) else { return Ok(()) };
-        records.extend(self.tree.owner_rows(zone)?);
+        records.extend(self.tree.backref_rows(zone)?);
         let is_of_file =
             |record: &Backref| matches!(record.owner, Owner::Entry(of, _) if of == ino);
         if !records.iter().any(is_of_file) {
@@ -149,8 +149,8 @@ impl Truncator {
         Ok(())
     }
 
-    /// The zone and its records in memory, if it holds something and is not being written.
-    fn look_at_zone(&self, zone: u32) -> Option<(Looked, Vec<Backref>)> {
+    /// The mark of a zone and its back-references in memory, unless it is empty or being written.
+    fn look_at_zone(&self, zone: u32) -> Option<(ContentMark, Vec<Backref>)> {
         let state = self.tree.read_state();
         let looked = state.look_at_zone(zone)?;
         Some((looked, state.zones.slot(zone).records.as_slice().to_vec()))
@@ -158,11 +158,11 @@ impl Truncator {
 }
 
 impl State {
-    fn look_at_zone(&self, zone: u32) -> Option<Looked> {
+    fn look_at_zone(&self, zone: u32) -> Option<ContentMark> {
         let slot = self.zones.slot(zone);
         let is_settled = matches!(slot.role, Role::Sealed | Role::Failed) && slot.in_flight == 0;
         let is_looked_at = is_settled && slot.live > 0 && slot.listed != Listed::No;
         let (resets, mark, live) = (slot.resets, slot.owners_mark(), slot.live);
-        is_looked_at.then_some(Looked { resets, mark, live })
+        is_looked_at.then_some(ContentMark { resets, mark, live })
     }
 }

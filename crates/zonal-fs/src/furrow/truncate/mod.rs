@@ -1,10 +1,10 @@
-//! Reaping: removing in steps what large deletions and truncations leave behind.
+//! Truncation in steps: removes the map entries that large deletions and truncations leave behind.
 //!
 //! Deleting or truncating a file of many extents takes effect at once for every caller, but most of
-//! its map entries stay and are removed some at a time. Until then the file is marked, in memory
-//! and in its row, so that a mount after a crash continues. No caller sees the entries that wait:
-//! reads end at the file's size, a deleted file that is not open is not found, and a write that
-//! would grow the file over such entries first lets the reaper remove them.
+//! its map entries stay, and the truncate worker removes them in steps. Until then the file is
+//! marked, in memory and in its row, so that a mount after a crash continues. No caller sees the
+//! entries that are left: reads end at the file's size, lookups do not find a deleted file, and a
+//! write that would grow the file over such entries first waits until they are removed.
 
 pub(in crate::furrow) mod lost_blocks;
 
@@ -20,34 +20,35 @@ use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tree::Tree;
 use crate::vfs::Ino;
 
-/// Map entries that are removed at once, and up to which nothing is left to the reaper: well under
-/// a millisecond's work. Fewer on small drives, so that the path is the same.
+/// Map entries that one step removes: well under a millisecond's work. A file with no more than
+/// these needs only one step. On small drives the number is smaller, so that they take steps too.
 const ENTRIES_MAX: usize = 1024;
 
 impl State {
-    /// Whether what [`cut_off`](Self::cut_off) looks at is in memory.
-    pub(in crate::furrow) fn check_cut_off(&self, ino: Ino, first: u64) -> Lookup<()> {
+    /// Checks that the map entries which [`begin_truncation`](Self::begin_truncation) needs are
+    /// resident.
+    pub(in crate::furrow) fn check_truncation(&self, ino: Ino, first: u64) -> Lookup<()> {
         let file = self.inode(ino)?.file()?;
         let from = file.reap_from.map_or(first, |before| before.min(first));
         self.check_waiting(ino, from)
     }
 
-    /// Whether so many map entries of a file are in memory, from a block on, as are removed at
-    /// once, or all that there are.
+    /// Checks that the map entries which the next step removes are resident: those from a block on,
+    /// one step's worth or all that there are.
     fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
         let file = self.stored_inode(ino)?.file()?;
         let end = file.known.end_of(first).unwrap_or(first);
-        let has_enough = file.map.range(first..end).nth(self.reap_max() + 1).is_some();
+        let has_enough = file.map.range(first..end).nth(self.step_entries_max() + 1).is_some();
         if end < u64::MAX && !has_enough {
             return Err(Stop::NotLoaded(Missing::Map(ino, end)));
         }
-        for (_, entry) in file.overlapping(first, end).take(self.reap_max() + 2) {
+        for (_, entry) in file.overlapping(first, end).take(self.step_entries_max() + 2) {
             self.check_shared(ino, entry)?;
         }
         Ok(())
     }
 
-    /// Whether what is removed with an inode at once is in memory.
+    /// Checks that the map entries which go together with an inode are resident.
     pub(in crate::furrow) fn check_deletion(&self, ino: Ino) -> Lookup<()> {
         if self.stored_inode(ino)?.file().is_err() || self.is_deleted_in_steps(ino) {
             return Ok(());
@@ -55,17 +56,17 @@ impl State {
         self.check_waiting(ino, 0)
     }
 
-    /// Removes what a file has from block `first` on, or most of it later.
-    pub(in crate::furrow) fn cut_off(&mut self, ino: Ino, first: u64) {
+    /// Removes the blocks of a file from `first` on: few at once, many in later steps.
+    pub(in crate::furrow) fn begin_truncation(&mut self, ino: Ino, first: u64) {
         self.drop_buffered(ino, first, u64::MAX);
-        let max = self.reap_max();
+        let max = self.step_entries_max();
         let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
         let is_known = file.known.first_unknown(first..u64::MAX).is_none();
         if file.reap_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
             self.unmap_stored(ino, first, u64::MAX);
             return;
         }
-        self.mark_reaping(ino);
+        self.mark_truncating(ino);
         let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
             return;
         };
@@ -77,16 +78,16 @@ impl State {
         }
     }
 
-    /// Removes some of what waits in a file, and the file itself where nothing keeps it.
-    pub(in crate::furrow) fn reap_some(&mut self, ino: Ino) -> Lookup<()> {
+    /// Removes one step's worth of a file's remaining entries, and at the end an unused file.
+    pub(in crate::furrow) fn truncate_step(&mut self, ino: Ino) -> Lookup<()> {
         if !self.reaping.contains(&ino) {
             // Another thread has finished it.
             return Ok(());
         }
-        let max = self.reap_max();
+        let max = self.step_entries_max();
         let file = self.stored_inode(ino)?.file().ok();
         let Some(first) = file.and_then(|file| file.reap_from) else {
-            // Found at mount: it was in use without a link.
+            // The mount has found it: it was open without a link.
             self.check_deletion(ino)?;
             self.reaping.remove(&ino);
             self.mark_orphan(ino);
@@ -104,7 +105,7 @@ impl State {
             return Ok(());
         }
         self.unmap_stored(ino, first, u64::MAX);
-        self.mark_reaping(ino);
+        self.mark_truncating(ino);
         self.reaping.remove(&ino);
         if let Some(inode) = self.inodes.get_mut(&ino)
             && let Ok(file) = inode.file_mut()
@@ -115,8 +116,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether blocks below `limit` of a file wait to be removed.
-    pub(in crate::furrow) fn awaits_reaper(&self, ino: Ino, limit: u64) -> bool {
+    /// Whether entries below `limit` of a file are still to be removed.
+    pub(in crate::furrow) fn awaits_truncation(&self, ino: Ino, limit: u64) -> bool {
         self.reaping.contains(&ino)
             && self.inodes.get(&ino).is_none_or(|inode| {
                 let from = inode.file().ok().and_then(|file| file.reap_from);
@@ -124,65 +125,67 @@ impl State {
             })
     }
 
-    /// Whether deleting a file is more than one step.
+    /// Whether deleting a file takes more than one step.
     pub(in crate::furrow) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
         let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
         file.is_some_and(|file| {
-            file.reap_from.is_some() || file.map.len() > self.reap_max() || !file.known.is_all()
+            file.reap_from.is_some()
+                || file.map.len() > self.step_entries_max()
+                || !file.known.is_all()
         })
     }
 
-    fn mark_reaping(&mut self, ino: Ino) {
+    fn mark_truncating(&mut self, ino: Ino) {
         self.reaping.insert(ino);
         self.mark_orphan(ino);
         self.mark(RowKind::Inode, ino.get(), 0);
     }
 
-    fn reap_max(&self) -> usize {
+    fn step_entries_max(&self) -> usize {
         match self.eviction {
             Eviction::ByNeed => ENTRIES_MAX.min(self.zones.zone_blocks() as usize),
-            // Files of tests have few entries, and some of them are to wait.
+            // So that the small files of tests take several steps too.
             Eviction::AtEveryLock => 2,
         }
     }
 }
 
-/// Removes what truncations and deletions leave behind.
+/// Removes the map entries that truncations and deletions leave behind.
 pub(in crate::furrow) struct Truncator {
     pub(in crate::furrow) tree: Arc<Tree>,
     pub(in crate::furrow) drive: Arc<Drive>,
     pub(in crate::furrow) log: Arc<Log>,
-    /// Steps that were done.
-    reaped: AtomicU64,
+    /// Steps so far.
+    steps: AtomicU64,
 }
 
 impl Truncator {
     pub(in crate::furrow) fn new(log: Arc<Log>) -> Self {
         let (tree, drive) = (Arc::clone(&log.tree), Arc::clone(&log.drive));
-        Self { tree, drive, log, reaped: AtomicU64::new(0) }
+        Self { tree, drive, log, steps: AtomicU64::new(0) }
     }
 
-    /// Removes some of what waits in some file, and says whether there was anything. A writer
-    /// without space calls it too.
-    pub(in crate::furrow) fn reap_one(&self) -> bool {
+    /// Takes one step for one file, and returns whether any file had entries left. A writer without
+    /// space calls it too.
+    pub(in crate::furrow) fn truncate_one(&self) -> bool {
         let first = self.tree.read_state().reaping.first().copied();
         let Some(ino) = first else { return false };
-        self.reap(ino);
+        self.step(ino);
         true
     }
 
-    /// Removes some of what waits in a file. Rows of a deleted file that are lost are passed over;
-    /// any other file that cannot be read waits for the next mount.
-    fn reap(&self, ino: Ino) {
-        let reap = || {
+    /// Takes one step for a file. It skips lost rows of a deleted file; any other file that cannot
+    /// be read waits for the next mount.
+    fn step(&self, ino: Ino) {
+        let step = || {
             let mut state = self.tree.write_state();
-            state.reap_some(ino)?;
-            // Counted with the state locked: see `with_reaped_space`.
-            self.reaped.fetch_add(1, Ordering::AcqRel);
+            state.truncate_step(ino)?;
+            // Under the state lock: see `with_truncated_space`.
+            self.steps.fetch_add(1, Ordering::AcqRel);
             Ok(())
         };
-        if let Err(error) = self.tree.loaded(reap) {
-            if self.pass_lost(ino) {
+        if let Err(error) = self.tree.loaded(step) {
+            if self.skip_lost(ino) {
                 tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
             } else {
                 tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
@@ -192,9 +195,9 @@ impl Truncator {
         self.log.after_change();
     }
 
-    /// Takes what is lost of a deleted file's map, from where it is not known, for a hole, and says
-    /// whether that is so.
-    fn pass_lost(&self, ino: Ino) -> bool {
+    /// Marks the next lost range of a deleted file's map as a hole, and returns whether there is
+    /// one.
+    fn skip_lost(&self, ino: Ino) -> bool {
         let from = {
             let state = self.tree.read_state();
             let inode = state.inodes.get(&ino).filter(|inode| inode.nlink == 0);
@@ -206,41 +209,40 @@ impl Truncator {
         let span = from.map(|from| KeySpan::new(key(from), key(u64::MAX)));
         let past = span.and_then(|span| self.tree.view.past_lost(&self.drive, span));
         let Some(from) = from else { return false };
-        let Some(past) = past else { return self.pass_lost_pieces(ino, from) };
-        // The last of the lost pieces may reach to where the next one begins.
+        let Some(past) = past else { return self.skip_lost_entries(ino, from) };
+        // The last lost entry may reach up to the next entry.
         let end = if past >= key(u64::MAX) {
             u64::MAX
         } else if let Ok(found) = self.tree.rows(past, key(u64::MAX), 1) {
             found.rows.first().map_or(found.end, |(key, _)| *key).at()
         } else {
-            // More is lost there.
+            // The next rows are lost as well.
             past.at()
         };
-        self.tree.write_accounts().take_for_hole(ino, from..end);
+        self.tree.write_accounts().mark_hole(ino, from..end);
         self.give_back_lost(ino);
         true
     }
 
-    /// Waits, and works, until no blocks below `limit` of a file wait to be removed. Never with the
-    /// state locked.
-    pub(in crate::furrow) fn let_reaper_pass(&self, ino: Ino, limit: u64) {
-        while self.tree.read_state().awaits_reaper(ino, limit) {
-            self.reap(ino);
+    /// Takes steps until no entries below `limit` of a file are left to be removed.
+    pub(in crate::furrow) fn wait_for_truncation(&self, ino: Ino, limit: u64) {
+        while self.tree.read_state().awaits_truncation(ino, limit) {
+            self.step(ino);
         }
     }
 
-    /// Runs an operation, which changes nothing where it finds no space, again as long as there is
-    /// space that waits.
-    pub(in crate::furrow) fn with_reaped_space<T>(
+    /// Runs an operation again as long as it finds no space, which changes nothing, and truncation
+    /// still frees some.
+    pub(in crate::furrow) fn with_truncated_space<T>(
         &self,
         mut run: impl FnMut() -> crate::vfs::Result<T>,
     ) -> crate::vfs::Result<T> {
         loop {
-            let before = self.reaped.load(Ordering::Acquire);
-            // Another thread may have made that space free since.
-            let others_did = || self.reaped.load(Ordering::Acquire) != before;
+            let before = self.steps.load(Ordering::Acquire);
+            // Another thread may have freed the space since.
+            let others_did = || self.steps.load(Ordering::Acquire) != before;
             match run() {
-                Err(crate::FsError::NoSpace) if self.reap_one() || others_did() => {}
+                Err(crate::FsError::NoSpace) if self.truncate_one() || others_did() => {}
                 outcome => return outcome,
             }
         }
@@ -281,7 +283,7 @@ mod tests {
         let mut free = fs.statfs().unwrap().blocks_free;
         loop {
             let before = entries(fs, ino);
-            let progress = fs.step(Work::Reap).unwrap();
+            let progress = fs.step(Work::Truncate).unwrap();
             let removed = before - entries(fs, ino);
             assert!(removed <= ENTRIES_MAX, "{removed} entries in one step");
             let now = fs.statfs().unwrap().blocks_free;
@@ -301,12 +303,12 @@ mod tests {
         fs.unlink(Ino::ROOT, b"file").unwrap();
         assert!(!fs.tree.read_state().reaping.is_empty(), "it is deleted in steps");
         let mut calls = 0;
-        let outcome = fs.truncator.with_reaped_space(|| {
+        let outcome = fs.truncator.with_truncated_space(|| {
             calls += 1;
             if calls > 1 {
                 return Ok(());
             }
-            while fs.truncator.reap_one() {}
+            while fs.truncator.truncate_one() {}
             Err(crate::FsError::NoSpace)
         });
         outcome.unwrap();
@@ -317,7 +319,7 @@ mod tests {
         let (fs, file, free) = many_entries(100_000);
         fs.pin(file).unwrap();
         fs.unlink(Ino::ROOT, b"file").unwrap();
-        assert_eq!(fs.step(Work::Reap).unwrap(), StepProgress::Idle, "it is in use");
+        assert_eq!(fs.step(Work::Truncate).unwrap(), StepProgress::Idle, "it is in use");
         assert_eq!(entries(&fs, file), 100_000);
         let inodes = fs.statfs().unwrap().inodes;
         fs.unpin(file);
@@ -337,7 +339,7 @@ mod tests {
         assert!(entries(&fs, file) >= 100_000 - ENTRIES_MAX);
         assert_eq!(fs.getattr(file).unwrap().size, 100 * 8192 + 5);
         // Cut further while it goes on.
-        assert_eq!(fs.step(Work::Reap).unwrap(), StepProgress::More);
+        assert_eq!(fs.step(Work::Truncate).unwrap(), StepProgress::More);
         fs.setattr(&Caller::ROOT, file, &set(10 * 8192)).unwrap();
         reap(&fs, file, 10);
     }
@@ -368,7 +370,7 @@ mod tests {
         fs.sync().unwrap();
         drop(fs);
         let fs = Furrow::mount(drive.clone(), clock, options).unwrap();
-        while fs.truncator.reap_one() {}
+        while fs.truncator.truncate_one() {}
         fs.sync().unwrap();
         let mut found = vec![0; content.len()];
         fs.read(source, 0, &mut found).unwrap();

@@ -18,7 +18,8 @@ use crate::furrow::metadata::target::WrittenAs;
 use crate::furrow::metadata::{DirtyBlock, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::Writer;
-use crate::furrow::write::admission::Admission;
+use crate::furrow::write::place::DataWrite;
+use crate::furrow::write::reservation::Reservation;
 use crate::furrow::zones::allocation::Purpose;
 use crate::vfs::{Ino, Result};
 
@@ -28,19 +29,45 @@ const GATHER_BLOCKS: usize = 256;
 /// Such writes that the device gets as one batch: 8 MiB at most.
 const WRITES_AT_ONCE: usize = 8;
 
-/// Blocks that become part of their files while others wait: a tenth of a millisecond.
+/// Blocks that one lock of the state maps: a tenth of a millisecond.
 const PUBLISH_BLOCKS: u32 = 64;
 
 /// A block's bytes.
 pub(in crate::furrow) type BlockData = [u8; BLOCK_BYTES];
 
-/// A stored block, read so that part of it can be replaced.
-pub(in crate::furrow) struct Base {
+/// A block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct FileBlock {
+    pub(in crate::furrow) ino: Ino,
+    pub(in crate::furrow) block: u64,
+}
+
+/// What the drive holds of a block, read before an operation replaces a part of it.
+pub(in crate::furrow) struct BlockBase {
+    pub(in crate::furrow) of: FileBlock,
+    /// `None` where nothing is stored, or the buffer has the block.
+    stored: Option<StoredData>,
+}
+
+struct StoredData {
     at: StoredAt,
     data: Box<BlockData>,
 }
 
-/// Where a block is stored, and since when: another one may lie there after a reset.
+impl BlockBase {
+    /// Whether the file still has this block there: if not, the caller reads it again.
+    pub(in crate::furrow) fn is_current(&self, state: &State) -> Lookup<bool> {
+        let at = self.stored.as_ref().map(|stored| stored.at);
+        Ok(stored_at(state, self.of)? == at)
+    }
+
+    /// What a change of the block begins with: its stored content, or zeroes.
+    fn content(&self) -> BlockData {
+        self.stored.as_ref().map_or([0; BLOCK_BYTES], |stored| *stored.data)
+    }
+}
+
+/// Where a block is stored, and the resets of that zone: after another reset it is another block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StoredAt {
     at: Address,
@@ -50,60 +77,53 @@ struct StoredAt {
 
 /// A buffered block on its way to the drive.
 struct Outgoing {
-    ino: Ino,
-    block: u64,
+    at: FileBlock,
     id: u64,
     data: Arc<BlockData>,
     target: Target,
 }
 
 impl Writer {
-    /// Reads the stored content of a block that is to be replaced in part; `None` where nothing
-    /// is stored or the block is buffered.
-    pub(in crate::furrow) fn read_base(&self, ino: Ino, block: u64) -> Result<Option<Base>> {
-        let source = self.tree.loaded(|| {
+    /// Reads the stored content of a block, which the caller is about to replace in part.
+    pub(in crate::furrow) fn read_base(&self, of: FileBlock) -> Result<BlockBase> {
+        let stored = self.tree.loaded(|| {
             let state = self.tree.read_state();
-            let Some(at) = stored_at(&state, ino, block)? else { return Ok(None) };
-            self.drive.pins.pin_zone(&*state, at.at.zone);
-            Ok(Some((at, StoredBlocks { at: at.at, crcs: vec![at.crc], ino, first: block })))
+            let stored = stored_at(&state, of)?;
+            if let Some(stored) = stored {
+                self.drive.pins.pin_zone(&*state, stored.at.zone);
+            }
+            Ok(stored)
         })?;
-        let Some(source) = source else { return Ok(None) };
+        let Some(stored) = stored else { return Ok(BlockBase { of, stored: None }) };
+        let StoredAt { at, crc, .. } = stored;
+        let source = StoredBlocks { at, crcs: vec![crc], ino: of.ino, first: of.block };
         let mut data = Box::new([0; BLOCK_BYTES]);
         let early = self.tree.has_planted(PlantedBug::UnpinBeforeBase);
         if early {
-            self.drive.pins.unpin_zone(source.1.at.zone);
+            self.drive.pins.unpin_zone(at.zone);
         }
-        let outcome = self.drive.read_blocks(&source.1, &mut data[..]);
+        let outcome = self.drive.read_blocks(&source, &mut data[..]);
         if !early {
-            self.drive.pins.unpin_zone(source.1.at.zone);
+            self.drive.pins.unpin_zone(at.zone);
         }
         outcome?;
-        Ok(Some(Base { at: source.0, data }))
+        Ok(BlockBase { of, stored: Some(StoredData { at: stored, data }) })
     }
 
-    /// Whether `base` is still what is stored for a block: if not, it must be read again.
-    pub(in crate::furrow) fn is_current(
-        state: &State,
-        ino: Ino,
-        block: u64,
-        base: Option<&Base>,
-    ) -> Lookup<bool> {
-        Ok(stored_at(state, ino, block)? == base.map(|base| base.at))
-    }
-
-    /// Replaces bytes of a block in the buffer, where it begins as `base` or as zeroes.
+    /// Changes a block in the buffer. One that is new there begins as `base`, or as zeroes.
     pub(in crate::furrow) fn buffer_block(
         state: &mut State,
-        (ino, block): (Ino, u64),
-        base: Option<&Base>,
-        admission: &mut Admission<'_>,
+        at: FileBlock,
+        base: Option<&BlockBase>,
+        reservation: &mut Reservation<'_>,
         change: impl FnOnce(&mut BlockData),
     ) -> Lookup<()> {
+        let FileBlock { ino, block } = at;
         if let Some(dirty) = state.inode_mut(ino)?.file_mut()?.dirty.get_mut(&block) {
             change(Arc::make_mut(&mut dirty.data));
             return Ok(());
         }
-        let mut data = Arc::new(base.map_or([0; BLOCK_BYTES], |base| *base.data));
+        let mut data = Arc::new(base.map_or([0; BLOCK_BYTES], BlockBase::content));
         change(Arc::make_mut(&mut data));
         let growth = state.growth(ino, block, block + 1)?;
         let reserved = if state.planted.has(PlantedBug::BufferUnreserved) { 0 } else { growth };
@@ -114,7 +134,7 @@ impl Writer {
             state.extents.keep_below(extent);
         }
         state.totals.reserved += reserved;
-        admission.hand_over(1);
+        reservation.hand_to_buffer(1);
         state.buffered.insert(ino);
         let dirty = DirtyBlock { id, data, reserved, over };
         let file = state.inode_mut(ino)?.file_mut()?;
@@ -123,9 +143,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Places every buffered block of every file, and returns how many blocks these were. The
-    /// caller has its turn at [`flushing`](Writer::flushing), as a commit has while it takes a
-    /// batch: so no other thread maps buffered blocks in between.
+    /// Places every buffered block of every file, and returns how many there were. The caller holds
+    /// [`flushing`](Writer::flushing), as a commit does while it takes a batch: so no other thread
+    /// maps buffered blocks meanwhile.
     pub(in crate::furrow) fn write_back_all(&self) -> Result<usize> {
         let outgoing = {
             let state = self.tree.read_state();
@@ -136,10 +156,10 @@ impl Writer {
         Ok(blocks)
     }
 
-    /// Places some blocks of a full buffer, as many as go to the drive in one write: so a writer of
-    /// one block never waits for everything that others have written.
+    /// Places some blocks of a full buffer, as many as fit into one write: so a writer of one block
+    /// does not wait for all that others have written.
     pub(in crate::furrow) fn relieve_buffer(&self) -> Result<()> {
-        // Another thread empties it as long as it has not grown to twice that.
+        // If another thread empties it, wait only if it has grown to twice its size.
         let is_overfull = self.buffer_max < self.tree.read_state().totals.pending / 2;
         let mut next = match self.flushing.try_lock() {
             Ok(next) => next,
@@ -152,24 +172,24 @@ impl Writer {
         }
         let group = {
             let state = self.tree.read_state();
-            // Those whose turn it is first.
+            // From the file whose turn is next.
             let files = state.buffered.range(*next..).chain(state.buffered.range(..*next));
             let blocks = files.flat_map(|&ino| outgoing(&state, ino));
             blocks.take(GATHER_BLOCKS).collect::<Vec<_>>()
         };
-        *next = group.last().map_or(Ino::default(), |last| Ino::new(last.ino.get() + 1));
+        *next = group.last().map_or(Ino::default(), |last| Ino::new(last.at.ino.get() + 1));
         self.place_outgoing(group)
     }
 
-    /// Places the blocks that have gathered of a file that grows, once they are enough for a write
-    /// of their own. If another thread empties the buffer at that moment, they stay there until the
-    /// next write to the file.
+    /// Places the buffered blocks of a growing file once they are enough for a write of their own.
+    /// If another thread empties the buffer at that moment, they stay until the next write to the
+    /// file.
     pub(in crate::furrow) fn release_gathered(&self, ino: Ino) {
         let Ok(_turn) = self.flushing.try_lock() else { return };
         let blocks = {
             let state = self.tree.read_state();
             let end = state.gathered(ino).unwrap_or_default();
-            outgoing(&state, ino).filter(|block| block.block < end).collect()
+            outgoing(&state, ino).filter(|outgoing| outgoing.at.block < end).collect()
         };
         if let Err(error) = self.place_outgoing(blocks) {
             // As in `after_change`: the next commit reports it.
@@ -177,8 +197,8 @@ impl Writer {
         }
     }
 
-    /// Places every buffered block of some files, those of many small ones in one write. The
-    /// caller has its turn at [`flushing`](Writer::flushing), as for
+    /// Places every buffered block of some files, those of many small files in one write. The
+    /// caller holds [`flushing`](Writer::flushing), as for
     /// [`write_back_all`](Self::write_back_all).
     pub(in crate::furrow) fn write_back(&self, files: &[Ino]) -> Result<()> {
         let outgoing = {
@@ -188,9 +208,9 @@ impl Writer {
         self.place_outgoing(outgoing)
     }
 
-    /// Places blocks, those together that belong together.
+    /// Places blocks: those of one target together.
     fn place_outgoing(&self, mut outgoing: Vec<Outgoing>) -> Result<()> {
-        // The order of files and blocks stays.
+        // A stable sort: it keeps the order of files and blocks.
         outgoing.sort_by_key(|block| block.target);
         let same = outgoing.chunk_by(|left, right| left.target == right.target);
         let groups: Vec<&[Outgoing]> = same.flat_map(|same| same.chunks(GATHER_BLOCKS)).collect();
@@ -204,31 +224,34 @@ impl Writer {
             for block in *group {
                 data.extend_from_slice(&block.data[..]);
             }
-            (Purpose::WriteBack(group[0].target), data)
+            data
         };
-        let contents: Vec<(Purpose, Vec<u8>)> = groups.iter().map(content).collect();
-        let pieces: Vec<(Purpose, &[u8])> =
-            contents.iter().map(|(purpose, data)| (*purpose, &data[..])).collect();
-        let placed = match &pieces[..] {
+        let contents: Vec<Vec<u8>> = groups.iter().map(content).collect();
+        let writes = groups
+            .iter()
+            .zip(&contents)
+            .map(|(group, data)| DataWrite { purpose: Purpose::WriteBack(group[0].target), data });
+        let writes: Vec<DataWrite<'_>> = writes.collect();
+        let placed = match &writes[..] {
             [_] => vec![None],
             several => self.place_together(several),
         };
-        // What is placed becomes part of its files, though another group may fail.
+        // Maps the groups that were placed even if another group has failed.
         let mut outcome = Ok(());
-        for ((group, placed), &(purpose, data)) in groups.iter().zip(placed).zip(&pieces) {
-            let alone = || self.place_data(purpose, Whole::default(), data);
+        for ((group, placed), &write) in groups.iter().zip(placed).zip(&writes) {
+            let alone = || self.place_data(write, Whole::default());
             match placed.map_or_else(alone, Ok) {
-                Ok(placed) => self.publish_group(group, &placed, &checksums(data)),
+                Ok(placed) => self.publish_group(group, &placed, &checksums(write.data)),
                 Err(error) => outcome = Err(error),
             }
         }
         outcome
     }
 
-    /// Maps what was placed.
+    /// Maps a group that was placed.
     fn publish_group(&self, group: &[Outgoing], placed: &[Placed], crcs: &[u32]) {
-        // What a buffered block replaces is in memory as long as it is buffered. No batch is taken
-        // between two steps: who takes one has the turn at `flushing` first.
+        // The map entries that a buffered block replaces stay resident as long as it is buffered.
+        // No commit takes a batch between two steps: it holds `flushing` first.
         let mut from = 0;
         for part in placed {
             for skip in (0..part.blocks).step_by(PUBLISH_BLOCKS as usize) {
@@ -247,7 +270,8 @@ impl Writer {
 }
 
 /// Where a block is stored; `None` if nowhere, or if the buffer has it.
-fn stored_at(state: &State, ino: Ino, block: u64) -> Lookup<Option<StoredAt>> {
+fn stored_at(state: &State, of: FileBlock) -> Lookup<Option<StoredAt>> {
+    let FileBlock { ino, block } = of;
     let file = state.mapped_file(ino, block, block + 1)?;
     if file.dirty.contains_key(&block) {
         return Ok(None);
@@ -265,21 +289,20 @@ fn stored_at(state: &State, ino: Ino, block: u64) -> Lookup<Option<StoredAt>> {
 fn outgoing(state: &State, ino: Ino) -> impl Iterator<Item = Outgoing> {
     let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
     file.into_iter().flat_map(|file| &file.dirty).map(move |(&block, dirty)| Outgoing {
-        ino,
-        block,
+        at: FileBlock { ino, block },
         id: dirty.id,
         data: Arc::clone(&dirty.data),
         target: state.target_of(ino, block, WrittenAs::Buffered),
     })
 }
 
-/// Maps what was placed, run by run of each file, where it is still what the buffer holds, and
-/// clears the buffer of what was not changed meanwhile.
+/// Maps placed blocks that the buffer still holds, run by run of each file, and removes those from
+/// the buffer that no write has changed meanwhile.
 fn publish(state: &mut State, group: &[Outgoing], placed: Placed, crcs: &[u32]) {
     let wanted: Vec<(&Outgoing, bool)> =
         group.iter().map(|block| (block, is_wanted(state, block))).collect();
     let is_run = |(left, left_is): &(&Outgoing, bool), (right, right_is): &(&Outgoing, bool)| {
-        left.ino == right.ino && left.block + 1 == right.block && left_is == right_is
+        left.at.ino == right.at.ino && left.at.block + 1 == right.at.block && left_is == right_is
     };
     let mut from = 0;
     for run in wanted.chunk_by(is_run) {
@@ -288,25 +311,26 @@ fn publish(state: &mut State, group: &[Outgoing], placed: Placed, crcs: &[u32]) 
             let narrow = |count| u32::try_from(count).expect("inside a zone");
             let block = placed.block + narrow(from);
             let place = Placed { zone: placed.zone, block, blocks: narrow(to - from) };
-            map_run(state, &group[from..to], (place, &crcs[from..to]));
+            map_run(state, &group[from..to], place, &crcs[from..to]);
         }
         from = to;
     }
     state.zones.settle(placed.zone, placed.blocks);
 }
 
-/// Whether the buffer still holds the block that was placed, or a later content of it.
+/// Whether the buffer still holds the placed block, with the same or a later content.
 fn is_wanted(state: &State, outgoing: &Outgoing) -> bool {
-    let file = state.inodes.get(&outgoing.ino).and_then(|inode| inode.file().ok());
+    let FileBlock { ino, block } = outgoing.at;
+    let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
     let any = state.planted.has(PlantedBug::WriteBackUnwanted);
     file.is_some_and(|file| {
-        any || file.dirty.get(&outgoing.block).is_some_and(|dirty| dirty.id == outgoing.id)
+        any || file.dirty.get(&block).is_some_and(|dirty| dirty.id == outgoing.id)
     })
 }
 
 /// Maps a run of blocks of one file.
-fn map_run(state: &mut State, run: &[Outgoing], (place, crcs): (Placed, &[u32])) {
-    let Outgoing { ino, block: first, .. } = run[0];
+fn map_run(state: &mut State, run: &[Outgoing], place: Placed, crcs: &[u32]) {
+    let FileBlock { ino, block: first } = run[0].at;
     state.unmap_stored(ino, first, first + run.len() as u64);
     let Placed { zone, block, .. } = place;
     state.map(ino, first, MapEntry::At { zone, block, crcs: Crcs::from(crcs) });
@@ -314,7 +338,7 @@ fn map_run(state: &mut State, run: &[Outgoing], (place, crcs): (Placed, &[u32]))
         return;
     };
     for outgoing in run {
-        let Some(dirty) = file.dirty.get_mut(&outgoing.block) else { continue };
+        let Some(dirty) = file.dirty.get_mut(&outgoing.at.block) else { continue };
         state.totals.reserved -= dirty.reserved;
         file.growing -= dirty.reserved;
         dirty.reserved = 0;
@@ -323,7 +347,7 @@ fn map_run(state: &mut State, run: &[Outgoing], (place, crcs): (Placed, &[u32]))
         }
         let forgets = state.planted.has(PlantedBug::WriteBackForgetsNewer);
         if forgets || Arc::ptr_eq(&dirty.data, &outgoing.data) {
-            file.dirty.remove(&outgoing.block);
+            file.dirty.remove(&outgoing.at.block);
             state.totals.pending -= 1;
         }
     }

@@ -1,4 +1,4 @@
-//! A write, cut into what goes straight to the drive and what goes through the buffer.
+//! Chunks of a write: which blocks go straight to the drive, and which through the buffer.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,7 @@ use crate::vfs::{Ino, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Whole blocks from which on a write goes to the drive at once instead of through the buffer:
-/// it makes an extent worth having as it is.
+/// A write of this many whole blocks goes straight to the drive: it makes a large enough extent.
 const STRAIGHT_BLOCKS: u64 = 16;
 
 /// A write of at most [`CHUNK_BYTES`], cut into blocks.
@@ -26,13 +25,13 @@ pub(in crate::furrow) struct Chunk<'a> {
     pub(in crate::furrow) flags: WriteFlags,
 }
 
-/// What becomes of a last block that is written only in part.
+/// What to do with a last block that the write covers only in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum LastBlock {
-    /// It is buffered, with what the file has there.
+    /// Buffer it, with the rest of its stored content.
     Buffered,
-    /// The file ends in it: filled up with zeroes it goes straight to the drive with the others,
-    /// in one write and one extent.
+    /// Pad it with zeroes, since the file ends in it: so it goes straight to the drive with the
+    /// others, in one write and one extent.
     Padded,
 }
 
@@ -49,21 +48,20 @@ impl<'a> Chunk<'a> {
         Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last, flags }
     }
 
-    /// Whether the chunk may go through the buffer although its blocks are whole: the program has
-    /// not asked for a direct write, and the chunk is shorter than one that announces more.
+    /// Whether the chunk may go through the buffer although its blocks are whole: it is no direct
+    /// write, and shorter than a full chunk, after which more is likely to come.
     pub(in crate::furrow) fn may_gather(&self) -> bool {
         let is_full = (self.end() - self.offset) >= CHUNK_BYTES;
         !self.straight.is_empty() && !self.flags.contains(WriteFlags::DIRECT) && !is_full
     }
 
-    /// Sends all of it through the buffer.
+    /// Makes all of it go through the buffer.
     pub(in crate::furrow) fn gather(&mut self) {
         self.straight = self.first..self.first;
     }
 
-    /// Fills up the last block if a file of `size` bytes ends in it. Not where the chunk begins
-    /// inside a block: then the next one will too, and would have to read this one's last block
-    /// from the drive.
+    /// Pads the last block if a file of `size` bytes ends in it. Not if the chunk begins inside a
+    /// block: then the next one will too, and would have to read this block from the drive.
     pub(in crate::furrow) fn pad(&mut self, size: u64) {
         let pads = !self.straight.is_empty()
             && self.offset.is_multiple_of(BLOCK)
@@ -90,7 +88,7 @@ impl<'a> Chunk<'a> {
         (self.first..self.limit).filter(move |block| !straight.contains(block))
     }
 
-    /// The first and the last block, where they are buffered and written only in part.
+    /// The first and the last block if they are buffered and the write covers only a part of them.
     pub(in crate::furrow) fn edges(&self) -> impl Iterator<Item = u64> {
         let head = (!self.offset.is_multiple_of(BLOCK)).then_some(self.first);
         let is_part = !self.end().is_multiple_of(BLOCK) && self.last == LastBlock::Buffered;
@@ -107,7 +105,7 @@ impl<'a> Chunk<'a> {
         (at, &self.data[index(from)..index(to)])
     }
 
-    /// What its size says about the file.
+    /// What the size of the chunk says about the file.
     pub(in crate::furrow) fn written_as(&self) -> WrittenAs {
         let blocks = self.straight.end - self.straight.start;
         WrittenAs::Straight { up_to: self.straight.end, is_full: blocks * BLOCK >= CHUNK_BYTES }

@@ -1,11 +1,11 @@
 //! The writer: places data in zones, and empties the write buffer.
 //!
-//! It never makes room: whoever needs room reclaims, and comes again.
+//! It never makes room: a caller that finds none reclaims and calls it again.
 
-pub(in crate::furrow) mod admission;
 pub(in crate::furrow) mod buffer;
 pub(in crate::furrow) mod chunk;
 pub(in crate::furrow) mod place;
+pub(in crate::furrow) mod reservation;
 pub(in crate::furrow) mod resets;
 
 use std::sync::Arc;
@@ -24,18 +24,18 @@ pub(in crate::furrow) struct Writer {
     pub(in crate::furrow) meters: Arc<Meters>,
     /// Blocks that the buffer holds before a writer empties a part of it.
     pub(in crate::furrow) buffer_max: u64,
-    /// Held by the thread that empties the write buffer, so that no block is written twice. The
-    /// file whose turn is next.
+    /// Held by the thread that empties the write buffer, so that no two threads write the same
+    /// block. The content is the file whose turn is next.
     pub(in crate::furrow) flushing: Mutex<Ino>,
-    /// Locked for reading by every thread that writes data to the drive, as long as it does. A
-    /// thread that locks it for writing has waited for all writes under way.
+    /// Read-locked by every thread during a write of data to the drive. A thread that write-locks
+    /// it has waited for all writes under way.
     pub(in crate::furrow) placing: RwLock<()>,
     /// Held by the thread that resets a zone.
     pub(in crate::furrow) resetting: Mutex<()>,
 }
 
 impl Writer {
-    /// With a buffer of so many bytes, or a zone's worth.
+    /// A writer with a buffer of this many bytes, at most a zone's worth.
     pub(in crate::furrow) fn new(
         tree: Arc<Tree>,
         meters: Arc<Meters>,

@@ -1,8 +1,7 @@
-//! Placing data on the drive, and reading it back: the only two ways between memory and data zones.
+//! Placement: writes data to zones, the only way from memory to data zones.
 //!
-//! A write that a zone refuses goes to another zone; the data is still held. A read pins the zones
-//! it goes to under the state lock, so that none is reset before the read is done, and verifies
-//! every block's checksum.
+//! The caller keeps the data until the drive has it: a write that one zone refuses goes to another
+//! zone.
 
 use std::sync::atomic::Ordering;
 
@@ -22,13 +21,19 @@ use crate::vfs::Result;
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
 
-/// Data on its way to zones.
+/// Whole blocks to be written to data zones.
+#[derive(Clone, Copy)]
+pub(in crate::furrow) struct DataWrite<'a> {
+    pub(in crate::furrow) purpose: Purpose,
+    pub(in crate::furrow) data: &'a [u8],
+}
+
+/// A write under way: what is on the drive, and what is left.
 pub(in crate::furrow) struct Placement<'a> {
-    purpose: Purpose,
-    /// What it belongs to that is still to come.
+    write: DataWrite<'a>,
+    /// The rest of the file or run that the data belongs to.
     whole: Whole,
-    data: &'a [u8],
-    /// What is not on the drive yet.
+    /// Data that is not on the drive yet.
     rest: &'a [u8],
     placed: Vec<Placed>,
     /// Zones that have refused a part of it.
@@ -36,8 +41,15 @@ pub(in crate::furrow) struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    pub(in crate::furrow) const fn new(purpose: Purpose, whole: Whole, data: &'a [u8]) -> Self {
-        Self { purpose, whole, data, rest: data, placed: Vec::new(), refusals: 0 }
+    pub(in crate::furrow) const fn new(write: DataWrite<'a>, whole: Whole) -> Self {
+        Self { write, whole, rest: write.data, placed: Vec::new(), refusals: 0 }
+    }
+
+    /// Room for what is left, in one extent at most.
+    fn room_wanted(&self, extent_max: u32) -> RoomWanted {
+        let Self { write, whole, refusals, .. } = *self;
+        let blocks = u32::try_from(self.rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        RoomWanted { purpose: write.purpose, whole, blocks: blocks.min(extent_max), refusals }
     }
 
     fn add(&mut self, placed: Placed) {
@@ -47,28 +59,38 @@ impl<'a> Placement<'a> {
     }
 }
 
+/// Room that a writer wants in one zone.
+#[derive(Clone, Copy)]
+struct RoomWanted {
+    purpose: Purpose,
+    /// The rest of the file or run that the blocks belong to.
+    whole: Whole,
+    /// Blocks, at most.
+    blocks: u32,
+    /// Zones that have refused this write before.
+    refusals: usize,
+}
+
 impl Writer {
-    /// Writes whole blocks to data zones, never with the state locked. The blocks are in flight
-    /// until they are settled. They lie in one zone if they can, with what follows.
+    /// Writes whole blocks to data zones: to one zone, with the rest of `whole`, if there is room.
+    /// It takes the state lock itself. The blocks are in flight until the caller maps them or gives
+    /// them up.
     pub(in crate::furrow) fn place_data(
         &self,
-        purpose: Purpose,
+        write: DataWrite<'_>,
         whole: Whole,
-        data: &[u8],
     ) -> Result<Vec<Placed>> {
-        let mut placement = Placement::new(purpose, whole, data);
+        let mut placement = Placement::new(write, whole);
         let outcome = self.place_rest(&mut placement);
         self.end_placement(placement, outcome)
     }
 
-    /// Writes as much of a placement as is left. After [`FsError::NoSpace`] it can go on where it
-    /// stopped, once there is room.
+    /// Writes what is left of a placement. After [`FsError::NoSpace`] the caller can make room and
+    /// call it again.
     pub(in crate::furrow) fn place_rest(&self, placement: &mut Placement<'_>) -> Result<()> {
         while !placement.rest.is_empty() {
-            let want = u32::try_from(placement.rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
-            let want = want.min(self.tree.layout().extent_max);
-            let (who, refusals) = ((placement.purpose, placement.whole), placement.refusals);
-            let granted = self.grant(&mut self.tree.write_accounts(), who, (want, refusals));
+            let wanted = placement.room_wanted(self.tree.layout().extent_max);
+            let granted = self.grant(&mut self.tree.write_accounts(), wanted);
             let Some(grant) = granted else {
                 if self.reset_one() {
                     continue;
@@ -98,16 +120,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends a placement: all of it lies on the drive, or the blocks that do are given up.
+    /// Ends a placement. After an error it gives up the blocks that are on the drive.
     pub(in crate::furrow) fn end_placement(
         &self,
         placement: Placement<'_>,
         outcome: Result<()>,
     ) -> Result<Vec<Placed>> {
-        let Placement { purpose, placed, data, .. } = placement;
+        let Placement { write, placed, .. } = placement;
         match outcome {
             Ok(()) => {
-                self.count_placed(purpose, data);
+                self.count_placed(write);
                 Ok(placed)
             }
             Err(error) => {
@@ -117,28 +139,28 @@ impl Writer {
         }
     }
 
-    fn count_placed(&self, purpose: Purpose, data: &[u8]) {
-        let bytes = data.len() as u64;
+    fn count_placed(&self, write: DataWrite<'_>) {
+        let bytes = write.data.len() as u64;
         let counts = &self.drive.counts;
-        match purpose.wish() {
+        match write.purpose.wish() {
             Wish::New(_) => counts.user_bytes.fetch_add(bytes, Ordering::Relaxed),
             Wish::Moved { .. } => counts.reclaim_bytes.fetch_add(bytes, Ordering::Relaxed),
         };
     }
 
-    /// Places several pieces of data side by side, each as by [`place_data`](Self::place_data).
-    /// `None`: it found no room at once, or a zone refused it, so it has to be placed by itself.
+    /// Writes several runs of blocks side by side, each as [`place_data`](Self::place_data) does.
+    /// `None` for one that found no room at once or was refused: its caller writes it alone.
     pub(in crate::furrow) fn place_together(
         &self,
-        pieces: &[(Purpose, &[u8])],
+        writes: &[DataWrite<'_>],
     ) -> Vec<Option<Vec<Placed>>> {
         let granted: Vec<Option<Vec<Grant>>> = {
             let mut state = self.tree.write_accounts();
-            pieces.iter().map(|&piece| self.grant_all(&mut state, piece)).collect()
+            writes.iter().map(|&write| self.grant_all(&mut state, write)).collect()
         };
         let mut wanted = Vec::new();
-        for (grants, &(_, data)) in granted.iter().zip(pieces) {
-            let mut rest = data;
+        for (grants, write) in granted.iter().zip(writes) {
+            let mut rest = write.data;
             for grant in grants.iter().flatten() {
                 let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
                 wanted.push((Address { zone: grant.zone, block: grant.block }, now));
@@ -149,37 +171,35 @@ impl Writer {
             let _under_way = self.placing.read().expect("no holder panicked");
             self.drive.place_all(&wanted).into_iter()
         };
-        let ends = granted.into_iter().zip(pieces);
-        ends.map(|(grants, &(purpose, data))| {
+        let ends = granted.into_iter().zip(writes);
+        ends.map(|(grants, &write)| {
             let placed = self.end_grants(grants?, &mut outcomes)?;
-            self.count_placed(purpose, data);
+            self.count_placed(write);
             Some(placed)
         })
         .collect()
     }
 
-    /// Room for all of a piece of data, or none.
-    fn grant_all(
-        &self,
-        state: &mut State,
-        (purpose, data): (Purpose, &[u8]),
-    ) -> Option<Vec<Grant>> {
-        let (mut grants, mut whole) = (Vec::new(), Whole::default());
-        let mut left = u32::try_from(data.len() / BLOCK_BYTES).ok()?;
+    /// Room for all of a write, or none.
+    fn grant_all(&self, state: &mut State, write: DataWrite<'_>) -> Option<Vec<Grant>> {
+        let (mut grants, mut near) = (Vec::new(), None);
+        let mut left = u32::try_from(write.data.len() / BLOCK_BYTES).ok()?;
         while left > 0 {
-            let want = left.min(self.tree.layout().extent_max);
-            let Some(grant) = self.grant(state, (purpose, whole), (want, 0)) else {
+            let (whole, blocks) =
+                (Whole { blocks: 0, near }, left.min(self.tree.layout().extent_max));
+            let wanted = RoomWanted { purpose: write.purpose, whole, blocks, refusals: 0 };
+            let Some(grant) = self.grant(state, wanted) else {
                 grants.into_iter().rev().for_each(|grant| state.zones.give_back(grant));
                 return None;
             };
             left -= grant.blocks;
-            whole.near = Some(grant.zone);
+            near = Some(grant.zone);
             grants.push(grant);
         }
         Some(grants)
     }
 
-    /// Where a piece of data lies. If a part of it was refused, the others are given up.
+    /// Returns where a write has gone. If a zone has refused a part of it, gives up the others.
     fn end_grants(
         &self,
         grants: Vec<Grant>,
@@ -204,7 +224,7 @@ impl Writer {
         None
     }
 
-    /// Gives up data that was placed: no file maps it.
+    /// Gives up placed data: no file will map it.
     pub(in crate::furrow) fn give_up(&self, placed: &[Placed]) {
         if placed.is_empty() {
             return;
@@ -215,7 +235,7 @@ impl Writer {
         }
     }
 
-    /// Gives up a grant that the device has refused.
+    /// Ends an allocation after the device has refused the write.
     fn end_refused(&self, grant: Grant, error: &DeviceError) {
         if self.is_untouched(grant.zone, error) {
             self.tree.write_accounts().zones.give_back(grant);
@@ -224,18 +244,16 @@ impl Writer {
             self.retire_zone(grant.zone, error);
         }
         if let DeviceError::TooManyActive { .. } = error {
-            // The zones that other writes are about to fill stay active until these writes have
-            // ended.
+            // Zones that other writes are about to fill stay active until these have ended.
             self.let_writes_end();
         }
     }
 
-    /// Whether a zone that has refused a write holds what it held before. If so, a fault that
-    /// passes costs no room: an empty zone becomes free again, and all other free zones are taken
-    /// before it.
+    /// Whether a zone that has refused a write is as before. If so, a passing fault costs no room:
+    /// an empty zone becomes free again, and writers take all other free zones before it.
     fn is_untouched(&self, zone: u32, error: &DeviceError) -> bool {
         match error {
-            // No fault of the zone's: the next one would find no room either.
+            // The zone has no fault: another one would refuse as well.
             DeviceError::NoSpace { .. } | DeviceError::TooManyActive { .. } => true,
             DeviceError::PowerCut => false,
             error => {
@@ -248,18 +266,14 @@ impl Writer {
         }
     }
 
-    /// Waits until all writes of data that are under way have ended.
+    /// Waits for the end of all data writes under way.
     fn let_writes_end(&self) {
         drop(self.placing.write().expect("no holder panicked"));
     }
 
-    /// Room for a writer, as much as it wants or less (F4).
-    fn grant(
-        &self,
-        state: &mut State,
-        (purpose, whole): (Purpose, Whole),
-        (want, refusals): (u32, usize),
-    ) -> Option<Grant> {
+    /// Allocates room in one zone, as much as the writer wants or less (F4).
+    fn grant(&self, state: &mut State, wanted: RoomWanted) -> Option<Grant> {
+        let RoomWanted { purpose, whole, blocks: want, refusals } = wanted;
         let (wish, clock) = (purpose.wish(), state.totals.data_clock);
         let at_most = |blocks: u64| want.min(u32::try_from(blocks).unwrap_or(u32::MAX));
         let (want, leaving) = match self.tree.space.allowance(state, purpose) {
@@ -268,13 +282,13 @@ impl Writer {
                 return state.zones.borrow(wish, (at_most(blocks), clock));
             }
         };
-        // Where a zone has refused, those that have taken something are better than new ones.
+        // After a refusal, zones that have taken data before are a better choice than new ones.
         let open_ones = (refusals > 0).then(|| self.tree.space.left_to_metadata(state));
         let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
         let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
         match wish {
             Wish::New(_) => state.totals.data_clock += u64::from(grant.blocks),
-            // Lives are counted in what users write.
+            // The data clock counts only what users write.
             Wish::Moved { .. } => {}
         }
         Some(grant)
@@ -288,7 +302,7 @@ impl Writer {
         tracing::warn!(zone, %error, "a write failed; going on in another zone");
         if is_dead(self.drive.cond(zone)) {
             self.tree.write_accounts().zones.fail(zone);
-            // What it holds is to be moved.
+            // The worker moves its blocks.
             self.tree.bell.wake_worker();
         } else {
             self.tree.write_accounts().zones.seal(zone);
@@ -296,7 +310,7 @@ impl Writer {
         }
     }
 
-    /// Takes a zone that was sealed before it was full from the active ones of the drive.
+    /// Finishes a zone that was sealed before it was full, so that it is not active any more.
     pub(in crate::furrow) fn finish_zone(&self, zone: u32) {
         self.drive.finish(zone);
         self.tree.write_accounts().zones.finished(zone);

@@ -1,12 +1,12 @@
-//! Resetting zones in which nothing lives, once no durable row refers to them any more (F3).
+//! Resets of zones without live blocks, once no durable row refers to them any more (F3).
 
 use crate::furrow::sync::MutexGuard;
 use crate::furrow::write::Writer;
 use crate::furrow::zones::Role;
 
 impl Writer {
-    /// Resets one of the zones that no durable row refers to any more (F3), and says whether there
-    /// was one. A writer short of free zones calls it too.
+    /// Resets one zone that no durable row refers to any more (F3), and returns whether there was
+    /// one. A writer short of free zones calls it too.
     pub(in crate::furrow) fn reset_one(&self) -> bool {
         let _turn = self.lock_resetting();
         let Some(zone) = self.tree.write_accounts().zones.next_reset() else { return false };
@@ -18,8 +18,7 @@ impl Writer {
         self.resetting.lock().expect("no holder panicked")
     }
 
-    /// The same for zones whose reset the drive has refused before; says whether the drive has
-    /// reset one.
+    /// Tries zones again whose reset the drive has refused; returns whether it has reset one.
     pub(in crate::furrow) fn reset_again(&self) -> bool {
         let _turn = self.lock_resetting();
         self.tree.write_accounts().zones.retry_resets();
@@ -31,7 +30,7 @@ impl Writer {
         }
     }
 
-    /// Resets a zone in which nothing lives, and says whether the drive did.
+    /// Resets a zone without live blocks, and returns whether the drive did.
     pub(in crate::furrow) fn reset_zone(&self, zone: u32) -> bool {
         let outcome = self.drive.reset(zone);
         let cond = outcome.as_ref().err().and_then(|_| self.drive.cond(zone));

@@ -227,11 +227,11 @@ fn check_rows(
     }
     problems.append(broken);
     problems.append(others);
-    let live = |zone: u32| {
+    let live_end = |zone: u32| {
         let count = &zones[zone as usize];
-        (u32::try_from(count.live).unwrap_or(u32::MAX), count.end)
+        (count.live > 0).then_some(count.end)
     };
-    let mut losses = Losses::find(drive, &opened.table.view, (&opened.zones, &live))?;
+    let mut losses = Losses::find(drive, &opened.table.view, &opened.zones, live_end)?;
     if !lost.is_empty() {
         lost::report(&mut source, &lost, &large, &mut problems)?;
     }

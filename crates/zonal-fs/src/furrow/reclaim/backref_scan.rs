@@ -1,10 +1,10 @@
-//! The search for owners of blocks in zones whose owners are not listed.
+//! Back-reference scan: finds the owners of blocks in zones whose back-references are not complete.
 //!
 //! After a crash these are the zones that were being written. One pass over all rows finds the
-//! owners for all these zones. It runs in steps, so that reclaim can meanwhile empty other zones.
-//! Blocks that are written during the search are recorded as usual, and what the search reads
-//! before a row changes is a hint like any other. Rows that are lost are passed over: zones with
-//! blocks of theirs are not emptied then.
+//! owners for all of them. It runs in steps, so that reclaim can empty other zones meanwhile.
+//! Blocks that are written during the scan get back-references as usual; a row that changes after
+//! the scan has read it leaves a hint that leads nowhere, like any other. The scan skips lost rows:
+//! reclaim does not empty zones that hold blocks of theirs.
 
 use std::collections::BTreeMap;
 
@@ -18,45 +18,45 @@ use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
 
-/// Rows that one step reads.
+/// Rows that one step of the scan reads.
 const ROWS_AT_ONCE: usize = 4096;
 
-/// Behind the last row of a map or of an extent.
+/// The key after the last row of a map or of an extent.
 const END: Key = Key::new(RowKind::Backrefs, 0, 0);
 
-/// A search under way.
+/// A scan under way.
 #[derive(Debug)]
-pub(in crate::furrow) struct Search {
-    zones: BTreeMap<u32, Wanted>,
-    /// The first row that was not read yet.
+pub(in crate::furrow) struct BackrefScan {
+    zones: BTreeMap<u32, ScannedZone>,
+    /// The first row that the scan has not read yet.
     next: Key,
 }
 
-/// A zone whose owners are searched.
+/// A zone whose back-references the scan looks for.
 #[derive(Debug)]
-struct Wanted {
-    /// How often it had been emptied: nothing is to be found any more after the next time.
+struct ScannedZone {
+    /// Resets of the zone when the scan began: what it has found is void after another one.
     resets: u32,
     found: Vec<Backref>,
 }
 
-impl Search {
-    /// For all zones that need one; `None` if there are none.
+impl BackrefScan {
+    /// A scan for all zones that need one; `None` if no zone does.
     fn new(state: &State) -> Option<Self> {
-        let wanted = state.zones.ids().filter(|&zone| {
+        let incomplete = state.zones.ids().filter(|&zone| {
             let slot = state.zones.slot(zone);
             slot.live > 0 && slot.listed == Listed::No
         });
-        let zones: BTreeMap<u32, Wanted> = wanted
+        let zones: BTreeMap<u32, ScannedZone> = incomplete
             .map(|zone| {
                 let resets = state.zones.slot(zone).resets;
-                (zone, Wanted { resets, found: Vec::new() })
+                (zone, ScannedZone { resets, found: Vec::new() })
             })
             .collect();
         (!zones.is_empty()).then_some(Self { zones, next: Key::BASE_END })
     }
 
-    /// Notes what a row says.
+    /// Notes the blocks that a row names.
     fn note(&mut self, key: Key, row: &Row<'_>) {
         let Some((at, crcs)) = row.stored() else { return };
         let owner = if key.kind() == RowKind::Extent {
@@ -67,14 +67,14 @@ impl Search {
         let Address { zone, block } = at;
         let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
         let is_sound = blocks > 0 && block.checked_add(blocks).is_some();
-        if let Some(wanted) = self.zones.get_mut(&zone).filter(|_| is_sound) {
-            wanted.found.push(Backref { block, blocks, owner });
+        if let Some(scanned) = self.zones.get_mut(&zone).filter(|_| is_sound) {
+            scanned.found.push(Backref { block, blocks, owner });
         }
     }
 
-    /// All rows were read: the zones are listed now.
+    /// Ends the scan after the last row: the back-references of its zones are complete now.
     fn end(self, state: &mut State) {
-        for (zone, Wanted { resets, found }) in self.zones {
+        for (zone, ScannedZone { resets, found }) in self.zones {
             let slot = state.zones.slot_mut(zone);
             if slot.resets != resets || slot.listed != Listed::No {
                 continue;
@@ -88,8 +88,8 @@ impl Search {
 }
 
 impl Zones {
-    /// Whether there are zones to be emptied whose owners have to be searched first.
-    pub(in crate::furrow) fn await_search(&self, role: Role) -> bool {
+    /// Whether zones with this role can become victims only after a scan.
+    pub(in crate::furrow) fn need_scan(&self, role: Role) -> bool {
         self.slots.iter().any(|slot| {
             slot.role == role && slot.live > 0 && !slot.unreadable && slot.listed == Listed::No
         })
@@ -97,45 +97,46 @@ impl Zones {
 }
 
 impl Reclaimer {
-    /// Reads some rows of the search, and says whether there are more to read.
-    pub(in crate::furrow) fn search_some(&self) -> Result<bool> {
-        let mut current = self.searching.lock().expect("no holder panicked");
-        let mut search = match current.take() {
-            Some(search) => search,
+    /// Scans some rows, and returns whether there are more to scan.
+    pub(in crate::furrow) fn scan_some(&self) -> Result<bool> {
+        let mut current = self.scanning.lock().expect("no holder panicked");
+        let mut scan = match current.take() {
+            Some(scan) => scan,
             None => {
-                let Some(search) = Search::new(&self.tree.read_state()) else { return Ok(false) };
-                tracing::info!(zones = search.zones.len(), "the owners of blocks are searched");
-                search
+                let scan = BackrefScan::new(&self.tree.read_state());
+                let Some(scan) = scan else { return Ok(false) };
+                tracing::info!(zones = scan.zones.len(), "a scan for back-references begins");
+                scan
             }
         };
-        let found = match self.tree.rows(search.next, END, ROWS_AT_ONCE) {
+        let found = match self.tree.rows(scan.next, END, ROWS_AT_ONCE) {
             Ok(found) => found,
             Err(error) => {
-                let past = self.tree.view.past_lost(&self.drive, KeySpan::new(search.next, END));
-                search.next = past.unwrap_or(search.next);
-                // It goes on there the next time.
-                *current = Some(search);
+                let past = self.tree.view.past_lost(&self.drive, KeySpan::new(scan.next, END));
+                scan.next = past.unwrap_or(scan.next);
+                // The next step continues there.
+                *current = Some(scan);
                 return if past.is_some() { Ok(true) } else { Err(error) };
             }
         };
         for (key, value) in &found.rows {
             match decode(*key, value) {
-                Ok(row) => search.note(*key, &row),
+                Ok(row) => scan.note(*key, &row),
                 Err(why) => tracing::error!(%why, "a row cannot be read"),
             }
         }
         if found.end < END {
-            search.next = found.end;
-            *current = Some(search);
+            scan.next = found.end;
+            *current = Some(scan);
             return Ok(true);
         }
-        search.end(&mut self.tree.write_accounts());
+        scan.end(&mut self.tree.write_accounts());
         Ok(false)
     }
 
-    /// Searches to the end. For a writer that finds no room otherwise.
-    pub(in crate::furrow) fn search_all(&self) -> Result<()> {
-        while self.search_some()? {}
+    /// Scans to the end, for a writer that finds no room otherwise.
+    pub(super) fn scan_all(&self) -> Result<()> {
+        while self.scan_some()? {}
         Ok(())
     }
 }
@@ -204,21 +205,21 @@ mod tests {
         write(&fs, file, 0, 2 * ZONE_BLOCKS - 10, 1);
         fs.sync().unwrap();
         let full = zones(&fs)[0].0;
-        let rows = fs.tree.owner_rows(full).unwrap();
+        let rows = fs.tree.backref_rows(full).unwrap();
         assert_eq!(rows.len(), 1, "written in order: {rows:?}");
         let open = zones(&fs).into_iter().find(|(_, is_open, _)| *is_open).unwrap().0;
-        assert_eq!(fs.tree.owner_rows(open).unwrap(), [], "in memory");
+        assert_eq!(fs.tree.backref_rows(open).unwrap(), [], "in memory");
         fs.shutdown().unwrap();
         drop(fs);
         assert_clean(&drive);
         let fs = mount(&drive, &clock);
-        assert_eq!(fs.tree.owner_rows(open).unwrap().len(), 1);
+        assert_eq!(fs.tree.backref_rows(open).unwrap().len(), 1);
         assert!(zones(&fs).iter().all(|(_, _, listed)| *listed == Listed::Yes));
         // What comes later becomes further rows.
         write(&fs, file, 2 * ZONE_BLOCKS, 1, 2);
         fs.copy_range((file, 0), (create(&fs, "copy"), 0), 3 * BLOCK, WriteFlags::empty()).unwrap();
         fs.sync().unwrap();
-        assert_eq!(fs.tree.owner_rows(full).unwrap().len(), 2, "and the shared extent");
+        assert_eq!(fs.tree.backref_rows(full).unwrap().len(), 2, "and the shared extent");
         drop(fs);
         assert_clean(&drive);
     }
@@ -232,10 +233,10 @@ mod tests {
         write(&fs, file, 0, 3 * ZONE_BLOCKS, 1);
         fs.sync().unwrap();
         let zone = zones(&fs)[0].0;
-        assert!(!fs.tree.owner_rows(zone).unwrap().is_empty());
+        assert!(!fs.tree.backref_rows(zone).unwrap().is_empty());
         fs.fallocate(file, crate::vfs::Allocate::Punch, 0, 3 * ZONE_BLOCKS * BLOCK).unwrap();
         fs.sync().unwrap();
-        assert_eq!(fs.tree.owner_rows(zone).unwrap(), []);
+        assert_eq!(fs.tree.backref_rows(zone).unwrap(), []);
         assert_eq!(fs.tree.read_state().totals.row_bytes, bytes);
         drop(fs);
         assert_clean(&drive);

@@ -1,15 +1,15 @@
-//! Rows that a mount begins with, made anew where no copy gives them: the sums, and the root
-//! directory.
+//! Rebuilding: makes the totals, the rows of zones and the root directory again if both copies of
+//! them are lost.
 //!
-//! Anything else that is lost costs the files in its range, and no more. Without these nothing
-//! could be reached, so they are made from all other rows, which takes a pass over the whole table.
-//! Sums are then those of the rows that there are. The root keeps what is known of it; what is not
-//! is as `mkfs` makes it. Inodes to which no entry leads any more are entered in it, as `lost-` and
-//! their number: their names may have been there.
+//! A loss of other rows costs the files in its range, and no more. Without these rows nothing could
+//! be reached, so a mount rebuilds them from all other rows, in a pass over the whole table. Totals
+//! are then the sums of the rows that are left. The root directory keeps every row that can be
+//! read, and the rest is as `mkfs` makes it. Inodes without an entry get one in the root, `lost-`
+//! and their number, since their names may have been there.
 //!
-//! The new rows are ones that a commit has taken and not written. So a mount that only reads shows
-//! them, and one that writes makes them durable with its first commit, before any step of the table
-//! goes past what was lost.
+//! The new rows look like those of a batch that a commit has taken and not yet written. So a
+//! read-only mount shows them, and a writable one makes them durable with its first commit, before
+//! any step of the table passes the lost range.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,11 @@ use zonal::Zone;
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
-use crate::furrow::format::GENERATIONS;
 use crate::furrow::format::row::{
     EntryRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, backrefs_bytes, decode,
     encode, entry_bytes, extent_bytes, map_bytes, shared_map_bytes, xattr_bytes,
 };
+use crate::furrow::format::{Address, GENERATIONS};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::encode::KINDS;
 use crate::furrow::metadata::index::entries_max;
@@ -39,17 +39,17 @@ use crate::furrow::tools::check::Inos;
 use crate::furrow::zones::ZoneSlot;
 use crate::vfs::{FileKind, Ino, Result};
 
-/// Behind the rows of the root directory, which come first after the sums.
+/// The key after the rows of the root directory, which follow the totals and zones.
 const ROOT_END: Key = Key::new(RowKind::Inode, 2, 0);
 
-/// Rows of the root that a mount looks at.
+/// Rows of the root directory that a mount reads to find losses.
 const ROOT_ROWS: usize = 1024;
 
-/// Rows that are read in one step.
+/// Rows that one read returns.
 const ROWS: usize = 4096;
 
-/// Whether something of the root directory is lost. Of a large one only its first rows are read,
-/// and what parts know to be lost.
+/// Whether rows of the root directory are lost. It reads only the first rows of a large one; for
+/// the rest it asks the parts for the ranges that they know to be lost.
 pub(in crate::furrow) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool> {
     let mut from = Key::BASE_END;
     if view.knows_lost(drive, KeySpan::new(from, ROOT_END)) {
@@ -69,21 +69,21 @@ pub(in crate::furrow) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool
     Ok(false)
 }
 
-/// Makes sums and root from the rows that there are.
-pub(in crate::furrow) fn remake(
+/// Rebuilds totals, zones and root from the rows that are left.
+pub(in crate::furrow) fn rebuild(
     drive: &Drive,
     opened: &Opened,
     problems: &mut Problems,
 ) -> Result<()> {
     let view = &*opened.table.view;
-    let mut found = Found::default();
+    let mut found = FoundRows::default();
     view.scan(drive, KeySpan::ALL, &mut |scanned| found.put(scanned))?;
     let mut rows = Memtable::default();
     found.make_root(opened, &mut rows);
     let unnamed = found.unnamed(drive, view)?;
     let names = NameKey::of(opened.superblock.uuid);
-    found.enter_root((unnamed, names), drive.layout.zone_blocks, &mut rows);
-    found.make_sums((&opened.slots(drive), &opened.zones), &mut rows);
+    found.enter_root(unnamed, names, drive.layout.zone_blocks, &mut rows);
+    found.make_sums(&opened.slots(drive), &opened.zones, &mut rows);
     if let Some((from, below)) = &found.lost_here {
         let what = format!(
             "no copy has sums or rows of the root directory, from {from:?} up to {below:?}: they are made anew"
@@ -92,7 +92,7 @@ pub(in crate::furrow) fn remake(
     }
     let parts_below = opened.table.next_part;
     view.note_remade(Remade { from: Key::MIN, below: ROOT_END, parts_below });
-    // What older runs have in the place of what is lost is outdated.
+    // Older runs may have outdated rows in the lost range: delete those.
     let mut from = Key::MIN;
     while from < ROOT_END {
         let there = view.rows(drive, KeySpan::new(from, ROOT_END), ROWS)?;
@@ -107,14 +107,15 @@ pub(in crate::furrow) fn remake(
     Ok(())
 }
 
-/// What the rows of a zone's blocks add up to.
+/// Sums of the rows that name blocks of a zone.
 #[derive(Clone, Copy, Debug, Default)]
 struct ZoneSum {
     live: u64,
     end: u32,
     next_owners: u32,
     owner_bytes: u32,
-    /// How many live blocks name each generation: one, unless it is lost where some were moved.
+    /// Live blocks by the generation that their rows name. Only one has any, unless a remap table
+    /// is lost.
     generations: [u32; GENERATIONS as usize],
 }
 
@@ -125,9 +126,9 @@ impl ZoneSum {
     }
 }
 
-/// What is known of the rows, one after the other.
+/// Sums of all rows so far.
 #[derive(Default)]
-struct Found {
+struct FoundRows {
     totals: Option<TotalsRow>,
     zone_rows: BTreeMap<u64, ZoneRow>,
     zones: BTreeMap<u32, ZoneSum>,
@@ -142,11 +143,11 @@ struct Found {
     /// Inodes that have an entry.
     named: Inos,
     root: Option<InodeRow>,
-    /// Entries of the root: hash and length come later, cookie and name here.
+    /// Entries of the root by cookie.
     root_entries: BTreeMap<u64, (Box<[u8]>, FileKind)>,
-    /// Keys of the root's rows that are right as they are.
+    /// Keys of rows of the root that stay as they are.
     kept: BTreeSet<Key>,
-    /// The first lost range of sums or root.
+    /// The first lost range of totals, zones or root.
     lost_here: Option<(Key, Key)>,
     has_lost_owners: bool,
 }
@@ -160,7 +161,7 @@ fn number_of(kind: FileKind) -> u8 {
     found.expect("every kind has a number").0
 }
 
-impl Found {
+impl FoundRows {
     fn put(&mut self, scanned: Scanned<'_>) {
         match scanned {
             Scanned::Lost(from, below) => self.put_lost(from, below),
@@ -177,7 +178,7 @@ impl Found {
             self.lost_here.get_or_insert((from, below));
         }
         let last = below.predecessor();
-        // Numbers in the range may have been in use.
+        // Files may have used numbers in the range.
         if from < Key::new(RowKind::Extent, 0, 0) && last >= Key::BASE_END {
             let is_inode = last.kind().group() == RowKind::Inode.group();
             self.ino_max = self.ino_max.max(if is_inode { last.owner() } else { from.owner() });
@@ -197,7 +198,7 @@ impl Found {
             Row::Totals(row) => self.totals = Some(*row),
             Row::Zone(row) => drop(self.zone_rows.insert(owner, *row)),
             Row::Orphan => drop(self.listed_orphans.insert(owner)),
-            // What can be read of them stays.
+            // Those that can be read stay.
             Row::Learned(_) | Row::Remap(..) => {}
             Row::Inode(row, target) => {
                 self.ino_max = self.ino_max.max(owner);
@@ -213,7 +214,7 @@ impl Found {
             }
             Row::Xattr(name, value) => self.row_bytes += xattr_bytes(name, value),
             Row::Map(blocks, place) => self.put_map(*blocks, place),
-            // That of the root is made anew.
+            // `enter_root` rebuilds the index of the root.
             Row::Name(_) if owner == Ino::ROOT.get() => drop(self.kept.remove(&key)),
             Row::Name(cookies) => self.row_bytes += names_bytes(cookies.len()),
             Row::Entry(row, name) => {
@@ -227,7 +228,7 @@ impl Found {
             Row::Extent(row, crcs) => {
                 self.extent_max = self.extent_max.max(owner);
                 let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
-                self.put_blocks((row.zone.get(), row.block.get()), blocks);
+                self.put_blocks(Address { zone: row.zone.get(), block: row.block.get() }, blocks);
                 self.add_place_bytes(extent_bytes(blocks));
             }
             Row::Backrefs(records) => {
@@ -253,9 +254,8 @@ impl Found {
                 self.add_place_bytes(map_bytes(0));
             }
             Place::Zone(place, _) => {
-                let at = place.address();
                 let generation = usize::from(place.generation().generation());
-                let sum = self.put_blocks((at.zone, at.block), blocks);
+                let sum = self.put_blocks(place.address(), blocks);
                 sum.generations[generation] = sum.generations[generation].saturating_add(blocks);
                 self.add_place_bytes(map_bytes(blocks));
             }
@@ -266,10 +266,10 @@ impl Found {
         }
     }
 
-    fn put_blocks(&mut self, (zone, block): (u32, u32), blocks: u32) -> &mut ZoneSum {
-        let sum = self.zones.entry(zone).or_default();
+    fn put_blocks(&mut self, at: Address, blocks: u32) -> &mut ZoneSum {
+        let sum = self.zones.entry(at.zone).or_default();
         sum.live += u64::from(blocks);
-        sum.end = sum.end.max(block.saturating_add(blocks));
+        sum.end = sum.end.max(at.block.saturating_add(blocks));
         sum
     }
 
@@ -278,7 +278,7 @@ impl Found {
         self.row_bytes += bytes;
     }
 
-    /// The root's inode, its counts aside, unless it is known.
+    /// Makes the inode of the root unless it was read; `enter_root` sets its counts.
     fn make_root(&mut self, opened: &Opened, rows: &mut Memtable) {
         let root = self.root.get_or_insert_with(|| {
             let created = opened.superblock.created_ns.get();
@@ -301,7 +301,7 @@ impl Found {
             }
         });
         let last = self.root_entries.last_key_value().map_or(2, |(&cookie, _)| cookie);
-        // Cookies in the range may have been in use.
+        // Entries may have used cookies in the range.
         let lost = self.lost_here.map(|(_, below)| below.predecessor());
         let lost = lost.filter(|last| last.kind() == RowKind::Entry && *last < ROOT_END);
         let lost = lost.map_or(2, Key::at);
@@ -312,7 +312,7 @@ impl Found {
         rows.insert(Key::new(RowKind::Inode, Ino::ROOT.get(), 0), None);
     }
 
-    /// Inodes that no entry leads to, and that could have had one in the root.
+    /// Inodes without an entry that may have had one in the root.
     fn unnamed(&self, drive: &Drive, view: &View) -> Result<Vec<(u64, FileKind)>> {
         let mut unnamed = Vec::new();
         view.scan(drive, KeySpan::INODES, &mut |scanned| {
@@ -330,11 +330,11 @@ impl Found {
         Ok(unnamed)
     }
 
-    /// Completes the root: entries for inodes that have none, counts, and an index where it is
-    /// large.
+    /// Completes the root: entries for inodes without one, counts, and an index if it is large.
     fn enter_root(
         &mut self,
-        (unnamed, key): (Vec<(u64, FileKind)>, NameKey),
+        unnamed: Vec<(u64, FileKind)>,
+        names: NameKey,
         zone_blocks: u32,
         rows: &mut Memtable,
     ) {
@@ -365,7 +365,7 @@ impl Found {
         if is_large {
             let mut index: BTreeMap<u64, Vec<U64>> = BTreeMap::new();
             for (&cookie, (name, _)) in &self.root_entries {
-                index.entry(key.hash(name)).or_default().push(U64::new(cookie));
+                index.entry(names.hash(name)).or_default().push(U64::new(cookie));
             }
             for (hash, cookies) in index {
                 let value: Value = Some(encode(&Row::Name(&cookies)));
@@ -377,8 +377,8 @@ impl Found {
         rows.insert(Key::new(RowKind::Inode, owner, 0), Some(value));
     }
 
-    /// Totals, zones, and the list of what is to be removed.
-    fn make_sums(&self, (slots, report): (&[ZoneSlot], &[Zone]), rows: &mut Memtable) {
+    /// Makes totals, zones, and the list of deleted files.
+    fn make_sums(&self, slots: &[ZoneSlot], report: &[Zone], rows: &mut Memtable) {
         let mut live = 0;
         let mut clock = self.totals.map_or(0, |totals| totals.data_clock.get());
         for (zone, slot) in (0_u32..).zip(slots.iter().take(report.len())) {
@@ -393,7 +393,7 @@ impl Found {
                 born: before.map_or(U64::new(0), |row| row.born),
                 next_owners: U32::new(sum.next_owners),
                 owner_bytes: U32::new(sum.owner_bytes),
-                // Where it is not known to be complete, the list is not relied on.
+                // Back-references may be lost: then the zone needs a scan.
                 listed: before.filter(|_| !self.has_lost_owners).map_or(0, |row| row.listed),
                 moved: before.map_or(0, |row| row.moved),
                 generation: before.map_or(sum.generation(), |row| row.generation),

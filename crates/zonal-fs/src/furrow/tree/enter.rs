@@ -1,0 +1,162 @@
+//! Entering: puts fetched metadata into the state.
+//!
+//! Other threads have gone on since it was read. So an inode that is there or was deleted meanwhile
+//! stays as it is, and ranges of a map or a directory take only what they lack.
+
+use std::ops::Range;
+
+use crate::furrow::metadata::held::name_held_bytes;
+use crate::furrow::metadata::missing::Missing;
+use crate::furrow::metadata::names::NameKey;
+use crate::furrow::metadata::place::{Extent, MapEntry};
+use crate::furrow::metadata::{Body, Directory, File, Piece, State};
+use crate::furrow::tree::fetch::{Fetched, FoundEntry};
+use crate::vfs::Ino;
+
+impl State {
+    /// Marks blocks of a file as a hole although their rows are lost: nothing will be known of
+    /// them.
+    pub(in crate::furrow) fn mark_hole(&mut self, ino: Ino, blocks: Range<u64>) {
+        let inode = self.inodes.get_mut(&ino);
+        if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
+            self.held_bytes += file.enter(Vec::new(), blocks);
+        }
+    }
+}
+
+impl File {
+    /// Enters map entries where none were resident. Returns the bytes that they take.
+    pub(super) fn enter(&mut self, entries: Vec<(u64, MapEntry)>, known: Range<u64>) -> usize {
+        let (mut bytes, held) = (0, self.frame_bytes());
+        for (first, entry) in entries {
+            let limit = first + u64::from(entry.blocks());
+            if self.known.end_of(first).is_some() {
+                continue;
+            }
+            if self.overlapping(first, limit).next().is_some() {
+                tracing::error!(block = first, "a map entry overlaps another, and is left out");
+                continue;
+            }
+            bytes += entry.held_bytes();
+            self.map.insert(first, entry);
+        }
+        self.known.insert(known);
+        (bytes + self.frame_bytes()).saturating_sub(held)
+    }
+}
+
+impl Directory {
+    /// Enters all entries with one hash. Returns the bytes that they take.
+    fn enter_names(
+        &mut self,
+        entries: Vec<FoundEntry>,
+        hash: u64,
+        key: NameKey,
+        now: u64,
+        needed: u64,
+    ) -> usize {
+        let mut bytes = 0;
+        for (name, entry) in entries {
+            let cookie = entry.cookie;
+            bytes += self.enter(vec![(name, entry)], cookie..cookie.saturating_add(1), key);
+        }
+        let held = self.frame_bytes();
+        if let Some(names) = &mut self.names {
+            names.note_known(hash, now, needed);
+        }
+        bytes + self.frame_bytes() - held
+    }
+
+    /// Enters directory entries where none were resident. Returns the bytes that they take.
+    pub(super) fn enter(
+        &mut self,
+        entries: Vec<FoundEntry>,
+        known: Range<u64>,
+        key: NameKey,
+    ) -> usize {
+        let (mut bytes, held) = (0, self.frame_bytes());
+        for (name, entry) in entries {
+            if self.known.end_of(entry.cookie).is_none() {
+                bytes += name_held_bytes(&name);
+                self.add(key.hash(&name), name, entry);
+            }
+        }
+        self.known.insert(known);
+        (bytes + self.frame_bytes()).saturating_sub(held)
+    }
+}
+
+impl State {
+    /// Enters what a load has read, unless it has come or gone meanwhile.
+    pub(super) fn enter(&mut self, missing: &Missing, found: Fetched) {
+        let (now, needed) = (self.loads.count(), self.loads.oldest_needed());
+        match (missing, found) {
+            (Missing::Inode(ino), Fetched::Inode(inode)) => {
+                if !self.inodes.contains_key(ino) && !self.removed.contains(ino) {
+                    self.held_bytes += inode.held_bytes();
+                    inode.used.note(self.loads.count());
+                    self.inodes.insert(*ino, inode);
+                }
+            }
+            (Missing::Map(ino, block), Fetched::Map { entries, known, wanted }) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
+                    let held = file.frame_bytes();
+                    let piece = Piece { block: *block, end: known.end, wanted, at: now };
+                    file.loaded.note(piece, |piece| piece.at >= needed);
+                    self.held_bytes += file.frame_bytes() - held;
+                    self.held_bytes += file.enter(entries, known);
+                }
+            }
+            (Missing::Entries(ino, cookie), Fetched::Entries(entries, known)) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
+                    let held = directory.frame_bytes();
+                    let loaded = (*cookie..known.end, now);
+                    directory.loaded.note(loaded, |(_, at)| *at >= needed);
+                    self.held_bytes += directory.frame_bytes() - held;
+                    self.held_bytes += directory.enter(entries, known, self.name_key);
+                }
+            }
+            (Missing::Name(ino, _), Fetched::Names(entries, hash)) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
+                    let key = self.name_key;
+                    self.held_bytes += directory.enter_names(entries, hash, key, now, needed);
+                }
+            }
+            (Missing::Name(ino, name), Fetched::Name(entry)) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body)
+                    && directory.names.is_none()
+                {
+                    let mut bytes = 0;
+                    if let Some((name, entry)) = entry {
+                        let known = entry.cookie..entry.cookie.saturating_add(1);
+                        bytes = directory.enter(vec![(name, entry)], known, self.name_key);
+                    }
+                    let held = directory.frame_bytes();
+                    directory.note_search((self.name_key.hash(name), name), now, needed);
+                    bytes += directory.frame_bytes() - held;
+                    self.held_bytes += bytes;
+                }
+            }
+            (Missing::Extent(id), Fetched::Extent(extent)) => {
+                let bytes = extent.held_bytes();
+                if self.extents.enter(*id, Extent { used: now, ..extent }) {
+                    self.held_bytes += bytes;
+                }
+            }
+            (
+                Missing::Inode(_)
+                | Missing::Map(..)
+                | Missing::Entries(..)
+                | Missing::Name(..)
+                | Missing::Extent(_),
+                _,
+            ) => {
+                unreachable!("a load finds what it looks for")
+            }
+        }
+    }
+}
