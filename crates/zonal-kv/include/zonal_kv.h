@@ -56,6 +56,9 @@ int zkv_link(const zkv_store *store, zkv_text original, zkv_text link);
 int zkv_file_open(const zkv_store *store, zkv_text path, uint32_t flags, zkv_file **file);
 int zkv_file_close(zkv_file *file);
 int zkv_file_read(const zkv_file *file, uint64_t offset, uint8_t *buffer, size_t len, size_t *read);
+/* NULL if the bytes lie nowhere in memory: zkv_file_read copies them. They stay until the file is closed. */
+int zkv_file_lend(const zkv_file *file, uint64_t offset, size_t len, const uint8_t **bytes,
+                  size_t *found);
 int zkv_file_append(const zkv_file *file, const uint8_t *data, size_t len);
 int zkv_file_write(const zkv_file *file, const uint8_t *data, size_t len, uint64_t offset);
 int zkv_file_set_len(const zkv_file *file, uint64_t len);

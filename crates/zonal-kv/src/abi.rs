@@ -279,6 +279,28 @@ pub unsafe extern "C" fn zkv_file_read(
     unsafe { on_file(file, fill) }
 }
 
+/// Where up to `len` bytes from `offset` on lie in memory, until the file is closed; fewer only at the
+/// end of file. NULL if they do not lie there: [`zkv_file_read`] copies them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zkv_file_lend(
+    file: *const StoreFile,
+    offset: u64,
+    len: usize,
+    bytes: *mut *const u8,
+    found: *mut usize,
+) -> c_int {
+    let lend = |file: &StoreFile| {
+        let lent = file.lend(offset, len)?;
+        // SAFETY: the caller's part of the contract.
+        unsafe { edge::put(lent.map_or(std::ptr::null(), <[u8]>::as_ptr), bytes) };
+        // SAFETY: the caller's part of the contract.
+        unsafe { edge::put(lent.map_or(0, <[u8]>::len), found) };
+        Ok(())
+    };
+    // SAFETY: the caller's part of the contract.
+    unsafe { on_file(file, lend) }
+}
+
 /// Writes at the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_file_append(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zonal_fs::vfs::{Ino, Written};
 use zonal_fs::volume::{File, WriteLifetime};
 
+use crate::cache::CachedFile;
 use crate::unsynced::Change;
 use crate::{Result, Store};
 
@@ -12,19 +13,39 @@ use crate::{Result, Store};
 pub struct StoreFile {
     ino: Ino,
     // Dropped first: a file is closed before its volume.
-    file: Option<File>,
+    open: Option<Open>,
     store: Arc<Store>,
 }
 
+/// A file of the volume, and what was read of it.
+struct Open {
+    file: File,
+    cached: CachedFile,
+    caching: Caching,
+}
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caching {
+    /// By way of the cache.
+    Cached,
+    /// From the drive each time: the program has a cache of its own.
+    Direct,
+}
+
 impl StoreFile {
-    pub(crate) fn new(store: Arc<Store>, file: File) -> Self {
-        Self { ino: file.ino(), file: Some(file), store }
+    pub(crate) fn new(store: Arc<Store>, file: File, cached: CachedFile, caching: Caching) -> Self {
+        Self { ino: file.ino(), open: Some(Open { file, cached, caching }), store }
     }
 
     /// The file, in the process that has opened it.
-    fn file(&self) -> Result<&File> {
+    fn open(&self) -> Result<&Open> {
         self.store.check_process()?;
-        Ok(self.file.as_ref().expect("it is there until it is dropped"))
+        Ok(self.open.as_ref().expect("it is there until it is dropped"))
+    }
+
+    fn file(&self) -> Result<&File> {
+        self.open().map(|open| &open.file)
     }
 
     /// Closes it. The error is that of a store whose last handle this was.
@@ -36,7 +57,21 @@ impl StoreFile {
 
     /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        Ok(self.file()?.read_at(buffer, offset)?)
+        let open = self.open()?;
+        match open.caching {
+            Caching::Cached => open.cached.read(&open.file, buffer, offset),
+            Caching::Direct => Ok(open.file.read_at(buffer, offset)?),
+        }
+    }
+
+    /// `len` bytes from `offset` on, fewer at the end of file, where they lie in memory until the
+    /// file is closed. `None` if they do not lie there: [`read`](Self::read) copies them.
+    pub fn lend(&self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
+        let open = self.open()?;
+        match open.caching {
+            Caching::Cached => open.cached.lend(&open.file, offset, len),
+            Caching::Direct => Ok(None),
+        }
     }
 
     /// Writes at the end.
@@ -92,7 +127,7 @@ impl StoreFile {
 impl Drop for StoreFile {
     fn drop(&mut self) {
         if self.store.check_process().is_err() {
-            std::mem::forget(self.file.take());
+            std::mem::forget(self.open.take());
         }
     }
 }

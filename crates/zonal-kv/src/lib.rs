@@ -18,6 +18,8 @@
 //! | [`uri`] | which device, and which options? |
 //! | [`store`] | opening, closing, committing; names |
 //! | [`file`](mod@file) | open files |
+//! | `cache` | what is kept of what was read? |
+//! | `process` | is this the process that has opened it? |
 //! | [`unsynced`] | what survives the process? |
 //! | `replay` | how is it written again, and when is it too old for that? |
 //! | [`zones`] | files with names on zonefs |
@@ -26,9 +28,11 @@
 #![allow(unsafe_code, reason = "C++ hands over raw addresses, and memory is mapped")]
 
 pub mod abi;
+mod cache;
 mod edge;
 pub mod error;
 pub mod file;
+mod process;
 mod replay;
 pub mod store;
 pub mod unsynced;

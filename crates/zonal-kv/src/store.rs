@@ -12,9 +12,12 @@ use zonal::{Clock, OpenMode, SystemClock};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, StatFs};
-use zonal_fs::volume::{self, Entry, OpenFlags, Volume, VolumeOptions};
+use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume, VolumeOptions};
 use zonal_fs::zonefs;
 
+use crate::cache::{CachedFile, Handle, ReadCache};
+use crate::file::Caching;
+use crate::process::process;
 use crate::replay::{changed_ns, open_unsynced};
 use crate::unsynced::{Change, Note, Noted, Pending, Times, Unsynced};
 use crate::uri::{Address, Blank, Hints};
@@ -43,6 +46,7 @@ struct Core {
     /// `None` where nothing outlives the process: the drive is in its memory, or the option is off.
     unsynced: Option<Mutex<Unsynced>>,
     counts: Option<Counts>,
+    cache: Arc<ReadCache>,
     /// One commits at a time.
     committing: Mutex<()>,
     /// Commits that have begun, and the last one that has succeeded.
@@ -111,11 +115,6 @@ impl Stores {
             }
         }
     }
-}
-
-/// Number of this process. A copy that fork(2) has made has another one.
-fn process() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
 }
 
 /// A change of a file that has begun.
@@ -211,6 +210,7 @@ impl Store {
             fs: Arc::downgrade(&fs),
             volume: Volume::new(fs, &volume_options()),
             unsynced: unsynced.map(Mutex::new),
+            cache: Arc::new(ReadCache::new(address.cache.get())),
             committing: Mutex::default(),
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -273,7 +273,7 @@ impl Store {
             || (flags.contains(OpenFlags::CREATE) && old.is_none());
         if !changes {
             let file = volume.open_with(path, flags, FILE_PERM)?;
-            return Ok(StoreFile::new(Arc::clone(self), file));
+            return Ok(self.opened(file, flags));
         }
         let begun = old.and_then(|old| self.core.begin(old.ino));
         let opened = volume.open_with(path, flags, FILE_PERM);
@@ -287,10 +287,19 @@ impl Store {
             (Err(_), Some(begun)) => self.core.end(begun, Change::Attributes),
             (_, None) => Ok(()),
         };
-        let file = StoreFile::new(Arc::clone(self), opened?);
+        let file = self.opened(opened?, flags);
         kept?;
         self.sync()?;
         Ok(file)
+    }
+
+    fn opened(self: &Arc<Self>, file: File, flags: OpenFlags) -> StoreFile {
+        let is_writer = flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND);
+        let handle = if is_writer { Handle::Writer } else { Handle::Reader };
+        let cached = CachedFile::open(Arc::clone(&self.core.cache), file.ino(), handle);
+        let is_direct = flags.contains(OpenFlags::DIRECT);
+        let caching = if is_direct { Caching::Direct } else { Caching::Cached };
+        StoreFile::new(Arc::clone(self), file, cached, caching)
     }
 
     /// Attributes of what `path` leads to.
@@ -339,13 +348,16 @@ impl Store {
     ) -> Result<()> {
         let volume = self.core.volume()?;
         let files = paths.iter().filter_map(|path| volume.metadata(path).ok());
-        let files = files.filter(|attr| attr.kind == FileKind::Regular);
-        let begun: Vec<_> = files.filter_map(|attr| self.core.begin(attr.ino)).collect();
+        let files: Vec<Attr> = files.filter(|attr| attr.kind == FileKind::Regular).collect();
+        let begun: Vec<_> = files.iter().filter_map(|attr| self.core.begin(attr.ino)).collect();
         let outcome = act(volume);
         for begun in begun {
             self.core.end(begun, Change::Attributes)?;
         }
         outcome?;
+        for attr in files {
+            self.core.cache.forget(attr.ino);
+        }
         self.sync()
     }
 
@@ -573,7 +585,7 @@ fn mount_files(
         (None, Blank::Refuse) | (Some(Content::Furrow | Content::Foreign(_)), _) => false,
     };
     if is_zonefs {
-        let zones = ZoneStore::mount(device(), Arc::clone(clock), address.memory)?;
+        let zones = ZoneStore::mount(device(), Arc::clone(clock))?;
         return Ok(Files::Zones(Arc::new(zones)));
     }
     let options = MountOptions {

@@ -13,6 +13,9 @@ use crate::{Error, Result};
 /// What an address of RocksDB begins with. Without it the rest means the same.
 pub const SCHEME: &str = "zonal://";
 
+/// Memory for what was read of files, unless another size is asked for.
+const CACHE: ByteCount = ByteCount::new(256 << 20);
+
 /// Where memory that outlives a process is found on Linux.
 const MEMORY_DIR: &str = "/dev/shm";
 
@@ -23,8 +26,10 @@ pub struct Address {
     pub device: String,
     /// What to do with a device that holds nothing.
     pub blank: Blank,
-    /// Memory for Furrow's metadata and write buffer, or for what was read of zone files.
+    /// Memory for Furrow's metadata and write buffer.
     pub memory: ByteCount,
+    /// Memory for what was read of files.
+    pub cache: ByteCount,
     /// The directory in memory for what is not synced; `None` to do without.
     pub unsynced: Option<PathBuf>,
     /// What to do with hints of how long files will live.
@@ -74,6 +79,7 @@ impl Address {
             device: device.to_owned(),
             blank: Blank::Refuse,
             memory: MountOptions::MEMORY,
+            cache: CACHE,
             unsynced: Some(MEMORY_DIR.into()),
             hints: Hints::Follow,
             counts: None,
@@ -89,6 +95,10 @@ impl Address {
                         return Err(bad(format!("{option:?}: memory is a size from 64M on")));
                     }
                 },
+                ("cache", value) => match size::parse(value) {
+                    Ok(cache) => address.cache = cache,
+                    Err(_) => return Err(bad(format!("{option:?}: cache is a size"))),
+                },
                 ("unsynced", "off") => address.unsynced = None,
                 ("unsynced", folder) if folder.starts_with('/') => {
                     address.unsynced = Some(folder.into());
@@ -99,7 +109,7 @@ impl Address {
                 _ => {
                     return Err(bad(format!(
                         "no option {option:?}: there are format=0|1|zonefs, memory=SIZE, \
-                         unsynced=DIR|off, lifetime=on|off, counts=FILE"
+                         cache=SIZE, unsynced=DIR|off, lifetime=on|off, counts=FILE"
                     )));
                 }
             }
@@ -126,6 +136,7 @@ mod tests {
         }
         assert_eq!(Address::parse("drive.zns").unwrap().device, "drive.zns");
         assert_eq!(Address::parse("drive.zns").unwrap().hints, Hints::Follow);
+        assert_eq!(Address::parse("drive.zns?cache=1G").unwrap().cache.get(), 1 << 30);
         assert_eq!(Address::parse("drive.zns?lifetime=off").unwrap().hints, Hints::Ignore);
     }
 
@@ -135,6 +146,7 @@ mod tests {
             ("zonal://", "names no device"),
             ("zonal://x?format=2", "format=0|1|zonefs"),
             ("zonal://x?memory=1K", "from 64M on"),
+            ("zonal://x?cache=all", "cache is a size"),
             ("zonal://x?unsynced=there", "unsynced=DIR|off"),
             ("zonal://x?lifetime=long", "lifetime=on|off"),
             ("zonal://x?counts=here", "counts=FILE"),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use volume::{Files, MEMORY, count, files, formatted, geometry, mount, seed};
+use volume::{Files, count, files, formatted, geometry, mount, seed};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder};
 use zonal::{ManualClock, ZoneCond, ZoneFailure, ZoneId, ZonedDevice};
@@ -396,7 +396,7 @@ fn drive_with_too_few_zones_is_refused() {
 #[test]
 fn listing_continues_where_it_was() {
     let clock = Arc::new(ManualClock::new(1_000));
-    let store = ZoneStore::mount(drive("zone=256K,zones=10"), clock, MEMORY).unwrap();
+    let store = ZoneStore::mount(drive("zone=256K,zones=10"), clock).unwrap();
     let store = Arc::new(store);
     let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
     let volume = Volume::new(Arc::clone(&store) as Arc<dyn FileSystem>, &options);

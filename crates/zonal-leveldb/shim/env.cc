@@ -73,8 +73,15 @@ class RandomAccess : public RandomAccessFile {
   RandomAccess(std::string path, FileHandle file)
       : path_(std::move(path)), file_(std::move(file)) {}
 
+  // LevelDB uses a result outside of `scratch` as long as the file is open, without a copy.
   Status Read(uint64_t offset, size_t n, Slice* result, char* scratch) const override {
-    return ReadAt(path_, file_.get(), offset, n, result, scratch);
+    const uint8_t* bytes = nullptr;
+    size_t found = 0;
+    const int error = zkv_file_lend(file_.get(), offset, n, &bytes, &found);
+    if (error != 0) return Failed(path_, error);
+    if (bytes == nullptr) return ReadAt(path_, file_.get(), offset, n, result, scratch);
+    *result = Slice(reinterpret_cast<const char*>(bytes), found);
+    return Status::OK();
   }
 
  private:

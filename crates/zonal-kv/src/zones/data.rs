@@ -4,7 +4,6 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 use zonal_fs::zonefs::Health;
 
-use super::cache::PIECE;
 use super::format::{Extent, Kind};
 use super::{State, ZoneStore, lock};
 
@@ -276,36 +275,13 @@ impl ZoneStore {
         Ok(len)
     }
 
-    /// Reads what a zone file has from `at` on, by way of the cache.
+    /// Reads what a zone file has from `at` on.
     fn read_zone(&self, zone: u32, at: u64, buffer: &mut [u8]) -> Result<()> {
-        let (mut at, mut rest) = (at, buffer);
-        while !rest.is_empty() {
-            let (number, inside) = (at / PIECE, at % PIECE);
-            let len = memory(PIECE - inside).min(rest.len());
-            let end = inside + len as u64;
-            let (found, resets) = {
-                let mut cache = lock(&self.cache);
-                (cache.get((zone, number), end), cache.resets())
-            };
-            let piece = match found {
-                Some(piece) => piece,
-                None => {
-                    let mut piece = vec![0; memory(PIECE)];
-                    let read = self.zones.read(self.zone(zone), number * PIECE, &mut piece)?;
-                    piece.truncate(read);
-                    let piece = std::sync::Arc::from(piece);
-                    lock(&self.cache).put((zone, number), std::sync::Arc::clone(&piece), resets);
-                    piece
-                }
-            };
-            let (head, tail) = rest.split_at_mut(len);
-            let part = piece.get(memory(inside)..memory(end));
-            let why = || format!("zone file seq/{zone} has fewer bytes than the name map says");
-            let part = part.ok_or_else(|| FsError::Corrupt { what: "a file", why: why() })?;
-            head.copy_from_slice(part);
-            (at, rest) = (at + len as u64, tail);
+        if self.zones.read(self.zone(zone), at, buffer)? == buffer.len() {
+            return Ok(());
         }
-        Ok(())
+        let why = format!("zone file seq/{zone} has fewer bytes than the name map says");
+        Err(FsError::Corrupt { what: "a file", why })
     }
 }
 

@@ -19,10 +19,8 @@
 //! | `format` | how is the map stored? |
 //! | `mount` | how is it read, and what is done after a power cut? |
 //! | `data` | how are bytes written, read, cut? |
-//! | `cache` | what is kept of what was read? |
 //! | `ops` | [`FileSystem`], in terms of these |
 
-mod cache;
 mod data;
 pub mod format;
 mod mount;
@@ -36,7 +34,6 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{Caller, FileSystem, Ino, Result, SetAttr, WriteFlags};
 use zonal_fs::zonefs::{Group, ZoneFs};
 
-use self::cache::Cache;
 use self::format::{Encoder, Entry, Extent, Head, Kind};
 
 /// The root directory.
@@ -55,7 +52,6 @@ pub struct ZoneStore {
     state: Mutex<State>,
     /// Held by the one that commits. Taken before `state`.
     journal: Mutex<Journal>,
-    cache: Mutex<Cache>,
 }
 
 /// Files and names, as they are now.
@@ -172,9 +168,6 @@ impl ZoneStore {
 
     /// Empties a zone file, or fills it up.
     fn set_zone_size(&self, number: u32, size: u64) -> Result<()> {
-        if size == 0 {
-            lock(&self.cache).forget(number);
-        }
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         self.zones.setattr(&Caller::ROOT, self.zone(number), &set).map(drop)
     }

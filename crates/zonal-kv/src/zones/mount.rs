@@ -12,12 +12,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use zonal::{ByteCount, Clock, ZonedDevice};
+use zonal::{Clock, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 use zonal_fs::zonefs::{ErrorPolicy, Group, Health, MountOptions, ZoneFs};
 
-use super::cache::Cache;
 use super::data::memory;
 use super::format::{self, Entry, Head, Kind, Record};
 use super::{Inode, Journal, MAP_ZONES, ROOT, State, ZoneStore, lock};
@@ -27,11 +26,7 @@ const ZONES_MIN: u32 = 6;
 
 impl ZoneStore {
     /// Opens the files on a zonefs, or makes the name map on an empty one.
-    pub fn mount(
-        device: Arc<dyn ZonedDevice>,
-        clock: Arc<dyn Clock>,
-        memory: ByteCount,
-    ) -> Result<Self> {
+    pub fn mount(device: Arc<dyn ZonedDevice>, clock: Arc<dyn Clock>) -> Result<Self> {
         let block = device.geometry().block_size().bytes();
         let options = MountOptions { errors: ErrorPolicy::Repair, ..MountOptions::default() };
         let zones = ZoneFs::mount(device, Arc::clone(&clock), options)?;
@@ -48,7 +43,6 @@ impl ZoneStore {
                 commit: 0,
                 is_unsure: true,
             }),
-            cache: Mutex::new(Cache::new(memory.get())),
         };
         store.start()
     }

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder};
 use zonal::profile::Changes;
-use zonal::{ByteCount, Geometry, ManualClock, ZonedDevice};
+use zonal::{Geometry, ManualClock, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 use zonal_fs::zonefs::{MkfsOptions, mkfs};
 use zonal_kv::zones::ZoneStore;
-
-pub(crate) const MEMORY: ByteCount = ByteCount::new(1 << 20);
 
 pub(crate) fn geometry(text: &str) -> Geometry {
     Geometry::new(text.parse::<Changes>().unwrap().geometry().unwrap()).unwrap()
@@ -31,7 +29,7 @@ pub(crate) fn formatted(geometry: &Geometry) -> Image {
 
 pub(crate) fn mount(device: Arc<dyn ZonedDevice>) -> Result<Volume, FsError> {
     let clock = Arc::new(ManualClock::new(1_000));
-    let store = ZoneStore::mount(device, clock, MEMORY)?;
+    let store = ZoneStore::mount(device, clock)?;
     let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
     Ok(Volume::new(Arc::new(store), &options))
 }
