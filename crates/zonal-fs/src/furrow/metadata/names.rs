@@ -7,6 +7,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::size_of;
 
+use siphasher::sip::SipHasher24;
+
 use crate::furrow::metadata::held::in_tree;
 
 /// Hashes that are kept because they were looked up a moment ago.
@@ -19,55 +21,17 @@ const COOKIE_BYTES: u64 = 8;
 /// What names are hashed with: the file system's identity, so that nobody makes names for all
 /// drives that have the same hash.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct NameKey([u64; 2]);
+pub(in crate::furrow) struct NameKey(SipHasher24);
 
 impl NameKey {
     pub(in crate::furrow) fn of(uuid: [u8; 16]) -> Self {
-        let both = u128::from_le_bytes(uuid);
-        let word = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).expect("64 bits");
-        Self([word(both), word(both >> 64)])
+        Self(SipHasher24::new_with_key(&uuid))
     }
 
     /// SipHash-2-4.
     pub(in crate::furrow) fn hash(&self, name: &[u8]) -> u64 {
-        let [low, high] = self.0;
-        let mut words = [
-            low ^ 0x736f_6d65_7073_6575,
-            high ^ 0x646f_7261_6e64_6f6d,
-            low ^ 0x6c79_6765_6e65_7261,
-            high ^ 0x7465_6462_7974_6573,
-        ];
-        let (chunks, rest) = name.as_chunks::<8>();
-        for chunk in chunks {
-            absorb(&mut words, u64::from_le_bytes(*chunk));
-        }
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        last[7] = name.len().to_le_bytes()[0];
-        absorb(&mut words, u64::from_le_bytes(last));
-        words[2] ^= 0xff;
-        (0..4).for_each(|_| mix(&mut words));
-        words.into_iter().fold(0, |sum, word| sum ^ word)
+        self.0.hash(name)
     }
-}
-
-fn absorb(words: &mut [u64; 4], word: u64) {
-    words[3] ^= word;
-    (0..2).for_each(|_| mix(words));
-    words[0] ^= word;
-}
-
-fn mix([a, b, c, d]: &mut [u64; 4]) {
-    *a = a.wrapping_add(*b);
-    *c = c.wrapping_add(*d);
-    *b = b.rotate_left(13) ^ *a;
-    *d = d.rotate_left(16) ^ *c;
-    *a = a.rotate_left(32);
-    *c = c.wrapping_add(*b);
-    *a = a.wrapping_add(*d);
-    *b = b.rotate_left(17) ^ *c;
-    *d = d.rotate_left(21) ^ *a;
-    *c = c.rotate_left(32);
 }
 
 /// What is known of the index of a directory.
