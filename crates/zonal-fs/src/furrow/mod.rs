@@ -16,10 +16,11 @@
 //! | `invariant` | names of what `check` checks | |
 //! | `planted` | mistakes that tests of tests make | |
 //! | `sync` | the locks, and how a test decides who gets them | |
+//! | `memory` | bytes of memory that collections take | |
 //! | `options` | mount options | all above |
 //! | `drive` | blocks and zones of the device, checksums, read pins | all above |
-//! | `zones` | what each zone is used for, which one is written next, which one is a victim | all above, `metadata` |
-//! | `table` | rows in sorted runs | all above, `metadata`, `log` |
+//! | `zones` | what each zone is used for, which one is written next, which one is a victim | all above |
+//! | `table` | rows in sorted runs | all above |
 //! | `metadata` | inodes, maps and directories in memory, and the rows that have changed | all above |
 //! | `space` | how many blocks and zones each writer may use | all above |
 //! | `tree` | metadata behind its locks, loaded from the table as needed | all above |
@@ -28,15 +29,14 @@
 //! | `write` | writing data to zones: the write buffer, reservations, placement | all above |
 //! | `log` | commits, journal, superblocks, and the upkeep of the table | all above |
 //! | `truncate` | truncation and deletion in steps | all above |
-//! | `recovery` | reading the state of the last commit at mount | all above, `tools` |
+//! | `recovery` | reading the state of the last commit at mount | all above |
 //! | `reclaim` | moving blocks out of victims, and the throttle of writers | all above |
 //! | `worker` | work in the background, in steps | all above |
 //! | `ops` | the POSIX actions | all above |
 //! | `tools` | mkfs, check, dump | all above |
 //! | `sample` | small drives for tests | all above |
 //!
-//! `cargo xtask check` compares this with the paths in the source. A room that a row names although
-//! it stands further down should not be there.
+//! `cargo xtask check` compares this with the paths in the source.
 //!
 //! # Locks
 //!
@@ -68,6 +68,7 @@ mod drive;
 pub mod format;
 mod invariant;
 mod log;
+mod memory;
 mod metadata;
 mod meters;
 mod ops;

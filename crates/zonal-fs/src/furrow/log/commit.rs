@@ -206,7 +206,7 @@ impl Log {
     /// Freezes the batch, and encodes a small one at once. For a large one it returns the rows of
     /// back-references, and the caller encodes the others while changes go on.
     fn freeze(&self, state: &mut State) -> (TakenBatch, Option<Vec<(Key, Value)>>) {
-        let owners = state.add_owner_rows();
+        let owners = state.take_backref_rows();
         state.freeze();
         let any = self.tree.has_planted(PlantedBug::ResetUnderReaders);
         state.zones.retry_resets();

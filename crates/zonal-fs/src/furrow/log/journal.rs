@@ -8,9 +8,11 @@
 //! so no batch follows one that a power cut has torn. [`replay`](crate::furrow::recovery::replay)
 //! reads the journal.
 
+use zerocopy::byteorder::little_endian::{U32, U64};
 use zonal::DeviceError;
 
 use crate::furrow::drive::Drive;
+use crate::furrow::format::manifest::JournalPair;
 pub(in crate::furrow) use crate::furrow::format::position::Position;
 use crate::furrow::format::record::{
     HEADER_BYTES, PaddedRecord, RecordHeader, RecordId, RecordKind, decode_header, verify,
@@ -196,6 +198,15 @@ impl Journal {
             self.finish(drive);
             self.failed = [true; 2];
         }
+    }
+
+    /// Its pairs, for a manifest.
+    pub(in crate::furrow) fn to_manifest(&self) -> Vec<JournalPair> {
+        let pair = |pair: &JournalZones| JournalPair {
+            zone: pair.zones.map(U32::new),
+            first_batch: U64::new(pair.first),
+        };
+        self.pairs.iter().map(pair).collect()
     }
 
     /// Its zones.

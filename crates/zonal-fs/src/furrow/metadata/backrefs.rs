@@ -1,115 +1,17 @@
-//! Owner records: the way back from a block of a zone to the place in a file that uses it.
+//! Where back-references lead: the live blocks that a record of a zone still names.
 //!
-//! A record says to whom a run of blocks was given. It stays when the blocks die, and when a map
-//! entry is cut, split or joined: blocks of one run have the same distances in the file as in the
-//! zone. So a record is a hint, and a reader of it looks the place up in the map. The invariant:
-//! each live block of a zone whose owners are *listed* has a record that leads to its owner.
-//!
-//! Records of a zone that is being written stay in memory. Once the zone is sealed, the worker
-//! makes its rows of owners of them, and the next batch writes those; later records become further
-//! rows. A zone in which nothing lives has none. After a crash the owners of a zone that was being
-//! written are not listed; if such a zone becomes a victim, a
-//! [scan](crate::furrow::reclaim::backref_scan) finds them.
+//! [`zones::backrefs`](crate::furrow::zones::backrefs) says what the records are. They are hints, so
+//! this looks each up in the map of its file.
 
 use crate::furrow::format::backref::Backref;
-use crate::furrow::format::row::backrefs_bytes;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::{MapEntry, Owner};
 use crate::furrow::metadata::remaps::Noted;
-use crate::furrow::metadata::{Ending, File, State};
-use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::metadata::{File, State};
+use crate::furrow::table::key::Key;
 use crate::furrow::table::memtable::Value;
-use crate::furrow::zones::records::Records;
-use crate::furrow::zones::{Listed, Role, ZoneSlot, Zones};
 use crate::vfs::Ino;
-
-/// The records of a zone that are to become rows.
-pub(in crate::furrow) struct Due {
-    pub(in crate::furrow) zone: u32,
-    pub(in crate::furrow) resets: u32,
-    pub(in crate::furrow) records: Vec<Backref>,
-}
-
-/// Rows of owners of a zone that the next batch is to write.
-#[derive(Debug)]
-pub(in crate::furrow) struct NewRows {
-    /// They are of so many records of the zone, with this last one, as long as it is not reset.
-    pub(in crate::furrow) resets: u32,
-    pub(in crate::furrow) records: (usize, Option<Backref>),
-    pub(in crate::furrow) values: Vec<Box<[u8]>>,
-}
-
-impl NewRows {
-    /// Whether the zone is the same, and no records have come.
-    fn are_all_of(&self, slot: &ZoneSlot) -> bool {
-        self.resets == slot.resets && self.records == mark_of(slot.records.as_slice())
-    }
-}
-
-/// What changes whenever a record is added, or the last one gets longer.
-pub(in crate::furrow) fn mark_of(records: &[Backref]) -> (usize, Option<Backref>) {
-    (records.len(), records.last().copied())
-}
-
-impl ZoneSlot {
-    /// Whether its rows of owners, without what is in memory, name all that lives in it.
-    pub(in crate::furrow) fn is_listed_in_rows(&self) -> bool {
-        self.listed != Listed::No && self.records.as_slice().is_empty()
-    }
-
-    /// What changes whenever a record is added.
-    pub(in crate::furrow) fn owners_mark(&self) -> (usize, u32) {
-        (self.records.as_slice().len(), self.next_owners)
-    }
-}
-
-impl Zones {
-    /// Notes whose a run of live blocks is from now on. They have changed the zone, so until its
-    /// rows of owners have the record too, its own row says that it is not listed.
-    pub(in crate::furrow) fn record_owner(&mut self, zone: u32, record: Backref) {
-        self.slot_mut(zone).records.push(record);
-        self.recorded.insert(zone);
-    }
-
-    /// A zone of which rows are to be made of records, since it is not written any more. At the end
-    /// of a mount, any.
-    pub(in crate::furrow) fn next_due(&self, ending: Ending) -> Option<Due> {
-        let is_due = |slot: &ZoneSlot| match ending {
-            Ending::Record => !matches!(slot.role, Role::Open(_)) && slot.in_flight == 0,
-            Ending::Clean => true,
-        };
-        let is_made =
-            |zone, slot| self.new_owners.get(zone).is_some_and(|new| new.are_all_of(slot));
-        let mut slots = self.recorded.iter().map(|zone| (zone, self.slot(*zone)));
-        let found =
-            slots.find(|(zone, slot)| slot.live > 0 && is_due(slot) && !is_made(zone, slot));
-        found.map(|(&zone, slot)| Due {
-            zone,
-            resets: slot.resets,
-            records: slot.records.as_slice().to_vec(),
-        })
-    }
-
-    /// Zones that have changed and in which nothing lives now: whatever was known of their owners
-    /// is over.
-    fn take_unlived(&mut self) -> Vec<u32> {
-        let is_empty = |zone: &u32| self.slots[*zone as usize].live == 0;
-        let zones: Vec<u32> = self.changed.iter().copied().filter(is_empty).collect();
-        for &zone in &zones {
-            let slot = self.slot_mut(zone);
-            slot.listed = Listed::Yes;
-            slot.records = Records::default();
-            self.recorded.remove(&zone);
-        }
-        zones
-    }
-
-    /// Whether there are records in memory only.
-    pub(in crate::furrow) fn has_records(&self) -> bool {
-        !self.recorded.is_empty()
-    }
-}
 
 /// Blocks of a zone that live, with their checksums: what a record leads to.
 #[derive(Clone, Debug)]
@@ -152,35 +54,12 @@ impl Piece {
 }
 
 impl State {
-    /// Counts the rows of owners that were made as part of the next batch, and returns them with
-    /// their keys. Those of zones in which nothing lives any more are deleted.
-    pub(in crate::furrow) fn add_owner_rows(&mut self) -> Vec<(Key, Value)> {
-        let mut batch = Vec::new();
-        let key = |zone: u32, at: u32| Key::new(RowKind::Backrefs, zone.into(), at.into());
-        for zone in self.zones.take_unlived() {
-            let slot = self.zones.slot_mut(zone);
-            let bytes = std::mem::take(&mut slot.owner_bytes);
-            batch
-                .extend((0..std::mem::take(&mut slot.next_owners)).map(|at| (key(zone, at), None)));
-            self.totals.remove_place_bytes(bytes.into());
-        }
-        for (zone, rows) in std::mem::take(&mut self.zones.new_owners) {
-            let slot = self.zones.slot_mut(zone);
-            if slot.live == 0 || !rows.are_all_of(slot) {
-                continue;
-            }
-            slot.records = Records::default();
-            for value in rows.values {
-                let bytes = backrefs_bytes(value.len());
-                batch.push((key(zone, slot.next_owners), Some(value)));
-                slot.next_owners += 1;
-                slot.owner_bytes += bytes;
-                self.totals.add_place_bytes(bytes.into());
-            }
-            self.zones.recorded.remove(&zone);
-            self.zones.changed.insert(zone);
-        }
-        batch
+    /// Takes the rows of back-references that belong to the next batch, and counts them.
+    pub(in crate::furrow) fn take_backref_rows(&mut self) -> Vec<(Key, Value)> {
+        let taken = self.zones.take_backref_rows();
+        self.totals.remove_place_bytes(taken.removed_bytes);
+        self.totals.add_place_bytes(taken.added_bytes);
+        taken.rows
     }
 
     /// Whether something may live where a record of a zone says: what is not in memory is not

@@ -5,7 +5,7 @@
 //! that its low bits name, of as many bits as `n` has; if there is none of that number yet, one bit
 //! less counts.
 
-use crate::furrow::metadata::held::in_list;
+use crate::furrow::memory::in_list;
 use crate::vfs::{FileKind, Ino};
 
 /// Entries of a bucket on average: as many when one is added, and a quarter when one is taken away.

@@ -1,31 +1,15 @@
 //! How much memory an inode's cached metadata takes, and when it was last used.
 //!
-//! What is counted is what the allocator takes, not what is asked of it: glibc's has a word before
-//! each piece and rounds up to 16 bytes. [`evict`](crate::furrow::metadata::evict) frees it.
+//! [`memory`](crate::furrow::memory) counts, [`evict`](crate::furrow::metadata::evict) frees it.
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::furrow::memory::{allocated, in_list, in_tree};
 use crate::furrow::metadata::names::Names;
 use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
 use crate::furrow::metadata::{Body, Directory, File, Inode};
 use crate::vfs::Ino;
-
-/// Bytes that the allocator takes for a piece of so many.
-pub(in crate::furrow) const fn allocated(bytes: usize) -> usize {
-    let taken = (bytes + 8).next_multiple_of(16);
-    if taken < 32 { 32 } else { taken }
-}
-
-/// Bytes that a list takes, without what its elements lead to.
-pub(in crate::furrow) fn in_list<T>(list: &Vec<T>) -> usize {
-    if list.capacity() == 0 { 0 } else { allocated(list.capacity() * size_of::<T>()) }
-}
-
-/// Bytes of an entry of so many in a tree: nodes have room for eleven, and about seven in them.
-pub(in crate::furrow) const fn in_tree(bytes: usize) -> usize {
-    bytes * 9 / 5 + 6
-}
 
 /// Bytes of a user of an inode.
 pub(in crate::furrow) const PIN_BYTES: usize = in_tree(size_of::<(Ino, u32)>());

@@ -18,6 +18,7 @@ pub(in crate::furrow) mod evict;
 pub(in crate::furrow) mod extent;
 pub(in crate::furrow) mod held;
 pub(in crate::furrow) mod index;
+pub(in crate::furrow) mod ino_set;
 pub(in crate::furrow) mod known;
 pub(in crate::furrow) mod missing;
 pub(in crate::furrow) mod names;

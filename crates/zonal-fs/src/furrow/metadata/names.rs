@@ -9,7 +9,7 @@ use std::mem::size_of;
 
 use siphasher::sip::SipHasher24;
 
-use crate::furrow::metadata::held::in_tree;
+use crate::furrow::memory::in_tree;
 
 /// Hashes that are kept because they were looked up a moment ago.
 const FOUND_MAX: usize = 16;

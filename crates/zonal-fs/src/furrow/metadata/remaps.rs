@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::remap::{REMAP_BLOCKS_MAX, RemapRun, encode};
 use crate::furrow::format::row::{self, Row};
-use crate::furrow::format::{GENERATIONS, ZoneGeneration};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::place::{MapEntry, Owner};
@@ -21,7 +21,6 @@ use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::memtable::Value;
 use crate::furrow::table::remaps::MovedKey;
 use crate::furrow::table::view::View;
-use crate::furrow::zones::Zones;
 use crate::vfs::Ino;
 
 /// Bytes of a table of moved blocks in memory beside its bits, about.
@@ -139,67 +138,6 @@ impl Moving {
     }
 }
 
-impl Zones {
-    /// A zone with the generation that it has.
-    pub(in crate::furrow) fn generation(&self, zone: u32) -> ZoneGeneration {
-        ZoneGeneration::new(zone, self.slot(zone).generation)
-    }
-
-    /// Whether tables of moved blocks may be made for a zone: another generation must be left for
-    /// it.
-    fn may_be_moved_from(&self, zone: u32) -> bool {
-        self.free_generation(zone, 1).is_some()
-    }
-
-    /// A generation of a zone without tables of moved blocks: the first one from `ahead`
-    /// generations ahead on.
-    fn free_generation(&self, zone: u32, ahead: u8) -> Option<u8> {
-        let now = self.slot(zone).generation;
-        let others = (ahead..GENERATIONS).map(|ahead| (now + ahead) % GENERATIONS);
-        others.into_iter().find(|&generation| {
-            !self.moved_from.contains_key(&ZoneGeneration::new(zone, generation))
-        })
-    }
-
-    /// A zone has been reset: no row names its next generation.
-    pub(in crate::furrow) fn begin_generation(&mut self, zone: u32) {
-        if let Some(generation) = self.free_generation(zone, 1) {
-            self.slot_mut(zone).generation = generation;
-        }
-    }
-
-    /// After a mount there are tables of moved blocks for these zones, each once for each table.
-    /// Where nothing lives, no row tells the generation: such a zone gets one without tables.
-    pub(in crate::furrow) fn restore_generations(&mut self, moved_from: &[ZoneGeneration]) {
-        for &zone in moved_from {
-            self.add_moved_from(zone);
-        }
-        for &zone in moved_from {
-            let zone = zone.zone();
-            if self.ids().contains(&zone)
-                && self.slot(zone).live == 0
-                && let Some(generation) = self.free_generation(zone, 0)
-            {
-                self.slot_mut(zone).generation = generation;
-            }
-        }
-    }
-
-    /// There is a table of blocks that were moved out of a zone.
-    fn add_moved_from(&mut self, zone: ZoneGeneration) {
-        *self.moved_from.entry(zone).or_default() += 1;
-    }
-
-    fn remove_moved_from(&mut self, zone: ZoneGeneration) {
-        if let Some(tables) = self.moved_from.get_mut(&zone) {
-            *tables -= 1;
-            if *tables == 0 {
-                self.moved_from.remove(&zone);
-            }
-        }
-    }
-}
-
 impl State {
     /// Rows, and what reclaim has moved without one, that stay in memory until the next commit.
     pub(in crate::furrow) fn changed_count(&self) -> usize {
@@ -219,7 +157,7 @@ impl State {
         let next = self.moving.next;
         let table = self.moving.note(from, run, (place, to.block));
         if self.moving.next != next {
-            self.zones.add_moved_from(from);
+            self.zones.add_remap(from);
         }
         self.mark(RowKind::Remap, table.owner(), table.at());
         let file = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok());
@@ -242,7 +180,7 @@ impl State {
         let Some(MapEntry::At { zone, block, crcs }) = file.map.get(&key.at()) else { return None };
         let is_whole = crcs.blocks() == to.blocks;
         let limit = self.moving.held_max.min(self.moving_bytes_for_rows());
-        let has_room = self.moving.held_bytes < limit && self.zones.may_be_moved_from(*zone);
+        let has_room = self.moving.held_bytes < limit && self.zones.has_free_generation(*zone);
         let is_written = self.changes.rows.contains(&key);
         if !is_whole || !has_room || is_written || self.would_join(key, to) {
             return None;
@@ -281,7 +219,7 @@ impl State {
                 continue;
             }
             self.mark(RowKind::Remap, zone.raw().into(), number);
-            self.zones.remove_moved_from(zone);
+            self.zones.remove_remap(zone);
         }
         self.moving.held_bytes = held_bytes + self.moving.tables.len() * TABLE_BYTES;
     }
@@ -447,7 +385,7 @@ mod tests {
             }
         }
         assert_eq!(file.fs.tree.view.remaps_below(u64::MAX), []);
-        assert!(file.fs.tree.read_state().zones.moved_from.is_empty());
+        assert!(file.fs.tree.read_state().zones.has_no_remaps());
         file.assert_is_right();
         file.remount();
         assert_eq!(file.fs.tree.view.remaps_below(u64::MAX), []);
@@ -475,35 +413,5 @@ mod tests {
             assert!(!file.fs.tree.view.remaps_below(u64::MAX).is_empty());
             assert_eq!(is_clean, bug.is_none());
         }
-    }
-
-    #[test]
-    fn remap_zone_generation_is_free_of_tables_when_reused() {
-        let mut zones = Zones::new(
-            vec![crate::furrow::zones::ZoneSlot::new(crate::furrow::zones::Role::Sealed, 64); 3],
-            formatted_limits(),
-        );
-        for generation in 0..3 {
-            assert_eq!(zones.generation(1), ZoneGeneration::new(1, generation));
-            assert!(zones.may_be_moved_from(1));
-            zones.add_moved_from(zones.generation(1));
-            zones.release(1);
-            zones.claim(1);
-        }
-        assert_eq!(zones.generation(1), ZoneGeneration::new(1, 3));
-        assert!(!zones.may_be_moved_from(1), "no other would be left");
-        zones.release(1);
-        assert_eq!(zones.generation(1), ZoneGeneration::new(1, 3), "without tables it goes on");
-        zones.remove_moved_from(ZoneGeneration::new(1, 1));
-        zones.claim(1);
-        assert!(zones.may_be_moved_from(1));
-        zones.release(1);
-        assert_eq!(zones.generation(1), ZoneGeneration::new(1, 1));
-    }
-
-    fn formatted_limits() -> crate::furrow::drive::layout::ZoneLimits {
-        let (drive, clock) = formatted(48, 64);
-        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        fs.tree.layout().zone_limits()
     }
 }

@@ -9,7 +9,7 @@ use std::mem::size_of;
 use std::ops::{Bound, RangeBounds};
 use std::slice;
 
-use crate::furrow::metadata::held::{in_list, in_tree};
+use crate::furrow::memory::{in_list, in_tree};
 
 /// Entries of a list at most.
 const FEW_MAX: usize = 6;

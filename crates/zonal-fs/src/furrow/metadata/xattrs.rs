@@ -7,7 +7,7 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use crate::furrow::format::row::xattr_bytes;
-use crate::furrow::metadata::held::allocated;
+use crate::furrow::memory::allocated;
 use crate::furrow::metadata::small::SmallMap;
 
 /// An extended attribute.

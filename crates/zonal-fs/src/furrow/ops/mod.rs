@@ -7,6 +7,7 @@ pub(in crate::furrow) mod dir;
 pub(in crate::furrow) mod inode;
 pub(in crate::furrow) mod read;
 mod resize;
+mod stats;
 mod write;
 
 use crate::FsError;

@@ -280,7 +280,7 @@ mod tests {
         write(&fs, file, 0, 20, 1);
         let zone = zones(&fs)[0].0;
         fs.tree.write_state().zones.slot_mut(zone).records =
-            crate::furrow::zones::records::Records::default();
+            crate::furrow::zones::backrefs::Records::default();
         fs.sync().unwrap();
         empty(&fs, zone);
         fs.sync().unwrap();

@@ -32,7 +32,7 @@ use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
 use crate::furrow::truncate::Truncator;
 use crate::furrow::write::Writer;
-use crate::furrow::zones::records::settle;
+use crate::furrow::zones::backrefs::merge_sorted;
 use crate::furrow::zones::victims::{Taken, Underway, Victim};
 use crate::furrow::zones::{Listed, Urgency};
 use crate::vfs::Result;
@@ -176,7 +176,7 @@ impl Reclaimer {
                 tracing::error!(zone = victim.zone, %error, "a zone's owners cannot be read");
             }
         }
-        settle(&mut victim.records);
+        merge_sorted(&mut victim.records);
         Ok(Some(victim))
     }
 

@@ -5,6 +5,7 @@
 //! [rebuilds](crate::furrow::recovery::rebuild) them if they are lost. Neither writes anything, so
 //! a read-only mount and the tools use them as well; [`resume`] does the rest for a writable mount.
 
+pub(in crate::furrow) mod contents;
 pub(in crate::furrow) mod losses;
 pub(in crate::furrow) mod rebuild;
 pub(in crate::furrow) mod replay;
@@ -30,6 +31,7 @@ use crate::furrow::metadata::State;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::sums::Base;
 use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::recovery::contents::missing_error;
 use crate::furrow::recovery::losses::Losses;
 use crate::furrow::recovery::replay::{Batch, JournalReader};
 use crate::furrow::table::Table;
@@ -148,7 +150,7 @@ pub(in crate::furrow) fn open(
 ) -> Result<Opened> {
     let superblock_log::SuperblockSearch { found, bad, is_stale } = superblock_log::find_all(drive);
     let newest = superblock_log::newest(&found, &bad, planted);
-    let superblock = *newest.map_err(|error| crate::furrow::tools::mkfs::missing(drive, error))?;
+    let superblock = *newest.map_err(|error| missing_error(drive, error))?;
     for why in bad {
         problems.add(rule::SUPERBLOCKS, why);
     }

@@ -27,6 +27,7 @@ use crate::furrow::format::{Address, GENERATIONS};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::encode::KINDS;
 use crate::furrow::metadata::index::entries_max;
+use crate::furrow::metadata::ino_set::InoSet;
 use crate::furrow::metadata::names::{NameKey, names_bytes};
 use crate::furrow::metadata::place::Owner;
 use crate::furrow::recovery::Opened;
@@ -35,7 +36,6 @@ use crate::furrow::table::lost::Remade;
 use crate::furrow::table::memtable::{Memtable, Value};
 use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;
-use crate::furrow::tools::check::Inos;
 use crate::furrow::zones::ZoneSlot;
 use crate::vfs::{FileKind, Ino, Result};
 
@@ -141,7 +141,7 @@ struct FoundRows {
     ino_max: u64,
     extent_max: u64,
     /// Inodes that have an entry.
-    named: Inos,
+    named: InoSet,
     root: Option<InodeRow>,
     /// Entries of the root by cookie.
     root_entries: BTreeMap<u64, (Box<[u8]>, FileKind)>,

@@ -4,13 +4,22 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
 
 use super::key::Key;
-use crate::furrow::metadata::held::{allocated, in_tree};
+use crate::furrow::memory::{allocated, in_tree};
 
 /// The value of a row in memory; `None` is a tombstone.
 pub(in crate::furrow) type Value = Option<Box<[u8]>>;
 
 /// Bytes that a row takes in a journal record beside its value: about the most.
 pub(in crate::furrow) const ROW_BYTES: usize = 64;
+
+/// Where the rows of the frozen memtable are once a step has been installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Frozen {
+    /// In the levels: the view drops the memtable.
+    InLevels,
+    /// Only in the memtable, which stays.
+    Stays,
+}
 
 /// The latest value of each key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

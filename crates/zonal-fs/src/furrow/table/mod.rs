@@ -20,14 +20,13 @@
 //! | `pairs` | which two zones get a part? | |
 //! | `cache` | which leaves are in memory? | all above |
 //! | `run` | how does a reader find rows in a run? | all above |
-//! | `store` | how do parts get to the drive and back? | all above, `view` |
+//! | `store` | how do parts get to the drive and back? | all above |
 //! | `verify` | is it all there, in both copies? | all above |
-//! | `refused` | what does a reader do with a part that cannot be read? | all above, `view` |
-//! | `view` | how does a reader find rows? | all above, `mod.rs` |
+//! | `refused` | what does a reader do with a part that cannot be read? | all above |
+//! | `view` | how does a reader find rows? | all above |
 //! | `mod.rs` | what does the committer know of it? | all above |
 //!
-//! `cargo xtask check` compares the last column with the paths in the source. A room that it names
-//! although that stands further down should not be there.
+//! `cargo xtask check` compares the last column with the paths in the source.
 
 pub(in crate::furrow) mod cache;
 pub(in crate::furrow) mod compaction;
@@ -54,19 +53,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use self::levels::Levels;
+use self::memtable::Frozen;
 use self::view::View;
 use crate::furrow::format::Address;
-use crate::furrow::log::journal::Position;
+use crate::furrow::format::position::Position;
 use crate::furrow::table::remaps::MovedKey;
-
-/// Where the rows of the frozen memtable are once a step has been installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Frozen {
-    /// In the levels: the view drops the memtable.
-    InLevels,
-    /// Only in the memtable, which stays.
-    Stays,
-}
 
 /// The committer's side of the table; readers use its [`View`].
 #[derive(Debug)]

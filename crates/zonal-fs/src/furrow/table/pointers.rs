@@ -7,9 +7,8 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use super::key::{Key, RowKind};
 use super::levels::{Levels, Part, Run, SweepPosition};
 use super::part::PartSummary;
-use crate::furrow::format::manifest::{JournalPair, KeyBytes, Manifest, PartPointer, RunPointer};
+use crate::furrow::format::manifest::{KeyBytes, Manifest, PartPointer, RunPointer};
 use crate::furrow::format::{Address, BLOCK_BYTES};
-use crate::furrow::log::journal::Journal;
 
 fn key_bytes(key: Key) -> KeyBytes {
     KeyBytes {
@@ -137,16 +136,5 @@ impl Levels {
             return Err("a run that the sweep has passed is named".into());
         }
         Ok(levels)
-    }
-}
-
-impl Journal {
-    /// The pairs of the journal, for a manifest.
-    pub(in crate::furrow) fn to_manifest(&self) -> Vec<JournalPair> {
-        let pair = |pair: &crate::furrow::log::journal::JournalZones| JournalPair {
-            zone: pair.zones.map(U32::new),
-            first_batch: U64::new(pair.first),
-        };
-        self.pairs.iter().map(pair).collect()
     }
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use crate::furrow::format::remap::{RemapRow, RemapRun, rank_of};
 use crate::furrow::format::row::{Row, ZonePlace, with_zone_place, zone_place_of};
 use crate::furrow::format::{ZoneGeneration, row};
-use crate::furrow::metadata::held::{allocated, in_tree};
+use crate::furrow::memory::{allocated, in_tree};
 use crate::furrow::table::key::{Key, RowKind};
 
 /// A table of moved blocks of a zone.

@@ -21,11 +21,10 @@ use std::sync::{Arc, OnceLock};
 
 use self::read::Runs;
 pub(in crate::furrow) use self::read::{FoundRow, RowWindow, Visit};
-use super::Frozen;
 use super::cache::LeafCache;
 use super::levels::Levels;
 use super::lost::Remade;
-use super::memtable::Memtable;
+use super::memtable::{Frozen, Memtable};
 use super::part::Section;
 use super::refused::Refusals;
 use super::run::CachedParts;

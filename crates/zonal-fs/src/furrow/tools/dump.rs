@@ -21,6 +21,7 @@ use crate::furrow::log::superblock_log;
 use crate::furrow::metadata::decode::inode_of;
 use crate::furrow::metadata::{Body, Inode};
 use crate::furrow::planted::Planted;
+use crate::furrow::recovery::contents::missing_error;
 use crate::furrow::recovery::replay::JournalReader;
 use crate::furrow::recovery::{self, Opened};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
@@ -30,7 +31,6 @@ use crate::furrow::table::part::{PartReader, PartSummary, corrupt};
 use crate::furrow::table::remaps::zone_of;
 use crate::furrow::table::store::DriveCopies;
 use crate::furrow::table::view::scan::Scanned;
-use crate::furrow::tools::mkfs;
 use crate::vfs::{FileKind, Ino, Result, Timestamp};
 
 /// What to dump.
@@ -91,7 +91,7 @@ pub fn dump(
             each(superblock(&found.superblock));
         }
         let newest = superblock_log::newest(&found, &bad, Planted::default()).map(drop);
-        return newest.map_err(|error| mkfs::missing(&drive, error));
+        return newest.map_err(|error| missing_error(&drive, error));
     }
     let opened = recovery::open(&drive, Planted::default(), &mut Problems::default())?;
     let mut rows = |kind: RowKind| each_row(&drive, &opened, kind, each);

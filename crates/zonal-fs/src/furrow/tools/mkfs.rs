@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zerocopy::FromZeros;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
+use zonal::{Clock, Zone, ZoneCond, ZonedDevice};
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
@@ -14,11 +14,12 @@ use crate::furrow::format::superblock::Superblock;
 use crate::furrow::log::committer::Committer;
 use crate::furrow::log::journal::Journal;
 use crate::furrow::log::maintenance::flush_once;
-use crate::furrow::log::superblock_log::{self, SuperLog};
+use crate::furrow::log::superblock_log::SuperLog;
 use crate::furrow::metadata::held::Used;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::{Body, Directory, Ending, Inode, State};
 use crate::furrow::planted::Planted;
+use crate::furrow::recovery::contents::contents_of;
 use crate::furrow::sync::Mutex;
 use crate::furrow::table::Table;
 use crate::furrow::table::key::Key;
@@ -28,7 +29,7 @@ use crate::furrow::table::pairs::{MetaZones, Pairs};
 use crate::furrow::table::view::View;
 use crate::furrow::zones::{Role, ZoneSlot, Zones};
 use crate::mkfs::{Overwrite, Progress};
-use crate::signature::{self, Content, Signature};
+use crate::signature;
 use crate::vfs::{FileKind, Ino, InodeFlags, Result, Timestamp};
 
 /// The owner of the root directory. A user who mounts without being root can write only as this
@@ -104,7 +105,7 @@ pub(in crate::furrow) fn format(
     let zones = drive.device.report_all()?;
     let held = signature::find(&drive.device)?;
     if options.overwrite == Overwrite::Refuse
-        && let Some(what) = what_it_holds(drive, &zones, held.as_ref())?
+        && let Some(what) = contents_of(drive, &zones, held.as_ref())?
     {
         return Err(FsError::Occupied { what });
     }
@@ -129,59 +130,6 @@ pub(in crate::furrow) fn format(
         zones_failed: u32::try_from(failed).unwrap_or(u32::MAX),
         user_bytes: user_blocks << BLOCK_SHIFT,
     })
-}
-
-/// What is on the device, if anything, for messages.
-fn what_it_holds(
-    drive: &Drive,
-    zones: &[Zone],
-    found: Option<&Signature>,
-) -> Result<Option<String>> {
-    let superblocks = superblock_log::find_all(drive).found;
-    if let Ok(superblock) = superblock_log::newest(&superblocks, &[], Planted::default()) {
-        let label = String::from_utf8_lossy(&superblock.label);
-        let label = label.trim_end_matches('\0');
-        return Ok(Some(format!("a Furrow file system, label {label:?}")));
-    }
-    if let Some(found) = found {
-        return Ok(Some(found.to_string()));
-    }
-    let holds = |zone: &&Zone| {
-        !matches!(
-            zone.cond,
-            ZoneCond::Empty | ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline
-        )
-    };
-    if let Some(zone) = zones.iter().find(holds) {
-        return Ok(Some(format!("data: zone {} is {}", zone.id, zone.cond.name())));
-    }
-    if zones.first().is_some_and(|zone| zone.cond == ZoneCond::NotWp) {
-        let mut block = vec![0; 4096];
-        drive.device.read(Lba::ZERO, &mut block)?;
-        if block.iter().any(|&byte| byte != 0) {
-            return Ok(Some("data: its first block is not zero".into()));
-        }
-    }
-    Ok(None)
-}
-
-/// Why there is no Furrow: [`FsError::Blank`] where nothing else is there either, else what is.
-pub(in crate::furrow) fn missing(drive: &Drive, error: FsError) -> FsError {
-    let FsError::Missing { what, why } = error else { return error };
-    let held = || -> Result<Option<String>> {
-        let found = signature::find(&drive.device)?;
-        let held = what_it_holds(drive, &drive.device.report_all()?, found.as_ref())?;
-        Ok(held.map(|held| match found.as_ref().map(|found| found.kind) {
-            // Why a superblock of Furrow cannot be read is not to the point.
-            Some(Content::Zonefs | Content::Foreign(_)) => format!("it holds {held}, not {what}"),
-            Some(Content::Furrow) | None => format!("it holds {held}; {why}"),
-        }))
-    };
-    match held() {
-        Ok(None) => FsError::Blank { what },
-        Ok(Some(why)) => FsError::Missing { what, why },
-        Err(_) => FsError::Missing { what, why },
-    }
 }
 
 fn empty_zones(drive: &Drive, zones: &[Zone]) -> Zones {

@@ -5,11 +5,10 @@ use crate::FsError;
 use crate::furrow::format::backref::{BACKREFS_MAX, Backref};
 use crate::furrow::format::row::{Row, decode, encode};
 use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::backrefs::{Due, NewRows, mark_of};
 use crate::furrow::metadata::place::Owner;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::zones::records::settle;
+use crate::furrow::zones::backrefs::{DueRecords, DueZones, merge_sorted};
 use crate::vfs::Result;
 
 /// Back-references that one lock of the state covers.
@@ -22,23 +21,27 @@ impl Tree {
     /// Makes rows for the next batch of a zone's back-references in memory, except for dead ones.
     /// Returns whether a zone had any due.
     pub(in crate::furrow) fn make_backref_rows(&self, ending: Ending) -> bool {
-        let due = self.read_state().zones.next_due(ending);
-        let Some(due) = due else { return false };
-        let (zone, rows) = (due.zone, self.new_rows(due));
-        self.write_accounts().zones.new_owners.insert(zone, rows);
+        let which = match ending {
+            Ending::Record => DueZones::Closed,
+            Ending::Clean => DueZones::All,
+        };
+        let due = self.read_state().zones.next_due(which);
+        let Some(DueRecords { zone, mark, records }) = due else { return false };
+        let rows = self.encode_records(zone, records);
+        self.write_accounts().zones.add_encoded(zone, mark, rows);
         true
     }
 
-    fn new_rows(&self, Due { zone, resets, records }: Due) -> NewRows {
-        let mark = mark_of(&records);
+    /// The rows of a zone's back-references, except for dead ones.
+    fn encode_records(&self, zone: u32, records: Vec<Backref>) -> Vec<Box<[u8]>> {
         let mut kept = self.confirmed(zone, records);
         if self.has_planted(PlantedBug::ForgetExtentOwners) {
             kept.retain(|record| !matches!(record.owner, Owner::Extent(_)));
         }
-        settle(&mut kept);
+        merge_sorted(&mut kept);
         kept.sort_unstable_by_key(|record| record.owner);
         let rows = kept.chunks(BACKREFS_MAX).map(|chunk| encode(&Row::Backrefs(chunk.into())));
-        NewRows { resets, records: mark, values: rows.collect() }
+        rows.collect()
     }
 
     /// Back-references of a zone that still lead to live blocks. Where nearly all blocks live, it

@@ -19,7 +19,7 @@ use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;
 use crate::furrow::truncate::Truncator;
-use crate::furrow::zones::records::settle;
+use crate::furrow::zones::backrefs::merge_sorted;
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
 
@@ -119,7 +119,7 @@ impl Truncator {
         if !records.iter().any(is_of_file) {
             return Ok(());
         }
-        settle(&mut records);
+        merge_sorted(&mut records);
         let mut is_live = vec![false; self.tree.layout().zone_blocks as usize];
         let mut dead = 0;
         for record in &records {

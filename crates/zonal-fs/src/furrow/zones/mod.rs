@@ -12,7 +12,8 @@
 //! promised their room.
 
 pub(in crate::furrow) mod allocation;
-pub(in crate::furrow) mod records;
+pub(in crate::furrow) mod backrefs;
+mod generations;
 pub(in crate::furrow) mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +24,9 @@ use zonal_placement::victims::Victims;
 
 use crate::furrow::drive::layout::ZoneLimits;
 use crate::furrow::format::ZoneGeneration;
-use crate::furrow::metadata::backrefs::NewRows;
 use crate::furrow::options::ZonePick;
 use crate::furrow::zones::allocation::OpenRoom;
-use crate::furrow::zones::records::Records;
+use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 
 /// Free zones that metadata keeps beside those that it has, however many these are.
 pub(in crate::furrow) const SPARE_ZONES_MIN: usize = 4;
@@ -205,13 +205,13 @@ pub(in crate::furrow) struct Zones {
     /// Blocks that data can use: all of working zones, what lives in failed ones.
     usable: u64,
     /// Zones whose row is to be written.
-    pub(in crate::furrow) changed: BTreeSet<u32>,
-    /// Zones that have records in memory.
-    pub(in crate::furrow) recorded: BTreeSet<u32>,
-    /// What the next batch writes of that.
-    pub(in crate::furrow) new_owners: BTreeMap<u32, NewRows>,
-    /// Zones of which there are tables of moved blocks, and how many.
-    pub(in crate::furrow) moved_from: BTreeMap<ZoneGeneration, u32>,
+    changed: BTreeSet<u32>,
+    /// Zones that have back-references in memory.
+    recorded: BTreeSet<u32>,
+    /// Those of them that the next batch writes.
+    encoded: BTreeMap<u32, EncodedRecords>,
+    /// Generations of zones that have remap tables, and how many each.
+    remapped: BTreeMap<ZoneGeneration, u32>,
 }
 
 impl Zones {
@@ -235,8 +235,8 @@ impl Zones {
             usable: 0,
             changed: BTreeSet::new(),
             recorded: BTreeSet::new(),
-            new_owners: BTreeMap::new(),
-            moved_from: BTreeMap::new(),
+            encoded: BTreeMap::new(),
+            remapped: BTreeMap::new(),
             slots,
         };
         for zone in zones.ids() {

@@ -265,7 +265,7 @@ impl ZoneSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::metadata::place::Owner;
+    use crate::furrow::format::backref::Owner;
     use crate::vfs::Ino;
 
     #[test]

@@ -44,7 +44,6 @@ use crate::furrow::table::key::KeySpan;
 use crate::furrow::table::verify::check_levels;
 use crate::vfs::{Ino, Result};
 use pass::{Item, RowSource};
-pub(in crate::furrow) use reach::Inos;
 use survey::{Survey, SurveyTotals, Surveyed};
 
 /// Whether a check reads data.
