@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use bench_support::{Report, callgrind, thread_ns, timed};
+use bench_support::{Machine, Report, callgrind, thread_ns, timed};
 use zonal::ManualClock;
 use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{FileSystem, Ino, SyncKind};
@@ -148,7 +148,7 @@ pub(crate) fn costs(args: &Args, report: &mut Report) {
             push("processor time of the caller", caller.processor as f64);
 
             let subject = Subject::new();
-            subject.made.fs.count_exclusive_time();
+            subject.made.fs.count_exclusive_time(Arc::new(Machine));
             let caller = subject.work(operation, times, Caller::now);
             push("exclusive lock of the state", caller.exclusive as f64);
         }

@@ -210,8 +210,8 @@ impl Furrow {
 
     /// From now on counts the time in which threads hold the lock of the state exclusively.
     #[cfg(feature = "testing")]
-    pub fn count_exclusive_time(&self) {
-        self.tree.count_exclusive_time();
+    pub fn count_exclusive_time(&self, clock: Arc<dyn Clock>) {
+        self.tree.count_exclusive_time(clock);
     }
 
     /// Nanoseconds of that time.

@@ -67,7 +67,7 @@ impl Furrow {
                 Attempt::Done(Allocated::NeedsRoom) => reservation = Some(self.reserve_edges(how)?),
                 Attempt::Stale => {}
                 Attempt::AwaitsTruncation => {
-                    self.truncator.wait_for_truncation(ino, end.div_ceil(BLOCK))
+                    self.truncator.wait_for_truncation(ino, end.div_ceil(BLOCK));
                 }
             }
         }

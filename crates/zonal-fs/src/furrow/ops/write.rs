@@ -310,7 +310,7 @@ impl Furrow {
                 Attempt::Done(written) => return Ok(written),
                 Attempt::Stale => {}
                 Attempt::AwaitsTruncation => {
-                    self.truncator.wait_for_truncation(chunk.ino, chunk.limit)
+                    self.truncator.wait_for_truncation(chunk.ino, chunk.limit);
                 }
             }
         }

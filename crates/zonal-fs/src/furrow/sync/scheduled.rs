@@ -10,9 +10,11 @@ use std::cell::RefCell;
 use std::fmt::{Debug, Formatter};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LockResult, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LockResult, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
+
+use zonal::Clock;
 
 /// Until when a thread cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,30 +146,36 @@ impl<'a, L, G> Guard<'a, L, G> {
     }
 }
 
-/// Nanoseconds in which writers have held a lock; counted only while a benchmark wants them.
-#[derive(Debug, Default)]
+/// Nanoseconds in which writers have held a lock, by the clock of a benchmark.
+#[derive(Default)]
 struct HoldTime {
-    is_counted: AtomicBool,
+    clock: OnceLock<Arc<dyn Clock>>,
     ns: AtomicU64,
+}
+
+impl Debug for HoldTime {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("HoldTime").field(&self.ns).finish()
+    }
 }
 
 /// A writer's hold of a lock.
 struct Hold<'a> {
-    time: &'a HoldTime,
-    since: Instant,
+    clock: &'a dyn Clock,
+    ns: &'a AtomicU64,
+    since: u64,
 }
 
 impl HoldTime {
     fn begin(&self) -> Option<Hold<'_>> {
-        let is_counted = self.is_counted.load(Ordering::Relaxed);
-        is_counted.then(|| Hold { time: self, since: Instant::now() })
+        let clock = &**self.clock.get()?;
+        Some(Hold { clock, ns: &self.ns, since: clock.monotonic_ns() })
     }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.time.ns.fetch_add(ns, Ordering::Relaxed);
+        self.ns.fetch_add(self.clock.monotonic_ns() - self.since, Ordering::Relaxed);
     }
 }
 
@@ -370,13 +378,14 @@ pub(in crate::furrow) struct RwLock<T> {
 
 impl<T> RwLock<T> {
     pub(in crate::furrow) const fn new(value: T) -> Self {
-        let hold_time = HoldTime { is_counted: AtomicBool::new(false), ns: AtomicU64::new(0) };
+        let hold_time = HoldTime { clock: OnceLock::new(), ns: AtomicU64::new(0) };
         Self { inner: std::sync::RwLock::new(value), writers: AtomicUsize::new(0), hold_time }
     }
 
     /// From now on counts the time in which writers hold the lock.
-    pub(in crate::furrow) fn count_writers_time(&self) {
-        self.hold_time.is_counted.store(true, Ordering::Relaxed);
+    pub(in crate::furrow) fn count_writers_time(&self, clock: Arc<dyn Clock>) {
+        // A second clock would not agree with the first one.
+        _ = self.hold_time.clock.set(clock);
     }
 
     /// Nanoseconds in which writers have held the lock while they were counted.

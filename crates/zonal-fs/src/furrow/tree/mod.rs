@@ -102,8 +102,8 @@ impl Tree {
 
     /// From now on counts the time in which threads hold the state exclusively.
     #[cfg(feature = "testing")]
-    pub(in crate::furrow) fn count_exclusive_time(&self) {
-        self.state.count_writers_time();
+    pub(in crate::furrow) fn count_exclusive_time(&self, clock: Arc<dyn zonal::Clock>) {
+        self.state.count_writers_time(clock);
     }
 
     /// Nanoseconds of that time.
