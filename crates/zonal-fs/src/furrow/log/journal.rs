@@ -117,7 +117,7 @@ impl Journal {
         Ok(Appended::Written)
     }
 
-    /// Whether a copy has failed: the journal goes on in another pair.
+    /// Whether a copy has failed: the next manifest gives the journal another pair then.
     pub(in crate::furrow) fn is_impaired(&self) -> bool {
         self.failed.contains(&true)
     }
@@ -192,7 +192,7 @@ impl Journal {
         }
     }
 
-    /// Gives up its active zones, if it has any. It goes on in another pair then.
+    /// Finishes its active zones, if it has any. The next manifest gives it another pair then.
     pub(in crate::furrow) fn close(&mut self, drive: &Drive) {
         if self.is_active() {
             self.finish(drive);

@@ -17,7 +17,7 @@ use crate::vfs::Result;
 /// Commits that try again to write a failed copy. The next manifest tries in any case.
 const TRIES_MAX: u8 = 8;
 
-/// Where the log goes on.
+/// The superblock log: its pairs, and the next block of each.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct SuperLog {
     pairs: [LogPair; 2],

@@ -141,7 +141,7 @@ fn zeroes(how: Allocate) -> bool {
     }
 }
 
-/// A range of bytes that fallocate(2) is asked to change.
+/// A range of bytes for fallocate(2) to change, and how.
 #[derive(Clone, Copy)]
 struct AllocateRange {
     ino: Ino,

@@ -167,7 +167,7 @@ impl Furrow {
         self.tree.loaded(|| rest.sizes(&self.tree.read_state()))
     }
 
-    /// One attempt to share. `sizes` are those that the caller has decided by before, if it has.
+    /// One attempt to share. `sizes` replaces the present sizes, for a planted bug.
     fn try_share(&self, rest: CopyRange, sizes: Option<Sizes>) -> Lookup<ShareOutcome> {
         let CopyRange { source, target, .. } = rest;
         let (from, to) = (rest.from / BLOCK, rest.to / BLOCK);

@@ -24,9 +24,17 @@ use crate::vfs::Result;
 /// Steps of truncation that a mount takes before it returns.
 const ORPHANS_AT_MOUNT: usize = 64;
 
-/// The pair that holds the manifest, if both zones can be written, with the next block of each.
-/// Parts that no manifest names may lie behind the manifest.
-fn open_pair(drive: &Drive, loaded: &LoadedDrive) -> Option<([u32; 2], [u32; 2])> {
+/// The pair that holds the manifest, which both zones can continue. After a power cut one zone may
+/// have more blocks than the other, and parts that no manifest names.
+#[derive(Clone, Copy)]
+struct ManifestPair {
+    zones: [u32; 2],
+    /// The next block of each zone.
+    next: [u32; 2],
+}
+
+/// The pair that holds the manifest, if both zones can be written.
+fn open_pair(drive: &Drive, loaded: &LoadedDrive) -> Option<ManifestPair> {
     // The journal has the drive's few active zones unless it is about to get its next pair.
     if drive.layout.few_open_pairs && !loaded.journal.pairs.is_empty() {
         return None;
@@ -44,7 +52,7 @@ fn open_pair(drive: &Drive, loaded: &LoadedDrive) -> Option<([u32; 2], [u32; 2])
         }
         *next = written;
     }
-    Some((pointers.each_ref().map(|pointer| pointer.zone.get()), next))
+    Some(ManifestPair { zones: pointers.each_ref().map(|pointer| pointer.zone.get()), next })
 }
 
 /// Whether both copies of the journal end at the write pointers of their zones, so that the next
@@ -115,7 +123,7 @@ impl<'a> Recovery<'a> {
         if !self.tree.has_planted(PlantedBug::ForgetOrphans) {
             self.truncate_orphans();
         }
-        if let Some((zones, next)) = loaded.open_pair {
+        if let Some(ManifestPair { zones, next }) = loaded.open_pair {
             let mut pairs = self.log.pairs.lock().expect("no holder panicked");
             pairs.open = crate::furrow::table::pairs::resume(self.drive, zones, next);
         }
@@ -296,8 +304,8 @@ pub(in crate::furrow) struct RecoveryFacts {
     journal_zones: Option<[u32; 2]>,
     /// Zones that end with a superblock and no torn record.
     superblock_zones: Vec<u32>,
-    /// The pair in which parts continue, and the next block of each zone.
-    open_pair: Option<([u32; 2], [u32; 2])>,
+    /// The pair in which parts continue.
+    open_pair: Option<ManifestPair>,
     journal_is_whole: bool,
     copies_are_whole: bool,
     /// The newest batch is whole, but its data is not there.
@@ -329,7 +337,7 @@ impl RecoveryFacts {
 
     /// Whether a metadata zone will be written again.
     fn continues_in(&self, zone: u32) -> bool {
-        let open = self.open_pair.map(|(zones, _)| zones);
+        let open = self.open_pair.map(|pair| pair.zones);
         [self.journal_zones, open].into_iter().flatten().any(|zones| zones.contains(&zone))
     }
 }

@@ -1,10 +1,10 @@
-//! Locks at which a test decides who goes on.
+//! Scheduled locks: locks at which a test decides which thread runs next.
 //!
 //! A thread with a [`Schedule`] asks it before it takes a lock and after it has released one. It
-//! never waits for another thread in the operating system: where a lock is not free it tells the
-//! schedule, which lets others go on until somebody releases that lock. So a schedule that lets one
-//! thread go on at a time decides all that happens, and sees when no thread can go on. Threads
-//! without a schedule use the locks of the standard library as they are.
+//! never waits for another thread in the operating system: if a lock is not free it tells the
+//! schedule, which runs others until one of them releases that lock. So a schedule that runs one
+//! thread at a time decides every interleaving, and sees a deadlock. Threads without a schedule use
+//! the locks of the standard library as they are.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Formatter};
@@ -16,25 +16,25 @@ use std::time::Duration;
 
 use zonal::Clock;
 
-/// Until when a thread cannot go on.
+/// What ends the wait of a blocked thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Somebody wakes who waits for the same.
+    /// A wake of its lock or condition.
     Woken,
-    /// The same, or it has waited too long.
+    /// The same, or a timeout.
     WokenOrLate,
 }
 
-/// Why a thread goes on.
+/// Why a blocked thread runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody has woken it.
+    /// Another thread has woken it.
     Up,
-    /// It has waited too long.
+    /// Its timeout has passed.
     Late,
 }
 
-/// How many of those that wait are woken.
+/// How many of the waiting threads to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// One of them.
@@ -46,25 +46,25 @@ pub enum Count {
 /// On which side of a lock a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// It is about to take it, or to call the device.
+    /// It is about to take the lock, or to call the device.
     Before,
-    /// It has released it.
+    /// It has released the lock.
     After,
 }
 
-/// Decides which of its threads goes on. A number stands for a lock or a condition; it is only
-/// compared.
+/// Decides which of its threads runs. A number stands for a lock or a condition; schedules only
+/// compare it.
 pub trait Schedule: Send + Sync {
-    /// The thread can go on here, and so may another one before it.
+    /// A point at which the schedule may run another thread first.
     fn pass(&self, at: &'static Location<'static>, side: Side);
 
-    /// The thread cannot go on. Others do.
+    /// Blocks the thread, and runs others meanwhile.
     fn block(&self, on: usize, until: Until, at: &'static Location<'static>) -> Woken;
 
-    /// Those that wait for this can go on once it is their turn.
+    /// Lets threads that wait for `on` run once it is their turn.
     fn wake(&self, on: usize, count: Count);
 
-    /// The thread has waited too long for a condition that holds: no other thread has woken it.
+    /// Reports a timeout although the condition holds: no other thread has woken this one.
     fn overslept(&self, at: &'static Location<'static>);
 }
 
@@ -77,7 +77,7 @@ pub fn set_schedule(schedule: Option<Arc<dyn Schedule>>) {
     SCHEDULE.set(schedule);
 }
 
-/// A place outside of Furrow where another thread may go on, such as a call of the device.
+/// A point outside of Furrow at which the schedule may run another thread, such as a device call.
 #[track_caller]
 pub fn pass() {
     if let Some(schedule) = schedule() {
@@ -89,7 +89,7 @@ fn schedule() -> Option<Arc<dyn Schedule>> {
     SCHEDULE.try_with(|schedule| schedule.borrow().clone()).ok().flatten()
 }
 
-/// The number that stands for something as long as it stays where it is.
+/// The number that stands for a lock or condition as long as it does not move.
 fn number_of<T>(what: &T) -> usize {
     std::ptr::from_ref(what).addr()
 }
@@ -104,7 +104,7 @@ fn released(on: usize, at: &'static Location<'static>) {
     }
 }
 
-/// Tries until a lock is there.
+/// Tries until the lock is free.
 fn take<G>(
     schedule: &dyn Schedule,
     on: usize,
@@ -120,7 +120,7 @@ fn take<G>(
     }
 }
 
-/// The same guard, in ours.
+/// Wraps a guard of the standard library in ours.
 fn map<G, H>(outcome: LockResult<G>, wrap: impl FnOnce(G) -> H) -> LockResult<H> {
     match outcome {
         Ok(guard) => Ok(wrap(guard)),
@@ -130,8 +130,7 @@ fn map<G, H>(outcome: LockResult<G>, wrap: impl FnOnce(G) -> H) -> LockResult<H>
 
 const HELD: &str = "a guard holds its lock until it is dropped";
 
-/// A guard of a lock `L`, with that of the standard library. It tells the schedule when it is
-/// dropped.
+/// A guard of a lock `L` around that of the standard library. Its drop tells the schedule.
 pub(in crate::furrow) struct Guard<'a, L, G> {
     lock: &'a L,
     inner: Option<G>,
@@ -308,7 +307,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// On a schedule, time passes as the schedule says.
+    /// The schedule decides when time passes, if there is one.
     #[track_caller]
     pub(in crate::furrow) fn wait_timeout_while<'a, T>(
         &self,
@@ -358,7 +357,7 @@ impl Condvar {
             let outcome = self.inner.wait(inner);
             return (Woken::Up, map(outcome, |inner| Guard::new(lock, inner, at)));
         };
-        // No other thread goes on between the two: nobody can call this one before it waits.
+        // No other thread runs between the two, so no wake can come before this thread waits.
         drop(inner);
         schedule.wake(number_of(lock), Count::All);
         let woken = schedule.block(number_of(self), until, at);

@@ -1,7 +1,8 @@
 //! Entering: puts fetched metadata into the state.
 //!
-//! Other threads have gone on since it was read. So an inode that is there or was deleted meanwhile
-//! stays as it is, and ranges of a map or a directory take only what they lack.
+//! Other threads may have changed the state since the load read the rows. So an inode that is
+//! resident or deleted by now stays as it is, and maps and directories take only entries that they
+//! lack.
 
 use std::ops::Range;
 
