@@ -1,5 +1,5 @@
 //! LevelDB: the sequences of the zonefs talk at VAULT 2020, `fillrandom, readseq, readseq` and
-//! `fillseq, readseq, readseq`, in every place in turn.
+//! `fillseq, readseq, readseq`, and then reads at random and beside a writer, in every place in turn.
 //!
 //! `db_bench` of LevelDB is in no package: it is built from Debian's source package, for the
 //! installed `libleveldb`.
@@ -27,6 +27,10 @@ const PLACES: [Place; 5] = [
 
 /// Bytes of a key beyond LevelDB's 16, bytes of a value, and the name of the pair.
 const SIZES: [(u32, u32, &str); 2] = [(0, 4096, "16 B/4 KiB"), (4, 800, "20 B/800 B")];
+
+/// What follows the name of the fill in the name of each benchmark of a process.
+const PHASES: [&str; 5] =
+    ["", ": readseq", ": readseq again", ": readrandom", ": readwhilewriting"];
 
 /// What of the source `db_bench` consists of.
 const SOURCES: [&str; 5] = [
@@ -83,14 +87,15 @@ impl Load {
         let shape = Shape { zone: 16 << 20, zones: 128 };
         let made = Made::new(place, &bench.built, bench.scratch(), shape)?;
         let mut command = made.command(Engine::Level, program);
-        command.arg(format!("--benchmarks={},readseq,readseq", self.fill));
+        let benchmarks = "readseq,readseq,readrandom,readwhilewriting";
+        command.arg(format!("--benchmarks={},{benchmarks}", self.fill));
         command.arg(format!("--num={}", self.puts)).arg(format!("--value_size={}", self.value));
         command.arg(format!("--key_prefix={}", self.prefix)).arg("--compression_ratio=1");
         command.arg(format!("--write_buffer_size={}", shape.zone));
         command.arg(format!("--max_file_size={}", shape.zone - (1 << 20)));
         let (ended, daemon) = made.run(&mut command, bench.scratch())?;
         let found = benches(&ended.stdout);
-        ensure!(found.len() == 3, "db_bench printed {:?}", ended.stdout);
+        ensure!(found.len() == PHASES.len(), "db_bench printed {:?}", ended.stdout);
         let sample = |part: &str| Sample {
             workload: format!("LevelDB, {}", self.sizes),
             phase: format!("{}{part}", self.fill),
@@ -98,14 +103,14 @@ impl Load {
             round,
             ..Sample::default()
         };
-        let phases = ["", ": readseq", ": readseq again"].into_iter().zip(&found);
+        let phases = PHASES.into_iter().zip(&found);
         let mut samples: Vec<Sample> = phases
             .map(|(name, bench)| Sample { ops_s: Some(bench.rate()), ..sample(name) })
             .collect();
         samples.push(Sample {
             cpu_us: Some(micros(ended.cpu + daemon.unwrap_or_default(), self.puts)),
             daemon_us: daemon.map(|daemon| micros(daemon, self.puts)),
-            ..sample(": all three")
+            ..sample(": all of them")
         });
         Ok(samples)
     }

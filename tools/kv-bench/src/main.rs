@@ -2,7 +2,7 @@
 //!
 //! | module | question |
 //! | --- | --- |
-//! | `leveldb`, `rocksdb` | what is run, and with which sizes? |
+//! | `leveldb`, `rocksdb`, `reads` | what is run, and with which sizes? |
 //! | `simulated` | how fast is a drive's flash below the files of a store? |
 //! | `place` | where can a store be, and how is that made? |
 //! | `child` | how much processor time did a program use? |
@@ -22,6 +22,7 @@ mod db_bench;
 mod event_log;
 mod leveldb;
 mod place;
+mod reads;
 mod rocksdb;
 mod sample;
 mod simulated;
@@ -66,10 +67,12 @@ struct Args {
 /// What can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// LevelDB: fill and read twice
+    /// LevelDB: fill, read in sequence, at random and beside a writer
     Leveldb,
     /// RocksDB: what a put costs
     Puts,
+    /// RocksDB: reads in sequence, at random and beside a writer
+    Reads,
     /// RocksDB on a drive that its store fills to 80 %
     Full,
     /// RocksDB's files on simulated flash
@@ -127,6 +130,7 @@ fn measure(args: &Args, mut report: Report) -> Result<()> {
         match part {
             Part::Leveldb => leveldb::measure(&mut bench)?,
             Part::Puts => rocksdb::measure_puts(&mut bench)?,
+            Part::Reads => reads::measure(&mut bench)?,
             Part::Full => rocksdb::measure_full(&mut bench)?,
             Part::Simulated => simulated::measure(&mut bench)?,
         }

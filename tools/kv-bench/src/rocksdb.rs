@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use xtask::tools::require;
 
 use crate::child;
 use crate::db_bench::{self, benches};
@@ -42,20 +43,26 @@ const FILL: f64 = 0.8;
 /// Measured.
 const SPACE: f64 = 1.15;
 
-/// Whether there is a `db_bench`; if not, says so.
+/// Whether there is a `db_bench`; its package is installed if need be. Says why there is none.
 pub(crate) fn is_there(bench: &mut Bench, what: &str) -> bool {
-    let found = Path::new(PROGRAM).exists();
-    if !found {
-        bench.skip(what, "no db_bench: apt-get install rocksdb-tools");
+    let found = require(&[(PROGRAM, "rocksdb-tools")]);
+    if let Err(error) = &found {
+        bench.skip(what, &format!("no db_bench: {error:#}"));
     }
-    found
+    found.is_ok()
 }
 
 /// `db_bench` in a place.
 pub(crate) fn program(made: &Made) -> Command {
+    let mut command = buffered(made);
+    command.args(["--use_direct_io_for_flush_and_compaction=1", "--use_direct_reads=1"]);
+    command
+}
+
+/// The same without direct I/O.
+pub(crate) fn buffered(made: &Made) -> Command {
     let mut command = made.command(Engine::Rocks, Path::new(PROGRAM));
     command.args(["--compression_type=none", "--histogram=1", "--statistics=1"]);
-    command.args(["--use_direct_io_for_flush_and_compaction=1", "--use_direct_reads=1"]);
     command
 }
 

@@ -1,0 +1,76 @@
+//! Reads of RocksDB, buffered and with direct I/O, in sequence, at random and beside a writer.
+
+use anyhow::{Result, ensure};
+
+use crate::db_bench::benches;
+use crate::place::{Hints, Made, Place, Shape};
+use crate::rocksdb::{buffered, is_there, program};
+use crate::sample::{Bound, Goal, Sample};
+use crate::{Bench, step};
+
+const PLACES: [Place; 2] = [Place::Ext4, Place::Plugin(Hints::Followed)];
+
+/// The benchmarks of one process, and the names of those that read.
+const BENCHMARKS: &str = "fillrandom,readseq,readseq,readrandom,readrandom,readwhilewriting";
+const PHASES: [&str; 5] =
+    ["readseq", "readseq again", "readrandom", "readrandom again", "readwhilewriting"];
+
+const WORKLOADS: [&str; 2] = ["RocksDB reads, buffered", "RocksDB reads, direct I/O"];
+
+/// Bytes of a value; a key has 16.
+const VALUE: u64 = 4096;
+
+/// Measures reads with both kinds of I/O in every place.
+pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
+    if !is_there(bench, "reads of RocksDB") {
+        return Ok(());
+    }
+    let places = bench.possible("reads of RocksDB", &PLACES);
+    for round in 1..=bench.rounds {
+        for workload in WORKLOADS {
+            for &place in &places {
+                step(round, place, workload);
+                let samples = run(bench, place, workload, round)?;
+                bench.samples.0.extend(samples);
+            }
+        }
+    }
+    let [ext4, plugin] = PLACES.map(Place::name);
+    for workload in WORKLOADS {
+        for phase in PHASES {
+            let ratio = bench.samples.ratio((workload, phase), (plugin, ext4), |one| one.ops_s);
+            if let Some(found) = ratio {
+                let what = format!("{workload}, {phase}: operations a second beside ext4");
+                bench.goal(Goal { what, found: found.median, wanted: 1.0, bound: Bound::AtLeast });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(bench: &Bench, place: Place, workload: &str, round: u32) -> Result<Vec<Sample>> {
+    let shape = Shape { zone: 16 << 20, zones: 128 };
+    let made = Made::new(place, &bench.built, bench.scratch(), shape)?;
+    let mut command = if workload == WORKLOADS[0] { buffered(&made) } else { program(&made) };
+    let pairs = bench.choose(16 << 20, 160 << 20) / VALUE;
+    command.arg(format!("--benchmarks={BENCHMARKS}")).arg(format!("--num={pairs}"));
+    command.arg(format!("--value_size={VALUE}")).arg(format!("--seed={round}"));
+    // A block cache so small that reads go to the files.
+    command.args(["--threads=1", "--cache_size=1048576"]);
+    command.arg(format!("--write_buffer_size={}", shape.zone));
+    command.arg(format!("--target_file_size_base={}", shape.zone / 32 * 31));
+    let (ended, _) = made.run(&mut command, bench.scratch())?;
+    let found = benches(&ended.stdout);
+    ensure!(found.len() == 1 + PHASES.len(), "db_bench printed {:?}", ended.stdout);
+    let samples = PHASES.iter().zip(&found[1..]).map(|(phase, found)| Sample {
+        workload: workload.to_owned(),
+        phase: (*phase).to_owned(),
+        place: place.name(),
+        round,
+        ops_s: Some(found.rate()),
+        p50_us: found.p50_us,
+        p99_us: found.p99_us,
+        ..Sample::default()
+    });
+    Ok(samples.collect())
+}
