@@ -56,7 +56,7 @@
 //! | `Log::pairs` | the zones that parts and manifests are written to | yes |
 //! | `Writer::resetting` | resets of zones | yes |
 //! | `Tree::changing` | changes of the tree, held off while a batch is taken | no |
-//! | `Tree::state` | [`State`] | no |
+//! | `Tree::state` | [`State`](metadata::State) | no |
 //! | layers of the table's view, `Reclaimer::underway` | rows for readers, victims under way | no |
 //! | `Writer::placing`, locks of [`Drive`] | writes under way, what no flush covers | yes |
 //!
@@ -122,7 +122,6 @@ use self::invariant::Problems;
 use self::log::Log;
 use self::log::committer::Committer;
 use self::log::superblock_log::SuperLog;
-use self::metadata::State;
 use self::meters::Meters;
 use self::reclaim::Reclaimer;
 use self::reclaim::throttle::Throttle;
@@ -242,8 +241,8 @@ impl Furrow {
             is_unnamed: false,
             planted,
         };
-        let mut state = State { planted, eviction, ..loaded.state };
-        state.moving.restore(&view, budget.moved);
+        let mut state = loaded.state.with_options(planted, eviction);
+        state.restore_remaps(&view, budget.moved);
         let reserve = loaded.superblock.reserve_percent.get();
         let usable = state.zones.usable();
         let space = Space::new(drive.layout, Arc::clone(&view), usable, reserve, planted);

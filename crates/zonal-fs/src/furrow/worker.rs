@@ -86,7 +86,7 @@ impl Worker {
             }
             Work::Truncate => {
                 self.truncator.truncate_one();
-                let more = !self.tree.read_state().reaping.is_empty();
+                let more = !self.tree.read_state().lives.truncating().is_empty();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Backrefs => {
@@ -242,7 +242,6 @@ mod tests {
     use super::*;
     use crate::furrow::format::BLOCK_BYTES;
     use crate::furrow::sample::formatted;
-    use crate::furrow::table::key::{Key, RowKind};
     use crate::furrow::table::memtable::ROW_BYTES;
     use crate::furrow::tree::CHANGES_MAX;
     use crate::furrow::{DataCheck, MountOptions, check};
@@ -257,7 +256,7 @@ mod tests {
         fs.on_work(Arc::new(move || {
             counter.fetch_add(1, Ordering::Relaxed);
         }));
-        let changes = || fs.tree.read_state().changes.rows.len();
+        let changes = || fs.tree.read_state().batch.changed().len();
         change_rows(&fs, CHANGES_MAX);
         assert_eq!(wakes.load(Ordering::Relaxed), 0);
         drop(fs.tree.write_state());
@@ -274,8 +273,7 @@ mod tests {
     fn change_rows(fs: &Furrow, count: usize) {
         let inos = (1 << 40..).map(Ino::new).take(count);
         let mut state = fs.tree.write_state();
-        state.removed.extend(inos.clone());
-        state.changes.rows.extend(inos.map(|ino| Key::new(RowKind::Inode, ino.get(), 0)));
+        inos.for_each(|ino| state.delete_unknown(ino));
     }
 
     #[test]
@@ -291,7 +289,7 @@ mod tests {
             fs.sync().unwrap();
             let is_committed = || {
                 let state = fs.tree.read_state();
-                state.changes.rows.is_empty() && state.buffered.is_empty()
+                state.batch.is_empty() && state.buffered.is_empty()
             };
             // Half a second is between two ticks of a mount. Changes come at any time after a
             // commit.
@@ -326,7 +324,7 @@ mod tests {
         assert!(fs.tree.view.memtable_bytes() > limit, "it is to be written");
         change_rows(&fs, CHANGES_MAX);
         assert_eq!(fs.step(Work::Compact).unwrap(), StepProgress::More);
-        assert!(fs.tree.read_state().changes.rows.is_empty());
+        assert!(fs.tree.read_state().batch.is_empty());
     }
 
     #[test]

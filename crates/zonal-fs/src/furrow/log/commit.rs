@@ -97,16 +97,16 @@ impl Log {
 
     /// Work of a commit that makes every change so far durable.
     pub(in crate::furrow) fn commit_need(&self, state: &State, ending: Ending) -> CommitNeed {
-        let nothing = state.changes.rows.is_empty()
+        let nothing = state.batch.is_empty()
             && state.buffered.is_empty()
             && !state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
         let leaves_records = ending == Ending::Clean && state.zones.has_records();
         let forgets = self.tree.has_planted(PlantedBug::SyncForgetsUnderway);
         let is_taken = if forgets { 2 } else { 1 };
         let batch = if nothing && !leaves_records {
-            state.batch.saturating_sub(is_taken)
+            state.batch.number().saturating_sub(is_taken)
         } else {
-            state.batch
+            state.batch.number()
         };
         let table_is_too_large = state.zones.takeable_for_metadata() < SPARE_ZONES_MIN;
         CommitNeed { batch, table_is_too_large }
@@ -211,13 +211,12 @@ impl Log {
         let any = self.tree.has_planted(PlantedBug::ResetUnderReaders);
         state.zones.retry_resets();
         let emptied = state.zones.take_emptied(|zone| any || self.drive.pins.is_idle(zone));
-        let taken = TakenBatch { batch: state.batch - 1, emptied };
-        if state.committing.len() + owners.len() > ROWS_AT_ONCE {
+        let taken = TakenBatch { batch: state.batch.number() - 1, emptied };
+        if state.batch.taken_count() + owners.len() > ROWS_AT_ONCE {
             return (taken, Some(owners));
         }
         let (rows, _) = state.frozen_rows(Key::MIN, ROWS_AT_ONCE);
         self.tree.view.add_unwritten(with_rows(Memtable::of_rows(rows), owners));
-        state.trim_from = 0;
         state.thaw();
         (taken, None)
     }
@@ -229,7 +228,6 @@ impl Log {
         self.tree.view.add_unwritten(rows);
         let thawed = {
             let mut state = self.tree.write_accounts();
-            state.trim_from = 0;
             state.thaw()
         };
         // It can be large, so not under the state lock.

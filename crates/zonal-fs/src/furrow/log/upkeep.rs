@@ -46,9 +46,9 @@ impl Log {
     pub(in crate::furrow) fn upkeep_due(&self, state: &State) -> Upkeep {
         Upkeep {
             holds_too_much: self.tree.holds_too_much(state),
-            truncations_wait: !state.reaping.is_empty(),
-            batch_bytes: state.changes.bytes,
-            buffer_is_full: state.totals.pending > self.writer.buffer_max,
+            truncations_wait: !state.lives.truncating().is_empty(),
+            batch_bytes: state.batch.bytes(),
+            buffer_is_full: state.totals.pending() > self.writer.buffer_max,
         }
     }
 
@@ -112,7 +112,7 @@ impl Log {
         let room = self.tree.space.writer_room(&state);
         let is_low = room.blocks < 2 * room.low_mark;
         let share = if is_low { LOW_SHARE } else { 1 };
-        let (rows, bytes) = (state.changed_count(), state.changes.bytes);
+        let (rows, bytes) = (state.changed_count(), state.batch.bytes());
         let is_large = rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes();
         is_large || self.tree.space.awaits_commit(&state, |zone| self.drive.pins.is_idle(zone))
     }

@@ -1,15 +1,14 @@
 //! From memory to rows: the batch of what changed, as it was at one moment.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
 use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::row::{
     EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, encode,
 };
+use crate::furrow::metadata::batch::TakenRows;
 use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
-use crate::furrow::metadata::sums::{learned_row, totals_row, zone_row};
+use crate::furrow::metadata::sums::{learned_row, zone_row};
 use crate::furrow::metadata::{Body, Inode, State};
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::key::{Key, RowKind};
@@ -32,14 +31,15 @@ impl State {
     /// it is.
     pub(in crate::furrow) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
         let key = Key::new(kind, owner, at);
-        self.keep_frozen_row(key);
-        self.changes.mark(key);
+        self.encode_if_taken(key);
+        self.batch.mark(key);
     }
 
     /// Where a commit has yet to encode a row, it gets it as it is.
-    pub(in crate::furrow) fn keep_frozen_row(&mut self, key: Key) {
-        if self.committing.contains(&key) {
-            self.keep_frozen(key);
+    pub(super) fn encode_if_taken(&mut self, key: Key) {
+        if self.batch.awaits_encoding(key) {
+            let value = present_value(self, key);
+            self.batch.enter_encoded(key, value);
         }
     }
 
@@ -48,22 +48,18 @@ impl State {
     /// before they change. Only what a mount reads is encoded at once, since it changes without
     /// marks.
     pub(in crate::furrow) fn freeze(&mut self) {
-        assert!(self.committing.is_empty(), "one batch is encoded at a time");
-        let changes = self.take_changes();
-        self.loads.note_taken(&changes.rows);
-        self.loads.note_taken(self.moving.freeze());
-        self.committing = changes.rows;
-        let base: Vec<Key> = self.committing.range(..Key::BASE_END).copied().collect();
-        for key in base {
-            self.keep_frozen(key);
+        for zone in self.zones.take_changed() {
+            self.batch.mark(Key::new(RowKind::Zone, zone.into(), 0));
         }
-        self.batch += 1;
-    }
-
-    fn keep_frozen(&mut self, key: Key) {
-        if !self.frozen.contains_key(&key) {
-            let value = present_value(self, key);
-            self.frozen.insert(key, value);
+        if !self.batch.is_empty() {
+            self.batch.mark(Key::new(RowKind::Totals, 0, 0));
+        }
+        let taken = self.batch.take();
+        self.loads.note_taken(taken);
+        self.loads.note_taken(self.moving.freeze());
+        let base: Vec<Key> = taken.range(..Key::BASE_END).copied().collect();
+        for key in base {
+            self.encode_if_taken(key);
         }
     }
 
@@ -74,11 +70,11 @@ impl State {
         from: Key,
         max: usize,
     ) -> (Vec<(Key, Value)>, Option<Key>) {
-        let mut keys = self.committing.range(from..);
+        let mut keys = self.batch.taken().range(from..);
         let rows = keys.by_ref().take(max).filter(|key| !is_left_out(key.kind(), self.planted));
         let rows = rows.map(|&key| {
-            let kept = self.frozen.get(&key).cloned();
-            (key, kept.unwrap_or_else(|| present_value(self, key)))
+            let encoded = self.batch.encoded(key).cloned();
+            (key, encoded.unwrap_or_else(|| present_value(self, key)))
         });
         let forgets = self.planted.has(PlantedBug::ForgetEntryDeletes);
         let is_forgotten = |(key, value): &(Key, Value)| {
@@ -89,18 +85,21 @@ impl State {
     }
 
     /// Readers of the table find all rows of the batch. Returns what is to be dropped.
-    pub(in crate::furrow) fn thaw(&mut self) -> (BTreeSet<Key>, BTreeMap<Key, Value>) {
+    pub(in crate::furrow) fn thaw(&mut self) -> TakenRows {
         // Loads that began meanwhile have found older rows.
-        self.loads.note_taken(&self.committing);
-        self.loads.note_taken(&self.moving.thaw(&self.committing));
-        for key in self.committing.difference(&self.changes.rows) {
+        let taken = self.batch.taken();
+        self.loads.note_taken(taken);
+        self.loads.note_taken(&self.moving.thaw(taken));
+        for key in self.batch.taken_unchanged() {
             if key.kind() == RowKind::Inode {
-                self.removed.remove(&Ino::new(key.owner()));
+                self.inodes.forget_deleted(Ino::new(key.owner()));
             } else if key.kind() == RowKind::Extent {
                 self.extents.forget_deleted(ExtentId(key.owner()));
             }
         }
-        (std::mem::take(&mut self.committing), std::mem::take(&mut self.frozen))
+        // What was only held by changes may go.
+        self.residency.allow_trim();
+        self.batch.end()
     }
 }
 
@@ -124,12 +123,12 @@ fn present_value(state: &State, key: Key) -> Value {
     let planted = state.planted;
     let inode = || {
         let ino = Ino::new(key.owner());
-        let inode = state.inodes.get(&ino);
-        assert!(inode.is_some() || state.removed.contains(&ino), "{key:?} is not in memory");
+        let inode = state.inodes.peek(ino);
+        assert!(inode.is_some() || state.inodes.is_deleted(ino), "{key:?} is not in memory");
         inode
     };
     match key.kind() {
-        RowKind::Totals => Some(encode(&Row::Totals(totals_row(state)))),
+        RowKind::Totals => Some(encode(&Row::Totals(state.totals.row(state.numbers)))),
         RowKind::Zone => {
             let zone = u32::try_from(key.owner()).expect("zone numbers are u32");
             let mut row = zone_row(state.zones.slot(zone))?;
@@ -343,8 +342,8 @@ mod tests {
                 assert_eq!(rows, expected, "seed {seed}");
                 // They go with the next batch, since none has written them.
                 let mut state = fs.tree.write_state();
-                let taken = state.committing.clone();
-                state.changes.rows.extend(taken);
+                let all = state.batch.changed() | state.batch.taken();
+                state.batch.set_changed(all);
                 state.thaw();
             }
             fs.sync().unwrap();

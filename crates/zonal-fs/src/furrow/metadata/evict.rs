@@ -10,9 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::furrow::metadata::held::name_held_bytes;
+use crate::furrow::metadata::held::{Hand, name_held_bytes};
 use crate::furrow::metadata::place::ExtentId;
-use crate::furrow::metadata::{Body, File, Inode, Piece, State};
+use crate::furrow::metadata::{File, Inode, Piece, State};
+use crate::furrow::options::Eviction;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
@@ -25,6 +26,9 @@ const PIECE_LOADS: u64 = 16 * KEPT_LOADS;
 /// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait.
 /// Each operation that finds too much does it again.
 const LOOKS_MAX: usize = 128;
+
+/// Looks without success, and twice round all inodes, after which nothing can be evicted for now.
+const IN_VAIN_MAX: usize = 4096;
 
 /// Map entries that go at once.
 const PIECE_ENTRIES: usize = 256;
@@ -66,61 +70,138 @@ impl Scan {
     }
 }
 
+/// How much memory the metadata takes, and where the next eviction goes on.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Residency {
+    /// Bytes of memory that all of it takes.
+    bytes: usize,
+    /// Bytes up to which an eviction would find nothing: 0 after a commit.
+    trim_from: usize,
+    hand: Hand,
+    policy: Eviction,
+}
+
+impl Residency {
+    pub(super) fn policy(&self) -> Eviction {
+        self.policy
+    }
+
+    pub(super) fn set_policy(&mut self, policy: Eviction) {
+        self.policy = policy;
+    }
+
+    /// Something was entered.
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// A commit has made changes durable: an eviction may find something again.
+    pub(super) fn allow_trim(&mut self) {
+        self.trim_from = 0;
+    }
+}
+
+/// What an eviction came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Trimmed {
+    /// Enough of what was read is gone, or more goes by the next one.
+    Enough,
+    /// Nearly all that is left has changed: only a commit helps.
+    NeedsCommit,
+}
+
 impl State {
-    /// Whether a row is to be committed, or being committed: it is not in the table as it is.
-    pub(in crate::furrow) fn is_changed(&self, key: Key) -> bool {
-        self.changes.rows.contains(&key) || self.committing.contains(&key)
+    /// Something that took so many bytes of memory takes another number of them now.
+    pub(super) fn count_held(&mut self, before: usize, now: usize) {
+        self.residency.bytes = (self.residency.bytes + now).saturating_sub(before);
+    }
+
+    /// Bytes of memory that the metadata takes.
+    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+        self.residency.bytes
+    }
+
+    /// The same, with what users of inodes take.
+    fn taken_bytes(&self) -> usize {
+        self.residency.bytes + self.lives.held_bytes()
+    }
+
+    /// Whether more than `max` bytes are taken, and some of what was read may go.
+    pub(in crate::furrow) fn holds_too_much(&self, max: usize) -> bool {
+        self.taken_bytes() > max.max(self.residency.trim_from)
+    }
+
+    /// Whether a commit would let go of something where more than `max` bytes are taken.
+    pub(in crate::furrow) fn is_held_by_changes(&self, max: usize) -> bool {
+        self.residency.trim_from > 0 && self.taken_bytes() > max && !self.batch.is_empty()
+    }
+
+    /// Evicts some of what was read if more than `max` bytes are taken.
+    ///
+    /// If nearly all of it is not committed yet, it is only tried now and then until a commit has
+    /// ended.
+    pub(in crate::furrow) fn trim(&mut self, max: usize) -> Trimmed {
+        if !self.holds_too_much(max) {
+            return Trimmed::Enough;
+        }
+        self.evict(max / 8 * 7);
+        let nothing_goes = self.residency.hand.in_vain > IN_VAIN_MAX.max(2 * self.inodes.len());
+        if self.taken_bytes() <= max || !nothing_goes {
+            return Trimmed::Enough;
+        }
+        self.residency.hand.in_vain = 0;
+        self.residency.trim_from = self.taken_bytes() + max / 16;
+        Trimmed::NeedsCommit
     }
 
     fn is_any_changed(&self, first: Key, last: Key) -> bool {
-        let range = || first..=last;
-        self.changes.rows.range(range()).next().is_some()
-            || self.committing.range(range()).next().is_some()
+        self.batch.changed_in(first, last).next().is_some()
             || self.moving.moved_in(first, last).next().is_some()
     }
 
     /// Lets go of what nobody uses until `target` bytes are left, or most of it was looked at.
-    pub(in crate::furrow) fn evict(&mut self, target: usize) {
+    fn evict(&mut self, target: usize) {
         let scan = Scan::by_need(self);
         let mut looks = LOOKS_MAX;
         let mut rounds = 0;
         while self.taken_bytes() > target && looks > 0 && rounds < 3 {
             looks -= 1;
-            let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() else {
-                (self.hand.ino, self.hand.block) = (Ino::default(), 0);
+            let Some(ino) = self.inodes.next_from(self.residency.hand.ino) else {
+                (self.residency.hand.ino, self.residency.hand.block) = (Ino::default(), 0);
                 self.evict_extents(scan);
                 rounds += 1;
                 continue;
             };
-            if ino != self.hand.ino {
-                (self.hand.ino, self.hand.block) = (ino, 0);
+            if ino != self.residency.hand.ino {
+                (self.residency.hand.ino, self.residency.hand.block) = (ino, 0);
             }
-            let held = self.held_bytes;
+            let held = self.residency.bytes;
             let pieces = self.evict_pieces(ino, scan).max(self.evict_entries(ino, scan));
             looks = looks.saturating_sub(pieces);
             if pieces == 0 {
                 self.evict_inode(ino, scan);
-                (self.hand.ino, self.hand.block) = (Ino::new(ino.get() + 1), 0);
+                (self.residency.hand.ino, self.residency.hand.block) = (Ino::new(ino.get() + 1), 0);
             }
-            self.hand.in_vain = if self.held_bytes < held { 0 } else { self.hand.in_vain + 1 };
+            let hand = &mut self.residency.hand;
+            hand.in_vain = if self.residency.bytes < held { 0 } else { hand.in_vain + 1 };
         }
     }
 
     /// Lets go of all that may go.
     pub(in crate::furrow) fn evict_everything(&mut self) {
         let scan = Scan::of_everything(self);
-        let hand = std::mem::take(&mut self.hand);
-        while let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() {
-            self.hand.block = 0;
+        let hand = std::mem::take(&mut self.residency.hand);
+        while let Some(ino) = self.inodes.next_from(self.residency.hand.ino) {
+            self.residency.hand.block = 0;
             while self.evict_pieces(ino, scan).max(self.evict_entries(ino, scan)) > 0 {}
             self.evict_inode(ino, scan);
-            self.hand.ino = Ino::new(ino.get() + 1);
+            self.residency.hand.ino = Ino::new(ino.get() + 1);
         }
         self.evict_extents(scan);
-        while self.hand.extent > 0 {
+        while self.residency.hand.extent > 0 {
             self.evict_extents(scan);
         }
-        self.hand = hand;
+        self.residency.hand = hand;
     }
 
     /// Lets go of an inode that nobody has used since the hand came by.
@@ -128,8 +209,8 @@ impl State {
         let keys = [(RowKind::Inode, 0), (RowKind::Entry, u64::MAX)];
         let [first, last] = keys.map(|(kind, at)| Key::new(kind, ino.get(), at));
         let is_changed = self.is_any_changed(first, last);
-        let is_waiting = self.reaping.contains(&ino);
-        let Some(inode) = self.inodes.get_mut(&ino) else { return };
+        let is_waiting = self.lives.is_truncating(ino);
+        let Some(inode) = self.inodes.peek_mut(ino) else { return };
         let used = inode.used.last.load(Ordering::Relaxed);
         let has_chance = scan.chance == Chance::Second && inode.used.seen != used;
         let is_recent = used >= scan.kept_from || has_chance;
@@ -137,7 +218,7 @@ impl State {
         if is_recent || is_changed || is_waiting || inode.nlink == 0 || inode.is_being_written() {
             return;
         }
-        if let Some(inode) = self.inodes.remove(&ino) {
+        if let Some(inode) = self.inodes.evict(ino) {
             self.count_held(inode.held_bytes(), 0);
         }
     }
@@ -145,10 +226,8 @@ impl State {
     /// Lets go of a piece of the map of a large file; returns how many entries were looked at, none
     /// if there is no further piece.
     fn evict_pieces(&mut self, ino: Ino, scan: Scan) -> usize {
-        let from = self.hand.block;
-        let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else {
-            return 0;
-        };
+        let from = self.residency.hand.block;
+        let Some(file) = self.inodes.peek_file(ino) else { return 0 };
         if file.map.len() <= 2 * scan.piece {
             return 0;
         }
@@ -157,7 +236,7 @@ impl State {
         let last = entries.nth(scan.piece - 2).or_else(|| file.map.iter().next_back());
         let Some((&last, entry)) = last.filter(|(last, _)| **last > first) else { return 0 };
         let end = last + u64::from(entry.blocks());
-        self.hand.block = end;
+        self.residency.hand.block = end;
         let kept_from = scan.pieces_kept_from;
         let is_recent =
             |piece: &Piece| piece.block < end && first < piece.end && piece.at >= kept_from;
@@ -167,9 +246,7 @@ impl State {
         let kept = self.kept_of(ino, file, first..end);
         let entries = file.map.range(first..end).map(|(&start, _)| start);
         let entries: Vec<u64> = entries.filter(|start| !kept.contains(start)).collect();
-        let Some(Body::File(file)) = self.inodes.get_mut(&ino).map(|inode| &mut inode.body) else {
-            return 0;
-        };
+        let Some(file) = self.inodes.file_mut(ino) else { return 0 };
         let mut held = file.frame_bytes();
         for start in entries {
             let entry = file.map.remove(&start).expect("just seen");
@@ -200,8 +277,8 @@ impl State {
     /// Lets go of a piece of an indexed directory, as of a map: the others need all their entries
     /// to say that a name is not there.
     fn evict_entries(&mut self, ino: Ino, scan: Scan) -> usize {
-        let from = self.hand.block;
-        let Some(directory) = self.inodes.get(&ino).and_then(|inode| inode.directory().ok()) else {
+        let from = self.residency.hand.block;
+        let Some(directory) = self.inodes.peek(ino).and_then(|inode| inode.directory().ok()) else {
             return 0;
         };
         let Some(names) = &directory.names else { return 0 };
@@ -215,7 +292,7 @@ impl State {
             self.forget_names(ino);
             return 0;
         };
-        self.hand.block = last.saturating_add(1);
+        self.residency.hand.block = last.saturating_add(1);
         let is_recent = |(cookies, at): &(Range<u64>, u64)| {
             cookies.start <= last && from < cookies.end && *at >= scan.kept_from
         };
@@ -225,13 +302,9 @@ impl State {
         let key = |kind, at| Key::new(kind, ino.get(), at);
         // Deleted entries are among them: the table still has these.
         let mut kept = self.changed_places(key(RowKind::Entry, from), key(RowKind::Entry, last));
-        let stays = |hash| names.is_found(hash) || self.is_changed(key(RowKind::Name, hash));
+        let stays = |hash| names.is_found(hash) || self.batch.is_changed(key(RowKind::Name, hash));
         kept.extend(piece.iter().filter(|one| stays(one.1)).map(|(cookie, ..)| *cookie));
-        let Some(Body::Directory(directory)) =
-            self.inodes.get_mut(&ino).map(|inode| &mut inode.body)
-        else {
-            return 0;
-        };
+        let Some(directory) = self.inodes.directory_mut(ino) else { return 0 };
         let mut held = directory.frame_bytes();
         for (cookie, hash, bytes) in piece {
             if kept.contains(&cookie) {
@@ -255,26 +328,17 @@ impl State {
     /// Places of rows that are to be committed, or being committed, or that name an old place until
     /// then.
     fn changed_places(&self, first: Key, last: Key) -> BTreeSet<u64> {
-        let range = || first..=last;
-        let committing = self.committing.range(range());
-        let rows = self.changes.rows.range(range()).chain(committing).copied();
+        let rows = self.batch.changed_in(first, last);
         rows.chain(self.moving.moved_in(first, last)).map(Key::at).collect()
     }
 
     /// Forgets which names a directory is known not to have.
     fn forget_names(&mut self, ino: Ino) {
-        let Some(Body::Directory(directory)) =
-            self.inodes.get_mut(&ino).map(|inode| &mut inode.body)
-        else {
-            return;
-        };
+        let Some(directory) = self.inodes.directory_mut(ino) else { return };
         let Some(names) = &mut directory.names else { return };
-        let (changes, committing) = (&self.changes.rows, &self.committing);
+        let batch = &self.batch;
         let held = names.held_bytes();
-        names.forget_known(|hash| {
-            let key = Key::new(RowKind::Name, ino.get(), hash);
-            changes.contains(&key) || committing.contains(&key)
-        });
+        names.forget_known(|hash| batch.is_changed(Key::new(RowKind::Name, ino.get(), hash)));
         let held_now = names.held_bytes();
         self.count_held(held, held_now);
     }
@@ -282,11 +346,11 @@ impl State {
     /// Lets go of shared extents. They are few, and soon read again. Those below buffered blocks
     /// stay.
     fn evict_extents(&mut self, scan: Scan) {
-        let ids = self.extents.ids_from(ExtentId(self.hand.extent)).take(LOOKS_MAX);
+        let ids = self.extents.ids_from(ExtentId(self.residency.hand.extent)).take(LOOKS_MAX);
         let ids: Vec<ExtentId> = ids.collect();
-        self.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
+        self.residency.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
         for id in ids {
-            let is_changed = self.is_changed(Key::new(RowKind::Extent, id.0, 0));
+            let is_changed = self.batch.is_changed(Key::new(RowKind::Extent, id.0, 0));
             if !is_changed && let Some(extent) = self.extents.evict(id, scan.kept_from) {
                 self.count_held(extent.held_bytes(), 0);
             }
@@ -351,7 +415,7 @@ mod tests {
             fs.write(ino, 0, &content(number), WriteFlags::empty()).unwrap();
             if number % 100 == 99 {
                 fs.sync().unwrap();
-                let held = fs.tree.read_state().held_bytes;
+                let held = fs.tree.read_state().held_bytes();
                 assert!(held <= bound, "{held} bytes after {number} files");
             }
         }
@@ -372,7 +436,7 @@ mod tests {
             assert_eq!(entries, 12);
             // Access times have changed.
             fs.sync().unwrap();
-            let held = fs.tree.read_state().held_bytes;
+            let held = fs.tree.read_state().held_bytes();
             assert!(held <= bound, "{held} bytes at file {number}");
         }
         fs.shutdown().unwrap();
@@ -399,7 +463,7 @@ mod tests {
             last[usize::try_from(block).unwrap()] = turn;
             if turn % 500 == 0 {
                 fs.sync().unwrap();
-                let held = fs.tree.read_state().held_bytes;
+                let held = fs.tree.read_state().held_bytes();
                 assert!(held <= bound, "{held} bytes after {turn} writes");
             }
         }

@@ -123,31 +123,11 @@ impl State {
 
     /// Removes what is mapped in `first..limit` of a file; what is buffered stays.
     pub(in crate::furrow) fn unmap_stored(&mut self, ino: Ino, first: u64, limit: u64) {
-        let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
+        let Some(file) = self.inodes.peek_file(ino) else { return };
         assert!(file.known.first_unknown(first..limit).is_none(), "the caller has loaded the map");
         let cut: Vec<u64> = file.overlapping(first, limit).map(|(start, _)| start).collect();
         for start in cut {
             self.cut_entry(ino, start, first, limit);
-        }
-    }
-
-    /// Forgets buffered blocks in `first..limit` of a file.
-    pub(in crate::furrow) fn drop_buffered(&mut self, ino: Ino, first: u64, limit: u64) {
-        let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
-            return;
-        };
-        let blocks: Vec<u64> = file.dirty.range(first..limit).map(|(&block, _)| block).collect();
-        for block in &blocks {
-            let Some(dirty) = file.dirty.remove(block) else { continue };
-            file.growing -= dirty.reserved;
-            self.totals.reserved -= dirty.reserved;
-            self.totals.pending -= 1;
-            if let Some(extent) = dirty.over {
-                self.extents.let_go_below(extent);
-            }
-        }
-        if !blocks.is_empty() && file.dirty.is_empty() {
-            self.buffered.remove(&ino);
         }
     }
 
@@ -236,14 +216,13 @@ impl State {
     /// refers to all of it. Nothing does yet.
     fn insert_extent(&mut self, entry: MapEntry) -> MapEntry {
         let MapEntry::At { zone, block, crcs } = entry else { return entry };
-        let (id, blocks) = (ExtentId(self.next_extent), crcs.blocks());
-        self.next_extent += 1;
+        let (id, blocks) = (self.numbers.new_extent(), crcs.blocks());
         self.mark(RowKind::Extent, id.0, 0);
         self.zones.add_live(zone, block, blocks);
         self.zones.record_owner(zone, Backref { owner: Owner::Extent(id), block, blocks });
-        self.totals.live += u64::from(blocks);
+        self.totals.add_live(blocks);
         self.totals.add_place_bytes(extent_bytes(blocks));
-        self.changes.bytes += 4 * blocks as usize;
+        self.batch.add_bytes(4 * blocks as usize);
         let used = self.loads.count();
         let extent = Extent { zone, block, refs: 0, crcs, used };
         self.count_held(0, extent.held_bytes());
@@ -276,7 +255,7 @@ impl State {
                 self.zones.remove_live(from, blocks);
                 self.zones.add_live(zone, block, blocks);
                 self.zones.record_owner(zone, Backref { block, blocks, owner });
-                self.changes.bytes += 4 * blocks as usize;
+                self.batch.add_bytes(4 * blocks as usize);
             }
         }
     }
@@ -291,10 +270,7 @@ impl State {
     }
 
     fn file_mut(&mut self, ino: Ino) -> &mut File {
-        self.inodes
-            .get_mut(&ino)
-            .and_then(|inode| inode.file_mut().ok())
-            .expect("the caller has found the file under this lock")
+        self.inodes.file_mut(ino).expect("the caller has found the file under this lock")
     }
 
     /// Enters an entry where nothing is mapped.
@@ -304,11 +280,11 @@ impl State {
         self.totals.add_place_bytes(entry.row_bytes());
         self.mark(RowKind::Map, ino.get(), first);
         match &entry {
-            MapEntry::Preallocated { .. } => self.totals.preallocated += blocks,
+            MapEntry::Preallocated { .. } => self.totals.add_preallocated(blocks),
             MapEntry::At { zone, block, crcs } => {
                 self.zones.add_live(*zone, *block, crcs.blocks());
-                self.totals.live += blocks;
-                self.changes.bytes += 4 * crcs.as_slice().len();
+                self.totals.add_live(crcs.blocks());
+                self.batch.add_bytes(4 * crcs.as_slice().len());
             }
             MapEntry::Shared { extent, .. } => {
                 self.mark(RowKind::Extent, extent.0, 0);
@@ -338,11 +314,11 @@ impl State {
         self.totals.remove_place_bytes(entry.row_bytes());
         match &entry {
             MapEntry::Preallocated { .. } => {
-                self.totals.preallocated = self.totals.preallocated.saturating_sub(blocks);
+                self.totals.remove_preallocated(blocks);
             }
             MapEntry::At { zone, crcs, .. } => {
                 self.zones.remove_live(*zone, crcs.blocks());
-                self.totals.live = self.totals.live.saturating_sub(blocks);
+                self.totals.remove_live(crcs.blocks());
             }
             MapEntry::Shared { extent, skip, blocks } => {
                 if let Some(Extent { zone, block, crcs, .. }) = self.release(*extent)
@@ -378,7 +354,7 @@ impl State {
         let right = narrow(end.saturating_sub(limit));
         if let MapEntry::At { zone, .. } = *entry {
             let died = entry.blocks() - left - right;
-            self.zones.victims.note_death(zone, died, self.totals.data_clock);
+            self.zones.note_death(zone, died, self.totals.data_clock());
         }
         if left + right == 0 {
             self.take_entry(ino, start);
@@ -401,7 +377,7 @@ impl State {
         self.count_held(extent.held_bytes(), 0);
         let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, blocks);
-        self.totals.live = self.totals.live.saturating_sub(blocks.into());
+        self.totals.remove_live(blocks);
         self.totals.remove_place_bytes(extent_bytes(blocks));
         Some(extent)
     }

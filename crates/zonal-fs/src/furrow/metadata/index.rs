@@ -15,7 +15,7 @@ use crate::furrow::format::row::entry_bytes;
 use crate::furrow::metadata::buckets::Named;
 use crate::furrow::metadata::held::name_held_bytes;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::names::{Names, names_bytes};
+use crate::furrow::metadata::names::{HashedName, Names, names_bytes};
 use crate::furrow::metadata::{Directory, Entry, State};
 use crate::furrow::table::key::RowKind;
 use crate::vfs::Ino;
@@ -63,9 +63,9 @@ impl Directory {
 
     /// Notes that its rows were searched for a name, which is not there if memory does not have it
     /// now.
-    pub(in crate::furrow) fn note_search(
+    pub(super) fn note_search(
         &mut self,
-        (hash, name): (u64, &[u8]),
+        HashedName { hash, name }: HashedName<'_>,
         now: u64,
         needed: u64,
     ) {
@@ -86,21 +86,32 @@ impl Directory {
 impl State {
     /// The entry with a name in a directory.
     pub(in crate::furrow) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
-        self.entry_in((ino, self.inode(ino)?.directory()?), (self.name_key.hash(name), name))
+        self.entry_in(ino, self.inode(ino)?.directory()?, name)
     }
 
-    /// The same, where directory and hash are known.
+    /// The same, where the directory is known.
     pub(in crate::furrow) fn entry_in(
         &self,
-        (ino, directory): (Ino, &Directory),
-        (hash, name): (u64, &[u8]),
+        ino: Ino,
+        directory: &Directory,
+        name: &[u8],
     ) -> Lookup<Option<Entry>> {
+        self.entry_by_hash(ino, directory, self.name_key.hashed(name))
+    }
+
+    fn entry_by_hash(
+        &self,
+        ino: Ino,
+        directory: &Directory,
+        hashed: HashedName<'_>,
+    ) -> Lookup<Option<Entry>> {
+        let HashedName { hash, name } = hashed;
         let entry = directory.find(hash, name);
         if entry.is_some() {
             return Ok(entry);
         }
         if directory.names.is_some() {
-            return check_names(directory, (ino, name), hash).map(|()| None);
+            return check_names(ino, directory, hashed).map(|()| None);
         }
         let Some(cookie) = directory.known.first_unknown(0..u64::MAX) else { return Ok(None) };
         if directory.absent.iter().any(|(absent, _)| absent[..] == *name) {
@@ -118,7 +129,7 @@ impl State {
 
     /// Whether a directory that is in memory has an index.
     pub(in crate::furrow) fn is_indexed(&self, ino: Ino) -> bool {
-        let directory = self.inodes.get(&ino).and_then(|inode| inode.directory().ok());
+        let directory = self.inodes.peek(ino).and_then(|inode| inode.directory().ok());
         directory.is_some_and(|directory| directory.names.is_some())
     }
 
@@ -135,10 +146,10 @@ impl State {
         name: &[u8],
     ) -> Lookup<Option<Entry>> {
         let directory = self.inode(ino)?.directory()?;
-        let hash = self.name_key.hash(name);
-        let entry = self.entry_in((ino, directory), (hash, name))?;
+        let hashed = self.name_key.hashed(name);
+        let entry = self.entry_by_hash(ino, directory, hashed)?;
         if directory.names.is_some() {
-            check_names(directory, (ino, name), hash)?;
+            check_names(ino, directory, hashed)?;
         }
         Ok(entry)
     }
@@ -180,10 +191,10 @@ impl State {
         let is_large = directory.entries > entries_max && directory.known.is_all();
         let held_now = directory.frame_bytes() + name_held_bytes(name);
         self.count_held(held, held_now);
-        self.totals.row_bytes += entry_bytes(name);
-        self.changes.bytes += name.len();
+        self.totals.add_row_bytes(entry_bytes(name));
+        self.batch.add_bytes(name.len());
         if is_indexed {
-            self.count_names((sharing - 1, sharing));
+            self.count_names(sharing - 1, sharing);
         } else if is_large {
             self.index_directory(parent)?;
         }
@@ -206,7 +217,7 @@ impl State {
         self.count_held(held + name_held_bytes(name), held_now);
         self.totals.remove_row_bytes(entry_bytes(name));
         if is_indexed {
-            self.count_names((others + 1, others));
+            self.count_names(others + 1, others);
         }
         Ok(entry)
     }
@@ -222,9 +233,9 @@ impl State {
     }
 
     /// It has changed: how many entries had its hash before, and how many have it now.
-    fn count_names(&mut self, (before, now): (usize, usize)) {
+    fn count_names(&mut self, before: usize, now: usize) {
         self.totals.remove_row_bytes(names_bytes(before));
-        self.totals.row_bytes += names_bytes(now);
+        self.totals.add_row_bytes(names_bytes(now));
     }
 
     /// Gives a directory an index, all of whose entries are in memory.
@@ -233,7 +244,7 @@ impl State {
         let hashes: BTreeSet<u64> = directory.by_hash.iter().map(|named| named.hash).collect();
         let sharing = |hash: &u64| names_bytes(directory.by_hash.count(*hash));
         let bytes: u64 = hashes.iter().map(sharing).sum();
-        self.totals.row_bytes += bytes;
+        self.totals.add_row_bytes(bytes);
         for hash in hashes {
             self.mark(RowKind::Name, ino.get(), hash);
         }
@@ -243,11 +254,11 @@ impl State {
 }
 
 /// Whether all entries of an indexed directory with a name's hash are in memory.
-fn check_names(directory: &Directory, (ino, name): (Ino, &[u8]), hash: u64) -> Lookup<()> {
-    if directory.knows_names(hash) {
+fn check_names(ino: Ino, directory: &Directory, hashed: HashedName<'_>) -> Lookup<()> {
+    if directory.knows_names(hashed.hash) {
         return Ok(());
     }
-    Err(Stop::NotLoaded(Missing::Name(ino, name.into())))
+    Err(Stop::NotLoaded(Missing::Name(ino, hashed.name.into())))
 }
 
 #[cfg(test)]
@@ -276,8 +287,8 @@ mod tests {
     fn forget(fs: &Furrow, ino: Ino) {
         fs.sync().unwrap();
         let mut state = fs.tree.write_state();
-        let inode = state.inodes.remove(&ino).unwrap();
-        state.held_bytes = state.held_bytes.saturating_sub(inode.held_bytes());
+        let inode = state.inodes.evict(ino).unwrap();
+        state.count_held(inode.held_bytes(), 0);
     }
 
     /// Entries in memory.
@@ -425,7 +436,7 @@ mod tests {
                 assert!(found == names, "{} listed, {} there", found.len(), names.len());
             }
         }
-        let held = fs.tree.read_state().held_bytes;
+        let held = fs.tree.read_state().held_bytes();
         assert!(held < 1 << 20, "{held} bytes in memory");
         assert!(held_entries(&fs, home) < 4000, "most are in memory");
         is_clean(&fs);

@@ -7,19 +7,24 @@
 //! current values of the marked rows as one batch. So everything between two commits becomes
 //! durable as a whole or not at all. Nothing here does I/O.
 //!
-//! Structure of a file: [`File::map`] leads from file blocks to zones, by way of [`State::extents`]
+//! Structure of a file: [`File::map`] leads from file blocks to zones, by way of [`SharedExtents`]
 //! where several files share blocks. See [`place`].
 
 pub(in crate::furrow) mod backrefs;
+pub(in crate::furrow) mod batch;
 pub(in crate::furrow) mod buckets;
+pub(in crate::furrow) mod buffered;
 pub(in crate::furrow) mod decode;
 pub(in crate::furrow) mod encode;
+pub(in crate::furrow) mod enter;
 pub(in crate::furrow) mod evict;
 pub(in crate::furrow) mod extent;
 pub(in crate::furrow) mod held;
 pub(in crate::furrow) mod index;
 pub(in crate::furrow) mod ino_set;
+pub(in crate::furrow) mod inodes;
 pub(in crate::furrow) mod known;
+pub(in crate::furrow) mod lives;
 pub(in crate::furrow) mod missing;
 pub(in crate::furrow) mod names;
 pub(in crate::furrow) mod paths;
@@ -29,33 +34,39 @@ pub(in crate::furrow) mod shared;
 pub(in crate::furrow) mod small;
 pub(in crate::furrow) mod sums;
 pub(in crate::furrow) mod target;
+pub(in crate::furrow) mod totals;
+pub(in crate::furrow) mod truncation;
 pub(in crate::furrow) mod xattrs;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use zonal_placement::learned::{Context, Learned};
 
 use crate::FsError;
-use crate::furrow::drive::layout::RowBytes;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::row::INODE_BYTES;
+use crate::furrow::metadata::batch::Batch;
 use crate::furrow::metadata::buckets::Buckets;
-use crate::furrow::metadata::held::{Hand, Loaded, PIN_BYTES, Used};
+use crate::furrow::metadata::buffered::Buffered;
+use crate::furrow::metadata::evict::Residency;
+use crate::furrow::metadata::held::{Loaded, Used};
+use crate::furrow::metadata::inodes::Inodes;
 use crate::furrow::metadata::known::Known;
+use crate::furrow::metadata::lives::Lives;
 use crate::furrow::metadata::missing::{Loads, Lookup, Missing, Stop};
 use crate::furrow::metadata::names::{NameKey, Names};
 use crate::furrow::metadata::place::{ExtentId, MapEntry};
 use crate::furrow::metadata::remaps::Moving;
 use crate::furrow::metadata::shared::SharedExtents;
 use crate::furrow::metadata::small::SmallMap;
+use crate::furrow::metadata::totals::{Numbers, Totals};
 use crate::furrow::metadata::xattrs::Xattrs;
 use crate::furrow::options::Eviction;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::sync::{Mutex, UnderLock};
-use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::table::memtable::Value;
+use crate::furrow::table::key::RowKind;
+use crate::furrow::table::view::View;
 use crate::furrow::zones::Zones;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
@@ -270,121 +281,28 @@ pub(in crate::furrow) enum Ending {
     Clean,
 }
 
-/// Rows changed since the last commit.
-#[derive(Debug, Default)]
-pub(in crate::furrow) struct Changes {
-    pub(in crate::furrow) rows: BTreeSet<Key>,
-    /// About how many bytes they will take.
-    pub(in crate::furrow) bytes: usize,
-}
-
-impl Changes {
-    /// Marks a row as changed. None is longer than an inode, what it names aside.
-    pub(in crate::furrow) fn mark(&mut self, key: Key) {
-        if self.rows.insert(key) {
-            self.bytes += INODE_BYTES;
-        }
-    }
-}
-
-/// Sums over everything, in blocks of 4 KiB unless named otherwise.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::furrow) struct Totals {
-    /// Inodes, those without a link too.
-    pub(in crate::furrow) inodes: u64,
-    /// Stored (F2: the sum of all zones' live blocks).
-    pub(in crate::furrow) live: u64,
-    /// Preallocated to files.
-    pub(in crate::furrow) preallocated: u64,
-    /// Held for buffered or running writes that will add to `live`.
-    pub(in crate::furrow) reserved: u64,
-    /// Buffered or running writes: room that must be found in open or free zones.
-    pub(in crate::furrow) pending: u64,
-    /// Bytes of all rows, before they are compressed.
-    pub(in crate::furrow) row_bytes: u64,
-    /// Those of them that say where data lies: rows of extents and of maps.
-    pub(in crate::furrow) place_bytes: u64,
-    /// Written by users over the file system's life: the data clock.
-    pub(in crate::furrow) data_clock: u64,
-}
-
-impl Totals {
-    /// Blocks that count as used: stored, promised to files, or about to be stored.
-    pub(in crate::furrow) fn used(&self) -> u64 {
-        self.live + self.preallocated + self.reserved
-    }
-
-    /// Bytes of all rows, by purpose, if they take about `packed` bytes in a copy of the table.
-    /// They never take more than uncompressed.
-    pub(in crate::furrow) fn rows(&self, packed: u64) -> RowBytes {
-        let packed = packed.min(self.row_bytes);
-        let share = u128::from(packed) * u128::from(self.place_bytes);
-        let places = share / u128::from(self.row_bytes.max(1));
-        let places = u64::try_from(places).expect("no more than all").min(packed);
-        RowBytes { places, others: packed - places }
-    }
-
-    /// Takes back bytes of rows that were counted. All sums come from a drive, and are not trusted.
-    pub(in crate::furrow) fn remove_row_bytes(&mut self, bytes: u64) {
-        self.row_bytes = self.row_bytes.saturating_sub(bytes);
-    }
-
-    /// Counts the row of an extent or of a map entry.
-    pub(in crate::furrow) fn add_place_bytes(&mut self, bytes: u64) {
-        self.row_bytes += bytes;
-        self.place_bytes += bytes;
-    }
-
-    /// Takes back what [`add_place_bytes`](Self::add_place_bytes) counted.
-    pub(in crate::furrow) fn remove_place_bytes(&mut self, bytes: u64) {
-        self.row_bytes = self.row_bytes.saturating_sub(bytes);
-        self.place_bytes = self.place_bytes.saturating_sub(bytes);
-    }
-}
-
 /// What memory has of the metadata: all that has changed since the last commit, and what was read.
+///
+/// Each part owns its fields. What must hold between two parts is in the methods of the state.
 #[derive(Debug)]
 pub(in crate::furrow) struct State {
-    pub(in crate::furrow) name_key: NameKey,
-    pub(in crate::furrow) inodes: BTreeMap<Ino, Box<Inode>>,
-    /// Inodes that are deleted, and that readers of the table still find.
-    pub(in crate::furrow) removed: BTreeSet<Ino>,
+    name_key: NameKey,
+    pub(in crate::furrow) inodes: Inodes,
+    pub(in crate::furrow) lives: Lives,
     /// Blocks that several map entries have.
-    pub(in crate::furrow) extents: SharedExtents,
-    /// Bytes of memory that these take.
-    pub(in crate::furrow) held_bytes: usize,
-    /// Bytes held below which nothing would be let go of: 0 after a commit.
-    pub(in crate::furrow) trim_from: usize,
-    pub(in crate::furrow) hand: Hand,
-    pub(in crate::furrow) loads: Loads,
+    extents: SharedExtents,
+    pub(in crate::furrow) buffered: Buffered,
     pub(in crate::furrow) zones: Zones,
-    pub(in crate::furrow) changes: Changes,
-    /// What reclaim has moved without a row for each.
-    pub(in crate::furrow) moving: Moving,
-    /// Rows that a commit has taken and that readers of the table do not find yet.
-    pub(in crate::furrow) committing: BTreeSet<Key>,
-    /// Those of them that are encoded already, most because they have changed again.
-    pub(in crate::furrow) frozen: BTreeMap<Key, Value>,
-    pub(in crate::furrow) planted: Planted,
-    pub(in crate::furrow) eviction: Eviction,
-    /// Users of inodes, which keep them alive without a link.
-    pub(in crate::furrow) pins: BTreeMap<Ino, u32>,
     pub(in crate::furrow) totals: Totals,
+    pub(in crate::furrow) numbers: Numbers,
+    pub(in crate::furrow) batch: Batch,
+    /// What reclaim has moved without a row for each.
+    moving: Moving,
     /// What data that died teaches of data to come.
-    pub(in crate::furrow) learned: Learned,
-    /// Files with buffered blocks.
-    pub(in crate::furrow) buffered: BTreeSet<Ino>,
-    /// Inodes without a link that pins keep alive, or that recovery is to delete.
-    pub(in crate::furrow) unlinked: BTreeSet<Ino>,
-    /// Of these, the files that never had a name: they may get one.
-    pub(in crate::furrow) linkable: BTreeSet<Ino>,
-    /// Files of which something waits to be removed.
-    pub(in crate::furrow) reaping: BTreeSet<Ino>,
-    /// Number of the batch that collects [`Self::changes`].
-    pub(in crate::furrow) batch: u64,
-    pub(in crate::furrow) next_ino: u64,
-    pub(in crate::furrow) next_extent: u64,
-    pub(in crate::furrow) next_dirty: u64,
+    learned: Learned,
+    pub(in crate::furrow) loads: Loads,
+    residency: Residency,
+    planted: Planted,
 }
 
 impl UnderLock for State {}
@@ -393,59 +311,47 @@ impl State {
     pub(in crate::furrow) fn new(zones: Zones, name_key: NameKey) -> Self {
         Self {
             name_key,
-            inodes: BTreeMap::new(),
-            removed: BTreeSet::new(),
+            inodes: Inodes::default(),
+            lives: Lives::default(),
             extents: SharedExtents::default(),
-            held_bytes: 0,
-            trim_from: 0,
-            hand: Hand::default(),
-            loads: Loads::default(),
+            buffered: Buffered::default(),
             zones,
-            changes: Changes::default(),
-            moving: Moving::default(),
-            committing: BTreeSet::new(),
-            frozen: BTreeMap::new(),
-            planted: Planted::default(),
-            eviction: Eviction::default(),
-            pins: BTreeMap::new(),
             totals: Totals::default(),
+            numbers: Numbers::default(),
+            batch: Batch::default(),
+            moving: Moving::default(),
             learned: Learned::default(),
-            buffered: BTreeSet::new(),
-            unlinked: BTreeSet::new(),
-            linkable: BTreeSet::new(),
-            reaping: BTreeSet::new(),
-            batch: 1,
-            next_ino: Ino::ROOT.get() + 1,
-            next_extent: 1,
-            next_dirty: 1,
+            loads: Loads::default(),
+            residency: Residency::default(),
+            planted: Planted::default(),
         }
     }
 
-    /// Takes what has changed since the last call, with the sums that go with it.
-    pub(in crate::furrow) fn take_changes(&mut self) -> Changes {
-        let mut changes = std::mem::take(&mut self.changes);
-        for zone in self.zones.take_changed() {
-            changes.mark(Key::new(RowKind::Zone, zone.into(), 0));
-        }
-        if !changes.rows.is_empty() {
-            changes.mark(Key::new(RowKind::Totals, 0, 0));
-        }
-        changes
+    /// This state, as a mount with these options uses it.
+    pub(in crate::furrow) fn with_options(mut self, planted: Planted, eviction: Eviction) -> Self {
+        self.planted = planted;
+        self.residency.set_policy(eviction);
+        self
     }
 
-    /// Something that took so many bytes of memory takes another number of them now.
-    pub(in crate::furrow) fn count_held(&mut self, before: usize, now: usize) {
-        self.held_bytes = (self.held_bytes + now).saturating_sub(before);
+    /// Enters the remap tables that the view of a mount has. All tables may take `bytes_max` bytes
+    /// of memory.
+    pub(in crate::furrow) fn restore_remaps(&mut self, view: &View, bytes_max: usize) {
+        self.moving.restore(view, bytes_max);
     }
 
-    /// Bytes of memory that are taken, with what users of inodes take.
-    pub(in crate::furrow) fn taken_bytes(&self) -> usize {
-        self.held_bytes + self.pins.len() * PIN_BYTES
+    pub(in crate::furrow) fn has_planted(&self, bug: PlantedBug) -> bool {
+        self.planted.has(bug)
+    }
+
+    /// The planted mistakes, and when what was read is evicted.
+    pub(in crate::furrow) fn options(&self) -> (Planted, Eviction) {
+        (self.planted, self.residency.policy())
     }
 
     /// An inode that exists, or why it cannot be had.
     pub(in crate::furrow) fn inode(&self, ino: Ino) -> Lookup<&Inode> {
-        match self.inodes.get(&ino) {
+        match self.inodes.peek(ino) {
             Some(inode) if self.is_deleted(ino, inode) => Err(FsError::NotFound.into()),
             Some(inode) => {
                 inode.used.note(self.loads.count());
@@ -457,21 +363,21 @@ impl State {
 
     /// An inode, deleted or not, of which there are still rows; why it cannot be had otherwise.
     pub(in crate::furrow) fn stored_inode(&self, ino: Ino) -> Lookup<&Inode> {
-        match self.inodes.get(&ino) {
+        match self.inodes.peek(ino) {
             Some(inode) => Ok(inode),
-            None if self.removed.contains(&ino) => Err(FsError::NotFound.into()),
+            None if self.inodes.is_deleted(ino) => Err(FsError::NotFound.into()),
             None => Err(Stop::NotLoaded(Missing::Inode(ino))),
         }
     }
 
     pub(in crate::furrow) fn inode_mut(&mut self, ino: Ino) -> Lookup<&mut Inode> {
         self.inode(ino)?;
-        Ok(self.inodes.get_mut(&ino).expect("just seen"))
+        Ok(self.inodes.peek_mut(ino).expect("just seen"))
     }
 
     /// Whether nothing leads to an inode any more: what is left of it waits to be removed.
     pub(in crate::furrow) fn is_deleted(&self, ino: Ino, inode: &Inode) -> bool {
-        inode.nlink == 0 && !self.pins.contains_key(&ino)
+        inode.nlink == 0 && !self.lives.is_pinned(ino)
     }
 
     /// A file of which everything that is mapped in `first..limit` is in memory, shared extents
@@ -508,44 +414,57 @@ impl State {
 
     /// Enters a new inode.
     pub(in crate::furrow) fn insert_inode(&mut self, ino: Ino, inode: Inode) {
-        self.totals.inodes += 1;
-        self.totals.row_bytes += inode_bytes(&inode);
-        self.held_bytes += inode.held_bytes();
+        self.totals.add_inode();
+        self.totals.add_row_bytes(inode_bytes(&inode));
+        self.count_held(0, inode.held_bytes());
         inode.used.note(self.loads.advance());
         self.mark(RowKind::Inode, ino.get(), 0);
         for slot in inode.xattrs.slots() {
             self.mark(RowKind::Xattr, ino.get(), slot);
         }
-        let before = self.inodes.insert(ino, Box::new(inode));
-        assert!(before.is_none(), "inode numbers are never used twice");
+        self.inodes.insert(ino, inode);
     }
 
     /// Takes out an inode with its content and attributes.
     pub(in crate::furrow) fn remove_inode(&mut self, ino: Ino) {
-        if self.inodes.get(&ino).is_some_and(|inode| matches!(inode.body, Body::File(_))) {
+        if self.inodes.peek_file(ino).is_some() {
             self.unmap(ino, 0, u64::MAX);
         }
-        let Some(inode) = self.inodes.get(&ino) else { return };
+        let Some(inode) = self.inodes.peek(ino) else { return };
         let slots: Vec<u64> = inode.xattrs.slots().collect();
         self.mark(RowKind::Inode, ino.get(), 0);
         for slot in slots {
             self.mark(RowKind::Xattr, ino.get(), slot);
         }
-        let inode = self.inodes.remove(&ino).expect("just seen");
-        self.removed.insert(ino);
-        self.totals.inodes = self.totals.inodes.saturating_sub(1);
+        let inode = self.inodes.delete(ino).expect("just seen");
+        self.totals.remove_inode();
         self.totals.remove_row_bytes(inode_bytes(&inode));
         self.count_held(inode.held_bytes(), 0);
-        self.buffered.remove(&ino);
-        self.linkable.remove(&ino);
-        if self.unlinked.remove(&ino) | self.reaping.remove(&ino) {
+        self.buffered.remove(ino);
+        if self.lives.remove(ino) {
             self.mark_orphan(ino);
         }
+    }
+
+    /// Deletes an inode of which memory knows nothing. For tests.
+    #[cfg(test)]
+    pub(in crate::furrow) fn delete_unknown(&mut self, ino: Ino) {
+        self.inodes.delete(ino);
+        self.mark(RowKind::Inode, ino.get(), 0);
     }
 
     /// Whether an inode is to be looked after has changed.
     pub(in crate::furrow) fn mark_orphan(&mut self, ino: Ino) {
         self.mark(RowKind::Orphan, ino.get(), 0);
+    }
+
+    /// An inode has got a link. If it was a file without a name, recovery is not to delete it any
+    /// more.
+    pub(in crate::furrow) fn note_linked(&mut self, ino: Ino) {
+        if self.lives.end_unnamed(ino) && !self.planted.has(PlantedBug::LinkStaysOrphan) {
+            self.lives.remove_unlinked(ino);
+            self.mark_orphan(ino);
+        }
     }
 
     /// Sets or, with `None`, removes an extended attribute.
@@ -562,22 +481,22 @@ impl State {
         xattrs.set(name, value);
         let (held_now, rows_now) = (xattrs.held_bytes(), xattrs.row_bytes());
         self.count_held(held, held_now);
-        self.totals.row_bytes += rows_now;
+        self.totals.add_row_bytes(rows_now);
         self.totals.remove_row_bytes(rows);
-        self.changes.bytes += value.map_or(0, <[u8]>::len);
+        self.batch.add_bytes(value.map_or(0, <[u8]>::len));
         Ok(())
     }
 
     /// Deletes an inode that nothing leads to any more.
     pub(in crate::furrow) fn delete_if_unused(&mut self, ino: Ino) {
-        if self.inodes.get(&ino).is_none_or(|inode| inode.nlink > 0) {
+        if self.inodes.peek(ino).is_none_or(|inode| inode.nlink > 0) {
             return;
         }
-        if self.pins.contains_key(&ino) && !self.planted.has(PlantedBug::DeletePinned) {
-            self.unlinked.insert(ino);
+        if self.lives.is_pinned(ino) && !self.planted.has(PlantedBug::DeletePinned) {
+            self.lives.add_unlinked(ino);
             self.mark_orphan(ino);
         } else if self.is_deleted_in_steps(ino) {
-            self.unlinked.remove(&ino);
+            self.lives.remove_unlinked(ino);
             self.begin_truncation(ino, 0);
         } else {
             self.remove_inode(ino);

@@ -23,9 +23,21 @@ const COOKIE_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct NameKey(SipHasher24);
 
+/// A name with its hash, which nobody has to work out again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HashedName<'a> {
+    pub(super) hash: u64,
+    pub(super) name: &'a [u8],
+}
+
 impl NameKey {
     pub(in crate::furrow) fn of(uuid: [u8; 16]) -> Self {
         Self(SipHasher24::new_with_key(&uuid))
+    }
+
+    /// A name with its hash.
+    pub(super) fn hashed<'a>(&self, name: &'a [u8]) -> HashedName<'a> {
+        HashedName { hash: self.hash(name), name }
     }
 
     /// SipHash-2-4.

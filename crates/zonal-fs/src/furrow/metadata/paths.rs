@@ -101,17 +101,17 @@ impl State {
         let mut names: Vec<String> = Vec::new();
         let (mut at, mut looked_at) = (ino, 0);
         while at != Ino::ROOT && names.len() < DEPTH_MAX {
-            let (home, name) = match self.inodes.get(&at).map(|inode| &inode.body) {
+            let (home, name) = match self.inodes.peek(at).map(|inode| &inode.body) {
                 Some(Body::Directory(directory)) => {
                     let home = directory.parent;
-                    let directory = self.inodes.get(&home)?.directory().ok()?;
+                    let directory = self.inodes.peek(home)?.directory().ok()?;
                     (home, name_in(directory, at, &mut looked_at)?)
                 }
                 Some(Body::File(_) | Body::Symlink(_) | Body::Special) | None => {
                     let directories = self
                         .inodes
                         .iter()
-                        .filter_map(|(home, inode)| Some((*home, inode.directory().ok()?)));
+                        .filter_map(|(home, inode)| Some((home, inode.directory().ok()?)));
                     let mut found = directories.map_while(|(home, directory)| {
                         let is_enough = looked_at > ENTRIES_MAX;
                         (!is_enough).then(|| (home, name_in(directory, at, &mut looked_at)))

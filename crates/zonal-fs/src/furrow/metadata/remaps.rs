@@ -141,7 +141,7 @@ impl Moving {
 impl State {
     /// Rows, and what reclaim has moved without one, that stay in memory until the next commit.
     pub(in crate::furrow) fn changed_count(&self) -> usize {
-        self.changes.rows.len() + self.moving.count()
+        self.batch.changed().len() + self.moving.count()
     }
 
     /// Moves a map entry to where reclaim has copied all of its blocks, and notes that in a table.
@@ -152,7 +152,7 @@ impl State {
         let run = RemapRun { block, blocks: to.blocks };
         let (from, place) = (self.zones.generation(zone), self.zones.generation(to.zone));
         // Where a commit has yet to encode the row, it gets it with the place that it names.
-        self.keep_frozen_row(key);
+        self.encode_if_taken(key);
         self.moving.moved.insert(key);
         let next = self.moving.next;
         let table = self.moving.note(from, run, (place, to.block));
@@ -160,8 +160,7 @@ impl State {
             self.zones.add_remap(from);
         }
         self.mark(RowKind::Remap, table.owner(), table.at());
-        let file = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok());
-        let entry = file.and_then(|file| file.map.get_mut(&first));
+        let entry = self.inodes.file_mut(ino).and_then(|file| file.map.get_mut(&first));
         if let Some(MapEntry::At { zone, block, .. }) = entry {
             (*zone, *block) = (to.zone, to.block);
         }
@@ -176,12 +175,12 @@ impl State {
     /// Where an entry lies, if it can be moved as a whole without its row being written, and that
     /// is not to be.
     fn movable(&self, key: Key, to: Placed) -> Option<(u32, u32)> {
-        let file = self.inodes.get(&Ino::new(key.owner()))?.file().ok()?;
+        let file = self.inodes.peek_file(Ino::new(key.owner()))?;
         let Some(MapEntry::At { zone, block, crcs }) = file.map.get(&key.at()) else { return None };
         let is_whole = crcs.blocks() == to.blocks;
         let limit = self.moving.held_max.min(self.moving_bytes_for_rows());
         let has_room = self.moving.held_bytes < limit && self.zones.has_free_generation(*zone);
-        let is_written = self.changes.rows.contains(&key);
+        let is_written = self.batch.changed().contains(&key);
         if !is_whole || !has_room || is_written || self.would_join(key, to) {
             return None;
         }
@@ -189,15 +188,14 @@ impl State {
     }
 
     fn moving_bytes_for_rows(&self) -> usize {
-        let bytes = BYTES_MIN + self.totals.row_bytes / ROW_BYTES_SHARE;
+        let bytes = BYTES_MIN + self.totals.row_bytes() / ROW_BYTES_SHARE;
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     /// Whether an entry at its new place goes on where a neighbour ends, so that both become one
     /// row.
     fn would_join(&self, key: Key, to: Placed) -> bool {
-        let inode = self.inodes.get(&Ino::new(key.owner()));
-        let Some(file) = inode.and_then(|inode| inode.file().ok()) else { return false };
+        let Some(file) = self.inodes.peek_file(Ino::new(key.owner())) else { return false };
         let fits = |entry: &MapEntry| entry.blocks() + to.blocks <= self.zones.extent_max();
         let before = file.map.range(..key.at()).next_back().filter(|(start, entry)| {
             let is_next = **start + u64::from(entry.blocks()) == key.at();
@@ -214,7 +212,7 @@ impl State {
     pub(in crate::furrow) fn drop_moved(&mut self, tables: &[MovedKey], held_bytes: usize) {
         for &(zone, number) in tables {
             let key = Key::new(RowKind::Remap, zone.raw().into(), number);
-            if self.is_changed(key) {
+            if self.batch.is_changed(key) {
                 // It was dropped before, which is not committed yet.
                 continue;
             }
@@ -310,8 +308,8 @@ mod tests {
         }
 
         fn changed_pieces(&self) -> usize {
-            let rows = &self.fs.tree.read_state().changes.rows;
-            rows.iter().filter(|key| key.kind() == RowKind::Map).count()
+            let state = self.fs.tree.read_state();
+            state.batch.changed().iter().filter(|key| key.kind() == RowKind::Map).count()
         }
     }
 

@@ -12,26 +12,13 @@ use zonal_placement::learned::{self, Learned};
 use crate::furrow::format::GENERATIONS;
 use crate::furrow::format::row::{LearnedRow, Row, TotalsRow, ZoneRow};
 use crate::furrow::invariant::{self as rule, Problems};
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::lives::Lives;
 use crate::furrow::metadata::names::NameKey;
-use crate::furrow::metadata::{State, Totals};
+use crate::furrow::metadata::totals::{Numbers, Totals};
 use crate::furrow::table::key::Key;
 use crate::furrow::zones::{Listed, Origin, Role, ZoneSlot, Zones};
 use crate::vfs::Ino;
-
-/// The totals row.
-pub(in crate::furrow) fn totals_row(state: &State) -> TotalsRow {
-    let totals = &state.totals;
-    TotalsRow {
-        next_ino: U64::new(state.next_ino),
-        next_extent: U64::new(state.next_extent),
-        inodes: U64::new(totals.inodes),
-        live: U64::new(totals.live),
-        preallocated: U64::new(totals.preallocated),
-        row_bytes: U64::new(totals.row_bytes),
-        place_bytes: U64::new(totals.place_bytes),
-        data_clock: U64::new(totals.data_clock),
-    }
-}
 
 /// The row of a zone, if it has one.
 pub(in crate::furrow) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
@@ -107,15 +94,7 @@ impl Base {
             problems.add(rule::TOTALS, "there is no row of totals".into());
             return state;
         };
-        (state.next_ino, state.next_extent) = (row.next_ino.get(), row.next_extent.get());
-        state.totals = Totals {
-            inodes: row.inodes.get(),
-            live: row.live.get(),
-            preallocated: row.preallocated.get(),
-            row_bytes: row.row_bytes.get(),
-            place_bytes: row.place_bytes.get(),
-            ..Totals::default()
-        };
+        (state.numbers, state.totals) = (Numbers::of_row(row), Totals::of_row(row));
         let (mut live, mut owner_bytes) = (0, 0);
         for (&zone, row) in &self.zones {
             let known = u32::try_from(zone).ok().filter(|zone| state.zones.ids().contains(zone));
@@ -138,7 +117,7 @@ impl Base {
         {
             problems.add(rule::TOTALS, format!("{live} blocks live in zones: {row:?}"));
         }
-        state.unlinked.clone_from(&self.orphans);
+        state.lives = Lives::of_orphans(self.orphans.clone());
         self.apply_clocks(&mut state, problems);
         state.learned = self.learned;
         state
@@ -146,7 +125,6 @@ impl Base {
 
     /// Clocks and what else of the zones no other row tells.
     fn apply_clocks(&self, state: &mut State, problems: &mut Problems) {
-        state.totals.data_clock = self.totals.as_ref().map_or(0, |row| row.data_clock.get());
         for (&zone, row) in &self.zones {
             let slot = u32::try_from(zone).ok().and_then(|zone| state.zones.known_mut(zone));
             let Some(slot) = slot.filter(|slot| row.end.get() <= slot.capacity) else {
@@ -167,7 +145,7 @@ impl Base {
         }
         // Where zones are taken in turn, the next one.
         let zones = u64::from(state.zones.ids().end).max(1);
-        let filled = state.totals.data_clock / u64::from(state.zones.zone_blocks().max(1));
+        let filled = state.totals.data_clock() / u64::from(state.zones.zone_blocks().max(1));
         state.zones.rotate_free(u32::try_from(filled % zones).expect("less than the zones"));
     }
 }

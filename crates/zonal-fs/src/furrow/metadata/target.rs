@@ -68,7 +68,7 @@ impl State {
     /// Where a block that is written to a file belongs.
     pub(in crate::furrow) fn target_of(&self, ino: Ino, block: u64, written: WrittenAs) -> Target {
         let capacity = self.zones.usable();
-        let Some(inode) = self.inodes.get(&ino) else {
+        let Some(inode) = self.inodes.peek(ino) else {
             return Target::Class(class_of(None, capacity));
         };
         let evidence = self.zones.limits.evidence;
@@ -119,7 +119,7 @@ impl State {
     /// there anyway, and one to a file that is completely in the buffer and may turn out to be
     /// large.
     pub(in crate::furrow) fn gathers(&self, ino: Ino, offset: u64) -> bool {
-        let Some(inode) = self.inodes.get(&ino) else { return false };
+        let Some(inode) = self.inodes.peek(ino) else { return false };
         let Ok(file) = inode.file() else { return false };
         let (block, length) = (BLOCK_BYTES as u64, inode.size.div_ceil(BLOCK_BYTES as u64));
         let is_behind =
@@ -135,9 +135,9 @@ impl State {
     /// write of its own, or fills the zone of the file. A file that goes on, by short writes or
     /// inside its last block, leaves in steps of 256 KiB, so that its extents are long.
     pub(in crate::furrow) fn gathered(&self, ino: Ino) -> Option<u64> {
-        let inode = self.inodes.get(&ino)?;
+        let inode = self.inodes.peek(ino)?;
         let file = inode.file().ok().filter(|file| !file.dirty.is_empty())?;
-        let own = self.zones.streams.zone_of(ino.get()).map(|zone| self.zones.slot(zone));
+        let own = self.zones.zone_of_file(ino.get()).map(|zone| self.zones.slot(zone));
         let room = own.map_or(u64::MAX, |own| own.remaining().into());
         let worth = self.gathers_up_to(inode).map_or(GROWN_BLOCKS, |most| most + 1);
         let end = inode.size / BLOCK_BYTES as u64;
@@ -159,7 +159,7 @@ impl State {
             return Whole::default();
         }
         let blocks = up_to.saturating_sub(first) << u32::from(is_full);
-        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
+        let file = self.inodes.peek_file(ino);
         let before = file.and_then(|file| file.covering(first.checked_sub(1)?));
         let near = before.and_then(|(_, entry)| self.near(entry));
         Whole { blocks, near }
@@ -177,7 +177,7 @@ impl State {
     /// Whether a file is so short that it can lie in one zone.
     pub(in crate::furrow) fn fits_a_zone(&self, owner: Owner) -> bool {
         let Owner::Entry(ino, _) = owner else { return false };
-        let size = self.inodes.get(&ino).map(|inode| inode.size.div_ceil(BLOCK_BYTES as u64));
+        let size = self.inodes.peek(ino).map(|inode| inode.size.div_ceil(BLOCK_BYTES as u64));
         size.is_some_and(|blocks| blocks <= u64::from(self.zones.zone_blocks()))
     }
 
@@ -185,13 +185,13 @@ impl State {
     /// it was opened for. Of a zone that is a file's alone, what is known of the file, if it is in
     /// memory.
     pub(in crate::furrow) fn lives_of(&self, zone: u32) -> (WriteLifetime, WriteLifetime) {
-        let open = self.zones.streams.zones().iter().find(|open| open.zone == zone);
+        let open = self.zones.open_zones().iter().find(|open| open.zone == zone);
         let Some(open) = open else { return Default::default() };
         if let Some(class) = open.class {
             return (WriteLifetime::of_class(class), open.hint);
         }
         let Target::File(number) = open.target else { return Default::default() };
-        let Some(inode) = self.inodes.get(&Ino::new(number)) else { return Default::default() };
+        let Some(inode) = self.inodes.peek(Ino::new(number)) else { return Default::default() };
         let evidence = self.zones.limits.evidence;
         let hint = if evidence.hints { hint_of(inode) } else { WriteLifetime::None };
         let context = inode.context.filter(|_| evidence.learned);
@@ -205,9 +205,9 @@ impl State {
     /// What is mapped from a block of a file on is about to be dead: other files like it will live
     /// as long.
     pub(in crate::furrow) fn learn_life(&mut self, ino: Ino, block: u64) {
-        let Some(inode) = self.inodes.get(&ino) else { return };
+        let Some(inode) = self.inodes.peek(ino) else { return };
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
-        let death = (ino.get(), self.totals.data_clock);
+        let death = (ino.get(), self.totals.data_clock());
         if let Some(row) = self.learned.note_life(context, death, life) {
             self.mark(RowKind::Learned, row.into(), 0);
         }
@@ -215,7 +215,7 @@ impl State {
 
     /// A file is deleted: other files like it will be as large.
     pub(in crate::furrow) fn learn_size(&mut self, ino: Ino) {
-        let Some(inode) = self.inodes.get(&ino) else { return };
+        let Some(inode) = self.inodes.peek(ino) else { return };
         let Some(context) = inode.context.filter(|_| inode.size > 0) else { return };
         let blocks = inode.size.div_ceil(BLOCK_BYTES as u64);
         if let Some(row) = self.learned.note_size(context, blocks) {
@@ -235,8 +235,8 @@ impl State {
             }
         };
         let within = u32::try_from(block - start).ok()?;
-        let birth = self.zones.slots.get(zone as usize)?.birth_of(first.saturating_add(within));
-        Some(self.totals.data_clock.saturating_sub(birth))
+        let birth = self.zones.known(zone)?.birth_of(first.saturating_add(within));
+        Some(self.totals.data_clock().saturating_sub(birth))
     }
 }
 

@@ -178,7 +178,7 @@ fn partial_edges(offset: u64, end: u64) -> Vec<(u64, std::ops::Range<usize>)> {
 
 /// Preallocates every hole in a range.
 fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) {
-    let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
+    let Some(file) = state.inodes.peek_file(ino) else { return };
     let mut holes = Vec::new();
     let mut at = blocks.start;
     for (start, entry) in file.overlapping(blocks.start, blocks.end) {

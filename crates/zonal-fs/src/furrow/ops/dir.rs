@@ -48,8 +48,7 @@ impl Furrow {
                 b"." => parent,
                 b".." => directory.parent,
                 _ => {
-                    let hash = state.name_key.hash(name);
-                    let entry = state.entry_in((parent, directory), (hash, name))?;
+                    let entry = state.entry_in(parent, directory, name)?;
                     entry.ok_or(FsError::NotFound)?.ino
                 }
             };
@@ -79,8 +78,7 @@ impl Furrow {
             if new.kind == FileKind::Regular {
                 inode.context = Some(Context::of(parent.get(), name, inode.uid));
             }
-            let ino = Ino::new(state.next_ino);
-            state.next_ino += 1;
+            let ino = state.numbers.new_ino();
             let now = inode.ctime;
             let attr = inode.attr(ino);
             state.insert_inode(ino, inode);
@@ -114,12 +112,10 @@ impl Furrow {
             self.tree.space.check_growth(state, 1)?;
             let mut inode = self.new_inode(state, caller, parent, new)?;
             inode.nlink = 0;
-            let ino = Ino::new(state.next_ino);
-            state.next_ino += 1;
+            let ino = state.numbers.new_ino();
             let attr = inode.attr(ino);
             state.insert_inode(ino, inode);
-            state.pins.insert(ino, 1);
-            state.linkable.insert(ino);
+            state.lives.add_unnamed(ino);
             state.delete_if_unused(ino);
             Ok(attr)
         })?;
@@ -236,7 +232,7 @@ impl Furrow {
                 let what = "a second link to a directory";
                 return Err(FsError::NotPermitted { what }.into());
             }
-            if inode.nlink == 0 && !state.linkable.contains(&ino) {
+            if inode.nlink == 0 && !state.lives.is_unnamed(ino) {
                 return Err(FsError::NotFound.into());
             }
             if inode.nlink == u32::MAX {
@@ -253,10 +249,7 @@ impl Furrow {
             inode.nlink += 1;
             inode.ctime = now;
             let attr = inode.attr(ino);
-            if state.linkable.remove(&ino) && !self.tree.has_planted(PlantedBug::LinkStaysOrphan) {
-                state.unlinked.remove(&ino);
-                state.mark_orphan(ino);
-            }
+            state.note_linked(ino);
             Ok(attr)
         })?;
         self.log.after_change();
@@ -404,8 +397,7 @@ fn check_removal(state: &State, parent: Ino, ino: Ino) -> Lookup<()> {
 
 /// Enters a whiteout at the old place of a renamed entry.
 fn leave_whiteout(state: &mut State, at: EntryName<'_>, now: Timestamp) -> Lookup<()> {
-    let ino = Ino::new(state.next_ino);
-    state.next_ino += 1;
+    let ino = state.numbers.new_ino();
     let whiteout = Inode {
         kind: FileKind::CharDevice,
         perm: 0,

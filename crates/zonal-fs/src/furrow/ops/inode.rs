@@ -3,6 +3,7 @@
 
 use crate::furrow::Furrow;
 use crate::furrow::metadata::State;
+use crate::furrow::metadata::lives::Unpinned;
 use crate::furrow::metadata::missing::Lookup;
 use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestamp, XattrMode};
 use crate::{FsError, acl, protect, rules};
@@ -153,22 +154,14 @@ impl Furrow {
         self.tree.loaded(|| {
             let mut state = self.tree.write_accounts();
             state.inode(ino)?;
-            *state.pins.entry(ino).or_default() += 1;
+            state.lives.pin(ino);
             Ok(())
         })
     }
 
     pub(in crate::furrow) fn unpin_inode(&self, ino: Ino) {
-        let is_unused = {
-            let mut state = self.tree.write_accounts();
-            let Some(pins) = state.pins.get_mut(&ino) else { return };
-            *pins -= 1;
-            if *pins == 0 {
-                state.pins.remove(&ino);
-            }
-            state.unlinked.contains(&ino) && !state.pins.contains_key(&ino)
-        };
-        if is_unused && !self.tree.is_read_only() {
+        let unpinned = self.tree.write_accounts().lives.unpin(ino);
+        if unpinned == Unpinned::Unused && !self.tree.is_read_only() {
             self.delete_unused(ino);
             self.log.after_change();
         }

@@ -165,18 +165,19 @@ impl FileSystem for Furrow {
         let totals = &state.totals;
         let blocks = self.tree.space.user_blocks_with(&state, RowBytes::default());
         let free = self.tree.space.free_blocks(&state);
-        let is_deleted =
-            |ino: &&Ino| state.inodes.get(ino).is_none_or(|inode| state.is_deleted(**ino, inode));
-        let deleted = state.reaping.iter().filter(is_deleted).count() as u64;
+        let is_deleted = |ino: &&Ino| {
+            state.inodes.peek(**ino).is_none_or(|inode| state.is_deleted(**ino, inode))
+        };
+        let deleted = state.lives.truncating().iter().filter(is_deleted).count() as u64;
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
             name_max: NAME_MAX,
             blocks,
             blocks_free: free,
-            inodes: totals.inodes.saturating_sub(deleted),
+            inodes: totals.inodes().saturating_sub(deleted),
             // A small file takes a block; its rows have their own space.
             inodes_free: free,
-            inodes_unlinked: state.unlinked.len() as u64,
+            inodes_unlinked: state.lives.unlinked_count() as u64,
         })
     }
 

@@ -38,9 +38,9 @@ impl Furrow {
             ..Stats::default()
         };
         let state = self.tree.read_state();
-        stats.held_bytes = state.held_bytes as u64;
-        stats.open_zones_max = state.zones.streams.budget().open as u64;
-        for slot in &state.zones.slots {
+        stats.held_bytes = state.held_bytes() as u64;
+        stats.open_zones_max = state.zones.open_zones_max() as u64;
+        for (_, slot) in state.zones.all() {
             let count = match slot.role {
                 Role::Free => &mut stats.zones_free,
                 Role::Open(_) => &mut stats.zones_open,
@@ -68,7 +68,7 @@ impl Furrow {
         };
         let state = self.tree.read_state();
         live.blocks.capacity = state.zones.usable();
-        for (zone, slot) in state.zones.ids().zip(&state.zones.slots) {
+        for (zone, slot) in state.zones.all() {
             live.add(zone, slot);
         }
         for open in &mut live.open_zones {
@@ -86,10 +86,10 @@ impl Furrow {
         live.victims = victims;
         let (totals, room) = (&state.totals, self.tree.space.writer_room(&state));
         live.reservations = Reservations {
-            pending: totals.pending,
-            growing: totals.reserved,
-            preallocated: totals.preallocated,
-            room: room.blocks.saturating_sub(totals.pending),
+            pending: totals.pending(),
+            growing: totals.reserved(),
+            preallocated: totals.preallocated(),
+            room: room.blocks.saturating_sub(totals.pending()),
             low_mark: room.low_mark,
             waiting: self.throttle.waiting().into(),
         };
@@ -105,12 +105,11 @@ impl Furrow {
         let state = self.tree.read_state();
         let classes: BTreeMap<u32, u8> = state
             .zones
-            .streams
-            .zones()
+            .open_zones()
             .iter()
             .filter_map(|open| Some((open.zone, open.class?)))
             .collect();
-        let uses = state.zones.ids().zip(&state.zones.slots).skip(first).take(count);
+        let uses = state.zones.all().skip(first).take(count);
         uses.map(|(zone, slot)| {
             let is_victim =
                 slot.role == Role::Sealed && victims.iter().any(|victim| victim.zone == zone);
@@ -152,7 +151,7 @@ mod tests {
         let live = fs.live();
         let Blocks { capacity, used, in_flight, reclaimable, free, metadata, .. } = live.blocks;
         assert_eq!(used + in_flight + reclaimable + free + metadata, capacity, "{live:?}");
-        assert_eq!(used, fs.tree.read_state().totals.live);
+        assert_eq!(used, fs.tree.read_state().totals.live());
         assert_eq!(live.blocks.available, fs.statfs().unwrap().blocks_free);
         assert_eq!(live.used_tenths.iter().sum::<u64>(), fs.stats().zones_sealed);
         let stats = fs.stats();

@@ -189,7 +189,7 @@ impl Reclaimer {
     fn find_victim(&self, urgency: Urgency) -> Option<Taken<'_>> {
         self.underway.choose(|others| {
             let state = self.tree.read_state();
-            let zone = state.zones.find_victim(state.totals.data_clock, urgency, others)?;
+            let zone = state.zones.find_victim(state.totals.data_clock(), urgency, others)?;
             Some(Victim::new(zone, state.zones.slot(zone)))
         })
     }
@@ -315,7 +315,12 @@ mod tests {
 
     fn runs(fs: &Furrow) -> usize {
         let state = fs.tree.read_state();
-        state.inodes.values().filter_map(|inode| inode.file().ok()).map(|file| file.map.len()).sum()
+        state
+            .inodes
+            .iter()
+            .filter_map(|(_, inode)| inode.file().ok())
+            .map(|file| file.map.len())
+            .sum()
     }
 
     /// A zone of which each of 4,000 blocks has a record, and only the last 100 live.
@@ -329,7 +334,7 @@ mod tests {
             let at = turn * 37 % 4000 * BLOCK_BYTES as u64;
             fs.write(ino, at, &[1; BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
         }
-        let open = fs.tree.read_state().zones.streams.zones().to_vec();
+        let open = fs.tree.read_state().zones.open_zones().to_vec();
         for open in open {
             fs.tree.write_state().zones.seal(open.zone);
             fs.writer.finish_zone(open.zone);
@@ -396,7 +401,7 @@ mod tests {
         fs.sync().unwrap();
         let before = runs(&fs);
         assert!(before > 900, "{before} extents");
-        let open = fs.tree.read_state().zones.streams.zones().to_vec();
+        let open = fs.tree.read_state().zones.open_zones().to_vec();
         for open in open {
             fs.tree.write_state().zones.seal(open.zone);
             fs.writer.finish_zone(open.zone);

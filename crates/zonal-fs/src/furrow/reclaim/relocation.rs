@@ -129,7 +129,7 @@ impl Reclaimer {
         let blocks: u64 = sources.iter().map(|(live, _)| u64::from(live.blocks())).sum();
         let whole = Whole { blocks: blocks + rest_of_run, near: None };
         let state = self.tree.read_state();
-        let (wish, clock) = (Wish::Moved { birth }, state.totals.data_clock);
+        let (wish, clock) = (Wish::Moved { birth }, state.totals.data_clock());
         if !sources.iter().any(|(live, _)| state.fits_a_zone(live.owner)) {
             Grouping::Together
         } else if state.zones.has_room_for(wish, whole, clock) {
@@ -193,10 +193,10 @@ impl Reclaimer {
             let rows = self
                 .tree
                 .has_planted(PlantedBug::ForgetRelocation)
-                .then(|| state.changes.rows.clone());
+                .then(|| state.batch.changed().clone());
             state.relocate_piece(from.victim, copied, ((to.zone, to.block), from.noted))?;
             if let Some(rows) = rows {
-                state.changes.rows = rows;
+                state.batch.set_changed(rows);
             }
             Ok(())
         };
@@ -271,7 +271,7 @@ mod tests {
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         fs.write(ino, 0, &vec![1; 60 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
-        let victim = fs.tree.read_state().zones.streams.zones()[0].zone;
+        let victim = fs.tree.read_state().zones.open_zones()[0].zone;
         for block in (0..60).step_by(2) {
             fs.write(ino, block * BLOCK_BYTES as u64, &[2; BLOCK_BYTES], WriteFlags::DIRECT)
                 .unwrap();

@@ -90,7 +90,7 @@ impl Opened {
     /// Adds the state that the rows describe, and the ranges that the drive has lost.
     fn loaded(self, drive: &Drive, mut state: State) -> Result<LoadedDrive> {
         let Self { found, superblock, journal, table, zones, batches, newest, .. } = self;
-        state.batch = journal.end.last + 1;
+        state.batch.begin_at(journal.end.last + 1);
         let mut moved_from = table.view.remapped_zones();
         moved_from.extend(lost_generations(drive, &table.view, &state.zones)?);
         state.zones.restore_generations(&moved_from);
@@ -103,7 +103,7 @@ impl Opened {
     }
 }
 
-/// Reads what a mount needs at once. The state then has zones, totals, and in [`State::unlinked`]
+/// Reads what a mount needs at once. The state then has zones, totals, and in [`State::lives`]
 /// the deleted and truncated files of which something is left; it has no inodes and no extents.
 pub(in crate::furrow) fn read_base(
     drive: &Drive,

@@ -169,11 +169,7 @@ impl<'a> Recovery<'a> {
 
     /// Begins to remove deleted files. The worker removes the rest.
     fn truncate_orphans(&self) {
-        {
-            let mut state = self.tree.write_state();
-            let orphans = std::mem::take(&mut state.unlinked);
-            state.reaping.extend(orphans);
-        }
+        self.tree.write_state().lives.truncate_unlinked();
         for _ in 0..ORPHANS_AT_MOUNT {
             if !self.truncator.truncate_one() {
                 break;
@@ -268,7 +264,7 @@ impl<'a> Recovery<'a> {
             let has_data = state.zones.slot(number).live > 0;
             let resumed = match written {
                 Some(written) if zone.cond != ZoneCond::Full && has_data => {
-                    let clock = state.totals.data_clock;
+                    let clock = state.totals.data_clock();
                     state.zones.slot(number).end <= written
                         && state.zones.resume(number, written, clock)
                 }
@@ -291,7 +287,7 @@ impl<'a> Recovery<'a> {
         }
         let end = state.zones.slot(zone).end;
         state.zones.claim(zone);
-        if !state.zones.resume(zone, end, state.totals.data_clock) {
+        if !state.zones.resume(zone, end, state.totals.data_clock()) {
             state.zones.seal(zone);
         }
     }

@@ -9,7 +9,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_SHIFT;
 use crate::furrow::invariant::Problems;
-use crate::furrow::metadata::Totals;
+use crate::furrow::metadata::totals::Totals;
 use crate::furrow::planted::Planted;
 use crate::furrow::recovery;
 use crate::vfs::Result;
@@ -89,7 +89,7 @@ fn divide(
         reclaim: bytes(shares.reclaim),
         fragments: bytes(usable.saturating_sub(rest)),
         files: bytes(shares.files),
-        used: bytes(totals.live + totals.preallocated),
+        used: bytes(totals.live() + totals.preallocated()),
     }
 }
 

@@ -123,7 +123,7 @@ pub(in crate::furrow) fn format(
     }
     insert_root(&mut state, clock, options.owner);
     write_first_table(drive, &mut state, clock, options)?;
-    let failed = state.zones.slots.iter().filter(|slot| slot.role == Role::Failed).count();
+    let failed = state.zones.all().filter(|(_, slot)| slot.role == Role::Failed).count();
     Ok(MkfsReport {
         zones: drive.layout.geometry.zone_count(),
         zones_reset,

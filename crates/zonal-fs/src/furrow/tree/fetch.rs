@@ -9,10 +9,11 @@ use std::ops::{ControlFlow, Range};
 use crate::FsError;
 use crate::furrow::format::row::{Row, decode, zone_place_of};
 use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::metadata::enter::{Fetched, FoundEntry};
 use crate::furrow::metadata::missing::Missing;
 use crate::furrow::metadata::names::NameKey;
-use crate::furrow::metadata::place::{Extent, MapEntry};
-use crate::furrow::metadata::{Body, Entry, Inode, State, decode};
+use crate::furrow::metadata::place::MapEntry;
+use crate::furrow::metadata::{Body, Inode, decode};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::{FoundRow, RowWindow, Visit};
 use crate::furrow::tree::Tree;
@@ -25,29 +26,8 @@ const ROWS_MAX: usize = 1024;
 /// Rows of a map that come with an inode.
 pub(super) const MAP_ROWS: usize = 16;
 
-/// Rows of a map that the first load in a place reads, to have the neighbours of a block as well. A
-/// load that continues where one has ended reads twice as many, up to [`MAP_ROWS_MAX`].
-const MAP_ROWS_FIRST: usize = 4;
-const MAP_ROWS_MAX: usize = 256;
-
 /// A directory with this many entries or fewer comes with all of them.
 const WITH_INODE_MAX: u64 = 32;
-
-/// Metadata that was read, in the form that the state has it.
-pub(super) enum Fetched {
-    Inode(Box<Inode>),
-    Map {
-        entries: Vec<(u64, MapEntry)>,
-        known: Range<u64>,
-        wanted: usize,
-    },
-    Entries(Vec<FoundEntry>, Range<u64>),
-    /// All entries with a hash, of an indexed directory.
-    Names(Vec<FoundEntry>, u64),
-    /// An entry, of a directory without an index.
-    Name(Option<FoundEntry>),
-    Extent(Extent),
-}
 
 impl Tree {
     /// Reads what is missing.
@@ -305,9 +285,6 @@ impl Tree {
     }
 }
 
-/// A name and its entry.
-pub(super) type FoundEntry = (Box<[u8]>, Entry);
-
 /// Map entries of a file, in order.
 #[derive(Default)]
 struct MapRows {
@@ -315,7 +292,7 @@ struct MapRows {
     end: u64,
 }
 
-fn entry_of_row(key: Key, value: &[u8]) -> Result<(Box<[u8]>, Entry)> {
+fn entry_of_row(key: Key, value: &[u8]) -> Result<FoundEntry> {
     let Row::Entry(row, name) = decoded(key, value)? else {
         return Err(broken(key, "no entry"));
     };
@@ -323,16 +300,6 @@ fn entry_of_row(key: Key, value: &[u8]) -> Result<(Box<[u8]>, Entry)> {
     let entry = decode::directory_entry(key.at(), &row);
     let entry = entry.ok_or_else(|| broken(key, "a kind that there is not"))?;
     Ok((name.into(), entry))
-}
-
-impl State {
-    /// How many rows of a map to read for a block: more where the last load has ended.
-    fn map_rows_wanted(&self, ino: Ino, block: u64) -> usize {
-        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
-        let mut loaded = file.into_iter().flat_map(|file| file.loaded.iter());
-        let before = loaded.find(|piece| piece.end == block);
-        before.map_or(MAP_ROWS_FIRST, |piece| (2 * piece.wanted).min(MAP_ROWS_MAX))
-    }
 }
 
 /// Decodes a row; the error names its key.

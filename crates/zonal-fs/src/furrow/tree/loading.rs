@@ -204,7 +204,7 @@ mod tests {
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let known_end = || {
             let state = fs.tree.read_state();
-            state.inodes[&ino].file().unwrap().known.end_of(0).unwrap()
+            state.inodes.peek(ino).unwrap().file().unwrap().known.end_of(0).unwrap()
         };
         fs.getattr(ino).unwrap();
         let end = known_end();

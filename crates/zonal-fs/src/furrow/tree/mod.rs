@@ -6,7 +6,6 @@
 
 mod backrefs;
 pub(in crate::furrow) mod bell;
-mod enter;
 mod fetch;
 mod loading;
 mod residency;
@@ -70,9 +69,10 @@ pub(in crate::furrow) struct TreeParts {
 impl Tree {
     pub(in crate::furrow) fn new(parts: TreeParts) -> Self {
         let TreeParts { state, drive, view, space, held_max, uuid, access } = parts;
+        let (planted, eviction) = state.options();
         Self {
-            planted: state.planted,
-            eviction: state.eviction,
+            planted,
+            eviction,
             state: RwLock::new(state),
             #[cfg(test)]
             takings: std::sync::atomic::AtomicU64::new(0),

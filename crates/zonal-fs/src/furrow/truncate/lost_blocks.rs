@@ -144,7 +144,7 @@ impl Truncator {
                 "blocks of a deleted file, of which the rows are lost, are free"
             );
             state.zones.remove_live(zone, lost);
-            state.totals.live = state.totals.live.saturating_sub(lost.into());
+            state.totals.remove_live(lost);
         }
         Ok(())
     }

@@ -13,142 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
-use crate::furrow::metadata::State;
-use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::options::Eviction;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tree::Tree;
 use crate::vfs::Ino;
-
-/// Map entries that one step removes: well under a millisecond's work. A file with no more than
-/// these needs only one step. On small drives the number is smaller, so that they take steps too.
-const ENTRIES_MAX: usize = 1024;
-
-impl State {
-    /// Checks that the map entries which [`begin_truncation`](Self::begin_truncation) needs are
-    /// resident.
-    pub(in crate::furrow) fn check_truncation(&self, ino: Ino, first: u64) -> Lookup<()> {
-        let file = self.inode(ino)?.file()?;
-        let from = file.reap_from.map_or(first, |before| before.min(first));
-        self.check_waiting(ino, from)
-    }
-
-    /// Checks that the map entries which the next step removes are resident: those from a block on,
-    /// one step's worth or all that there are.
-    fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
-        let file = self.stored_inode(ino)?.file()?;
-        let end = file.known.end_of(first).unwrap_or(first);
-        let has_enough = file.map.range(first..end).nth(self.step_entries_max() + 1).is_some();
-        if end < u64::MAX && !has_enough {
-            return Err(Stop::NotLoaded(Missing::Map(ino, end)));
-        }
-        for (_, entry) in file.overlapping(first, end).take(self.step_entries_max() + 2) {
-            self.check_shared(ino, entry)?;
-        }
-        Ok(())
-    }
-
-    /// Checks that the map entries which go together with an inode are resident.
-    pub(in crate::furrow) fn check_deletion(&self, ino: Ino) -> Lookup<()> {
-        if self.stored_inode(ino)?.file().is_err() || self.is_deleted_in_steps(ino) {
-            return Ok(());
-        }
-        self.check_waiting(ino, 0)
-    }
-
-    /// Removes the blocks of a file from `first` on: few at once, many in later steps.
-    pub(in crate::furrow) fn begin_truncation(&mut self, ino: Ino, first: u64) {
-        self.drop_buffered(ino, first, u64::MAX);
-        let max = self.step_entries_max();
-        let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
-        let is_known = file.known.first_unknown(first..u64::MAX).is_none();
-        if file.reap_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
-            self.unmap_stored(ino, first, u64::MAX);
-            return;
-        }
-        self.mark_truncating(ino);
-        let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
-            return;
-        };
-        file.reap_from = Some(file.reap_from.map_or(first, |before| before.min(first)));
-        let covering = file.covering(first).filter(|(start, _)| *start < first);
-        let end = covering.map(|(start, entry)| start + u64::from(entry.blocks()));
-        if let Some(end) = end {
-            self.unmap_stored(ino, first, end);
-        }
-    }
-
-    /// Removes one step's worth of a file's remaining entries, and at the end an unused file.
-    pub(in crate::furrow) fn truncate_step(&mut self, ino: Ino) -> Lookup<()> {
-        if !self.reaping.contains(&ino) {
-            // Another thread has finished it.
-            return Ok(());
-        }
-        let max = self.step_entries_max();
-        let file = self.stored_inode(ino)?.file().ok();
-        let Some(first) = file.and_then(|file| file.reap_from) else {
-            // The mount has found it: it was open without a link.
-            self.check_deletion(ino)?;
-            self.reaping.remove(&ino);
-            self.mark_orphan(ino);
-            self.delete_if_unused(ino);
-            return Ok(());
-        };
-        self.check_waiting(ino, first)?;
-        let file = self.inodes[&ino].file()?;
-        let mut waiting = file.map.range(first..);
-        let last = waiting.nth(max - 1).map(|(&start, entry)| start + u64::from(entry.blocks()));
-        if let Some(limit) = last
-            && waiting.next().is_some()
-        {
-            self.unmap_stored(ino, first, limit);
-            return Ok(());
-        }
-        self.unmap_stored(ino, first, u64::MAX);
-        self.mark_truncating(ino);
-        self.reaping.remove(&ino);
-        if let Some(inode) = self.inodes.get_mut(&ino)
-            && let Ok(file) = inode.file_mut()
-        {
-            file.reap_from = None;
-        }
-        self.delete_if_unused(ino);
-        Ok(())
-    }
-
-    /// Whether entries below `limit` of a file are still to be removed.
-    pub(in crate::furrow) fn awaits_truncation(&self, ino: Ino, limit: u64) -> bool {
-        self.reaping.contains(&ino)
-            && self.inodes.get(&ino).is_none_or(|inode| {
-                let from = inode.file().ok().and_then(|file| file.reap_from);
-                from.is_some_and(|from| from < limit)
-            })
-    }
-
-    /// Whether deleting a file takes more than one step.
-    pub(in crate::furrow) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
-        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
-        file.is_some_and(|file| {
-            file.reap_from.is_some()
-                || file.map.len() > self.step_entries_max()
-                || !file.known.is_all()
-        })
-    }
-
-    fn mark_truncating(&mut self, ino: Ino) {
-        self.reaping.insert(ino);
-        self.mark_orphan(ino);
-        self.mark(RowKind::Inode, ino.get(), 0);
-    }
-
-    fn step_entries_max(&self) -> usize {
-        match self.eviction {
-            Eviction::ByNeed => ENTRIES_MAX.min(self.zones.zone_blocks() as usize),
-            // So that the small files of tests take several steps too.
-            Eviction::AtEveryLock => 2,
-        }
-    }
-}
 
 /// Removes the map entries that truncations and deletions leave behind.
 pub(in crate::furrow) struct Truncator {
@@ -168,7 +35,7 @@ impl Truncator {
     /// Takes one step for one file, and returns whether any file had entries left. A writer without
     /// space calls it too.
     pub(in crate::furrow) fn truncate_one(&self) -> bool {
-        let first = self.tree.read_state().reaping.first().copied();
+        let first = self.tree.read_state().lives.truncating().first().copied();
         let Some(ino) = first else { return false };
         self.step(ino);
         true
@@ -189,7 +56,7 @@ impl Truncator {
                 tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
             } else {
                 tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
-                self.tree.write_state().reaping.remove(&ino);
+                self.tree.write_state().lives.end_truncation(ino);
             }
         }
         self.log.after_change();
@@ -200,7 +67,7 @@ impl Truncator {
     fn skip_lost(&self, ino: Ino) -> bool {
         let from = {
             let state = self.tree.read_state();
-            let inode = state.inodes.get(&ino).filter(|inode| inode.nlink == 0);
+            let inode = state.inodes.peek(ino).filter(|inode| inode.nlink == 0);
             let file = inode.and_then(|inode| inode.file().ok());
             let Some(file) = file.filter(|file| file.reap_from == Some(0)) else { return false };
             file.known.first_unknown(0..u64::MAX)
@@ -252,6 +119,7 @@ impl Truncator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::metadata::truncation::ENTRIES_MAX;
     use crate::furrow::sample::formatted;
     use crate::furrow::{DataCheck, Eviction, Furrow, MountOptions, StepProgress, Work, check};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
@@ -275,7 +143,7 @@ mod tests {
 
     fn entries(fs: &Furrow, ino: Ino) -> usize {
         let state = fs.tree.read_state();
-        state.inodes.get(&ino).map_or(0, |inode| inode.file().unwrap().map.len())
+        state.inodes.peek(ino).map_or(0, |inode| inode.file().unwrap().map.len())
     }
 
     /// Steps to the end. Each takes the lock once, and must not find much to do there.
@@ -301,7 +169,7 @@ mod tests {
     fn space_freed_by_other_truncate_worker_is_found() {
         let (fs, _, _) = many_entries(3000);
         fs.unlink(Ino::ROOT, b"file").unwrap();
-        assert!(!fs.tree.read_state().reaping.is_empty(), "it is deleted in steps");
+        assert!(!fs.tree.read_state().lives.truncating().is_empty(), "it is deleted in steps");
         let mut calls = 0;
         let outcome = fs.truncator.with_truncated_space(|| {
             calls += 1;
@@ -328,7 +196,7 @@ mod tests {
         assert_eq!(entries(&fs, file), 100_000, "the deletion itself removes nothing");
         reap(&fs, file, 0);
         assert_eq!(fs.statfs().unwrap().blocks_free, free);
-        assert!(!fs.tree.read_state().inodes.contains_key(&file));
+        assert!(fs.tree.read_state().inodes.peek(file).is_none());
     }
 
     #[test]
@@ -365,7 +233,7 @@ mod tests {
         }
         let set = SetAttr { size: Some(9 * 4096), ..SetAttr::default() };
         fs.setattr(&Caller::ROOT, file, &set).unwrap();
-        assert!(!fs.tree.read_state().reaping.is_empty(), "its end waits");
+        assert!(!fs.tree.read_state().lives.truncating().is_empty(), "its end waits");
         fs.unlink(Ino::ROOT, b"file").unwrap();
         fs.sync().unwrap();
         drop(fs);

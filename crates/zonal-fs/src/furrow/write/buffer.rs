@@ -11,11 +11,11 @@ use zonal_placement::streams::{Target, Whole};
 
 use crate::furrow::drive::verify::StoredBlocks;
 use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::metadata::State;
 use crate::furrow::metadata::extent::{Placed, checksums};
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::place::{Crcs, MapEntry, Stored};
 use crate::furrow::metadata::target::WrittenAs;
-use crate::furrow::metadata::{DirtyBlock, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::Writer;
 use crate::furrow::write::place::DataWrite;
@@ -125,21 +125,8 @@ impl Writer {
         }
         let mut data = Arc::new(base.map_or([0; BLOCK_BYTES], BlockBase::content));
         change(Arc::make_mut(&mut data));
-        let growth = state.growth(ino, block, block + 1)?;
-        let reserved = if state.planted.has(PlantedBug::BufferUnreserved) { 0 } else { growth };
-        let over = state.inode(ino)?.file()?.covering(block).and_then(|(_, entry)| entry.shared());
-        let id = state.next_dirty;
-        state.next_dirty += 1;
-        if let Some(extent) = over {
-            state.extents.keep_below(extent);
-        }
-        state.totals.reserved += reserved;
+        state.insert_buffered(ino, block, data)?;
         reservation.hand_to_buffer(1);
-        state.buffered.insert(ino);
-        let dirty = DirtyBlock { id, data, reserved, over };
-        let file = state.inode_mut(ino)?.file_mut()?;
-        file.growing += reserved;
-        file.dirty.insert(block, dirty);
         Ok(())
     }
 
@@ -149,7 +136,7 @@ impl Writer {
     pub(in crate::furrow) fn write_back_all(&self) -> Result<usize> {
         let outgoing = {
             let state = self.tree.read_state();
-            state.buffered.iter().flat_map(|&ino| outgoing(&state, ino)).collect::<Vec<_>>()
+            state.buffered.files().flat_map(|ino| outgoing(&state, ino)).collect::<Vec<_>>()
         };
         let blocks = outgoing.len();
         self.place_outgoing(outgoing)?;
@@ -160,7 +147,7 @@ impl Writer {
     /// does not wait for all that others have written.
     pub(in crate::furrow) fn relieve_buffer(&self) -> Result<()> {
         // If another thread empties it, wait only if it has grown to twice its size.
-        let is_overfull = self.buffer_max < self.tree.read_state().totals.pending / 2;
+        let is_overfull = self.buffer_max < self.tree.read_state().totals.pending() / 2;
         let mut next = match self.flushing.try_lock() {
             Ok(next) => next,
             Err(TryLockError::WouldBlock) if !is_overfull => return Ok(()),
@@ -173,8 +160,8 @@ impl Writer {
         let group = {
             let state = self.tree.read_state();
             // From the file whose turn is next.
-            let files = state.buffered.range(*next..).chain(state.buffered.range(..*next));
-            let blocks = files.flat_map(|&ino| outgoing(&state, ino));
+            let files = state.buffered.files_from(*next);
+            let blocks = files.flat_map(|ino| outgoing(&state, ino));
             blocks.take(GATHER_BLOCKS).collect::<Vec<_>>()
         };
         *next = group.last().map_or(Ino::default(), |last| Ino::new(last.at.ino.get() + 1));
@@ -265,7 +252,7 @@ impl Writer {
     }
 
     fn is_buffer_full(&self) -> bool {
-        self.tree.read_state().totals.pending > self.buffer_max
+        self.tree.read_state().totals.pending() > self.buffer_max
     }
 }
 
@@ -287,7 +274,7 @@ fn stored_at(state: &State, of: FileBlock) -> Lookup<Option<StoredAt>> {
 
 /// The buffered blocks of a file, in order.
 fn outgoing(state: &State, ino: Ino) -> impl Iterator<Item = Outgoing> {
-    let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
+    let file = state.inodes.peek_file(ino);
     file.into_iter().flat_map(|file| &file.dirty).map(move |(&block, dirty)| Outgoing {
         at: FileBlock { ino, block },
         id: dirty.id,
@@ -321,8 +308,8 @@ fn publish(state: &mut State, group: &[Outgoing], placed: Placed, crcs: &[u32]) 
 /// Whether the buffer still holds the placed block, with the same or a later content.
 fn is_wanted(state: &State, outgoing: &Outgoing) -> bool {
     let FileBlock { ino, block } = outgoing.at;
-    let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
-    let any = state.planted.has(PlantedBug::WriteBackUnwanted);
+    let file = state.inodes.peek_file(ino);
+    let any = state.has_planted(PlantedBug::WriteBackUnwanted);
     file.is_some_and(|file| {
         any || file.dirty.get(&block).is_some_and(|dirty| dirty.id == outgoing.id)
     })
@@ -334,24 +321,5 @@ fn map_run(state: &mut State, run: &[Outgoing], place: Placed, crcs: &[u32]) {
     state.unmap_stored(ino, first, first + run.len() as u64);
     let Placed { zone, block, .. } = place;
     state.map(ino, first, MapEntry::At { zone, block, crcs: Crcs::from(crcs) });
-    let Some(file) = state.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
-        return;
-    };
-    for outgoing in run {
-        let Some(dirty) = file.dirty.get_mut(&outgoing.at.block) else { continue };
-        state.totals.reserved -= dirty.reserved;
-        file.growing -= dirty.reserved;
-        dirty.reserved = 0;
-        if let Some(extent) = dirty.over.take() {
-            state.extents.let_go_below(extent);
-        }
-        let forgets = state.planted.has(PlantedBug::WriteBackForgetsNewer);
-        if forgets || Arc::ptr_eq(&dirty.data, &outgoing.data) {
-            file.dirty.remove(&outgoing.at.block);
-            state.totals.pending -= 1;
-        }
-    }
-    if file.dirty.is_empty() {
-        state.buffered.remove(&ino);
-    }
+    state.clear_buffered(ino, run.iter().map(|outgoing| (outgoing.at.block, &outgoing.data)));
 }

@@ -274,7 +274,7 @@ impl Writer {
     /// Allocates room in one zone, as much as the writer wants or less (F4).
     fn grant(&self, state: &mut State, wanted: RoomWanted) -> Option<Grant> {
         let RoomWanted { purpose, whole, blocks: want, refusals } = wanted;
-        let (wish, clock) = (purpose.wish(), state.totals.data_clock);
+        let (wish, clock) = (purpose.wish(), state.totals.data_clock());
         let at_most = |blocks: u64| want.min(u32::try_from(blocks).unwrap_or(u32::MAX));
         let (want, leaving) = match self.tree.space.allowance(state, purpose) {
             Allowance::Zones { blocks, leaving } => (at_most(blocks), leaving),
@@ -287,7 +287,7 @@ impl Writer {
         let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
         let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
         match wish {
-            Wish::New(_) => state.totals.data_clock += u64::from(grant.blocks),
+            Wish::New(_) => state.totals.advance_clock(grant.blocks.into()),
             // The data clock counts only what users write.
             Wish::Moved { .. } => {}
         }
@@ -379,7 +379,7 @@ mod tests {
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         fs.write(ino, 0, &vec![1; 1 << 20], WriteFlags::DIRECT).unwrap();
-        let zone = fs.tree.read_state().zones.slots.iter().position(|slot| slot.live > 0).unwrap();
+        let zone = fs.tree.read_state().zones.all().position(|(_, slot)| slot.live > 0).unwrap();
         let zone = u32::try_from(zone).unwrap();
         fs.drive.pins.pin_zone(&*fs.tree.read_state(), zone);
         fs.unlink(Ino::ROOT, b"file").unwrap();

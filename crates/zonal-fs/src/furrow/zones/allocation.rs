@@ -9,7 +9,7 @@ use std::iter::Sum;
 use std::ops::{Add, Sub};
 
 use zonal_placement::life::{birth_of, class_of_moved};
-use zonal_placement::streams::{Ages, Choice, Supply, Target, Whole};
+use zonal_placement::streams::{Ages, Choice, OpenZone, Supply, Target, Whole};
 use zonal_placement::victim::Policy;
 
 use crate::furrow::zones::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
@@ -147,6 +147,21 @@ impl ZoneSlot {
 }
 
 impl Zones {
+    /// The zones that data is written to.
+    pub(in crate::furrow) fn open_zones(&self) -> &[OpenZone] {
+        self.streams.zones()
+    }
+
+    /// The open zone that takes the data of one file alone.
+    pub(in crate::furrow) fn zone_of_file(&self, number: u64) -> Option<u32> {
+        self.streams.zone_of(number)
+    }
+
+    /// As many zones are open at once at most.
+    pub(in crate::furrow) fn open_zones_max(&self) -> usize {
+        self.streams.budget().open.into()
+    }
+
     /// Whether reclaim has no zone of its own, and writes to those of users.
     pub(in crate::furrow) fn is_shared(&self) -> bool {
         self.streams.budget().moved == 0

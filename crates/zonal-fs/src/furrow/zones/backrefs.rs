@@ -10,7 +10,7 @@
 //! Records of a zone that is being written stay in memory. Once the zone is sealed, the worker
 //! encodes them as rows, and the next batch writes those; later records become further rows. A zone
 //! in which nothing lives has none. After a crash the owners of a zone that was being written are
-//! not listed; if such a zone becomes a victim, a [search](crate::furrow::reclaim::search) finds
+//! not listed; if such a zone becomes a victim, a [scan](crate::furrow::reclaim::backref_scan) finds
 //! them.
 
 use crate::furrow::format::backref::{Backref, Owner};

@@ -178,7 +178,7 @@ impl ZoneSlot {
 /// All zones.
 #[derive(Debug)]
 pub(in crate::furrow) struct Zones {
-    pub(in crate::furrow) slots: Vec<ZoneSlot>,
+    slots: Vec<ZoneSlot>,
     free: BTreeSet<u32>,
     /// The same, the one first that has been free for longest.
     longest_free: BTreeSet<(u64, u32)>,
@@ -198,9 +198,9 @@ pub(in crate::furrow) struct Zones {
     /// Zones of journal and table.
     meta: u64,
     /// Blocks that can be written in open zones.
-    pub(in crate::furrow) room: OpenRoom,
-    pub(in crate::furrow) streams: Streams,
-    pub(in crate::furrow) victims: Victims,
+    room: OpenRoom,
+    streams: Streams,
+    victims: Victims,
     pub(in crate::furrow) limits: ZoneLimits,
     /// Blocks that data can use: all of working zones, what lives in failed ones.
     usable: u64,
@@ -322,6 +322,16 @@ impl Zones {
         let others = self.room - OpenRoom::of(self.slot(zone));
         change(self.slot_mut(zone));
         self.room = others + OpenRoom::of(self.slot(zone));
+    }
+
+    /// All zones, with their numbers.
+    pub(in crate::furrow) fn all(&self) -> impl Iterator<Item = (u32, &ZoneSlot)> {
+        self.ids().zip(&self.slots)
+    }
+
+    /// The zone with this number, if there is one.
+    pub(in crate::furrow) fn known(&self, zone: u32) -> Option<&ZoneSlot> {
+        self.slots.get(zone as usize)
     }
 
     /// The zone with this number, if there is one.

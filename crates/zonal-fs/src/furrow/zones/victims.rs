@@ -183,6 +183,11 @@ impl Drop for Taken<'_> {
 }
 
 impl Zones {
+    /// So many blocks of a zone have died, at this time on the data clock.
+    pub(in crate::furrow) fn note_death(&mut self, zone: u32, blocks: u32, clock: u64) {
+        self.victims.note_death(zone, blocks, clock);
+    }
+
     /// What is known of a zone as a victim has changed.
     pub(in crate::furrow) fn index(&mut self, zone: u32) {
         let slot = self.slot(zone);

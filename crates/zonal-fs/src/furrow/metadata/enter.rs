@@ -10,24 +10,50 @@ use crate::furrow::metadata::held::name_held_bytes;
 use crate::furrow::metadata::missing::Missing;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::place::{Extent, MapEntry};
-use crate::furrow::metadata::{Body, Directory, File, Piece, State};
-use crate::furrow::tree::fetch::{Fetched, FoundEntry};
+use crate::furrow::metadata::{Directory, Entry, File, Inode, Piece, State};
 use crate::vfs::Ino;
+
+/// Rows of a map that the first load in a place reads, to have the neighbours of a block as well. A
+/// load that continues where one has ended reads twice as many, up to [`MAP_ROWS_MAX`].
+const MAP_ROWS_FIRST: usize = 4;
+const MAP_ROWS_MAX: usize = 256;
+
+/// Metadata that was read, in the form that the state has it.
+pub(in crate::furrow) enum Fetched {
+    Inode(Box<Inode>),
+    Map {
+        entries: Vec<(u64, MapEntry)>,
+        known: Range<u64>,
+        wanted: usize,
+    },
+    Entries(Vec<FoundEntry>, Range<u64>),
+    /// All entries with a hash, of an indexed directory.
+    Names(Vec<FoundEntry>, u64),
+    /// An entry, of a directory without an index.
+    Name(Option<FoundEntry>),
+    Extent(Extent),
+}
+
+/// A name and its entry.
+pub(in crate::furrow) type FoundEntry = (Box<[u8]>, Entry);
 
 impl State {
     /// Marks blocks of a file as a hole although their rows are lost: nothing will be known of
     /// them.
     pub(in crate::furrow) fn mark_hole(&mut self, ino: Ino, blocks: Range<u64>) {
-        let inode = self.inodes.get_mut(&ino);
-        if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
-            self.held_bytes += file.enter(Vec::new(), blocks);
+        if let Some(file) = self.inodes.file_mut(ino) {
+            self.residency.add(file.enter(Vec::new(), blocks));
         }
     }
 }
 
 impl File {
     /// Enters map entries where none were resident. Returns the bytes that they take.
-    pub(super) fn enter(&mut self, entries: Vec<(u64, MapEntry)>, known: Range<u64>) -> usize {
+    pub(in crate::furrow) fn enter(
+        &mut self,
+        entries: Vec<(u64, MapEntry)>,
+        known: Range<u64>,
+    ) -> usize {
         let (mut bytes, held) = (0, self.frame_bytes());
         for (first, entry) in entries {
             let limit = first + u64::from(entry.blocks());
@@ -69,7 +95,7 @@ impl Directory {
     }
 
     /// Enters directory entries where none were resident. Returns the bytes that they take.
-    pub(super) fn enter(
+    pub(in crate::furrow) fn enter(
         &mut self,
         entries: Vec<FoundEntry>,
         known: Range<u64>,
@@ -88,47 +114,50 @@ impl Directory {
 }
 
 impl State {
+    /// How many rows of a map to read for a block: more where the last load has ended.
+    pub(in crate::furrow) fn map_rows_wanted(&self, ino: Ino, block: u64) -> usize {
+        let file = self.inodes.peek_file(ino);
+        let mut loaded = file.into_iter().flat_map(|file| file.loaded.iter());
+        let before = loaded.find(|piece| piece.end == block);
+        before.map_or(MAP_ROWS_FIRST, |piece| (2 * piece.wanted).min(MAP_ROWS_MAX))
+    }
+
     /// Enters what a load has read, unless it has come or gone meanwhile.
-    pub(super) fn enter(&mut self, missing: &Missing, found: Fetched) {
+    pub(in crate::furrow) fn enter(&mut self, missing: &Missing, found: Fetched) {
         let (now, needed) = (self.loads.count(), self.loads.oldest_needed());
         match (missing, found) {
             (Missing::Inode(ino), Fetched::Inode(inode)) => {
-                if !self.inodes.contains_key(ino) && !self.removed.contains(ino) {
-                    self.held_bytes += inode.held_bytes();
-                    inode.used.note(self.loads.count());
-                    self.inodes.insert(*ino, inode);
+                if let Some(inode) = self.inodes.enter(*ino, inode) {
+                    inode.used.note(now);
+                    self.residency.add(inode.held_bytes());
                 }
             }
             (Missing::Map(ino, block), Fetched::Map { entries, known, wanted }) => {
-                let inode = self.inodes.get_mut(ino);
-                if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
+                if let Some(file) = self.inodes.file_mut(*ino) {
                     let held = file.frame_bytes();
                     let piece = Piece { block: *block, end: known.end, wanted, at: now };
                     file.loaded.note(piece, |piece| piece.at >= needed);
-                    self.held_bytes += file.frame_bytes() - held;
-                    self.held_bytes += file.enter(entries, known);
+                    self.residency.add(file.frame_bytes() - held);
+                    self.residency.add(file.enter(entries, known));
                 }
             }
             (Missing::Entries(ino, cookie), Fetched::Entries(entries, known)) => {
-                let inode = self.inodes.get_mut(ino);
-                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
+                if let Some(directory) = self.inodes.directory_mut(*ino) {
                     let held = directory.frame_bytes();
                     let loaded = (*cookie..known.end, now);
                     directory.loaded.note(loaded, |(_, at)| *at >= needed);
-                    self.held_bytes += directory.frame_bytes() - held;
-                    self.held_bytes += directory.enter(entries, known, self.name_key);
+                    self.residency.add(directory.frame_bytes() - held);
+                    self.residency.add(directory.enter(entries, known, self.name_key));
                 }
             }
             (Missing::Name(ino, _), Fetched::Names(entries, hash)) => {
-                let inode = self.inodes.get_mut(ino);
-                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
+                if let Some(directory) = self.inodes.directory_mut(*ino) {
                     let key = self.name_key;
-                    self.held_bytes += directory.enter_names(entries, hash, key, now, needed);
+                    self.residency.add(directory.enter_names(entries, hash, key, now, needed));
                 }
             }
             (Missing::Name(ino, name), Fetched::Name(entry)) => {
-                let inode = self.inodes.get_mut(ino);
-                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body)
+                if let Some(directory) = self.inodes.directory_mut(*ino)
                     && directory.names.is_none()
                 {
                     let mut bytes = 0;
@@ -137,15 +166,15 @@ impl State {
                         bytes = directory.enter(vec![(name, entry)], known, self.name_key);
                     }
                     let held = directory.frame_bytes();
-                    directory.note_search((self.name_key.hash(name), name), now, needed);
+                    directory.note_search(self.name_key.hashed(name), now, needed);
                     bytes += directory.frame_bytes() - held;
-                    self.held_bytes += bytes;
+                    self.residency.add(bytes);
                 }
             }
             (Missing::Extent(id), Fetched::Extent(extent)) => {
                 let bytes = extent.held_bytes();
                 if self.extents.enter(*id, Extent { used: now, ..extent }) {
-                    self.held_bytes += bytes;
+                    self.residency.add(bytes);
                 }
             }
             (

@@ -1,0 +1,136 @@
+//! The batch of a commit: rows that have changed, and what the commit under way has taken of them.
+//!
+//! A commit takes all changed rows at one moment and encodes them later. A row that is about to
+//! change before that is encoded first, as it was at that moment. Readers of the table find the
+//! taken rows once the commit has encoded all of them; until then these stay here, so that nobody
+//! takes an older row of the table for the present one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::furrow::format::row::INODE_BYTES;
+use crate::furrow::table::key::Key;
+use crate::furrow::table::memtable::Value;
+
+/// Rows on their way into a batch.
+#[derive(Debug)]
+pub(in crate::furrow) struct Batch {
+    /// Number of the batch that collects changes.
+    number: u64,
+    /// Rows that have changed since a batch was taken.
+    changed: BTreeSet<Key>,
+    /// About how many bytes these will take.
+    bytes: usize,
+    /// Rows that a commit has taken and that readers of the table do not find yet.
+    taken: BTreeSet<Key>,
+    /// Those of them that are encoded already, most because they have changed again.
+    encoded: BTreeMap<Key, Value>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        let (changed, taken, encoded) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+        Self { number: 1, changed, bytes: 0, taken, encoded }
+    }
+}
+
+impl Batch {
+    /// Number of the batch that collects changes.
+    pub(in crate::furrow) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Changes belong to this batch from now on, as a mount finds it.
+    pub(in crate::furrow) fn begin_at(&mut self, number: u64) {
+        self.number = number;
+    }
+
+    /// Whether no row has changed since a batch was taken.
+    pub(in crate::furrow) fn is_empty(&self) -> bool {
+        self.changed.is_empty()
+    }
+
+    /// Rows that have changed since a batch was taken.
+    pub(in crate::furrow) fn changed(&self) -> &BTreeSet<Key> {
+        &self.changed
+    }
+
+    /// About how many bytes the changed rows will take.
+    pub(in crate::furrow) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many rows the commit under way has taken.
+    pub(in crate::furrow) fn taken_count(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Marks a row as changed. None is longer than an inode, but for what it names.
+    pub(super) fn mark(&mut self, key: Key) {
+        if self.changed.insert(key) {
+            self.bytes += INODE_BYTES;
+        }
+    }
+
+    /// Adds what a changed row names to its bytes.
+    pub(super) fn add_bytes(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// Whether the table has an older row than the present one.
+    pub(super) fn is_changed(&self, key: Key) -> bool {
+        self.changed.contains(&key) || self.taken.contains(&key)
+    }
+
+    /// The same of a span of rows: the keys of those that are changed. Some come twice.
+    pub(super) fn changed_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
+        let range = || first..=last;
+        self.changed.range(range()).chain(self.taken.range(range())).copied()
+    }
+
+    /// Whether the commit under way has yet to encode a row.
+    pub(super) fn awaits_encoding(&self, key: Key) -> bool {
+        self.taken.contains(&key) && !self.encoded.contains_key(&key)
+    }
+
+    /// Enters the value that a taken row had when the commit took it.
+    pub(super) fn enter_encoded(&mut self, key: Key, value: Value) {
+        self.encoded.insert(key, value);
+    }
+
+    /// The value of a taken row, if it is encoded already.
+    pub(super) fn encoded(&self, key: Key) -> Option<&Value> {
+        self.encoded.get(&key)
+    }
+
+    /// A commit takes all rows that have changed. Returns them.
+    pub(super) fn take(&mut self) -> &BTreeSet<Key> {
+        assert!(self.taken.is_empty(), "one batch is encoded at a time");
+        self.taken = std::mem::take(&mut self.changed);
+        self.bytes = 0;
+        self.number += 1;
+        &self.taken
+    }
+
+    /// Rows that the commit under way has taken.
+    pub(super) fn taken(&self) -> &BTreeSet<Key> {
+        &self.taken
+    }
+
+    /// Taken rows that have not changed again.
+    pub(super) fn taken_unchanged(&self) -> impl Iterator<Item = Key> {
+        self.taken.difference(&self.changed).copied()
+    }
+
+    /// Readers of the table find the taken rows. Returns what is to be dropped without a lock.
+    pub(super) fn end(&mut self) -> TakenRows {
+        (std::mem::take(&mut self.taken), std::mem::take(&mut self.encoded))
+    }
+
+    /// Marks rows as changed, or takes that back. For tests and planted mistakes.
+    pub(in crate::furrow) fn set_changed(&mut self, rows: BTreeSet<Key>) {
+        self.changed = rows;
+    }
+}
+
+/// The rows of a batch, with the values of those that were encoded before their turn.
+pub(in crate::furrow) type TakenRows = (BTreeSet<Key>, BTreeMap<Key, Value>);

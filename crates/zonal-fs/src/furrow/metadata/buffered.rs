@@ -1,0 +1,115 @@
+//! Buffered blocks in memory: which files have some, and what the state counts for them.
+//!
+//! [`buffer`](crate::furrow::write::buffer) decides when they go to the drive.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::metadata::missing::Lookup;
+use crate::furrow::metadata::{DirtyBlock, State};
+use crate::furrow::planted::PlantedBug;
+use crate::vfs::Ino;
+
+/// Files with buffered blocks.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Buffered {
+    files: BTreeSet<Ino>,
+    last_id: u64,
+}
+
+impl Buffered {
+    pub(in crate::furrow) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// All files with buffered blocks.
+    pub(in crate::furrow) fn files(&self) -> impl Iterator<Item = Ino> {
+        self.files.iter().copied()
+    }
+
+    /// All files with buffered blocks, those from one on first.
+    pub(in crate::furrow) fn files_from(&self, first: Ino) -> impl Iterator<Item = Ino> {
+        self.files.range(first..).chain(self.files.range(..first)).copied()
+    }
+
+    /// Adds a file. Returns the number of its new block.
+    fn add(&mut self, ino: Ino) -> u64 {
+        self.files.insert(ino);
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// A file has no buffered blocks any more.
+    pub(super) fn remove(&mut self, ino: Ino) {
+        self.files.remove(&ino);
+    }
+}
+
+impl State {
+    /// Puts a block into the buffer that is not there yet, and holds logical space for it.
+    pub(in crate::furrow) fn insert_buffered(
+        &mut self,
+        ino: Ino,
+        block: u64,
+        data: Arc<[u8; BLOCK_BYTES]>,
+    ) -> Lookup<()> {
+        let growth = self.growth(ino, block, block + 1)?;
+        let reserved = if self.planted.has(PlantedBug::BufferUnreserved) { 0 } else { growth };
+        let over = self.inode(ino)?.file()?.covering(block).and_then(|(_, entry)| entry.shared());
+        if let Some(extent) = over {
+            self.extents.keep_below(extent);
+        }
+        self.totals.reserve(reserved);
+        let id = self.buffered.add(ino);
+        let file = self.inode_mut(ino)?.file_mut()?;
+        file.growing += reserved;
+        file.dirty.insert(block, DirtyBlock { id, data, reserved, over });
+        Ok(())
+    }
+
+    /// Blocks of a file are mapped where they were placed. Clears the buffer of those that have not
+    /// changed meanwhile.
+    pub(in crate::furrow) fn clear_buffered<'a>(
+        &mut self,
+        ino: Ino,
+        placed: impl Iterator<Item = (u64, &'a Arc<[u8; BLOCK_BYTES]>)>,
+    ) {
+        let Some(file) = self.inodes.file_mut(ino) else { return };
+        for (block, data) in placed {
+            let Some(dirty) = file.dirty.get_mut(&block) else { continue };
+            self.totals.unreserve(dirty.reserved);
+            file.growing -= dirty.reserved;
+            dirty.reserved = 0;
+            if let Some(extent) = dirty.over.take() {
+                self.extents.let_go_below(extent);
+            }
+            let forgets = self.planted.has(PlantedBug::WriteBackForgetsNewer);
+            if forgets || Arc::ptr_eq(&dirty.data, data) {
+                file.dirty.remove(&block);
+                self.totals.remove_pending(1);
+            }
+        }
+        if file.dirty.is_empty() {
+            self.buffered.remove(ino);
+        }
+    }
+
+    /// Forgets buffered blocks in `first..limit` of a file.
+    pub(in crate::furrow) fn drop_buffered(&mut self, ino: Ino, first: u64, limit: u64) {
+        let Some(file) = self.inodes.file_mut(ino) else { return };
+        let blocks: Vec<u64> = file.dirty.range(first..limit).map(|(&block, _)| block).collect();
+        for block in &blocks {
+            let Some(dirty) = file.dirty.remove(block) else { continue };
+            file.growing -= dirty.reserved;
+            self.totals.unreserve(dirty.reserved);
+            self.totals.remove_pending(1);
+            if let Some(extent) = dirty.over {
+                self.extents.let_go_below(extent);
+            }
+        }
+        if !blocks.is_empty() && file.dirty.is_empty() {
+            self.buffered.remove(ino);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What keeps inodes alive, and which of them are to be removed.
+//!
+//! An inode without a link lives as long as somebody uses it. A large one is removed in steps. Both
+//! have a row that tells a mount to finish what a crash has interrupted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::furrow::metadata::held::PIN_BYTES;
+use crate::vfs::Ino;
+
+/// Users of inodes, and inodes that are to be removed.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Lives {
+    /// Users of inodes, which keep them alive without a link.
+    pins: BTreeMap<Ino, u32>,
+    /// Inodes without a link that pins keep alive, or that recovery is to delete.
+    unlinked: BTreeSet<Ino>,
+    /// Of these, the files that never had a name: they may get one.
+    unnamed: BTreeSet<Ino>,
+    /// Files of which something waits to be removed.
+    truncating: BTreeSet<Ino>,
+}
+
+/// What becomes of an inode that loses a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Unpinned {
+    /// It stays: it has a link, or other users.
+    Stays,
+    /// Nothing leads to it any more: it is to be deleted.
+    Unused,
+}
+
+impl Lives {
+    /// As a mount finds them: inodes that it is to look after.
+    pub(super) fn of_orphans(orphans: BTreeSet<Ino>) -> Self {
+        Self { unlinked: orphans, ..Self::default() }
+    }
+
+    /// Whether somebody uses an inode.
+    pub(in crate::furrow) fn is_pinned(&self, ino: Ino) -> bool {
+        self.pins.contains_key(&ino)
+    }
+
+    /// Adds a user of an inode.
+    pub(in crate::furrow) fn pin(&mut self, ino: Ino) {
+        *self.pins.entry(ino).or_default() += 1;
+    }
+
+    /// Takes a user of an inode away.
+    pub(in crate::furrow) fn unpin(&mut self, ino: Ino) -> Unpinned {
+        let Some(pins) = self.pins.get_mut(&ino) else { return Unpinned::Stays };
+        *pins -= 1;
+        if *pins > 0 {
+            return Unpinned::Stays;
+        }
+        self.pins.remove(&ino);
+        if self.unlinked.contains(&ino) { Unpinned::Unused } else { Unpinned::Stays }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.pins.len() * PIN_BYTES
+    }
+
+    /// A pinned inode has no link any more.
+    pub(super) fn add_unlinked(&mut self, ino: Ino) {
+        self.unlinked.insert(ino);
+    }
+
+    /// An unlinked inode has a link again, or is removed in steps.
+    pub(super) fn remove_unlinked(&mut self, ino: Ino) {
+        self.unlinked.remove(&ino);
+    }
+
+    /// How many inodes have no link and are in use.
+    pub(in crate::furrow) fn unlinked_count(&self) -> usize {
+        self.unlinked.len()
+    }
+
+    /// A new file has one user and no name, and may get one.
+    pub(in crate::furrow) fn add_unnamed(&mut self, ino: Ino) {
+        self.pins.insert(ino, 1);
+        self.unnamed.insert(ino);
+    }
+
+    /// Whether an inode without a link may get one.
+    pub(in crate::furrow) fn is_unnamed(&self, ino: Ino) -> bool {
+        self.unnamed.contains(&ino)
+    }
+
+    /// An inode has a name now. Says whether it had none before.
+    pub(super) fn end_unnamed(&mut self, ino: Ino) -> bool {
+        self.unnamed.remove(&ino)
+    }
+
+    /// Something of a file waits to be removed.
+    pub(super) fn begin_truncation(&mut self, ino: Ino) {
+        self.truncating.insert(ino);
+    }
+
+    /// Nothing of a file waits to be removed any more.
+    pub(in crate::furrow) fn end_truncation(&mut self, ino: Ino) {
+        self.truncating.remove(&ino);
+    }
+
+    /// Whether something of a file waits to be removed.
+    pub(in crate::furrow) fn is_truncating(&self, ino: Ino) -> bool {
+        self.truncating.contains(&ino)
+    }
+
+    /// Files of which something waits to be removed.
+    pub(in crate::furrow) fn truncating(&self) -> &BTreeSet<Ino> {
+        &self.truncating
+    }
+
+    /// Has all inodes without a link removed in steps: after a mount nobody uses them.
+    pub(in crate::furrow) fn truncate_unlinked(&mut self) {
+        self.truncating.append(&mut self.unlinked);
+    }
+
+    /// An inode is gone. Says whether it had a row for recovery.
+    pub(super) fn remove(&mut self, ino: Ino) -> bool {
+        self.unnamed.remove(&ino);
+        self.unlinked.remove(&ino) | self.truncating.remove(&ino)
+    }
+}

@@ -1,0 +1,135 @@
+//! Truncation in memory: what goes at once, and what waits to be removed in steps.
+//!
+//! [`truncate`](crate::furrow::truncate) does the steps.
+
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::options::Eviction;
+use crate::furrow::table::key::RowKind;
+use crate::vfs::Ino;
+
+/// Map entries that one step removes: well under a millisecond's work. A file with no more than
+/// these needs only one step. On small drives the number is smaller, so that they take steps too.
+pub(in crate::furrow) const ENTRIES_MAX: usize = 1024;
+
+impl State {
+    /// Checks that the map entries which [`begin_truncation`](Self::begin_truncation) needs are
+    /// resident.
+    pub(in crate::furrow) fn check_truncation(&self, ino: Ino, first: u64) -> Lookup<()> {
+        let file = self.inode(ino)?.file()?;
+        let from = file.reap_from.map_or(first, |before| before.min(first));
+        self.check_waiting(ino, from)
+    }
+
+    /// Checks that the map entries which the next step removes are resident: those from a block on,
+    /// one step's worth or all that there are.
+    fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
+        let file = self.stored_inode(ino)?.file()?;
+        let end = file.known.end_of(first).unwrap_or(first);
+        let has_enough = file.map.range(first..end).nth(self.step_entries_max() + 1).is_some();
+        if end < u64::MAX && !has_enough {
+            return Err(Stop::NotLoaded(Missing::Map(ino, end)));
+        }
+        for (_, entry) in file.overlapping(first, end).take(self.step_entries_max() + 2) {
+            self.check_shared(ino, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the map entries which go together with an inode are resident.
+    pub(in crate::furrow) fn check_deletion(&self, ino: Ino) -> Lookup<()> {
+        if self.stored_inode(ino)?.file().is_err() || self.is_deleted_in_steps(ino) {
+            return Ok(());
+        }
+        self.check_waiting(ino, 0)
+    }
+
+    /// Removes the blocks of a file from `first` on: few at once, many in later steps.
+    pub(in crate::furrow) fn begin_truncation(&mut self, ino: Ino, first: u64) {
+        self.drop_buffered(ino, first, u64::MAX);
+        let max = self.step_entries_max();
+        let Some(file) = self.inodes.peek_file(ino) else { return };
+        let is_known = file.known.first_unknown(first..u64::MAX).is_none();
+        if file.reap_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
+            self.unmap_stored(ino, first, u64::MAX);
+            return;
+        }
+        self.mark_truncating(ino);
+        let Some(file) = self.inodes.file_mut(ino) else { return };
+        file.reap_from = Some(file.reap_from.map_or(first, |before| before.min(first)));
+        let covering = file.covering(first).filter(|(start, _)| *start < first);
+        let end = covering.map(|(start, entry)| start + u64::from(entry.blocks()));
+        if let Some(end) = end {
+            self.unmap_stored(ino, first, end);
+        }
+    }
+
+    /// Removes one step's worth of a file's remaining entries, and at the end an unused file.
+    pub(in crate::furrow) fn truncate_step(&mut self, ino: Ino) -> Lookup<()> {
+        if !self.lives.is_truncating(ino) {
+            // Another thread has finished it.
+            return Ok(());
+        }
+        let max = self.step_entries_max();
+        let file = self.stored_inode(ino)?.file().ok();
+        let Some(first) = file.and_then(|file| file.reap_from) else {
+            // The mount has found it: it was open without a link.
+            self.check_deletion(ino)?;
+            self.lives.end_truncation(ino);
+            self.mark_orphan(ino);
+            self.delete_if_unused(ino);
+            return Ok(());
+        };
+        self.check_waiting(ino, first)?;
+        let file = self.stored_inode(ino)?.file()?;
+        let mut waiting = file.map.range(first..);
+        let last = waiting.nth(max - 1).map(|(&start, entry)| start + u64::from(entry.blocks()));
+        if let Some(limit) = last
+            && waiting.next().is_some()
+        {
+            self.unmap_stored(ino, first, limit);
+            return Ok(());
+        }
+        self.unmap_stored(ino, first, u64::MAX);
+        self.mark_truncating(ino);
+        self.lives.end_truncation(ino);
+        if let Some(file) = self.inodes.file_mut(ino) {
+            file.reap_from = None;
+        }
+        self.delete_if_unused(ino);
+        Ok(())
+    }
+
+    /// Whether entries below `limit` of a file are still to be removed.
+    pub(in crate::furrow) fn awaits_truncation(&self, ino: Ino, limit: u64) -> bool {
+        self.lives.is_truncating(ino)
+            && self.inodes.peek(ino).is_none_or(|inode| {
+                let from = inode.file().ok().and_then(|file| file.reap_from);
+                from.is_some_and(|from| from < limit)
+            })
+    }
+
+    /// Whether deleting a file takes more than one step.
+    pub(in crate::furrow) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
+        let file = self.inodes.peek_file(ino);
+        file.is_some_and(|file| {
+            file.reap_from.is_some()
+                || file.map.len() > self.step_entries_max()
+                || !file.known.is_all()
+        })
+    }
+
+    fn mark_truncating(&mut self, ino: Ino) {
+        self.lives.begin_truncation(ino);
+        self.mark_orphan(ino);
+        self.mark(RowKind::Inode, ino.get(), 0);
+    }
+
+    fn step_entries_max(&self) -> usize {
+        match self.residency.policy() {
+            Eviction::ByNeed => ENTRIES_MAX.min(self.zones.zone_blocks() as usize),
+            // So that the small files of tests take several steps too.
+            Eviction::AtEveryLock => 2,
+        }
+    }
+}
