@@ -159,7 +159,7 @@ impl Zones {
 
     /// As many zones are open at once at most.
     pub(in crate::furrow) fn open_zones_max(&self) -> usize {
-        self.streams.budget().open.into()
+        self.streams.budget().open
     }
 
     /// Whether reclaim has no zone of its own, and writes to those of users.
