@@ -1,13 +1,17 @@
 //! A cache of what was read of files: a library has no page cache of the kernel behind it.
 //!
 //! It keeps pieces of 128 KiB, as many as Linux reads ahead, and evicts those that no read has used
-//! since the last scan (second chance). A file that is open for writing is not cached: its pieces
+//! since the last scan (second chance). A piece comes in when a file is read in sequence, or when a
+//! second read asks for it while its number is still in the list of recent misses: so reads at
+//! random of a large store cost the drive no more than they ask for.
+//!
+//! A file that is open for writing is not cached: its pieces
 //! go when it is opened for that, and a piece that was read before does not come in any more.
 //!
 //! A piece that a file has [lent](CachedFile::lend) out stays in memory until the file is closed. Half of the
 //! memory is for these, half for the others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -40,6 +44,9 @@ struct Kept {
     /// The order of the scan.
     scan: VecDeque<Key>,
     bytes: u64,
+    /// Pieces that were missed lately, as many as the cache can keep, the oldest first.
+    missed: VecDeque<Key>,
+    is_missed: BTreeSet<Key>,
     users: BTreeMap<Ino, Weak<Sharing>>,
 }
 
@@ -70,6 +77,17 @@ impl Sharing {
 pub(crate) enum Handle {
     Reader,
     Writer,
+}
+
+/// What to do about a piece that the cache does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnMiss {
+    /// Read it.
+    Fill,
+    /// Read it if it was missed before, and lately.
+    FillSecond,
+    /// Do without it.
+    Leave,
 }
 
 /// A file below the cache.
@@ -133,6 +151,20 @@ impl Kept {
         }
     }
 
+    /// Notes that a read at random has missed a piece; says whether another one has, lately.
+    fn miss(&mut self, key: Key, bytes_max: u64) -> bool {
+        if self.is_missed.remove(&key) {
+            return true;
+        }
+        self.is_missed.insert(key);
+        self.missed.push_back(key);
+        while self.missed.len() as u64 > bytes_max / PIECE as u64 {
+            let Some(oldest) = self.missed.pop_front() else { break };
+            self.is_missed.remove(&oldest);
+        }
+        false
+    }
+
     fn remove(&mut self, key: Key) {
         if let Some((piece, _)) = self.pieces.remove(&key) {
             self.bytes -= piece.len() as u64;
@@ -157,6 +189,8 @@ pub(crate) struct CachedFile {
     ino: Ino,
     handle: Handle,
     sharing: Arc<Sharing>,
+    /// The end of the last read.
+    end: AtomicU64,
     lent: OnceLock<Lent>,
 }
 
@@ -189,7 +223,7 @@ impl CachedFile {
             kept.forget(ino);
         }
         drop(kept);
-        Self { cache, ino, handle, sharing, lent: OnceLock::new() }
+        Self { cache, ino, handle, sharing, end: AtomicU64::new(0), lent: OnceLock::new() }
     }
 
     /// The version of the file, if the cache can have pieces of it.
@@ -205,22 +239,38 @@ impl CachedFile {
         offset: u64,
     ) -> Result<usize> {
         let Some(version) = self.version() else { return source.read(buffer, offset) };
+        let miss = if self.is_next(offset) { OnMiss::Fill } else { OnMiss::FillSecond };
+        self.end.store(offset + buffer.len() as u64, Ordering::Relaxed);
         let mut done = 0;
         while done < buffer.len() {
             let (number, inside) = split(offset + done as u64);
-            let piece = match self.lent_piece(number, version) {
-                Some(lent) => Arc::clone(lent),
-                None => self.piece(source, number, version)?,
+            let wanted = (buffer.len() - done).min(PIECE - inside);
+            let part = &mut buffer[done..done + wanted];
+            let found = match self.lent_piece(number, version) {
+                Some(lent) => Some(Arc::clone(lent)),
+                None => self.piece(source, number, version, miss)?,
             };
-            let part = piece.get(inside..).unwrap_or(&[]);
-            let part = &part[..part.len().min(buffer.len() - done)];
-            buffer[done..done + part.len()].copy_from_slice(part);
-            done += part.len();
-            if inside + part.len() < PIECE {
+            let read = match found {
+                Some(piece) => {
+                    let bytes = piece.get(inside..).unwrap_or(&[]);
+                    let read = bytes.len().min(wanted);
+                    part[..read].copy_from_slice(&bytes[..read]);
+                    read
+                }
+                None => source.read(part, offset + done as u64)?,
+            };
+            done += read;
+            if read < wanted {
                 break;
             }
         }
         Ok(done)
+    }
+
+    /// Whether a read continues the one before, perhaps after a small gap.
+    fn is_next(&self, offset: u64) -> bool {
+        let gap = offset.checked_sub(self.end.load(Ordering::Relaxed));
+        gap.is_some_and(|gap| gap < PIECE as u64)
     }
 
     /// `len` bytes from `offset` on, fewer at the end of the file, in memory that stays as it is
@@ -239,9 +289,14 @@ impl CachedFile {
         }
         let piece = match self.lent_piece(number, version) {
             Some(lent) => Some(lent),
-            None => self.lend_piece(source, number, version)?,
+            None => {
+                // The read that copies the bytes instead notes the miss.
+                let miss = if self.is_next(offset) { OnMiss::Fill } else { OnMiss::Leave };
+                self.lend_piece(source, number, version, miss)?
+            }
         };
         Ok(piece.map(|piece| {
+            self.end.store(offset + len as u64, Ordering::Relaxed);
             let end = piece.len().min(inside + len);
             piece.get(inside..end).unwrap_or(&[])
         }))
@@ -256,12 +311,13 @@ impl CachedFile {
         source: &impl Source,
         number: u64,
         version: u64,
+        miss: OnMiss,
     ) -> Result<Option<&Piece>> {
         let lent_bytes = &self.cache.lent_bytes;
         if lent_bytes.load(Ordering::Relaxed) + PIECE as u64 > self.cache.bytes_max {
             return Ok(None);
         }
-        let piece = self.piece(source, number, version)?;
+        let Some(piece) = self.piece(source, number, version, miss)? else { return Ok(None) };
         let pieces = usize::try_from(source.size()?.div_ceil(PIECE as u64)).unwrap_or(0);
         let lent = self.lent.get_or_init(|| Lent {
             version,
@@ -275,11 +331,28 @@ impl CachedFile {
         Ok(slot.get())
     }
 
-    /// A piece of a version of the file; it is read if the cache does not have it.
-    fn piece(&self, source: &impl Source, number: u64, version: u64) -> Result<Piece> {
-        let key = (self.ino, number);
-        if let Some(piece) = self.cache.lock().get(key) {
-            return Ok(piece);
+    /// A piece of a version of the file. `None` if the cache does not have it and leaves it.
+    fn piece(
+        &self,
+        source: &impl Source,
+        number: u64,
+        version: u64,
+        miss: OnMiss,
+    ) -> Result<Option<Piece>> {
+        let (key, bytes_max) = ((self.ino, number), self.cache.bytes_max);
+        {
+            let mut kept = self.cache.lock();
+            if let Some(piece) = kept.get(key) {
+                return Ok(Some(piece));
+            }
+            let fills = match miss {
+                OnMiss::Fill => true,
+                OnMiss::FillSecond => kept.miss(key, bytes_max),
+                OnMiss::Leave => false,
+            };
+            if !fills {
+                return Ok(None);
+            }
         }
         let start = number * PIECE as u64;
         let len = source.size()?.saturating_sub(start).min(PIECE as u64);
@@ -293,9 +366,9 @@ impl CachedFile {
         }
         let mut kept = self.cache.lock();
         if self.sharing.version() == Some(version) {
-            kept.put(key, &piece, self.cache.bytes_max);
+            kept.put(key, &piece, bytes_max);
         }
-        Ok(piece)
+        Ok(Some(piece))
     }
 }
 
@@ -384,6 +457,7 @@ mod tests {
             assert_eq!(read(&file, &source, offset, len), data[offset..end], "{offset} {len}");
         }
         assert_eq!(read(&file, &source, 3 * PIECE, 9), b"");
+        read(&file, &source, 0, 3 * PIECE);
         let reads = source.reads();
         read(&file, &source, 0, 3 * PIECE);
         assert_eq!(source.reads(), reads);
@@ -399,13 +473,38 @@ mod tests {
             assert!(kept.bytes <= cache.bytes_max);
             assert_eq!(kept.bytes, (kept.pieces.len() * PIECE) as u64);
         }
+        cache.forget(Ino::new(7));
+        assert_eq!(cache.lock().bytes, 0);
+        let file = reader(&cache, 8);
+        read(&file, &source, 0, PIECE + 1);
         read(&file, &source, 0, 1);
-        read(&file, &source, PIECE, 1);
-        read(&file, &source, 0, 1);
-        read(&file, &source, 2 * PIECE, 1);
+        read(&reader(&cache, 9), &source, 0, 1);
         let reads = source.reads();
         read(&file, &source, 0, 1);
         assert_eq!(source.reads(), reads, "the used piece has stayed");
+    }
+
+    #[test]
+    fn random_read_fills_piece_only_at_second_miss() {
+        let (cache, source) = (cache(4), Bytes::new(8));
+        let file = reader(&cache, 7);
+        let places = [5, 1, 6, 3];
+        for number in places {
+            let wanted = source.data.lock().unwrap()[number * PIECE + 9..][..10].to_vec();
+            assert!(file.lend(&source, (number * PIECE + 9) as u64, 10).unwrap().is_none());
+            assert_eq!(read(&file, &source, number * PIECE + 9, 10), wanted);
+        }
+        assert!(cache.lock().pieces.is_empty(), "reads at random");
+        for number in places {
+            read(&file, &source, number * PIECE, 10);
+        }
+        assert_eq!(cache.lock().pieces.len(), 4);
+        assert!(file.lend(&source, PIECE as u64, 10).unwrap().is_some());
+        let mut kept = cache.lock();
+        for number in 0..100 {
+            assert!(!kept.miss((Ino::new(9), number), cache.bytes_max));
+            assert!(kept.missed.len() <= 4 && kept.is_missed.len() <= 4);
+        }
     }
 
     #[test]
@@ -450,14 +549,15 @@ mod tests {
     fn lent_memory_is_bounded_and_returned_at_close() {
         let (cache, source) = (cache(2), Bytes::new(4));
         let file = reader(&cache, 7);
+        read(&file, &source, 0, 2 * PIECE);
         for number in 0..2 {
             let lent = file.lend(&source, (number * PIECE) as u64, 100).unwrap().unwrap();
             assert_eq!(lent, &source.data.lock().unwrap()[number * PIECE..number * PIECE + 100]);
         }
-        let again = file.lend(&source, 50, 100).unwrap();
-        assert!(again.is_some(), "a piece that is lent is lent again");
         assert!(file.lend(&source, 2 * PIECE as u64, 100).unwrap().is_none());
         assert!(file.lend(&source, PIECE as u64 - 50, 100).unwrap().is_none(), "two pieces");
+        let again = file.lend(&source, 50, 100).unwrap();
+        assert!(again.is_some(), "a piece that is lent is lent again");
         drop(file);
         assert_eq!(cache.lent_bytes.load(Ordering::Relaxed), 0);
         assert!(cache.lock().users.is_empty());

@@ -21,21 +21,11 @@ pub struct StoreFile {
 struct Open {
     file: File,
     cached: CachedFile,
-    caching: Caching,
-}
-
-/// How a file is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Caching {
-    /// By way of the cache.
-    Cached,
-    /// From the drive each time: the program has a cache of its own.
-    Direct,
 }
 
 impl StoreFile {
-    pub(crate) fn new(store: Arc<Store>, file: File, cached: CachedFile, caching: Caching) -> Self {
-        Self { ino: file.ino(), open: Some(Open { file, cached, caching }), store }
+    pub(crate) fn new(store: Arc<Store>, file: File, cached: CachedFile) -> Self {
+        Self { ino: file.ino(), open: Some(Open { file, cached }), store }
     }
 
     /// The file, in the process that has opened it.
@@ -58,20 +48,14 @@ impl StoreFile {
     /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let open = self.open()?;
-        match open.caching {
-            Caching::Cached => open.cached.read(&open.file, buffer, offset),
-            Caching::Direct => Ok(open.file.read_at(buffer, offset)?),
-        }
+        open.cached.read(&open.file, buffer, offset)
     }
 
     /// `len` bytes from `offset` on, fewer at the end of file, where they lie in memory until the
     /// file is closed. `None` if they do not lie there: [`read`](Self::read) copies them.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let open = self.open()?;
-        match open.caching {
-            Caching::Cached => open.cached.lend(&open.file, offset, len),
-            Caching::Direct => Ok(None),
-        }
+        open.cached.lend(&open.file, offset, len)
     }
 
     /// Writes at the end.

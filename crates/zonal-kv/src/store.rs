@@ -16,7 +16,6 @@ use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume, VolumeOptions};
 use zonal_fs::zonefs;
 
 use crate::cache::{CachedFile, Handle, ReadCache};
-use crate::file::Caching;
 use crate::process::process;
 use crate::replay::{changed_ns, open_unsynced};
 use crate::unsynced::{Change, Note, Noted, Pending, Times, Unsynced};
@@ -297,9 +296,7 @@ impl Store {
         let is_writer = flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND);
         let handle = if is_writer { Handle::Writer } else { Handle::Reader };
         let cached = CachedFile::open(Arc::clone(&self.core.cache), file.ino(), handle);
-        let is_direct = flags.contains(OpenFlags::DIRECT);
-        let caching = if is_direct { Caching::Direct } else { Caching::Cached };
-        StoreFile::new(Arc::clone(self), file, cached, caching)
+        StoreFile::new(Arc::clone(self), file, cached)
     }
 
     /// Attributes of what `path` leads to.
