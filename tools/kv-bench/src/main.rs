@@ -138,6 +138,12 @@ fn measure(args: &Args, mut report: Report) -> Result<()> {
     bench.tell();
     report.subject("stores", usize::try_from(bench.rounds)?);
     bench.samples.figures(&COLUMNS).into_iter().for_each(|figure| report.record(figure));
+    for load in ["LevelDB", "RocksDB reads"] {
+        report.subject(&format!("{load} beside ext4"), usize::try_from(bench.rounds)?);
+        for figure in bench.of(load).beside(Place::Ext4.name()) {
+            report.record(figure);
+        }
+    }
     if let Some(flash) = &bench.flash {
         report.subject("simulated", 1);
         flash.figures().into_iter().for_each(|figure| report.record(figure));
@@ -229,12 +235,15 @@ impl Bench {
         }
     }
 
+    /// The samples of a load, by the start of its name.
+    fn of(&self, load: &str) -> Samples {
+        let samples = self.samples.0.iter().filter(|one| one.workload.starts_with(load));
+        Samples(samples.cloned().collect())
+    }
+
     fn pictures(&self) -> Vec<(&'static str, Picture)> {
-        let of = |load: &str| {
-            let samples = self.samples.0.iter().filter(|one| one.workload.starts_with(load));
-            Samples(samples.cloned().collect())
-        };
-        let (level, puts, full) = (of("LevelDB, 16 B"), of("RocksDB,"), of("RocksDB at"));
+        let [level, puts, full] =
+            ["LevelDB, 16 B", "RocksDB,", "RocksDB at"].map(|load| self.of(load));
         let mut pictures = Vec::new();
         if !level.0.is_empty() {
             let title = "LevelDB, 16 B/4 KiB: operations a second beside ext4";

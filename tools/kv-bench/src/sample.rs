@@ -76,6 +76,33 @@ impl Samples {
         figures
     }
 
+    /// Rates beside those of `base` in the same rounds: a row for each load and place, a column for
+    /// each benchmark of a process.
+    pub(crate) fn beside(&self, base: &str) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for place in self.places().into_iter().filter(|place| *place != base) {
+            for (workload, phase) in self.phases() {
+                // LevelDB's phases name the fill first.
+                let (fill, benchmark) = match phase.split_once(": ") {
+                    Some((fill, benchmark)) => (format!("{fill}, "), benchmark),
+                    None if phase.starts_with("fill") => (format!("{phase}, "), "fill"),
+                    None => (String::new(), phase),
+                };
+                let at = (workload, phase);
+                let samples = self.ratios(at, (place, base), |sample| sample.ops_s);
+                figures.push(Figure {
+                    name: format!("{workload}, {fill}{place}"),
+                    variant: benchmark.to_owned(),
+                    samples,
+                    ..Figure::default()
+                });
+            }
+        }
+        figures.retain(|figure| !figure.samples.is_empty());
+        figures.sort_by(|one, other| one.name.cmp(&other.name));
+        figures
+    }
+
     /// What the rounds gave.
     pub(crate) fn spread(&self, at: (&str, &str), place: &str, field: Field) -> Option<Spread> {
         Spread::of(&self.values(at, place, field))
@@ -85,14 +112,17 @@ impl Samples {
     pub(crate) fn ratio(
         &self,
         at: (&str, &str),
-        (place, base): (&str, &str),
+        places: (&str, &str),
         field: Field,
     ) -> Option<Spread> {
+        Spread::of(&self.ratios(at, places, field))
+    }
+
+    fn ratios(&self, at: (&str, &str), (place, base): (&str, &str), field: Field) -> Vec<f64> {
         let of =
             |place, round| self.of(at, place).find(|sample| sample.round == round).and_then(field);
         let rounds = self.0.iter().map(|sample| sample.round).max().unwrap_or(0);
-        let ratios = (1..=rounds).filter_map(|round| Some(of(place, round)? / of(base, round)?));
-        Spread::of(&ratios.collect::<Vec<_>>())
+        (1..=rounds).filter_map(|round| Some(of(place, round)? / of(base, round)?)).collect()
     }
 
     /// Workloads with their phases, in the order in which they were measured.
@@ -234,6 +264,18 @@ mod tests {
         let ratio = samples.ratio(AT, ("mount", "ext4"), |sample| sample.ops_s).unwrap();
         assert_eq!(ratio, Spread { median: 1.25, least: 0.5, most: 2.0 });
         assert_eq!(samples.spread(AT, "plugin", |sample| sample.ops_s), None);
+    }
+
+    #[test]
+    fn samples_beside_have_row_for_load_and_place_and_column_for_benchmark() {
+        let mut samples = samples();
+        for sample in &mut samples.0 {
+            sample.phase = "fillseq: readseq".to_owned();
+        }
+        let figures = samples.beside("ext4");
+        assert_eq!(figures.len(), 1);
+        assert_eq!(figures[0].name, "RocksDB, 16 B/4 KiB, fillseq, mount");
+        assert_eq!((&*figures[0].variant, &*figures[0].samples), ("readseq", &[0.5, 2.0][..]));
     }
 
     #[test]
