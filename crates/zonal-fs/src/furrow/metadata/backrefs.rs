@@ -13,7 +13,7 @@ use crate::furrow::table::key::Key;
 use crate::furrow::table::memtable::Value;
 use crate::vfs::Ino;
 
-/// Blocks of a zone that live, with their checksums: what a record leads to.
+/// Live blocks that a record leads to, with their checksums.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct Piece {
     pub(in crate::furrow) owner: Owner,
@@ -26,7 +26,7 @@ impl Piece {
         u32::try_from(self.crcs.len()).expect("inside a zone")
     }
 
-    /// Whether another one follows it in the file.
+    /// Whether another one is next in the file.
     pub(in crate::furrow) fn is_before_in_file(&self, next: &Self) -> bool {
         match (self.owner, next.owner) {
             (Owner::Entry(ino, first), Owner::Entry(next, next_first)) => {
@@ -36,13 +36,13 @@ impl Piece {
         }
     }
 
-    /// Whether another one follows it in file and zone.
+    /// Whether another one is next in file and zone.
     pub(in crate::furrow) fn goes_on_with(&self, next: &Self) -> bool {
         self.is_before_in_file(next) && self.block + self.blocks() == next.block
     }
 
-    /// So many blocks of it behind the first `skip`, as a record; `None` for a part of a shared
-    /// extent, which goes nowhere but as a whole.
+    /// A record of `blocks` blocks after the first `skip`; `None` for a part of a shared extent,
+    /// which only moves as a whole.
     pub(in crate::furrow) fn part(&self, skip: u32, blocks: u32) -> Option<Backref> {
         let Self { owner, block, .. } = *self;
         let whole = Backref { owner, block, blocks: self.blocks() };
@@ -62,13 +62,12 @@ impl State {
         taken.rows
     }
 
-    /// Whether something may live where a record of a zone says: what is not in memory is not
-    /// looked at.
+    /// Whether a record may lead to live blocks. It may, if the map is not in memory.
     pub(in crate::furrow) fn leads_somewhere(&self, zone: u32, record: &Backref) -> bool {
         self.pieces_at(zone, record).map_or(true, |pieces| !pieces.is_empty())
     }
 
-    /// What still lives where a record of a zone says that it was put.
+    /// Live blocks that a record of a zone leads to.
     pub(in crate::furrow) fn pieces_at(&self, zone: u32, record: &Backref) -> Lookup<Vec<Piece>> {
         match record.owner {
             Owner::Extent(id) => {
@@ -94,8 +93,8 @@ impl State {
         }
     }
 
-    /// A file, deleted or not, of which the map of `first..limit` is in memory; `None` if there is
-    /// none.
+    /// Looks up a file, deleted or not, whose map of `first..limit` is in memory; `None` if there
+    /// is no such file.
     fn stored_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<Option<&File>> {
         let inode = match self.stored_inode(ino) {
             Ok(inode) => inode,
@@ -109,7 +108,7 @@ impl State {
         }
     }
 
-    /// Moves what still lives of a copied part of a zone to the copy.
+    /// Maps the live blocks of a copied part of a zone to the copy.
     pub(in crate::furrow) fn relocate_piece(
         &mut self,
         zone: u32,
@@ -125,8 +124,8 @@ impl State {
     }
 }
 
-/// What of file blocks `first..limit` a map entry has in a zone: the first file block, the first
-/// zone block, and the checksums.
+/// The overlap of file blocks `first..limit` with a map entry in a zone: the first file block, the
+/// first zone block, and the checksums.
 fn overlap(
     zone: u32,
     (first, limit): (u64, u64),

@@ -1,4 +1,4 @@
-//! From memory to rows: the batch of what changed, as it was at one moment.
+//! Encoding: the rows of a batch, as they were at one moment.
 
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
@@ -27,15 +27,15 @@ pub(in crate::furrow) const KINDS: [(u8, FileKind); 7] = [
 ];
 
 impl State {
-    /// Marks a row that is about to change. Where a commit has yet to encode the row, it gets it as
-    /// it is.
+    /// Marks a row that is about to change. If the commit under way has yet to encode it, encodes
+    /// it as it is.
     pub(in crate::furrow) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
         let key = Key::new(kind, owner, at);
         self.encode_if_taken(key);
         self.batch.mark(key);
     }
 
-    /// Where a commit has yet to encode a row, it gets it as it is.
+    /// If the commit under way has yet to encode a row, encodes it as it is.
     pub(super) fn encode_if_taken(&mut self, key: Key) {
         if self.batch.awaits_encoding(key) {
             let value = present_value(self, key);
@@ -43,9 +43,9 @@ impl State {
         }
     }
 
-    /// Begins a batch: what has changed belongs to it, as it is now. Takes the same short time
-    /// however much that is: rows are encoded later, by [`frozen_rows`](Self::frozen_rows), or
-    /// before they change. Only what a mount reads is encoded at once, since it changes without
+    /// Begins a batch of all changed rows, as they are now. This takes the same short time for any
+    /// number of rows: [`frozen_rows`](Self::frozen_rows) encodes them later, or a change does
+    /// before it. Only the rows that a mount reads are encoded at once, since they change without
     /// marks.
     pub(in crate::furrow) fn freeze(&mut self) {
         for zone in self.zones.take_changed() {
@@ -63,8 +63,8 @@ impl State {
         }
     }
 
-    /// The first rows of the batch from a key on, as they were at its moment, and where the others
-    /// begin.
+    /// Up to `max` rows of the batch from a key on, as they were at its moment, and the key of the
+    /// next row.
     pub(in crate::furrow) fn frozen_rows(
         &self,
         from: Key,
@@ -84,7 +84,8 @@ impl State {
         (rows, keys.next().copied())
     }
 
-    /// Readers of the table find all rows of the batch. Returns what is to be dropped.
+    /// Ends the batch: readers of the table find all its rows. Returns memory to drop without a
+    /// lock.
     pub(in crate::furrow) fn thaw(&mut self) -> TakenRows {
         // Loads that began meanwhile have found older rows.
         let taken = self.batch.taken();
@@ -116,9 +117,8 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
     kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
 }
 
-/// The value of a row that has changed; `None` if there is no such row any more. What it is about
-/// is in memory, or memory knows that it is deleted: that something is not in memory never means
-/// that.
+/// The value of a changed row; `None` if it is deleted. The object that it describes is in memory,
+/// or its deletion is: absence from memory alone never means a deletion.
 fn present_value(state: &State, key: Key) -> Value {
     let planted = state.planted;
     let inode = || {
@@ -171,7 +171,7 @@ fn present_value(state: &State, key: Key) -> Value {
     }
 }
 
-/// Whether it is to be deleted, or something of it waits to be removed.
+/// Whether an inode waits for its deletion, or for the end of its truncation.
 fn is_orphan(inode: &Inode) -> bool {
     inode.nlink == 0 || inode.file().is_ok_and(|file| file.reap_from.is_some())
 }

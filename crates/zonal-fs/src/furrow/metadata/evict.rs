@@ -1,9 +1,9 @@
-//! Evicting what was read, so that memory stays within its bound.
+//! Eviction of cached metadata, so that memory stays within its bound.
 //!
-//! A second-chance scan goes round the inodes. It evicts inodes that were not used since its last
-//! visit, and pieces of the maps of large files and of large directories. What an uncommitted row
-//! names stays. So does what an operation has loaded, until it ends, so that one that needs several
-//! things finds all of them; and what was loaded a moment ago.
+//! A second-chance scan goes round the inodes. It evicts inodes that nobody has used since its last
+//! visit, and pieces of the maps of large files and of large directories. Objects of uncommitted
+//! rows stay. So does everything that a running operation has loaded, so that an operation that
+//! needs several things finds all of them, and everything that was loaded a moment ago.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,23 +17,23 @@ use crate::furrow::options::Eviction;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
-/// What was used within so many loads stays.
+/// Loads after a use during which an object stays.
 const KEPT_LOADS: u64 = 64;
 
 /// The same of pieces of maps.
 const PIECE_LOADS: u64 = 16 * KEPT_LOADS;
 
-/// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait.
-/// Each operation that finds too much does it again.
+/// Inodes and pieces that one eviction looks at: a tenth of a millisecond, while others wait. Each
+/// operation that finds memory full evicts again.
 const LOOKS_MAX: usize = 128;
 
 /// Looks without success, and twice round all inodes, after which nothing can be evicted for now.
 const IN_VAIN_MAX: usize = 4096;
 
-/// Map entries that go at once.
+/// Map entries that are evicted together.
 const PIECE_ENTRIES: usize = 256;
 
-/// What a scan spares, and how much of a map or a directory goes at once.
+/// What a scan spares, and how much of a map or a directory it evicts at once.
 #[derive(Clone, Copy, Debug)]
 struct Scan {
     /// What was loaded or used from this load on stays.
@@ -159,7 +159,7 @@ impl State {
             || self.moving.moved_in(first, last).next().is_some()
     }
 
-    /// Lets go of what nobody uses until `target` bytes are left, or most of it was looked at.
+    /// Evicts unused metadata until `target` bytes are left, or the scan has looked at enough.
     fn evict(&mut self, target: usize) {
         let scan = Scan::by_need(self);
         let mut looks = LOOKS_MAX;
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// Lets go of all that may go.
+    /// Evicts everything that may go.
     pub(in crate::furrow) fn evict_everything(&mut self) {
         let scan = Scan::of_everything(self);
         let hand = std::mem::take(&mut self.residency.hand);
@@ -204,7 +204,7 @@ impl State {
         self.residency.hand = hand;
     }
 
-    /// Lets go of an inode that nobody has used since the hand came by.
+    /// Evicts an inode that nobody has used since the last visit of the scan.
     fn evict_inode(&mut self, ino: Ino, scan: Scan) {
         let keys = [(RowKind::Inode, 0), (RowKind::Entry, u64::MAX)];
         let [first, last] = keys.map(|(kind, at)| Key::new(kind, ino.get(), at));
@@ -223,8 +223,8 @@ impl State {
         }
     }
 
-    /// Lets go of a piece of the map of a large file; returns how many entries were looked at, none
-    /// if there is no further piece.
+    /// Evicts a piece of the map of a large file. Returns the number of entries that it looked at,
+    /// 0 if there is no further piece.
     fn evict_pieces(&mut self, ino: Ino, scan: Scan) -> usize {
         let from = self.residency.hand.block;
         let Some(file) = self.inodes.peek_file(ino) else { return 0 };
@@ -274,8 +274,8 @@ impl State {
         kept
     }
 
-    /// Lets go of a piece of an indexed directory, as of a map: the others need all their entries
-    /// to say that a name is not there.
+    /// Evicts a piece of an indexed directory, as of a map. Other directories need all their
+    /// entries to know that a name does not exist.
     fn evict_entries(&mut self, ino: Ino, scan: Scan) -> usize {
         let from = self.residency.hand.block;
         let Some(directory) = self.inodes.peek(ino).and_then(|inode| inode.directory().ok()) else {
@@ -359,7 +359,7 @@ impl State {
 }
 
 impl File {
-    /// Whether memory has something of it that the table has not.
+    /// Whether memory has data or a size of it that the table has not.
     fn is_being_written(&self) -> bool {
         let is_appended_to =
             self.appending.as_ref().is_some_and(|lock| Arc::strong_count(lock) > 1);

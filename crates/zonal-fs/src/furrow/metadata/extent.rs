@@ -1,8 +1,8 @@
-//! Changes to the places of file data: mapping, cutting, sharing, moving.
+//! Changes of the maps of files: mapping, cutting, sharing, moving.
 //!
-//! Blocks that belong to one map entry alone are dead as soon as the entry is cut. A shared extent
-//! stays whole until only one reference is left; the next change of that entry makes the blocks its
-//! own. The live count of a zone is the sum of the live runs in it (F2).
+//! Blocks of one map entry alone die as soon as the entry is cut. A shared extent stays whole until
+//! only one reference is left; the next change of that entry makes the blocks the entry's own. The
+//! live count of a zone is the sum of the live runs in it (F2).
 
 use zonal::crc32c;
 
@@ -57,7 +57,7 @@ impl File {
 }
 
 impl State {
-    /// Where the blocks of an entry are stored; `None` for preallocated space.
+    /// The stored blocks of an entry; `None` for preallocated space.
     pub(in crate::furrow) fn stored<'a>(&'a self, entry: &'a MapEntry) -> Option<Stored<'a>> {
         match entry {
             MapEntry::Preallocated { .. } => None,
@@ -73,8 +73,8 @@ impl State {
         }
     }
 
-    /// Blocks of logical space that writing `first..limit` of a file would add: those that are
-    /// not mapped, and those that are shared and so stay when they are replaced.
+    /// Blocks of logical space that a write of `first..limit` would add: blocks that are not
+    /// mapped, and shared ones, which stay when the write replaces them.
     pub(in crate::furrow) fn growth(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
         let file = self.mapped_file(ino, first, limit)?;
         let mut held = 0;
@@ -88,15 +88,15 @@ impl State {
         Ok((limit - first).saturating_sub(held + buffered))
     }
 
-    /// How far one step can change the map from `first` on: to `limit`, or over so many entries.
-    /// All of it is in memory then.
+    /// The end of one step that changes the map from `first` on: `limit`, or after [`STEP_ENTRIES`]
+    /// entries. Everything up to there is in memory.
     pub(in crate::furrow) fn step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
         let file = self.inode(ino)?.file()?;
         let known = file.known.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
         let ahead = file.map.range(first..known.min(limit)).nth(STEP_ENTRIES);
         let end = match ahead {
             Some((&start, _)) => start,
-            // The step goes on where memory knows no more of the map.
+            // The step needs more of the map than memory has.
             None if known < limit => return Err(Stop::NotLoaded(Missing::Map(ino, known))),
             None => limit,
         };
@@ -104,7 +104,7 @@ impl State {
         Ok(end)
     }
 
-    /// Whether another entry has blocks of the same extent.
+    /// Whether another entry names the same extent.
     fn is_shared(&self, entry: &MapEntry) -> bool {
         match entry {
             MapEntry::Preallocated { .. } | MapEntry::At { .. } => false,
@@ -114,14 +114,14 @@ impl State {
         }
     }
 
-    /// Removes what is mapped or buffered in `first..limit` of a file. What is mapped there is in
-    /// memory, as for all that follow.
+    /// Removes mapped and buffered blocks in `first..limit` of a file, whose map is in memory
+    /// there, as for all methods that follow.
     pub(in crate::furrow) fn unmap(&mut self, ino: Ino, first: u64, limit: u64) {
         self.drop_buffered(ino, first, limit);
         self.unmap_stored(ino, first, limit);
     }
 
-    /// Removes what is mapped in `first..limit` of a file; what is buffered stays.
+    /// Removes mapped blocks in `first..limit` of a file; buffered ones stay.
     pub(in crate::furrow) fn unmap_stored(&mut self, ino: Ino, first: u64, limit: u64) {
         let Some(file) = self.inodes.peek_file(ino) else { return };
         assert!(file.known.first_unknown(first..limit).is_none(), "the caller has loaded the map");
@@ -131,19 +131,19 @@ impl State {
         }
     }
 
-    /// Maps `first..` of a file, where nothing is mapped. An entry that goes on in file and zone
-    /// where another ends becomes one with it: one row, however many writes it came in.
+    /// Maps blocks of a file from `first` on, where nothing is mapped. Merges the entry with
+    /// neighbours that it continues in file and zone: one row, however many writes it came in.
     pub(in crate::furrow) fn map(&mut self, ino: Ino, first: u64, entry: MapEntry) {
         self.mark_count(ino);
         self.join_entry(ino, first, entry);
     }
 
-    /// The inode's row says how many blocks are mapped.
+    /// Marks the inode's row, which has the number of mapped blocks.
     fn mark_count(&mut self, ino: Ino) {
         self.mark(RowKind::Inode, ino.get(), 0);
     }
 
-    /// Enters an entry where nothing is mapped, as one with its neighbours where it goes on.
+    /// Enters an entry where nothing is mapped, merged with the neighbours that it continues.
     fn join_entry(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
         self.record_owner(ino, first, &entry);
         let blocks_max = self.zones.extent_max();
@@ -177,7 +177,7 @@ impl State {
         self.put_entry(ino, block, entry.part(left, entry.blocks() - left));
     }
 
-    /// What the rows grow by when an entry is shared once more.
+    /// Bytes that the rows grow by when an entry is shared once more.
     pub(in crate::furrow) fn sharing_bytes(entry: &MapEntry) -> u64 {
         let shared = crate::furrow::format::row::shared_map_bytes();
         match entry {
@@ -189,9 +189,9 @@ impl State {
         }
     }
 
-    /// Maps `to..` of a file, where nothing is mapped, to the blocks of an entry, which become a
-    /// shared extent if they are none. Preallocated space stays with its file: the other has a
-    /// hole there, which reads the same.
+    /// Maps blocks of a file, where nothing is mapped, to the blocks of another file's entry, which
+    /// become a shared extent. Preallocated space stays with its file: the other gets a hole, which
+    /// reads the same.
     pub(in crate::furrow) fn share_entry(
         &mut self,
         (source, start): (Ino, u64),
@@ -212,8 +212,8 @@ impl State {
         self.put_entry(target, to, shared);
     }
 
-    /// Makes a shared extent of the blocks of an entry that was taken out; returns the entry that
-    /// refers to all of it. Nothing does yet.
+    /// Makes a shared extent of the blocks of an entry that was taken out. Returns the entry that
+    /// names all of it.
     fn insert_extent(&mut self, entry: MapEntry) -> MapEntry {
         let MapEntry::At { zone, block, crcs } = entry else { return entry };
         let (id, blocks) = (self.numbers.new_extent(), crcs.blocks());
@@ -230,8 +230,8 @@ impl State {
         MapEntry::Shared { extent: id, skip: 0, blocks }
     }
 
-    /// Moves a run of blocks that reclaim has copied to its new place. They are an owner's now, all
-    /// of them; what else its map entry has stays where it is.
+    /// Maps a run of blocks of an owner to the place where reclaim has copied it. Other blocks of
+    /// its map entry stay where they are.
     pub(in crate::furrow) fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
         let Placed { zone, block, blocks } = to;
         match owner {
@@ -260,7 +260,7 @@ impl State {
         }
     }
 
-    /// Notes whose the blocks of an entry are that they were not before.
+    /// Adds a back-reference for the blocks of an entry.
     fn record_owner(&mut self, ino: Ino, first: u64, entry: &MapEntry) {
         if let MapEntry::At { zone, block, crcs } = entry {
             let owner = Owner::Entry(ino, first);
@@ -300,8 +300,8 @@ impl State {
         self.count_held(held, held_now);
     }
 
-    /// Takes an entry out. What was the last reference to a shared extent comes back as blocks of
-    /// its own; the rest of the extent is dead.
+    /// Takes an entry out. The last reference to a shared extent comes back as blocks of its own;
+    /// the rest of the extent is dead.
     fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
         self.mark(RowKind::Map, ino.get(), start);
         let file = self.file_mut(ino);
@@ -332,8 +332,8 @@ impl State {
         entry
     }
 
-    /// Takes out an entry of which something stays with the file: the blocks of what was the last
-    /// reference to a shared extent are the file's from now on.
+    /// Takes out an entry of which a part stays with the file: the blocks of a last reference to a
+    /// shared extent belong to the file from now on.
     fn take_entry_of_file(&mut self, ino: Ino, start: u64) -> MapEntry {
         let was_shared =
             matches!(self.file_mut(ino).map.get(&start), Some(MapEntry::Shared { .. }));
@@ -369,8 +369,8 @@ impl State {
         }
     }
 
-    /// Drops one reference; the last one takes the extent out. Counts come from a drive, and so do
-    /// sums: wrong ones must do no worse than to be wrong.
+    /// Drops one reference, and with the last one the extent. Counts and sums come from a drive:
+    /// wrong ones may lead to wrong sums, and to nothing worse.
     fn release(&mut self, id: ExtentId) -> Option<Extent> {
         self.mark(RowKind::Extent, id.0, 0);
         let Released::Deleted(extent) = self.extents.release(id) else { return None };

@@ -1,11 +1,11 @@
-//! Entries of directories: lookup by name, and the upkeep of the index of a large one as entries
-//! come and go.
+//! Directory entries: lookup by name, insertion and removal, and the name index of large
+//! directories.
 //!
-//! In a directory without an index a name is found by a search of all its entries, of which only
-//! the one that is found enters memory. After a few such searches all entries are loaded.
+//! In a directory without an index, a lookup searches all entry rows, and only the one that it
+//! finds enters memory. After a few such searches it loads all entries.
 //!
-//! What is in memory of the rows of an index is known range by range, like other rows: an operation
-//! that changes a row has loaded all of it.
+//! Memory has rows of an index range by range, like other rows: an operation that changes a row has
+//! loaded all of it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

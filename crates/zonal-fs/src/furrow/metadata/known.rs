@@ -1,5 +1,4 @@
-//! Which ranges of numbers are in memory: file blocks whose map entries are loaded, cookies of a
-//! directory whose entries are loaded.
+//! Loaded ranges: file blocks whose map entries are in memory, cookies whose directory entries are.
 
 use std::ops::Range;
 
@@ -31,7 +30,7 @@ impl Known {
         (number < end).then_some(end)
     }
 
-    /// The first number of a range that is not known.
+    /// The first number of a range that is not loaded.
     pub(in crate::furrow) fn first_unknown(&self, range: Range<u64>) -> Option<u64> {
         let first = self.end_of(range.start).unwrap_or(range.start);
         (first < range.end).then_some(first)

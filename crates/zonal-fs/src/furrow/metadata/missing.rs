@@ -1,5 +1,4 @@
-//! Missing metadata: how an operation says what it needs, and which loads and operations are
-//! running.
+//! Missing metadata: what an operation needs and memory lacks, and the loads that are running.
 //!
 //! [`Tree`](crate::furrow::tree::Tree) does the loading.
 

@@ -1,7 +1,8 @@
-//! Metadata in memory: inodes, extents, zones, and which rows changed since the last commit.
+//! Metadata in memory: inodes, extents, zones, and the rows that have changed since the last
+//! commit.
 //!
-//! It is a cache: what is not here is in the table ([`Tree`](crate::furrow::tree::Tree) reads it,
-//! [`evict`] evicts it). What has changed since the last commit is always here.
+//! It is a cache: everything else is in the table ([`Tree`](crate::furrow::tree::Tree) reads it,
+//! [`evict`] evicts it). Changes since the last commit are always here.
 //!
 //! Operations change [`State`] under one lock and mark the rows they changed; a commit writes the
 //! current values of the marked rows as one batch. So everything between two commits becomes
@@ -73,44 +74,44 @@ use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 /// A block in the write buffer.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct DirtyBlock {
-    /// Changes when the block leaves the buffer and comes back, so that a write-back that took
-    /// long does not mistake a new block for the one it wrote.
+    /// Changes when the block leaves the buffer and comes back, so that a slow write-back does not
+    /// take a new block for the one that it wrote.
     pub(in crate::furrow) id: u64,
     pub(in crate::furrow) data: Arc<[u8; BLOCK_BYTES]>,
-    /// Blocks of logical space held for it: 0 if it replaces a block of this file alone.
+    /// Blocks of logical space reserved for it: 0 if it replaces a block that is this file's alone.
     pub(in crate::furrow) reserved: u64,
-    /// The shared extent a block of which it is to replace.
+    /// The shared extent of which it replaces a block.
     pub(in crate::furrow) over: Option<ExtentId>,
 }
 
-/// A piece of a map that was loaded.
+/// A load of a piece of a map.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct Piece {
-    /// For this block.
+    /// The block that an operation needed.
     pub(in crate::furrow) block: u64,
-    /// Up to here.
+    /// The end of what was loaded.
     pub(in crate::furrow) end: u64,
-    /// Entries that were wanted of it.
+    /// Entries that the load asked for.
     pub(in crate::furrow) wanted: usize,
-    /// When: the number of loads before.
+    /// The number of loads before it.
     pub(in crate::furrow) at: u64,
 }
 
 /// Content of a regular file.
 #[derive(Clone, Debug, Default)]
 pub(in crate::furrow) struct File {
-    /// What is mapped of the blocks that are known.
+    /// Map entries of the blocks in `known`.
     pub(in crate::furrow) map: SmallMap<u64, MapEntry>,
-    /// Blocks of which `map` has everything.
+    /// Blocks whose map entries are in memory, if they have any.
     pub(in crate::furrow) known: Known,
-    /// Pieces of the map that were loaded last.
+    /// The last loads of pieces of the map.
     pub(in crate::furrow) loaded: Loaded<Piece>,
     pub(in crate::furrow) dirty: SmallMap<u64, DirtyBlock>,
     /// Blocks mapped, preallocated ones included.
     pub(in crate::furrow) mapped: u64,
-    /// Sum of the buffered blocks' `reserved`: what the file will grow by.
+    /// Sum of the buffered blocks' `reserved`: the blocks by which the file will grow.
     pub(in crate::furrow) growing: u64,
-    /// What is mapped from this block on waits to be removed. See
+    /// The block from which on mapped blocks wait to be removed. See
     /// [`truncate`](crate::furrow::truncate).
     pub(in crate::furrow) reap_from: Option<u64>,
     /// Held by an appending writer; made by the first one.
@@ -118,7 +119,7 @@ pub(in crate::furrow) struct File {
 }
 
 impl File {
-    /// A new one.
+    /// An empty one, of which memory knows everything.
     pub(in crate::furrow) fn empty() -> Self {
         Self { known: Known::all(), ..Self::default() }
     }
@@ -136,25 +137,25 @@ pub(in crate::furrow) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(in crate::furrow) struct Directory {
     pub(in crate::furrow) parent: Ino,
-    /// Cookies of which the entries are here.
+    /// Cookies whose entries are in memory, if they have any.
     pub(in crate::furrow) known: Known,
-    /// Entries that are here.
+    /// Entries in memory.
     pub(in crate::furrow) by_hash: Buckets,
-    /// The hashes of their names, in the order of listings.
+    /// The hashes of their names, by cookie: the order of listings.
     pub(in crate::furrow) by_cookie: SmallMap<u64, u64>,
     pub(in crate::furrow) next_cookie: u64,
-    /// How many entries it has.
+    /// Number of all its entries.
     pub(in crate::furrow) entries: u64,
-    /// Cookies whose entries were loaded last, and the number of loads before: they are kept for
-    /// the operation that waits for them.
+    /// The last loads of entries: cookies, and the number of loads before. They stay for the
+    /// operation that waits for them.
     pub(in crate::furrow) loaded: Loaded<(Range<u64>, u64)>,
-    /// What is known of its index, if it has one.
+    /// The loaded part of its index, if it has one.
     pub(in crate::furrow) names: Option<Names>,
-    /// Names that were looked for last in one that is not indexed, and are not there, and the
-    /// number of loads before.
+    /// Names without an entry, as the last searches of a directory without an index have found, and
+    /// the number of loads before.
     pub(in crate::furrow) absent: Loaded<(Box<[u8]>, u64)>,
-    /// How often its rows were searched for a name, with few loads in between, and the number of
-    /// loads before the last time.
+    /// Searches of its rows for a name that came shortly one after the other, and the number of
+    /// loads before the last of them.
     pub(in crate::furrow) searches: (u32, u64),
 }
 
@@ -165,11 +166,11 @@ impl Directory {
     }
 }
 
-/// What an inode holds beside its attributes.
+/// Content of an inode, by its kind.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) enum Body {
     File(File),
-    /// Larger than the others, and there are few.
+    /// Boxed: larger than the others, and there are few.
     Directory(Box<Directory>),
     Symlink(Box<[u8]>),
     Special,
@@ -190,12 +191,12 @@ pub(in crate::furrow) struct Inode {
     pub(in crate::furrow) ctime: Timestamp,
     pub(in crate::furrow) btime: Timestamp,
     pub(in crate::furrow) flags: InodeFlags,
-    /// Which kind of file it was created as. It stays so when the file is renamed: what is learned
-    /// from its end is for files that are created as it was.
+    /// Directory, name and owner with which it was created. A rename does not change it: the end of
+    /// this file teaches of files that are created like it.
     pub(in crate::furrow) context: Option<Context>,
     pub(in crate::furrow) xattrs: Xattrs,
     pub(in crate::furrow) body: Body,
-    /// When it was used, to know what memory can do without.
+    /// The last use, for eviction.
     pub(in crate::furrow) used: Used,
 }
 
@@ -272,16 +273,16 @@ impl Inode {
     }
 }
 
-/// What a commit ends in.
+/// The end of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Ending {
     /// A journal record.
     Record,
-    /// The same, and a superblock that says the drive was left clean.
+    /// A journal record, and a superblock that says that the drive was left clean.
     Clean,
 }
 
-/// What memory has of the metadata: all that has changed since the last commit, and what was read.
+/// The metadata in memory: all changes since the last commit, and a cache of the rest.
 ///
 /// Each part owns its fields. What must hold between two parts is in the methods of the state.
 #[derive(Debug)]
@@ -296,9 +297,9 @@ pub(in crate::furrow) struct State {
     pub(in crate::furrow) totals: Totals,
     pub(in crate::furrow) numbers: Numbers,
     pub(in crate::furrow) batch: Batch,
-    /// What reclaim has moved without a row for each.
+    /// Moves of reclaim without a map row for each.
     moving: Moving,
-    /// What data that died teaches of data to come.
+    /// Lives and sizes of files that are gone, to predict those of new ones.
     learned: Learned,
     pub(in crate::furrow) loads: Loads,
     residency: Residency,
@@ -349,7 +350,7 @@ impl State {
         (self.planted, self.residency.policy())
     }
 
-    /// An inode that exists, or why it cannot be had.
+    /// Looks up an inode: `NotFound` if it is deleted, `NotLoaded` if it is not in memory.
     pub(in crate::furrow) fn inode(&self, ino: Ino) -> Lookup<&Inode> {
         match self.inodes.peek(ino) {
             Some(inode) if self.is_deleted(ino, inode) => Err(FsError::NotFound.into()),
@@ -361,7 +362,7 @@ impl State {
         }
     }
 
-    /// An inode, deleted or not, of which there are still rows; why it cannot be had otherwise.
+    /// Looks up an inode that has rows, deleted or not.
     pub(in crate::furrow) fn stored_inode(&self, ino: Ino) -> Lookup<&Inode> {
         match self.inodes.peek(ino) {
             Some(inode) => Ok(inode),
@@ -375,13 +376,13 @@ impl State {
         Ok(self.inodes.peek_mut(ino).expect("just seen"))
     }
 
-    /// Whether nothing leads to an inode any more: what is left of it waits to be removed.
+    /// Whether an inode has neither link nor user: its rest waits to be removed.
     pub(in crate::furrow) fn is_deleted(&self, ino: Ino, inode: &Inode) -> bool {
         inode.nlink == 0 && !self.lives.is_pinned(ino)
     }
 
-    /// A file of which everything that is mapped in `first..limit` is in memory, shared extents
-    /// included.
+    /// Looks up a file whose map entries in `first..limit` are in memory, with the shared extents
+    /// that they name.
     pub(in crate::furrow) fn mapped_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<&File> {
         let file = self.inode(ino)?.file()?;
         if let Some(block) = file.known.first_unknown(first..limit) {
@@ -393,7 +394,7 @@ impl State {
         Ok(file)
     }
 
-    /// Whether the extent that an entry shares is in memory, and long enough.
+    /// Checks that the extent which an entry shares is in memory, and long enough.
     pub(in crate::furrow) fn check_shared(&self, ino: Ino, entry: &MapEntry) -> Lookup<()> {
         let MapEntry::Shared { extent: id, skip, blocks } = entry else { return Ok(()) };
         let extent = self.extents.find(*id)?;
@@ -405,7 +406,7 @@ impl State {
         Err(FsError::Corrupt { what: "row", why }.into())
     }
 
-    /// An inode that is about to change: its row is marked.
+    /// An inode that the caller is about to change. Marks its row.
     pub(in crate::furrow) fn change_inode(&mut self, ino: Ino) -> Lookup<&mut Inode> {
         self.inode(ino)?;
         self.mark(RowKind::Inode, ino.get(), 0);
@@ -425,7 +426,7 @@ impl State {
         self.inodes.insert(ino, inode);
     }
 
-    /// Takes out an inode with its content and attributes.
+    /// Removes an inode with its content and attributes.
     pub(in crate::furrow) fn remove_inode(&mut self, ino: Ino) {
         if self.inodes.peek_file(ino).is_some() {
             self.unmap(ino, 0, u64::MAX);
@@ -453,7 +454,7 @@ impl State {
         self.mark(RowKind::Inode, ino.get(), 0);
     }
 
-    /// Whether an inode is to be looked after has changed.
+    /// Marks the row that tells recovery to remove an inode, or to finish its truncation.
     pub(in crate::furrow) fn mark_orphan(&mut self, ino: Ino) {
         self.mark(RowKind::Orphan, ino.get(), 0);
     }
@@ -487,7 +488,7 @@ impl State {
         Ok(())
     }
 
-    /// Deletes an inode that nothing leads to any more.
+    /// Deletes an inode without links, now or in steps, unless somebody uses it.
     pub(in crate::furrow) fn delete_if_unused(&mut self, ino: Ino) {
         if self.inodes.peek(ino).is_none_or(|inode| inode.nlink > 0) {
             return;
@@ -504,7 +505,7 @@ impl State {
     }
 }
 
-/// Bytes of an inode's rows, those of entries and content aside.
+/// Bytes of an inode's own row and of its attributes.
 pub(in crate::furrow) fn inode_bytes(inode: &Inode) -> u64 {
     let target = match &inode.body {
         Body::Symlink(target) => target.len(),

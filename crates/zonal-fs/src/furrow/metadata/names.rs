@@ -1,4 +1,4 @@
-//! Names of directories, found by a hash: of large ones without all entries in memory.
+//! Name index of directories: finds an entry by hash without all entries in memory.
 //!
 //! A directory of more entries than a bound is *indexed*, from then on: for each hash there is a
 //! row with the cookies of the entries whose names have it.
@@ -18,12 +18,12 @@ const FOUND_MAX: usize = 16;
 const ROW_BYTES: u64 = 8;
 const COOKIE_BYTES: u64 = 8;
 
-/// What names are hashed with: the file system's identity, so that nobody makes names for all
-/// drives that have the same hash.
+/// The hash key of names: the file system's identity, so that nobody can make names that collide on
+/// all drives.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct NameKey(SipHasher24);
 
-/// A name with its hash, which nobody has to work out again.
+/// A name with its hash.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HashedName<'a> {
     pub(super) hash: u64,
@@ -46,10 +46,10 @@ impl NameKey {
     }
 }
 
-/// What is known of the index of a directory.
+/// The loaded part of a directory's index.
 #[derive(Clone, Debug, Default)]
 pub(in crate::furrow) struct Names {
-    /// Hashes of which all entries are in memory, or none exist, although others are not.
+    /// Hashes whose entries are all in memory, or that have none, although other entries are not.
     known: BTreeSet<u64>,
     /// The last ones that were found, and the number of loads before each.
     found: VecDeque<(u64, u64)>,

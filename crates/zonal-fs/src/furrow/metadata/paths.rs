@@ -1,9 +1,8 @@
 //! Paths: where an inode lies in the tree, for messages.
 //!
-//! Only entries lead to an inode. From the one that is found it goes up: a directory names the one
-//! that it is in. [`Paths`] reads rows of the drive, for what is found before the state is there. A
-//! running mount looks only at what is in memory, and asks the drive nothing: the drive may be what
-//! fails.
+//! Only directory entries lead to an inode, and a directory names its parent. [`Paths`] reads rows
+//! from the drive, before a mount has its state. A running mount looks only at memory: the drive
+//! may be what fails.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

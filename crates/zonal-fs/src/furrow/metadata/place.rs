@@ -1,4 +1,4 @@
-//! Where the blocks of files are: map entries, shared extents, and the way back from a zone.
+//! Places of file blocks: map entries, shared extents, checksums.
 //!
 //! A map entry contains the place of its blocks and their checksums. Only blocks that several
 //! entries share have an extent of their own, which all these entries name: so reclaim moves shared

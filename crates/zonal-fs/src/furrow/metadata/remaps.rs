@@ -1,12 +1,11 @@
-//! Moving: how reclaim moves blocks without a row for each.
+//! Remap tables in memory: how reclaim moves blocks without a map row for each.
 //!
-//! The blocks of a map entry that are moved together, to where they lie side by side, are noted in
-//! a table of moved blocks; their row goes on naming the old place. Memory has the new one. As long
-//! as the batch with the table is not part of what readers of the table find, the entry stays in
-//! memory like one that has changed.
+//! Reclaim records the move of a whole map entry in a remap table and leaves the map row, which
+//! still names the old place, unchanged; the entry in memory has the new place. Until readers of
+//! the table find the remap table, the entry stays in memory like a changed one.
 //!
-//! Where a row is written in any case, or several become one, or there is no room for tables, rows
-//! are written instead.
+//! Reclaim writes a map row instead if the row has changed anyway, if several entries merge, or if
+//! remap tables have no memory left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,24 +22,24 @@ use crate::furrow::table::remaps::MovedKey;
 use crate::furrow::table::view::View;
 use crate::vfs::Ino;
 
-/// Bytes of a table of moved blocks in memory beside its bits, about.
+/// Bytes of a remap table in memory without its bits, about.
 const TABLE_BYTES: usize = 128;
 
-/// Bytes that tables of moved blocks may take in any case, and bytes of all rows for each further
-/// one: tables are not counted among the rows.
+/// Bytes that remap tables may take in any case, and bytes of all rows for each further one: the
+/// totals of rows leave them out.
 const BYTES_MIN: u64 = 16 << 10;
 const ROW_BYTES_SHARE: u64 = 32;
 
-/// How it is noted where pieces were moved.
+/// Where a move is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Noted {
-    /// In tables of moved blocks, as far as that is possible.
+    /// In remap tables, as far as possible.
     InTables,
-    /// In their rows: many of them become one.
+    /// In map rows: many of them merge.
     InRows,
 }
 
-/// A table of moved blocks that is being made.
+/// A remap table that reclaim adds to.
 #[derive(Clone, Debug)]
 struct Table {
     to: ZoneGeneration,
@@ -49,59 +48,58 @@ struct Table {
     runs: Vec<RemapRun>,
 }
 
-/// What was moved since the last commit, and bounds for all that was.
+/// Moves since the last commit, and the bound for all remap tables.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Moving {
-    /// Tables that readers of the table do not find yet.
+    /// Remap tables that readers of the table do not find yet.
     tables: BTreeMap<Key, Table>,
-    /// Of each victim the one that was added to last, if it may get more: several are emptied at
-    /// once.
+    /// For each victim the table that may still get runs: reclaim empties several victims at once.
     open: BTreeMap<ZoneGeneration, Key>,
-    /// Map rows that name an old place, and that the next batch does not write.
+    /// Map rows that name an old place and are not part of the next batch.
     moved: BTreeSet<Key>,
     /// The same of the batch that is being committed.
     committing: BTreeSet<Key>,
     /// Number of the next table.
     next: u64,
-    /// Bytes of memory that all tables take, about.
+    /// Bytes of memory that all remap tables take, about.
     held_bytes: usize,
-    /// And may take.
+    /// Bytes that they may take.
     held_max: usize,
 }
 
 impl Moving {
-    /// As a mount finds it, with the bytes that tables may take.
+    /// Enters what a mount finds, and the bytes that tables may take.
     pub(in crate::furrow) fn restore(&mut self, view: &View, held_max: usize) {
         (self.next, self.held_bytes) = (view.remap_end(), view.moved_bytes());
         self.held_max = held_max;
     }
 
-    /// Map rows of entries that were moved, in a range.
+    /// Map rows of moved entries in a range.
     pub(in crate::furrow) fn moved_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
         let range = || first..=last;
         self.moved.range(range()).chain(self.committing.range(range())).copied()
     }
 
-    /// How many entries stay in memory until the next commit because they were moved.
+    /// Number of moved entries, which stay in memory until the next commit.
     pub(in crate::furrow) fn count(&self) -> usize {
         self.moved.len()
     }
 
-    /// The row of a table; `None` if it is no more.
+    /// The row of a remap table; `None` if it was dropped.
     pub(in crate::furrow) fn value(&self, key: Key) -> Value {
         let table = self.tables.get(&key)?;
         let (row, tail) = encode(table.to, table.block, &table.runs);
         Some(row::encode(&Row::Remap(row, &tail)))
     }
 
-    /// A batch is taken: nothing is added to its tables.
+    /// Begins a batch: its tables get no more runs.
     pub(in crate::furrow) fn freeze(&mut self) -> &BTreeSet<Key> {
         self.open.clear();
         self.committing = std::mem::take(&mut self.moved);
         &self.committing
     }
 
-    /// Readers of the table find the rows of the batch. Returns what is to be dropped.
+    /// Ends a batch: readers of the table find its rows. Returns memory to drop.
     pub(in crate::furrow) fn thaw(&mut self, taken: &BTreeSet<Key>) -> BTreeSet<Key> {
         for key in taken.range(Key::REMAPS..) {
             self.tables.remove(key);
@@ -109,7 +107,7 @@ impl Moving {
         std::mem::take(&mut self.committing)
     }
 
-    /// Notes that a run has moved. Returns the key of the table's row.
+    /// Records the move of a run. Returns the key of the remap table's row.
     fn note(&mut self, from: ZoneGeneration, run: RemapRun, to: (ZoneGeneration, u32)) -> Key {
         let goes_on = self.open.get(&from).copied().filter(|open| {
             let table = &self.tables[open];
@@ -139,19 +137,19 @@ impl Moving {
 }
 
 impl State {
-    /// Rows, and what reclaim has moved without one, that stay in memory until the next commit.
+    /// Changed rows and moved entries, which stay in memory until the next commit.
     pub(in crate::furrow) fn changed_count(&self) -> usize {
         self.batch.changed().len() + self.moving.count()
     }
 
-    /// Moves a map entry to where reclaim has copied all of its blocks, and notes that in a table.
-    /// Returns whether it did: if not, nothing has changed.
+    /// Moves a map entry to where reclaim has copied all its blocks, and records that in a remap
+    /// table. Returns whether it did: if not, nothing has changed.
     pub(in crate::furrow) fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
         let key = Key::new(RowKind::Map, ino.get(), first);
         let Some((zone, block)) = self.movable(key, to) else { return false };
         let run = RemapRun { block, blocks: to.blocks };
         let (from, place) = (self.zones.generation(zone), self.zones.generation(to.zone));
-        // Where a commit has yet to encode the row, it gets it with the place that it names.
+        // A commit that has yet to encode the row gets it with the old place.
         self.encode_if_taken(key);
         self.moving.moved.insert(key);
         let next = self.moving.next;
@@ -172,8 +170,8 @@ impl State {
         true
     }
 
-    /// Where an entry lies, if it can be moved as a whole without its row being written, and that
-    /// is not to be.
+    /// The place of an entry, if a remap table can record the move of all its blocks and its row
+    /// needs no write.
     fn movable(&self, key: Key, to: Placed) -> Option<(u32, u32)> {
         let file = self.inodes.peek_file(Ino::new(key.owner()))?;
         let Some(MapEntry::At { zone, block, crcs }) = file.map.get(&key.at()) else { return None };
@@ -192,8 +190,7 @@ impl State {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Whether an entry at its new place goes on where a neighbour ends, so that both become one
-    /// row.
+    /// Whether an entry at its new place continues a neighbour, so that both merge into one row.
     fn would_join(&self, key: Key, to: Placed) -> bool {
         let Some(file) = self.inodes.peek_file(Ino::new(key.owner())) else { return false };
         let fits = |entry: &MapEntry| entry.blocks() + to.blocks <= self.zones.extent_max();
@@ -207,13 +204,13 @@ impl State {
         before.is_some() || after.is_some()
     }
 
-    /// Tables of moved blocks that no row needs any more: their rows are deleted with the next
-    /// batch. All others take `held_bytes` of memory.
+    /// Deletes remap tables that no row needs any more with the next batch. All others take
+    /// `held_bytes` bytes of memory.
     pub(in crate::furrow) fn drop_moved(&mut self, tables: &[MovedKey], held_bytes: usize) {
         for &(zone, number) in tables {
             let key = Key::new(RowKind::Remap, zone.raw().into(), number);
             if self.batch.is_changed(key) {
-                // It was dropped before, which is not committed yet.
+                // It was dropped before, and no commit has written that yet.
                 continue;
             }
             self.mark(RowKind::Remap, zone.raw().into(), number);

@@ -1,9 +1,8 @@
-//! Shared extents: the blocks that several map entries name, and how many entries these are.
+//! Shared extents: runs of blocks that several map entries name, with the number of these.
 //!
-//! Memory has some of the extents, the table all that were committed. So what is not in memory is
-//! either in the table or deleted, and nobody may take one for the other: the deletions that
-//! readers of the table do not see yet are kept here, and only an extent that was loaded gets
-//! another count.
+//! Memory has some of the extents, the table all that were committed. An extent that is not in
+//! memory is either in the table or deleted, and nobody may take one for the other: so deletions
+//! stay here until readers of the table see them, and only a loaded extent gets another count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +20,11 @@ pub(in crate::furrow) struct SharedExtents {
     below_buffered: BTreeMap<ExtentId, u32>,
 }
 
-/// What becomes of an extent that loses a reference.
+/// Outcome of dropping a reference.
 pub(in crate::furrow) enum Released {
-    /// Others refer to it, or it was deleted before, which is so only if a drive gives a wrong
-    /// count.
+    /// Others name the extent, or it was deleted before, if the drive had a wrong count.
     Stays,
-    /// Nothing refers to it any more: it is deleted.
+    /// No entry names it any more: it is deleted.
     Deleted(Extent),
 }
 
@@ -91,7 +89,7 @@ impl SharedExtents {
         self.loaded.remove(&id).map_or(Released::Stays, Released::Deleted)
     }
 
-    /// Its blocks lie elsewhere now. Returns the zone in which they were; `None` if it is deleted.
+    /// Changes the place of its blocks. Returns their old zone; `None` if it is deleted.
     pub(in crate::furrow) fn relocate(
         &mut self,
         id: ExtentId,
@@ -103,7 +101,7 @@ impl SharedExtents {
         Some(std::mem::replace(&mut extent.zone, zone))
     }
 
-    /// A buffered block lies over it, and is to replace a block of it.
+    /// Keeps it in memory for a buffered block that is to replace one of its blocks.
     pub(in crate::furrow) fn keep_below(&mut self, id: ExtentId) {
         *self.below_buffered.entry(id).or_default() += 1;
     }

@@ -1,7 +1,7 @@
 //! A sorted map that takes little memory while it has few entries.
 //!
-//! Nearly all files have a few pieces, and a node of a tree has room for eleven. So the first few
-//! entries lie in a list of just their number.
+//! Nearly all files have few map entries, and a tree node has room for eleven. So the first few
+//! entries lie in a list of exact length.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
@@ -14,7 +14,7 @@ use crate::furrow::memory::{in_list, in_tree};
 /// Entries of a list at most.
 const FEW_MAX: usize = 6;
 
-/// A map of what is looked for by key, and listed in order.
+/// A sorted map.
 #[derive(Clone, Debug)]
 pub(in crate::furrow) struct SmallMap<K, V>(Repr<K, V>);
 

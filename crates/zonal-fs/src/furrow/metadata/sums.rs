@@ -1,4 +1,4 @@
-//! Sums: what the rows of group 0 say about all other rows.
+//! Sums: the rows of group 0, which sum up all other rows.
 //!
 //! A mount reads only these rows, so each batch contains their values at its moment: the totals,
 //! every zone whose live blocks have changed, every orphan that came or went. Blocks on their way

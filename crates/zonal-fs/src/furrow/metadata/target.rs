@@ -1,7 +1,8 @@
-//! Where a block belongs: to its file, or to those that are expected to live as long.
+//! Placement targets: whether a block goes to its file's own zone, or to blocks that should live as
+//! long.
 //!
-//! This finds the facts, as far as they are in memory; [`zonal_placement`] makes a target of them.
-//! A wrong one costs amplification, and nothing else.
+//! This collects the facts that memory has; [`zonal_placement`] makes a target of them. A wrong
+//! target costs write amplification, and nothing else.
 
 use zonal_placement::life::{Known, class_of, predict};
 use zonal_placement::sharing::{Size, target_of};
@@ -50,22 +51,22 @@ enum Expected {
     Large,
 }
 
-/// In which form a block is written.
+/// How a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum WrittenAs {
-    /// Alone, or with few others: it comes out of the buffer.
+    /// By write-back of the buffer: alone, or with few others.
     Buffered,
-    /// Straight to the drive, with others.
+    /// Past the buffer, with others.
     Straight {
         /// Up to this block of the file.
         up_to: u64,
-        /// The program writes as much at once as one step can take, so more is expected.
+        /// The write fills a whole step, so more is expected.
         is_full: bool,
     },
 }
 
 impl State {
-    /// Where a block that is written to a file belongs.
+    /// The target of a block that is written to a file.
     pub(in crate::furrow) fn target_of(&self, ino: Ino, block: u64, written: WrittenAs) -> Target {
         let capacity = self.zones.usable();
         let Some(inode) = self.inodes.peek(ino) else {
@@ -87,7 +88,7 @@ impl State {
         target_of(ino.get(), size, known, capacity)
     }
 
-    /// The size to expect of a file, and the number of blocks above which it has a zone of its own.
+    /// The expected size of a file, and the number of blocks above which it gets a zone of its own.
     fn own_from(&self, inode: &Inode) -> (Expected, u64) {
         let is_scarce = self.is_scarce();
         let share = if is_scarce { OWN_ZONE_SHARE_SCARCE } else { OWN_ZONE_SHARE };
@@ -165,7 +166,7 @@ impl State {
         Whole { blocks, near }
     }
 
-    /// The zone of an entry, as far as memory tells.
+    /// The zone of an entry, if memory has it.
     fn near(&self, entry: &MapEntry) -> Option<u32> {
         match entry {
             MapEntry::Preallocated { .. } => None,
@@ -202,8 +203,8 @@ impl State {
         (class.map_or(WriteLifetime::None, WriteLifetime::of_class), hint)
     }
 
-    /// What is mapped from a block of a file on is about to be dead: other files like it will live
-    /// as long.
+    /// Learns the life of a file whose blocks from `block` on are about to die: files like it will
+    /// live as long.
     pub(in crate::furrow) fn learn_life(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.inodes.peek(ino) else { return };
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
@@ -213,7 +214,7 @@ impl State {
         }
     }
 
-    /// A file is deleted: other files like it will be as large.
+    /// Learns the size of a deleted file: files like it will be as large.
     pub(in crate::furrow) fn learn_size(&mut self, ino: Ino) {
         let Some(inode) = self.inodes.peek(ino) else { return };
         let Some(context) = inode.context.filter(|_| inode.size > 0) else { return };
@@ -223,7 +224,7 @@ impl State {
         }
     }
 
-    /// How long a block has lived that is stored.
+    /// The age of a stored block.
     fn life_of(&self, inode: &Inode, block: u64) -> Option<u64> {
         let (start, entry) = inode.file().ok()?.covering(block)?;
         let (zone, first) = match entry {
@@ -240,7 +241,7 @@ impl State {
     }
 }
 
-/// What a program has said of a file.
+/// The lifetime hint of a file.
 fn hint_of(inode: &Inode) -> WriteLifetime {
     let value = inode.xattrs.get(LIFETIME_XATTR.as_bytes());
     value.and_then(WriteLifetime::from_name).unwrap_or_default()

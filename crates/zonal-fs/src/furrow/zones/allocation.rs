@@ -1,7 +1,7 @@
-//! Who writes to which zone: room for writers in open zones, and when another one is opened.
+//! Allocation: room for writers in open zones, and when to open another zone.
 //!
-//! [`zonal_placement::streams`] decides; this keeps the accounts. Room in an open zone is room for
-//! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files
+//! [`zonal_placement::streams`] decides; this keeps the accounts. Every writer may use the room in
+//! an open zone: if no zone can be opened, a user's write goes wherever room is left (F4), so files
 //! that have zones of their own never keep others from writing.
 
 use std::collections::BTreeSet;
@@ -14,39 +14,39 @@ use zonal_placement::victim::Policy;
 
 use crate::furrow::zones::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
 
-/// Room given to a writer.
+/// Blocks of a zone that a writer has got.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct Grant {
     pub(in crate::furrow) zone: u32,
-    /// Where a write that names its place goes; an append may land elsewhere.
+    /// The first block, for a write that names its place; an append may land elsewhere.
     pub(in crate::furrow) block: u32,
     pub(in crate::furrow) blocks: u32,
 }
 
-/// What a writer wants room for.
+/// Data that a writer wants room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Wish {
     /// Data of users.
     New(Target),
-    /// Blocks that are moved, and when they were written.
+    /// Blocks that reclaim moves.
     Moved {
-        /// On the data clock, of those that are moved together the mean.
+        /// When they were written, on the data clock: the mean of those that move together.
         birth: u64,
     },
 }
 
-/// What data is placed for, and where it belongs.
+/// Purpose of a write, and the target that placement chose for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Purpose {
-    /// A write that goes straight to the drive.
+    /// A user's write, past the buffer.
     Write(Target),
-    /// Blocks that leave the buffer.
+    /// Write-back of the buffer.
     WriteBack(Target),
-    /// Blocks that leave a victim, written at this time on the data clock, on average.
+    /// Blocks that reclaim moves out of a victim.
     Reclaim {
-        /// The mean.
+        /// When they were written, on the data clock: the mean.
         birth: u64,
-        /// How badly that is needed.
+        /// How urgent reclaim is.
         urgency: Urgency,
     },
 }
@@ -63,9 +63,9 @@ impl Purpose {
 /// Free zones that a writer leaves to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Kept {
-    /// Those that metadata can take.
+    /// Of those that metadata can take.
     pub(in crate::furrow) for_metadata: usize,
-    /// Any, beside these.
+    /// Of any, beyond these.
     pub(in crate::furrow) others: usize,
 }
 
@@ -115,7 +115,7 @@ impl Sum for OpenRoom {
 }
 
 impl ZoneSlot {
-    /// When the first and the last of its blocks were written, on the data clock.
+    /// The data clock at the first and at the last write of its blocks.
     pub(in crate::furrow) fn births(&self) -> (u64, u64) {
         match self.origin {
             Origin::Written => (self.born, self.last_write),
@@ -123,12 +123,12 @@ impl ZoneSlot {
         }
     }
 
-    /// When a block of it was written.
+    /// The data clock when a block of it was written.
     pub(in crate::furrow) fn birth_of(&self, block: u32) -> u64 {
         birth_of(self.births(), block, self.end)
     }
 
-    /// Notes when blocks were written that come next.
+    /// Records when the next blocks were written.
     fn note_births(&mut self, wish: Wish, blocks: u32, clock: u64) {
         let (first, last) = self.births();
         let (before, blocks) = (u128::from(self.written), u128::from(blocks));
@@ -162,12 +162,12 @@ impl Zones {
         self.streams.budget().open
     }
 
-    /// Whether reclaim has no zone of its own, and writes to those of users.
+    /// Whether reclaim shares the zones of users: the drive has too few active zones.
     pub(in crate::furrow) fn is_shared(&self) -> bool {
         self.streams.budget().moved == 0
     }
 
-    /// Blocks that can be written in open zones that reclaim does not write to.
+    /// Blocks that can be written in open zones without reclaim's data.
     pub(in crate::furrow) fn users_only_room(&self) -> u64 {
         if self.is_shared() { 0 } else { self.room.users }
     }
@@ -183,7 +183,7 @@ impl Zones {
         self.room.users + self.room.moved.saturating_sub(self.limits.zone_blocks.into())
     }
 
-    /// The class of reclaim, or the target of a user's write.
+    /// The target of a write: for moved blocks, the class of their age.
     fn target_of(&self, wish: Wish, clock: u64) -> Target {
         match wish {
             Wish::New(target) => target,
@@ -194,7 +194,7 @@ impl Zones {
         }
     }
 
-    /// Whether an open zone has room for all of what reclaim moves.
+    /// Whether one open zone has room for all blocks that reclaim is to move together.
     pub(in crate::furrow) fn has_room_for(&self, wish: Wish, whole: Whole, clock: u64) -> bool {
         let target = self.target_of(wish, clock);
         let room = |zone| u64::from(self.slot(zone).remaining());
@@ -202,8 +202,8 @@ impl Zones {
         matches!(choice, Choice::Zone(zone) if room(zone) >= whole.blocks)
     }
 
-    /// Room for up to `want` blocks of what belongs together, with what is kept; `None` if there is
-    /// none.
+    /// Allocates up to `want` blocks for data that belongs together, and leaves `kept` zones free;
+    /// `None` without room.
     pub(in crate::furrow) fn grant(
         &mut self,
         (wish, whole): (Wish, Whole),
@@ -232,7 +232,7 @@ impl Zones {
         Some(self.grant_in(zone, (wish, target), (want, clock)))
     }
 
-    /// Room for up to `want` blocks of what reclaim moves in the zone of users that has most.
+    /// Allocates up to `want` blocks for reclaim in the user zone with the most room.
     pub(in crate::furrow) fn borrow(
         &mut self,
         wish: Wish,
@@ -245,7 +245,7 @@ impl Zones {
         (want > 0).then(|| self.grant_in(zone, (wish, target), (want, clock)))
     }
 
-    /// Room for up to `want` blocks in an open zone that has some.
+    /// Allocates up to `want` blocks in an open zone that has room.
     fn grant_in(
         &mut self,
         zone: u32,
@@ -265,15 +265,15 @@ impl Zones {
         Grant { zone, block, blocks }
     }
 
-    /// A zone of which `written` blocks are written is written for `target` from now on.
+    /// Opens a zone, of which `written` blocks are written already, for a target.
     fn open(&mut self, zone: u32, target: Target, (written, clock): (u32, u64)) {
         let stream = stream_of(self.streams.budget().merged(target));
         self.update(zone, |slot| (slot.role, slot.written) = (Role::Open(stream), written));
         self.streams.open(zone, target, clock);
     }
 
-    /// Seals open zones of users in which nothing lives any more and that hardly have room. Not
-    /// while a change of the tree is under way, which takes out what it puts back.
+    /// Seals open user zones that hold no live block and are more than half full. Not during a
+    /// change of the tree, which may put back what it takes out.
     pub(in crate::furrow) fn seal_dead(&mut self) {
         let users = self.streams.zones().iter();
         let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
@@ -290,14 +290,14 @@ impl Zones {
         }
     }
 
-    /// The blocks of a grant have an owner now, or are given up.
+    /// Ends the flight of allocated blocks: they have an owner now, or are given up.
     pub(in crate::furrow) fn settle(&mut self, zone: u32, blocks: u32) {
         self.slot_mut(zone).in_flight -= blocks;
         self.note_inactive(zone);
         self.note_emptied(zone);
     }
 
-    /// The device took nothing of a grant, and the zone is as it was before.
+    /// Takes an allocation back of which the device wrote nothing.
     pub(in crate::furrow) fn give_back(&mut self, grant: Grant) {
         // In a sequential zone the device finds the place of each write, so only the sum counts.
         let is_sequential = grant.zone >= self.limits.first_sequential;
@@ -317,7 +317,7 @@ impl Zones {
         }
     }
 
-    /// A zone that was sealed since all of it was given out gets some of that back.
+    /// Reopens a zone that was sealed because it was full, to get blocks back.
     fn reopen_full(&mut self, zone: u32) {
         let slot = self.slot(zone);
         if slot.role == Role::Sealed && !slot.is_unfinished {
@@ -330,7 +330,8 @@ impl Zones {
         }
     }
 
-    /// Stops writing data to a zone. Where it has room the caller [finishes](Self::finished) it.
+    /// Seals a zone: nothing more is written to it. If it has room, the caller
+    /// [finishes](Self::finished) it.
     pub(in crate::furrow) fn seal(&mut self, zone: u32) {
         self.update(zone, |slot| {
             if matches!(slot.role, Role::Open(_)) {
@@ -345,13 +346,13 @@ impl Zones {
         self.note_emptied(zone);
     }
 
-    /// The drive does not count a zone as active any more.
+    /// Notes that the drive no longer counts a zone as active.
     pub(in crate::furrow) fn finished(&mut self, zone: u32) {
         self.slot_mut(zone).is_unfinished = false;
         self.streams.close(zone);
     }
 
-    /// A zone that was sealed is full once all that goes to it has arrived.
+    /// Notes that a sealed zone is full, once all its blocks have arrived.
     fn note_inactive(&mut self, zone: u32) {
         let slot = self.slot(zone);
         if slot.in_flight == 0 && slot.role == Role::Sealed && !slot.is_unfinished {
@@ -359,12 +360,12 @@ impl Zones {
         }
     }
 
-    /// Goes on writing to a zone found partly written; `false` if there are enough already.
+    /// Opens a zone that a mount finds partly written; `false` if enough are open already.
     pub(in crate::furrow) fn resume(&mut self, zone: u32, written: u32, clock: u64) -> bool {
         let slot = self.slot(zone);
         let (last_write, is_full) = (slot.last_write, written >= slot.capacity);
         let target = match slot.origin {
-            // Of which file is not known, and there is none of that number.
+            // The file is unknown, and none has this number.
             Origin::Written => Target::File(0),
             Origin::Moved => self.target_of(Wish::Moved { birth: slot.born }, clock),
         };
@@ -376,7 +377,7 @@ impl Zones {
         true
     }
 
-    /// Seals an open zone in which more is dead than can still be written, if that wins more than
+    /// Seals an open zone with more dead blocks than room, if reclaim gains more from it than from
     /// any victim. The caller finishes it on the drive.
     pub(in crate::furrow) fn give_up_open(&mut self, clock: u64) -> Option<u32> {
         let dead = |zone: u32| {
@@ -399,7 +400,7 @@ impl Zones {
     }
 }
 
-/// For whom a zone is opened.
+/// The stream of a target.
 const fn stream_of(target: Target) -> Stream {
     match target {
         Target::File(_) | Target::Class(_) | Target::Hinted(_) => Stream::User,

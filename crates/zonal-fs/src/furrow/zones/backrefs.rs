@@ -19,7 +19,7 @@ use crate::furrow::format::row::backrefs_bytes;
 use crate::furrow::zones::{Listed, Role, ZoneSlot, Zones};
 use crate::vfs::Ino;
 
-/// Records of a zone that are in memory, in the order in which they were made.
+/// Back-references of a zone in memory, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
 pub(in crate::furrow) struct Records(Vec<Backref>);
 

@@ -1,15 +1,14 @@
-//! Zones as the file system sees them: what each is used for, and which one is written next.
+//! Zones of the drive: what each is used for, and which one is written next.
 //!
-//! Pure bookkeeping under the state lock; [`place`](crate::furrow::write::place) does the I/O.
-//! [`allocation`] says who writes to which zone, [`victims`] which
-//! one is emptied. A zone goes Free → Open → Sealed → Free; metadata takes zones straight from Free
-//! and gives them back. Free zones are handed out in steps so that nothing can starve what must
-//! come after it (F4): a user write leaves those that [metadata needs](Zones::kept_for_metadata)
-//! and one for reclaim, and is not admitted before metadata has what it needs. Reclaim leaves what
-//! metadata needs and what admitted writes were promised. Where nothing else is left, reclaim and
-//! the write-back of a commit take what metadata needs but for what the next commit takes: that
-//! commit gives back more. As a last resort reclaim writes to open zones of users, where nobody was
-//! promised their room.
+//! Accounts under the state lock, without I/O; [`place`](crate::furrow::write::place) does the I/O.
+//! [`allocation`] chooses the zone of a write, [`victims`] the zone that reclaim empties. A zone
+//! goes Free → Open → Sealed → Free; metadata takes zones straight from Free and gives them back.
+//! Each writer leaves free zones to those that must come after it (F4): a user write leaves the
+//! zones that [metadata needs](Zones::kept_for_metadata) and one for reclaim, and is not admitted
+//! before metadata has these. Reclaim leaves the zones of metadata and those that admitted writes
+//! have reserved. If there are no others, reclaim and the write-back of a commit use the zones of
+//! metadata beyond those of the next commit, which gives back more. As a last resort reclaim writes
+//! to open zones of users, in room that no write has reserved.
 
 pub(in crate::furrow) mod allocation;
 pub(in crate::furrow) mod backrefs;
@@ -31,7 +30,7 @@ use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 /// Free zones that metadata keeps beside those that it has, however many these are.
 pub(in crate::furrow) const SPARE_ZONES_MIN: usize = 4;
 
-/// Free zones that nobody but metadata takes, not even reclaim: a recovery writes the rows of the
+/// Free zones for metadata alone, which not even reclaim takes: a recovery writes the rows of the
 /// journal and a manifest to one pair. Then the zones of the journal are free, and it begins again.
 pub(in crate::furrow) const RECOVERY_ZONES: usize = 2;
 
@@ -70,7 +69,7 @@ impl Role {
     }
 }
 
-/// Which kind of data is written.
+/// The kind of data that a zone takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Stream {
     /// Files.
@@ -79,28 +78,28 @@ pub(in crate::furrow) enum Stream {
     Reclaim,
 }
 
-/// Whether the drive has taken a zone of this condition out of use.
+/// Whether a zone of this condition can no longer be written.
 pub(in crate::furrow) const fn is_dead(cond: Option<ZoneCond>) -> bool {
     matches!(cond, Some(ZoneCond::ReadOnly | ZoneCond::Offline))
 }
 
-/// Where the blocks of a zone come from.
+/// Origin of the blocks of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Origin {
-    /// All were written to it when they were new.
+    /// All are new data.
     Written,
-    /// Some were moved to it.
+    /// Reclaim has moved some to it.
     Moved,
 }
 
-/// Whether the owners of all that lives in a zone are known.
+/// Whether back-references name the owners of all live blocks of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Listed {
-    /// They have been recorded since it was empty.
+    /// All: each was recorded since the zone was empty.
     Yes,
-    /// Some may not be.
+    /// Perhaps not all.
     No,
-    /// They have been found by a search, as far as that is possible.
+    /// All that a scan of the maps could find.
     Searched,
 }
 
@@ -110,36 +109,36 @@ pub(in crate::furrow) struct ZoneSlot {
     pub(in crate::furrow) role: Role,
     /// Blocks that can be written.
     pub(in crate::furrow) capacity: u32,
-    /// Blocks given out, whether or not the device has taken them yet.
+    /// Blocks allocated, whether or not the device has written them yet.
     pub(in crate::furrow) written: u32,
-    /// Blocks in use.
+    /// Live blocks.
     pub(in crate::furrow) live: u32,
-    /// The block behind the last one that was in use since the zone was reset.
+    /// The block after the last one that was live since the reset.
     pub(in crate::furrow) end: u32,
-    /// Blocks given out that are neither in use yet nor given up.
+    /// Blocks allocated that are neither live yet nor given up.
     pub(in crate::furrow) in_flight: u32,
-    /// The data clock at the last write, for the age of a victim.
+    /// The data clock at the last write: the age of a victim.
     pub(in crate::furrow) last_write: u64,
     /// The data clock when its first block was written, or the mean of that where reclaim
     /// has moved blocks to it.
     pub(in crate::furrow) born: u64,
     /// Where its blocks come from.
     pub(in crate::furrow) origin: Origin,
-    /// It is not written any more although it has room: the drive counts it as active.
+    /// Sealed with room left: the drive still counts it as active.
     pub(in crate::furrow) is_unfinished: bool,
-    /// Which of the free zones it is, in the order in which they became free.
+    /// Its place among the free zones, in the order in which they became free.
     freed: u64,
-    /// Place of the next row of owners.
+    /// Place of the next row of back-references.
     pub(in crate::furrow) next_owners: u32,
-    /// Bytes of its rows of owners.
+    /// Bytes of its rows of back-references.
     pub(in crate::furrow) owner_bytes: u32,
-    /// Whether rows of owners and records name all that lives in it.
+    /// Whether back-references, in rows and in memory, name all live blocks.
     pub(in crate::furrow) listed: Listed,
-    /// Whose its blocks are, as far as no row says it.
+    /// Back-references that no row has yet.
     pub(in crate::furrow) records: Records,
     /// Part of it cannot be read: reclaim cannot empty it.
     pub(in crate::furrow) unreadable: bool,
-    /// Times it was emptied since the mount: tells a block from one that lay there before.
+    /// Resets since the mount: tells a block from one that lay there before.
     pub(in crate::furrow) resets: u32,
     /// Its generation, as rows name it.
     pub(in crate::furrow) generation: u8,
@@ -180,12 +179,12 @@ impl ZoneSlot {
 pub(in crate::furrow) struct Zones {
     slots: Vec<ZoneSlot>,
     free: BTreeSet<u32>,
-    /// The same, the one first that has been free for longest.
+    /// The same, the longest free first.
     longest_free: BTreeSet<(u64, u32)>,
     next_freed: u64,
     /// Blocks of all free zones.
     free_blocks: u64,
-    /// How many of them metadata can take.
+    /// How many of these metadata can take.
     free_for_metadata: usize,
     /// Sealed zones in which nothing lives.
     emptied: BTreeSet<u32>,
@@ -202,7 +201,7 @@ pub(in crate::furrow) struct Zones {
     streams: Streams,
     victims: Victims,
     pub(in crate::furrow) limits: ZoneLimits,
-    /// Blocks that data can use: all of working zones, what lives in failed ones.
+    /// Blocks that data can use: all of working zones, the live ones of failed zones.
     usable: u64,
     /// Zones whose row is to be written.
     changed: BTreeSet<u32>,
@@ -215,7 +214,7 @@ pub(in crate::furrow) struct Zones {
 }
 
 impl Zones {
-    /// `slots` with their roles; free and emptied ones are found from them.
+    /// Zones with their roles, from which the free ones follow.
     pub(in crate::furrow) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
         let mut zones = Self {
             free: BTreeSet::new(),
@@ -267,7 +266,7 @@ impl Zones {
         }
     }
 
-    /// A zone was opened, and nothing was written to it.
+    /// Frees an open zone that nothing was written to.
     pub(in crate::furrow) fn free_untouched(&mut self, zone: u32) {
         self.update(zone, |slot| slot.role = Role::Free);
         self.insert_free(zone);
@@ -283,8 +282,8 @@ impl Zones {
         }
     }
 
-    /// Since when zones are free is not known after a mount: as if those from `first` on had been
-    /// for longest.
+    /// Orders the free zones after a mount, which does not know since when they are free: as if
+    /// those from `first` on were the longest free.
     pub(in crate::furrow) fn rotate_free(&mut self, first: u32) {
         let order = self.free.range(first..).chain(self.free.range(..first)).copied();
         let freed: Vec<(u64, u32)> = (self.next_freed..).zip(order).collect();
@@ -295,7 +294,7 @@ impl Zones {
         self.longest_free = freed.into_iter().collect();
     }
 
-    /// The empty zone to be taken next, of those that `may` be.
+    /// The free zone that a writer takes next, of those for which `may` holds.
     fn next_free(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
         match self.limits.pick {
             ZonePick::Lowest => self.free.iter().copied().find(|&zone| may(zone)),
@@ -317,7 +316,7 @@ impl Zones {
         &mut self.slots[zone as usize]
     }
 
-    /// Changes the role of a zone that is or becomes open, or what is written of it.
+    /// Changes the role or the written blocks of a zone that is or becomes open.
     pub(in crate::furrow) fn update(&mut self, zone: u32, change: impl FnOnce(&mut ZoneSlot)) {
         let others = self.room - OpenRoom::of(self.slot(zone));
         change(self.slot_mut(zone));
@@ -349,15 +348,14 @@ impl Zones {
         self.limits.zone_blocks
     }
 
-    /// Free zones that metadata needs beside those it has, where it takes `wanted` in all.
+    /// Free zones that metadata needs beyond those it has, if it needs `wanted` in all.
     pub(in crate::furrow) fn kept_for_metadata(&self, wanted: u64) -> usize {
         let kept = usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX);
-        // What it has may be more than it will have once the table is merged, which takes zones
-        // first.
+        // It may have more zones now than after the merge of the table, which takes zones first.
         kept.max(SPARE_ZONES_MIN)
     }
 
-    /// Whether journal and table have no more than so many zones.
+    /// Whether journal and table have at most this many zones.
     pub(in crate::furrow) fn is_metadata_below(&self, most: u64) -> bool {
         self.meta <= most
     }
@@ -368,23 +366,23 @@ impl Zones {
         zone >= first_sequential && self.slot(zone).capacity == zone_blocks
     }
 
-    /// How many free zones metadata can take.
+    /// Free zones that metadata can take.
     pub(in crate::furrow) fn free_for_metadata(&self) -> usize {
         self.free_for_metadata
     }
 
-    /// How many zones metadata can take: free ones, and those that can be reset now.
+    /// Zones that metadata can take: free ones, and those that can be reset now.
     pub(in crate::furrow) fn takeable_for_metadata(&self) -> usize {
         self.free_for_metadata + self.resets.len()
     }
 
-    /// How many free zones data can take so that `kept` stay free that metadata can take, or all
-    /// there are of these.
+    /// Free zones that data can take if it leaves `kept` of those that metadata can take, or all of
+    /// these.
     pub(in crate::furrow) fn free_beside(&self, kept: usize) -> usize {
         self.free.len() - self.free_for_metadata.min(kept)
     }
 
-    /// The one of them to be taken next.
+    /// The free zone that data takes next, under the same condition.
     pub(in crate::furrow) fn next_free_beside(&self, kept: usize) -> Option<u32> {
         let takes_any = self.free_for_metadata > kept;
         self.next_free(|zone| takes_any || !self.fits_metadata(zone))
@@ -405,40 +403,40 @@ impl Zones {
         self.free_blocks
     }
 
-    /// Whether there are zones that a commit empties, or will once nobody reads them.
+    /// Whether a commit gives back zones, now or once nobody reads them.
     pub(in crate::furrow) fn has_emptied(&self) -> bool {
         !self.emptied.is_empty()
     }
 
-    /// Whether a commit would empty zones now.
+    /// Whether a commit would give back zones now.
     pub(in crate::furrow) fn has_idle_emptied(&self, idle: impl Fn(u32) -> bool) -> bool {
         self.emptied.iter().any(|&zone| idle(zone))
     }
 
-    /// Whether zones will be free without more to be done than a commit under way and resets.
+    /// Whether zones become free by the commit under way and resets alone.
     pub(in crate::furrow) fn has_pending_reset(&self) -> bool {
         self.pending > self.refused_resets.len()
     }
 
-    /// Blocks of zones that a commit and resets give back, with nothing more to be moved.
+    /// Blocks of zones that a commit and resets give back, without more moves.
     pub(in crate::furrow) fn awaited_blocks(&self) -> u64 {
         let zones = self.emptied.len() + self.pending - self.refused_resets.len();
         zones as u64 * u64::from(self.limits.zone_blocks)
     }
 
-    /// How many zones can be reset now.
+    /// Zones that can be reset now.
     pub(in crate::furrow) fn reset_count(&self) -> usize {
         self.resets.len()
     }
 
-    /// The next zone to be reset. The caller resets it.
+    /// Takes out the next zone that the caller is to reset.
     pub(in crate::furrow) fn next_reset(&mut self) -> Option<u32> {
         self.resets.pop_first()
     }
 
-    /// The drive has refused to reset a zone in which nothing lives, and gives this condition for
-    /// it. If the drive may still reset it, the zone waits for the next try. Until then it is no
-    /// free zone, and no writer waits for it.
+    /// Notes that the drive refused to reset an empty zone, whose condition is `cond`. If a later
+    /// reset may succeed, the zone waits for it. Until then it is not free, and no writer waits for
+    /// it.
     pub(in crate::furrow) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>) {
         if is_dead(cond) {
             return self.fail(zone);
@@ -450,18 +448,18 @@ impl Zones {
         self.refused_resets.insert(zone);
     }
 
-    /// The zones whose reset the drive has refused are to be reset again. To be called once for
-    /// each commit: the drive may refuse for ever.
+    /// Has the zones reset again whose reset the drive has refused. Each commit calls this once:
+    /// the drive may refuse for ever.
     pub(in crate::furrow) fn retry_resets(&mut self) {
         self.resets.append(&mut self.refused_resets);
     }
 
-    /// F3: no durable row refers to these zones any more.
+    /// Allows the reset of zones. F3: no durable row refers to them any more.
     pub(in crate::furrow) fn allow_resets(&mut self, zones: &[u32]) {
         self.resets.extend(zones);
     }
 
-    /// Changes a zone's role from one that is counted apart.
+    /// Changes a zone's role, and takes it out of the counts of its old one.
     fn leave_role(&mut self, zone: u32, role: Role) {
         let slot = self.slot_mut(zone);
         let before = std::mem::replace(&mut slot.role, role);
@@ -471,14 +469,14 @@ impl Zones {
         self.refused_resets.remove(&zone);
     }
 
-    /// A zone that was taken for free holds data after all: it is sealed until resumed.
+    /// Seals a zone that was taken for free and holds data after all, until a mount resumes it.
     pub(in crate::furrow) fn claim(&mut self, zone: u32) {
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Sealed;
         self.index(zone);
     }
 
-    /// A zone that can no longer be written or reset.
+    /// Takes a zone out of use that can no longer be written or reset.
     pub(in crate::furrow) fn fail(&mut self, zone: u32) {
         self.seal(zone);
         self.remove_free(zone);
@@ -505,7 +503,7 @@ impl Zones {
         Some(zone)
     }
 
-    /// A zone has been reset.
+    /// Frees a zone that was reset.
     pub(in crate::furrow) fn release(&mut self, zone: u32) {
         let slot = self.slot_mut(zone);
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
@@ -521,8 +519,8 @@ impl Zones {
         self.insert_free(zone);
     }
 
-    /// Sealed zones that hold nothing and that nobody reads: they are to be reset once the rows
-    /// that say so are durable.
+    /// Takes the empty sealed zones that nobody reads: they can be reset once the rows that say so
+    /// are durable.
     pub(in crate::furrow) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
         debug_assert_eq!(self.room, self.slots.iter().map(OpenRoom::of).sum(), "room is counted");
         self.seal_dead();
@@ -535,7 +533,7 @@ impl Zones {
         zones
     }
 
-    /// Takes back what [`take_emptied`](Self::take_emptied) gave, because the commit failed.
+    /// Takes back the zones of [`take_emptied`](Self::take_emptied): the commit has failed.
     pub(in crate::furrow) fn put_back_emptied(&mut self, zones: &[u32]) {
         for &zone in zones {
             self.leave_role(zone, Role::Sealed);
@@ -543,7 +541,7 @@ impl Zones {
         }
     }
 
-    /// So many blocks of a zone live, as was found at mount.
+    /// Sets the live blocks of a zone, as a mount finds them.
     pub(in crate::furrow) fn restore_live(&mut self, zone: u32, live: u32) {
         let slot = self.slot_mut(zone);
         slot.live = live;
@@ -553,7 +551,7 @@ impl Zones {
         self.index(zone);
     }
 
-    /// A run of blocks is in use now.
+    /// Counts a run of blocks as live.
     pub(in crate::furrow) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
         self.emptied.remove(&zone);
         self.changed.insert(zone);
@@ -566,11 +564,11 @@ impl Zones {
         self.index(zone);
     }
 
-    /// So many blocks are no longer in use.
+    /// Counts blocks as dead.
     pub(in crate::furrow) fn remove_live(&mut self, zone: u32, blocks: u32) {
         self.changed.insert(zone);
         let slot = self.slot_mut(zone);
-        // What a drive says of its zones may be wrong.
+        // The count may come from a drive, and be wrong.
         slot.live = slot.live.saturating_sub(blocks);
         if slot.role == Role::Failed {
             self.usable = self.usable.saturating_sub(blocks.into());
@@ -587,16 +585,16 @@ impl Zones {
     }
 }
 
-/// How badly free zones are needed.
+/// Urgency of reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Urgency {
-    /// Not yet: room is made before anybody needs it, where that costs little.
+    /// No writer needs room yet: reclaim works where that costs little.
     Ahead,
     /// Reclaim runs ahead of the writers.
     Normal,
     /// A writer waits.
     Emergency,
-    /// Not at all, but a zone that can only be read holds data that the next failure takes away. It
-    /// is emptied where there is room, and never reset.
+    /// Free zones are not the aim: a read-only zone holds data that the next failure would destroy.
+    /// Reclaim empties it if there is room, and nobody resets it.
     Rescue,
 }

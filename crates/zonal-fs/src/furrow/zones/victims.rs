@@ -1,7 +1,7 @@
-//! Which zone reclaim empties next, and which ones it is at.
+//! Victims: which zone reclaim empties next, and which ones it has begun.
 //!
-//! Sealed zones in which something lives are in the index of [`zonal_placement::victims`]; the ages
-//! that it compares are in the rows of zones, so they survive a mount.
+//! Sealed zones with live blocks are in the index of [`zonal_placement::victims`]; the ages that it
+//! compares are in the rows of zones, so they survive a mount.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -13,28 +13,28 @@ use crate::furrow::format::backref::Backref;
 use crate::furrow::sync::{Mutex, MutexGuard};
 use crate::furrow::zones::{Listed, Role, Urgency, ZoneSlot, Zones};
 
-/// A zone that reclaim is at.
+/// A zone that reclaim is emptying.
 #[derive(Debug)]
 pub(in crate::furrow) struct Victim {
     pub(in crate::furrow) zone: u32,
-    /// How often it had been emptied: it is another zone after the next time.
+    /// Its resets when reclaim began: after another one this victim is over.
     pub(in crate::furrow) resets: u32,
-    /// Whose its blocks are, in the order of blocks.
+    /// Its back-references, in the order of blocks.
     pub(in crate::furrow) records: Vec<Backref>,
-    /// The first one that was not looked at yet, and how many of its blocks were.
+    /// The next record to look up, and how many of its blocks are done.
     next: (usize, u32),
-    /// What tells whether there are more records since then.
+    /// Differs from the zone's mark once it has more records.
     pub(in crate::furrow) mark: (usize, u32),
-    /// Blocks that its records have led to.
+    /// Live blocks that its records have led to.
     pub(in crate::furrow) found: u64,
-    /// How many records, or parts of them, were looked at.
+    /// Records, or parts of them, that were looked up.
     pub(in crate::furrow) looks: u64,
-    /// The zone to which the begin of a run was moved of which more follows.
+    /// The target zone of a run's beginning, if more of the run follows.
     pub(in crate::furrow) went: Option<u32>,
 }
 
 impl Victim {
-    /// Nothing of the zone was looked at yet. With the records that are in memory.
+    /// A victim that reclaim begins, with the records that are in memory.
     pub(in crate::furrow) fn new(zone: u32, slot: &ZoneSlot) -> Self {
         let (records, mark) = (slot.records.as_slice().to_vec(), slot.owners_mark());
         Self {
@@ -49,31 +49,31 @@ impl Victim {
         }
     }
 
-    /// The next record to look at, of a long one a part of `most` blocks.
+    /// The next record to look up; of a long one, a part of `most` blocks.
     pub(in crate::furrow) fn next(&self, most: u32) -> Option<Backref> {
         let (index, skip) = self.next;
         self.records.get(index).map(|record| record.part(skip, most))
     }
 
-    /// How many blocks of a run follow of which a part was looked at.
+    /// Blocks left of a run whose beginning is done.
     pub(in crate::furrow) fn rest_of_run(&self) -> u64 {
         let (index, skip) = self.next;
         let record = self.records.get(index).filter(|_| skip > 0);
         record.map_or(0, |record| u64::from(record.blocks - skip))
     }
 
-    /// The last of what was looked at went to this zone. More of its run is to follow there;
-    /// another file goes where it fits best.
+    /// Notes the target zone of the last run. The rest of the run follows there; another file goes
+    /// where it fits best.
     pub(in crate::furrow) fn note_moved(&mut self, zone: Option<u32>) {
         self.went = zone.filter(|_| self.rest_of_run() > 0);
     }
 
-    /// Whether all records were looked at.
+    /// Whether all records are done.
     pub(in crate::furrow) fn is_through(&self) -> bool {
         self.next.0 >= self.records.len()
     }
 
-    /// Goes on behind a record that [`next`](Self::next) returned.
+    /// Passes a record that [`next`](Self::next) returned.
     pub(in crate::furrow) fn pass(&mut self, record: &Backref) {
         self.looks += 1;
         let (index, skip) = self.next;
@@ -83,18 +83,18 @@ impl Victim {
     }
 }
 
-/// What a victim that was begun is good for.
+/// Use of a victim that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Use {
-    /// It is to be gone on with.
+    /// Reclaim continues with it now.
     Now,
-    /// It is no victim for what there is to be done now, and will be one again.
+    /// It is no victim at the present urgency, and will be one again.
     Later,
-    /// There is nothing more to be moved out of it.
+    /// Nothing more can be moved out of it.
     Never,
 }
 
-/// The victims that were begun. Taken before the state.
+/// Victims that were begun. A thread locks it before the state.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Underway {
     lists: Mutex<Lists>,
@@ -102,13 +102,13 @@ pub(in crate::furrow) struct Underway {
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// Nobody is at them just now; the first one is to be gone on with first.
+    /// Those that no thread is emptying now, the next one first.
     waiting: VecDeque<Victim>,
-    /// Of these and of those that somebody is at.
+    /// Zones of these, and of those that a thread is emptying.
     zones: BTreeSet<u32>,
 }
 
-/// A victim that nobody else is at. It is one of many zones again when this is dropped.
+/// A victim that the caller alone empties. Dropping this ends the victim.
 #[derive(Debug)]
 pub(in crate::furrow) struct Taken<'a> {
     underway: &'a Underway,
@@ -120,7 +120,7 @@ impl Underway {
         self.lists.lock().expect("no holder panicked")
     }
 
-    /// The first of those that wait that is to be gone on with, as `use_of` says.
+    /// Takes the first waiting victim that `use_of` finds of use now.
     pub(in crate::furrow) fn take(&self, use_of: impl Fn(&Victim) -> Use) -> Option<Taken<'_>> {
         let mut lists = self.lists();
         let mut index = 0;
@@ -140,7 +140,7 @@ impl Underway {
         }
     }
 
-    /// The victim that `find` finds beside those that were begun.
+    /// Begins the victim that `find` returns; it gets the zones that were begun already.
     pub(in crate::furrow) fn choose(
         &self,
         find: impl FnOnce(&BTreeSet<u32>) -> Option<Victim>,
@@ -183,12 +183,12 @@ impl Drop for Taken<'_> {
 }
 
 impl Zones {
-    /// So many blocks of a zone have died, at this time on the data clock.
+    /// Tells placement that blocks of a zone have died, and when on the data clock.
     pub(in crate::furrow) fn note_death(&mut self, zone: u32, blocks: u32, clock: u64) {
         self.victims.note_death(zone, blocks, clock);
     }
 
-    /// What is known of a zone as a victim has changed.
+    /// Updates the index of victims after a zone has changed.
     pub(in crate::furrow) fn index(&mut self, zone: u32) {
         let slot = self.slot(zone);
         let (role, blocks, filled) = (slot.role, (slot.live, slot.capacity), slot.last_write);
@@ -205,8 +205,8 @@ impl Zones {
     }
 
     /// The best victim that is none of `others`: sealed, not full of live blocks, readable, its
-    /// owners known. `None` if nothing can be won, or if that costs too much and the need is not
-    /// great.
+    /// owners known. `None` if nothing can be gained, or if that costs too much and reclaim is not
+    /// urgent.
     pub(in crate::furrow) fn find_victim(
         &self,
         data_clock: u64,
@@ -233,9 +233,8 @@ impl Zones {
         is_victim.then_some(victim)
     }
 
-    /// What a victim that was begun is good for. Who rescues what is in a failed zone leaves the
-    /// others as they are, and the other way round: a begun victim that is dropped is looked at
-    /// from its first block again.
+    /// The use of a victim that was begun. A rescue leaves the other victims begun, and the other
+    /// way round: a victim that is dropped begins at its first block again.
     pub(in crate::furrow) fn use_of(&self, victim: &Victim, urgency: Urgency) -> Use {
         let slot = self.slot(victim.zone);
         if slot.resets != victim.resets || victim.is_through() || slot.live == 0 {
@@ -249,7 +248,7 @@ impl Zones {
         }
     }
 
-    /// Whether a zone has something that reclaim would move.
+    /// Whether reclaim would move blocks out of a zone.
     pub(in crate::furrow) fn is_victim(&self, zone: u32, urgency: Urgency) -> bool {
         let slot = self.slot(zone);
         let role = match urgency {
@@ -261,7 +260,7 @@ impl Zones {
 }
 
 impl ZoneSlot {
-    /// Whether what lives in it can be found and read, as far as is known.
+    /// Whether its live blocks can be found and read, as far as is known.
     fn is_readable(&self) -> bool {
         !self.unreadable && self.listed != Listed::No
     }
