@@ -17,6 +17,7 @@
 //! | --- | --- |
 //! | [`uri`] | which device, and which options? |
 //! | [`store`] | opening, closing, committing; names |
+//! | `mount` | which file system does the device hold? |
 //! | [`file`](mod@file) | open files |
 //! | `cache` | what is kept of what was read? |
 //! | `process` | is this the process that has opened it? |
@@ -32,6 +33,7 @@ mod cache;
 mod edge;
 pub mod error;
 pub mod file;
+mod mount;
 mod process;
 mod replay;
 pub mod store;

@@ -6,7 +6,7 @@ use std::path::Path;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, SetAttr, WriteFlags};
 
-use crate::store::Files;
+use crate::mount::Files;
 use crate::unsynced::{Change, Times, Unsynced, plain_name};
 use crate::{Error, Result};
 

@@ -7,20 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use zonal::spec::{Base, Openers, Stack};
-use zonal::{Clock, OpenMode, SystemClock};
-use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
-use zonal_fs::signature::{self, Content};
-use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, StatFs};
-use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume, VolumeOptions};
-use zonal_fs::zonefs;
+use zonal::spec::Base;
+use zonal::{Clock, SystemClock};
+use zonal_fs::furrow::Furrow;
+use zonal_fs::vfs::{Attr, FileKind, FileSystem, Ino, StatFs};
+use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume};
 
 use crate::cache::{CachedFile, Handle, ReadCache};
+use crate::mount::{Files, is_zonefs, mount_files, open_device, volume_options};
 use crate::process::process;
 use crate::replay::{changed_ns, open_unsynced};
 use crate::unsynced::{Change, Note, Noted, Pending, Times, Unsynced};
-use crate::uri::{Address, Blank, Hints};
-use crate::zones::ZoneStore;
+use crate::uri::Address;
 use crate::{Error, Result, StoreFile};
 
 /// Permission bits of new files, before the umask.
@@ -494,114 +492,5 @@ impl Signal {
             *want = what;
         }
         self.changed.notify_all();
-    }
-}
-
-fn open_device(spec: &str, clock: &Arc<dyn Clock>) -> Result<Stack> {
-    let openers = Openers::builtin()
-        .with_schemes(&[zonal_sim::SCHEME])
-        .with_schemes(&zonal_linux::SCHEMES)
-        .with_paths(zonal_linux::open);
-    openers
-        .open(spec, OpenMode::ReadWrite, Arc::clone(clock))
-        .map_err(|source| Error::Open { device: spec.to_owned(), source })
-}
-
-/// The file system that a device holds.
-pub(crate) enum Files {
-    Furrow(Arc<Furrow>),
-    Zones(Arc<ZoneStore>),
-}
-
-impl Files {
-    pub(crate) fn fs(&self) -> &dyn FileSystem {
-        match self {
-            Self::Furrow(furrow) => &**furrow,
-            Self::Zones(zones) => &**zones,
-        }
-    }
-
-    fn into_fs(self) -> Arc<dyn FileSystem> {
-        match self {
-            Self::Furrow(furrow) => furrow,
-            Self::Zones(zones) => zones,
-        }
-    }
-
-    pub(crate) fn uuid(&self) -> [u8; 16] {
-        match self {
-            Self::Furrow(furrow) => furrow.uuid(),
-            Self::Zones(zones) => zones.uuid(),
-        }
-    }
-
-    /// When it was made, nanoseconds since 1970.
-    pub(crate) fn created_ns(&self) -> zonal_fs::vfs::Result<i64> {
-        Ok(self.fs().getattr(self.fs().root())?.btime.as_ns())
-    }
-
-    /// Commits since it was made.
-    pub(crate) fn commits(&self) -> u64 {
-        match self {
-            Self::Furrow(furrow) => furrow.stats().batches,
-            Self::Zones(zones) => zones.commits(),
-        }
-    }
-}
-
-/// Whether the device holds a zonefs, or is to get one.
-fn is_zonefs(stack: &Stack, address: &Address) -> zonal_fs::vfs::Result<bool> {
-    let found = signature::find(&*stack.device)?.map(|found| found.kind);
-    Ok(match found {
-        Some(content) => matches!(content, Content::Zonefs),
-        None => address.blank == Blank::Zonefs,
-    })
-}
-
-fn mount_files(
-    stack: &Stack,
-    clock: &Arc<dyn Clock>,
-    address: &Address,
-) -> zonal_fs::vfs::Result<Files> {
-    let device = || Arc::clone(&stack.device);
-    let uuid = uuid::Uuid::new_v4().into_bytes();
-    let found = signature::find(&*stack.device)?.map(|found| found.kind);
-    let is_zonefs = match (&found, address.blank) {
-        (Some(Content::Zonefs), _) => true,
-        (None, Blank::Zonefs) => {
-            let options = zonefs::MkfsOptions { uuid, ..zonefs::MkfsOptions::default() };
-            zonefs::mkfs(&*stack.device, &options, &mut |_| ())?;
-            true
-        }
-        (None, Blank::Furrow) => {
-            let options = MkfsOptions { uuid, ..MkfsOptions::default() };
-            furrow::mkfs(device(), &**clock, &options, &mut |_| ())?;
-            false
-        }
-        // What Furrow says about it is the best there is to say.
-        (None, Blank::Refuse) | (Some(Content::Furrow | Content::Foreign(_)), _) => false,
-    };
-    if is_zonefs {
-        let zones = ZoneStore::mount(device(), Arc::clone(clock))?;
-        return Ok(Files::Zones(Arc::new(zones)));
-    }
-    let options = MountOptions {
-        atime: AtimePolicy::Never,
-        memory: address.memory,
-        follows_hints: address.hints == Hints::Follow,
-        ..MountOptions::default()
-    };
-    Ok(Files::Furrow(Arc::new(Furrow::mount(device(), Arc::clone(clock), options)?)))
-}
-
-fn volume_options() -> VolumeOptions {
-    VolumeOptions {
-        caller: Caller {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            umask: 0o022,
-            ..Caller::ROOT
-        },
-        ..VolumeOptions::default()
     }
 }

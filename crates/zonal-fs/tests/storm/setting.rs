@@ -14,6 +14,18 @@ use crate::node::mix;
 use crate::scheduler::Stays;
 use crate::world::below;
 
+/// A source file of Furrow as its locks name it. One that does not exist does not compile.
+macro_rules! source_file {
+    ($path:literal) => {{
+        const _: &str = include_str!(concat!("../../src/furrow/", $path));
+        concat!("furrow/", $path)
+    }};
+}
+
+const COPY: &str = source_file!("ops/copy.rs");
+const WRITE: &str = source_file!("ops/write.rs");
+const RESIZE: &str = source_file!("ops/resize.rs");
+
 /// What a seed makes of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -164,17 +176,16 @@ impl Setting {
             Mixed => {}
             Copies => {
                 setting.stays.steps = picker.one_of(&[100, 300, 1000]);
-                setting.stays.file = picker.one_of(&[Some("furrow/copy.rs"), None]);
+                setting.stays.file = picker.one_of(&[Some(COPY), None]);
             }
             Ends => {
                 setting.stays.at_drive = picker.is_one_in(2);
-                setting.stays.file = picker.one_of(&[Some("furrow/file.rs"), None]);
+                setting.stays.file = picker.one_of(&[Some(WRITE), Some(RESIZE), None]);
             }
             Cuts => {
                 setting.options.eviction = Eviction::AtEveryLock;
                 setting.stays.steps = picker.one_of(&[100, 300, 1000]);
-                setting.stays.file =
-                    picker.one_of(&[Some("furrow/copy.rs"), Some("furrow/file.rs"), None]);
+                setting.stays.file = picker.one_of(&[Some(COPY), Some(WRITE), Some(RESIZE), None]);
             }
             Reclaim | Full => {
                 // Small, so that each zone is soon written again.
