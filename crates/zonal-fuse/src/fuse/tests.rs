@@ -347,7 +347,7 @@ impl Controlled {
 }
 
 #[test]
-fn requests_about_the_control_directory_never_reach_the_file_system() {
+fn control_directory_requests_never_reach_file_system() {
     let mount = Controlled::new();
     let directory = mount.lookup(NodeId::ROOT, CONTROL_DIR);
     assert_eq!(directory, NodeId(CONTROL_INO.get()));

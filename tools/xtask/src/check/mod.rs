@@ -9,6 +9,7 @@ mod licences;
 mod links;
 mod sizes;
 mod subjects;
+mod test_names;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("file sizes and headers", || sizes::check(root));
     tally.check("floors inside folders", || floors::check(root));
     tally.check("limits of time in tests", || clocks::check(root));
+    tally.check("names of tests", || test_names::check(root));
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
