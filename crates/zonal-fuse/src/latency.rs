@@ -4,7 +4,7 @@
 //! each power of two: a percentile is at most an eighth above the true one. Recording is two
 //! readings of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench
 //! watching`). Those of the last minute are the difference to a copy of the histograms; one is made
-//! every five seconds.
+//! every five seconds. docs/decisions/own-latency-histograms.md says why the histogram is our own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
