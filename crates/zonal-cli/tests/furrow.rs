@@ -167,7 +167,6 @@ fn memory_option_is_size_of_furrow_only() {
     for (option, advice) in [
         ("max_open_zones=0", "a number, 1 or more"),
         ("commit=0", "seconds, from 1 to 3600"),
-        ("zone_pick=any", "lowest or oldest"),
         ("nolifetime=1", "no value"),
     ] {
         let errors = mount("furrow", option);
@@ -337,13 +336,13 @@ fn remount_changes_kernel_options() {
     assert!(stats().contains("\"lifetime\": \"ignored\""), "{}", stats());
     must(&remount(&helper, what, "ro"));
     // The daemon takes it although the mount was read-only until now.
-    must(&remount(&helper, what, "rw,lifetime,zone_pick=lowest"));
+    must(&remount(&helper, what, "rw,lifetime"));
     assert!(stats().contains("\"lifetime\": \"followed\""), "{}", stats());
-    assert!(stats().contains("\"zone_pick\": \"lowest\""), "{}", stats());
     for other in [
         "rw,noatime",
         "rw,writeback",
         "rw,sparkle",
+        "rw,zone_pick=lowest",
         "rw,memory=1GiB",
         "rw,memory=1",
         "rw,max_open_zones=4",
@@ -380,7 +379,7 @@ fn remount_makes_writable_when_nothing_is_open() {
     mount("rw");
     fs::write(dir.join("before"), "content").unwrap();
     must(&zonal(&["umount", text(&dir)]));
-    mount("ro,noatime,noexec,memory=96MiB,threads=5,zone_pick=lowest");
+    mount("ro,noatime,noexec,memory=96MiB,threads=5");
     let remount = || zonal(&["mount", "-o", "remount,rw,noatime", text(&drive), text(&dir)]);
     let write = |name: &str| fs::write(dir.join(name), "content");
     let stats = || String::from_utf8(zonal(&["stats", text(&dir), "--json"]).stdout).unwrap();
@@ -403,7 +402,7 @@ fn remount_makes_writable_when_nothing_is_open() {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
     let line = table.lines().find(|line| line.contains(text(&dir))).unwrap();
     assert!(line.contains("rw,") && line.contains("noexec") && line.contains("noatime"), "{line}");
-    for kept in ["\"memory\": 100663296", "\"threads\": 5", "\"zone_pick\": \"lowest\""] {
+    for kept in ["\"memory\": 100663296", "\"threads\": 5"] {
         assert!(stats().contains(kept), "{kept} in {}", stats());
     }
     assert!(fs::read_to_string(&log).unwrap().matches("requests come").count() > 3, "one log");

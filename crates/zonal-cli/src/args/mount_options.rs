@@ -154,20 +154,6 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         .by_default("256MiB"),
     of(Of::Furrow, "max_open_zones=", "N", "Limit of zones that data is written to at once")
         .by_default("by drive"),
-    of(
-        Of::Furrow,
-        "zone_pick=lowest",
-        "",
-        "Take the empty zone with the lowest number: disks are fastest there",
-    )
-    .remountable(),
-    of(
-        Of::Furrow,
-        "zone_pick=oldest",
-        "",
-        "Take the empty zone that was reset longest ago: flash wears evenly",
-    )
-    .remountable(),
     of(Of::Furrow, "nolifetime", "", "Ignore lifetime hints of programs").remountable(),
     of(Of::Furrow, "lifetime", "", "Use lifetime hints of programs to place data")
         .by_default("yes")

@@ -101,7 +101,7 @@ pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub(crate) use self::log::superblock_log::{forget, label_of};
 #[doc(hidden)]
 pub use self::options::Eviction;
-pub use self::options::{AtimePolicy, MountOptions, ZonePick};
+pub use self::options::{AtimePolicy, MountOptions};
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
 pub use self::recovery::losses::Loss;
@@ -294,23 +294,19 @@ impl Furrow {
 
     /// The options that are in force.
     pub fn options(&self) -> MountOptions {
-        let limits = self.tree.read_state().zones.limits;
-        let zone_pick = Some(limits.pick);
-        let follows_hints = limits.evidence.hints;
-        MountOptions { access: self.access(), follows_hints, zone_pick, ..self.options }
+        let follows_hints = self.tree.read_state().zones.limits.evidence.hints;
+        MountOptions { access: self.access(), follows_hints, ..self.options }
     }
 
-    /// Changes the options that a remount can change: the evidence for predicted lives, and which
-    /// empty zone Furrow writes next. Refuses a change of others.
+    /// Changes the options that a remount can change: the evidence for predicted lives. Refuses a
+    /// change of others.
     pub fn set_options(&self, options: &MountOptions) -> Result<()> {
         if self.options.fixed_in(options).is_some() {
             return Err(FsError::Invalid {
                 what: "an option that stays as it is until the unmount",
             });
         }
-        let limits = &mut self.tree.write_accounts().zones.limits;
-        limits.evidence = options.evidence();
-        limits.pick = options.zone_pick.unwrap_or(limits.pick);
+        self.tree.write_accounts().zones.limits.evidence = options.evidence();
         Ok(())
     }
 }

@@ -26,28 +26,6 @@ pub enum AtimePolicy {
     Always,
 }
 
-/// Which of the empty zones is written next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZonePick {
-    /// The one with the lowest number: disks are fastest there.
-    Lowest,
-    /// The one that was reset longest ago: flash wears evenly.
-    Oldest,
-}
-
-impl ZonePick {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Lowest, Self::Oldest];
-
-    /// Its name as a value of the option.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lowest => "lowest",
-            Self::Oldest => "oldest",
-        }
-    }
-}
-
 /// Rules by which Furrow places data, and compares victims while no writer waits.
 #[cfg(feature = "testing")]
 pub(super) type Placement = Rules;
@@ -85,8 +63,6 @@ pub struct MountOptions {
     pub max_open_zones: Option<NonZeroU32>,
     /// Age in seconds at which the worker commits changes.
     pub commit_seconds: NonZeroU32,
-    /// Which empty zone Furrow writes next; `None` for what suits the drive.
-    pub zone_pick: Option<ZonePick>,
     /// Whether Furrow follows the write-lifetime hints of programs.
     pub follows_hints: bool,
     /// Whether Furrow predicts the life of data from that of similar files. For tests only.
@@ -109,7 +85,6 @@ impl Default for MountOptions {
             memory: Self::MEMORY,
             max_open_zones: None,
             commit_seconds: Self::COMMIT_SECONDS,
-            zone_pick: None,
             follows_hints: true,
             #[cfg(feature = "testing")]
             learns_lives: true,
@@ -138,7 +113,7 @@ impl MountOptions {
     const COMMIT_SECONDS_MAX: u32 = 3600;
 
     /// Takes an option if it is one that only Furrow has: `memory=SIZE`, `max_open_zones=N`,
-    /// `commit=SECONDS`, `zone_pick=lowest` or `oldest`, `nolifetime` or `lifetime`.
+    /// `commit=SECONDS`, `nolifetime` or `lifetime`.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
@@ -148,7 +123,6 @@ impl MountOptions {
     /// assert_eq!(options.memory.get(), 1 << 30);
     /// assert_eq!(options.take("memory=1KiB"), Taken::Bad);
     /// assert_eq!(options.take("max_open_zones=8"), Taken::Yes);
-    /// assert_eq!(options.take("zone_pick=newest"), Taken::Bad);
     /// assert_eq!(options.take("nolifetime"), Taken::Yes);
     /// assert_eq!(options.take("noatime"), Taken::No);
     /// ```
@@ -164,10 +138,6 @@ impl MountOptions {
                 let seconds = value.parse().ok();
                 let sensible = |seconds: &NonZeroU32| seconds.get() <= Self::COMMIT_SECONDS_MAX;
                 seconds.filter(sensible).map(|seconds| self.commit_seconds = seconds)
-            }
-            "zone_pick" => {
-                let pick = ZonePick::ALL.into_iter().find(|pick| pick.name() == value);
-                pick.map(|pick| self.zone_pick = Some(pick))
             }
             "nolifetime" => option.eq("nolifetime").then(|| self.follows_hints = false),
             "lifetime" => option.eq("lifetime").then(|| self.follows_hints = true),
@@ -346,15 +316,13 @@ mod tests {
             "commit=0",
             "commit=3601",
             "commit=1.5",
-            "zone_pick",
-            "zone_pick=highest",
             "nolifetime=1",
             "lifetime=",
         ];
         for bad in bad {
             assert_eq!(options.take(bad), Taken::Bad, "{bad}");
         }
-        for other in ["", "ro", "mem=1G", "memory_max=1G"] {
+        for other in ["", "ro", "mem=1G", "memory_max=1G", "zone_pick=lowest"] {
             assert_eq!(options.take(other), Taken::No, "{other}");
         }
         assert_eq!(options.memory.get(), 1536 << 20, "what is refused changes nothing");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZonedDevice};
-use zonal_fs::furrow::{AtimePolicy, DumpWhat, Furrow, MountOptions, ZonePick, dump};
+use zonal_fs::furrow::{AtimePolicy, DumpWhat, Furrow, MountOptions, dump};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags, XattrMode};
 use zonal_placement::lifetime::WriteLifetime;
 use zonal_placement::model::Rules;
@@ -272,27 +272,35 @@ fn zone_of_deleted_file_is_active_until_reset() {
     }
 }
 
+/// Writes a file of a zone, and removes it again: the zones that it had.
+fn zones_of_short_file(fs: &Furrow, drive: Arc<dyn ZonedDevice>) -> BTreeSet<u64> {
+    fill(fs, create(fs, "file"), 64);
+    fs.sync().unwrap();
+    let used = files_of_zones(drive).into_keys().collect();
+    fs.unlink(Ino::ROOT, b"file").unwrap();
+    fs.sync().unwrap();
+    fs.tick().unwrap();
+    used
+}
+
 #[test]
-fn placement_takes_empty_zones_by_option() {
-    let used = |pick: ZonePick| {
-        let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
-        drop(format(drive.clone()));
-        let options = MountOptions { zone_pick: Some(pick), ..MountOptions::default() };
-        let fs = mount_with(drive.clone(), options);
-        let mut used = BTreeSet::new();
-        for turn in 0..20 {
-            let name = format!("file {turn}");
-            fill(&fs, create(&fs, &name), 64);
-            fs.sync().unwrap();
-            used.extend(files_of_zones(drive.clone()).into_keys());
-            fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
-            fs.sync().unwrap();
-            fs.tick().unwrap();
-        }
-        used.len()
+fn placement_takes_empty_zones_in_turn_on_flash_lowest_on_disk() {
+    let used = |limit: Option<u32>| {
+        let shape = GeometrySpec { max_open: limit, max_active: limit, ..shape(64, 64) };
+        let drive = Arc::new(MemoryDrive::new(shape).unwrap());
+        let fs = format(drive.clone());
+        let used: BTreeSet<u64> =
+            (0..20).flat_map(|_| zones_of_short_file(&fs, drive.clone())).collect();
+        fs.shutdown().unwrap();
+        drop(fs);
+        (used, zones_of_short_file(&mount(drive.clone()), drive))
     };
-    assert!(used(ZonePick::Lowest) <= 4);
-    assert!(used(ZonePick::Oldest) >= 18);
+    let (flash, after_mount) = used(Some(14));
+    assert!(flash.len() >= 18, "{flash:?}");
+    assert!(after_mount.iter().all(|&zone| zone >= 20), "{after_mount:?}");
+    let (disk, after_mount) = used(None);
+    assert!(disk.len() <= 4, "{disk:?}");
+    assert!(after_mount.iter().all(|&zone| zone < 20), "{after_mount:?}");
 }
 
 /// Data written by reclaim and by users per block of users, in the last of three turns of hot and cold

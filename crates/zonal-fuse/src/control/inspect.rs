@@ -2,7 +2,7 @@
 
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::ZoneUse;
-use zonal_fs::furrow::{self, Furrow, Live, StepProgress, ZonePick};
+use zonal_fs::furrow::{self, Furrow, Live, StepProgress};
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{OpenPolicy, ZoneFs};
@@ -143,15 +143,8 @@ impl Inspect for Furrow {
 
     fn settings(&self) -> Vec<(&'static str, &'static str)> {
         let reclaim = if self.is_reclaim_paused() { "paused" } else { "running" };
-        let options = self.options();
-        let lifetime = if options.follows_hints { "followed" } else { "ignored" };
-        let pick = options.zone_pick.map_or("", ZonePick::name);
-        vec![
-            ("access", name_of(self.access())),
-            ("reclaim", reclaim),
-            ("lifetime", lifetime),
-            ("zone_pick", pick),
-        ]
+        let lifetime = if self.options().follows_hints { "followed" } else { "ignored" };
+        vec![("access", name_of(self.access())), ("reclaim", reclaim), ("lifetime", lifetime)]
     }
 
     fn remount(&self, options: &str) -> Result<()> {

@@ -75,7 +75,6 @@ fn in_force(dir: &Path, kind: FsKind) -> Vec<String> {
     match kind {
         FsKind::Furrow => {
             options.push(valued("memory", number("memory")));
-            options.push(valued("zone_pick", text("zone_pick")));
             let is_ignored = text("lifetime").is_some_and(|how| how == "ignored");
             options.push(is_ignored.then(|| "nolifetime".to_owned()));
         }

@@ -77,7 +77,6 @@ pub(super) fn bad(kind: FsKind, option: &str) -> anyhow::Error {
         (FsKind::Furrow, "commit") => {
             anyhow!("mount option {option:?}: write a number of seconds, from 1 to 3600")
         }
-        (FsKind::Furrow, "zone_pick") => anyhow!("mount option {option:?}: write lowest or oldest"),
         (FsKind::Furrow, _) => anyhow!("mount option {option:?}: it has no value"),
         (FsKind::Zonefs, _) => anyhow!("mount option {option:?}: not a value that zonefs has"),
     }

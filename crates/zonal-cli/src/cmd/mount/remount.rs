@@ -157,8 +157,7 @@ impl Change {
         }
         let ignores = stats::text(&args.dir, "lifetime")? == "ignored";
         let lifetime = if ignores { "nolifetime" } else { "lifetime" };
-        let pick = format!("zone_pick={}", stats::text(&args.dir, "zone_pick")?);
-        let (undo, flags) = (vec![lifetime.to_owned(), pick], flags(&config, now));
+        let (undo, flags) = (vec![lifetime.to_owned()], flags(&config, now));
         Ok(Self { named, undo, flags, access: config.access })
     }
 

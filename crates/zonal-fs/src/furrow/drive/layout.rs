@@ -8,7 +8,7 @@ use zonal_placement::streams::Budget;
 use crate::FsError;
 use crate::furrow::format::row::map_bytes;
 use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
-use crate::furrow::options::{MountOptions, Placement, ZonePick};
+use crate::furrow::options::{MountOptions, Placement};
 
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
 /// those of the table, 4 for the successors of both, 1 for reclaim, the rest for data.
@@ -121,8 +121,9 @@ pub(in crate::furrow) struct ZoneLimits {
     pub(in crate::furrow) zone_blocks: u32,
     /// Open data zones, and how streams share them.
     pub(in crate::furrow) budget: Budget,
-    /// Which empty zone a writer takes.
-    pub(in crate::furrow) pick: ZonePick,
+    /// Empty zones are taken in turn, so that flash wears evenly. Otherwise the one with the lowest
+    /// number is, because disks are fastest there.
+    pub(in crate::furrow) in_turn: bool,
     /// How to compare victims while no writer waits.
     pub(in crate::furrow) placement: Placement,
     /// The evidence for predicted lives.
@@ -179,8 +180,6 @@ pub(in crate::furrow) struct Layout {
     placement: Placement,
     /// The evidence for predicted lives.
     evidence: Evidence,
-    /// Which empty zone a writer takes.
-    pick: ZonePick,
 }
 
 impl Layout {
@@ -246,8 +245,6 @@ impl Layout {
             open_zones: 1,
             placement: MountOptions::default().placement(),
             evidence: Evidence::default(),
-            // Flash bounds its active zones, since each takes some of its memory; disks do not.
-            pick: if geometry.max_active().is_some() { ZonePick::Oldest } else { ZonePick::Lowest },
         };
         layout.divide_active();
         Ok(layout)
@@ -273,7 +270,6 @@ impl Layout {
         self.limit_memory(budget.memtable, budget.part);
         self.moved_bytes = budget.moved;
         (self.placement, self.evidence) = (options.placement(), options.evidence());
-        self.pick = options.zone_pick.unwrap_or(self.pick);
         let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);
         self.open_zones = self.open_zones.min(wanted);
     }
@@ -285,9 +281,19 @@ impl Layout {
 
     /// The part of the layout that zone accounting needs.
     pub(in crate::furrow) fn zone_limits(&self) -> ZoneLimits {
-        let Self { first_sequential, zone_blocks, extent_max, pick, evidence, .. } = *self;
+        let Self { first_sequential, zone_blocks, extent_max, evidence, .. } = *self;
         let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
-        ZoneLimits { first_sequential, zone_blocks, budget, pick, placement, evidence, extent_max }
+        // Flash bounds its active zones, since each takes some of its memory; disks do not.
+        let in_turn = self.geometry.max_active().is_some();
+        ZoneLimits {
+            first_sequential,
+            zone_blocks,
+            budget,
+            in_turn,
+            placement,
+            evidence,
+            extent_max,
+        }
     }
 
     /// Whether a zone belongs to the superblock log.

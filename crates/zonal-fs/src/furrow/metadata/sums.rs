@@ -143,9 +143,9 @@ impl Base {
                 state.zones.index(zone);
             }
         }
-        // Where zones are taken in turn, the next one.
+        // Nothing on the drive says whose turn it was: what was written in all stands for it.
         let zones = u64::from(state.zones.ids().end).max(1);
         let filled = state.totals.data_clock() / u64::from(state.zones.zone_blocks().max(1));
-        state.zones.rotate_free(u32::try_from(filled % zones).expect("less than the zones"));
+        state.zones.set_turn(u32::try_from(filled % zones).expect("less than the zones"));
     }
 }

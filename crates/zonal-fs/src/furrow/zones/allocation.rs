@@ -223,7 +223,7 @@ impl Zones {
             Choice::Zone(zone) => zone,
             Choice::Open => {
                 let zone = self.next_free_beside(for_metadata)?;
-                self.remove_free(zone);
+                self.take_free(zone);
                 self.open(zone, target, (0, clock));
                 zone
             }

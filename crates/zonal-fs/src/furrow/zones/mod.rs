@@ -23,7 +23,6 @@ use zonal_placement::victims::Victims;
 
 use crate::furrow::drive::layout::ZoneLimits;
 use crate::furrow::format::ZoneGeneration;
-use crate::furrow::options::ZonePick;
 use crate::furrow::zones::allocation::OpenRoom;
 use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 
@@ -126,8 +125,6 @@ pub(in crate::furrow) struct ZoneSlot {
     pub(in crate::furrow) origin: Origin,
     /// Sealed with room left: the drive still counts it as active.
     pub(in crate::furrow) is_unfinished: bool,
-    /// Its place among the free zones, in the order in which they became free.
-    freed: u64,
     /// Place of the next row of back-references.
     pub(in crate::furrow) next_owners: u32,
     /// Bytes of its rows of back-references.
@@ -157,7 +154,6 @@ impl ZoneSlot {
             born: 0,
             origin: Origin::Written,
             is_unfinished: false,
-            freed: 0,
             next_owners: 0,
             owner_bytes: 0,
             listed: Listed::Yes,
@@ -178,10 +174,11 @@ impl ZoneSlot {
 #[derive(Debug)]
 pub(in crate::furrow) struct Zones {
     slots: Vec<ZoneSlot>,
+    /// Empty zones. The next one taken is the first from [`turn`](Self::turn) on, and after the
+    /// last zone comes the first.
     free: BTreeSet<u32>,
-    /// The same, the longest free first.
-    longest_free: BTreeSet<(u64, u32)>,
-    next_freed: u64,
+    /// The zone after the one taken last, or 0 where zones are not taken in turn.
+    turn: u32,
     /// Blocks of all free zones.
     free_blocks: u64,
     /// How many of these metadata can take.
@@ -218,8 +215,7 @@ impl Zones {
     pub(in crate::furrow) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
         let mut zones = Self {
             free: BTreeSet::new(),
-            longest_free: BTreeSet::new(),
-            next_freed: 0,
+            turn: 0,
             free_blocks: 0,
             free_for_metadata: 0,
             emptied: BTreeSet::new(),
@@ -251,7 +247,6 @@ impl Zones {
             zones.free.iter().map(|&zone| u64::from(zones.slot(zone).capacity)).sum();
         zones.free_for_metadata =
             zones.free.iter().filter(|&&zone| zones.fits_metadata(zone)).count();
-        zones.rotate_free(0);
         zones
     }
 
@@ -259,10 +254,6 @@ impl Zones {
         if self.free.insert(zone) {
             self.free_blocks += u64::from(self.slot(zone).capacity);
             self.free_for_metadata += usize::from(self.fits_metadata(zone));
-            let freed = self.next_freed;
-            self.next_freed += 1;
-            self.slot_mut(zone).freed = freed;
-            self.longest_free.insert((freed, zone));
         }
     }
 
@@ -272,36 +263,30 @@ impl Zones {
         self.insert_free(zone);
     }
 
-    pub(in crate::furrow) fn remove_free(&mut self, zone: u32) {
+    fn remove_free(&mut self, zone: u32) {
         if self.free.remove(&zone) {
-            let slot = self.slot(zone);
-            let (freed, capacity) = (slot.freed, slot.capacity);
-            self.free_blocks -= u64::from(capacity);
+            self.free_blocks -= u64::from(self.slot(zone).capacity);
             self.free_for_metadata -= usize::from(self.fits_metadata(zone));
-            self.longest_free.remove(&(freed, zone));
         }
     }
 
-    /// Orders the free zones after a mount, which does not know since when they are free: as if
-    /// those from `first` on were the longest free.
-    pub(in crate::furrow) fn rotate_free(&mut self, first: u32) {
-        let order = self.free.range(first..).chain(self.free.range(..first)).copied();
-        let freed: Vec<(u64, u32)> = (self.next_freed..).zip(order).collect();
-        self.next_freed += freed.len() as u64;
-        for &(number, zone) in &freed {
-            self.slot_mut(zone).freed = number;
+    /// Takes a zone out of the empty ones, to write to it.
+    pub(in crate::furrow) fn take_free(&mut self, zone: u32) {
+        self.remove_free(zone);
+        self.set_turn(zone + 1);
+    }
+
+    /// Where zones are taken in turn, makes the first empty zone from this one on the next.
+    pub(in crate::furrow) fn set_turn(&mut self, zone: u32) {
+        if self.limits.in_turn {
+            self.turn = zone;
         }
-        self.longest_free = freed.into_iter().collect();
     }
 
     /// The free zone that a writer takes next, of those for which `may` holds.
     fn next_free(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
-        match self.limits.pick {
-            ZonePick::Lowest => self.free.iter().copied().find(|&zone| may(zone)),
-            ZonePick::Oldest => {
-                self.longest_free.iter().map(|&(_, zone)| zone).find(|&zone| may(zone))
-            }
-        }
+        let in_turn = self.free.range(self.turn..).chain(self.free.range(..self.turn));
+        in_turn.copied().find(|&zone| may(zone))
     }
 
     pub(in crate::furrow) fn ids(&self) -> std::ops::Range<u32> {
@@ -497,7 +482,7 @@ impl Zones {
     /// Takes a free zone for metadata.
     pub(in crate::furrow) fn take_meta(&mut self) -> Option<u32> {
         let zone = self.next_free(|zone| self.fits_metadata(zone))?;
-        self.remove_free(zone);
+        self.take_free(zone);
         self.slot_mut(zone).role = Role::Meta;
         self.meta += 1;
         Some(zone)
