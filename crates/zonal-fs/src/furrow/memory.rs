@@ -1,14 +1,18 @@
 //! Bytes of memory that collections take, for whoever keeps a cache within a bound.
 //!
-//! What counts is what the allocator takes, not what a collection asks for: glibc's has a word
-//! before each piece and rounds up to 16 bytes.
+//! The count is the bytes of the content, and a constant for each allocation and each entry of a
+//! tree. The constants are measured, and are the same for every allocator: `tests/memory.rs`
+//! compares the count with the resident size of a process.
 
 use std::mem::size_of;
 
-/// Bytes that the allocator takes for a piece of so many.
+/// Bytes of an allocation beside its content: the allocator's own, and what it rounds up. With
+/// glibc, between 84 and 102 % of the count were resident.
+const ALLOCATION_BYTES: usize = 16;
+
+/// Bytes that an allocation of so many takes.
 pub(super) const fn allocated(bytes: usize) -> usize {
-    let taken = (bytes + 8).next_multiple_of(16);
-    if taken < 32 { 32 } else { taken }
+    bytes + ALLOCATION_BYTES
 }
 
 /// Bytes that a list takes, without what its elements lead to.
