@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_beside_have_row_for_load_and_place_and_column_for_benchmark() {
+    fn samples_beside_have_one_row_for_each_load_and_place() {
         let mut samples = samples();
         for sample in &mut samples.0 {
             sample.phase = "fillseq: readseq".to_owned();
