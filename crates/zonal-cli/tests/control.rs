@@ -243,10 +243,11 @@ fn scrape(port: u16) -> String {
 
 #[test]
 fn metrics_are_served_while_mounted() {
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().port()
-    };
+    // The kernel gives ports from 32,768 on to connections of others.
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let mut ports = first..32_768;
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = ports.find(is_free).unwrap();
     let option = format!("metrics={port}");
     let Some(mount) = Mount::new(&option) else { return };
     fs::read(mount.dir().join("seq/0")).unwrap();

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -25,8 +25,7 @@ fn ceph_keeps_acknowledged_objects() {
     let blocks = page::blocks("ceph.md");
     let [make, start, fill, kill, end] = &blocks[..] else { panic!("{blocks:?}") };
     // Another cluster may listen on the port of the page.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let start = start.replace(":6789", &format!(":{free}"));
+    let start = start.replace(":6789", &format!(":{}", free_port()));
     cluster.run(make);
     cluster.run(&start);
     cluster.run(fill);
@@ -46,6 +45,25 @@ fn ceph_keeps_acknowledged_objects() {
     assert!(told.contains(": clean, "), "{told}");
 }
 
+/// A port on which nobody listens. The kernel gives ports from 32,768 on to connections, so that
+/// another test could take one of those before the cluster does.
+fn free_port() -> u16 {
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let mut ports = first..32_768;
+    ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap()
+}
+
+/// Shows a file if the test fails.
+struct ShownAtPanic<'a>(&'a Path);
+
+impl Drop for ShownAtPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", fs::read_to_string(self.0).unwrap_or_default());
+        }
+    }
+}
+
 struct Cluster {
     place: Place,
     programs: PathBuf,
@@ -59,6 +77,7 @@ impl Cluster {
         let mut shell = Command::new("sh");
         shell.env("CEPH_CONF", self.place.path("ceph.conf"));
         let commands = format!("exec > told 2>&1\n{commands}");
+        let _shown = ShownAtPanic(&told);
         page::run_block(&commands, &self.place.path(""), &[&self.programs], shell);
         fs::read_to_string(told).unwrap()
     }
