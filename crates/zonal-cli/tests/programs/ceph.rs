@@ -79,7 +79,7 @@ impl Cluster {
         let commands = format!("exec > told 2>&1\n{commands}");
         let _shown = ShownAtPanic(&told);
         page::run_block(&commands, &self.place.path(""), &[&self.programs], shell);
-        fs::read_to_string(told).unwrap()
+        fs::read_to_string(&told).unwrap()
     }
 
     /// Kills the daemon of the mount while objects are written, and ends the cluster. Returns the
