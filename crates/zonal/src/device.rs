@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::batch::Io;
 use crate::error::Result;
 use crate::identity::Identity;
+use crate::virtual_queue::VirtualQueue;
 use crate::{Claim, Geometry, Lba, LbaCount, Zone, ZoneId};
 
 /// What can be done to a zone besides reading and writing. NVMe calls it Zone Send Action.
@@ -106,6 +107,12 @@ pub trait ZonedDevice: Send + Sync {
     /// The claim by which this process holds the device, if it is a block device of the kernel and
     /// is held. A layer does not pass it on: the kernel knows only the device below.
     fn claim(&self) -> Option<&Claim> {
+        None
+    }
+
+    /// The queue of a device in virtual time, by which a program keeps requests in flight. A layer does
+    /// not pass it on: the times of the device below are not those of the layer.
+    fn virtual_queue(&self) -> Option<&dyn VirtualQueue> {
         None
     }
 
@@ -226,6 +233,11 @@ macro_rules! pass_on {
             self.$($to)+.claim()
         }
     };
+    (@virtual_queue $($to:tt)+) => {
+        fn virtual_queue(&self) -> Option<&dyn $crate::virtual_queue::VirtualQueue> {
+            self.$($to)+.virtual_queue()
+        }
+    };
     (@submit $($to:tt)+) => {
         fn submit(&self, batch: &mut [$crate::batch::Io<'_>]) {
             self.$($to)+.submit(batch);
@@ -237,6 +249,6 @@ macro_rules! pass_on {
 impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
     crate::pass_on!(
         deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, submit,
-        claim
+        claim, virtual_queue
     );
 }

@@ -60,6 +60,7 @@ pub mod size;
 pub mod spec;
 pub mod state;
 pub mod unit;
+pub mod virtual_queue;
 #[doc(hidden)]
 pub mod wait;
 pub mod workload;
@@ -80,4 +81,5 @@ pub use profile::Profile;
 pub use shown::shown;
 pub use state::Rules;
 pub use unit::{ByteCount, Lba, LbaCount, ZoneId};
+pub use virtual_queue::VirtualQueue;
 pub use zone::{Zone, ZoneCond, ZoneKind};

@@ -1,7 +1,7 @@
 //! A zoned drive in memory: the model that every other device is compared with.
 //!
 //! Memory is taken as data arrives, in chunks, and given back by a reset, so a drive of many
-//! terabytes costs little more than its zone table. Contents are lost with the value; `flush` has
+//! terabytes costs little more than its zone table. Zeroes in sequential zones take no memory. Contents are lost with the value; `flush` has
 //! nothing to do. Any number of threads; zones do not disturb each other.
 
 use std::sync::Mutex;
@@ -82,12 +82,48 @@ struct Memory {
     block_size: BlockSize,
 }
 
+/// Zeroes to compare with.
+static ZEROES: [u8; CHUNK] = [0; CHUNK];
+
 /// The data of one zone.
 enum Chunks {
     /// Sequential zone: every chunk but the last is complete, nothing is ever zeroed first.
-    Sequential(Vec<Vec<u8>>),
+    Sequential(Vec<Chunk>),
     /// Conventional zone: chunks where something was written.
     Conventional(Vec<Option<Box<[u8]>>>),
+}
+
+/// A chunk of a sequential zone.
+enum Chunk {
+    /// So many zeroes, which take no memory.
+    Zeroes(usize),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Chunk {
+    fn read(&self, offset: usize, buffer: &mut [u8]) {
+        match self {
+            Self::Zeroes(_) => buffer.fill(0),
+            Self::Bytes(bytes) => buffer.copy_from_slice(&bytes[offset..offset + buffer.len()]),
+        }
+    }
+
+    fn append(&mut self, offset: usize, data: &[u8]) {
+        if let Self::Zeroes(count) = self {
+            assert_eq!(*count, offset, "a sequential zone grows at its end");
+            if data == &ZEROES[..data.len()] {
+                *count += data.len();
+                return;
+            }
+            let mut bytes = Vec::with_capacity(CHUNK);
+            bytes.resize(offset, 0);
+            *self = Self::Bytes(bytes);
+        }
+        let Self::Bytes(bytes) = self else { unreachable!("it has become bytes") };
+        assert_eq!(bytes.len(), offset, "a sequential zone grows at its end");
+        bytes.extend_from_slice(data);
+    }
 }
 
 impl Memory {
@@ -107,9 +143,7 @@ impl Medium for Memory {
         while !rest.is_empty() {
             let (head, tail) = rest.split_at_mut(rest.len().min(CHUNK - offset));
             match part {
-                Chunks::Sequential(chunks) => {
-                    head.copy_from_slice(&chunks[chunk][offset..offset + head.len()]);
-                }
+                Chunks::Sequential(chunks) => chunks[chunk].read(offset, head),
                 Chunks::Conventional(chunks) => match chunks.get(chunk) {
                     Some(Some(bytes)) => head.copy_from_slice(&bytes[offset..offset + head.len()]),
                     Some(None) | None => head.fill(0),
@@ -128,11 +162,9 @@ impl Medium for Memory {
             match part {
                 Chunks::Sequential(chunks) => {
                     if offset == 0 {
-                        chunks.push(Vec::with_capacity(CHUNK));
+                        chunks.push(Chunk::Zeroes(0));
                     }
-                    let bytes = &mut chunks[chunk];
-                    assert_eq!(bytes.len(), offset, "a sequential zone grows at its end");
-                    bytes.extend_from_slice(head);
+                    chunks[chunk].append(offset, head);
                 }
                 Chunks::Conventional(chunks) => {
                     if chunks.len() <= chunk {

@@ -2,7 +2,9 @@
 //!
 //! `zonal bench` and the benchmarks of this crate both run these, so their figures compare. Each
 //! thread has zones of its own and one operation under way; so the number of threads is the queue
-//! depth.
+//! depth. On a device in virtual time, [`queued`] keeps more of them in flight.
+
+pub mod queued;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -319,15 +321,20 @@ impl Worker<'_> {
         }
     }
 
-    /// A xorshift generator: good enough to pick addresses, and nearly free.
     fn random_below(&mut self, limit: u64) -> usize {
-        self.random |= 1 << 63;
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let scaled = (u128::from(self.random) * u128::from(limit)) >> 64;
-        usize::try_from(scaled).expect("below a number of operations")
+        let below = random_below(&mut self.random, limit);
+        usize::try_from(below).expect("below a number of operations")
     }
+}
+
+/// A xorshift generator: good enough to pick addresses, and nearly free.
+fn random_below(random: &mut u64, limit: u64) -> u64 {
+    *random |= 1 << 63;
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    let scaled = (u128::from(*random) * u128::from(limit)) >> 64;
+    u64::try_from(scaled).expect("below a limit of 64 bits")
 }
 
 #[cfg(test)]

@@ -1,0 +1,365 @@
+//! Many requests in flight on a device in virtual time: by queue depth, in several zones, and beside
+//! writes or resets.
+//!
+//! A request begins when an earlier one of its place in the queue has ended. No thread waits, so a
+//! run is repeated exactly.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{Measured, Pattern, Result, WorkloadError};
+use crate::batch::Io;
+use crate::{
+    ByteCount, Clock, DeviceError, LbaCount, Select, VirtualQueue, ZoneAction, ZoneCond, ZoneId,
+    ZonedDevice,
+};
+
+/// Bytes of a zone that reads use: whole programs of any drive, and many for each die.
+const READ_SPAN_BYTES: u64 = 256 << 20;
+
+/// Virtual time that a drive gets to empty its write buffer before a measurement.
+const REST_NS: u64 = 1_000_000_000;
+
+/// The first part of a run is not measured: one in so many. The write buffer fills in it.
+const RAMP: u64 = 5;
+
+/// A workload of requests in flight.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// What to do.
+    pub pattern: Pattern,
+    /// Blocks of one operation.
+    pub blocks: LbaCount,
+    /// Zones in use at once.
+    pub zones: u32,
+    /// Operations in flight in each of them; a write has one at a time, whatever this says.
+    pub depth: u32,
+    /// Virtual time to measure.
+    pub time_ns: u64,
+    /// Seed of random addresses.
+    pub seed: u64,
+    /// What the drive does meanwhile.
+    pub beside: Beside,
+}
+
+/// What a drive does beside the operations that are measured, in zones of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// Writes, one in flight, so many bytes a second at most.
+    Writes {
+        /// Blocks of one.
+        blocks: LbaCount,
+        /// Bytes a second.
+        bytes_s: f64,
+    },
+    /// Resets of full zones, one after the other.
+    Resets,
+}
+
+/// What a run measured.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The operations.
+    pub main: Measured,
+    /// What the drive did beside them.
+    pub beside: Measured,
+}
+
+/// Runs a workload in empty zones, and empties them again.
+pub fn run(device: &dyn ZonedDevice, workload: &Workload) -> Result<Outcome> {
+    let Some(queue) = device.virtual_queue() else {
+        let what = "has no queue in virtual time".into();
+        return Err(WorkloadError::Device(DeviceError::Unsuitable {
+            path: "the device".into(),
+            what,
+        }));
+    };
+    let zones = device.report_all()?;
+    let empty = zones.iter().filter(|zone| zone.cond == ZoneCond::Empty).map(|zone| zone.id);
+    let mut free: Vec<ZoneId> = empty.collect();
+    free.reverse();
+    let mut run = Run {
+        device,
+        queue,
+        workload,
+        free,
+        used: Vec::new(),
+        buffer: Vec::new(),
+        random: workload.seed,
+        events: BinaryHeap::new(),
+        sequence: 0,
+    };
+    let outcome = run.measure();
+    for zone in std::mem::take(&mut run.used) {
+        let now_ns = run.queue.clock().monotonic_ns();
+        let end_ns = run.queue.manage_at(Select::One(zone), ZoneAction::Reset, now_ns)?;
+        run.queue.clock().advance_ns(end_ns.saturating_sub(now_ns));
+    }
+    outcome
+}
+
+/// A place in the queue, whose next request may begin.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// Of the operations, in the zone of this number.
+    Main(usize),
+    /// Of the writes beside them.
+    Writes,
+    /// Of the resets.
+    Resets,
+}
+
+/// A zone that is written from its start to its end, and replaced then.
+struct Stream {
+    zone: ZoneId,
+    next: LbaCount,
+}
+
+struct Run<'a> {
+    device: &'a dyn ZonedDevice,
+    queue: &'a dyn VirtualQueue,
+    workload: &'a Workload,
+    /// Empty zones, the next one last.
+    free: Vec<ZoneId>,
+    /// Zones that hold something.
+    used: Vec<ZoneId>,
+    buffer: Vec<u8>,
+    random: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Place)>>,
+    sequence: u64,
+}
+
+impl Run<'_> {
+    fn measure(&mut self) -> Result<Outcome> {
+        let writing = matches!(self.workload.pattern, Pattern::Write | Pattern::Append);
+        let mut streams = Vec::new();
+        for _ in 0..self.workload.zones {
+            let zone = self.take()?;
+            if !writing {
+                self.fill(zone, self.read_span())?;
+            }
+            streams.push(Stream { zone, next: LbaCount::ZERO });
+        }
+        let mut beside = Stream { zone: ZoneId::ZERO, next: LbaCount::ZERO };
+        let mut full = Vec::new();
+        match self.workload.beside {
+            Beside::Nothing => {}
+            Beside::Writes { .. } => beside.zone = self.take()?,
+            Beside::Resets => full = self.fill_for_resets()?,
+        }
+        self.queue.clock().advance_ns(REST_NS);
+        let start_ns = self.queue.clock().monotonic_ns();
+        let ramp_ns = self.workload.time_ns / RAMP;
+        let (begin_ns, end_ns) = (start_ns + ramp_ns, start_ns + ramp_ns + self.workload.time_ns);
+        let depth = if self.workload.pattern == Pattern::Write { 1 } else { self.workload.depth };
+        for _ in 0..depth {
+            (0..streams.len()).for_each(|zone| self.push(start_ns, Place::Main(zone)));
+        }
+        match self.workload.beside {
+            Beside::Nothing => {}
+            Beside::Writes { .. } => self.push(start_ns, Place::Writes),
+            Beside::Resets => self.push(start_ns, Place::Resets),
+        }
+        let mut outcome = Outcome { main: Measured::new(), beside: Measured::new() };
+        let (mut written, mut last_ns) = (0.0, end_ns);
+        while let Some(Reverse((at_ns, _, place))) = self.events.pop() {
+            if at_ns >= end_ns {
+                continue;
+            }
+            let (done_ns, next_ns, bytes) = match place {
+                Place::Main(zone) => {
+                    let (done_ns, bytes) = if writing {
+                        self.write(&mut streams[zone], self.workload.blocks, at_ns)?
+                    } else {
+                        self.read(&mut streams[zone], at_ns)?
+                    };
+                    (done_ns, done_ns, bytes)
+                }
+                Place::Writes => {
+                    let Beside::Writes { blocks, bytes_s } = self.workload.beside else {
+                        unreachable!("writes are beside the operations")
+                    };
+                    let (done_ns, bytes) = self.write(&mut beside, blocks, at_ns)?;
+                    let due_ns = start_ns + after_ns(&mut written, bytes, bytes_s);
+                    (done_ns, done_ns.max(due_ns), bytes)
+                }
+                Place::Resets => {
+                    let Some(zone) = full.pop() else {
+                        last_ns = at_ns;
+                        break;
+                    };
+                    let select = Select::One(zone);
+                    let done_ns = self.queue.manage_at(select, ZoneAction::Reset, at_ns)?;
+                    (done_ns, done_ns, 0)
+                }
+            };
+            if done_ns > begin_ns && done_ns <= end_ns {
+                let measured = match place {
+                    Place::Main(_) => &mut outcome.main,
+                    Place::Writes | Place::Resets => &mut outcome.beside,
+                };
+                measured.operations += 1;
+                measured.bytes += ByteCount::new(bytes);
+                measured.latency_ns.saturating_record(done_ns - at_ns);
+            }
+            self.push(next_ns, place);
+        }
+        for measured in [&mut outcome.main, &mut outcome.beside] {
+            measured.time_ns = last_ns.saturating_sub(begin_ns);
+        }
+        let now_ns = self.queue.clock().monotonic_ns();
+        self.queue.clock().advance_ns(last_ns.saturating_sub(now_ns) + REST_NS);
+        Ok(outcome)
+    }
+
+    fn push(&mut self, at_ns: u64, place: Place) {
+        self.sequence += 1;
+        self.events.push(Reverse((at_ns, self.sequence, place)));
+    }
+
+    /// An empty zone.
+    fn take(&mut self) -> Result<ZoneId> {
+        let zones = self.used.len();
+        let zone = self
+            .free
+            .pop()
+            .ok_or(WorkloadError::Threads { threads: self.workload.zones, zones })?;
+        self.used.push(zone);
+        Ok(zone)
+    }
+
+    fn capacity(&self) -> LbaCount {
+        self.device.geometry().spec().zone_capacity
+    }
+
+    /// Whole operations of a zone that reads use.
+    fn read_span(&self) -> LbaCount {
+        let span = READ_SPAN_BYTES >> self.device.geometry().block_size().shift();
+        let blocks = self.workload.blocks.get().max(1);
+        LbaCount::new(span.min(self.capacity().get()) / blocks * blocks)
+    }
+
+    fn read(&mut self, stream: &mut Stream, at_ns: u64) -> Result<(u64, u64)> {
+        let (span, blocks) = (self.read_span(), self.workload.blocks);
+        let offset = match self.workload.pattern {
+            Pattern::RandomRead => {
+                let places = span.get() / blocks.get();
+                LbaCount::new(self.random_below(places) * blocks.get())
+            }
+            Pattern::Read | Pattern::Write | Pattern::Append => {
+                let offset = if stream.next + blocks > span { LbaCount::ZERO } else { stream.next };
+                stream.next = offset + blocks;
+                offset
+            }
+        };
+        let lba = self.device.geometry().zone_start(stream.zone) + offset;
+        let bytes = self.sized(blocks);
+        let mut io = Io::read(lba, &mut self.buffer[..bytes]);
+        let end_ns = self.queue.perform_at(&mut io, at_ns);
+        io.outcome()?;
+        Ok((end_ns, bytes as u64))
+    }
+
+    /// Writes or appends at the end of a stream; a full zone is replaced by an empty one.
+    fn write(&mut self, stream: &mut Stream, blocks: LbaCount, at_ns: u64) -> Result<(u64, u64)> {
+        if stream.next + blocks > self.capacity() {
+            self.seal(stream.zone, at_ns)?;
+            if self.free.is_empty() {
+                // What is written is not needed: nobody waits for these resets.
+                let used = std::mem::take(&mut self.used);
+                for &zone in used.iter().filter(|&&zone| zone != stream.zone) {
+                    if self.device.zone(zone)?.cond == ZoneCond::Full {
+                        self.queue.manage_at(Select::One(zone), ZoneAction::Reset, at_ns)?;
+                        self.free.push(zone);
+                    } else {
+                        self.used.push(zone);
+                    }
+                }
+                self.used.push(stream.zone);
+            }
+            *stream = Stream { zone: self.take()?, next: LbaCount::ZERO };
+        }
+        let lba = self.device.geometry().zone_start(stream.zone) + stream.next;
+        let bytes = self.sized(blocks);
+        let data = &self.buffer[..bytes];
+        let mut io = if self.workload.pattern == Pattern::Append {
+            Io::append(stream.zone, data)
+        } else {
+            Io::write(lba, data)
+        };
+        let end_ns = self.queue.perform_at(&mut io, at_ns);
+        io.outcome()?;
+        stream.next += blocks;
+        Ok((end_ns, bytes as u64))
+    }
+
+    /// Gives up the rest of a zone, if there is one.
+    fn seal(&self, zone: ZoneId, at_ns: u64) -> Result<()> {
+        if self.device.zone(zone)?.cond != ZoneCond::Full {
+            self.queue.manage_at(Select::One(zone), ZoneAction::Finish, at_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the first blocks of an empty zone, and finishes it.
+    fn fill(&mut self, zone: ZoneId, blocks: LbaCount) -> Result<()> {
+        let step = self.device.geometry().max_append().get().clamp(1, 256);
+        let start = self.device.geometry().zone_start(zone);
+        let (mut at, clock) = (LbaCount::ZERO, self.queue.clock());
+        while at < blocks {
+            let count = LbaCount::new((blocks - at).get().min(step));
+            let bytes = self.sized(count);
+            let now_ns = clock.monotonic_ns();
+            let mut io = Io::write(start + at, &self.buffer[..bytes]);
+            let end_ns = self.queue.perform_at(&mut io, now_ns);
+            io.outcome()?;
+            clock.advance_ns(end_ns.saturating_sub(now_ns));
+            at += count;
+        }
+        let now_ns = clock.monotonic_ns();
+        self.seal(zone, now_ns)?;
+        clock.advance_ns(REST_NS);
+        Ok(())
+    }
+
+    /// Full zones, enough for resets of ten milliseconds all the time.
+    fn fill_for_resets(&mut self) -> Result<Vec<ZoneId>> {
+        const RESET_NS: u64 = 10_000_000;
+        let wanted = (self.workload.time_ns + self.workload.time_ns / RAMP) / RESET_NS + 1;
+        let mut full = Vec::new();
+        while (full.len() as u64) < wanted && !self.free.is_empty() {
+            let zone = self.take()?;
+            self.fill(zone, self.capacity())?;
+            full.push(zone);
+        }
+        Ok(full)
+    }
+
+    /// Makes the buffer as large as so many blocks. It holds zeroes, which a drive in memory keeps for
+    /// nothing.
+    fn sized(&mut self, blocks: LbaCount) -> usize {
+        let bytes = super::byte_len(self.device, blocks);
+        if self.buffer.len() < bytes {
+            self.buffer.resize(bytes, 0);
+        }
+        bytes
+    }
+
+    fn random_below(&mut self, limit: u64) -> u64 {
+        super::random_below(&mut self.random, limit)
+    }
+}
+
+/// The time after which so many bytes more are due, at `bytes_s` a second.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "below 2^53 for days and for petabytes"
+)]
+fn after_ns(written: &mut f64, bytes: u64, bytes_s: f64) -> u64 {
+    *written += bytes as f64;
+    (*written * 1e9 / bytes_s) as u64
+}
