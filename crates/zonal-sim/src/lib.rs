@@ -8,6 +8,7 @@
 //! | [`ftl`] | where does data lie? Page-mapped, zone-mapped, FDP; victims, GC, wear |
 //! | [`host`] | what if the host overwrites in place on zones? Its log and reclaim |
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
+//! | [`measured`] | how far is a preset from the real drive? |
 //! | [`experiment`] | many configs, one question, and the published answer beside ours |
 //! | [`preset`] | which configs come with it? |
 //! | [`ssd`] | how does a file system run on a simulated drive? |
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod controller;
 pub mod counting;
 pub mod error;
 
@@ -34,6 +36,7 @@ pub mod flash;
 pub mod ftl;
 pub mod host;
 pub mod load;
+pub mod measured;
 pub mod preset;
 pub mod report;
 mod request;

@@ -1,32 +1,39 @@
 //! The scheme `sim:`, which opens a simulated SSD by name.
 
+use std::path::Path;
+
 use zonal::spec::{Base, OpenError, Opener, Scheme, Stack};
 use zonal::{DeviceError, OpenMode};
 
 use crate::config::Config;
+use crate::preset::Preset;
 use crate::ssd::SimSsd;
 
-/// A simulated zoned SSD, by the config of a file or by the default one.
+/// A simulated zoned SSD, by a preset, by the config of a file or by the default one.
 pub const SCHEME: Scheme = Scheme {
     name: "sim",
-    form: "sim:[CONFIG.toml]",
-    help: "a simulated ZNS SSD in memory, gone when the command ends",
+    form: "sim:[CONFIG]",
+    help: "a simulated ZNS SSD in memory, by a preset or a file, gone when the command ends",
     example: "sim:",
     opener: Opener::Device(open),
 };
 
 fn open(path: &str, _: OpenMode) -> Result<Stack, OpenError> {
     let bad = |what: String| OpenError::Spec { spec: format!("sim:{path}"), what };
+    let preset = Preset::find(path).filter(|_| !Path::new(path).exists());
     let config = if path.is_empty() {
         Config::default()
+    } else if let Some(preset) = preset {
+        Config::parse(preset.text).map_err(|error| bad(error.to_string()))?
     } else {
         let text = std::fs::read_to_string(path)
             .map_err(|source| DeviceError::Io { what: format!("opening {path}"), source })?;
         Config::parse(&text).map_err(|error| bad(error.to_string()))?
     };
-    let drive = SimSsd::new(&config).map_err(|error| bad(error.to_string()))?;
+    let drive = SimSsd::new(&config).map_err(|error| bad(error.to_string()))?.side_by_side();
     let base = Base::Simulated(drive.clock());
     let mut stack = Stack::emulated(drive, base);
-    stack.files.extend((!path.is_empty()).then(|| path.into()));
+    let is_file = !path.is_empty() && preset.is_none();
+    stack.files.extend(is_file.then(|| path.into()));
     Ok(stack)
 }

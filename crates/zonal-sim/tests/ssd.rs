@@ -14,7 +14,9 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
-use zonal::{Clock, DeviceError, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
+use zonal::workload::Pattern;
+use zonal::workload::queued::{self, Beside, Workload};
+use zonal::{Clock, DeviceError, Io, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 use zonal_sim::flash::Flash;
 use zonal_sim::ftl::{PageMapped, Refusal, Translation, ZoneMapped};
 use zonal_sim::ssd::{Account, BlockSsd};
@@ -81,6 +83,82 @@ fn ssd_keeps_device_contract_in_random_shapes() {
         }
     }
     assert!(made > count * CHECKS.len() / 2, "most are refused: {made}");
+}
+
+#[test]
+fn ssd_with_controller_keeps_device_contract() {
+    for zones in [
+        "max_open = 3\nmax_active = 5\n[controller]",
+        "superblocks = 3\nmax_open = 2\nmax_active = 3\n[controller]\nsuspends_max = 0",
+    ] {
+        for (what, check) in CHECKS {
+            let drive = drive(zones);
+            contract::run(&drive, zones, what, *check);
+            let account = drive.account();
+            let programmed = account.operations.programs * account.program_bytes;
+            assert_eq!(
+                programmed + account.buffered_bytes,
+                account.host_bytes + account.padded_bytes
+            );
+        }
+    }
+}
+
+/// Time that a batch of reads takes, one of each die.
+fn batch_ns(drive: &SimSsd) -> u64 {
+    let (dies, program_blocks) = (24, drive.account().program_bytes / 4096);
+    let start = drive.geometry().zone_start(ZoneId::ZERO);
+    for _ in 0..8 {
+        drive.append(ZoneId::ZERO, &vec![0; 1 << 20]).unwrap();
+    }
+    drive.clock().advance_ns(1_000_000_000);
+    let mut buffers = vec![[1; 4096]; dies];
+    let mut batch: Vec<Io<'_>> = (0..)
+        .zip(&mut buffers)
+        .map(|(at, buffer)| Io::read(start + LbaCount::new(at * program_blocks), buffer))
+        .collect();
+    let begin = drive.clock().monotonic_ns();
+    drive.submit(&mut batch);
+    let passed = drive.clock().monotonic_ns() - begin;
+    assert!(batch.into_iter().all(|io| io.outcome().is_ok()));
+    passed
+}
+
+#[test]
+fn ssd_batch_overlaps_on_dies() {
+    let one_by_one = batch_ns(&published());
+    let side_by_side = batch_ns(&published().side_by_side());
+    assert!(one_by_one > 24 * 75_000, "{one_by_one} ns");
+    assert!(side_by_side < 3 * 75_000, "{side_by_side} ns");
+    let preset = zonal_sim::preset::Preset::find("zn540").unwrap();
+    let zn540 = batch_ns(&SimSsd::new(&Config::parse(preset.text).unwrap()).unwrap());
+    assert!((75_000..3 * 75_000).contains(&zn540), "{zn540} ns");
+}
+
+#[test]
+fn ssd_keeps_requests_in_flight_and_leaves_zones_empty() {
+    let drive = SimSsd::new(&Config::default()).unwrap();
+    let mut iops = Vec::new();
+    // More measurements than zones can be active, one after the other.
+    for depth in [1, 32].into_iter().cycle().take(16) {
+        for pattern in [Pattern::RandomRead, Pattern::Append] {
+            let workload = Workload {
+                pattern,
+                blocks: LbaCount::new(1),
+                zones: 2,
+                depth,
+                time_ns: 2_000_000,
+                seed: 1,
+                beside: Beside::Nothing,
+            };
+            let measured = queued::run(&drive, &workload).unwrap().main;
+            if pattern == Pattern::RandomRead {
+                iops.push(measured.iops());
+            }
+        }
+        assert!(drive.report_all().unwrap().iter().all(|zone| zone.cond == ZoneCond::Empty));
+    }
+    assert!(iops[1] > 10.0 * iops[0], "{iops:?}");
 }
 
 #[test]

@@ -3,11 +3,14 @@
 //! Unknown fields are refused. Sweeps set fields by their path, as in `drive.op`; that is why the
 //! sections are flat and a section that does not concern the drive is ignored.
 
+mod controller;
+pub mod fields;
 mod layout;
 mod set;
 
 use serde::{Deserialize, Serialize};
 
+pub use controller::Controller;
 pub use layout::Layout;
 pub use set::Setting;
 
@@ -29,6 +32,9 @@ pub struct Config {
     pub flash: Flash,
     /// The drive made of it.
     pub drive: Drive,
+    /// The controller, if it has times of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Controller>,
     /// GC of a conventional or FDP drive.
     pub gc: Gc,
     /// Zones of a zoned drive.
@@ -303,6 +309,7 @@ impl Config {
     /// Refuses fields outside their range and impossible combinations.
     pub fn check(&self) -> Result<()> {
         self.flash.check()?;
+        self.controller.as_ref().map_or(Ok(()), Controller::check)?;
         let (drive, gc, run) = (&self.drive, &self.gc, &self.run);
         within("drive.op", drive.op, 0.0, 100.0)?;
         within("drive.reserved", drive.reserved, 0.0, 0.5)?;

@@ -123,7 +123,8 @@ impl BlockSsd {
                 (zones.counters(), zones.layout(), zones.erases())
             }
         };
-        Account::new(&counters, layout, &self.dies, erases, self.now)
+        let (operations, program) = (self.dies.operations(), self.dies.program_bytes());
+        Account::new(&counters, layout, operations, program, erases, self.now)
     }
 }
 

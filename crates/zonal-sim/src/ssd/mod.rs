@@ -8,27 +8,35 @@
 //! end when the write buffer has taken them, which outlives a power cut (assumed, as in data-centre
 //! drives), so a flush has nothing to wait for. Reads end with the last byte. Erases go on after a
 //! reset has returned. Calls of several threads are executed one after the other, in the order in
-//! which they take the lock: the queue depth is 1. A run is repeated exactly only if one thread
-//! makes the calls.
+//! which they take the lock. A run is repeated exactly only if one thread makes the calls.
+//!
+//! Requests are side by side in two ways: those of a batch ([`SimSsd::side_by_side`]), and those that
+//! a program begins at times of its own ([`VirtualQueue`]). A [controller](crate::config::Controller)
+//! is what they share then; without one only the flash limits them.
 //!
 //! [`BlockSsd`] is what it is compared with: a drive of the same flash, with the same times, that
 //! takes writes in any order.
 
+mod array;
 mod block;
 mod dies;
+mod place;
+mod timing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::{
-    BlockSize, Clock, DeviceError, FailZone, Geometry, GeometrySpec, Lba, LbaCount, ManualClock,
-    MemoryDrive, Select, Zone, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
+    BlockSize, Clock, DeviceError, FailZone, Geometry, GeometrySpec, Io, Lba, LbaCount,
+    ManualClock, MemoryDrive, Op, Select, VirtualQueue, Zone, ZoneAction, ZoneCond, ZoneFailure,
+    ZoneId, ZonedDevice,
 };
 
 pub use block::BlockSsd;
 pub use dies::Operations;
 
-use self::dies::Dies;
+use self::timing::{OpenStripe, Reset, Timing};
 use crate::config::{Config, Kind, Layout};
+use crate::controller::{First, WriteKind};
 use crate::error::{Result, SimError};
 use crate::flash::refused;
 use crate::ftl::{Counters, Translation, Work, ZoneMapped};
@@ -61,13 +69,21 @@ pub struct SimSsd {
     drive: MemoryDrive,
     clock: Arc<ManualClock>,
     flash: Mutex<Flash>,
+    batches: Batches,
+}
+
+/// How the requests of a batch are performed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batches {
+    OneByOne,
+    SideBySide,
 }
 
 /// What is below the zones, behind one lock.
 struct Flash {
     zones: ZoneMapped,
-    dies: Dies,
-    read_firmware_ns: u64,
+    timing: Timing,
+    stripe_units: u32,
 }
 
 /// Counts of a drive's flash since the drive was made.
@@ -119,12 +135,20 @@ impl SimSsd {
         config.zones.max_active = u32::MAX;
         let flash = Flash {
             zones: ZoneMapped::new(&config)?,
-            dies: Dies::new(&config, &layout),
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-            read_firmware_ns: (config.drive.read_firmware_us * 1e3).round() as u64,
+            timing: Timing::new(&config, &layout),
+            stripe_units: layout.block_units / config.flash.programs_per_block,
         };
+        let batches =
+            if flash.timing.is_controlled() { Batches::SideBySide } else { Batches::OneByOne };
         let clock = Arc::new(ManualClock::new(0));
-        Ok(Self { drive, clock, flash: Mutex::new(flash) })
+        Ok(Self { drive, clock, flash: Mutex::new(flash), batches })
+    }
+
+    /// The same drive, where the requests of a batch overlap on dies and channels. A drive with a
+    /// controller does that anyway; another one performs them one after the other.
+    #[must_use]
+    pub fn side_by_side(self) -> Self {
+        Self { batches: Batches::SideBySide, ..self }
     }
 
     /// The clock that the drive's operations move. For whatever runs on the drive.
@@ -136,7 +160,9 @@ impl SimSsd {
     pub fn account(&self) -> Account {
         let flash = self.flash();
         let (zones, now) = (&flash.zones, self.clock.monotonic_ns());
-        Account::new(&zones.counters(), zones.layout(), &flash.dies, zones.erases(), now)
+        let (operations, program) = (flash.timing.operations(), flash.timing.program_bytes());
+        let (counters, layout) = (zones.counters(), zones.layout());
+        Account::new(&counters, layout, operations, program, zones.erases(), now)
     }
 
     /// The counters of the translation layer, in blocks.
@@ -153,22 +179,96 @@ impl SimSsd {
         self.clock.advance_ns(end.saturating_sub(begin));
     }
 
-    /// Writes or appends on the memory drive, then places and times it on the flash.
-    fn store<T>(
+    /// Performs a request that arrives at `now`: where its data is, and when it ends.
+    fn perform(&self, flash: &mut Flash, op: &mut Op<'_>, now: u64) -> DeviceResult<(Lba, u64)> {
+        match op {
+            Op::Read { lba, buffer } => {
+                self.drive.read(*lba, buffer)?;
+                let blocks = self.geometry().blocks(buffer.len())?;
+                Ok((*lba, self.read_flash(flash, *lba, blocks, now)))
+            }
+            Op::Write { lba, data } => {
+                self.drive.write(*lba, data)?;
+                self.store(flash, WriteKind::Write, *lba, data.len(), now)
+            }
+            Op::Append { zone, data } => {
+                let lba = self.drive.append(*zone, data)?;
+                self.store(flash, WriteKind::Append, lba, data.len(), now)
+            }
+            Op::Flush => {
+                self.drive.flush()?;
+                Ok((Lba::ZERO, now + COMMAND_NS))
+            }
+        }
+    }
+
+    /// Places and times on the flash what the memory drive has taken.
+    fn store(
         &self,
+        flash: &mut Flash,
+        kind: WriteKind,
+        lba: Lba,
         bytes: usize,
-        write: impl FnOnce(&MemoryDrive) -> DeviceResult<T>,
-        first: impl FnOnce(&T) -> Lba,
-    ) -> DeviceResult<T> {
+        now: u64,
+    ) -> DeviceResult<(Lba, u64)> {
+        let (zone, offset) = self.geometry().locate(lba);
+        let blocks = self.geometry().blocks(bytes)?.get();
+        let first = if offset.get() == 0 { First::OfZone } else { First::No };
+        let arrival = flash.timing.write(now, kind, bytes as u64, first);
+        let end = flash.write(now, arrival.buffer_ns, (zone, offset.get()), blocks);
+        Ok((lba, end + arrival.rest_ns))
+    }
+
+    fn read_flash(&self, flash: &mut Flash, lba: Lba, blocks: LbaCount, now: u64) -> u64 {
+        let from = flash.timing.read_arrives(now);
+        let (mut at, mut end) = (lba, from);
+        let limit = lba + blocks;
+        while at < limit {
+            let (zone, offset) = self.geometry().locate(at);
+            let count = (limit - at).min(self.geometry().size_of(zone) - offset);
+            end = end.max(flash.read(now, from, (zone, offset.get()), count.get()));
+            at += count;
+        }
+        flash.timing.deliver(now, end, self.geometry().bytes(blocks).get())
+    }
+
+    /// Performs one request, and moves the clock to its end.
+    fn perform_now(&self, mut op: Op<'_>) -> DeviceResult<Lba> {
         let mut flash = self.flash();
         let begin = self.clock.monotonic_ns();
-        let outcome = write(&self.drive)?;
-        let (zone, offset) = self.geometry().locate(first(&outcome));
-        let blocks = self.geometry().blocks(bytes)?.get();
-        let begun = begin + COMMAND_NS + flash.dies.link_ns(bytes as u64);
-        let end = flash.write(begun, (zone, offset.get()), blocks);
+        let (lba, end) = self.perform(&mut flash, &mut op, begin)?;
         self.pass(begin, end);
-        Ok(outcome)
+        Ok(lba)
+    }
+
+    /// Changes the condition of zones from `now` on: how that ends, and when.
+    fn manage_from(
+        &self,
+        flash: &mut Flash,
+        zones: Select,
+        action: ZoneAction,
+        now: u64,
+    ) -> (DeviceResult<()>, u64) {
+        let report = || match zones {
+            Select::One(zone) => self.drive.zone(zone).map(|zone| vec![zone]),
+            Select::All => self.drive.report_all(),
+        };
+        let before = match report() {
+            Ok(before) => before,
+            Err(error) => return (Err(error), now),
+        };
+        // Also an action that fails for one zone has been done for those before it.
+        let outcome = self.drive.manage(zones, action);
+        let after = match report() {
+            Ok(after) => after,
+            Err(error) => return (Err(error), now),
+        };
+        let changes = before.iter().zip(&after).filter(|(before, after)| before.cond != after.cond);
+        if flash.timing.is_controlled() && changes.clone().next().is_none() {
+            return (outcome, flash.follow_nothing(now, action));
+        }
+        let begun = if flash.timing.is_controlled() { now } else { now + COMMAND_NS };
+        (outcome, changes.fold(begun, |end, pair| flash.follow(end, pair)))
     }
 }
 
@@ -176,12 +276,12 @@ impl Account {
     fn new(
         counters: &Counters,
         layout: &Layout,
-        dies: &Dies,
+        operations: Operations,
+        program_bytes: u64,
         erases: &[u32],
         virtual_ns: u64,
     ) -> Self {
         let bytes = |units: u64| units * layout.unit;
-        let (operations, program_bytes) = (dies.operations(), dies.program_bytes());
         let placed = bytes(counters.host + counters.moved + counters.padded);
         let (min, max) = (erases.iter().min(), erases.iter().max());
         Self {
@@ -237,20 +337,21 @@ impl Flash {
         zone.get() * self.zones.zone_units() + offset
     }
 
-    fn write(&mut self, now: u64, (zone, offset): (ZoneId, u64), blocks: u64) -> u64 {
-        let mut end = now;
+    /// Writes blocks by a command that arrived at `now`, and whose data is there at `from`.
+    fn write(&mut self, now: u64, from: u64, (zone, offset): (ZoneId, u64), blocks: u64) -> u64 {
+        let mut end = from;
         for offset in offset..offset + blocks {
             let unit = self.unit(zone, offset);
             let slot = self.zones.try_place(unit).expect("the memory drive took the write");
-            end = self.dies.written(end, slot);
+            end = self.timing.written(now, end, slot);
         }
         end
     }
 
     /// Reads the part of a zone that is written; the rest is zeroes and costs nothing.
-    fn read(&mut self, now: u64, (zone, offset): (ZoneId, u64), blocks: u64) -> u64 {
+    fn read(&mut self, now: u64, from: u64, (zone, offset): (ZoneId, u64), blocks: u64) -> u64 {
         let written = u64::from(self.zones.written(zone.get()));
-        let (mut done, mut offset) = (now, offset);
+        let (mut done, mut offset) = (from, offset);
         let limit = (offset + blocks).min(written);
         let block_units = u64::from(self.zones.layout().block_units);
         while offset < limit {
@@ -262,7 +363,8 @@ impl Flash {
             let first = slot - within(offset - base);
             let filled = if self.zones.is_full(zone.get()) { block_units } else { written - base };
             let programmed = first + within(filled.min(block_units));
-            done = done.max(self.dies.read(now, slot..slot + within(count), programmed));
+            let slots = slot..slot + within(count);
+            done = done.max(self.timing.read(now, from, slots, programmed));
             offset += count;
         }
         done
@@ -272,38 +374,49 @@ impl Flash {
     fn follow(&mut self, now: u64, (before, after): (&Zone, &Zone)) -> u64 {
         let zone = before.id.get();
         match (before.cond, after.cond) {
-            (from, to) if from == to => now,
-            (_, ZoneCond::Empty) => {
-                self.reset(now, zone);
-                now
-            }
+            (_, ZoneCond::Empty) => self.reset(now, zone),
             (_, ZoneCond::Full) => self.finish(now, zone),
-            (
-                _,
-                ZoneCond::ImplicitOpen
-                | ZoneCond::ExplicitOpen
-                | ZoneCond::Closed
-                | ZoneCond::ReadOnly
-                | ZoneCond::Offline
-                | ZoneCond::NotWp,
-            ) => now,
+            (_, ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen) => self.timing.open(now),
+            (_, ZoneCond::Closed) => self.timing.close(now),
+            (_, ZoneCond::ReadOnly | ZoneCond::Offline | ZoneCond::NotWp) => now,
         }
     }
 
-    fn reset(&mut self, now: u64, zone: u32) {
-        self.zones.reset(zone);
-        while let Some(Work::Erase(block)) = self.zones.work() {
-            self.dies.erase(now);
-            self.zones.erased(block);
+    /// What an action takes that changes no zone.
+    fn follow_nothing(&mut self, now: u64, action: ZoneAction) -> u64 {
+        let nothing = Reset { superblocks: 0.0, open_units: 0, stripe: OpenStripe::None };
+        match action {
+            ZoneAction::Open => self.timing.open(now),
+            ZoneAction::Close => self.timing.close(now),
+            ZoneAction::Finish => self.timing.finish(now, 0..0),
+            ZoneAction::Reset => self.timing.reset(now, nothing, 0),
         }
+    }
+
+    fn reset(&mut self, now: u64, zone: u32) -> u64 {
+        let (written, layout) = (self.zones.written(zone), *self.zones.layout());
+        let stripe = if self.zones.is_full(zone) || written < self.stripe_units {
+            OpenStripe::None
+        } else {
+            OpenStripe::Programmed
+        };
+        let superblocks = f64::from(written) / f64::from(layout.block_units);
+        let open_units = if self.zones.is_full(zone) { 0 } else { written };
+        self.zones.reset(zone);
+        let mut erases = 0;
+        while let Some(Work::Erase(block)) = self.zones.work() {
+            self.zones.erased(block);
+            erases += 1;
+        }
+        self.timing.reset(now, Reset { superblocks, open_units, stripe }, erases)
     }
 
     fn finish(&mut self, now: u64, zone: u32) -> u64 {
         let written = self.zones.written(zone);
         let last = written.checked_sub(1).map(|last| self.unit(ZoneId::new(zone), last.into()));
         let padding = self.zones.finish(zone);
-        let Some(slot) = last.and_then(|unit| self.zones.locate(unit)) else { return now };
-        (slot + 1..=slot + padding).fold(now, |end, slot| self.dies.written(end, slot))
+        let slot = last.and_then(|unit| self.zones.locate(unit));
+        self.timing.finish(now, slot.map_or(0..0, |slot| slot + 1..slot + 1 + padding))
     }
 }
 
@@ -324,45 +437,48 @@ impl ZonedDevice for SimSsd {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> DeviceResult<()> {
-        let mut flash = self.flash();
-        let begin = self.clock.monotonic_ns();
-        self.drive.read(lba, buffer)?;
-        let now = begin + flash.read_firmware_ns;
-        let (mut at, mut end) = (lba, now);
-        let limit = lba + self.geometry().blocks(buffer.len())?;
-        while at < limit {
-            let (zone, offset) = self.geometry().locate(at);
-            let count = (limit - at).min(self.geometry().size_of(zone) - offset);
-            end = end.max(flash.read(now, (zone, offset.get()), count.get()));
-            at += count;
-        }
-        self.pass(begin, end);
-        Ok(())
+        self.perform_now(Op::Read { lba, buffer }).map(drop)
     }
 
     fn write(&self, lba: Lba, data: &[u8]) -> DeviceResult<()> {
-        self.store(data.len(), |drive| drive.write(lba, data), |()| lba)
+        self.perform_now(Op::Write { lba, data }).map(drop)
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> DeviceResult<Lba> {
-        self.store(data.len(), |drive| drive.append(zone, data), |&lba| lba)
+        self.perform_now(Op::Append { zone, data })
+    }
+
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        if self.batches == Batches::OneByOne {
+            batch.iter_mut().for_each(|io| io.perform(self));
+            return;
+        }
+        let mut flash = self.flash();
+        let begin = self.clock.monotonic_ns();
+        let (mut at, mut end) = (begin, begin);
+        for io in batch {
+            let is_flush = matches!(io.op, Op::Flush);
+            if is_flush {
+                at = end;
+            }
+            let outcome = self.perform(&mut flash, &mut io.op, at);
+            end = end.max(outcome.as_ref().map_or(at, |&(_, done)| done));
+            if is_flush {
+                at = end;
+            }
+            io.result = Some(outcome.map(|(lba, _)| lba));
+        }
+        self.pass(begin, end);
+    }
+
+    fn virtual_queue(&self) -> Option<&dyn VirtualQueue> {
+        Some(self)
     }
 
     fn manage(&self, zones: Select, action: ZoneAction) -> DeviceResult<()> {
         let mut flash = self.flash();
         let begin = self.clock.monotonic_ns();
-        let report = || match zones {
-            Select::One(zone) => self.drive.zone(zone).map(|zone| vec![zone]),
-            Select::All => self.drive.report_all(),
-        };
-        let before = report()?;
-        // Also an action that fails for one zone has been done for those before it.
-        let outcome = self.drive.manage(zones, action);
-        let after = report()?;
-        let mut end = begin + COMMAND_NS;
-        for pair in before.iter().zip(&after) {
-            end = flash.follow(end, pair);
-        }
+        let (outcome, end) = self.manage_from(&mut flash, zones, action, begin);
         self.pass(begin, end);
         outcome
     }
@@ -374,8 +490,24 @@ impl ZonedDevice for SimSsd {
     }
 
     fn flush(&self) -> DeviceResult<()> {
-        let _one_at_a_time = self.flash();
-        self.clock.advance_ns(COMMAND_NS);
-        self.drive.flush()
+        self.perform_now(Op::Flush).map(drop)
+    }
+}
+
+impl VirtualQueue for SimSsd {
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    fn perform_at(&self, io: &mut Io<'_>, at_ns: u64) -> u64 {
+        let outcome = self.perform(&mut self.flash(), &mut io.op, at_ns);
+        let end = outcome.as_ref().map_or(at_ns, |&(_, end)| end);
+        io.result = Some(outcome.map(|(lba, _)| lba));
+        end
+    }
+
+    fn manage_at(&self, zones: Select, action: ZoneAction, at_ns: u64) -> DeviceResult<u64> {
+        let (outcome, end) = self.manage_from(&mut self.flash(), zones, action, at_ns);
+        outcome.map(|()| end)
     }
 }

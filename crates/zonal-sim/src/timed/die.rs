@@ -13,12 +13,14 @@
 use std::collections::VecDeque;
 
 use super::calendar::NEVER;
+use crate::config::{Config, Controller};
+use crate::controller::{Draws, ns};
 
 /// Reads for the host in a row, while something else waits. Assumed.
 const READS_AHEAD: u8 = 16;
 
-/// Times one program or erase can be suspended. Assumed.
-const SUSPENDS_MAX: u8 = 16;
+/// Times one program or erase can be suspended, where no controller says it. Assumed.
+pub(super) const SUSPENDS_MAX: u32 = 16;
 
 /// What a die does, and for the host or for GC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(super) struct Op {
     pub(super) kind: Kind,
     /// Pages, of a read.
     pub(super) pages: u16,
+    /// How many of them are the last ones of their programs.
+    pub(super) slow_pages: u16,
     /// Bytes that go over the bus.
     pub(super) bytes: u32,
     /// The identifier that the caller gave it.
@@ -55,6 +59,33 @@ pub(super) struct FlashTimes {
     pub(super) erase: u64,
     pub(super) suspend: u64,
     pub(super) resume: u64,
+    /// What the last page of a program takes longer to read.
+    pub(super) slow_page: u64,
+    /// Share by which a program takes longer or shorter at most.
+    pub(super) program_spread: f64,
+    /// Mean of the time for which a program goes on before it is suspended, in µs.
+    pub(super) pulse_us: f64,
+    /// Times one program or erase can be suspended.
+    pub(super) suspends_max: u32,
+}
+
+impl FlashTimes {
+    /// The times of a config.
+    pub(super) fn new(config: &Config) -> Self {
+        let (flash, controller) = (&config.flash, config.controller.as_ref());
+        let extra = |field: fn(&Controller) -> f64| controller.map_or(0.0, field);
+        Self {
+            read: ns(flash.read_us),
+            program: ns(flash.program_us),
+            erase: ns(flash.erase_us),
+            suspend: ns(flash.suspend_us),
+            resume: ns(flash.resume_us),
+            slow_page: ns(extra(|controller| controller.slow_page_us)),
+            program_spread: extra(|controller| controller.program_spread),
+            pulse_us: extra(|controller| controller.suspend_pulse_us),
+            suspends_max: controller.map_or(SUSPENDS_MAX, |controller| controller.suspends_max),
+        }
+    }
 }
 
 /// What a die is doing.
@@ -124,7 +155,8 @@ pub(super) struct Die {
     since_ns: u64,
     ends_ns: u64,
     paused: Option<Paused>,
-    suspends: u8,
+    suspends: u32,
+    draws: Draws,
     ahead: u8,
     host_reads: VecDeque<Op>,
     gc_reads: VecDeque<Op>,
@@ -133,15 +165,16 @@ pub(super) struct Die {
 }
 
 impl Die {
-    pub(super) fn new(bus: usize) -> Self {
+    pub(super) fn new(bus: usize, draws: Draws) -> Self {
         Self {
             bus,
             stage: Stage::Idle,
-            op: Op { kind: Kind::HostRead, pages: 0, bytes: 0, tag: 0 },
+            op: Op { kind: Kind::HostRead, pages: 0, slow_pages: 0, bytes: 0, tag: 0 },
             since_ns: 0,
             ends_ns: NEVER,
             paused: None,
             suspends: 0,
+            draws,
             ahead: 0,
             host_reads: VecDeque::with_capacity(16),
             gc_reads: VecDeque::with_capacity(64),
@@ -203,14 +236,19 @@ impl Die {
     /// A read for the host has arrived: suspends the current operation if that is possible.
     pub(super) fn suspend(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         let left_ns = self.ends_ns - now_ns;
-        if self.stage != Stage::Array || self.suspends >= SUSPENDS_MAX || left_ns <= times.suspend {
+        let pulse_ns = self.draws.exponential_ns(times.pulse_us);
+        if self.stage != Stage::Array
+            || self.suspends >= times.suspends_max
+            || left_ns <= times.suspend + pulse_ns
+        {
             return NextEvent::Nothing;
         }
         self.settle(now_ns);
-        self.paused = Some(Paused { op: self.op, left_ns });
+        // During a pulse the program still goes on.
+        self.paused = Some(Paused { op: self.op, left_ns: left_ns - pulse_ns });
         self.suspends += 1;
         self.time.suspends += 1;
-        self.enter(Stage::Suspend, now_ns, times.suspend)
+        self.enter(Stage::Suspend, now_ns, times.suspend + pulse_ns)
     }
 
     /// The data to be programmed is in the die. Reads that came meanwhile go first: the latches
@@ -218,10 +256,11 @@ impl Die {
     #[inline]
     pub(super) fn loaded(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.settle(now_ns);
+        let program_ns = self.draws.stretch_ns(times.program, times.program_spread);
         if self.host_reads.is_empty() {
-            return self.enter(Stage::Array, now_ns, times.program);
+            return self.enter(Stage::Array, now_ns, program_ns);
         }
-        self.paused = Some(Paused { op: self.op, left_ns: times.program });
+        self.paused = Some(Paused { op: self.op, left_ns: program_ns });
         self.begin(times, now_ns)
     }
 
@@ -258,7 +297,8 @@ impl Die {
     fn sense(&mut self, read: Op, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.op = read;
         self.time.pages += u64::from(read.pages);
-        self.enter(Stage::Sense, now_ns, times.read * u64::from(read.pages))
+        let slow_ns = times.slow_page * u64::from(read.slow_pages);
+        self.enter(Stage::Sense, now_ns, times.read * u64::from(read.pages) + slow_ns)
     }
 
     fn enter(&mut self, stage: Stage, now_ns: u64, takes_ns: u64) -> NextEvent {

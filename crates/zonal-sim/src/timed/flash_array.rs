@@ -5,17 +5,8 @@
 use super::bus::{Bus, BusTime, Class, Pace};
 use super::calendar::{Calendar, NEVER};
 use super::die::{Die, DieTime, FlashTimes, Kind, NextEvent, Op, Stage};
-use crate::flash::Flash;
-
-/// Nanoseconds of some microseconds.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "configs hold at most 10^7 of them"
-)]
-pub(super) fn ns(us: f64) -> u64 {
-    (us * 1000.0).round() as u64
-}
+use crate::config::Config;
+use crate::controller::Draws;
 
 /// Dies and buses.
 #[derive(Debug)]
@@ -32,22 +23,19 @@ pub(super) struct FlashArray {
 
 impl FlashArray {
     /// The flash of a config, all idle; `timers` slots of the calendar are for the caller.
-    pub(super) fn new(flash: &Flash, timers: usize) -> Self {
+    pub(super) fn new(config: &Config, timers: usize) -> Self {
+        let flash = &config.flash;
         let (dies, buses) = (flash.dies() as usize, flash.channels as usize);
         let pace = Pace::new(flash.channel_mb_s);
         Self {
             now_ns: 0,
             events: 0,
             calendar: Calendar::new(dies + buses + timers),
-            dies: (0..dies).map(|die| Die::new(die % buses)).collect(),
+            dies: (0..dies)
+                .map(|die| Die::new(die % buses, Draws::new(config.seed ^ (die as u64) << 32)))
+                .collect(),
             buses: (0..buses).map(|_| Bus::new(pace, dies / buses)).collect(),
-            times: FlashTimes {
-                read: ns(flash.read_us),
-                program: ns(flash.program_us),
-                erase: ns(flash.erase_us),
-                suspend: ns(flash.suspend_us),
-                resume: ns(flash.resume_us),
-            },
+            times: FlashTimes::new(config),
             program_bytes: u32::try_from(flash.program_bytes()).expect("checked with the config"),
         }
     }
@@ -74,13 +62,13 @@ impl FlashArray {
 
     /// Programs a die.
     pub(super) fn program(&mut self, die: usize, kind: Kind, tag: u32) {
-        self.dies[die].queue(Op { kind, pages: 0, bytes: self.program_bytes, tag });
+        self.dies[die].queue(Op { kind, pages: 0, slow_pages: 0, bytes: self.program_bytes, tag });
         self.begin_if_idle(die);
     }
 
     /// Erases a superblock's part of a die.
     pub(super) fn erase(&mut self, die: usize, tag: u32) {
-        self.dies[die].queue(Op { kind: Kind::Erase, pages: 0, bytes: 0, tag });
+        self.dies[die].queue(Op { kind: Kind::Erase, pages: 0, slow_pages: 0, bytes: 0, tag });
         self.begin_if_idle(die);
     }
 

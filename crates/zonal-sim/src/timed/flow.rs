@@ -8,6 +8,7 @@ use super::die::{Kind, Op as FlashOp};
 use super::gc::Urgency;
 use super::host::{Completion, View};
 use crate::config::Kind as Drive;
+use crate::controller::{First, WriteKind};
 use crate::error::Result;
 use crate::ftl::{Slot, Translation, Unit};
 use crate::load::{Op, Request};
@@ -20,6 +21,11 @@ const WRITE_FIRMWARE_NS: u64 = 10_000;
 const TIMER_WRITES: usize = 0;
 const TIMER_READS: usize = 1;
 pub(super) const TIMER_JOBS: usize = 2;
+const TIMER_DELIVERED: usize = 3;
+const TIMER_ANSWERED: usize = 4;
+
+/// A program of the drive's own, which holds nothing of the host.
+const OWN: u32 = u32::MAX;
 
 /// The write buffer.
 pub(super) struct Buffer {
@@ -76,22 +82,24 @@ impl<T: Translation> Timed<T> {
         let now_ns = self.flash_array.now_ns;
         let Self { host, ftl, places, user_units, .. } = self;
         let view = View { ftl, places, user_units: *user_units };
-        let (mut reads, mut writes) = (false, false);
         while let Some((id, op)) = host.send(job, now_ns, &view)? {
-            if op == Op::Read {
-                reads |= host.reads.is_empty();
-                host.reads.push_back((now_ns + self.read_firmware_ns, id));
-            } else {
-                writes |= host.writes.is_empty();
-                host.writes.push_back((now_ns + WRITE_FIRMWARE_NS, id));
+            let in_flight = host.request(id);
+            let bytes = u64::from(in_flight.request.bytes);
+            match (&mut self.processor, op) {
+                (None, Op::Read) => host.reads.push_back((now_ns + self.read_firmware_ns, id)),
+                (None, _) => host.writes.push_back((now_ns + WRITE_FIRMWARE_NS, id)),
+                (Some(processor), Op::Read) => host.reads.push_back((processor.read(now_ns), id)),
+                (Some(processor), _) => {
+                    let arrival = processor.write(now_ns, WriteKind::Write, bytes, First::No);
+                    in_flight.rest_ns = arrival.rest_ns;
+                    host.writes.push_back((arrival.buffer_ns, id));
+                }
             }
         }
-        if reads {
-            self.set_timer(TIMER_READS, now_ns + self.read_firmware_ns);
-        }
-        if writes {
-            self.set_timer(TIMER_WRITES, now_ns + WRITE_FIRMWARE_NS);
-        }
+        let first_ns = |queue: &VecDeque<(u64, u32)>| queue.front().map_or(NEVER, |first| first.0);
+        let (reads_ns, writes_ns) = (first_ns(&self.host.reads), first_ns(&self.host.writes));
+        self.set_timer(TIMER_READS, reads_ns);
+        self.set_timer(TIMER_WRITES, writes_ns);
         let due_ns = self.host.due().map_or(NEVER, |(due_ns, _)| due_ns);
         self.set_timer(TIMER_JOBS, due_ns);
         Ok(())
@@ -126,11 +134,45 @@ impl<T: Translation> Timed<T> {
                     Ok(())
                 }
             },
-            _ => unreachable!("the host has three timers"),
+            TIMER_DELIVERED => {
+                let (_, id) = self.host.delivered.pop_front().expect("its time came");
+                let next_ns = self.host.delivered.front().map_or(NEVER, |(at_ns, _)| *at_ns);
+                self.set_timer(TIMER_DELIVERED, next_ns);
+                self.tell(id, Completion::Done)
+            }
+            TIMER_ANSWERED => {
+                let (_, id) = self.host.answered.pop_front().expect("its time came");
+                let next_ns = self.host.answered.front().map_or(NEVER, |(at_ns, _)| *at_ns);
+                self.set_timer(TIMER_ANSWERED, next_ns);
+                self.tell(id, Completion::Done)
+            }
+            _ => unreachable!("the host has five timers"),
         }
     }
 
+    /// The drive is done with a request: the host hears of it, after the time that the controller
+    /// needs for that.
     fn complete(&mut self, id: u32, completion: Completion) -> Result<()> {
+        let now_ns = self.flash_array.now_ns;
+        let in_flight = *self.host.request(id);
+        let (op, bytes) = (in_flight.request.op, u64::from(in_flight.request.bytes));
+        let Some(processor) = self.processor.as_mut().filter(|_| completion == Completion::Done)
+        else {
+            return self.tell(id, completion);
+        };
+        let (timer, queue, at_ns) = if op == Op::Read {
+            let at_ns = processor.deliver(now_ns, now_ns, bytes);
+            (TIMER_DELIVERED, &mut self.host.delivered, at_ns)
+        } else {
+            (TIMER_ANSWERED, &mut self.host.answered, now_ns + in_flight.rest_ns)
+        };
+        queue.push_back((at_ns, id));
+        let next_ns = queue.front().map_or(NEVER, |&(at_ns, _)| at_ns);
+        self.set_timer(timer, next_ns);
+        Ok(())
+    }
+
+    fn tell(&mut self, id: u32, completion: Completion) -> Result<()> {
         match self.host.complete(id, completion, self.flash_array.now_ns) {
             Some(job) => self.send(job),
             None => Ok(()),
@@ -226,11 +268,23 @@ impl<T: Translation> Timed<T> {
             self.gc.program_begins();
         }
         self.flash_array.program(self.places.die(program), kind, program);
+        if kind == Kind::HostProgram && self.own_every > 0 {
+            self.since_own += 1;
+            if self.since_own == self.own_every {
+                self.since_own = 0;
+                for die in 0..self.flash_array.die_count() {
+                    self.flash_array.program(die, kind, OWN);
+                }
+            }
+        }
     }
 
     /// A program is in the flash.
     #[inline]
     pub(super) fn programmed(&mut self, op: FlashOp) {
+        if op.tag == OWN {
+            return;
+        }
         self.buffer.release(op.tag);
         if op.kind == Kind::HostProgram {
             self.buffer.complete -= 1;
@@ -278,7 +332,8 @@ impl<T: Translation> Timed<T> {
 
     fn read_page(&mut self, id: u32, page: u64, bytes: u64) {
         let bytes = u32::try_from(bytes).expect("at most a page");
-        let op = FlashOp { kind: Kind::HostRead, pages: 1, bytes, tag: id };
+        let slow_pages = u16::from(self.places.is_last_of_program(page));
+        let op = FlashOp { kind: Kind::HostRead, pages: 1, slow_pages, bytes, tag: id };
         self.flash_array.read(self.places.page_die(page), op);
     }
 

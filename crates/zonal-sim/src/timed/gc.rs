@@ -228,6 +228,7 @@ impl<T: Translation> Timed<T> {
         let op = FlashOp {
             kind: Kind::GcRead,
             pages: u16::try_from(pages.last - pages.first + 1).expect("pages of a program"),
+            slow_pages: 0,
             bytes: u32::try_from(bytes).expect("at most a program"),
             tag,
         };

@@ -169,6 +169,8 @@ pub(super) struct InFlight {
     start_ns: u64,
     /// A write: units placed so far. A read: parts that are missing.
     pub(super) units: u32,
+    /// How long after the drive is done with it the host hears of it.
+    pub(super) rest_ns: u64,
 }
 
 /// All jobs, and the requests that are on their way to the drive.
@@ -182,6 +184,9 @@ pub(super) struct Host {
     /// Reads in the firmware, and writes; each takes its constant time, so they stay in order.
     pub(super) reads: VecDeque<(u64, u32)>,
     pub(super) writes: VecDeque<(u64, u32)>,
+    /// Answers on their way to the host: of reads, and of all others.
+    pub(super) delivered: VecDeque<(u64, u32)>,
+    pub(super) answered: VecDeque<(u64, u32)>,
 }
 
 impl Host {
@@ -194,6 +199,8 @@ impl Host {
             free: Vec::new(),
             reads: VecDeque::with_capacity(64),
             writes: VecDeque::with_capacity(64),
+            delivered: VecDeque::new(),
+            answered: VecDeque::new(),
         }
     }
 
@@ -249,7 +256,8 @@ impl Host {
             return Ok(None);
         };
         let job = u32::try_from(job).expect("a few jobs");
-        let in_flight = InFlight { request, job, round: self.round, start_ns, units: 0 };
+        let in_flight =
+            InFlight { request, job, round: self.round, start_ns, units: 0, rest_ns: 0 };
         let id = if let Some(id) = self.free.pop() {
             self.requests[id as usize] = in_flight;
             id

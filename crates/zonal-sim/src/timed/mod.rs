@@ -25,7 +25,8 @@
 //!   read page by page, `drive.gc_reads` at once.
 //! * A read takes `drive.read_firmware_us`, then the flash; nothing else if the data is still in
 //!   the buffer or was never written. A write, trim or reset takes 10 µs before the buffer sees it
-//!   (assumed). The host's link is never the limit.
+//!   (assumed). The host's link is never the limit. A [controller](config::Controller) has times of
+//!   its own for all of these.
 
 mod bus;
 mod calendar;
@@ -47,13 +48,14 @@ pub use run::{Measured, Summary, run, run_watched};
 use self::bus::BusTime;
 use self::calendar::NEVER;
 use self::die::{DieTime, Kind};
-use self::flash_array::{FlashArray, ns};
+use self::flash_array::FlashArray;
 use self::flow::{Buffer, TIMER_JOBS};
 use self::gc::Collector;
 use self::host::Host;
 use self::place::Places;
 use crate::Progress;
 use crate::config::{self, Config};
+use crate::controller::{Processor, ns};
 use crate::error::Result;
 use crate::ftl::{Amplification, Counters, Translation, Wear};
 
@@ -94,6 +96,10 @@ pub struct Timed<T> {
     gc: Collector,
     drive: config::Kind,
     read_firmware_ns: u64,
+    processor: Option<Processor>,
+    /// Stripes of the host after which the drive programs one of its own, in programs; 0: never.
+    own_every: u32,
+    since_own: u32,
     user_units: u32,
     /// Bytes of writes accepted, ever.
     written_bytes: u64,
@@ -106,7 +112,7 @@ pub struct Timed<T> {
 const PROGRESS_EVENTS: u32 = 1 << 16;
 
 /// Timers of the host in the flash array's calendar.
-const TIMERS: usize = 3;
+const TIMERS: usize = 5;
 
 /// Samples to take.
 struct Samples {
@@ -135,7 +141,7 @@ impl<T: Translation> Timed<T> {
         config.check()?;
         let layout = config.layout()?;
         let places = Places::new(&config.flash, &layout);
-        let flash_array = FlashArray::new(&config.flash, TIMERS);
+        let flash_array = FlashArray::new(config, TIMERS);
         let programs = config.drive.buffer_programs * config.flash.dies();
         let mut timed = Self {
             buffer: Buffer::new(programs, places.programs(layout.raw_blocks)),
@@ -143,6 +149,12 @@ impl<T: Translation> Timed<T> {
             host: Host::new(),
             drive: config.drive.kind,
             read_firmware_ns: ns(config.drive.read_firmware_us),
+            processor: Processor::new(config),
+            own_every: config
+                .controller
+                .as_ref()
+                .map_or(0, |controller| controller.own_stripe_every * config.flash.dies()),
+            since_own: 0,
             user_units: layout.user_units,
             written_bytes: 0,
             samples: Samples {

@@ -108,6 +108,12 @@ impl Places {
         self.die(u32::try_from(program).expect("fewer programs than units"))
     }
 
+    /// Whether a page is the last of its program.
+    #[inline]
+    pub(super) fn is_last_of_program(&self, page: u64) -> bool {
+        (page + 1).is_multiple_of(u64::from(self.page_programs))
+    }
+
     /// The pages of a slot.
     #[inline]
     pub(super) fn pages(&self, slot: Slot) -> Pages {

@@ -1,0 +1,154 @@
+//! What managing zones takes, and what resets do to the commands beside them.
+//!
+//! The drive's figures are of the same public raw data as the points.
+
+use zonal::workload::Pattern;
+use zonal::workload::queued::{self, Beside, Workload};
+use zonal::{DeviceError, Io, LbaCount, Select, VirtualQueue, ZoneAction, ZoneId, ZonedDevice};
+
+use super::Figures;
+use crate::config::Config;
+use crate::error::{Result, SimError};
+use crate::ssd::SimSsd;
+
+/// Blocks of a zone of the drive.
+const CAPACITY: u64 = 275_712;
+
+/// Repetitions of each action; times vary.
+const ROUNDS: u32 = 8;
+
+/// Virtual time between two actions: the flash has nothing to do any more.
+const REST_NS: u64 = 5_000_000_000;
+
+/// Virtual time beside resets.
+const BESIDE_NS: u64 = 400_000_000;
+
+/// A time of the drive, and of the simulator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Managed {
+    /// What was done.
+    pub name: &'static str,
+    /// What it took on the drive.
+    pub drive_us: f64,
+    /// What it takes on ours.
+    pub ours_us: f64,
+}
+
+impl Managed {
+    /// The error, as a share of the measured time.
+    pub fn error(&self) -> f64 {
+        self.ours_us / self.drive_us - 1.0
+    }
+}
+
+/// What is timed.
+#[derive(Clone, Copy)]
+enum Timed {
+    Action(ZoneAction),
+    /// A reset of a zone that was finished before.
+    ResetFinished,
+    FirstWrite,
+    FirstAppend,
+}
+
+/// What is timed in a zone, how many blocks of it are written before, and what the drive takes.
+const ACTIONS: [(&str, Timed, u64, f64); 17] = [
+    ("open", Timed::Action(ZoneAction::Open), 0, 9.5),
+    ("close", Timed::Action(ZoneAction::Close), 1, 10.9),
+    ("first write of 4 KiB", Timed::FirstWrite, 0, 13.5),
+    ("first append of 4 KiB", Timed::FirstAppend, 0, 17.6),
+    ("finish, empty", Timed::Action(ZoneAction::Finish), 0, 14.0),
+    ("finish, 1 block", Timed::Action(ZoneAction::Finish), 1, 907_000.0),
+    ("finish, 50 %", Timed::Action(ZoneAction::Finish), CAPACITY / 2, 457_000.0),
+    ("finish, all but the last block", Timed::Action(ZoneAction::Finish), CAPACITY - 1, 2_600.0),
+    ("finish, full", Timed::Action(ZoneAction::Finish), CAPACITY, 14.0),
+    ("reset, empty", Timed::Action(ZoneAction::Reset), 0, 1_600.0),
+    ("reset, 1 block", Timed::Action(ZoneAction::Reset), 1, 1_700.0),
+    ("reset, 25 %", Timed::Action(ZoneAction::Reset), CAPACITY / 4, 7_900.0),
+    ("reset, full", Timed::Action(ZoneAction::Reset), CAPACITY, 15_800.0),
+    ("reset, 1 block, finished", Timed::ResetFinished, 1, 1_700.0),
+    ("reset, 25 %, finished", Timed::ResetFinished, CAPACITY / 4, 5_100.0),
+    ("reset, 100 %, finished", Timed::ResetFinished, CAPACITY, 15_400.0),
+    ("write of 4 KiB", Timed::FirstWrite, 1, 11.4),
+];
+
+/// Times all of it on drives of a config.
+pub fn managed(config: &Config) -> Result<Vec<Managed>> {
+    let failed = |error: DeviceError| SimError::Config { what: error.to_string() };
+    let mut rows = Vec::new();
+    for (name, timed, blocks, drive_us) in ACTIONS {
+        let drive = SimSsd::new(config)?;
+        let mut sum_us = 0.0;
+        for round in 0..ROUNDS {
+            sum_us += time_us(&drive, (timed, blocks), round).map_err(failed)?;
+        }
+        rows.push(Managed { name, drive_us, ours_us: sum_us / f64::from(ROUNDS) });
+    }
+    for (name, pattern, drive_us) in [
+        ("append of 4 KiB beside resets", Pattern::Append, 28.8),
+        ("read of 4 KiB beside resets", Pattern::RandomRead, 130.9),
+    ] {
+        let drive = SimSsd::new(config)?;
+        let workload = Workload {
+            pattern,
+            blocks: LbaCount::new(1),
+            zones: 1,
+            depth: 1,
+            time_ns: BESIDE_NS,
+            seed: 1,
+            beside: Beside::Resets,
+        };
+        let outcome = queued::run(&drive, &workload)
+            .map_err(|error| SimError::Config { what: format!("{name}: {error}") })?;
+        rows.push(Managed { name, drive_us, ours_us: Figures::of(&outcome).mean_us });
+    }
+    Ok(rows)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times for people")]
+fn time_us(
+    drive: &SimSsd,
+    (timed, blocks): (Timed, u64),
+    round: u32,
+) -> std::result::Result<f64, DeviceError> {
+    let zone = ZoneId::new(round);
+    let mut now = fill(drive, zone, blocks)? + REST_NS;
+    let block = [0; 4096];
+    let (begin, end) = match timed {
+        Timed::Action(action) => (now, drive.manage_at(Select::One(zone), action, now)?),
+        Timed::ResetFinished => {
+            now = drive.manage_at(Select::One(zone), ZoneAction::Finish, now)? + REST_NS;
+            (now, drive.manage_at(Select::One(zone), ZoneAction::Reset, now)?)
+        }
+        Timed::FirstWrite => {
+            let lba = drive.geometry().zone_start(zone) + LbaCount::new(blocks);
+            (now, perform(drive, Io::write(lba, &block), now)?)
+        }
+        Timed::FirstAppend => (now, perform(drive, Io::append(zone, &block), now)?),
+    };
+    // The next round has a zone of its own, and finds none of this one active.
+    let over = drive.manage_at(Select::One(zone), ZoneAction::Reset, end + REST_NS)?;
+    let passed = over.saturating_sub(zonal::Clock::monotonic_ns(drive.clock().as_ref()));
+    drive.clock().advance_ns(passed + REST_NS);
+    Ok((end - begin) as f64 / 1e3)
+}
+
+/// Writes the first blocks of an empty zone, and returns when that has ended.
+fn fill(drive: &SimSsd, zone: ZoneId, blocks: u64) -> std::result::Result<u64, DeviceError> {
+    const STEP: u64 = 256;
+    let zeroes = vec![0; 4096 * 256];
+    let start = drive.geometry().zone_start(zone);
+    let (mut at, mut now) = (0, zonal::Clock::monotonic_ns(drive.clock().as_ref()));
+    while at < blocks {
+        let count = STEP.min(blocks - at);
+        let bytes = usize::try_from(count * 4096).expect("at most a mebibyte");
+        now = perform(drive, Io::write(start + LbaCount::new(at), &zeroes[..bytes]), now)?;
+        at += count;
+    }
+    Ok(now)
+}
+
+fn perform(drive: &SimSsd, mut io: Io<'_>, now: u64) -> std::result::Result<u64, DeviceError> {
+    let end = drive.perform_at(&mut io, now);
+    io.outcome().map(|_| end)
+}

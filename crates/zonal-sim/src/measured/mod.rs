@@ -1,0 +1,306 @@
+//! A real drive's measured points beside those of its preset.
+//!
+//! The points are those of a WD Ultrastar DC ZN540, from the public raw data of "Performance
+//! Characterization of NVMe Flash Devices with Zoned Namespaces" (arXiv 2310.19094, MIT licence), in
+//! `data/`. Ten of them calibrate the preset `zn540`; the others are predicted. What zones take to
+//! open, close, finish and reset, and what resets do to other commands, is in `manage.rs`.
+
+mod manage;
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use zonal::workload::Pattern;
+use zonal::workload::queued::{self, Beside, Outcome, Workload};
+use zonal::{LbaCount, ZonedDevice};
+
+use crate::config::Config;
+use crate::error::{Result, SimError};
+use crate::report::{Cell, Table};
+use crate::ssd::SimSsd;
+
+const POINTS: &str = include_str!("../../data/zn540.csv");
+const MIXED: &str = include_str!("../../data/zn540-mixed.csv");
+
+pub use manage::{Managed, managed};
+
+/// Bytes of a block of the drive.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Blocks of the writes beside reads: 128 KiB.
+const BESIDE_BLOCKS: u64 = 32;
+
+/// Virtual time of a point.
+const POINT_NS: u64 = 2_000_000_000;
+
+/// The points that calibrate the preset.
+const CALIBRATED: [&str; 10] = [
+    "write 4096 z1 q1",
+    "write 4096 z4 q1",
+    "write 131072 z1 q1",
+    "append 4096 z1 q1",
+    "append 4096 z1 q4",
+    "append 131072 z1 q32",
+    "randread 4096 z1 q1",
+    "randread 16384 z1 q32",
+    "read 4096 q1 beside 250 MiB/s",
+    "read 4096 q32 beside 100 MiB/s",
+];
+
+/// A point that was measured on the drive.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// What was done, in words.
+    pub name: String,
+    /// The same for the simulator.
+    pub workload: Workload,
+    /// What the drive did.
+    pub drive: Figures,
+}
+
+/// Figures of a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Operations a second.
+    pub iops: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Latency that 99 of 100 stay within.
+    pub p99_us: f64,
+}
+
+/// A point of the drive, and of the simulator.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The point.
+    pub point: Point,
+    /// What the simulator did.
+    pub ours: Figures,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    op: String,
+    bytes: u64,
+    zones: u32,
+    depth_per_zone: u32,
+    iops: f64,
+    mean_us: f64,
+    p99_us: f64,
+}
+
+#[derive(Deserialize)]
+struct MixedRow {
+    write_mib_s_asked: u32,
+    read_depth: u32,
+    read_iops: f64,
+    read_mean_us: f64,
+    read_p99: f64,
+}
+
+/// All points, in the order of the data.
+pub fn points() -> Result<Vec<Point>> {
+    let plain = rows::<Row>(POINTS)?.into_iter().map(Row::point);
+    let mixed = rows::<MixedRow>(MIXED)?.into_iter().map(|row| Ok(row.point()));
+    plain.chain(mixed).collect()
+}
+
+fn rows<T: for<'a> Deserialize<'a>>(text: &str) -> Result<Vec<T>> {
+    let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
+    let rows = reader.deserialize().collect::<std::result::Result<_, _>>();
+    rows.map_err(|error| SimError::Config { what: format!("the measured points: {error}") })
+}
+
+impl Row {
+    fn point(self) -> Result<Point> {
+        let Self { op, bytes, zones, depth_per_zone: depth, .. } = self;
+        let name = format!("{op} {bytes} z{zones} q{depth}");
+        let pattern = match op.as_str() {
+            "write" => Pattern::Write,
+            "append" => Pattern::Append,
+            "randread" => Pattern::RandomRead,
+            _ => return Err(SimError::Config { what: format!("no operation is called {op}") }),
+        };
+        let blocks = LbaCount::new(bytes / BLOCK_BYTES);
+        let workload = workload((pattern, blocks), (zones, depth), Beside::Nothing);
+        let drive = Figures { iops: self.iops, mean_us: self.mean_us, p99_us: self.p99_us };
+        Ok(Point { name, workload, drive })
+    }
+}
+
+impl MixedRow {
+    fn point(self) -> Point {
+        let (rate, depth) = (self.write_mib_s_asked, self.read_depth);
+        let name = format!("read 4096 q{depth} beside {rate} MiB/s");
+        let beside = if rate == 0 {
+            Beside::Nothing
+        } else {
+            let bytes_s = f64::from(rate) * f64::from(1 << 20);
+            Beside::Writes { blocks: LbaCount::new(BESIDE_BLOCKS), bytes_s }
+        };
+        let workload = workload((Pattern::RandomRead, LbaCount::new(1)), (1, depth), beside);
+        let (mean_us, p99_us) = (self.read_mean_us, self.read_p99);
+        Point { name, workload, drive: Figures { iops: self.read_iops, mean_us, p99_us } }
+    }
+}
+
+fn workload(
+    (pattern, blocks): (Pattern, LbaCount),
+    (zones, depth): (u32, u32),
+    beside: Beside,
+) -> Workload {
+    Workload { pattern, blocks, zones, depth, time_ns: POINT_NS, seed: 1, beside }
+}
+
+impl Figures {
+    /// The figures of what a run measured.
+    #[expect(clippy::cast_precision_loss, reason = "times for people")]
+    pub fn of(outcome: &Outcome) -> Self {
+        let main = &outcome.main;
+        Self {
+            iops: main.iops(),
+            mean_us: main.latency_ns.mean() / 1e3,
+            p99_us: main.latency_ns.value_at_quantile(0.99) as f64 / 1e3,
+        }
+    }
+}
+
+impl Point {
+    /// Whether the preset is calibrated on it.
+    pub fn is_calibrated(&self) -> bool {
+        CALIBRATED.contains(&self.name.as_str())
+    }
+
+    /// Measures it on a new drive of a config.
+    pub fn run(&self, config: &Config) -> Result<Outcome> {
+        let drive = SimSsd::new(config)?;
+        let device: &dyn ZonedDevice = &drive;
+        queued::run(device, &self.workload)
+            .map_err(|error| SimError::Config { what: format!("{}: {error}", self.name) })
+    }
+}
+
+impl Compared {
+    /// The error of the mean latency, as a share of the measured one.
+    pub fn mean_error(&self) -> f64 {
+        self.ours.mean_us / self.point.drive.mean_us - 1.0
+    }
+
+    /// The same of the 99th percentile.
+    pub fn p99_error(&self) -> f64 {
+        self.ours.p99_us / self.point.drive.p99_us - 1.0
+    }
+}
+
+/// Measures all points on drives of a config.
+pub fn compare(config: &Config) -> Result<Vec<Compared>> {
+    let compared = points()?.into_iter().map(|point| {
+        let ours = Figures::of(&point.run(config)?);
+        Ok(Compared { point, ours })
+    });
+    compared.collect()
+}
+
+/// The mean and the largest of some errors, without their signs.
+#[expect(clippy::cast_precision_loss, reason = "a few")]
+pub fn mean_and_worst(errors: impl Iterator<Item = f64>) -> (f64, f64) {
+    let errors: Vec<f64> = errors.map(f64::abs).collect();
+    let sum: f64 = errors.iter().sum();
+    (sum / errors.len().max(1) as f64, errors.iter().copied().fold(0.0, f64::max))
+}
+
+/// The comparison as a page in Markdown.
+pub fn page(compared: &[Compared], managed: &[Managed]) -> String {
+    let mut text = String::from(HEAD);
+    text += &points_page(compared);
+    text += "\n## Zones, and commands beside resets\n\n\
+             The times of open, close and first writes, of finishing an empty zone, and of resetting an \
+             empty and a full one are parameters of\nthe preset; the others follow from the flash and from \
+             these.\n\n\
+             | what | drive, µs | ours | error |\n| --- | --: | --: | --: |\n";
+    for row in managed {
+        let error = 100.0 * row.error();
+        writeln!(
+            text,
+            "| {} | {:.1} | {:.1} | {error:+.1} % |",
+            row.name, row.drive_us, row.ours_us
+        )
+        .expect("a string takes all text");
+    }
+    text
+}
+
+/// What the page begins with.
+const HEAD: &str = "\
+# The preset zn540 beside the drive
+
+A WD Ultrastar DC ZN540 was measured by the authors of \"Performance Characterization of NVMe Flash Devices with Zoned Namespaces\" (arXiv
+2310.19094); their raw data is public under the MIT licence. The points below are a part of it
+([zn540.csv](../../crates/zonal-sim/data/zn540.csv), [zn540-mixed.csv](../../crates/zonal-sim/data/zn540-mixed.csv)); none was read off a
+picture. The preset ([zn540.toml](../../crates/zonal-sim/configs/zn540.toml)) is calibrated on ten of them. `z` is the number of zones, `q`
+the queue depth in each. `zonal bench sim:zn540` measures any other point in virtual time.
+
+This page is printed by `WRITE_PAGE=1 cargo test -p zonal-sim --test zn540`, and the same test fails if the simulator differs from it.
+
+## Latencies
+
+";
+
+fn points_page(compared: &[Compared]) -> String {
+    let mut text = String::from(
+        "| point | | mean µs, drive | ours | error | p99 µs, drive | ours | error |\n\
+         | --- | --- | --: | --: | --: | --: | --: | --: |\n",
+    );
+    for row in compared {
+        let (drive, ours) = (row.point.drive, row.ours);
+        let mark = if row.point.is_calibrated() { "calibrated" } else { "predicted" };
+        let (mean, p99) = (100.0 * row.mean_error(), 100.0 * row.p99_error());
+        writeln!(
+            text,
+            "| {} | {mark} | {:.1} | {:.1} | {mean:+.1} % | {:.1} | {:.1} | {p99:+.1} % |",
+            row.point.name, drive.mean_us, ours.mean_us, drive.p99_us, ours.p99_us
+        )
+        .expect("a string takes all text");
+    }
+    for (what, calibrated) in [("calibrated", true), ("predicted", false)] {
+        let rows = || compared.iter().filter(|row| row.point.is_calibrated() == calibrated);
+        let (mean, worst) = mean_and_worst(rows().map(Compared::mean_error));
+        let (p99_mean, p99_worst) = mean_and_worst(rows().map(Compared::p99_error));
+        writeln!(
+            text,
+            "\n{} {what} points: the mean latency is off by {:.1} % on average and by {:.1} % at \
+             worst, the 99th percentile by {:.1} % and {:.1} %.",
+            rows().count(),
+            100.0 * mean,
+            100.0 * worst,
+            100.0 * p99_mean,
+            100.0 * p99_worst
+        )
+        .expect("a string takes all text");
+    }
+    text
+}
+
+/// The comparison as a table of figures.
+pub fn table(compared: &[Compared]) -> Table {
+    let columns = [
+        "point",
+        "calibrated",
+        "drive_mean_us",
+        "mean_us",
+        "drive_p99_us",
+        "p99_us",
+        "drive_iops",
+        "iops",
+    ];
+    let mut table = Table::new("zn540", &columns);
+    for row in compared {
+        let (drive, ours) = (row.point.drive, row.ours);
+        let calibrated = if row.point.is_calibrated() { "yes" } else { "no" };
+        let figures =
+            [drive.mean_us, ours.mean_us, drive.p99_us, ours.p99_us, drive.iops, ours.iops];
+        let cells = [Cell::from(row.point.name.as_str()), Cell::from(calibrated)];
+        table.row(cells.into_iter().chain(figures.map(Cell::from)).collect());
+    }
+    table
+}

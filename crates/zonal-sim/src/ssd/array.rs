@@ -1,0 +1,314 @@
+//! Dies and channels below a [controller](crate::controller): when each will be free, with many
+//! commands in flight.
+//!
+//! Calls come in the order of time. A die reads and programs in order; a read goes before the
+//! programs that have not begun, and suspends the one that has, at most
+//! [`Controller::suspends_max`](crate::config::Controller::suspends_max) times. It keeps its die until
+//! its data is out. Programs wait in a write buffer that all dies share.
+
+use std::collections::VecDeque;
+
+use super::Operations;
+use super::place::Place;
+use crate::config::{Config, Controller, Layout};
+use crate::controller::{Draws, Line, ns};
+use crate::flash::Flash;
+use crate::ftl::Slot;
+
+/// A read waits for the rest of a page that a program moves over its channel.
+const CHUNK_BYTES: u64 = 16 << 10;
+
+/// A time or a span, in nanoseconds.
+type Ns = u64;
+
+/// What a program holds that is not the host's.
+const OWN: u32 = u32::MAX;
+
+/// Dies and channels.
+pub(super) struct Array {
+    flash: Flash,
+    times: Controller,
+    place: Place,
+    /// Units that the write buffer holds, of complete programs and of others.
+    buffer_units: usize,
+    /// Units in it whose programs are not complete.
+    open_units: usize,
+    /// Units that it takes before it has to be looked at again.
+    credit: usize,
+    dies: Vec<Die>,
+    channels: Vec<Channel>,
+    draws: Draws,
+    /// When the write buffer took the last write: it takes them in order.
+    accepted_ns: Ns,
+    /// Programs of the host since the drive's last own ones.
+    since_own: u32,
+    operations: Operations,
+}
+
+#[derive(Default)]
+struct Die {
+    /// When its last read is done.
+    read_ns: Ns,
+    /// Programs and erases that are not done, in their order.
+    pending: VecDeque<Pending>,
+}
+
+struct Pending {
+    /// The program, numbered through the flash, or `OWN`.
+    number: u32,
+    start_ns: Ns,
+    end_ns: Ns,
+    suspends: u32,
+}
+
+#[derive(Default)]
+struct Channel {
+    reads: Line,
+    /// Transfers into dies: begin and end.
+    programs: VecDeque<(Ns, Ns)>,
+}
+
+impl Array {
+    pub(super) fn new(config: &Config, controller: &Controller, layout: &Layout) -> Self {
+        let flash = &config.flash;
+        let dies = flash.dies() as usize;
+        let place = Place::new(config, layout);
+        let program_units = place.program_units as usize;
+        Self {
+            flash: flash.clone(),
+            times: controller.clone(),
+            place,
+            buffer_units: config.drive.buffer_programs as usize * dies * program_units,
+            open_units: 0,
+            credit: 0,
+            dies: std::iter::repeat_with(Die::default).take(dies).collect(),
+            channels: std::iter::repeat_with(Channel::default)
+                .take(flash.channels as usize)
+                .collect(),
+            draws: Draws::new(config.seed.wrapping_add(1)),
+            accepted_ns: 0,
+            since_own: 0,
+            operations: Operations::default(),
+        }
+    }
+
+    pub(super) const fn program_bytes(&self) -> u64 {
+        self.place.program_bytes()
+    }
+
+    pub(super) const fn operations(&self) -> Operations {
+        self.operations
+    }
+
+    /// Units were written up to and including `slot`, in order. Returns when the write buffer has
+    /// taken them: `from`, or when it has room again.
+    ///
+    /// The buffer is one for all zones: behind a write that waits, the next ones wait too.
+    pub(super) fn written(&mut self, now: Ns, from: Ns, slot: Slot) -> Ns {
+        let accepted = self.admit(now, self.accepted_ns.max(from));
+        self.accepted_ns = accepted;
+        if !self.place.ends_program(slot) {
+            return accepted;
+        }
+        self.open_units -= self.place.program_units as usize;
+        self.forget(now);
+        let (die, channel) = self.place.die_of(slot);
+        let moved = self.place.transfer_ns(self.program_bytes());
+        let programs = &mut self.channels[channel].programs;
+        let begin = programs.back().map_or(accepted, |&(_, end)| accepted.max(end));
+        programs.push_back((begin, begin + moved));
+        self.program(die, begin + moved, self.place.program_of(slot));
+        self.since_own += 1;
+        if self.times.own_stripe_every * self.flash.dies() == self.since_own {
+            self.since_own = 0;
+            (0..self.dies.len()).for_each(|die| self.occupy(die, accepted, OWN));
+        }
+        accepted
+    }
+
+    /// Units of padding were placed up to and including `slot`. Returns when they are programmed, if
+    /// that completes a program.
+    pub(super) fn padded(&mut self, now: Ns, slot: Slot) -> Ns {
+        if !self.place.ends_program(slot) {
+            return now;
+        }
+        let (die, _) = self.place.die_of(slot);
+        self.program(die, now, self.place.program_of(slot));
+        self.dies[die].pending.back().map_or(now, |program| program.end_ns)
+    }
+
+    /// The mean time of a program.
+    pub(super) fn program_ns(&self) -> Ns {
+        ns(self.flash.program_us)
+    }
+
+    /// Erases a superblock: one block of every die.
+    pub(super) fn erase(&mut self, now: Ns) {
+        self.forget(now);
+        let takes = ns(self.flash.erase_us);
+        for die in 0..self.dies.len() {
+            self.enqueue(die, now, OWN, takes);
+        }
+        let count = self.dies.len() as u64;
+        self.operations.erases += count;
+        self.operations.busy_ns += count * takes;
+    }
+
+    /// Reads units that lie one after the other, all below `written` (the slot where the next write
+    /// of their superblock goes, or its end), from `from` on. Returns when the last has left its
+    /// channel.
+    pub(super) fn read(
+        &mut self,
+        now: Ns,
+        from: Ns,
+        slots: std::ops::Range<Slot>,
+        written: Slot,
+    ) -> Ns {
+        self.forget(now);
+        let (mut done, mut slot) = (from, slots.start);
+        while slot < slots.end {
+            let count = self.place.left_in_page(slot).min(slots.end - slot);
+            done = done.max(self.read_page(now, from, (slot, count), written));
+            slot += count;
+        }
+        done
+    }
+
+    fn read_page(&mut self, now: Ns, from: Ns, (slot, count): (Slot, u32), written: Slot) -> Ns {
+        let number = self.place.program_of(slot);
+        let (die, channel) = self.place.die_of(slot);
+        let waits = |program: &Pending| program.number == number && program.end_ns > from;
+        if (number + 1) * self.place.program_units > written
+            || self.dies[die].pending.iter().any(waits)
+        {
+            return from; // From the write buffer.
+        }
+        let slow = self.place.page_of(slot) + 1 == self.flash.pages_per_program;
+        let sense = self.flash.read_us + if slow { self.times.slow_page_us } else { 0.0 };
+        let (begin, pause) = self.make_way(die, from);
+        let sensed = begin + ns(sense);
+        let moved = self.place.transfer_ns(self.place.bytes(count));
+        let end = self.channels[channel].read(now, sensed, moved, &self.place);
+        let state = &mut self.dies[die];
+        state.read_ns = end;
+        // What the read was put before goes on behind it, and all that follows.
+        let mut free = end;
+        for program in state.pending.iter_mut().filter(|program| program.end_ns > begin) {
+            if program.start_ns < begin {
+                program.end_ns += pause + (end - begin);
+            } else if program.start_ns < free {
+                let later = free - program.start_ns;
+                program.start_ns += later;
+                program.end_ns += later;
+            }
+            free = program.end_ns;
+        }
+        self.operations.reads += 1;
+        self.operations.busy_ns += ns(sense);
+        end
+    }
+
+    /// When a die that is asked for a read at `from` begins with it, and how much longer what it
+    /// suspends for that takes.
+    fn make_way(&mut self, die: usize, from: Ns) -> (Ns, Ns) {
+        let state = &mut self.dies[die];
+        let asked = from.max(state.read_ns);
+        let running = |program: &&mut Pending| program.start_ns <= asked && asked < program.end_ns;
+        let Some(program) = state.pending.iter_mut().find(running) else { return (asked, 0) };
+        if asked > from {
+            return (asked, 0); // Behind a read, for which it is suspended already.
+        }
+        let (suspend, resume) = (ns(self.flash.suspend_us), ns(self.flash.resume_us));
+        let pulse = self.draws.exponential_ns(self.times.suspend_pulse_us);
+        if program.suspends >= self.times.suspends_max || program.end_ns - asked <= suspend + pulse
+        {
+            return (program.end_ns, 0);
+        }
+        program.suspends += 1;
+        self.operations.suspends += 1;
+        self.operations.busy_ns += suspend + resume;
+        // During a pulse the program still goes on.
+        (asked + pulse + suspend, suspend + resume)
+    }
+
+    /// Forgets what is over at `now`: nothing is asked for before that any more.
+    fn forget(&mut self, now: Ns) {
+        for die in &mut self.dies {
+            while die.pending.front().is_some_and(|program| program.end_ns <= now) {
+                die.pending.pop_front();
+            }
+        }
+        for channel in &mut self.channels {
+            while channel.programs.front().is_some_and(|&(_, end)| end <= now) {
+                channel.programs.pop_front();
+            }
+        }
+    }
+
+    /// Takes a unit into the write buffer when it has room, from `from` on.
+    fn admit(&mut self, now: Ns, from: Ns) -> Ns {
+        self.open_units += 1;
+        if let Some(left) = self.credit.checked_sub(1) {
+            self.credit = left;
+            return from;
+        }
+        self.forget(now);
+        let program = self.place.program_units as usize;
+        let pending = self.dies.iter().flat_map(|die| &die.pending);
+        let host = pending.filter(|program| program.number != OWN && program.end_ns > from);
+        let mut ends: Vec<Ns> = host.map(|program| program.end_ns).collect();
+        let used = ends.len() * program + self.open_units;
+        let Some(over) = used.checked_sub(self.buffer_units).filter(|over| *over > 0) else {
+            self.credit = self.buffer_units - used;
+            return from;
+        };
+        // Programs that are not complete never end by themselves: the buffer is larger than those of all
+        // zones that may be active, or else it takes one more.
+        let freed = over.div_ceil(program).min(ends.len());
+        self.credit = (freed * program).saturating_sub(over);
+        match freed.checked_sub(1) {
+            None => from,
+            Some(last) => *ends.select_nth_unstable(last).1,
+        }
+    }
+
+    /// Forgets the units of a program that is not completed by the host, of a zone in which so many
+    /// units are written.
+    pub(super) fn leave_open(&mut self, written: u32) {
+        let left = written % self.place.program_units;
+        self.open_units = self.open_units.saturating_sub(left as usize);
+    }
+
+    /// Programs a die, from `from` on.
+    fn program(&mut self, die: usize, from: Ns, number: u32) {
+        self.operations.programs += 1;
+        self.occupy(die, from, number);
+    }
+
+    /// Occupies a die for a program, from `from` on.
+    fn occupy(&mut self, die: usize, from: Ns, number: u32) {
+        let takes = self.draws.spread_ns(self.flash.program_us, self.times.program_spread);
+        self.operations.busy_ns += takes;
+        self.enqueue(die, from, number, takes);
+    }
+
+    fn enqueue(&mut self, die: usize, from: Ns, number: u32, takes: Ns) {
+        let state = &mut self.dies[die];
+        let before = state.pending.back().map_or(0, |program| program.end_ns);
+        let start_ns = from.max(before).max(state.read_ns);
+        let end_ns = start_ns + takes;
+        state.pending.push_back(Pending { number, start_ns, end_ns, suspends: 0 });
+    }
+}
+
+impl Channel {
+    /// Moves what a read has sensed at `from`; returns when it is out.
+    fn read(&mut self, now: Ns, from: Ns, takes: Ns, place: &Place) -> Ns {
+        let under_way = self.programs.iter().find(|(begin, end)| (*begin..*end).contains(&from));
+        let begin = under_way.map_or(from, |&(begin, end)| {
+            let chunk = place.transfer_ns(CHUNK_BYTES).max(1);
+            (begin + (from - begin).next_multiple_of(chunk)).min(end)
+        });
+        self.reads.take(now, begin, takes)
+    }
+}

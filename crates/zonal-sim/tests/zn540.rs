@@ -1,0 +1,45 @@
+//! The preset `zn540` beside the drive that it is a model of. Time is virtual, so the figures are the
+//! same on every machine.
+//!
+//! `WRITE_PAGE=1` prints the page anew; `CONFIG=FILE` prints the comparison of another config.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::path::Path;
+
+use zonal_sim::Config;
+use zonal_sim::measured::{Compared, Managed, compare, managed, mean_and_worst, page};
+use zonal_sim::preset::Preset;
+
+/// Slightly above what was reached.
+const MEAN_MAX: f64 = 0.05;
+const WORST_MAX: f64 = 0.15;
+const P99_MEAN_MAX: f64 = 0.20;
+
+#[test]
+fn preset_zn540_meets_measured_points() {
+    let asked = std::env::var("CONFIG").ok();
+    let text = match &asked {
+        Some(path) => std::fs::read_to_string(path).unwrap(),
+        None => Preset::find("zn540").unwrap().text.to_owned(),
+    };
+    let config = Config::parse(&text).unwrap();
+    let (compared, managed) = (compare(&config).unwrap(), managed(&config).unwrap());
+    let printed = page(&compared, &managed);
+    println!("{printed}");
+    if asked.is_some() {
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance/zn540.md");
+    if std::env::var_os("WRITE_PAGE").is_some() {
+        std::fs::write(&path, &printed).unwrap();
+    }
+    assert!(compared.iter().filter(|row| row.point.is_calibrated()).count() <= 10);
+    let (mean, worst) = mean_and_worst(compared.iter().map(Compared::mean_error));
+    assert!(mean <= MEAN_MAX && worst <= WORST_MAX, "mean {mean}, worst {worst}");
+    let (p99, _) = mean_and_worst(compared.iter().map(Compared::p99_error));
+    assert!(p99 <= P99_MEAN_MAX, "99th percentile {p99}");
+    let (mean, worst) = mean_and_worst(managed.iter().map(Managed::error));
+    assert!(mean <= MEAN_MAX && worst <= WORST_MAX, "zones: mean {mean}, worst {worst}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), printed, "WRITE_PAGE=1 prints it anew");
+}
