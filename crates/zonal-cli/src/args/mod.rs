@@ -306,6 +306,18 @@ pub(crate) struct Bench {
     /// Seconds per measurement
     #[arg(long, default_value_t = 2.0)]
     pub(crate) seconds: f64,
+    /// Operations in flight in each zone, on a simulated drive; a write has one
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub(crate) queue_depth: u32,
+    /// Zones in use at once, on a simulated drive [default: one for each thread]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) zones: Option<u32>,
+    /// Write 128 KiB at a time beside the operations, so much a second, on a simulated drive
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) beside_writes: Option<ByteCount>,
+    /// Reset full zones beside the operations, on a simulated drive
+    #[arg(long, conflicts_with = "beside_writes")]
+    pub(crate) beside_resets: bool,
     /// Reset zones that hold data if there are too few empty ones
     #[arg(long)]
     pub(crate) force: bool,

@@ -19,6 +19,8 @@ pub(crate) enum SimCommand {
     Show(SimShow),
     /// Print a preset config to start from; without a name, list the presets
     Config(SimConfig),
+    /// Print every field of a config: default, unit, range and meaning; and the kinds of workloads
+    Fields,
     /// Run file systems on simulated drives of the same flash, and compare flash wear
     Fs(SimFs),
     /// Run a config with every combination of the given values, into one CSV

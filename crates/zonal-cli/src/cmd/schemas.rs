@@ -22,7 +22,7 @@ type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
 /// `zone` is also that of its subcommands. `error` is no command: each command that fails prints it.
-const SCHEMAS: [(&str, Make); 32] = [
+const SCHEMAS: [(&str, Make); 33] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),
@@ -41,6 +41,7 @@ const SCHEMAS: [(&str, Make); 32] = [
     ("serve ublk", of::<serve::ublk::Answer<'_>>),
     ("sim config", of::<sim::Configs>),
     ("sim experiment", of::<Document<'_>>),
+    ("sim fields", of::<Vec<zonal_sim::config::fields::Field>>),
     ("sim fs", of::<Comparison>),
     ("sim merge", of::<sim::sweep::Merged>),
     ("sim replay", of::<sim::run::Ran<'_>>),

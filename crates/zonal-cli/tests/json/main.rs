@@ -166,9 +166,10 @@ const DRIVES: [(&str, &str); 23] = [
 ];
 
 /// Commands of the simulator, likewise.
-const SIMULATOR: [(&str, &str); 15] = [
+const SIMULATOR: [(&str, &str); 16] = [
     ("sim-config", "sim config"),
     ("sim-config", "sim config small"),
+    ("sim-fields", "sim fields"),
     ("sim-show", "sim show zns"),
     ("sim-show", "sim show conventional-7"),
     (

@@ -2,6 +2,7 @@
 //! the same run.
 
 mod limit;
+mod queued;
 
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub(crate) struct Row {
     iops: f64,
     /// 10^6 bytes a second.
     mb_per_s: f64,
+    /// Mean time of one.
+    mean_us: f64,
     /// Half of them took no longer.
     p50_us: f64,
     /// 99 of 100 took no longer.
@@ -64,6 +67,16 @@ pub(crate) struct Row {
 /// Measures and prints.
 pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
     let Stack { device, base, .. } = device::open_stack(&args.device, OpenMode::ReadWrite)?;
+    if device.virtual_queue().is_some() {
+        return print(global, &queued::measure_all(&*device, args)?, "virtual time");
+    }
+    if queued::is_asked(args) {
+        bail!(
+            "{} is no simulated drive without layers: it has no --queue-depth, --zones or --beside; \
+             --threads keeps several operations in flight",
+            args.device
+        );
+    }
     let zones = choose_zones(&*device, args)?;
     let limit = Limit::of(&base)?;
     let system = SystemClock::new();
@@ -77,20 +90,22 @@ pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
             .manage(Select::One(*zone), ZoneAction::Reset)
             .with_context(|| format!("emptying zone {zone} again"))?;
     }
-    let rows = measured?;
+    let note = match (&limit, &base) {
+        (_, Base::Simulated(_)) => "virtual time, one call at a time".to_owned(),
+        (Limit::None, _) => "no limit to compare a device with".to_owned(),
+        (Limit::Memory | Limit::File(_), _) => {
+            format!("limit: {} with the same operations, in the same run", limit.name())
+        }
+    };
+    print(global, &measured?, &note)
+}
+
+fn print(global: &Global, rows: &[Row], note: &str) -> Result<()> {
     if global.json {
         return json::document(&rows);
     }
-    say!("{}", table(&rows));
-    match (&limit, &base) {
-        (_, Base::Simulated(_)) => {
-            sayln!("\nvirtual time of the simulated drive, one command at a time");
-        }
-        (Limit::None, _) => sayln!("\nno limit to compare a device with"),
-        (Limit::Memory | Limit::File(_), _) => {
-            sayln!("\nlimit: {} with the same operations, in the same run", limit.name());
-        }
-    }
+    say!("{}", table(rows));
+    sayln!("\n{note}");
     Ok(())
 }
 
@@ -172,6 +187,7 @@ fn row(
         threads,
         iops,
         mb_per_s: measured.mb_per_s(),
+        mean_us: measured.latency_ns.mean() / 1e3,
         p50_us: latency_us(0.5),
         p99_us: latency_us(0.99),
         p999_us: latency_us(0.999),
@@ -202,6 +218,7 @@ fn table(rows: &[Row]) -> String {
             "threads",
             "IOPS",
             "MB/s",
+            "mean µs",
             "p50 µs",
             "p99 µs",
             "p99.9 µs",
@@ -216,6 +233,7 @@ fn table(rows: &[Row]) -> String {
             row.threads.to_string(),
             count(row.iops.round() as u64),
             count(row.mb_per_s.round() as u64),
+            format!("{:.1}", row.mean_us),
             format!("{:.1}", row.p50_us),
             format!("{:.1}", row.p99_us),
             format!("{:.1}", row.p999_us),

@@ -30,6 +30,7 @@ pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
         SimCommand::Run(args) => run::run(global, args),
         SimCommand::Show(args) => show::run(global, args),
         SimCommand::Config(args) => config(global, args),
+        SimCommand::Fields => fields(global),
         SimCommand::Fs(args) => fs::run(global, args),
         SimCommand::Sweep(args) => sweep::run(global, args),
         SimCommand::Merge(args) => sweep::merge(global, args),
@@ -97,6 +98,16 @@ pub(crate) struct Listed {
     name: &'static str,
     /// What it is.
     about: &'static str,
+}
+
+/// Prints every field of a config; as JSON, a list of them.
+fn fields(global: &Global) -> Result<()> {
+    tracing::info!("printing the fields of a config");
+    if global.json {
+        return json::document(&zonal_sim::config::fields::fields());
+    }
+    say!("{}", zonal_sim::config::fields::page());
+    Ok(())
 }
 
 /// Prints a config as it is in its file; as JSON, with every default.
