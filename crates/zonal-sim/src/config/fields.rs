@@ -3,6 +3,8 @@
 //! The meaning is the comment of the field, the range is the check of the config, and the default is
 //! that of the type. They are read from the source, so that the table cannot differ from the code.
 
+use std::fmt::Write;
+
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -113,6 +115,7 @@ pub fn workloads() -> Vec<(String, String)> {
 
 /// The page of all fields and all kinds of workloads, in Markdown.
 pub fn page() -> String {
+    const TAKES_ALL: &str = "a string takes all";
     let mut text = String::from(
         "# Fields of a simulation\n\n\
          A config is a TOML file of these fields; each may be left out, and `--set PATH=VALUE` changes one.\n\
@@ -121,11 +124,11 @@ pub fn page() -> String {
     );
     for field in fields() {
         let Field { path, default, unit, range, meaning } = field;
-        text += &format!("| `{path}` | {default} | {unit} | {range} | {meaning} |\n");
+        writeln!(text, "| `{path}` | {default} | {unit} | {range} | {meaning} |").expect(TAKES_ALL);
     }
     text += "\n## Workloads\n\n| `workload.kind` | what the host does |\n| --- | --- |\n";
     for (name, meaning) in workloads() {
-        text += &format!("| `{name}` | {meaning} |\n");
+        writeln!(text, "| `{name}` | {meaning} |").expect(TAKES_ALL);
     }
     text
 }
@@ -142,7 +145,12 @@ fn members(text: &str, head: &str) -> Vec<Member> {
     let lines = text.lines().skip_while(|line| *line != head).skip(1);
     for line in lines.take_while(|line| *line != "}").map(str::trim) {
         match line.strip_prefix("/// ") {
-            Some(more) => comment = format!("{comment} {more}").trim().to_owned(),
+            Some(more) => {
+                if !comment.is_empty() {
+                    comment.push(' ');
+                }
+                comment.push_str(more.trim());
+            }
             None if line.starts_with('#') || line.is_empty() => {}
             None => {
                 let comment = std::mem::take(&mut comment);

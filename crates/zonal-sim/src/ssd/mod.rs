@@ -450,7 +450,9 @@ impl ZonedDevice for SimSsd {
 
     fn submit(&self, batch: &mut [Io<'_>]) {
         if self.batches == Batches::OneByOne {
-            batch.iter_mut().for_each(|io| io.perform(self));
+            for io in batch {
+                io.perform(self);
+            }
             return;
         }
         let mut flash = self.flash();

@@ -16,7 +16,7 @@ pub(super) enum Timing {
     /// Each command takes a constant time before the flash.
     Constant { dies: Dies, read_firmware_ns: Ns },
     /// A controller has a processor and a link.
-    Controlled { array: Array, processor: Processor },
+    Controlled { array: Box<Array>, processor: Box<Processor> },
 }
 
 /// What is reset.
@@ -44,7 +44,7 @@ impl Timing {
         match (Processor::new(config), &config.controller) {
             (Some(processor), Some(controller)) => {
                 let array = Array::new(config, controller, layout);
-                Self::Controlled { array, processor }
+                Self::Controlled { array: Box::new(array), processor: Box::new(processor) }
             }
             _ => Self::Constant {
                 dies: Dies::new(config, layout),

@@ -30,6 +30,13 @@ pub enum Pattern {
     RandomRead,
 }
 
+impl Pattern {
+    /// Whether it writes.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Append)
+    }
+}
+
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -271,7 +278,7 @@ impl Worker<'_> {
             if next == self.areas[area].operations {
                 (area, next) = ((area + 1) % self.areas.len(), 0);
             }
-            if next == 0 && matches!(self.workload.pattern, Pattern::Write | Pattern::Append) {
+            if next == 0 && self.workload.pattern.writes() {
                 self.areas[area].reset(self.device)?;
             }
             let began = match self.workload.latency {

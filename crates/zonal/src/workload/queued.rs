@@ -133,15 +133,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn measure(&mut self) -> Result<Outcome> {
-        let writing = matches!(self.workload.pattern, Pattern::Write | Pattern::Append);
-        let mut streams = Vec::new();
-        for _ in 0..self.workload.zones {
-            let zone = self.take()?;
-            if !writing {
-                self.fill(zone, self.read_span())?;
-            }
-            streams.push(Stream { zone, next: LbaCount::ZERO });
-        }
+        let writing = self.workload.pattern.writes();
+        let mut streams = self.streams()?;
         let mut beside = Stream { zone: ZoneId::ZERO, next: LbaCount::ZERO };
         let mut full = Vec::new();
         match self.workload.beside {
@@ -153,15 +146,7 @@ impl Run<'_> {
         let start_ns = self.queue.clock().monotonic_ns();
         let ramp_ns = self.workload.time_ns / RAMP;
         let (begin_ns, end_ns) = (start_ns + ramp_ns, start_ns + ramp_ns + self.workload.time_ns);
-        let depth = if self.workload.pattern == Pattern::Write { 1 } else { self.workload.depth };
-        for _ in 0..depth {
-            (0..streams.len()).for_each(|zone| self.push(start_ns, Place::Main(zone)));
-        }
-        match self.workload.beside {
-            Beside::Nothing => {}
-            Beside::Writes { .. } => self.push(start_ns, Place::Writes),
-            Beside::Resets => self.push(start_ns, Place::Resets),
-        }
+        self.begin(start_ns, streams.len());
         let mut outcome = Outcome { main: Measured::new(), beside: Measured::new() };
         let (mut written, mut last_ns) = (0.0, end_ns);
         while let Some(Reverse((at_ns, _, place))) = self.events.pop() {
@@ -212,6 +197,33 @@ impl Run<'_> {
         let now_ns = self.queue.clock().monotonic_ns();
         self.queue.clock().advance_ns(last_ns.saturating_sub(now_ns) + REST_NS);
         Ok(outcome)
+    }
+
+    /// The zones of the operations; reads get full ones.
+    fn streams(&mut self) -> Result<Vec<Stream>> {
+        let writing = self.workload.pattern.writes();
+        let mut streams = Vec::new();
+        for _ in 0..self.workload.zones {
+            let zone = self.take()?;
+            if !writing {
+                self.fill(zone, self.read_span())?;
+            }
+            streams.push(Stream { zone, next: LbaCount::ZERO });
+        }
+        Ok(streams)
+    }
+
+    /// Puts the first requests into the queue.
+    fn begin(&mut self, start_ns: u64, zones: usize) {
+        let depth = if self.workload.pattern == Pattern::Write { 1 } else { self.workload.depth };
+        for _ in 0..depth {
+            (0..zones).for_each(|zone| self.push(start_ns, Place::Main(zone)));
+        }
+        match self.workload.beside {
+            Beside::Nothing => {}
+            Beside::Writes { .. } => self.push(start_ns, Place::Writes),
+            Beside::Resets => self.push(start_ns, Place::Resets),
+        }
     }
 
     fn push(&mut self, at_ns: u64, place: Place) {

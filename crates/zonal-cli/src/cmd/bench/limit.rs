@@ -115,7 +115,7 @@ fn repeat(
     time: Duration,
     mut operate: impl FnMut(usize, &mut [u8], bool) -> Result<()>,
 ) -> Result<u64> {
-    let is_write = matches!(pattern, Pattern::Write | Pattern::Append);
+    let is_write = pattern.writes();
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut buffer = vec![2; bytes];
     let (start, mut done, mut next) = (clock::now(), 0_u64, 0);
