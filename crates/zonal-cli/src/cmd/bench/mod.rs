@@ -72,8 +72,8 @@ pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
     }
     if queued::is_asked(args) {
         bail!(
-            "{} is no simulated drive without layers: it has no --queue-depth, --zones or --beside; \
-             --threads keeps several operations in flight",
+            "{} is no simulated drive without layers, so --queue-depth, --zones, --beside-writes and \
+             --beside-resets are not possible: --threads keeps several operations in flight",
             args.device
         );
     }
