@@ -209,6 +209,30 @@ impl Processor {
     }
 }
 
+/// Counts programs of the host, after some of which the drive programs a stripe of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnStripes {
+    /// Programs of the host to each stripe; 0: the drive programs none.
+    every: u32,
+    since: u32,
+}
+
+impl OwnStripes {
+    pub(crate) fn new(config: &Config) -> Self {
+        let stripes = config.controller.as_ref().map_or(0, |times| times.own_stripe_every);
+        Self { every: stripes * config.flash.dies(), since: 0 }
+    }
+
+    /// Counts a program of the host: whether the drive's own stripe is due.
+    pub(crate) const fn is_due_after_program(&mut self) -> bool {
+        if self.every == 0 {
+            return false;
+        }
+        self.since = (self.since + 1) % self.every;
+        self.since == 0
+    }
+}
+
 /// Whether a write is the first of an empty zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {

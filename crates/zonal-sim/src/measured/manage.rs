@@ -4,9 +4,11 @@
 
 use zonal::workload::Pattern;
 use zonal::workload::queued::{self, Beside, Workload};
-use zonal::{DeviceError, Io, LbaCount, Select, VirtualQueue, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{
+    Clock, DeviceError, Io, LbaCount, Select, VirtualQueue, ZoneAction, ZoneId, ZonedDevice,
+};
 
-use super::Figures;
+use super::{Figures, workload};
 use crate::config::Config;
 use crate::error::{Result, SimError};
 use crate::ssd::SimSsd;
@@ -47,16 +49,16 @@ enum Timed {
     Action(ZoneAction),
     /// A reset of a zone that was finished before.
     ResetFinished,
-    FirstWrite,
-    FirstAppend,
+    Write,
+    Append,
 }
 
 /// What is timed in a zone, how many blocks of it are written before, and what the drive takes.
 const ACTIONS: [(&str, Timed, u64, f64); 17] = [
     ("open", Timed::Action(ZoneAction::Open), 0, 9.5),
     ("close", Timed::Action(ZoneAction::Close), 1, 10.9),
-    ("first write of 4 KiB", Timed::FirstWrite, 0, 13.5),
-    ("first append of 4 KiB", Timed::FirstAppend, 0, 17.6),
+    ("first write of 4 KiB", Timed::Write, 0, 13.5),
+    ("first append of 4 KiB", Timed::Append, 0, 17.6),
     ("finish, empty", Timed::Action(ZoneAction::Finish), 0, 14.0),
     ("finish, 1 block", Timed::Action(ZoneAction::Finish), 1, 907_000.0),
     ("finish, 50 %", Timed::Action(ZoneAction::Finish), CAPACITY / 2, 457_000.0),
@@ -69,7 +71,7 @@ const ACTIONS: [(&str, Timed, u64, f64); 17] = [
     ("reset, 1 block, finished", Timed::ResetFinished, 1, 1_700.0),
     ("reset, 25 %, finished", Timed::ResetFinished, CAPACITY / 4, 5_100.0),
     ("reset, 100 %, finished", Timed::ResetFinished, CAPACITY, 15_400.0),
-    ("write of 4 KiB", Timed::FirstWrite, 1, 11.4),
+    ("write of 4 KiB", Timed::Write, 1, 11.4),
 ];
 
 /// Times all of it on drives of a config.
@@ -89,15 +91,8 @@ pub fn managed(config: &Config) -> Result<Vec<Managed>> {
         ("read of 4 KiB beside resets", Pattern::RandomRead, 130.9),
     ] {
         let drive = SimSsd::new(config)?;
-        let workload = Workload {
-            pattern,
-            blocks: LbaCount::new(1),
-            zones: 1,
-            depth: 1,
-            time_ns: BESIDE_NS,
-            seed: 1,
-            beside: Beside::Resets,
-        };
+        let one = workload((pattern, LbaCount::new(1)), (1, 1), Beside::Resets);
+        let workload = Workload { time_ns: BESIDE_NS, ..one };
         let outcome = queued::run(&drive, &workload)
             .map_err(|error| SimError::Config { what: format!("{name}: {error}") })?;
         rows.push(Managed { name, drive_us, ours_us: Figures::of(&outcome).mean_us });
@@ -112,7 +107,8 @@ fn time_us(
     round: u32,
 ) -> std::result::Result<f64, DeviceError> {
     let zone = ZoneId::new(round);
-    let mut now = fill(drive, zone, blocks)? + REST_NS;
+    let begun = drive.clock().monotonic_ns();
+    let mut now = queued::fill(drive, drive, zone, LbaCount::new(blocks), begun)? + REST_NS;
     let block = [0; 4096];
     let (begin, end) = match timed {
         Timed::Action(action) => (now, drive.manage_at(Select::One(zone), action, now)?),
@@ -120,32 +116,17 @@ fn time_us(
             now = drive.manage_at(Select::One(zone), ZoneAction::Finish, now)? + REST_NS;
             (now, drive.manage_at(Select::One(zone), ZoneAction::Reset, now)?)
         }
-        Timed::FirstWrite => {
+        Timed::Write => {
             let lba = drive.geometry().zone_start(zone) + LbaCount::new(blocks);
             (now, perform(drive, Io::write(lba, &block), now)?)
         }
-        Timed::FirstAppend => (now, perform(drive, Io::append(zone, &block), now)?),
+        Timed::Append => (now, perform(drive, Io::append(zone, &block), now)?),
     };
     // The next round has a zone of its own, and finds none of this one active.
     let over = drive.manage_at(Select::One(zone), ZoneAction::Reset, end + REST_NS)?;
-    let passed = over.saturating_sub(zonal::Clock::monotonic_ns(drive.clock().as_ref()));
+    let passed = over.saturating_sub(drive.clock().monotonic_ns());
     drive.clock().advance_ns(passed + REST_NS);
     Ok((end - begin) as f64 / 1e3)
-}
-
-/// Writes the first blocks of an empty zone, and returns when that has ended.
-fn fill(drive: &SimSsd, zone: ZoneId, blocks: u64) -> std::result::Result<u64, DeviceError> {
-    const STEP: u64 = 256;
-    let zeroes = vec![0; 4096 * 256];
-    let start = drive.geometry().zone_start(zone);
-    let (mut at, mut now) = (0, zonal::Clock::monotonic_ns(drive.clock().as_ref()));
-    while at < blocks {
-        let count = STEP.min(blocks - at);
-        let bytes = usize::try_from(count * 4096).expect("at most a mebibyte");
-        now = perform(drive, Io::write(start + LbaCount::new(at), &zeroes[..bytes]), now)?;
-        at += count;
-    }
-    Ok(now)
 }
 
 fn perform(drive: &SimSsd, mut io: Io<'_>, now: u64) -> std::result::Result<u64, DeviceError> {

@@ -10,13 +10,12 @@ mod manage;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
+use zonal::LbaCount;
 use zonal::workload::Pattern;
 use zonal::workload::queued::{self, Beside, Outcome, Workload};
-use zonal::{LbaCount, ZonedDevice};
 
 use crate::config::Config;
 use crate::error::{Result, SimError};
-use crate::report::{Cell, Table};
 use crate::ssd::SimSsd;
 
 const POINTS: &str = include_str!("../../data/zn540.csv");
@@ -173,9 +172,7 @@ impl Point {
 
     /// Measures it on a new drive of a config.
     pub fn run(&self, config: &Config) -> Result<Outcome> {
-        let drive = SimSsd::new(config)?;
-        let device: &dyn ZonedDevice = &drive;
-        queued::run(device, &self.workload)
+        queued::run(&SimSsd::new(config)?, &self.workload)
             .map_err(|error| SimError::Config { what: format!("{}: {error}", self.name) })
     }
 }
@@ -279,28 +276,4 @@ fn points_page(compared: &[Compared]) -> String {
         .expect("a string takes all text");
     }
     text
-}
-
-/// The comparison as a table of figures.
-pub fn table(compared: &[Compared]) -> Table {
-    let columns = [
-        "point",
-        "calibrated",
-        "drive_mean_us",
-        "mean_us",
-        "drive_p99_us",
-        "p99_us",
-        "drive_iops",
-        "iops",
-    ];
-    let mut table = Table::new("zn540", &columns);
-    for row in compared {
-        let (drive, ours) = (row.point.drive, row.ours);
-        let calibrated = if row.point.is_calibrated() { "yes" } else { "no" };
-        let figures =
-            [drive.mean_us, ours.mean_us, drive.p99_us, ours.p99_us, drive.iops, ours.iops];
-        let cells = [Cell::from(row.point.name.as_str()), Cell::from(calibrated)];
-        table.row(cells.into_iter().chain(figures.map(Cell::from)).collect());
-    }
-    table
 }

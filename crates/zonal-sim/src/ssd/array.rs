@@ -9,19 +9,21 @@
 use std::collections::VecDeque;
 
 use super::Operations;
-use super::place::Place;
+use super::place::{CHUNK_BYTES, Place};
 use crate::config::{Config, Controller, Layout};
-use crate::controller::{Draws, Line, ns};
+use crate::controller::{Draws, Line, OwnStripes, ns};
 use crate::flash::Flash;
 use crate::ftl::Slot;
 
-/// A read waits for the rest of a page that a program moves over its channel.
-const CHUNK_BYTES: u64 = 16 << 10;
+/// By how many dies the first program of a superblock is further than that of the one before it.
+/// Zones that are filled side by side then use different dies. 7: assumed; it shares no factor with
+/// the usual numbers of dies.
+const TURN: usize = 7;
 
 /// A time or a span, in nanoseconds.
 type Ns = u64;
 
-/// What a program holds that is not the host's.
+/// The number of a program or an erase of the drive's own.
 const OWN: u32 = u32::MAX;
 
 /// Dies and channels.
@@ -40,8 +42,7 @@ pub(super) struct Array {
     draws: Draws,
     /// When the write buffer took the last write: it takes them in order.
     accepted_ns: Ns,
-    /// Programs of the host since the drive's last own ones.
-    since_own: u32,
+    own_stripes: OwnStripes,
     operations: Operations,
 }
 
@@ -72,7 +73,9 @@ impl Array {
     pub(super) fn new(config: &Config, controller: &Controller, layout: &Layout) -> Self {
         let flash = &config.flash;
         let dies = flash.dies() as usize;
-        let place = Place::new(config, layout);
+        // All planes of a die read at once.
+        let page_bytes = flash.page.0 * u64::from(flash.planes);
+        let place = Place::new(config, layout, page_bytes, TURN);
         let program_units = place.program_units as usize;
         Self {
             flash: flash.clone(),
@@ -87,7 +90,7 @@ impl Array {
                 .collect(),
             draws: Draws::new(config.seed.wrapping_add(1)),
             accepted_ns: 0,
-            since_own: 0,
+            own_stripes: OwnStripes::new(config),
             operations: Operations::default(),
         }
     }
@@ -118,9 +121,7 @@ impl Array {
         let begin = programs.back().map_or(accepted, |&(_, end)| accepted.max(end));
         programs.push_back((begin, begin + moved));
         self.program(die, begin + moved, self.place.program_of(slot));
-        self.since_own += 1;
-        if self.times.own_stripe_every * self.flash.dies() == self.since_own {
-            self.since_own = 0;
+        if self.own_stripes.is_due_after_program() {
             (0..self.dies.len()).for_each(|die| self.occupy(die, accepted, OWN));
         }
         accepted
@@ -262,8 +263,8 @@ impl Array {
             self.credit = self.buffer_units - used;
             return from;
         };
-        // Programs that are not complete never end by themselves: the buffer is larger than those of all
-        // zones that may be active, or else it takes one more.
+        // Programs that are not complete never end by themselves: the buffer is larger than those of
+        // all zones that may be active, or else it takes one more.
         let freed = over.div_ceil(program).min(ends.len());
         self.credit = (freed * program).saturating_sub(over);
         match freed.checked_sub(1) {

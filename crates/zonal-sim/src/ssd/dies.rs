@@ -7,11 +7,10 @@
 
 use std::collections::VecDeque;
 
+use super::place::{CHUNK_BYTES, Place};
 use crate::config::{Config, Layout};
+use crate::controller::ns;
 use crate::ftl::Slot;
-
-/// A read waits for at most this much of another transfer. 16 KiB: a page, as in timed mode.
-const CHUNK_BYTES: u64 = 16 << 10;
 
 /// A time or a span, in nanoseconds.
 type Ns = u64;
@@ -34,11 +33,7 @@ pub struct Operations {
 /// Dies and channels.
 pub(super) struct Dies {
     times: DieTimes,
-    /// Units of one program, and of a page of one plane.
-    program_units: u32,
-    page_units: u32,
-    block_units: u32,
-    unit_bytes: u64,
+    place: Place,
     /// Programs that may wait for each die.
     buffered_max: usize,
     states: Vec<Die>,
@@ -56,8 +51,6 @@ struct DieTimes {
     erase: Ns,
     suspend: Ns,
     resume: Ns,
-    /// Nanoseconds to move 2^20 bytes over a channel.
-    mib: Ns,
 }
 
 #[derive(Default)]
@@ -73,7 +66,6 @@ struct Die {
 impl Dies {
     pub(super) fn new(config: &Config, layout: &Layout) -> Self {
         let flash = &config.flash;
-        let units = |bytes| u32::try_from(bytes / layout.unit).expect("less than a superblock");
         let states = std::iter::repeat_with(Die::default).take(flash.dies() as usize).collect();
         Self {
             times: DieTimes {
@@ -82,13 +74,9 @@ impl Dies {
                 erase: ns(flash.erase_us),
                 suspend: ns(flash.suspend_us),
                 resume: ns(flash.resume_us),
-                mib: ns(f64::from(1 << 20) / flash.channel_mb_s),
             },
-            program_units: units(flash.program_bytes()),
-            // A unit of several planes' pages is read by all of them at once.
-            page_units: units(flash.page.0).max(1),
-            block_units: layout.block_units,
-            unit_bytes: layout.unit,
+            // A plane reads its page alone; a unit of several planes' pages is read by all at once.
+            place: Place::new(config, layout, flash.page.0, 0),
             buffered_max: config.drive.buffer_programs as usize,
             states,
             channels: vec![0; flash.channels as usize],
@@ -98,7 +86,7 @@ impl Dies {
     }
 
     pub(super) const fn program_bytes(&self) -> u64 {
-        self.program_units as u64 * self.unit_bytes
+        self.place.program_bytes()
     }
 
     pub(super) const fn operations(&self) -> Operations {
@@ -108,19 +96,18 @@ impl Dies {
     /// Time that the host link needs for so many bytes: it is as fast as all channels together
     /// (assumed).
     pub(super) fn link_ns(&self, bytes: u64) -> Ns {
-        self.transfer(bytes) / self.channels.len() as u64
+        self.place.transfer_ns(bytes) / self.channels.len() as u64
     }
 
     /// Units were written up to and including `slot`, in order. Returns when the write buffer has
     /// taken them: `now`, or when it has room again.
     pub(super) fn written(&mut self, now: Ns, slot: Slot) -> Ns {
-        let at = slot % self.block_units;
-        if (at + 1).is_multiple_of(self.program_units) { self.program(now, slot) } else { now }
+        if self.place.ends_program(slot) { self.program(now, slot) } else { now }
     }
 
     fn program(&mut self, now: Ns, slot: Slot) -> Ns {
-        let (die, channel) = self.die_of(slot);
-        let over_channel = self.transfer(self.program_bytes());
+        let (die, channel) = self.place.die_of(slot);
+        let over_channel = self.place.transfer_ns(self.program_bytes());
         let (state, bus) = (&mut self.states[die], &mut self.channels[channel]);
         while state.pending.front().is_some_and(|&(_, end)| end <= now) {
             state.pending.pop_front();
@@ -132,7 +119,7 @@ impl Dies {
         }
         *bus = accepted.max(*bus) + over_channel;
         state.free = state.free.max(*bus) + self.times.program;
-        state.pending.push_back((slot / self.program_units, state.free));
+        state.pending.push_back((self.place.program_of(slot), state.free));
         self.operations.programs += 1;
         self.operations.busy_ns += self.times.program;
         accepted
@@ -153,9 +140,7 @@ impl Dies {
     pub(super) fn read(&mut self, now: Ns, slots: std::ops::Range<Slot>, written: Slot) -> Ns {
         let (mut done, mut slot) = (now, slots.start);
         while slot < slots.end {
-            // Pages follow each other in a program, programs in a superblock.
-            let within = slot % self.block_units % self.program_units % self.page_units;
-            let count = (self.page_units - within).min(slots.end - slot);
+            let count = self.place.left_in_page(slot).min(slots.end - slot);
             done = done.max(self.read_page(now, slot, count, written));
             slot += count;
         }
@@ -165,13 +150,12 @@ impl Dies {
     /// Reads a unit for GC, in its turn behind what its die does. Neighbours in one page are one
     /// read.
     pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
-        let within = slot % self.block_units % self.program_units % self.page_units;
-        let page = slot - within;
+        let page = self.place.page_start(slot);
         if self.collected.replace(page) == Some(page) {
             return;
         }
-        let (die, channel) = self.die_of(slot);
-        let over_channel = self.transfer(u64::from(self.page_units) * self.unit_bytes);
+        let (die, channel) = self.place.die_of(slot);
+        let over_channel = self.place.transfer_ns(self.place.bytes(self.place.page_units));
         let (state, bus) = (&mut self.states[die], &mut self.channels[channel]);
         state.free = state.free.max(now) + self.times.read;
         *bus = (*bus).max(now) + over_channel;
@@ -180,10 +164,10 @@ impl Dies {
     }
 
     fn read_page(&mut self, now: Ns, slot: Slot, count: u32, written: Slot) -> Ns {
-        let bytes = u64::from(count) * self.unit_bytes;
-        let (die, channel) = self.die_of(slot);
-        let program = slot / self.program_units;
-        let issued = (program + 1) * self.program_units <= written;
+        let bytes = self.place.bytes(count);
+        let (die, channel) = self.place.die_of(slot);
+        let program = self.place.program_of(slot);
+        let issued = (program + 1) * self.place.program_units <= written;
         let state = &mut self.states[die];
         let waiting = |&(number, end): &(u32, Ns)| number == program && end > now;
         if !issued || state.pending.iter().any(waiting) {
@@ -208,29 +192,13 @@ impl Dies {
         state.read = end;
         self.operations.reads += 1;
         self.operations.busy_ns += self.times.read;
-        let (over_channel, chunk) = (self.transfer(bytes), self.transfer(CHUNK_BYTES));
+        let (over_channel, chunk) =
+            (self.place.transfer_ns(bytes), self.place.transfer_ns(CHUNK_BYTES));
         let bus = &mut self.channels[channel];
         let start = end.max((*bus).min(end + chunk));
         *bus = (*bus).max(end) + over_channel;
         start + over_channel
     }
-
-    /// The die of a slot, and its channel. Consecutive programs go to different channels.
-    fn die_of(&self, slot: Slot) -> (usize, usize) {
-        let program = (slot % self.block_units / self.program_units) as usize;
-        let die = program % self.states.len();
-        (die, die % self.channels.len())
-    }
-
-    fn transfer(&self, bytes: u64) -> Ns {
-        (bytes * self.times.mib) >> 20
-    }
-}
-
-/// Microseconds of a config, which has checked them, as nanoseconds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked, below 1e10")]
-fn ns(us: f64) -> Ns {
-    (us * 1e3).round() as Ns
 }
 
 #[cfg(test)]
@@ -245,7 +213,7 @@ mod tests {
         assert_eq!(dies.written(0, 22), 0, "the program is not full yet");
         assert_eq!(dies.operations().programs, 0);
         dies.written(0, 23);
-        let end = dies.transfer(96 << 10) + 2_600_000;
+        let end = dies.place.transfer_ns(96 << 10) + 2_600_000;
         // The same die, another superblock: 250 µs to suspend, 65 to read, 20 to resume.
         let other = layout.block_units;
         let read = dies.read(1_000_000, other..other + 1, 2 * other) - 1_000_000;

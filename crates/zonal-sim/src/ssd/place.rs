@@ -1,38 +1,42 @@
 //! Which die and channel a slot of the translation layer is on, and how long its transfer takes.
 
 use crate::config::{Config, Layout};
+use crate::controller::ns;
 use crate::ftl::Slot;
 
-/// By how many dies the first program of a superblock is further than that of the one before it.
-/// Zones that are filled side by side then use different dies. 7: assumed; it shares no factor with
-/// the usual numbers of dies.
-const TURN: usize = 7;
+/// A read waits for at most this much of another transfer. 16 KiB: a page, as in timed mode.
+pub(super) const CHUNK_BYTES: u64 = 16 << 10;
 
 /// The shape of the flash, in units.
 pub(super) struct Place {
     pub(super) program_units: u32,
-    /// Units of a page of all planes of a die.
-    page_units: u32,
+    /// Units that one sensing reads.
+    pub(super) page_units: u32,
     block_units: u32,
     unit_bytes: u64,
     dies: usize,
     channels: usize,
+    /// By how many dies the first program of a superblock is further than that of the one before it.
+    turn: usize,
     /// Nanoseconds to move 2^20 bytes over a channel.
     mib_ns: u64,
 }
 
 impl Place {
-    pub(super) fn new(config: &Config, layout: &Layout) -> Self {
+    /// The flash of a config, where one sensing reads so many bytes, and a superblock begins `turn`
+    /// dies behind the begin of the one before it.
+    pub(super) fn new(config: &Config, layout: &Layout, page_bytes: u64, turn: usize) -> Self {
         let flash = &config.flash;
         let units = |bytes| u32::try_from(bytes / layout.unit).expect("less than a superblock");
         Self {
             program_units: units(flash.program_bytes()),
-            page_units: units(flash.page.0 * u64::from(flash.planes)).max(1),
+            page_units: units(page_bytes).max(1),
             block_units: layout.block_units,
             unit_bytes: layout.unit,
             dies: flash.dies() as usize,
             channels: flash.channels as usize,
-            mib_ns: crate::controller::ns(f64::from(1 << 20) / flash.channel_mb_s),
+            turn,
+            mib_ns: ns(f64::from(1 << 20) / flash.channel_mb_s),
         }
     }
 
@@ -59,15 +63,20 @@ impl Place {
         slot % self.program_units / self.page_units
     }
 
-    /// Units from a slot to the end of its page.
-    pub(super) const fn left_in_page(&self, slot: Slot) -> u32 {
-        self.page_units - slot % self.program_units % self.page_units
+    /// The first slot of the page of a slot.
+    pub(super) const fn page_start(&self, slot: Slot) -> Slot {
+        slot - slot % self.program_units % self.page_units
     }
 
-    /// The die of a slot, and its channel. Programs of a superblock go to one channel after the other.
+    /// Units from a slot to the end of its page.
+    pub(super) const fn left_in_page(&self, slot: Slot) -> u32 {
+        self.page_start(slot) + self.page_units - slot
+    }
+
+    /// The die of a slot, and its channel. Consecutive programs go to different channels.
     pub(super) const fn die_of(&self, slot: Slot) -> (usize, usize) {
         let (block, within) = (slot / self.block_units, slot % self.block_units);
-        let program = (within / self.program_units) as usize + block as usize * TURN;
+        let program = (within / self.program_units) as usize + block as usize * self.turn;
         let die = program % self.dies;
         (die, die % self.channels)
     }

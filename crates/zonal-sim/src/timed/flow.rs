@@ -96,10 +96,8 @@ impl<T: Translation> Timed<T> {
                 }
             }
         }
-        let first_ns = |queue: &VecDeque<(u64, u32)>| queue.front().map_or(NEVER, |first| first.0);
-        let (reads_ns, writes_ns) = (first_ns(&self.host.reads), first_ns(&self.host.writes));
-        self.set_timer(TIMER_READS, reads_ns);
-        self.set_timer(TIMER_WRITES, writes_ns);
+        self.await_first(TIMER_READS);
+        self.await_first(TIMER_WRITES);
         let due_ns = self.host.due().map_or(NEVER, |(due_ns, _)| due_ns);
         self.set_timer(TIMER_JOBS, due_ns);
         Ok(())
@@ -110,21 +108,41 @@ impl<T: Translation> Timed<T> {
         self.flash_array.calendar.set(slot, at_ns);
     }
 
+    /// Requests that wait for a timer, with the times at which they are due.
+    fn queue(&mut self, timer: usize) -> &mut VecDeque<(u64, u32)> {
+        match timer {
+            TIMER_WRITES => &mut self.host.writes,
+            TIMER_READS => &mut self.host.reads,
+            TIMER_DELIVERED => &mut self.host.delivered,
+            TIMER_ANSWERED => &mut self.host.answered,
+            _ => unreachable!("no requests wait for another timer"),
+        }
+    }
+
+    /// Sets a timer to the first request that waits for it.
+    fn await_first(&mut self, timer: usize) {
+        let at_ns = self.queue(timer).front().map_or(NEVER, |&(at_ns, _)| at_ns);
+        self.set_timer(timer, at_ns);
+    }
+
+    /// Takes the request that a timer was set to.
+    fn take_first(&mut self, timer: usize) -> u32 {
+        let (_, id) = self.queue(timer).pop_front().expect("its time came");
+        self.await_first(timer);
+        id
+    }
+
     /// A timer of the host is due.
     pub(super) fn fire_timer(&mut self, timer: usize) -> Result<()> {
         self.flash_array.events += 1;
         match timer {
             TIMER_WRITES => {
-                let (_, id) = self.host.writes.pop_front().expect("its time came");
-                let next_ns = self.host.writes.front().map_or(NEVER, |(at_ns, _)| *at_ns);
-                self.set_timer(TIMER_WRITES, next_ns);
+                let id = self.take_first(TIMER_WRITES);
                 self.buffer.waiting.push_back(id);
                 self.advance()
             }
             TIMER_READS => {
-                let (_, id) = self.host.reads.pop_front().expect("its time came");
-                let next_ns = self.host.reads.front().map_or(NEVER, |(at_ns, _)| *at_ns);
-                self.set_timer(TIMER_READS, next_ns);
+                let id = self.take_first(TIMER_READS);
                 self.read(id)
             }
             TIMER_JOBS => match self.host.due() {
@@ -134,16 +152,8 @@ impl<T: Translation> Timed<T> {
                     Ok(())
                 }
             },
-            TIMER_DELIVERED => {
-                let (_, id) = self.host.delivered.pop_front().expect("its time came");
-                let next_ns = self.host.delivered.front().map_or(NEVER, |(at_ns, _)| *at_ns);
-                self.set_timer(TIMER_DELIVERED, next_ns);
-                self.tell(id, Completion::Done)
-            }
-            TIMER_ANSWERED => {
-                let (_, id) = self.host.answered.pop_front().expect("its time came");
-                let next_ns = self.host.answered.front().map_or(NEVER, |(at_ns, _)| *at_ns);
-                self.set_timer(TIMER_ANSWERED, next_ns);
+            TIMER_DELIVERED | TIMER_ANSWERED => {
+                let id = self.take_first(timer);
                 self.tell(id, Completion::Done)
             }
             _ => unreachable!("the host has five timers"),
@@ -160,15 +170,13 @@ impl<T: Translation> Timed<T> {
         else {
             return self.tell(id, completion);
         };
-        let (timer, queue, at_ns) = if op == Op::Read {
-            let at_ns = processor.deliver(now_ns, now_ns, bytes);
-            (TIMER_DELIVERED, &mut self.host.delivered, at_ns)
+        let (timer, at_ns) = if op == Op::Read {
+            (TIMER_DELIVERED, processor.deliver(now_ns, now_ns, bytes))
         } else {
-            (TIMER_ANSWERED, &mut self.host.answered, now_ns + in_flight.rest_ns)
+            (TIMER_ANSWERED, now_ns + in_flight.rest_ns)
         };
-        queue.push_back((at_ns, id));
-        let next_ns = queue.front().map_or(NEVER, |&(at_ns, _)| at_ns);
-        self.set_timer(timer, next_ns);
+        self.queue(timer).push_back((at_ns, id));
+        self.await_first(timer);
         Ok(())
     }
 
@@ -268,13 +276,9 @@ impl<T: Translation> Timed<T> {
             self.gc.program_begins();
         }
         self.flash_array.program(self.places.die(program), kind, program);
-        if kind == Kind::HostProgram && self.own_every > 0 {
-            self.since_own += 1;
-            if self.since_own == self.own_every {
-                self.since_own = 0;
-                for die in 0..self.flash_array.die_count() {
-                    self.flash_array.program(die, kind, OWN);
-                }
+        if kind == Kind::HostProgram && self.own_stripes.is_due_after_program() {
+            for die in 0..self.flash_array.die_count() {
+                self.flash_array.program(die, kind, OWN);
             }
         }
     }

@@ -55,7 +55,7 @@ use self::host::Host;
 use self::place::Places;
 use crate::Progress;
 use crate::config::{self, Config};
-use crate::controller::{Processor, ns};
+use crate::controller::{OwnStripes, Processor, ns};
 use crate::error::Result;
 use crate::ftl::{Amplification, Counters, Translation, Wear};
 
@@ -97,9 +97,7 @@ pub struct Timed<T> {
     drive: config::Kind,
     read_firmware_ns: u64,
     processor: Option<Processor>,
-    /// Stripes of the host after which the drive programs one of its own, in programs; 0: never.
-    own_every: u32,
-    since_own: u32,
+    own_stripes: OwnStripes,
     user_units: u32,
     /// Bytes of writes accepted, ever.
     written_bytes: u64,
@@ -150,11 +148,7 @@ impl<T: Translation> Timed<T> {
             drive: config.drive.kind,
             read_firmware_ns: ns(config.drive.read_firmware_us),
             processor: Processor::new(config),
-            own_every: config
-                .controller
-                .as_ref()
-                .map_or(0, |controller| controller.own_stripe_every * config.flash.dies()),
-            since_own: 0,
+            own_stripes: OwnStripes::new(config),
             user_units: layout.user_units,
             written_bytes: 0,
             samples: Samples {

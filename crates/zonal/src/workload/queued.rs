@@ -100,6 +100,29 @@ pub fn run(device: &dyn ZonedDevice, workload: &Workload) -> Result<Outcome> {
     outcome
 }
 
+/// Writes zeroes to the first blocks of an empty zone from `at_ns` on, one request after the other,
+/// and returns when that ends. The clock stays as it is.
+pub fn fill(
+    device: &dyn ZonedDevice,
+    queue: &dyn VirtualQueue,
+    zone: ZoneId,
+    blocks: LbaCount,
+    at_ns: u64,
+) -> std::result::Result<u64, DeviceError> {
+    let step = LbaCount::new(device.geometry().max_append().get().clamp(1, 256));
+    let zeroes = vec![0; super::byte_len(device, step)];
+    let start = device.geometry().zone_start(zone);
+    let (mut at, mut end_ns) = (LbaCount::ZERO, at_ns);
+    while at < blocks {
+        let count = (blocks - at).min(step);
+        let mut io = Io::write(start + at, &zeroes[..super::byte_len(device, count)]);
+        end_ns = queue.perform_at(&mut io, end_ns);
+        io.outcome()?;
+        at += count;
+    }
+    Ok(end_ns)
+}
+
 /// A place in the queue, whose next request may begin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -317,21 +340,11 @@ impl Run<'_> {
 
     /// Writes the first blocks of an empty zone, and finishes it.
     fn fill(&mut self, zone: ZoneId, blocks: LbaCount) -> Result<()> {
-        let step = self.device.geometry().max_append().get().clamp(1, 256);
-        let start = self.device.geometry().zone_start(zone);
-        let (mut at, clock) = (LbaCount::ZERO, self.queue.clock());
-        while at < blocks {
-            let count = LbaCount::new((blocks - at).get().min(step));
-            let bytes = self.sized(count);
-            let now_ns = clock.monotonic_ns();
-            let mut io = Io::write(start + at, &self.buffer[..bytes]);
-            let end_ns = self.queue.perform_at(&mut io, now_ns);
-            io.outcome()?;
-            clock.advance_ns(end_ns.saturating_sub(now_ns));
-            at += count;
-        }
+        let clock = self.queue.clock();
         let now_ns = clock.monotonic_ns();
-        self.seal(zone, now_ns)?;
+        let end_ns = fill(self.device, self.queue, zone, blocks, now_ns)?;
+        clock.advance_ns(end_ns.saturating_sub(now_ns));
+        self.seal(zone, clock.monotonic_ns())?;
         clock.advance_ns(REST_NS);
         Ok(())
     }

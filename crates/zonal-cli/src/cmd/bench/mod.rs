@@ -115,6 +115,15 @@ fn measure_all(
     args: &Bench,
     targets: (&[ZoneId], &Limit),
 ) -> Result<Vec<Row>> {
+    measure_each(device, args, |op, blocks| measure((device, clock), args, op, blocks, targets))
+}
+
+/// Measures each operation with each size.
+fn measure_each(
+    device: &dyn ZonedDevice,
+    args: &Bench,
+    measure: impl Fn(Op, LbaCount) -> Result<Row>,
+) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for op in &args.op {
         for bytes in &args.block_size {
@@ -123,7 +132,7 @@ fn measure_all(
                 // The table says how large they are.
                 blocks = blocks.min(device.geometry().max_append());
             }
-            rows.push(measure((device, clock), args, *op, blocks, targets)?);
+            rows.push(measure(*op, blocks)?);
         }
     }
     Ok(rows)

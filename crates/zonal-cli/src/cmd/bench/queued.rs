@@ -23,17 +23,7 @@ pub(super) fn measure_all(device: &dyn ZonedDevice, args: &Bench) -> Result<Vec<
     if args.queue_depth == 0 || args.zones == Some(0) || args.threads == 0 {
         bail!("nothing is measured with a queue depth, zones or threads of 0");
     }
-    let mut rows = Vec::new();
-    for op in &args.op {
-        for bytes in &args.block_size {
-            let mut blocks = device.geometry().blocks(usize::try_from(bytes.get())?)?;
-            if *op == Op::Append {
-                blocks = blocks.min(device.geometry().max_append());
-            }
-            rows.push(measure(device, args, *op, blocks)?);
-        }
-    }
-    Ok(rows)
+    super::measure_each(device, args, |op, blocks| measure(device, args, op, blocks))
 }
 
 fn measure(device: &dyn ZonedDevice, args: &Bench, op: Op, blocks: LbaCount) -> Result<Row> {
