@@ -279,8 +279,9 @@ pub unsafe extern "C" fn zkv_file_read(
     unsafe { on_file(file, fill) }
 }
 
-/// Where up to `len` bytes from `offset` on lie in memory, until the file is closed; fewer only at the
-/// end of file. NULL if they do not lie there: [`zkv_file_read`] copies them.
+/// The address of up to `len` bytes from `offset` on, valid until the file is closed; fewer bytes
+/// only at the end of file. NULL if they are not side by side in memory: [`zkv_file_read`] copies
+/// them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_file_lend(
     file: *const StoreFile,

@@ -1,15 +1,15 @@
-//! A cache of what was read of files: a library has no page cache of the kernel behind it.
+//! A read cache of files: a library has no page cache of the kernel behind it.
 //!
-//! It keeps pieces of 128 KiB, as many as Linux reads ahead, and evicts those that no read has used
-//! since the last scan (second chance). A piece comes in when a file is read in sequence, or when a
-//! second read asks for it while its number is still in the list of recent misses: so reads at
-//! random of a large store cost the drive no more than they ask for.
+//! It keeps pieces of 128 KiB, as many as Linux reads ahead, and evicts pieces that no read has used
+//! since the last scan (second chance). A read in sequence brings in its pieces. A read at random
+//! does so only if another read has missed the same piece lately: so random reads of a large store
+//! cost the drive no more than they ask for.
 //!
-//! A file that is open for writing is not cached: its pieces
-//! go when it is opened for that, and a piece that was read before does not come in any more.
+//! The cache has no piece of a file that is open for writing. A handle that is opened for writing
+//! drops the pieces of its file, and a read that began before adds none.
 //!
-//! A piece that a file has [lent](CachedFile::lend) out stays in memory until the file is closed. Half of the
-//! memory is for these, half for the others.
+//! A piece that a file has [lent](CachedFile::lend) out stays in memory until the file is closed.
+//! Lent pieces take half of the memory at most, the other half is for evictable ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

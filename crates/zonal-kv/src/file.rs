@@ -51,8 +51,9 @@ impl StoreFile {
         open.cached.read(&open.file, buffer, offset)
     }
 
-    /// `len` bytes from `offset` on, fewer at the end of file, where they lie in memory until the
-    /// file is closed. `None` if they do not lie there: [`read`](Self::read) copies them.
+    /// `len` bytes from `offset` on, fewer at the end of file, in memory that stays as it is until
+    /// the file is closed. `None` if they are not side by side there: [`read`](Self::read) copies
+    /// them.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let open = self.open()?;
         open.cached.lend(&open.file, offset, len)

@@ -1,5 +1,5 @@
-//! The preset `zn540` beside the drive that it is a model of. Time is virtual, so the figures are the
-//! same on every machine.
+//! The preset `zn540` beside the drive that it is a model of. Time is virtual, so the figures are
+//! the same on every machine.
 //!
 //! `WRITE_PAGE=1` prints the page anew; `CONFIG=FILE` prints the comparison of another config.
 

@@ -110,8 +110,8 @@ pub trait ZonedDevice: Send + Sync {
         None
     }
 
-    /// The queue of a device in virtual time, by which a program keeps requests in flight. A layer does
-    /// not pass it on: the times of the device below are not those of the layer.
+    /// The queue of a device in virtual time, by which a program keeps requests in flight. A layer
+    /// does not pass it on: its own times differ from the times of the device below.
     fn virtual_queue(&self) -> Option<&dyn VirtualQueue> {
         None
     }

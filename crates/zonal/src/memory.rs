@@ -1,8 +1,9 @@
 //! A zoned drive in memory: the model that every other device is compared with.
 //!
 //! Memory is taken as data arrives, in chunks, and given back by a reset, so a drive of many
-//! terabytes costs little more than its zone table. Zeroes in sequential zones take no memory. Contents are lost with the value; `flush` has
-//! nothing to do. Any number of threads; zones do not disturb each other.
+//! terabytes costs little more than its zone table. Zeroes in sequential zones take no memory.
+//! Contents are lost with the value; `flush` has nothing to do. Any number of threads; zones do not
+//! disturb each other.
 
 use std::sync::Mutex;
 

@@ -1,5 +1,5 @@
 //! LevelDB: the sequences of the zonefs talk at VAULT 2020, `fillrandom, readseq, readseq` and
-//! `fillseq, readseq, readseq`, and then reads at random and beside a writer, in every place in turn.
+//! `fillseq, readseq, readseq`, then reads at random and beside a writer, in every place in turn.
 //!
 //! `db_bench` of LevelDB is in no package: it is built from Debian's source package, for the
 //! installed `libleveldb`.

@@ -2,7 +2,7 @@
 //!
 //! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part
 //! of their name. `--json FILE` puts the figures into a file, such as `bench/results/furrow.json`;
-//! `--before FILE`, which may be repeated, prints those of another commit beside them. `--large`
+//! `--before FILE`, which may be repeated, prints the figures of another commit beside. `--large`
 //! adds ten million files and a file of 64 GiB; `metadata` then has one of 64 GiB alone, which
 //! takes an hour or two of a processor and prints its progress. `--rounds N` is how often what
 //! takes time is measured, `--zone-mib N` how large the zones of `pace` are, `--percent N` the only

@@ -13,7 +13,7 @@
 //!
 //! | writer | free zones that it leaves |
 //! | --- | --- |
-//! | a user's direct write | all that metadata keeps; it has a reservation, so it finds open zones |
+//! | a user's direct write | all that metadata keeps; a reservation gives it open zones |
 //! | write-back of the buffer | those that a recovery needs: a commit that cannot write frees nothing |
 //! | reclaim | those that reservations need; if there are no others, those of the next commit |
 //! | metadata | none |

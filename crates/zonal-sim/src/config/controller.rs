@@ -13,8 +13,8 @@ use crate::flash::within;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Controller {
-    /// Time of a write from its arrival to its acknowledgement, without the transfer of its data and
-    /// without waiting.
+    /// Time of a write from its arrival to its acknowledgement, without the transfer of its data
+    /// and without waiting.
     pub write_us: f64,
     /// Time for which a write occupies the processor: its reciprocal limits writes a second.
     pub write_busy_us: f64,
@@ -24,11 +24,11 @@ pub struct Controller {
     pub append_busy_us: f64,
     /// Time for which a read occupies the processor.
     pub read_busy_us: f64,
-    /// Mean of the exponential part of what a command occupies the processor for.
+    /// Mean of the exponential part of the time for which a command occupies the processor.
     pub jitter_us: f64,
-    /// What the first write of an empty zone takes longer.
+    /// Additional time of the first write of an empty zone.
     pub first_write_us: f64,
-    /// What the first append of an empty zone takes longer.
+    /// Additional time of the first append of an empty zone.
     pub first_append_us: f64,
     /// Time to open a zone.
     pub open_us: f64,
@@ -38,24 +38,25 @@ pub struct Controller {
     pub finish_us: f64,
     /// Time to reset an empty zone.
     pub reset_us: f64,
-    /// What the reset of a written superblock takes longer.
+    /// Additional time of a reset for each written superblock.
     pub reset_superblock_us: f64,
     /// Share by which a reset takes longer or shorter at most.
     pub reset_spread: f64,
     /// Mean time for which a command waits while a reset occupies the processor.
     pub reset_slice_us: f64,
-    /// Time from the begin of a reset for which it holds the mapping: a read that arrives then waits
+    /// Time for which a reset holds the mapping, from its begin on: a read that arrives then waits
     /// for the end of the reset.
     pub reset_lock_us: f64,
     /// Rate of the link from the host, 10^6 bytes a second.
     pub link_in_mb_s: f64,
     /// Rate of the link to the host, 10^6 bytes a second.
     pub link_out_mb_s: f64,
-    /// What sensing takes longer in the last page of a program.
+    /// Additional time to sense the last page of a program.
     pub slow_page_us: f64,
     /// Share by which a program takes longer or shorter at most.
     pub program_spread: f64,
-    /// Mean of the exponential part of a suspension: the program goes on to the end of a pulse first.
+    /// Mean of the exponential part of a suspension: the program first goes on to the end of a
+    /// pulse.
     pub suspend_pulse_us: f64,
     /// Reads for which one program is suspended at most; the next ones wait for its end.
     pub suspends_max: u32,

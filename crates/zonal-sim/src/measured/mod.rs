@@ -1,8 +1,8 @@
 //! A real drive's measured points beside those of its preset.
 //!
-//! The points are those of a WD Ultrastar DC ZN540, from the public raw data of "Performance
-//! Characterization of NVMe Flash Devices with Zoned Namespaces" (arXiv 2310.19094, MIT licence), in
-//! `data/`. Ten of them calibrate the preset `zn540`; the others are predicted. What zones take to
+//! The points are of a WD Ultrastar DC ZN540, from the public raw data of "Performance
+//! Characterization of NVMe Flash Devices with Zoned Namespaces" (arXiv 2310.19094, MIT licence),
+//! in `data/`. Ten of them calibrate the preset `zn540`; the others are predicted. What zones take to
 //! open, close, finish and reset, and what resets do to other commands, is in `manage.rs`.
 
 mod manage;
@@ -234,8 +234,9 @@ const HEAD: &str = "\
 A WD Ultrastar DC ZN540 was measured by the authors of \"Performance Characterization of NVMe Flash Devices with Zoned Namespaces\" (arXiv
 2310.19094); their raw data is public under the MIT licence. The points below are a part of it
 ([zn540.csv](../../crates/zonal-sim/data/zn540.csv), [zn540-mixed.csv](../../crates/zonal-sim/data/zn540-mixed.csv)); none was read off a
-picture. The preset ([zn540.toml](../../crates/zonal-sim/configs/zn540.toml)) is calibrated on ten of them. `z` is the number of zones, `q`
-the queue depth in each. `zonal bench sim:zn540` measures any other point in virtual time.
+picture. The preset ([zn540.toml](../../crates/zonal-sim/configs/zn540.toml)) is calibrated on ten of them. Its mechanisms and the constants
+that no single point gives were chosen with all points in view: a predicted point was not fitted by itself, but it was not unseen either.
+`z` is the number of zones, `q` the queue depth in each. `zonal bench sim:zn540` measures any other point in virtual time.
 
 This page is printed by `WRITE_PAGE=1 cargo test -p zonal-sim --test zn540`, and the same test fails if the simulator differs from it.
 

@@ -1,10 +1,10 @@
 //! Dies and channels below a [controller](crate::controller): when each will be free, with many
 //! commands in flight.
 //!
-//! Calls come in the order of time. A die reads and programs in order; a read goes before the
-//! programs that have not begun, and suspends the one that has, at most
-//! [`Controller::suspends_max`](crate::config::Controller::suspends_max) times. It keeps its die until
-//! its data is out. Programs wait in a write buffer that all dies share.
+//! Calls come in the order of time. A die reads and programs in order. A read goes before the
+//! programs that wait, and suspends the running one; a program is suspended at most
+//! [`suspends_max`](crate::config::Controller::suspends_max) times. A read keeps its die until its
+//! data is out. Programs wait in a write buffer that all dies share.
 
 use std::collections::VecDeque;
 
@@ -127,8 +127,8 @@ impl Array {
         accepted
     }
 
-    /// Units of padding were placed up to and including `slot`. Returns when they are programmed, if
-    /// that completes a program.
+    /// Units of padding were placed up to and including `slot`. Returns when they are programmed,
+    /// if that completes a program.
     pub(super) fn padded(&mut self, now: Ns, slot: Slot) -> Ns {
         if !self.place.ends_program(slot) {
             return now;

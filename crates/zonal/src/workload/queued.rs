@@ -1,5 +1,5 @@
-//! Many requests in flight on a device in virtual time: by queue depth, in several zones, and beside
-//! writes or resets.
+//! Many requests in flight on a device in virtual time: by queue depth, in several zones, and
+//! beside writes or resets.
 //!
 //! A request begins when an earlier one of its place in the queue has ended. No thread waits, so a
 //! run is repeated exactly.
@@ -362,8 +362,8 @@ impl Run<'_> {
         Ok(full)
     }
 
-    /// Makes the buffer as large as so many blocks. It holds zeroes, which a drive in memory keeps for
-    /// nothing.
+    /// Makes the buffer as large as so many blocks. It holds zeroes, which take no memory on a drive
+    /// in memory.
     fn sized(&mut self, blocks: LbaCount) -> usize {
         let bytes = super::byte_len(self.device, blocks);
         if self.buffer.len() < bytes {

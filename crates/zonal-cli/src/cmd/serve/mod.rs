@@ -73,9 +73,9 @@ fn extension_size(bytes: u16) -> Result<ExtensionSize> {
         .with_context(|| format!("--zone-extension {bytes}: give a multiple of 64, at most 16320"))
 }
 
-/// The same for the same device, so that a host knows a namespace again after a restart: by the
-/// name that the device gives itself, or by its place if it has none. Copies of a drive file have
-/// one name; by the number two of them are told apart.
+/// The identity of a namespace, by which a host knows it again after a restart. It depends on the
+/// name that the device gives itself, or on its place if it has none, and on the number of the
+/// namespace: two copies of a drive file have the same name.
 fn identity(nqn: &str, name: &str, nsid: u32) -> [u8; 16] {
     let mut hash = Sha256::new();
     for part in [nqn.as_bytes(), name.as_bytes(), &nsid.to_le_bytes()] {

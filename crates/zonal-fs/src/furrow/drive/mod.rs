@@ -27,7 +27,7 @@ pub(in crate::furrow) struct Drive {
     pub(in crate::furrow) layout: Layout,
     /// Calls so far that may have changed the drive.
     changes: AtomicU64,
-    /// Those of them that had returned before the last successful flush began.
+    /// The number of changing calls that had returned before the last successful flush began.
     flushed: AtomicU64,
     /// Held by the thread that flushes: the flush of one thread often covers the calls of those
     /// that wait.

@@ -29,7 +29,7 @@ pub(in crate::furrow) struct StoredBlocks {
 }
 
 impl Drive {
-    /// Reads whole blocks and returns the indices of those that stay wrong when read again.
+    /// Reads whole blocks and returns the indices of blocks that stay wrong when read again.
     pub(in crate::furrow) fn read_verified(
         &self,
         at: Address,
@@ -40,8 +40,8 @@ impl Drive {
         Ok(self.find_wrong(at, crcs, buffer))
     }
 
-    /// Verifies blocks that the caller has read from `at` on, and returns the indices of those that
-    /// stay wrong when read again.
+    /// Verifies blocks that the caller has read from `at` on, and returns the indices of blocks
+    /// that stay wrong when read again.
     pub(in crate::furrow) fn find_wrong(
         &self,
         at: Address,

@@ -1,8 +1,8 @@
 //! Back-references: from blocks of a zone to the file or extent that they were allocated to, so
 //! that reclaim finds the owners of the blocks that it moves.
 //!
-//! A back-reference is a hint that may be outdated: its reader confirms it by the map. All those of
-//! a zone are stored in its rows of kind [`Backrefs`](super::key::RowKind::Backrefs), packed: three
+//! A back-reference is a hint that may be outdated: its reader confirms it by the map. Rows of
+//! kind [`Backrefs`](super::key::RowKind::Backrefs) hold all back-references of a zone, packed: three
 //! or four bytes for a block written at random, one record for a file written in order.
 
 use super::{put_number, take_number};
@@ -58,7 +58,7 @@ const ONES_MAX: u32 = 16;
 /// | --- | --- |
 /// | blocks | 1 for one block; else 0 and a long number |
 /// | owner: the same file as before | 1, the difference of the blocks in the file |
-/// | owner: another file | 0, the difference of the inode numbers (long), the block in the file (long) |
+/// | owner: another file | 0, the difference of the inodes (long), the block in the file (long) |
 /// | owner: an extent | the difference of the extents' numbers (long) |
 /// | block in the zone | `width` bits |
 pub fn encode(records: &[Backref]) -> Vec<u8> {

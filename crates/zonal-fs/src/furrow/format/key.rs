@@ -104,7 +104,7 @@ impl Key {
     /// Above every row: a bound only, no row has this key.
     pub const MAX: Self = Self::new(RowKind::Remap, u64::MAX, u64::MAX);
 
-    /// The first key behind those of group 0.
+    /// The first key behind group 0.
     pub const BASE_END: Self = Self::new(RowKind::Inode, 0, 0);
 
     /// The first key of remap tables, which come last.

@@ -23,7 +23,7 @@ pub struct TotalsRow {
     pub next_ino: U64,
     /// Number of the next shared extent.
     pub next_extent: U64,
-    /// Inodes, with those that have no link.
+    /// Inodes, unlinked ones included.
     pub inodes: U64,
     /// Live blocks of all zones.
     pub live: U64,
@@ -203,7 +203,7 @@ impl ZonePlace {
 pub struct SharedPlace {
     /// The extent.
     pub extent: U64,
-    /// Blocks of the extent before those of the row.
+    /// Blocks of the extent before the first block of the row.
     pub skip: U32,
 }
 

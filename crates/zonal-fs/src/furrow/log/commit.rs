@@ -43,7 +43,7 @@ const ROWS_AT_ONCE: usize = 64;
 /// Pairs of zones that may turn out to be bad, or too small, while one record is written.
 const TRIES_MAX: usize = 4;
 
-/// What a commit takes from the state together with the rows.
+/// Part of the state that a commit takes together with the rows.
 struct TakenBatch {
     batch: u64,
     /// Zones to reset once the batch is durable.

@@ -37,9 +37,9 @@ pub(in crate::furrow) struct Supply {
     pub(in crate::furrow) open: Option<OpenPair>,
     /// Free zones and zones that can be reset.
     pub(in crate::furrow) free: usize,
-    /// Bytes of room in the open pair, without those of a manifest.
+    /// Bytes of room in the open pair, less a manifest.
     pub(in crate::furrow) room: u64,
-    /// Bytes of a zone, without those of a manifest.
+    /// Bytes of a zone, less a manifest.
     pub(in crate::furrow) zone: u64,
 }
 

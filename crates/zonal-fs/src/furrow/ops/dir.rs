@@ -94,8 +94,8 @@ impl Furrow {
         Ok(attr)
     }
 
-    /// Makes an unlinked file with one pin (`O_TMPFILE`). After a power cut it is gone, like any file
-    /// without a name.
+    /// Makes an unlinked file with one pin (`O_TMPFILE`). After a power cut it is gone, like any
+    /// file without a name.
     pub(in crate::furrow) fn create_unentered(
         &self,
         caller: &Caller,

@@ -1,5 +1,5 @@
-//! Fetching: reads rows from the table and decodes them into what [`State`](crate::furrow::metadata::State)
-//! consists of.
+//! Fetching: reads rows from the table and decodes them into parts of the
+//! [`State`](crate::furrow::metadata::State).
 //!
 //! Each function reads what one [`Missing`] stands for, and some of its neighbours: whoever needs
 //! one block of a map or one entry often needs the next ones too. Rows are checked here, so that

@@ -10,8 +10,8 @@
 //! Records of a zone that is being written stay in memory. Once the zone is sealed, the worker
 //! encodes them as rows, and the next batch writes those; later records become further rows. A zone
 //! in which nothing lives has none. After a crash the owners of a zone that was being written are
-//! not listed; if such a zone becomes a victim, a [scan](crate::furrow::reclaim::backref_scan) finds
-//! them.
+//! not listed; if such a zone becomes a victim, a [scan](crate::furrow::reclaim::backref_scan)
+//! finds them.
 
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::key::{Key, RowKind};
