@@ -79,7 +79,7 @@ pub enum PlantedBug {
     /// A copy shares blocks of a file that has newer ones in the buffer.
     ShareUnwritten,
     /// A copy shares into blocks that still wait to be removed.
-    ShareUnreaped,
+    ShareUntruncated,
     /// A copy shares up to where both files ended before another change.
     ShareAtOldEnds,
     /// A write of a part of a block takes the rest from what was there before another change.
@@ -92,9 +92,9 @@ pub enum PlantedBug {
     AppendAtOldEnd,
     /// A write fills its last block with zeroes although the file has grown over it.
     PadOverNewEnd,
-    /// A write behind the end does not wait until reap has removed the blocks that a truncation cut
+    /// A write behind the end does not wait until a truncation has removed the blocks that it cut
     /// off.
-    RegrowUnreaped,
+    RegrowUntruncated,
     /// Write-back maps blocks that the buffer does not hold any more.
     WriteBackUnwanted,
     /// Write-back takes out of the buffer what has changed on its way.
@@ -212,14 +212,14 @@ impl PlantedBug {
     /// All that threads, memory pressure and full drives bring out.
     pub const RACES: [Self; 28] = [
         Self::ShareUnwritten,
-        Self::ShareUnreaped,
+        Self::ShareUntruncated,
         Self::ShareAtOldEnds,
         Self::PublishOnStale,
         Self::ResizeOnStale,
         Self::ZeroOnStale,
         Self::AppendAtOldEnd,
         Self::PadOverNewEnd,
-        Self::RegrowUnreaped,
+        Self::RegrowUntruncated,
         Self::WriteBackUnwanted,
         Self::WriteBackForgetsNewer,
         Self::UnpinBeforeRead,

@@ -11,7 +11,7 @@ use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags};
 
-use crate::check::{empty, reap};
+use crate::check::{empty, truncate_rest};
 use crate::ops::drives::{self, SMALL, Shape, StepClock};
 use crate::run::Start;
 use crate::zones::PLAIN;
@@ -77,7 +77,7 @@ fn live_through(start: &Start, rule: FaultRule, what: &str) -> bool {
     }
     must("sync of that", fs.sync());
     must("emptying", empty(&fs));
-    must("reaping", reap(&fs));
+    must("truncating", truncate_rest(&fs));
     must("sync when it is empty", fs.sync());
     must("tick", fs.tick());
     let now = fs.statfs().expect("it needs no drive").blocks;

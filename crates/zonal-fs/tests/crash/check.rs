@@ -226,7 +226,9 @@ impl Checker {
         if matches!(&problems[..], [orphans] if orphans.ends_with("orphans")) {
             // Deleted files with much in them are removed in steps after the mount.
             let fs = self.mount(drive.clone())?;
-            reap(&fs).and_then(|()| fs.sync()).map_err(|error| format!("reaping: {error}"))?;
+            truncate_rest(&fs)
+                .and_then(|()| fs.sync())
+                .map_err(|error| format!("truncating: {error}"))?;
             problems = drives::problems(drive);
         }
         if problems.is_empty() { Ok(found) } else { Err(format!("not clean: {problems:#?}")) }
@@ -266,7 +268,7 @@ impl Checker {
         let fs = self.mount(drive.clone())?;
         let failed = |what| move |error| format!("after recovery, {what}: {error}");
         empty(&fs).map_err(failed("emptying"))?;
-        reap(&fs).map_err(failed("reaping"))?;
+        truncate_rest(&fs).map_err(failed("truncating"))?;
         fs.sync().map_err(failed("sync"))?;
         let free = fs.statfs().map_err(failed("statfs"))?;
         let file = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
@@ -282,7 +284,7 @@ impl Checker {
             return Err(format!("full after {size} bytes of {room}"));
         }
         fs.unlink(Ino::ROOT, b"filler").map_err(failed("unlinking"))?;
-        reap(&fs).map_err(failed("reaping"))?;
+        truncate_rest(&fs).map_err(failed("truncating"))?;
         fs.sync().map_err(failed("sync"))?;
         let again = fs.statfs().map_err(failed("statfs"))?;
         if (again.blocks_free, again.inodes) != (free.blocks_free, free.inodes) {
@@ -317,7 +319,7 @@ pub(crate) fn is_one_of(found: &Snapshot, legal: &[Boundary]) -> Result<(), Viol
 }
 
 /// Removes what is left of deleted files.
-pub(crate) fn reap(fs: &Furrow) -> zonal_fs::vfs::Result<()> {
+pub(crate) fn truncate_rest(fs: &Furrow) -> zonal_fs::vfs::Result<()> {
     while fs.step(Work::Truncate)? == StepProgress::More {}
     Ok(())
 }

@@ -12,7 +12,7 @@ use zonal_fs::FsError;
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags};
 
-use crate::check::{empty, reap};
+use crate::check::{empty, truncate_rest};
 use crate::ops::drives::{self, SMALL, Shape, StepClock};
 use crate::run::Start;
 use crate::zones::PLAIN;
@@ -106,7 +106,7 @@ impl Victim {
         let fs = self.mount(drive.clone());
         must(&what, "tick", fs.tick());
         must(&what, "emptying", empty(&fs));
-        must(&what, "reaping", reap(&fs));
+        must(&what, "truncating", truncate_rest(&fs));
         must(&what, "sync", fs.sync());
         must(&what, "unmount", fs.shutdown());
         drop(fs);

@@ -45,11 +45,11 @@ mod journal;
 mod liveness;
 mod nth;
 mod planted;
-mod reap;
 mod reclaim;
 mod recovery;
 mod run;
 mod together;
+mod truncation;
 mod zones;
 
 use std::time::Instant;

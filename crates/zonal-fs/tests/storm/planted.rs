@@ -53,14 +53,14 @@ macro_rules! noticed {
 
 noticed! {
     share_unwritten_is_noticed: ShareUnwritten in Copies from 347;
-    share_unreaped_is_noticed: ShareUnreaped in Cuts from 708;
+    share_untruncated_is_noticed: ShareUntruncated in Cuts from 708;
     share_at_old_ends_is_noticed: ShareAtOldEnds in Copies from 371;
     publish_on_stale_is_noticed: PublishOnStale in Copies from 35;
     resize_on_stale_is_noticed: ResizeOnStale in Ends from 26;
     zero_on_stale_is_noticed: ZeroOnStale in Ends from 106;
     append_at_old_end_is_noticed: AppendAtOldEnd in Ends from 1;
     pad_over_new_end_is_noticed: PadOverNewEnd in Ends from 1;
-    regrow_unreaped_is_noticed: RegrowUnreaped in Cuts from 7;
+    regrow_untruncated_is_noticed: RegrowUntruncated in Cuts from 7;
     write_back_unwanted_is_noticed: WriteBackUnwanted in Copies from 35;
     write_back_forgets_newer_is_noticed: WriteBackForgetsNewer in Ends from 152;
     unpin_before_read_is_noticed: UnpinBeforeRead in Reclaim from 5;

@@ -119,7 +119,7 @@ pub struct InodeRow {
     /// Nanoseconds after `btime`.
     pub btime_ns: U32,
     /// 1: blocks mapped beyond the size wait to be freed, which continues after a mount. Else 0.
-    pub reaping: u8,
+    pub truncating: u8,
     /// Directory: 1 if rows of names have the cookies of all its entries. Else 0.
     pub indexed: u8,
     /// File: 1 + the slot of the context in which it was created. 0: none.

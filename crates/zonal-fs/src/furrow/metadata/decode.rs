@@ -41,8 +41,8 @@ pub(in crate::furrow) fn inode_of(
             // Of a deleted file all waits, although its row may say so only of what was behind its
             // end.
             let kept = if row.nlink.get() == 0 { 0 } else { row.size.get() };
-            let reap_from = (row.reaping != 0).then(|| kept.div_ceil(BLOCK_BYTES as u64));
-            Body::File(File { reap_from, mapped: row.count.get(), ..File::default() })
+            let truncate_from = (row.truncating != 0).then(|| kept.div_ceil(BLOCK_BYTES as u64));
+            Body::File(File { truncate_from, mapped: row.count.get(), ..File::default() })
         }
         FileKind::Directory => Body::Directory(Box::new(Directory {
             parent: Ino::new(row.parent.get()),

@@ -173,7 +173,7 @@ fn present_value(state: &State, key: Key) -> Value {
 
 /// Whether an inode waits for its deletion, or for the end of its truncation.
 fn is_orphan(inode: &Inode) -> bool {
-    inode.nlink == 0 || inode.file().is_ok_and(|file| file.reap_from.is_some())
+    inode.nlink == 0 || inode.file().is_ok_and(|file| file.truncate_from.is_some())
 }
 
 /// A kind's number on disk.
@@ -213,7 +213,7 @@ fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
         perm: U16::new(inode.perm),
         kind: kind_number(inode.kind),
         flags: inode.flags.bits(),
-        reaping: u8::from(inode.file().is_ok_and(|file| file.reap_from.is_some())),
+        truncating: u8::from(inode.file().is_ok_and(|file| file.truncate_from.is_some())),
         indexed: u8::from(inode.directory().is_ok_and(|directory| directory.names.is_some())),
         context: U16::new(inode.context.map_or(0, |context| context.slot() + 1)),
     };

@@ -113,7 +113,7 @@ pub(in crate::furrow) struct File {
     pub(in crate::furrow) growing: u64,
     /// The block from which on mapped blocks wait to be removed. See
     /// [`truncate`](crate::furrow::truncate).
-    pub(in crate::furrow) reap_from: Option<u64>,
+    pub(in crate::furrow) truncate_from: Option<u64>,
     /// Held by an appending writer; made by the first one.
     pub(in crate::furrow) appending: Option<Arc<Mutex<()>>>,
 }

@@ -17,7 +17,7 @@ impl State {
     /// resident.
     pub(in crate::furrow) fn check_truncation(&self, ino: Ino, first: u64) -> Lookup<()> {
         let file = self.inode(ino)?.file()?;
-        let from = file.reap_from.map_or(first, |before| before.min(first));
+        let from = file.truncate_from.map_or(first, |before| before.min(first));
         self.check_waiting(ino, from)
     }
 
@@ -50,13 +50,13 @@ impl State {
         let max = self.step_entries_max();
         let Some(file) = self.inodes.peek_file(ino) else { return };
         let is_known = file.known.first_unknown(first..u64::MAX).is_none();
-        if file.reap_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
+        if file.truncate_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
             self.unmap_stored(ino, first, u64::MAX);
             return;
         }
         self.mark_truncating(ino);
         let Some(file) = self.inodes.file_mut(ino) else { return };
-        file.reap_from = Some(file.reap_from.map_or(first, |before| before.min(first)));
+        file.truncate_from = Some(file.truncate_from.map_or(first, |before| before.min(first)));
         let covering = file.covering(first).filter(|(start, _)| *start < first);
         let end = covering.map(|(start, entry)| start + u64::from(entry.blocks()));
         if let Some(end) = end {
@@ -72,7 +72,7 @@ impl State {
         }
         let max = self.step_entries_max();
         let file = self.stored_inode(ino)?.file().ok();
-        let Some(first) = file.and_then(|file| file.reap_from) else {
+        let Some(first) = file.and_then(|file| file.truncate_from) else {
             // The mount has found it: it was open without a link.
             self.check_deletion(ino)?;
             self.lives.end_truncation(ino);
@@ -94,7 +94,7 @@ impl State {
         self.mark_truncating(ino);
         self.lives.end_truncation(ino);
         if let Some(file) = self.inodes.file_mut(ino) {
-            file.reap_from = None;
+            file.truncate_from = None;
         }
         self.delete_if_unused(ino);
         Ok(())
@@ -104,7 +104,7 @@ impl State {
     pub(in crate::furrow) fn awaits_truncation(&self, ino: Ino, limit: u64) -> bool {
         self.lives.is_truncating(ino)
             && self.inodes.peek(ino).is_none_or(|inode| {
-                let from = inode.file().ok().and_then(|file| file.reap_from);
+                let from = inode.file().ok().and_then(|file| file.truncate_from);
                 from.is_some_and(|from| from < limit)
             })
     }
@@ -113,7 +113,7 @@ impl State {
     pub(in crate::furrow) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
         let file = self.inodes.peek_file(ino);
         file.is_some_and(|file| {
-            file.reap_from.is_some()
+            file.truncate_from.is_some()
                 || file.map.len() > self.step_entries_max()
                 || !file.known.is_all()
         })

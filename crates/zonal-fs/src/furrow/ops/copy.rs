@@ -179,7 +179,8 @@ impl Furrow {
             return Ok(ShareOutcome::NoBlock);
         }
         let awaits = |ino, limit| {
-            state.awaits_truncation(ino, limit) && !self.tree.has_planted(PlantedBug::ShareUnreaped)
+            state.awaits_truncation(ino, limit)
+                && !self.tree.has_planted(PlantedBug::ShareUntruncated)
         };
         if awaits(source, from + count) || awaits(target, to + count) {
             return Ok(ShareOutcome::Stale);

@@ -341,7 +341,7 @@ impl Furrow {
             return Ok(Attempt::Done(self.written(state, chunk, Published::EndMoved)));
         }
         if state.awaits_truncation(ino, chunk.limit)
-            && !self.tree.has_planted(PlantedBug::RegrowUnreaped)
+            && !self.tree.has_planted(PlantedBug::RegrowUntruncated)
         {
             return Ok(Attempt::AwaitsTruncation);
         }

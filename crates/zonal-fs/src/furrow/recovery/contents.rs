@@ -1,4 +1,5 @@
-//! Contents of a device, in words: why it holds no Furrow, and what `mkfs` would overwrite.
+//! Contents of a device, in words: the reason why it holds no Furrow, or the data that `mkfs`
+//! would overwrite.
 
 use zonal::{Lba, Zone, ZoneCond};
 
@@ -9,7 +10,7 @@ use crate::furrow::planted::Planted;
 use crate::signature::{self, Content, Signature};
 use crate::vfs::Result;
 
-/// What is on the device, if anything, for messages.
+/// The contents of the device, if there are any, for messages.
 pub(in crate::furrow) fn contents_of(
     drive: &Drive,
     zones: &[Zone],
@@ -50,7 +51,7 @@ pub(in crate::furrow) fn missing_error(drive: &Drive, error: FsError) -> FsError
         let found = signature::find(&drive.device)?;
         let held = contents_of(drive, &drive.device.report_all()?, found.as_ref())?;
         Ok(held.map(|held| match found.as_ref().map(|found| found.kind) {
-            // Why a superblock of Furrow cannot be read is not to the point.
+            // The error of reading a superblock does not matter on the drive of another system.
             Some(Content::Zonefs | Content::Foreign(_)) => format!("it holds {held}, not {what}"),
             Some(Content::Furrow) | None => format!("it holds {held}; {why}"),
         }))

@@ -180,7 +180,7 @@ fn each_row(
 /// The block at which the map of a file ends for its users: entries that truncation has still to
 /// remove are no loss.
 fn end_of(row: &InodeRow) -> u64 {
-    match (row.nlink.get(), row.reaping) {
+    match (row.nlink.get(), row.truncating) {
         (0, _) => 0,
         (_, 0) => u64::MAX,
         (_, _) => row.size.get().div_ceil(BLOCK_BYTES as u64),

@@ -208,7 +208,7 @@ impl FoundRows {
                 }
                 self.inodes += 1;
                 self.row_bytes += (INODE_BYTES + target.len()) as u64;
-                if row.nlink.get() == 0 || row.reaping != 0 {
+                if row.nlink.get() == 0 || row.truncating != 0 {
                     self.orphans.insert(owner);
                 }
             }

@@ -69,7 +69,9 @@ impl Truncator {
             let state = self.tree.read_state();
             let inode = state.inodes.peek(ino).filter(|inode| inode.nlink == 0);
             let file = inode.and_then(|inode| inode.file().ok());
-            let Some(file) = file.filter(|file| file.reap_from == Some(0)) else { return false };
+            let Some(file) = file.filter(|file| file.truncate_from == Some(0)) else {
+                return false;
+            };
             file.known.first_unknown(0..u64::MAX)
         };
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
@@ -147,7 +149,7 @@ mod tests {
     }
 
     /// Steps to the end. Each takes the lock once, and must not find much to do there.
-    fn reap(fs: &Furrow, ino: Ino, keep: usize) {
+    fn truncate_rest(fs: &Furrow, ino: Ino, keep: usize) {
         let mut free = fs.statfs().unwrap().blocks_free;
         loop {
             let before = entries(fs, ino);
@@ -194,7 +196,7 @@ mod tests {
         assert!(fs.getattr(file).is_err() && fs.pin(file).is_err(), "nobody finds it");
         assert_eq!(fs.statfs().unwrap().inodes, inodes - 1);
         assert_eq!(entries(&fs, file), 100_000, "the deletion itself removes nothing");
-        reap(&fs, file, 0);
+        truncate_rest(&fs, file, 0);
         assert_eq!(fs.statfs().unwrap().blocks_free, free);
         assert!(fs.tree.read_state().inodes.peek(file).is_none());
     }
@@ -209,7 +211,7 @@ mod tests {
         // Cut further while it goes on.
         assert_eq!(fs.step(Work::Truncate).unwrap(), StepProgress::More);
         fs.setattr(&Caller::ROOT, file, &set(10 * 8192)).unwrap();
-        reap(&fs, file, 10);
+        truncate_rest(&fs, file, 10);
     }
 
     /// Its row says that what is behind its end waits. After a mount all of it does, and what it

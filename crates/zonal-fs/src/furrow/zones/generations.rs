@@ -17,13 +17,12 @@ impl Zones {
         self.free_generation(zone, 1).is_some()
     }
 
-    /// A generation of a zone without remap tables: the first one from `ahead`
-    /// generations ahead on.
+    /// A generation of a zone without remap tables: the first one from `ahead` generations ahead
+    /// on.
     fn free_generation(&self, zone: u32, ahead: u8) -> Option<u8> {
         let now = self.slot(zone).generation;
-        let others = (ahead..GENERATIONS).map(|ahead| (now + ahead) % GENERATIONS);
+        let mut others = (ahead..GENERATIONS).map(|ahead| (now + ahead) % GENERATIONS);
         others
-            .into_iter()
             .find(|&generation| !self.remapped.contains_key(&ZoneGeneration::new(zone, generation)))
     }
 

@@ -281,7 +281,7 @@ impl<'a> Survey<'a> {
         self.current.linked = Some(Linked { ino, kind, nlink, parent, subdirectories: 0 });
         self.current.row = Some(*row);
         self.current.is_large = kind == FileKind::Directory && row.indexed != 0;
-        let is_orphan = nlink == 0 || row.reaping != 0;
+        let is_orphan = nlink == 0 || row.truncating != 0;
         if self.lost.touch(KeySpan::BASE) {
             return;
         }

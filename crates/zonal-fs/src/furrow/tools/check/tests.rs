@@ -347,7 +347,9 @@ fn check_finds_bad_totals() {
         }),
         ("what was learned of a context that is none", &["C35"], &|_| learned(64, 0x1000)),
         ("a life that is impossible", &["C35"], &|_| learned(63, 1)),
-        ("one that is not listed", &["C19"], &|rows| vec![rows.inode(one, |row| row.reaping = 1)]),
+        ("one that is not listed", &["C19"], &|rows| {
+            vec![rows.inode(one, |row| row.truncating = 1)]
+        }),
     ];
     try_all(&drive, &cases);
 }

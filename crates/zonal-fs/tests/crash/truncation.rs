@@ -54,7 +54,7 @@ fn record(remove: impl Fn(&Furrow, Ino)) -> (Recording, usize, [u64; 2]) {
     let begin = recorder.len();
     remove(&fs, file);
     let mut steps = 0;
-    while fs.step(Work::Truncate).expect("reap") == StepProgress::More {
+    while fs.step(Work::Truncate).expect("truncate") == StepProgress::More {
         fs.sync().expect("sync");
         while fs.step(Work::Reset).expect("reset") == StepProgress::More {}
         steps += 1;
@@ -78,7 +78,7 @@ fn at_every_cut(recording: &Recording, begin: usize, look: impl Fn(&Furrow, usiz
             let drive = Arc::new(image.power_on());
             let fs = mount(drive.clone());
             look(&fs, outage.at());
-            while fs.step(Work::Truncate).expect("reap") == StepProgress::More {}
+            while fs.step(Work::Truncate).expect("truncate") == StepProgress::More {}
             fs.shutdown().expect("it unmounts");
             drop(fs);
             let report = check(drive, DataCheck::Read, &mut |_| ()).expect("check");
@@ -100,7 +100,7 @@ fn delete_in_steps_cut_anywhere_is_all_or_nothing() {
             assert!(found == original(), "after change {at}: not as it was");
         }
         Err(_) => {
-            while fs.step(Work::Truncate).expect("reap") == StepProgress::More {}
+            while fs.step(Work::Truncate).expect("truncate") == StepProgress::More {}
             let free = fs.statfs().expect("statfs").blocks_free;
             assert_eq!(free, before, "after change {at}: space is lost");
         }
