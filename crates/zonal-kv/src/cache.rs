@@ -74,7 +74,7 @@ impl Sharing {
 
 /// The use that a handle makes of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handle {
+pub(crate) enum Role {
     Reader,
     Writer,
 }
@@ -187,7 +187,7 @@ impl Kept {
 pub(crate) struct CachedFile {
     cache: Arc<ReadCache>,
     ino: Ino,
-    handle: Handle,
+    role: Role,
     sharing: Arc<Sharing>,
     /// The end of the last read.
     end: AtomicU64,
@@ -209,7 +209,7 @@ impl Lent {
 
 impl CachedFile {
     /// A handle of a file. A writer voids everything that was read of the file.
-    pub(crate) fn open(cache: Arc<ReadCache>, ino: Ino, handle: Handle) -> Self {
+    pub(crate) fn open(cache: Arc<ReadCache>, ino: Ino, role: Role) -> Self {
         let mut kept = cache.lock();
         let known = kept.users.get(&ino).and_then(Weak::upgrade);
         let sharing = known.unwrap_or_else(|| {
@@ -217,13 +217,13 @@ impl CachedFile {
             kept.users.insert(ino, Arc::downgrade(&new));
             new
         });
-        if handle == Handle::Writer {
+        if role == Role::Writer {
             sharing.writers.fetch_add(1, Ordering::AcqRel);
             sharing.versions.fetch_add(1, Ordering::AcqRel);
             kept.forget(ino);
         }
         drop(kept);
-        Self { cache, ino, handle, sharing, end: AtomicU64::new(0), lent: OnceLock::new() }
+        Self { cache, ino, role, sharing, end: AtomicU64::new(0), lent: OnceLock::new() }
     }
 
     /// The version of the file, if the cache can have pieces of it.
@@ -379,7 +379,7 @@ impl Drop for CachedFile {
         let bytes = pieces.map(|piece| piece.len() as u64).sum();
         self.cache.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let mut kept = self.cache.lock();
-        if self.handle == Handle::Writer {
+        if self.role == Role::Writer {
             self.sharing.writers.fetch_sub(1, Ordering::AcqRel);
         }
         // This handle is the last one: others come and go under the same lock.
@@ -437,7 +437,7 @@ mod tests {
     }
 
     fn reader(cache: &Arc<ReadCache>, ino: u64) -> CachedFile {
-        CachedFile::open(Arc::clone(cache), Ino::new(ino), Handle::Reader)
+        CachedFile::open(Arc::clone(cache), Ino::new(ino), Role::Reader)
     }
 
     fn read(file: &CachedFile, source: &Bytes, offset: usize, len: usize) -> Vec<u8> {
@@ -514,7 +514,7 @@ mod tests {
         read(&file, &source, 0, 9);
         let lent = file.lend(&source, 0, 9).unwrap().map(<[u8]>::to_vec);
         assert!(lent.is_some());
-        let writer = CachedFile::open(Arc::clone(&cache), Ino::new(7), Handle::Writer);
+        let writer = CachedFile::open(Arc::clone(&cache), Ino::new(7), Role::Writer);
         source.data.lock().unwrap().fill(0xee);
         assert_eq!(read(&file, &source, 0, 9), [0xee; 9]);
         assert!(file.lend(&source, 0, 9).unwrap().is_none());
@@ -532,7 +532,7 @@ mod tests {
         impl Source for Racing {
             fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
                 let count = self.0.read(buffer, offset);
-                drop(CachedFile::open(Arc::clone(&self.1), Ino::new(7), Handle::Writer));
+                drop(CachedFile::open(Arc::clone(&self.1), Ino::new(7), Role::Writer));
                 count
             }
             fn size(&self) -> Result<u64> {

@@ -13,7 +13,7 @@ use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{Attr, FileKind, FileSystem, Ino, StatFs};
 use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume};
 
-use crate::cache::{CachedFile, Handle, ReadCache};
+use crate::cache::{CachedFile, ReadCache, Role};
 use crate::mount::{Files, is_zonefs, mount_files, open_device, volume_options};
 use crate::process::process;
 use crate::replay::{changed_ns, open_unsynced};
@@ -292,8 +292,8 @@ impl Store {
 
     fn opened(self: &Arc<Self>, file: File, flags: OpenFlags) -> StoreFile {
         let is_writer = flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND);
-        let handle = if is_writer { Handle::Writer } else { Handle::Reader };
-        let cached = CachedFile::open(Arc::clone(&self.core.cache), file.ino(), handle);
+        let role = if is_writer { Role::Writer } else { Role::Reader };
+        let cached = CachedFile::open(Arc::clone(&self.core.cache), file.ino(), role);
         StoreFile::new(Arc::clone(self), file, cached)
     }
 

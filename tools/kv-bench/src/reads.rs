@@ -1,5 +1,7 @@
 //! Reads of RocksDB, buffered and with direct I/O, in sequence, at random and beside a writer.
 
+use std::process::Command;
+
 use anyhow::{Result, ensure};
 
 use crate::db_bench::benches;
@@ -15,7 +17,19 @@ const BENCHMARKS: &str = "fillrandom,readseq,readseq,readrandom,readrandom,readw
 const PHASES: [&str; 5] =
     ["readseq", "readseq again", "readrandom", "readrandom again", "readwhilewriting"];
 
-const WORKLOADS: [&str; 2] = ["RocksDB reads, buffered", "RocksDB reads, direct I/O"];
+/// A kind of I/O.
+struct Load {
+    workload: &'static str,
+    /// The `db_bench` that uses it in a place.
+    command: fn(&Made) -> Command,
+}
+
+const LOADS: [Load; 2] = [
+    Load { workload: "RocksDB reads, buffered", command: buffered },
+    Load { workload: "RocksDB reads, direct I/O", command: program },
+];
+
+const SHAPE: Shape = Shape { zone: 16 << 20, zones: 128 };
 
 /// Bytes of a value; a key has 16.
 const VALUE: u64 = 4096;
@@ -27,16 +41,17 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
     }
     let places = bench.possible("reads of RocksDB", &PLACES);
     for round in 1..=bench.rounds {
-        for workload in WORKLOADS {
+        for Load { workload, command } in LOADS {
             for &place in &places {
                 step(round, place, workload);
-                let samples = run(bench, place, workload, round)?;
+                let made = Made::new(place, &bench.built, bench.scratch(), SHAPE)?;
+                let samples = run(bench, &made, command(&made), (workload, round))?;
                 bench.samples.0.extend(samples);
             }
         }
     }
     let [ext4, plugin] = PLACES.map(Place::name);
-    for workload in WORKLOADS {
+    for Load { workload, .. } in LOADS {
         for phase in PHASES {
             let ratio = bench.samples.ratio((workload, phase), (plugin, ext4), |one| one.ops_s);
             if let Some(found) = ratio {
@@ -48,24 +63,26 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn run(bench: &Bench, place: Place, workload: &str, round: u32) -> Result<Vec<Sample>> {
-    let shape = Shape { zone: 16 << 20, zones: 128 };
-    let made = Made::new(place, &bench.built, bench.scratch(), shape)?;
-    let mut command = if workload == WORKLOADS[0] { buffered(&made) } else { program(&made) };
+fn run(
+    bench: &Bench,
+    made: &Made,
+    mut command: Command,
+    (workload, round): (&str, u32),
+) -> Result<Vec<Sample>> {
     let pairs = bench.choose(16 << 20, 160 << 20) / VALUE;
     command.arg(format!("--benchmarks={BENCHMARKS}")).arg(format!("--num={pairs}"));
     command.arg(format!("--value_size={VALUE}")).arg(format!("--seed={round}"));
     // A block cache so small that reads go to the files.
     command.args(["--threads=1", "--cache_size=1048576"]);
-    command.arg(format!("--write_buffer_size={}", shape.zone));
-    command.arg(format!("--target_file_size_base={}", shape.zone / 32 * 31));
+    command.arg(format!("--write_buffer_size={}", SHAPE.zone));
+    command.arg(format!("--target_file_size_base={}", SHAPE.zone / 32 * 31));
     let (ended, _) = made.run(&mut command, bench.scratch())?;
     let found = benches(&ended.stdout);
     ensure!(found.len() == 1 + PHASES.len(), "db_bench printed {:?}", ended.stdout);
     let samples = PHASES.iter().zip(&found[1..]).map(|(phase, found)| Sample {
         workload: workload.to_owned(),
         phase: (*phase).to_owned(),
-        place: place.name(),
+        place: made.place().name(),
         round,
         ops_s: Some(found.rate()),
         p50_us: found.p50_us,
