@@ -36,7 +36,8 @@
 //! | `tools` | mkfs, check, dump | all above |
 //! | `sample` | small drives for tests | all above |
 //!
-//! `cargo xtask check` compares this with the paths in the source.
+//! `cargo xtask check` compares this with the paths in the source. `pub(super)` in a file of a room
+//! keeps an item inside that room; a room shows the others `pub(in crate::furrow)`.
 //!
 //! # Locks
 //!

@@ -210,7 +210,7 @@ pub enum Eviction {
 }
 
 impl Eviction {
-    pub(in crate::furrow) fn is_at_every_lock(self) -> bool {
+    pub(super) fn is_at_every_lock(self) -> bool {
         self == Self::AtEveryLock
     }
 }

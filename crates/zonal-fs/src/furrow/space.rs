@@ -40,12 +40,12 @@ const COMMIT_BYTES: usize = 64 << 10;
 const FREE_ZONES_FEW: usize = 2;
 
 /// How files and metadata share the drive, and what each writer may use of it.
-pub(in crate::furrow) struct Space {
+pub(super) struct Space {
     layout: Layout,
     view: Arc<View>,
     planted: Planted,
     /// Room for the next commit in the open pairs.
-    pub(in crate::furrow) pair_room: PairRoom,
+    pub(super) pair_room: PairRoom,
     /// Percentage of the drive that stays free, so that reclaim has a choice of victims.
     reserve_percent: u32,
     /// Bytes of rows, in one copy of the table, that metadata has zones for: enough unless many
@@ -56,7 +56,7 @@ pub(in crate::furrow) struct Space {
 /// Room in the open pairs of the journal and of the parts, as of the last write to each. Atomics,
 /// so that readers need no lock of the log.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct PairRoom {
+pub(super) struct PairRoom {
     /// Blocks left in the journal's pair.
     journal: AtomicU32,
     /// The pair of the parts has room for a manifest.
@@ -65,19 +65,19 @@ pub(in crate::furrow) struct PairRoom {
 
 impl PairRoom {
     /// Notes the journal's room after a record or a change of pairs.
-    pub(in crate::furrow) fn note_journal(&self, blocks: u32) {
+    pub(super) fn note_journal(&self, blocks: u32) {
         self.journal.store(blocks, Ordering::Release);
     }
 
     /// Notes the room of the parts' pair after a write to it, and the size of the next manifest,
     /// both in blocks.
-    pub(in crate::furrow) fn note_parts(&self, room: usize, manifest: usize) {
+    pub(super) fn note_parts(&self, room: usize, manifest: usize) {
         self.takes_manifest.store(room >= manifest, Ordering::Release);
     }
 
     /// Free zones that a commit of `bytes` bytes takes: a pair if the batch does not fit into the
     /// journal's, and another one if the manifest that names it does not fit either.
-    pub(in crate::furrow) fn zones_for(&self, bytes: usize) -> usize {
+    pub(super) fn zones_for(&self, bytes: usize) -> usize {
         if self.journal.load(Ordering::Acquire) as usize * BLOCK_BYTES >= bytes {
             0
         } else if self.takes_manifest.load(Ordering::Acquire) {
@@ -90,15 +90,15 @@ impl PairRoom {
 
 /// Room for user data, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) struct WriterRoom {
+pub(super) struct WriterRoom {
     /// Blocks that can be written without reclaim.
-    pub(in crate::furrow) blocks: u64,
+    pub(super) blocks: u64,
     /// Blocks below which writers reclaim for what they write.
-    pub(in crate::furrow) low_mark: u64,
+    pub(super) low_mark: u64,
 }
 
 /// What a writer may take now.
-pub(in crate::furrow) enum Allowance {
+pub(super) enum Allowance {
     /// This many blocks. The writer leaves free zones to others: as many as the first choice says,
     /// or the next one if it finds no room.
     Zones { blocks: u64, leaving: [Kept; 3] },
@@ -108,7 +108,7 @@ pub(in crate::furrow) enum Allowance {
 
 impl Space {
     /// For a drive with `usable` blocks in its zones.
-    pub(in crate::furrow) fn new(
+    pub(super) fn new(
         layout: Layout,
         view: Arc<View>,
         usable: u64,
@@ -133,17 +133,17 @@ impl Space {
     }
 
     /// Blocks that files may fill if rows take this much.
-    pub(in crate::furrow) fn user_blocks_with(&self, state: &State, rows: RowBytes) -> u64 {
+    pub(super) fn user_blocks_with(&self, state: &State, rows: RowBytes) -> u64 {
         self.layout.user_blocks(state.zones.usable(), self.reserve_percent, rows)
     }
 
     /// Blocks that files may fill and have not.
-    pub(in crate::furrow) fn free_blocks(&self, state: &State) -> u64 {
+    pub(super) fn free_blocks(&self, state: &State) -> u64 {
         self.user_blocks(state).saturating_sub(state.totals.used())
     }
 
     /// Checks that `growth` more blocks are within what files may fill.
-    pub(in crate::furrow) fn check_growth(&self, state: &State, growth: u64) -> Result<()> {
+    pub(super) fn check_growth(&self, state: &State, growth: u64) -> Result<()> {
         let is_bound = !self.planted.has(PlantedBug::FillAnything);
         if is_bound && growth > 0 && state.totals.used() + growth > self.user_blocks(state) {
             return Err(FsError::NoSpace);
@@ -159,7 +159,7 @@ impl Space {
     /// Bytes of rows that metadata keeps zones for: the uncompressed size of all rows, up to the
     /// planned size. The size of the table goes up and down with its garbage; if the zones followed
     /// that, metadata would at times take two zones at once, which may be all the room of writers.
-    pub(in crate::furrow) fn rows_wanted(&self, state: &State) -> u64 {
+    pub(super) fn rows_wanted(&self, state: &State) -> u64 {
         state.totals.row_bytes().min(self.rows_planned(state))
     }
 
@@ -169,13 +169,13 @@ impl Space {
     }
 
     /// Whether metadata has more zones than were planned for its rows.
-    pub(in crate::furrow) fn has_zones_beyond_plan(&self, state: &State) -> bool {
+    pub(super) fn has_zones_beyond_plan(&self, state: &State) -> bool {
         let wanted = self.layout.meta_zones_wanted(self.rows_planned(state));
         !state.zones.is_metadata_below(wanted.saturating_sub(SPARE_ZONES_MIN as u64))
     }
 
     /// Free zones that metadata needs in addition to its own.
-    pub(in crate::furrow) fn kept_for_metadata(&self, state: &State) -> usize {
+    pub(super) fn kept_for_metadata(&self, state: &State) -> usize {
         state.zones.kept_for_metadata(self.meta_zones_wanted(state))
     }
 
@@ -187,7 +187,7 @@ impl Space {
 
     /// Whether more rows could make the table too large for its own compaction. If the table has no
     /// more zones than planned, data has taken the free zones, and reclaim will free some.
-    pub(in crate::furrow) fn lacks_zones_for_rows(&self, state: &State) -> bool {
+    pub(super) fn lacks_zones_for_rows(&self, state: &State) -> bool {
         let least =
             if self.has_zones_beyond_plan(state) { SPARE_ZONES_MIN } else { RECOVERY_ZONES };
         state.zones.takeable_for_metadata() < least
@@ -195,28 +195,24 @@ impl Space {
 
     /// Whether metadata has fewer zones left than it needs, or more than planned. Compaction then
     /// comes before any other way to make room.
-    pub(in crate::furrow) fn is_table_too_large(&self, state: &State) -> bool {
+    pub(super) fn is_table_too_large(&self, state: &State) -> bool {
         state.zones.free_for_metadata() < self.kept_for_metadata(state)
             || self.has_zones_beyond_plan(state)
     }
 
     /// Free zones beyond those that metadata needs.
-    pub(in crate::furrow) fn spare_zones(&self, state: &State) -> usize {
+    pub(super) fn spare_zones(&self, state: &State) -> usize {
         state.zones.free_beside(self.kept_for_metadata(state))
     }
 
     /// Whether a commit would free zones and few others are free. It does not wait until no room is
     /// left: lifetime classes would have to share zones before.
-    pub(in crate::furrow) fn awaits_commit(
-        &self,
-        state: &State,
-        is_idle: impl Fn(u32) -> bool,
-    ) -> bool {
+    pub(super) fn awaits_commit(&self, state: &State, is_idle: impl Fn(u32) -> bool) -> bool {
         self.spare_zones(state) <= FREE_ZONES_FEW && state.zones.has_idle_emptied(is_idle)
     }
 
     /// Room for user data, including what reservations hold.
-    pub(in crate::furrow) fn writer_room(&self, state: &State) -> WriterRoom {
+    pub(super) fn writer_room(&self, state: &State) -> WriterRoom {
         let wanted = self.meta_zones_wanted(state);
         let kept = state.zones.kept_for_metadata(wanted);
         // Other writers may add rows before reclaim needs this room.
@@ -226,7 +222,7 @@ impl Space {
     }
 
     /// Blocks of room below which writers reclaim for what they write.
-    pub(in crate::furrow) fn low_mark(&self, state: &State) -> u64 {
+    pub(super) fn low_mark(&self, state: &State) -> u64 {
         self.low_mark_with(state, self.meta_zones_wanted(state))
     }
 
@@ -237,7 +233,7 @@ impl Space {
     }
 
     /// Blocks that reclaim finds room for.
-    pub(in crate::furrow) fn room_to_move(&self, state: &State, urgency: Urgency) -> u64 {
+    pub(super) fn room_to_move(&self, state: &State, urgency: Urgency) -> u64 {
         let kept = self.kept_for_metadata(state);
         match room_of_reclaim(state, self.least_for_metadata(state, kept, COMMIT_BYTES)) {
             0 => room_to_borrow(state, urgency),
@@ -246,7 +242,7 @@ impl Space {
     }
 
     /// What a writer may take (F4).
-    pub(in crate::furrow) fn allowance(&self, state: &State, purpose: Purpose) -> Allowance {
+    pub(super) fn allowance(&self, state: &State, purpose: Purpose) -> Allowance {
         let meta = self.kept_for_metadata(state);
         let kept = |for_metadata, others| Kept { for_metadata, others };
         let (blocks, leaving) = match purpose {
@@ -274,7 +270,7 @@ impl Space {
     }
 
     /// Free zones that a writer leaves to metadata.
-    pub(in crate::furrow) fn left_to_metadata(&self, state: &State) -> Kept {
+    pub(super) fn left_to_metadata(&self, state: &State) -> Kept {
         Kept { for_metadata: self.kept_for_metadata(state), others: usize::MAX }
     }
 }

@@ -50,7 +50,7 @@ impl Work {
 }
 
 /// Does the work that operations leave behind, in steps.
-pub(in crate::furrow) struct Worker {
+pub(super) struct Worker {
     tree: Arc<Tree>,
     writer: Arc<Writer>,
     log: Arc<Log>,
@@ -61,7 +61,7 @@ pub(in crate::furrow) struct Worker {
 }
 
 impl Worker {
-    pub(in crate::furrow) fn new(reclaimer: Arc<Reclaimer>) -> Self {
+    pub(super) fn new(reclaimer: Arc<Reclaimer>) -> Self {
         Self {
             tree: Arc::clone(&reclaimer.tree),
             writer: Arc::clone(&reclaimer.writer),
@@ -73,7 +73,7 @@ impl Worker {
     }
 
     /// Does a step of some work.
-    pub(in crate::furrow) fn step(&self, work: Work) -> Result<StepProgress> {
+    pub(super) fn step(&self, work: Work) -> Result<StepProgress> {
         if self.tree.is_read_only() {
             return Ok(StepProgress::Idle);
         }
@@ -99,7 +99,7 @@ impl Worker {
     }
 
     /// Runs a tick: the commit that is due, and a short time's worth of the other work.
-    pub(in crate::furrow) fn run_steps(&self) -> Result<()> {
+    pub(super) fn run_steps(&self) -> Result<()> {
         self.tree.bell.has_come();
         let mut committed = Ok(StepProgress::Idle);
         let mut reclaims = RECLAIMS;
@@ -138,7 +138,7 @@ impl Worker {
     }
 
     /// Moves some blocks before a writer has to wait for room.
-    pub(in crate::furrow) fn reclaim_step(&self) -> Result<StepProgress> {
+    pub(super) fn reclaim_step(&self) -> Result<StepProgress> {
         if self.is_reclaim_paused() {
             return Ok(StepProgress::Idle);
         }
@@ -163,7 +163,7 @@ impl Worker {
     /// Reclaims ahead of need, by a step: resets a zone, or commits so that a zone becomes empty,
     /// or moves up to a mebibyte out of the best victim by cost and benefit. `Idle` if no victim is
     /// worth it.
-    pub(in crate::furrow) fn reclaim_ahead(&self) -> Result<StepProgress> {
+    pub(super) fn reclaim_ahead(&self) -> Result<StepProgress> {
         if self.tree.is_read_only() {
             return Err(FsError::ReadOnly);
         }
@@ -187,18 +187,18 @@ impl Worker {
 
     /// Pauses reclaim in the background, until [`resume_reclaim`](Self::resume_reclaim) or the end
     /// of the mount. Writers that find little room still reclaim.
-    pub(in crate::furrow) fn pause_reclaim(&self) {
+    pub(super) fn pause_reclaim(&self) {
         self.is_paused.store(true, Ordering::Relaxed);
     }
 
     /// Resumes reclaim in the background.
-    pub(in crate::furrow) fn resume_reclaim(&self) {
+    pub(super) fn resume_reclaim(&self) {
         self.is_paused.store(false, Ordering::Relaxed);
         self.tree.bell.wake_worker();
     }
 
     /// Whether reclaim in the background is paused.
-    pub(in crate::furrow) fn is_reclaim_paused(&self) -> bool {
+    pub(super) fn is_reclaim_paused(&self) -> bool {
         self.is_paused.load(Ordering::Relaxed)
     }
 }

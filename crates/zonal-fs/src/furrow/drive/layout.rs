@@ -153,7 +153,7 @@ pub(in crate::furrow) struct Layout {
     pub(in crate::furrow) geometry: Geometry,
     /// Device blocks in a file-system block.
     pub(in crate::furrow) per_block: u64,
-    pub(in crate::furrow) first_sequential: u32,
+    pub(super) first_sequential: u32,
     /// Both pairs of zones of the superblock log.
     pub(in crate::furrow) superblock_pairs: [[u32; 2]; 2],
     /// Largest extent, in blocks.

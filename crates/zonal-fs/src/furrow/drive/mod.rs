@@ -2,8 +2,8 @@
 //! device.
 
 pub mod layout;
-pub(in crate::furrow) mod pins;
-pub(in crate::furrow) mod verify;
+pub(super) mod pins;
+pub(super) mod verify;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::furrow::sync::{Mutex, MutexGuard};
 type Result<T> = std::result::Result<T, DeviceError>;
 
 /// The drive.
-pub(in crate::furrow) struct Drive {
-    pub(in crate::furrow) device: Arc<dyn ZonedDevice>,
-    pub(in crate::furrow) layout: Layout,
+pub(super) struct Drive {
+    pub(super) device: Arc<dyn ZonedDevice>,
+    pub(super) layout: Layout,
     /// Calls so far that may have changed the drive.
     changes: AtomicU64,
     /// The number of changing calls that had returned before the last successful flush began.
@@ -39,20 +39,20 @@ pub(in crate::furrow) struct Drive {
     /// Data placed since the last flush began, and the data that this flush covers. Locked after
     /// `flushing`.
     unflushed: Mutex<[Unflushed; 2]>,
-    pub(in crate::furrow) counts: Counts,
-    pub(in crate::furrow) pins: ReadPins,
-    pub(in crate::furrow) planted: Planted,
+    pub(super) counts: Counts,
+    pub(super) pins: ReadPins,
+    pub(super) planted: Planted,
 }
 
 /// Data that no finished flush covers.
 #[derive(Clone, Debug, Default)]
-pub(in crate::furrow) struct Unflushed {
+pub(super) struct Unflushed {
     /// The first such block of each zone.
-    pub(in crate::furrow) from: Vec<Address>,
+    pub(super) from: Vec<Address>,
     /// How many blocks there are.
-    pub(in crate::furrow) blocks: u64,
+    pub(super) blocks: u64,
     /// One of them is all zeroes, like an unwritten block of a finished zone.
-    pub(in crate::furrow) has_zeroes: bool,
+    pub(super) has_zeroes: bool,
 }
 
 impl Unflushed {
@@ -73,25 +73,25 @@ impl Unflushed {
     }
 }
 
-pub(in crate::furrow) fn is_zero(block: &[u8]) -> bool {
+pub(super) fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|&byte| byte == 0)
 }
 
 /// Bytes and calls since mount.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Counts {
-    pub(in crate::furrow) user_bytes: AtomicU64,
-    pub(in crate::furrow) reclaim_bytes: AtomicU64,
-    pub(in crate::furrow) meta_bytes: AtomicU64,
-    pub(in crate::furrow) read_bytes: AtomicU64,
-    pub(in crate::furrow) blocks_reread: AtomicU64,
-    pub(in crate::furrow) blocks_moved_wrong: AtomicU64,
-    pub(in crate::furrow) flushes: AtomicU64,
-    pub(in crate::furrow) resets: AtomicU64,
+pub(super) struct Counts {
+    pub(super) user_bytes: AtomicU64,
+    pub(super) reclaim_bytes: AtomicU64,
+    pub(super) meta_bytes: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
+    pub(super) blocks_reread: AtomicU64,
+    pub(super) blocks_moved_wrong: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) resets: AtomicU64,
 }
 
 impl Drive {
-    pub(in crate::furrow) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
+    pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
         // Whatever earlier mounts did counts as one change.
         let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
         let (flushing, unflushed) = (Mutex::default(), Mutex::default());
@@ -114,7 +114,7 @@ impl Drive {
     }
 
     /// Plants mistakes for a test.
-    pub(in crate::furrow) fn planted(self, planted: Planted) -> Self {
+    pub(super) fn planted(self, planted: Planted) -> Self {
         Self { pins: self.pins.planted(planted), planted, ..self }
     }
 
@@ -135,13 +135,13 @@ impl Drive {
     }
 
     /// Reads whole blocks. They may lie anywhere in the zone's capacity.
-    pub(in crate::furrow) fn read(&self, at: Address, buffer: &mut [u8]) -> Result<()> {
+    pub(super) fn read(&self, at: Address, buffer: &mut [u8]) -> Result<()> {
         self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         self.device.read(self.lba(at), buffer)
     }
 
     /// Reads whole blocks at several places side by side.
-    pub(in crate::furrow) fn read_all(&self, wanted: &mut [(Address, &mut [u8])]) -> Result<()> {
+    pub(super) fn read_all(&self, wanted: &mut [(Address, &mut [u8])]) -> Result<()> {
         if let [(at, buffer)] = wanted {
             return self.read(*at, buffer);
         }
@@ -154,18 +154,14 @@ impl Drive {
     }
 
     /// Writes whole blocks at the write pointer of a zone.
-    pub(in crate::furrow) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
+    pub(super) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
         self.finish_again();
         self.counts.meta_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         self.changed(self.device.write(self.lba(at), data))
     }
 
     /// Writes whole blocks at the write pointers of two zones, side by side.
-    pub(in crate::furrow) fn write_copies(
-        &self,
-        at: [Address; 2],
-        copies: [&[u8]; 2],
-    ) -> [Result<()>; 2] {
+    pub(super) fn write_copies(&self, at: [Address; 2], copies: [&[u8]; 2]) -> [Result<()>; 2] {
         self.finish_again();
         let bytes = copies[0].len() + copies[1].len();
         self.counts.meta_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -176,14 +172,14 @@ impl Drive {
 
     /// Writes whole blocks of data into a zone and returns their first block: the planned one in a
     /// conventional zone, the device's choice in a sequential one.
-    pub(in crate::furrow) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
+    pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
         self.finish_again();
         let outcome = self.placing(planned, data).perform(&*self.device);
         self.placed(planned, data, outcome)
     }
 
     /// Writes several runs of blocks side by side, each as [`place`](Self::place) does.
-    pub(in crate::furrow) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
+    pub(super) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
         self.finish_again();
         let mut batch: Vec<Io<'_>> =
             wanted.iter().map(|&(planned, data)| Io::new(self.placing(planned, data))).collect();
@@ -219,7 +215,7 @@ impl Drive {
     }
 
     /// Makes the changes of every call durable that has returned.
-    pub(in crate::furrow) fn flush(&self) -> Result<()> {
+    pub(super) fn flush(&self) -> Result<()> {
         let _turn = self.flushing.lock().expect("no holder panicked");
         // Before the flush: it does not cover calls that return while it runs.
         let covered = self.changes.load(Ordering::Acquire);
@@ -243,7 +239,7 @@ impl Drive {
     }
 
     /// Placed data that no finished flush covers.
-    pub(in crate::furrow) fn unflushed(&self) -> Unflushed {
+    pub(super) fn unflushed(&self) -> Unflushed {
         let [after, before] = &*self.lock_unflushed();
         let mut all = after.clone();
         all.add(before);
@@ -252,7 +248,7 @@ impl Drive {
 
     /// Resets a zone. A conventional one has no write pointer: the device only deallocates its
     /// blocks.
-    pub(in crate::furrow) fn reset(&self, zone: u32) -> Result<()> {
+    pub(super) fn reset(&self, zone: u32) -> Result<()> {
         if self.layout.is_conventional(zone) {
             self.deallocate(zone);
             return Ok(());
@@ -280,7 +276,7 @@ impl Drive {
 
     /// Finishes a zone, which frees its active resources. If the drive refuses, the next write
     /// tries again: a drive with few active zones might refuse that write otherwise.
-    pub(in crate::furrow) fn finish(&self, zone: u32) {
+    pub(super) fn finish(&self, zone: u32) {
         if self.layout.is_conventional(zone) {
             return;
         }
@@ -324,17 +320,17 @@ impl Drive {
     }
 
     /// The condition of a zone, if the drive reports it.
-    pub(in crate::furrow) fn cond(&self, zone: u32) -> Option<ZoneCond> {
+    pub(super) fn cond(&self, zone: u32) -> Option<ZoneCond> {
         self.device.zone(ZoneId::new(zone)).map(|zone| zone.cond).ok()
     }
 
     /// Blocks of a zone's capacity from `at` on.
-    pub(in crate::furrow) fn blocks_after(&self, at: Address) -> u32 {
+    pub(super) fn blocks_after(&self, at: Address) -> u32 {
         self.layout.capacity(at.zone).saturating_sub(at.block)
     }
 
     /// Reads `bytes` bytes from `at` on, or fewer if the zone ends before.
-    pub(in crate::furrow) fn read_bytes(&self, at: Address, bytes: usize) -> Result<Vec<u8>> {
+    pub(super) fn read_bytes(&self, at: Address, bytes: usize) -> Result<Vec<u8>> {
         let blocks = bytes.div_ceil(BLOCK_BYTES).min(self.blocks_after(at) as usize);
         let mut buffer = vec![0; blocks * BLOCK_BYTES];
         self.read(at, &mut buffer)?;

@@ -32,7 +32,7 @@ pub(in crate::furrow) struct ReadPins {
 
 impl ReadPins {
     /// Pins for this many zones.
-    pub(in crate::furrow) fn new(zones: u32) -> Self {
+    pub(super) fn new(zones: u32) -> Self {
         Self {
             zones: (0..zones).map(|_| AtomicU32::new(0)).collect(),
             idle_waiters: AtomicU32::new(0),
@@ -45,7 +45,7 @@ impl ReadPins {
     }
 
     /// Plants mistakes for a test.
-    pub(in crate::furrow) fn planted(self, planted: Planted) -> Self {
+    pub(super) fn planted(self, planted: Planted) -> Self {
         Self { planted, ..self }
     }
 

@@ -111,7 +111,7 @@ impl From<Unread> for String {
 
 /// Appends a number of variable length (LEB128): seven bits in each byte, the low ones first, and
 /// the high bit set in all bytes but the last.
-pub(in crate::furrow) fn put_number(column: &mut Vec<u8>, mut number: u64) {
+pub(super) fn put_number(column: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         column.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
@@ -120,7 +120,7 @@ pub(in crate::furrow) fn put_number(column: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Takes a number of variable length off the start of `rest`.
-pub(in crate::furrow) fn take_number(rest: &mut &[u8]) -> Result<u64, &'static str> {
+pub(super) fn take_number(rest: &mut &[u8]) -> Result<u64, &'static str> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
         let byte = *rest.split_off_first().ok_or("the bytes end in a number")?;

@@ -141,7 +141,7 @@ impl Log {
 
     /// A function that commits if a commit is due, for a long step of the table to call now and
     /// then. After a failed commit it does nothing any more.
-    pub(in crate::furrow) fn committing_meanwhile(&self) -> impl Fn() {
+    pub(super) fn committing_meanwhile(&self) -> impl Fn() {
         let has_failed = Cell::new(false);
         move || {
             if !has_failed.get()

@@ -33,15 +33,15 @@ pub(in crate::furrow) struct CommitTurns {
 }
 
 /// A turn. Dropping it ends the turn and wakes all waiting threads.
-pub(in crate::furrow) struct CommitTurn<'a>(&'a CommitTurns);
+pub(super) struct CommitTurn<'a>(&'a CommitTurns);
 
 impl CommitTurns {
-    pub(in crate::furrow) fn new(planted: Planted) -> Self {
+    pub(super) fn new(planted: Planted) -> Self {
         Self { planted, ..Self::default() }
     }
 
     /// Waits for a turn as long as `is_needed` says; `None` once it is not.
-    pub(in crate::furrow) fn take(&self, is_needed: impl Fn() -> bool) -> Option<CommitTurn<'_>> {
+    pub(super) fn take(&self, is_needed: impl Fn() -> bool) -> Option<CommitTurn<'_>> {
         let mut is_taken = self.is_taken.lock().expect("no holder panicked");
         while is_needed() {
             if !*is_taken {

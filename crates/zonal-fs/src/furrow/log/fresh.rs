@@ -15,7 +15,7 @@ use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::table::leaf::decode_rows;
 
 /// Blocks of data that a batch may leave to its own flush: 1 MiB, which a mount reads in no time.
-pub(in crate::furrow) const FRESH_BLOCKS_MAX: u64 = 256;
+pub(super) const FRESH_BLOCKS_MAX: u64 = 256;
 
 /// Fresh data of a batch, and the zones that it should be in.
 pub(in crate::furrow) struct FreshData<'a> {

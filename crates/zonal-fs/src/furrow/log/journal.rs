@@ -44,7 +44,7 @@ pub(in crate::furrow) struct Journal {
 
 /// Whether a batch continues in the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Continuation {
+pub(super) enum Continuation {
     /// It ends with this record.
     None,
     /// It continues.
@@ -53,7 +53,7 @@ pub(in crate::furrow) enum Continuation {
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Appended {
+pub(super) enum Appended {
     /// It is in at least one copy.
     Written,
     /// It fits nowhere: the journal needs another pair.
@@ -68,7 +68,7 @@ impl Journal {
     }
 
     /// Writes a record to both copies. It is not durable before the next flush.
-    pub(in crate::furrow) fn append(
+    pub(super) fn append(
         &mut self,
         drive: &Drive,
         record: &PaddedRecord,
@@ -123,7 +123,7 @@ impl Journal {
     }
 
     /// Goes on in a pair of empty zones. A manifest must name it before it is written.
-    pub(in crate::furrow) fn push_pair(&mut self, zones: [u32; 2]) {
+    pub(super) fn push_pair(&mut self, zones: [u32; 2]) {
         // Drops pairs whose records were all rolled back.
         while self.pairs.pop_if(|pair| pair.first > self.end.last).is_some() {}
         if self.is_in_table() {
@@ -138,13 +138,13 @@ impl Journal {
     }
 
     /// Whether the table has all its rows.
-    pub(in crate::furrow) fn is_in_table(&self) -> bool {
+    pub(super) fn is_in_table(&self) -> bool {
         self.start.last == self.end.last
     }
 
     /// Gives up all pairs. The table has all rows, so the next pair can be taken when the zones of
     /// these are free.
-    pub(in crate::furrow) fn give_up_pairs(&mut self) {
+    pub(super) fn give_up_pairs(&mut self) {
         assert!(self.is_in_table(), "no row is in these pairs only");
         self.pairs.clear();
         self.end = Position { index: 0, block: 0, ..self.end };
@@ -160,24 +160,24 @@ impl Journal {
     }
 
     /// Makes replay begin at `start`, and drops the pairs before it.
-    pub(in crate::furrow) fn begin_at(&mut self, start: Position) {
+    pub(super) fn begin_at(&mut self, start: Position) {
         self.pairs.drain(..start.index);
         self.end.index -= start.index;
         self.start = Position { index: 0, ..start };
     }
 
     /// Whether its zones are active.
-    pub(in crate::furrow) fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.end.block > 0
     }
 
     /// Blocks that a mount would replay, per copy.
-    pub(in crate::furrow) fn blocks(&self) -> u64 {
+    pub(super) fn blocks(&self) -> u64 {
         self.end.blocks - self.start.blocks
     }
 
     /// Blocks left in the last pair.
-    pub(in crate::furrow) fn room(&self, drive: &Drive) -> u32 {
+    pub(super) fn room(&self, drive: &Drive) -> u32 {
         let Some(pair) = self.pairs.get(self.end.index) else { return 0 };
         if self.failed == [true; 2] {
             return 0;
@@ -186,14 +186,14 @@ impl Journal {
     }
 
     /// Gives up the active zones of the pair that is written. What is in them stays readable.
-    pub(in crate::furrow) fn finish(&self, drive: &Drive) {
+    pub(super) fn finish(&self, drive: &Drive) {
         for zone in self.pairs.get(self.end.index).into_iter().flat_map(|pair| pair.zones) {
             drive.finish(zone);
         }
     }
 
     /// Finishes its active zones, if it has any. The next manifest gives it another pair then.
-    pub(in crate::furrow) fn close(&mut self, drive: &Drive) {
+    pub(super) fn close(&mut self, drive: &Drive) {
         if self.is_active() {
             self.finish(drive);
             self.failed = [true; 2];
@@ -201,7 +201,7 @@ impl Journal {
     }
 
     /// Its pairs, for a manifest.
-    pub(in crate::furrow) fn to_manifest(&self) -> Vec<JournalPair> {
+    pub(super) fn to_manifest(&self) -> Vec<JournalPair> {
         let pair = |pair: &JournalZones| JournalPair {
             zone: pair.zones.map(U32::new),
             first_batch: U64::new(pair.first),

@@ -36,7 +36,7 @@ use crate::vfs::Result;
 const STEP_BYTES: u64 = 8 << 20;
 
 /// A step and its input.
-pub(in crate::furrow) struct StepPlan {
+pub(super) struct StepPlan {
     step: TableStep,
     uuid: [u8; 16],
     need: PairNeed,
@@ -83,7 +83,7 @@ impl Committer {
     }
 
     /// Resets metadata zones that hold nothing of these levels, nor of any that readers have.
-    pub(in crate::furrow) fn release(
+    pub(super) fn release(
         &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,
@@ -113,7 +113,7 @@ impl Committer {
     }
 
     /// How much maintenance is due.
-    pub(in crate::furrow) fn backlog(&self, layout: &Layout) -> Backlog {
+    pub(super) fn backlog(&self, layout: &Layout) -> Backlog {
         let view = &self.table.view;
         let is_much = view.memtable_bytes() > 2 * layout.memtable_bytes
             || self.journal.pairs.len() > 1
@@ -157,11 +157,7 @@ impl Committer {
     }
 
     /// Plans to write all rows of the journal as a run, however few they are.
-    pub(in crate::furrow) fn plan_flush(
-        &mut self,
-        layout: &Layout,
-        supply: &Supply,
-    ) -> Option<StepPlan> {
+    pub(super) fn plan_flush(&mut self, layout: &Layout, supply: &Supply) -> Option<StepPlan> {
         self.freeze();
         let step = TableStep::Flush(self.table.view.frozen()?);
         let levels = self.table.view.levels();
@@ -170,7 +166,7 @@ impl Committer {
 
     /// Freezes the rows of the journal for a step to write them as a run. It does nothing if there
     /// are none, or if there is a frozen memtable.
-    pub(in crate::furrow) fn freeze(&mut self) {
+    pub(super) fn freeze(&mut self) {
         if self.table.frozen_end.is_none() && !self.journal.is_in_table() {
             self.table.view.freeze();
             self.table.frozen_end = Some(self.journal.end);
@@ -229,7 +225,7 @@ impl Committer {
 
 /// How much maintenance is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Backlog {
+pub(super) enum Backlog {
     /// Nothing.
     None,
     /// The memtable is full.
@@ -316,7 +312,7 @@ impl Log {
         self.committer.lock().expect("no holder panicked")
     }
 
-    pub(in crate::furrow) fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
+    pub(super) fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
         self.pairs.lock().expect("no holder panicked")
     }
 
@@ -356,7 +352,7 @@ impl Log {
     /// Runs a planned step and those due after it on a drive with few active zones: the journal
     /// pauses meanwhile and lends its two zones for the parts. One step alone would leave most of a
     /// pair unused.
-    pub(in crate::furrow) fn run_in_one_pair(
+    pub(super) fn run_in_one_pair(
         &self,
         committer: &mut Committer,
         first: StepPlan,

@@ -1,14 +1,14 @@
 //! The log: commits, the journal, the superblock log, and maintenance of the table.
 
-pub(in crate::furrow) mod commit;
-pub(in crate::furrow) mod committer;
-pub(in crate::furrow) mod fresh;
-pub(in crate::furrow) mod journal;
-pub(in crate::furrow) mod maintenance;
+pub(super) mod commit;
+pub(super) mod committer;
+pub(super) mod fresh;
+pub(super) mod journal;
+pub(super) mod maintenance;
 mod manifest;
-pub(in crate::furrow) mod reserve;
-pub(in crate::furrow) mod superblock_log;
-pub(in crate::furrow) mod upkeep;
+pub(super) mod reserve;
+pub(super) mod superblock_log;
+pub(super) mod upkeep;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -26,28 +26,28 @@ use crate::furrow::tree::Tree;
 use crate::furrow::write::Writer;
 
 /// Makes changes durable.
-pub(in crate::furrow) struct Log {
-    pub(in crate::furrow) tree: Arc<Tree>,
-    pub(in crate::furrow) drive: Arc<Drive>,
-    pub(in crate::furrow) writer: Arc<Writer>,
-    pub(in crate::furrow) clock: Arc<dyn Clock>,
-    pub(in crate::furrow) committer: Mutex<Committer>,
+pub(super) struct Log {
+    pub(super) tree: Arc<Tree>,
+    pub(super) drive: Arc<Drive>,
+    pub(super) writer: Arc<Writer>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) committer: Mutex<Committer>,
     /// Turns of the threads that commit.
-    pub(in crate::furrow) commit_turns: CommitTurns,
+    pub(super) commit_turns: CommitTurns,
     /// Where parts and manifests are written.
-    pub(in crate::furrow) pairs: Mutex<Pairs>,
+    pub(super) pairs: Mutex<Pairs>,
     /// Held by the thread that changes the levels of the table.
-    pub(in crate::furrow) stepping: Mutex<()>,
+    pub(super) stepping: Mutex<()>,
     /// The last batch that is durable.
-    pub(in crate::furrow) durable_batch: AtomicU64,
+    pub(super) durable_batch: AtomicU64,
     /// When the last commit took its batch.
-    pub(in crate::furrow) last_commit_ns: AtomicU64,
+    pub(super) last_commit_ns: AtomicU64,
     /// Age of the last commit at which the next one is due.
-    pub(in crate::furrow) commit_age: Duration,
+    pub(super) commit_age: Duration,
 }
 
 impl Log {
-    pub(in crate::furrow) fn new(
+    pub(super) fn new(
         writer: Arc<Writer>,
         clock: Arc<dyn Clock>,
         committer: Committer,

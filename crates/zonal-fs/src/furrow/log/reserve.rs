@@ -33,19 +33,19 @@ const UNUSED_SHARE: u64 = 8;
 
 /// The zones that metadata can write to.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct Supply {
-    pub(in crate::furrow) open: Option<OpenPair>,
+pub(super) struct Supply {
+    pub(super) open: Option<OpenPair>,
     /// Free zones and zones that can be reset.
-    pub(in crate::furrow) free: usize,
+    pub(super) free: usize,
     /// Bytes of room in the open pair, less a manifest.
-    pub(in crate::furrow) room: u64,
+    pub(super) room: u64,
     /// Bytes of a zone, less a manifest.
-    pub(in crate::furrow) zone: u64,
+    pub(super) zone: u64,
 }
 
 /// When to write parts again so that they take fewer pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Sparse {
+pub(super) enum Sparse {
     /// If parts take more pairs than were planned for their rows.
     BeyondShare,
     /// Whenever that frees a pair.
@@ -54,7 +54,7 @@ pub(in crate::furrow) enum Sparse {
 
 impl Supply {
     /// Pairs that parts of `bytes` bytes need besides the open pair.
-    pub(in crate::furrow) fn need(&self, bytes: u64) -> PairNeed {
+    pub(super) fn need(&self, bytes: u64) -> PairNeed {
         let bytes = bytes + bytes / UNUSED_SHARE;
         let more = bytes.saturating_sub(self.room);
         PairNeed {
@@ -68,17 +68,12 @@ impl Supply {
     }
 
     /// Whether so few zones are free that the table must shrink first.
-    pub(in crate::furrow) fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.free < SPARE_ZONES_MIN
     }
 
     /// Pairs that a step needs, about.
-    pub(in crate::furrow) fn need_of(
-        &self,
-        step: &TableStep,
-        levels: &Levels,
-        layout: &Layout,
-    ) -> PairNeed {
+    pub(super) fn need_of(&self, step: &TableStep, levels: &Levels, layout: &Layout) -> PairNeed {
         self.need(match step {
             TableStep::Flush(rows) => flush_bytes(levels, rows, layout),
             TableStep::Compact(CompactionKind::Tier(tier)) => tier_bytes(levels, *tier),
@@ -93,7 +88,7 @@ impl Supply {
     }
 
     /// A flush of the memtable, if there are zones for it.
-    pub(in crate::furrow) fn flush(
+    pub(super) fn flush(
         &self,
         rows: Arc<Memtable>,
         levels: &Levels,
@@ -106,11 +101,7 @@ impl Supply {
     /// The compaction that is due, if there are zones for it. The sweep needs few zones and frees
     /// others, so with few free zones it replaces a merge, and continues until there are no upper
     /// runs.
-    pub(in crate::furrow) fn work(
-        &self,
-        levels: &Levels,
-        layout: &Layout,
-    ) -> Option<CompactionKind> {
+    pub(super) fn work(&self, levels: &Levels, layout: &Layout) -> Option<CompactionKind> {
         let sweep = (self.is_short() && !levels.upper.is_empty()).then_some(CompactionKind::Sweep);
         match levels.due(&layout.table) {
             Some(CompactionKind::Tier(tier)) => {
@@ -128,7 +119,7 @@ impl Supply {
 
     /// The parts of the pair with the fewest live bytes, if parts take more pairs than they need.
     /// If no pair is open, the parts of two such pairs, whose parts fit into one.
-    pub(in crate::furrow) fn sparse_pairs(
+    pub(super) fn sparse_pairs(
         &self,
         levels: &Levels,
         layout: &Layout,
@@ -178,7 +169,7 @@ fn tier_bytes(levels: &Levels, tier: u32) -> u64 {
 
 impl Log {
     /// The zones that metadata can write to now.
-    pub(in crate::furrow) fn supply(&self, committer: &Committer) -> Supply {
+    pub(super) fn supply(&self, committer: &Committer) -> Supply {
         let open = self.lock_pairs().open;
         let layout = self.tree.layout();
         let manifest = u64::from(committer.superblock.manifest[0].bytes.get()) + (16 << 10);
@@ -210,7 +201,7 @@ impl Log {
     /// Gives the journal another pair before a commit writes a batch. If too few zones would be
     /// left to write the rows of the journal to the table, it first writes these rows, which frees
     /// the zones of the journal.
-    pub(in crate::furrow) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
+    pub(super) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
         let needed = self.tree.space.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
         let is_needless = committer.journal.is_in_table() || self.free_for_metadata() >= needed;
         // Rebuilt rows are not durable yet: until then the table keeps its own rows of that span.
@@ -284,7 +275,7 @@ impl Committer {
     /// Gives the journal its next pair, which a commit needs before it writes. Without zones for
     /// one, the manifest still names the pairs whose rows the table lacks, and so frees the zones
     /// of all others.
-    pub(in crate::furrow) fn take_journal_pair(
+    pub(super) fn take_journal_pair(
         &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,
@@ -308,7 +299,7 @@ impl Committer {
 }
 
 /// The zones of a mounted file system, for metadata.
-pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Log);
+pub(super) struct MountedZones<'a>(pub(super) &'a Log);
 
 impl MetaZones for MountedZones<'_> {
     fn take(&mut self) -> Option<u32> {

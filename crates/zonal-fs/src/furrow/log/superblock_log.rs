@@ -78,11 +78,7 @@ impl SuperLog {
     }
 
     /// Writes a superblock to both pairs and makes it durable.
-    pub(in crate::furrow) fn write(
-        &mut self,
-        drive: &Drive,
-        superblock: &Superblock,
-    ) -> Result<()> {
+    pub(super) fn write(&mut self, drive: &Drive, superblock: &Superblock) -> Result<()> {
         let mut old = Vec::new();
         let mut failure = None;
         for pair in &mut self.pairs {
@@ -109,11 +105,7 @@ impl SuperLog {
 
     /// Writes the current superblock to a pair that lacks it, since one zone holds the only copy.
     /// Commits call it, with success or not, only [`TRIES_MAX`] times.
-    pub(in crate::furrow) fn catch_up(
-        &mut self,
-        drive: &Drive,
-        superblock: &Superblock,
-    ) -> Result<()> {
+    pub(super) fn catch_up(&mut self, drive: &Drive, superblock: &Superblock) -> Result<()> {
         for pair in self.pairs.iter_mut().filter(|pair| pair.lags && pair.tries < TRIES_MAX) {
             pair.tries += 1;
             match write_to_pair(drive, pair, superblock) {

@@ -19,7 +19,7 @@ const LOW_SHARE: usize = 8;
 
 /// Who commits because of the size of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum BatchDue {
+pub(super) enum BatchDue {
     /// Nobody yet.
     No,
     /// The worker.
@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// Who commits this many bytes of changed rows.
-    pub(in crate::furrow) fn batch_due(&self, bytes: usize) -> BatchDue {
+    pub(super) fn batch_due(&self, bytes: usize) -> BatchDue {
         let limit = self.batch_bytes();
         if bytes <= limit {
             BatchDue::No

@@ -133,4 +133,4 @@ impl Batch {
 }
 
 /// The rows of a batch, with the values of those that were encoded before their turn.
-pub(in crate::furrow) type TakenRows = (BTreeSet<Key>, BTreeMap<Key, Value>);
+pub(super) type TakenRows = (BTreeSet<Key>, BTreeMap<Key, Value>);

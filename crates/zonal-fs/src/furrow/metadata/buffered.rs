@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Forgets buffered blocks in `first..limit` of a file.
-    pub(in crate::furrow) fn drop_buffered(&mut self, ino: Ino, first: u64, limit: u64) {
+    pub(super) fn drop_buffered(&mut self, ino: Ino, first: u64, limit: u64) {
         let Some(file) = self.inodes.file_mut(ino) else { return };
         let blocks: Vec<u64> = file.dirty.range(first..limit).map(|(&block, _)| block).collect();
         for block in &blocks {

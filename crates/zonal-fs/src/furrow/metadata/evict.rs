@@ -72,7 +72,7 @@ impl Scan {
 
 /// How much memory the metadata takes, and where the next eviction goes on.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Residency {
+pub(super) struct Residency {
     /// Bytes of memory that all of it takes.
     bytes: usize,
     /// Bytes up to which an eviction would find nothing: 0 after a commit.

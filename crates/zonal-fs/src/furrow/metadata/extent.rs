@@ -232,7 +232,7 @@ impl State {
 
     /// Maps a run of blocks of an owner to the place where reclaim has copied it. Other blocks of
     /// its map entry stay where they are.
-    pub(in crate::furrow) fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
+    pub(super) fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
         let Placed { zone, block, blocks } = to;
         match owner {
             Owner::Entry(ino, first)

@@ -12,14 +12,14 @@ use crate::furrow::metadata::{Body, Directory, File, Inode};
 use crate::vfs::Ino;
 
 /// Bytes of a user of an inode.
-pub(in crate::furrow) const PIN_BYTES: usize = in_tree(size_of::<(Ino, u32)>());
+pub(super) const PIN_BYTES: usize = in_tree(size_of::<(Ino, u32)>());
 
 /// When something was used: the number of loads before it.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Used {
-    pub(in crate::furrow) last: AtomicU64,
+    pub(super) last: AtomicU64,
     /// What it was when the hand came by.
-    pub(in crate::furrow) seen: u64,
+    pub(super) seen: u64,
 }
 
 impl Clone for Used {
@@ -29,7 +29,7 @@ impl Clone for Used {
 }
 
 impl Used {
-    pub(in crate::furrow) fn note(&self, now: u64) {
+    pub(super) fn note(&self, now: u64) {
         if self.last.load(Ordering::Relaxed) != now {
             self.last.store(now, Ordering::Relaxed);
         }
@@ -38,12 +38,12 @@ impl Used {
 
 /// Where the hand is.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Hand {
-    pub(in crate::furrow) ino: Ino,
-    pub(in crate::furrow) block: u64,
-    pub(in crate::furrow) extent: u64,
+pub(super) struct Hand {
+    pub(super) ino: Ino,
+    pub(super) block: u64,
+    pub(super) extent: u64,
     /// Looks since it has evicted something.
-    pub(in crate::furrow) in_vain: usize,
+    pub(super) in_vain: usize,
 }
 
 /// Loads of a file or a directory that are remembered.
@@ -61,7 +61,7 @@ impl<T> Default for Loaded<T> {
 
 impl<T> Loaded<T> {
     /// Adds one. The oldest goes where there are many, unless somebody still needs it.
-    pub(in crate::furrow) fn note(&mut self, place: T, is_needed: impl Fn(&T) -> bool) {
+    pub(super) fn note(&mut self, place: T, is_needed: impl Fn(&T) -> bool) {
         while self.0.len() >= LOADED_MAX && !is_needed(&self.0[0]) {
             self.0.remove(0);
         }
@@ -69,12 +69,12 @@ impl<T> Loaded<T> {
     }
 
     /// All that are remembered, the latest first.
-    pub(in crate::furrow) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().rev()
     }
 
     /// Forgets those for which a condition is true.
-    pub(in crate::furrow) fn forget(&mut self, is_gone: impl Fn(&T) -> bool) {
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&T) -> bool) {
         self.0.retain(|place| !is_gone(place));
     }
 
@@ -90,7 +90,7 @@ fn crcs_bytes(crcs: &Crcs) -> usize {
 
 impl MapEntry {
     /// Bytes of memory beside its place in the map.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::At { crcs, .. } => crcs_bytes(crcs),
             Self::Preallocated { .. } | Self::Shared { .. } => 0,
@@ -100,21 +100,21 @@ impl MapEntry {
 
 impl Extent {
     /// Bytes of memory.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         in_tree(size_of::<(ExtentId, Self)>()) + crcs_bytes(&self.crcs)
     }
 }
 
 impl File {
     /// Bytes of its trees, without what their entries lead to.
-    pub(in crate::furrow) fn frame_bytes(&self) -> usize {
+    pub(super) fn frame_bytes(&self) -> usize {
         self.map.held_bytes() + self.known.held_bytes() + self.loaded.held_bytes()
     }
 }
 
 impl Directory {
     /// Bytes of its trees, without what their entries lead to.
-    pub(in crate::furrow) fn frame_bytes(&self) -> usize {
+    pub(super) fn frame_bytes(&self) -> usize {
         let trees = self.by_cookie.held_bytes() + self.by_hash.held_bytes();
         let names = self.names.as_ref().map_or(0, Names::held_bytes);
         let recent = self.loaded.held_bytes() + self.absent.held_bytes();
@@ -124,7 +124,7 @@ impl Directory {
 
 impl Inode {
     /// Bytes of memory.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         let body = match &self.body {
             Body::File(file) => {
                 file.frame_bytes() + file.map.values().map(MapEntry::held_bytes).sum::<usize>()
@@ -142,6 +142,6 @@ impl Inode {
 }
 
 /// Bytes of memory of a name in a directory, beside its places in the trees.
-pub(in crate::furrow) fn name_held_bytes(name: &[u8]) -> usize {
+pub(super) fn name_held_bytes(name: &[u8]) -> usize {
     allocated(name.len())
 }

@@ -37,7 +37,7 @@ pub(in crate::furrow) fn entries_max(zone_blocks: u32) -> u64 {
 
 impl Directory {
     /// The entry with a name, which has this hash, if it is in memory.
-    pub(in crate::furrow) fn find(&self, hash: u64, name: &[u8]) -> Option<Entry> {
+    pub(super) fn find(&self, hash: u64, name: &[u8]) -> Option<Entry> {
         let &Named { ino, cookie, kind, .. } = self.by_hash.find(hash, name)?;
         Some(Entry { ino, cookie, kind })
     }
@@ -49,14 +49,14 @@ impl Directory {
     }
 
     /// Puts an entry into memory; returns how many have this hash now.
-    pub(in crate::furrow) fn add(&mut self, hash: u64, name: Box<[u8]>, entry: Entry) -> usize {
+    pub(super) fn add(&mut self, hash: u64, name: Box<[u8]>, entry: Entry) -> usize {
         let Entry { ino, cookie, kind } = entry;
         self.by_cookie.insert(cookie, hash);
         self.by_hash.add(Named { hash, name, ino, cookie, kind })
     }
 
     /// Takes an entry out of memory; returns how many have this hash now.
-    pub(in crate::furrow) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
+    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
         self.by_cookie.remove(&cookie);
         self.by_hash.remove(hash, cookie)
     }

@@ -28,7 +28,7 @@ impl Inodes {
     }
 
     /// How many are in memory.
-    pub(in crate::furrow) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.loaded.len()
     }
 

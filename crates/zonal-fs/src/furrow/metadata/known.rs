@@ -10,17 +10,17 @@ pub(in crate::furrow) struct Known(SmallMap<u64, u64>);
 
 impl Known {
     /// Everything.
-    pub(in crate::furrow) fn all() -> Self {
+    pub(super) fn all() -> Self {
         Self(SmallMap::from((0, u64::MAX)))
     }
 
     /// Whether that is everything.
-    pub(in crate::furrow) fn is_all(&self) -> bool {
+    pub(super) fn is_all(&self) -> bool {
         self.0.get(&0) == Some(&u64::MAX)
     }
 
     /// Bytes of memory.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.0.held_bytes()
     }
 
@@ -43,7 +43,7 @@ impl Known {
     }
 
     /// Adds a range.
-    pub(in crate::furrow) fn insert(&mut self, range: Range<u64>) {
+    pub(super) fn insert(&mut self, range: Range<u64>) {
         let (mut start, mut end) = (range.start, range.end);
         if start >= end {
             return;
@@ -59,7 +59,7 @@ impl Known {
     }
 
     /// Takes a range out.
-    pub(in crate::furrow) fn remove(&mut self, range: Range<u64>) {
+    pub(super) fn remove(&mut self, range: Range<u64>) {
         if range.start >= range.end {
             return;
         }

@@ -37,7 +37,7 @@ impl Lives {
     }
 
     /// Whether somebody uses an inode.
-    pub(in crate::furrow) fn is_pinned(&self, ino: Ino) -> bool {
+    pub(super) fn is_pinned(&self, ino: Ino) -> bool {
         self.pins.contains_key(&ino)
     }
 
@@ -104,7 +104,7 @@ impl Lives {
     }
 
     /// Whether something of a file waits to be removed.
-    pub(in crate::furrow) fn is_truncating(&self, ino: Ino) -> bool {
+    pub(super) fn is_truncating(&self, ino: Ino) -> bool {
         self.truncating.contains(&ino)
     }
 

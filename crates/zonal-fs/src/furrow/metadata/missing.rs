@@ -78,11 +78,11 @@ struct Load {
 
 impl Loads {
     /// How much was loaded and made so far: a clock.
-    pub(in crate::furrow) fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.next_ticket
     }
 
-    pub(in crate::furrow) fn advance(&mut self) -> u64 {
+    pub(super) fn advance(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
@@ -101,7 +101,7 @@ impl Loads {
     }
 
     /// The load from which on everything that was loaded stays, as some operation still needs it.
-    pub(in crate::furrow) fn oldest_needed(&self) -> u64 {
+    pub(super) fn oldest_needed(&self) -> u64 {
         let operations = self.operations.lock().expect("no holder panicked");
         operations.first().copied().unwrap_or(u64::MAX)
     }
@@ -114,7 +114,7 @@ impl Loads {
     }
 
     /// A commit takes these rows.
-    pub(in crate::furrow) fn note_taken(&mut self, rows: &BTreeSet<Key>) {
+    pub(super) fn note_taken(&mut self, rows: &BTreeSet<Key>) {
         for load in &mut self.under_way {
             load.is_stale |= rows.range(load.keys.clone()).next().is_some();
         }

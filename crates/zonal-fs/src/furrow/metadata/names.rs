@@ -58,7 +58,7 @@ pub(in crate::furrow) struct Names {
 impl Names {
     /// From now on all entries with this hash are in memory. Of the hashes that were found, those
     /// stay that were found from the load `needed` on: some operation waits for them.
-    pub(in crate::furrow) fn note_known(&mut self, hash: u64, now: u64, needed: u64) {
+    pub(super) fn note_known(&mut self, hash: u64, now: u64, needed: u64) {
         self.known.insert(hash);
         let is_needed = |(_, at): &(u64, u64)| *at >= needed;
         while self.found.len() >= FOUND_MAX && !self.found.front().is_some_and(is_needed) {
@@ -68,34 +68,34 @@ impl Names {
     }
 
     /// Whether all entries with this hash are in memory, or none exist.
-    pub(in crate::furrow) fn knows(&self, hash: u64) -> bool {
+    pub(super) fn knows(&self, hash: u64) -> bool {
         self.known.contains(&hash)
     }
 
     /// Whether names with this hash were looked up a moment ago.
-    pub(in crate::furrow) fn is_found(&self, hash: u64) -> bool {
+    pub(super) fn is_found(&self, hash: u64) -> bool {
         self.found.iter().any(|(found, _)| *found == hash)
     }
 
     /// How many hashes are known.
-    pub(in crate::furrow) fn known_count(&self) -> usize {
+    pub(super) fn known_count(&self) -> usize {
         self.known.len()
     }
 
     /// An entry with this hash is no longer in memory.
-    pub(in crate::furrow) fn forget(&mut self, hash: u64) {
+    pub(super) fn forget(&mut self, hash: u64) {
         self.known.remove(&hash);
     }
 
     /// Lets go of what is known of hashes, but for those that must be kept and the last ones that
     /// were found.
-    pub(in crate::furrow) fn forget_known(&mut self, must_keep: impl Fn(u64) -> bool) {
+    pub(super) fn forget_known(&mut self, must_keep: impl Fn(u64) -> bool) {
         let is_found = |hash| self.found.iter().any(|(found, _)| *found == hash);
         self.known.retain(|&hash| is_found(hash) || must_keep(hash));
     }
 
     /// Bytes of memory.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.known.len() * in_tree(size_of::<u64>())
     }
 }

@@ -19,7 +19,7 @@ enum Repr {
 }
 
 impl Crcs {
-    pub(in crate::furrow) fn as_slice(&self) -> &[u32] {
+    pub(super) fn as_slice(&self) -> &[u32] {
         match &self.0 {
             Repr::One(crc) => std::slice::from_ref(crc),
             Repr::Many(crcs) => crcs,
@@ -32,12 +32,12 @@ impl Crcs {
     }
 
     /// Those of `blocks` blocks behind the first `skip`.
-    pub(in crate::furrow) fn part(&self, skip: u32, blocks: u32) -> Self {
+    pub(super) fn part(&self, skip: u32, blocks: u32) -> Self {
         Self::from(&self.as_slice()[skip as usize..(skip + blocks) as usize])
     }
 
     /// These and then the others.
-    pub(in crate::furrow) fn joined(&self, others: &Self) -> Self {
+    pub(super) fn joined(&self, others: &Self) -> Self {
         Self::from(&[self.as_slice(), others.as_slice()].concat()[..])
     }
 }
@@ -85,7 +85,7 @@ impl MapEntry {
     }
 
     /// The extent that it names, if its blocks are shared.
-    pub(in crate::furrow) fn shared(&self) -> Option<ExtentId> {
+    pub(super) fn shared(&self) -> Option<ExtentId> {
         match self {
             Self::Shared { extent, .. } => Some(*extent),
             Self::Preallocated { .. } | Self::At { .. } => None,
@@ -97,7 +97,7 @@ impl MapEntry {
     }
 
     /// The piece of it that begins behind `ahead` blocks.
-    pub(in crate::furrow) fn part(&self, ahead: u32, blocks: u32) -> Self {
+    pub(super) fn part(&self, ahead: u32, blocks: u32) -> Self {
         match self {
             Self::Preallocated { .. } => Self::Preallocated { blocks },
             Self::At { zone, block, crcs } => {
@@ -110,19 +110,19 @@ impl MapEntry {
     }
 
     /// Whether its blocks begin at this one of a zone.
-    pub(in crate::furrow) fn begins_at(&self, zone: u32, block: u32) -> bool {
+    pub(super) fn begins_at(&self, zone: u32, block: u32) -> bool {
         matches!(self, Self::At { zone: own, block: first, .. } if (*own, *first) == (zone, block))
     }
 
     /// Whether its blocks end before this one of a zone.
-    pub(in crate::furrow) fn ends_at(&self, zone: u32, block: u32) -> bool {
+    pub(super) fn ends_at(&self, zone: u32, block: u32) -> bool {
         matches!(self, Self::At { zone: own, block: first, crcs }
             if *own == zone && first + crcs.blocks() == block)
     }
 
     /// This and `next` as one entry, if `next` goes on in the zone where this ends and together
     /// they are no longer than `blocks_max`.
-    pub(in crate::furrow) fn joined(&self, next: &Self, blocks_max: u32) -> Option<Self> {
+    pub(super) fn joined(&self, next: &Self, blocks_max: u32) -> Option<Self> {
         let (
             Self::At { zone, block, crcs },
             Self::At { zone: next_zone, block: next_block, crcs: next_crcs },
@@ -139,7 +139,7 @@ impl MapEntry {
     }
 
     /// Bytes of its row.
-    pub(in crate::furrow) fn row_bytes(&self) -> u64 {
+    pub(super) fn row_bytes(&self) -> u64 {
         match self {
             Self::Preallocated { .. } => map_bytes(0),
             Self::At { crcs, .. } => map_bytes(crcs.blocks()),
@@ -154,11 +154,11 @@ pub(in crate::furrow) struct Extent {
     pub(in crate::furrow) zone: u32,
     pub(in crate::furrow) block: u32,
     /// Map entries that refer to it.
-    pub(in crate::furrow) refs: u32,
+    pub(super) refs: u32,
     /// One per block; its length is the extent's.
     pub(in crate::furrow) crcs: Crcs,
     /// When it was loaded, to know what memory can do without.
-    pub(in crate::furrow) used: u64,
+    pub(super) used: u64,
 }
 
 /// Stored blocks of an entry.

@@ -50,7 +50,7 @@ struct Table {
 
 /// Moves since the last commit, and the bound for all remap tables.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Moving {
+pub(super) struct Moving {
     /// Remap tables that readers of the table do not find yet.
     tables: BTreeMap<Key, Table>,
     /// For each victim the table that may still get runs: reclaim empties several victims at once.
@@ -69,38 +69,38 @@ pub(in crate::furrow) struct Moving {
 
 impl Moving {
     /// Enters what a mount finds, and the bytes that tables may take.
-    pub(in crate::furrow) fn restore(&mut self, view: &View, held_max: usize) {
+    pub(super) fn restore(&mut self, view: &View, held_max: usize) {
         (self.next, self.held_bytes) = (view.remap_end(), view.moved_bytes());
         self.held_max = held_max;
     }
 
     /// Map rows of moved entries in a range.
-    pub(in crate::furrow) fn moved_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
+    pub(super) fn moved_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
         let range = || first..=last;
         self.moved.range(range()).chain(self.committing.range(range())).copied()
     }
 
     /// Number of moved entries, which stay in memory until the next commit.
-    pub(in crate::furrow) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.moved.len()
     }
 
     /// The row of a remap table; `None` if it was dropped.
-    pub(in crate::furrow) fn value(&self, key: Key) -> Value {
+    pub(super) fn value(&self, key: Key) -> Value {
         let table = self.tables.get(&key)?;
         let (row, tail) = encode(table.to, table.block, &table.runs);
         Some(row::encode(&Row::Remap(row, &tail)))
     }
 
     /// Begins a batch: its tables get no more runs.
-    pub(in crate::furrow) fn freeze(&mut self) -> &BTreeSet<Key> {
+    pub(super) fn freeze(&mut self) -> &BTreeSet<Key> {
         self.open.clear();
         self.committing = std::mem::take(&mut self.moved);
         &self.committing
     }
 
     /// Ends a batch: readers of the table find its rows. Returns memory to drop.
-    pub(in crate::furrow) fn thaw(&mut self, taken: &BTreeSet<Key>) -> BTreeSet<Key> {
+    pub(super) fn thaw(&mut self, taken: &BTreeSet<Key>) -> BTreeSet<Key> {
         for key in taken.range(Key::REMAPS..) {
             self.tables.remove(key);
         }
@@ -144,7 +144,7 @@ impl State {
 
     /// Moves a map entry to where reclaim has copied all its blocks, and records that in a remap
     /// table. Returns whether it did: if not, nothing has changed.
-    pub(in crate::furrow) fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
+    pub(super) fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
         let key = Key::new(RowKind::Map, ino.get(), first);
         let Some((zone, block)) = self.movable(key, to) else { return false };
         let run = RemapRun { block, blocks: to.blocks };

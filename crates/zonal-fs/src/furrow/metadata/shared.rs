@@ -11,7 +11,7 @@ use crate::furrow::metadata::place::{Extent, ExtentId};
 
 /// The shared extents of which memory holds the count or a deletion.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct SharedExtents {
+pub(super) struct SharedExtents {
     loaded: BTreeMap<ExtentId, Extent>,
     /// Deleted, and readers of the table still find the row.
     deleted: BTreeSet<ExtentId>,
@@ -21,7 +21,7 @@ pub(in crate::furrow) struct SharedExtents {
 }
 
 /// Outcome of dropping a reference.
-pub(in crate::furrow) enum Released {
+pub(super) enum Released {
     /// Others name the extent, or it was deleted before, if the drive had a wrong count.
     Stays,
     /// No entry names it any more: it is deleted.
@@ -30,7 +30,7 @@ pub(in crate::furrow) enum Released {
 
 impl SharedExtents {
     /// An extent; `None` if it is deleted.
-    pub(in crate::furrow) fn find(&self, id: ExtentId) -> Lookup<Option<&Extent>> {
+    pub(super) fn find(&self, id: ExtentId) -> Lookup<Option<&Extent>> {
         match self.loaded.get(&id) {
             Some(extent) => Ok(Some(extent)),
             None if self.deleted.contains(&id) => Ok(None),
@@ -39,7 +39,7 @@ impl SharedExtents {
     }
 
     /// An extent that the caller has loaded; `None` if it is deleted.
-    pub(in crate::furrow) fn get(&self, id: ExtentId) -> Option<&Extent> {
+    pub(super) fn get(&self, id: ExtentId) -> Option<&Extent> {
         let extent = self.loaded.get(&id);
         assert!(extent.is_some() || self.deleted.contains(&id), "{id:?} is used and not loaded");
         extent
@@ -52,12 +52,12 @@ impl SharedExtents {
     }
 
     /// An extent, if it happens to be in memory.
-    pub(in crate::furrow) fn peek(&self, id: ExtentId) -> Option<&Extent> {
+    pub(super) fn peek(&self, id: ExtentId) -> Option<&Extent> {
         self.loaded.get(&id)
     }
 
     /// Enters what was read, and says whether that was new.
-    pub(in crate::furrow) fn enter(&mut self, id: ExtentId, extent: Extent) -> bool {
+    pub(super) fn enter(&mut self, id: ExtentId, extent: Extent) -> bool {
         let is_new = !self.loaded.contains_key(&id) && !self.deleted.contains(&id);
         if is_new {
             self.loaded.insert(id, extent);
@@ -66,20 +66,20 @@ impl SharedExtents {
     }
 
     /// Enters a new one, to which nothing refers yet.
-    pub(in crate::furrow) fn insert(&mut self, id: ExtentId, extent: Extent) {
+    pub(super) fn insert(&mut self, id: ExtentId, extent: Extent) {
         let before = self.loaded.insert(id, extent);
         assert!(before.is_none(), "numbers of extents are never used twice");
     }
 
     /// One more map entry refers to it.
-    pub(in crate::furrow) fn add_reference(&mut self, id: ExtentId) {
+    pub(super) fn add_reference(&mut self, id: ExtentId) {
         if let Some(extent) = self.get_mut(id) {
             extent.refs = extent.refs.saturating_add(1);
         }
     }
 
     /// A map entry no longer refers to it.
-    pub(in crate::furrow) fn release(&mut self, id: ExtentId) -> Released {
+    pub(super) fn release(&mut self, id: ExtentId) -> Released {
         let Some(extent) = self.get_mut(id) else { return Released::Stays };
         extent.refs = extent.refs.saturating_sub(1);
         if extent.refs > 0 {
@@ -90,24 +90,19 @@ impl SharedExtents {
     }
 
     /// Changes the place of its blocks. Returns their old zone; `None` if it is deleted.
-    pub(in crate::furrow) fn relocate(
-        &mut self,
-        id: ExtentId,
-        zone: u32,
-        block: u32,
-    ) -> Option<u32> {
+    pub(super) fn relocate(&mut self, id: ExtentId, zone: u32, block: u32) -> Option<u32> {
         let extent = self.get_mut(id)?;
         extent.block = block;
         Some(std::mem::replace(&mut extent.zone, zone))
     }
 
     /// Keeps it in memory for a buffered block that is to replace one of its blocks.
-    pub(in crate::furrow) fn keep_below(&mut self, id: ExtentId) {
+    pub(super) fn keep_below(&mut self, id: ExtentId) {
         *self.below_buffered.entry(id).or_default() += 1;
     }
 
     /// Takes back one [`keep_below`](Self::keep_below).
-    pub(in crate::furrow) fn let_go_below(&mut self, id: ExtentId) {
+    pub(super) fn let_go_below(&mut self, id: ExtentId) {
         if let Some(blocks) = self.below_buffered.get_mut(&id) {
             *blocks -= 1;
             if *blocks == 0 {
@@ -117,19 +112,19 @@ impl SharedExtents {
     }
 
     /// Numbers of those in memory from one on.
-    pub(in crate::furrow) fn ids_from(&self, id: ExtentId) -> impl Iterator<Item = ExtentId> {
+    pub(super) fn ids_from(&self, id: ExtentId) -> impl Iterator<Item = ExtentId> {
         self.loaded.range(id..).map(|(&id, _)| id)
     }
 
     /// Lets go of one that is unchanged and was last used before a load. Returns what it was.
-    pub(in crate::furrow) fn evict(&mut self, id: ExtentId, kept_from: u64) -> Option<Extent> {
+    pub(super) fn evict(&mut self, id: ExtentId, kept_from: u64) -> Option<Extent> {
         let is_needed = self.below_buffered.contains_key(&id);
         let is_recent = self.loaded.get(&id).is_none_or(|extent| extent.used >= kept_from);
         if is_needed || is_recent { None } else { self.loaded.remove(&id) }
     }
 
     /// Readers of the table no longer find it.
-    pub(in crate::furrow) fn forget_deleted(&mut self, id: ExtentId) {
+    pub(super) fn forget_deleted(&mut self, id: ExtentId) {
         self.deleted.remove(&id);
     }
 }

@@ -46,12 +46,12 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    pub(in crate::furrow) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes of memory, without what keys and values lead to.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         match &self.0 {
             Repr::Few(list) => in_list(list),
             Repr::Many(tree) => tree.len() * in_tree(size_of::<(K, V)>()),
@@ -82,7 +82,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.get(key).is_some()
     }
 
-    pub(in crate::furrow) fn insert(&mut self, key: K, value: V) -> Option<V> {
+    pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match &mut self.0 {
             Repr::Few(list) => match place(list, &key) {
                 Ok(at) => return Some(std::mem::replace(&mut list[at].1, value)),
@@ -99,7 +99,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         tree.insert(key, value)
     }
 
-    pub(in crate::furrow) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
@@ -136,11 +136,11 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    pub(in crate::furrow) fn iter(&self) -> Iter<'_, K, V> {
+    pub(super) fn iter(&self) -> Iter<'_, K, V> {
         self.range(..)
     }
 
-    pub(in crate::furrow) fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
+    pub(super) fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
 }
@@ -168,7 +168,7 @@ impl<'a, K: Ord, V> IntoIterator for &'a SmallMap<K, V> {
 #[cfg(test)]
 thread_local! {
     /// How many entries this thread has walked over: work that tests count.
-    pub(in crate::furrow) static WALKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    pub(super) static WALKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// Entries of a part of a map.

@@ -21,7 +21,7 @@ use crate::furrow::zones::{Listed, Origin, Role, ZoneSlot, Zones};
 use crate::vfs::Ino;
 
 /// The row of a zone, if it has one.
-pub(in crate::furrow) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
+pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
     (slot.live > 0).then(|| ZoneRow {
         live: U32::new(slot.live),
         end: U32::new(slot.end),
@@ -37,7 +37,7 @@ pub(in crate::furrow) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
 }
 
 /// A row of what was learned.
-pub(in crate::furrow) fn learned_row(row: &learned::Row) -> LearnedRow {
+pub(super) fn learned_row(row: &learned::Row) -> LearnedRow {
     LearnedRow { lives: row.lives.map(U16::new), sizes: row.sizes.map(U16::new) }
 }
 

@@ -205,7 +205,7 @@ impl State {
 
     /// Learns the life of a file whose blocks from `block` on are about to die: files like it will
     /// live as long.
-    pub(in crate::furrow) fn learn_life(&mut self, ino: Ino, block: u64) {
+    pub(super) fn learn_life(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.inodes.peek(ino) else { return };
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
         let death = (ino.get(), self.totals.data_clock());

@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Whether deleting a file takes more than one step.
-    pub(in crate::furrow) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
+    pub(super) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
         let file = self.inodes.peek_file(ino);
         file.is_some_and(|file| {
             file.truncate_from.is_some()

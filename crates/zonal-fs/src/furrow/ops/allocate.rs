@@ -24,13 +24,7 @@ impl Furrow {
         }
     }
 
-    pub(in crate::furrow) fn allocate(
-        &self,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
+    pub(super) fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()> {
         self.tree.check_writable()?;
         if len == 0 {
             return Err(FsError::Invalid { what: "a range of no bytes" });

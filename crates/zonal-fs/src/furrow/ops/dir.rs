@@ -21,7 +21,7 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 /// The first cookie of other entries.
-pub(in crate::furrow) const FIRST_COOKIE: u64 = 3;
+pub(super) const FIRST_COOKIE: u64 = 3;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl<'a> From<(Ino, &'a [u8])> for EntryName<'a> {
 }
 
 impl Furrow {
-    pub(in crate::furrow) fn find_entry(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+    pub(super) fn find_entry(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         if name.len() > crate::vfs::NAME_MAX {
             return Err(FsError::NameTooLong);
         }
@@ -56,7 +56,7 @@ impl Furrow {
         })
     }
 
-    pub(in crate::furrow) fn create_entry(
+    pub(super) fn create_entry(
         &self,
         caller: &Caller,
         parent: Ino,
@@ -96,7 +96,7 @@ impl Furrow {
 
     /// Makes an unlinked file with one pin (`O_TMPFILE`). After a power cut it is gone, like any
     /// file without a name.
-    pub(in crate::furrow) fn create_unentered(
+    pub(super) fn create_unentered(
         &self,
         caller: &Caller,
         parent: Ino,
@@ -174,7 +174,7 @@ impl Furrow {
         })
     }
 
-    pub(in crate::furrow) fn remove_file(&self, parent: Ino, name: &[u8]) -> Result<()> {
+    pub(super) fn remove_file(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.tree.check_writable()?;
         rules::check_name(name)?;
         self.tree.loaded(|| {
@@ -195,7 +195,7 @@ impl Furrow {
         Ok(())
     }
 
-    pub(in crate::furrow) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
+    pub(super) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.tree.check_writable()?;
         match name {
             b"." => return Err(FsError::Invalid { what: "`.` cannot be removed" }),
@@ -221,7 +221,7 @@ impl Furrow {
         Ok(())
     }
 
-    pub(in crate::furrow) fn add_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+    pub(super) fn add_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.tree.check_writable()?;
         rules::check_name(name)?;
         let attr = self.tree.loaded(|| {
@@ -330,7 +330,7 @@ impl Furrow {
         Ok(())
     }
 
-    pub(in crate::furrow) fn list(
+    pub(super) fn list(
         &self,
         ino: Ino,
         cookie: u64,

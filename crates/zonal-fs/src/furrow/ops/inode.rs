@@ -9,12 +9,7 @@ use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestam
 use crate::{FsError, acl, protect, rules};
 
 impl Furrow {
-    pub(in crate::furrow) fn set_attributes(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        set: &SetAttr,
-    ) -> Result<Attr> {
+    pub(super) fn set_attributes(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
         self.tree.check_writable()?;
         self.tree.loaded(|| {
             Ok(protect::check_setattr(self.tree.read_state().inode(ino)?.flags, set)?)
@@ -53,18 +48,18 @@ impl Furrow {
         }
     }
 
-    pub(in crate::furrow) fn attributes(&self, ino: Ino) -> Result<Attr> {
+    pub(super) fn attributes(&self, ino: Ino) -> Result<Attr> {
         self.tree.loaded(|| Ok(self.tree.read_state().inode(ino)?.attr(ino)))
     }
 
-    pub(in crate::furrow) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+    pub(super) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         self.tree.loaded(|| {
             let state = self.tree.read_state();
             Ok(state.inode(ino)?.xattrs.names().map(<[u8]>::to_vec).collect())
         })
     }
 
-    pub(in crate::furrow) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         rules::check_xattr_name(name)?;
         self.tree.loaded(|| {
             let state = self.tree.read_state();
@@ -73,7 +68,7 @@ impl Furrow {
         })
     }
 
-    pub(in crate::furrow) fn put_xattr(
+    pub(super) fn put_xattr(
         &self,
         caller: &Caller,
         ino: Ino,
@@ -118,7 +113,7 @@ impl Furrow {
         Ok(())
     }
 
-    pub(in crate::furrow) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+    pub(super) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.tree.check_writable()?;
         rules::check_xattr_name(name)?;
         self.tree.loaded(|| {
@@ -136,7 +131,7 @@ impl Furrow {
     }
 
     /// Removes a link, and the inode with the last link unless it is open.
-    pub(in crate::furrow) fn drop_link(state: &mut State, ino: Ino, now: Timestamp) -> Lookup<()> {
+    pub(super) fn drop_link(state: &mut State, ino: Ino, now: Timestamp) -> Lookup<()> {
         let inode = state.change_inode(ino)?;
         inode.ctime = now;
         inode.nlink = match inode.kind {
@@ -150,7 +145,7 @@ impl Furrow {
         Ok(())
     }
 
-    pub(in crate::furrow) fn pin_inode(&self, ino: Ino) -> Result<()> {
+    pub(super) fn pin_inode(&self, ino: Ino) -> Result<()> {
         self.tree.loaded(|| {
             let mut state = self.tree.write_accounts();
             state.inode(ino)?;
@@ -159,7 +154,7 @@ impl Furrow {
         })
     }
 
-    pub(in crate::furrow) fn unpin_inode(&self, ino: Ino) {
+    pub(super) fn unpin_inode(&self, ino: Ino) {
         let unpinned = self.tree.write_accounts().lives.unpin(ino);
         if unpinned == Unpinned::Unused && !self.tree.is_read_only() {
             self.delete_unused(ino);
@@ -168,7 +163,7 @@ impl Furrow {
     }
 
     /// Deletes an inode without links and pins. One that cannot be read stays until the next mount.
-    pub(in crate::furrow) fn delete_unused(&self, ino: Ino) {
+    pub(super) fn delete_unused(&self, ino: Ino) {
         let outcome = self.tree.loaded(|| {
             let mut state = self.tree.write_state();
             state.check_deletion(ino)?;
@@ -184,7 +179,7 @@ impl Furrow {
 }
 
 /// A `setattr` with its outcome for mode and ACL, worked out before anything changes.
-pub(in crate::furrow) struct AttrChange<'a> {
+pub(super) struct AttrChange<'a> {
     set: &'a SetAttr,
     perm: u16,
     acl: AclChange,
@@ -199,7 +194,7 @@ enum AclChange {
 }
 
 /// Works out mode and ACL after `set`, and changes nothing.
-pub(in crate::furrow) fn plan_attributes<'a>(
+pub(super) fn plan_attributes<'a>(
     state: &State,
     caller: &Caller,
     ino: Ino,
@@ -217,7 +212,7 @@ pub(in crate::furrow) fn plan_attributes<'a>(
 }
 
 /// Removes the file capabilities of a program when its content or owner changes.
-pub(in crate::furrow) fn take_capability(state: &mut State, ino: Ino) -> Lookup<()> {
+pub(super) fn take_capability(state: &mut State, ino: Ino) -> Lookup<()> {
     if state.inode(ino)?.xattrs.contains(rules::CAPABILITY_XATTR) {
         state.set_xattr(ino, rules::CAPABILITY_XATTR, None)?;
     }
@@ -225,7 +220,7 @@ pub(in crate::furrow) fn take_capability(state: &mut State, ino: Ino) -> Lookup<
 }
 
 /// Does what [`plan_attributes`] has worked out.
-pub(in crate::furrow) fn change_attributes(
+pub(super) fn change_attributes(
     state: &mut State,
     ino: Ino,
     change: AttrChange<'_>,

@@ -2,10 +2,10 @@
 //! work.
 
 mod allocate;
-pub(in crate::furrow) mod copy;
-pub(in crate::furrow) mod dir;
-pub(in crate::furrow) mod inode;
-pub(in crate::furrow) mod read;
+pub(super) mod copy;
+pub(super) mod dir;
+pub(super) mod inode;
+pub(super) mod read;
 mod resize;
 mod stats;
 mod write;

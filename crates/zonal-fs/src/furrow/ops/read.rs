@@ -54,7 +54,7 @@ impl ReadBuffer<'_> {
 }
 
 impl Furrow {
-    pub(in crate::furrow) fn read_file(
+    pub(super) fn read_file(
         &self,
         ino: Ino,
         offset: u64,
@@ -157,7 +157,7 @@ impl Furrow {
         outcome
     }
 
-    pub(in crate::furrow) fn seek_file(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
+    pub(super) fn seek_file(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
         let mut block = offset / BLOCK;
         self.tree.loaded(|| {
             let state = self.tree.read_state();
@@ -186,7 +186,7 @@ impl Furrow {
     }
 
     /// Moves the access time if the policy says so, and returns whether it has.
-    pub(in crate::furrow) fn touch_atime(&self, ino: Ino) -> Result<bool> {
+    pub(super) fn touch_atime(&self, ino: Ino) -> Result<bool> {
         let due = self.tree.loaded(|| {
             let state = self.tree.read_state();
             Ok(self.atime_due(ino, state.inode(ino)?))

@@ -42,7 +42,7 @@ impl Resize<'_> {
 
 impl Furrow {
     /// Sets a file's length, and whatever else `set` has, in the same step.
-    pub(in crate::furrow) fn resize(
+    pub(super) fn resize(
         &self,
         caller: &Caller,
         ino: Ino,

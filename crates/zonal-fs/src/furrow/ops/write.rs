@@ -137,7 +137,7 @@ pub(super) enum Attempt<T> {
 }
 
 impl Furrow {
-    pub(in crate::furrow) fn write_file(
+    pub(super) fn write_file(
         &self,
         ino: Ino,
         offset: u64,

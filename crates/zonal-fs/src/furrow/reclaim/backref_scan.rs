@@ -26,7 +26,7 @@ const END: Key = Key::new(RowKind::Backrefs, 0, 0);
 
 /// A scan under way.
 #[derive(Debug)]
-pub(in crate::furrow) struct BackrefScan {
+pub(super) struct BackrefScan {
     zones: BTreeMap<u32, ScannedZone>,
     /// The first row that the scan has not read yet.
     next: Key,

@@ -9,12 +9,12 @@
 //! a turn gets it after one step of every thread before it. Where there are enough free zones,
 //! several steps run at once, each with a [victim](crate::furrow::zones::victims) of its own.
 
-pub(in crate::furrow) mod backref_scan;
+pub(super) mod backref_scan;
 mod debt;
 mod relocation;
 mod room;
-pub(in crate::furrow) mod throttle;
-pub(in crate::furrow) mod turns;
+pub(super) mod throttle;
+pub(super) mod turns;
 
 use std::sync::Arc;
 
@@ -38,20 +38,20 @@ use crate::furrow::zones::{Listed, Urgency};
 use crate::vfs::Result;
 
 /// Blocks that the worker copies at once: 1 MiB.
-pub(in crate::furrow) const COPY_BLOCKS: u32 = 256;
+pub(super) const COPY_BLOCKS: u32 = 256;
 
 /// Back-references that a step looks up, about. Few of them lead to anything in a zone where nearly
 /// all blocks are dead, and each look takes a microsecond.
 const LOOKS_MAX: u64 = 1024;
 
 /// Moves blocks out of victims.
-pub(in crate::furrow) struct Reclaimer {
-    pub(in crate::furrow) tree: Arc<Tree>,
-    pub(in crate::furrow) drive: Arc<Drive>,
-    pub(in crate::furrow) writer: Arc<Writer>,
-    pub(in crate::furrow) log: Arc<Log>,
-    pub(in crate::furrow) truncator: Arc<Truncator>,
-    pub(in crate::furrow) meters: Arc<Meters>,
+pub(super) struct Reclaimer {
+    pub(super) tree: Arc<Tree>,
+    pub(super) drive: Arc<Drive>,
+    pub(super) writer: Arc<Writer>,
+    pub(super) log: Arc<Log>,
+    pub(super) truncator: Arc<Truncator>,
+    pub(super) meters: Arc<Meters>,
     /// Turns of the threads that move blocks, one or several at once.
     reclaiming: Turns,
     /// Victims that are being emptied.
@@ -64,7 +64,7 @@ pub(in crate::furrow) struct Reclaimer {
 }
 
 impl Reclaimer {
-    pub(in crate::furrow) fn new(truncator: Arc<Truncator>, victims_in_memory: usize) -> Self {
+    pub(super) fn new(truncator: Arc<Truncator>, victims_in_memory: usize) -> Self {
         let log = Arc::clone(&truncator.log);
         Self {
             tree: Arc::clone(&log.tree),
@@ -82,7 +82,7 @@ impl Reclaimer {
     }
 
     /// Moves about `budget` blocks out of a victim, at most all of it, and returns how many moved.
-    pub(in crate::furrow) fn reclaim_some(&self, budget: u32, urgency: Urgency) -> Result<u64> {
+    pub(super) fn reclaim_some(&self, budget: u32, urgency: Urgency) -> Result<u64> {
         let _turn = self.reclaim_turn(urgency);
         self.reclaim_in_turn(budget, urgency)
     }
@@ -285,7 +285,7 @@ impl Reclaimer {
     }
 
     /// Commits if free zones are few and a commit would empty others; then resets one of those.
-    pub(in crate::furrow) fn free_emptied(&self) -> Result<()> {
+    pub(super) fn free_emptied(&self) -> Result<()> {
         let awaits = self
             .tree
             .space

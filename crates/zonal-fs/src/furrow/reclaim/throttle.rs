@@ -179,7 +179,7 @@ impl Throttle {
     /// Waits until metadata has zones for more rows: enough that compaction can still run and all
     /// rows be deleted. Otherwise it compacts and reclaims until that is so; [`FsError::NoSpace`]
     /// if it never is. Deletions do without this check, since they free zones.
-    pub(in crate::furrow) fn reserve_rows(&self) -> Result<()> {
+    pub(super) fn reserve_rows(&self) -> Result<()> {
         let lacks_zones = || self.tree.space.lacks_zones_for_rows(&self.tree.read_state());
         if !lacks_zones() {
             return Ok(());

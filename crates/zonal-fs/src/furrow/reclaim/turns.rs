@@ -6,7 +6,7 @@ use crate::furrow::sync::{Condvar, Mutex};
 
 /// Turns at something that a bounded number of threads may do at once.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Turns {
+pub(super) struct Turns {
     tickets: Mutex<Tickets>,
     changed: Condvar,
     planted: Planted,
@@ -24,16 +24,16 @@ struct Tickets {
 
 /// A turn. Dropping it ends the turn.
 #[derive(Debug)]
-pub(in crate::furrow) struct Turn<'a>(&'a Turns);
+pub(super) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    pub(in crate::furrow) fn new(planted: Planted) -> Self {
+    pub(super) fn new(planted: Planted) -> Self {
         Self { planted, ..Self::default() }
     }
 
     /// Waits for a turn, behind all threads that wait already, and as long as `most` or more have
     /// one. `most` runs under the lock of the tickets, so it may take only locks that come later.
-    pub(in crate::furrow) fn take(&self, most: impl Fn() -> usize) -> Turn<'_> {
+    pub(super) fn take(&self, most: impl Fn() -> usize) -> Turn<'_> {
         let mut tickets = self.tickets.lock().expect("no holder panicked");
         let ticket = tickets.next;
         tickets.next += 1;
@@ -48,7 +48,7 @@ impl Turns {
 
     /// How many have a turn or wait for one.
     #[cfg(test)]
-    pub(in crate::furrow) fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         let tickets = self.tickets.lock().expect("no holder panicked");
         tickets.next - tickets.called + tickets.running as u64
     }

@@ -5,11 +5,11 @@
 //! [rebuilds](crate::furrow::recovery::rebuild) them if they are lost. Neither writes anything, so
 //! a read-only mount and the tools use them as well; [`resume`] does the rest for a writable mount.
 
-pub(in crate::furrow) mod contents;
-pub(in crate::furrow) mod losses;
-pub(in crate::furrow) mod rebuild;
-pub(in crate::furrow) mod replay;
-pub(in crate::furrow) mod resume;
+pub(super) mod contents;
+pub(super) mod losses;
+pub(super) mod rebuild;
+pub(super) mod replay;
+pub(super) mod resume;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,38 +52,38 @@ const CACHE_BYTES: usize = 64 << 20;
 const BASE_ROWS: usize = 4096;
 
 /// Everything that recovery reads from a drive.
-pub(in crate::furrow) struct LoadedDrive {
-    pub(in crate::furrow) found: Vec<FoundSuperblock>,
-    pub(in crate::furrow) superblock: Superblock,
-    pub(in crate::furrow) journal: Journal,
+pub(super) struct LoadedDrive {
+    pub(super) found: Vec<FoundSuperblock>,
+    pub(super) superblock: Superblock,
+    pub(super) journal: Journal,
     /// The table, with the rows of the journal in its memtable.
-    pub(in crate::furrow) table: Table,
-    pub(in crate::furrow) state: State,
-    pub(in crate::furrow) zones: Vec<Zone>,
+    pub(super) table: Table,
+    pub(super) state: State,
+    pub(super) zones: Vec<Zone>,
     /// Ranges of files that the drive has lost: above a write pointer or in an offline zone.
-    pub(in crate::furrow) losses: Losses,
+    pub(super) losses: Losses,
     /// Batches that the journal had.
-    pub(in crate::furrow) batches: u64,
-    pub(in crate::furrow) newest: NewestCommit,
+    pub(super) batches: u64,
+    pub(super) newest: NewestCommit,
 }
 
 /// The structures that lead to the rows.
-pub(in crate::furrow) struct Opened {
+pub(super) struct Opened {
     found: Vec<FoundSuperblock>,
-    pub(in crate::furrow) superblock: Superblock,
-    pub(in crate::furrow) manifest: Manifest,
+    pub(super) superblock: Superblock,
+    pub(super) manifest: Manifest,
     journal: Journal,
     /// The table, with the rows of the journal in its memtable.
-    pub(in crate::furrow) table: Table,
-    pub(in crate::furrow) zones: Vec<Zone>,
+    pub(super) table: Table,
+    pub(super) zones: Vec<Zone>,
     /// Batches that the journal had.
-    pub(in crate::furrow) batches: u64,
-    pub(in crate::furrow) newest: NewestCommit,
+    pub(super) batches: u64,
+    pub(super) newest: NewestCommit,
 }
 
 impl Opened {
     /// Zones with the roles that superblock, manifest and zone report give them.
-    pub(in crate::furrow) fn slots(&self, drive: &Drive) -> Vec<ZoneSlot> {
+    pub(super) fn slots(&self, drive: &Drive) -> Vec<ZoneSlot> {
         zone_slots(drive, &self.superblock, &self.manifest, &self.zones)
     }
 
@@ -105,7 +105,7 @@ impl Opened {
 
 /// Reads what a mount needs at once. The state then has zones, totals, and in [`State::lives`]
 /// the deleted and truncated files of which something is left; it has no inodes and no extents.
-pub(in crate::furrow) fn read_base(
+pub(super) fn read_base(
     drive: &Drive,
     planted: Planted,
     problems: &mut Problems,
@@ -143,11 +143,7 @@ fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Ba
 
 /// Finds the rows, and reads those of the journal. Adds problems that leave the rows usable to
 /// `problems`.
-pub(in crate::furrow) fn open(
-    drive: &Drive,
-    planted: Planted,
-    problems: &mut Problems,
-) -> Result<Opened> {
+pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> Result<Opened> {
     let superblock_log::SuperblockSearch { found, bad, is_stale } = superblock_log::find_all(drive);
     let newest = superblock_log::newest(&found, &bad, planted);
     let superblock = *newest.map_err(|error| missing_error(drive, error))?;
@@ -319,11 +315,11 @@ fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
 
 /// How the last commit was found, which a power cut may have cut off.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::furrow) struct NewestCommit {
+pub(super) struct NewestCommit {
     /// The newest batch is in one copy of the journal only, or the newest superblock in one pair.
-    pub(in crate::furrow) is_single: bool,
+    pub(super) is_single: bool,
     /// The newest batch is whole, but its data is not there: so the batch does not count.
-    pub(in crate::furrow) is_refused: bool,
+    pub(super) is_refused: bool,
 }
 
 /// The result of a replay.

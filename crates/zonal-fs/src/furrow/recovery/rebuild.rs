@@ -50,7 +50,7 @@ const ROWS: usize = 4096;
 
 /// Whether rows of the root directory are lost. It reads only the first rows of a large one; for
 /// the rest it asks the parts for the ranges that they know to be lost.
-pub(in crate::furrow) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool> {
+pub(super) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool> {
     let mut from = Key::BASE_END;
     if view.knows_lost(drive, KeySpan::new(from, ROOT_END)) {
         return Ok(true);
@@ -70,11 +70,7 @@ pub(in crate::furrow) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool
 }
 
 /// Rebuilds totals, zones and root from the rows that are left.
-pub(in crate::furrow) fn rebuild(
-    drive: &Drive,
-    opened: &Opened,
-    problems: &mut Problems,
-) -> Result<()> {
+pub(super) fn rebuild(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<()> {
     let view = &*opened.table.view;
     let mut found = FoundRows::default();
     view.scan(drive, KeySpan::ALL, &mut |scanned| found.put(scanned))?;

@@ -36,9 +36,9 @@ pub(in crate::furrow) struct Batch {
     /// Rows of each of its records.
     pub(in crate::furrow) bodies: Vec<Vec<u8>>,
     /// Where data begins that may not have been durable before the batch.
-    pub(in crate::furrow) fresh: Vec<FreshZone>,
+    pub(super) fresh: Vec<FreshZone>,
     /// The copies that have all of it.
-    pub(in crate::furrow) is_in: [bool; 2],
+    pub(super) is_in: [bool; 2],
 }
 
 /// Reads the journal from where the table ends.
@@ -108,12 +108,12 @@ impl<'a> JournalReader<'a> {
     }
 
     /// Whether a test has planted this mistake.
-    pub(in crate::furrow) fn has_planted(&self, bug: PlantedBug) -> bool {
+    pub(super) fn has_planted(&self, bug: PlantedBug) -> bool {
         self.planted.has(bug)
     }
 
     /// Where the journal ends: behind the last whole batch, once `next` has returned `None`.
-    pub(in crate::furrow) fn into_journal(mut self) -> Journal {
+    pub(super) fn into_journal(mut self) -> Journal {
         if self.first_void.is_some() {
             self.journal.roll_back(self.whole);
             return self.journal;
@@ -154,7 +154,7 @@ impl<'a> JournalReader<'a> {
     /// Whether the power failed during the write of the newest batch: the copy that lacks it ends
     /// before the batch does, and nothing proves that it was durable. A copy that ends behind it
     /// may have gone bad.
-    pub(in crate::furrow) fn is_cut_off(&self, newest: &Batch) -> bool {
+    pub(super) fn is_cut_off(&self, newest: &Batch) -> bool {
         let end = u64::from(self.whole.block) * self.drive.layout.per_block;
         let zones = self.journal.pairs[self.whole.index].zones;
         let ends_before = |(copy, is_in): (usize, bool)| {
@@ -173,7 +173,7 @@ impl<'a> JournalReader<'a> {
 
     /// Rejects the newest batch if its data is not there and nothing proves that it was durable.
     /// Returns why; the journal then ends before that batch.
-    pub(in crate::furrow) fn refuse(&mut self, newest: &Batch) -> Option<String> {
+    pub(super) fn refuse(&mut self, newest: &Batch) -> Option<String> {
         if self.is_durable(newest) || self.planted.has(PlantedBug::BelieveNewestBatch) {
             return None;
         }

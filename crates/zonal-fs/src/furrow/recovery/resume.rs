@@ -295,7 +295,7 @@ impl<'a> Recovery<'a> {
 
 /// What [`Recovery::finish_recovery`] needs to know of the drive.
 pub(in crate::furrow) struct RecoveryFacts {
-    pub(in crate::furrow) zones: Vec<Zone>,
+    pub(super) zones: Vec<Zone>,
     /// The pair in which the journal continues.
     journal_zones: Option<[u32; 2]>,
     /// Zones that end with a superblock and no torn record.

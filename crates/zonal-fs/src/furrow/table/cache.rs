@@ -113,7 +113,7 @@ pub(in crate::furrow) struct CacheCounts {
 
 /// A cache of decoded leaves and indexes.
 #[derive(Debug)]
-pub(in crate::furrow) struct LeafCache {
+pub(super) struct LeafCache {
     slots: RwLock<Slots>,
     bytes_max: AtomicUsize,
     hits: AtomicU64,
@@ -122,29 +122,29 @@ pub(in crate::furrow) struct LeafCache {
 
 impl LeafCache {
     /// A cache of `bytes_max` bytes.
-    pub(in crate::furrow) fn new(bytes_max: usize) -> Self {
+    pub(super) fn new(bytes_max: usize) -> Self {
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { slots: RwLock::default(), bytes_max: AtomicUsize::new(bytes_max), hits, misses }
     }
 
     /// Sets the limit, which counts from the next insertion on.
-    pub(in crate::furrow) fn limit(&self, bytes_max: usize) {
+    pub(super) fn limit(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     /// Whether a thread panicked while it changed the cache.
-    pub(in crate::furrow) fn is_poisoned(&self) -> bool {
+    pub(super) fn is_poisoned(&self) -> bool {
         self.slots.is_poisoned()
     }
 
-    pub(in crate::furrow) fn counts(&self) -> CacheCounts {
+    pub(super) fn counts(&self) -> CacheCounts {
         let bytes = self.slots.read().expect("no holder panicked").bytes as u64;
         let [hits, misses] = [&self.hits, &self.misses].map(|count| count.load(Ordering::Relaxed));
         CacheCounts { bytes, hits, misses }
     }
 
     /// The index of a part.
-    pub(in crate::furrow) fn index<S: PartStore>(
+    pub(super) fn index<S: PartStore>(
         &self,
         store: &S,
         part: &Part,
@@ -164,7 +164,7 @@ impl LeafCache {
     }
 
     /// A leaf of a part, whose index the caller has.
-    pub(in crate::furrow) fn leaf<S: PartStore>(
+    pub(super) fn leaf<S: PartStore>(
         &self,
         store: &S,
         part: &Part,

@@ -288,7 +288,7 @@ struct LossyMerge<'a> {
 
 /// What a merge reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Merged<'a> {
+pub(super) enum Merged<'a> {
     /// The newest row of a key.
     Row(Key, Option<&'a [u8]>),
     /// Rows of this range, both keys included, are lost, except those that follow.
@@ -347,7 +347,7 @@ impl<'a, S: PartStore> Compaction<'a, S> {
 
     /// Calls `each` for every row of a span in order, with the newest value that `memtables`
     /// (newest first) and the levels have, and for every lost range.
-    pub(in crate::furrow) fn scan(
+    pub(super) fn scan(
         &self,
         levels: &Levels,
         memtables: &[&Memtable],

@@ -39,9 +39,9 @@ pub(in crate::furrow) struct Run {
     /// Merges that its rows have been through: 0 for a flushed memtable.
     pub(in crate::furrow) tier: u32,
     /// Where the sweep was when the run was written.
-    pub(in crate::furrow) born: SweepPosition,
+    pub(super) born: SweepPosition,
     /// Rows that the sweep has not passed since.
-    pub(in crate::furrow) rows_left: u64,
+    pub(super) rows_left: u64,
     /// In ascending order, disjoint.
     pub(in crate::furrow) parts: Vec<Part>,
 }
@@ -105,11 +105,11 @@ impl Levels {
                 && self.rows_above().saturating_mul(limits.share) > 2 * self.rows_last())
     }
 
-    pub(in crate::furrow) fn rows_above(&self) -> u64 {
+    pub(super) fn rows_above(&self) -> u64 {
         self.upper.iter().map(|run| run.rows_left).sum()
     }
 
-    pub(in crate::furrow) fn rows_last(&self) -> u64 {
+    pub(super) fn rows_last(&self) -> u64 {
         self.last.iter().map(|part| u64::from(part.summary.rows)).sum()
     }
 
@@ -129,10 +129,7 @@ impl Levels {
 
     /// The keys that the sweep has not passed since it was at `born`: those at which a run that was
     /// written then counts. At most two spans, which are not empty.
-    pub(in crate::furrow) fn spans_since(
-        &self,
-        born: SweepPosition,
-    ) -> impl Iterator<Item = KeySpan> + use<> {
+    pub(super) fn spans_since(&self, born: SweepPosition) -> impl Iterator<Item = KeySpan> + use<> {
         let at = self.sweep;
         let spans = if born.turn == at.turn {
             [Some(KeySpan::new(Key::MIN, born.key)), Some(KeySpan::new(at.key, Key::MAX))]
@@ -146,7 +143,7 @@ impl Levels {
 
     /// Moves the sweep to `key`, or with `None` to the end of its turn, and drops the runs and
     /// parts that it has passed.
-    pub(in crate::furrow) fn advance_sweep(&mut self, key: Option<Key>) {
+    pub(super) fn advance_sweep(&mut self, key: Option<Key>) {
         self.sweep = match key {
             Some(key) => SweepPosition { key, ..self.sweep },
             None => SweepPosition { turn: self.sweep.turn + 1, key: Key::MIN },
@@ -164,7 +161,7 @@ impl Levels {
     }
 
     /// Drops runs without parts, and corrects `rows_left` where rows of a run were lost.
-    pub(in crate::furrow) fn drop_empty_runs(&mut self) {
+    pub(super) fn drop_empty_runs(&mut self) {
         self.upper.retain(|run| !run.parts.is_empty());
         for run in &mut self.upper {
             let rows = run.parts.iter().map(|part| u64::from(part.summary.rows)).sum();

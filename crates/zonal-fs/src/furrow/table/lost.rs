@@ -23,7 +23,7 @@ pub(in crate::furrow) struct Remade {
 
 impl Remade {
     /// The rest of a lost range of a part that was not rebuilt.
-    pub(in crate::furrow) fn rest(&self, part: u64, (first, last): KeyRange) -> Option<KeyRange> {
+    pub(super) fn rest(&self, part: u64, (first, last): KeyRange) -> Option<KeyRange> {
         if part >= self.parts_below || first < self.from || first >= self.below {
             return Some((first, last));
         }
@@ -43,32 +43,32 @@ struct Lost {
 /// The lost ranges that the cursors of a merge have reported. A cursor adds a range before it
 /// passes it.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct LostRanges(RefCell<Vec<Lost>>);
+pub(super) struct LostRanges(RefCell<Vec<Lost>>);
 
 impl LostRanges {
-    pub(in crate::furrow) fn add(&self, range: KeyRange, age: usize) {
+    pub(super) fn add(&self, range: KeyRange, age: usize) {
         self.0.borrow_mut().push(Lost { range, age, is_taken: false });
     }
 
     /// Whether a row of a cursor of this age may be outdated: a newer cursor has lost its key.
-    pub(in crate::furrow) fn hide(&self, key: Key, age: usize) -> bool {
+    pub(super) fn hide(&self, key: Key, age: usize) -> bool {
         let lost = self.0.borrow();
         lost.iter().any(|lost| lost.age < age && lost.range.0 <= key && key <= lost.range.1)
     }
 
     /// Whether any cursor has lost a key.
-    pub(in crate::furrow) fn cover(&self, key: Key) -> bool {
+    pub(super) fn cover(&self, key: Key) -> bool {
         self.0.borrow().iter().any(|lost| lost.range.0 <= key && key <= lost.range.1)
     }
 
     /// The first key of the ranges that the merge has not taken yet.
-    pub(in crate::furrow) fn next(&self) -> Option<Key> {
+    pub(super) fn next(&self) -> Option<Key> {
         let lost = self.0.borrow();
         lost.iter().filter(|lost| !lost.is_taken).map(|lost| lost.range.0).min()
     }
 
     /// Takes the ranges that begin at or below `key`, at which the merge is, in order.
-    pub(in crate::furrow) fn take_up_to(&self, key: Key) -> Vec<KeyRange> {
+    pub(super) fn take_up_to(&self, key: Key) -> Vec<KeyRange> {
         let mut lost = self.0.borrow_mut();
         if lost.is_empty() {
             return Vec::new();

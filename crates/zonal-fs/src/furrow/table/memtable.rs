@@ -48,7 +48,7 @@ impl Memtable {
         self.bytes
     }
 
-    pub(in crate::furrow) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
@@ -59,12 +59,12 @@ impl Memtable {
 
     /// Rows from a key on.
     #[cfg(test)]
-    pub(in crate::furrow) fn range_from(&self, from: Key) -> Range<'_, Key, Value> {
+    pub(super) fn range_from(&self, from: Key) -> Range<'_, Key, Value> {
         self.rows.range(from..)
     }
 
     /// Rows with keys from `from` on, below `below`, which must not be lower.
-    pub(in crate::furrow) fn range(&self, from: Key, below: Key) -> Range<'_, Key, Value> {
+    pub(super) fn range(&self, from: Key, below: Key) -> Range<'_, Key, Value> {
         self.rows.range(from..below)
     }
 
@@ -74,14 +74,14 @@ impl Memtable {
     }
 
     /// Enters all rows of a newer memtable.
-    pub(in crate::furrow) fn append(&mut self, newer: Self) {
+    pub(super) fn append(&mut self, newer: Self) {
         for (key, value) in newer.rows {
             self.insert(key, value);
         }
     }
 
     /// Takes out the first row.
-    pub(in crate::furrow) fn pop_first(&mut self) -> Option<(Key, Value)> {
+    pub(super) fn pop_first(&mut self) -> Option<(Key, Value)> {
         let (key, value) = self.rows.pop_first()?;
         self.bytes -= size(&value);
         Some((key, value))

@@ -28,26 +28,26 @@
 //!
 //! `cargo xtask check` compares the last column with the paths in the source.
 
-pub(in crate::furrow) mod cache;
-pub(in crate::furrow) mod compaction;
+pub(super) mod cache;
+pub(super) mod compaction;
 pub use crate::furrow::format::key;
 pub mod leaf;
-pub(in crate::furrow) mod levels;
-pub(in crate::furrow) mod lost;
-pub(in crate::furrow) mod memtable;
+pub(super) mod levels;
+pub(super) mod lost;
+pub(super) mod memtable;
 pub mod merge;
-pub(in crate::furrow) mod pairs;
+pub(super) mod pairs;
 pub mod part;
-pub(in crate::furrow) mod part_store;
-pub(in crate::furrow) mod pointers;
+pub(super) mod part_store;
+pub(super) mod pointers;
 mod refused;
-pub(in crate::furrow) mod remaps;
-pub(in crate::furrow) mod run;
-pub(in crate::furrow) mod store;
+pub(super) mod remaps;
+pub(super) mod run;
+pub(super) mod store;
 #[cfg(test)]
 mod tests;
-pub(in crate::furrow) mod verify;
-pub(in crate::furrow) mod view;
+pub(super) mod verify;
+pub(super) mod view;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -61,37 +61,37 @@ use crate::furrow::table::remaps::MovedKey;
 
 /// The committer's side of the table; readers use its [`View`].
 #[derive(Debug)]
-pub(in crate::furrow) struct Table {
-    pub(in crate::furrow) view: Arc<View>,
+pub(super) struct Table {
+    pub(super) view: Arc<View>,
     /// Position of the journal behind the rows of the frozen memtable, if there is one.
-    pub(in crate::furrow) frozen_end: Option<Position>,
+    pub(super) frozen_end: Option<Position>,
     /// Number of the next part.
-    pub(in crate::furrow) next_part: u64,
+    pub(super) next_part: u64,
     /// Addresses of both copies of the manifest.
-    pub(in crate::furrow) manifest: [Address; 2],
+    pub(super) manifest: [Address; 2],
     /// Remaps with a lower number are applied in all rows of the present levels and of the
     /// memtable.
-    pub(in crate::furrow) moved_below: u64,
+    pub(super) moved_below: u64,
     /// Earlier levels that readers may still hold, each with its `moved_below`.
-    pub(in crate::furrow) earlier: Vec<(Weak<Levels>, u64)>,
+    pub(super) earlier: Vec<(Weak<Levels>, u64)>,
 }
 
 impl Table {
     /// A table without a manifest.
-    pub(in crate::furrow) fn new(view: Arc<View>) -> Self {
+    pub(super) fn new(view: Arc<View>) -> Self {
         let manifest = [Address::default(); 2];
         let moved_below = view.moved_below();
         Self { view, frozen_end: None, next_part: 1, manifest, moved_below, earlier: Vec::new() }
     }
 
     /// Zones that hold parts of these levels or the manifest.
-    pub(in crate::furrow) fn zones(&self, levels: &Levels) -> BTreeSet<u32> {
+    pub(super) fn zones(&self, levels: &Levels) -> BTreeSet<u32> {
         let parts = levels.parts().flat_map(|part| part.at);
         parts.chain(self.manifest).map(|at| at.zone).collect()
     }
 
     /// Zones that hold parts of earlier levels which readers still hold.
-    pub(in crate::furrow) fn zones_of_readers(&mut self) -> BTreeSet<u32> {
+    pub(super) fn zones_of_readers(&mut self) -> BTreeSet<u32> {
         let mut zones = BTreeSet::new();
         self.earlier.retain(|(levels, _)| {
             let levels = levels.upgrade();
@@ -103,7 +103,7 @@ impl Table {
     }
 
     /// Replaces the levels by others, which a manifest names.
-    pub(in crate::furrow) fn install(&mut self, levels: Arc<Levels>, frozen: Frozen) {
+    pub(super) fn install(&mut self, levels: Arc<Levels>, frozen: Frozen) {
         let before = self.view.install(levels, frozen);
         let moved_below = std::mem::replace(&mut self.moved_below, self.view.moved_below());
         self.earlier.push((Arc::downgrade(&before), moved_below));
@@ -111,7 +111,7 @@ impl Table {
 
     /// Remap tables that no row needs any more, neither in the present levels nor in earlier ones
     /// that readers hold.
-    pub(in crate::furrow) fn unneeded_remaps(&self) -> Vec<MovedKey> {
+    pub(super) fn unneeded_remaps(&self) -> Vec<MovedKey> {
         let readers = self.earlier.iter().filter(|(levels, _)| levels.strong_count() > 0);
         let below = readers.map(|(_, below)| *below).chain([self.moved_below]).min();
         self.view.remaps_below(below.unwrap_or(0))

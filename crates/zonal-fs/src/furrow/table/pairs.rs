@@ -62,7 +62,7 @@ pub(in crate::furrow) fn give_back(drive: &Drive, zones: &mut dyn MetaZones, zon
 pub(in crate::furrow) struct OpenPair {
     pub(in crate::furrow) zones: [u32; 2],
     /// The next block, in both zones.
-    pub(in crate::furrow) next: u32,
+    pub(super) next: u32,
 }
 
 impl OpenPair {
@@ -182,7 +182,7 @@ impl Pairs {
     }
 
     /// Writes both copies of a part, and notes its zones, which no manifest names yet.
-    pub(in crate::furrow) fn write_part(
+    pub(super) fn write_part(
         &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,

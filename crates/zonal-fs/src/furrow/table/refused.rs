@@ -28,14 +28,14 @@ pub(in crate::furrow) struct Refusals {
 
 impl Refusals {
     /// Notes that the device has refused a read, if there is such an error.
-    pub(in crate::furrow) fn note(&self, error: Option<&PartError>) {
+    pub(super) fn note(&self, error: Option<&PartError>) {
         if error.is_some() {
             self.any.store(true, Ordering::Release);
         }
     }
 
     /// Whether the device has refused any read.
-    pub(in crate::furrow) fn any(&self) -> bool {
+    pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 

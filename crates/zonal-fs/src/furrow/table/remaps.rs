@@ -46,7 +46,7 @@ impl Table {
 
 /// All tables of moved blocks.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Moves {
+pub(super) struct Moves {
     tables: BTreeMap<ZoneGeneration, Vec<Table>>,
     /// Whose table has a number.
     numbers: BTreeMap<u64, ZoneGeneration>,
@@ -63,32 +63,32 @@ pub(in crate::furrow) fn zone_of(key: Key) -> Option<ZoneGeneration> {
 
 impl Moves {
     /// Bytes of memory that they take.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
     /// The lowest number of a table, if there is one.
-    pub(in crate::furrow) fn oldest(&self) -> Option<u64> {
+    pub(super) fn oldest(&self) -> Option<u64> {
         self.numbers.first_key_value().map(|(&number, _)| number)
     }
 
     /// Behind the highest number of a table.
-    pub(in crate::furrow) fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.numbers.last_key_value().map_or(0, |(&number, _)| number + 1)
     }
 
     /// Tables with a number below another.
-    pub(in crate::furrow) fn below(&self, number: u64) -> Vec<MovedKey> {
+    pub(super) fn below(&self, number: u64) -> Vec<MovedKey> {
         self.numbers.range(..number).map(|(&number, &zone)| (zone, number)).collect()
     }
 
     /// The zones that have tables, once for each.
-    pub(in crate::furrow) fn zones(&self) -> impl Iterator<Item = ZoneGeneration> {
+    pub(super) fn zones(&self) -> impl Iterator<Item = ZoneGeneration> {
         self.numbers.values().copied()
     }
 
     /// Takes over a row that has become valid, or is no more. One that makes no sense is left out.
-    pub(in crate::furrow) fn apply(&mut self, key: Key, value: Option<&[u8]>) {
+    pub(super) fn apply(&mut self, key: Key, value: Option<&[u8]>) {
         let Some(zone) = zone_of(key) else { return };
         let number = key.at();
         self.remove(zone, number);
@@ -133,12 +133,7 @@ impl Moves {
     }
 
     /// The value of a row with its blocks where they are now, if it has some that were moved.
-    pub(in crate::furrow) fn moved_value(
-        &self,
-        key: Key,
-        value: &[u8],
-        below: u64,
-    ) -> Option<Vec<u8>> {
+    pub(super) fn moved_value(&self, key: Key, value: &[u8], below: u64) -> Option<Vec<u8>> {
         if key.kind() != RowKind::Map || self.tables.is_empty() {
             return None;
         }
@@ -149,6 +144,6 @@ impl Moves {
 }
 
 /// Whether a row has blocks in a zone that may be moved.
-pub(in crate::furrow) fn has_place(key: Key, value: Option<&[u8]>) -> bool {
+pub(super) fn has_place(key: Key, value: Option<&[u8]>) -> bool {
     key.kind() == RowKind::Map && value.is_some_and(|value| zone_place_of(value).is_some())
 }

@@ -17,9 +17,9 @@ use super::part_store::PartStore;
 use crate::furrow::format::Unread;
 
 /// Parts of a store, read through the cache.
-pub(in crate::furrow) struct CachedParts<'a, S> {
-    pub(in crate::furrow) store: &'a S,
-    pub(in crate::furrow) cache: &'a LeafCache,
+pub(super) struct CachedParts<'a, S> {
+    pub(super) store: &'a S,
+    pub(super) cache: &'a LeafCache,
 }
 
 impl<S> Clone for CachedParts<'_, S> {
@@ -182,7 +182,7 @@ impl<S: PartStore> CachedParts<'_, S> {
 
     /// The first lost range with a key in the span that a part records: it was lost before the part
     /// was written. Also returns an error that says so.
-    pub(in crate::furrow) fn known_lost(
+    pub(super) fn known_lost(
         &self,
         parts: &[Part],
         span: KeySpan,
@@ -211,7 +211,7 @@ impl<S: PartStore> CachedParts<'_, S> {
     }
 
     /// The range of keys that no copy gives, if the first rows of a run in a span are in it.
-    pub(in crate::furrow) fn lost_at(&self, parts: &[Part], span: KeySpan) -> Option<KeyRange> {
+    pub(super) fn lost_at(&self, parts: &[Part], span: KeySpan) -> Option<KeyRange> {
         let KeySpan { from, below } = span;
         let start = parts.partition_point(|part| part.summary.last < from);
         for part in parts[start..].iter().take_while(|part| part.summary.first < below) {
@@ -238,7 +238,7 @@ impl<S: PartStore> CachedParts<'_, S> {
 }
 
 /// The rows of a run in a span, in ascending order.
-pub(in crate::furrow) struct AscendingRows<'a, S> {
+pub(super) struct AscendingRows<'a, S> {
     source: CachedParts<'a, S>,
     parts: &'a [Part],
     below: Key,
@@ -247,7 +247,7 @@ pub(in crate::furrow) struct AscendingRows<'a, S> {
 
 impl<'a, S: PartStore> AscendingRows<'a, S> {
     /// A cursor at the first row of the span.
-    pub(in crate::furrow) fn new(
+    pub(super) fn new(
         source: CachedParts<'a, S>,
         parts: &'a [Part],
         span: KeySpan,
@@ -276,7 +276,7 @@ impl<S: PartStore> Cursor for AscendingRows<'_, S> {
 }
 
 /// The rows of a run in a span, in descending order.
-pub(in crate::furrow) struct DescendingRows<'a, S> {
+pub(super) struct DescendingRows<'a, S> {
     source: CachedParts<'a, S>,
     parts: &'a [Part],
     from: Key,
@@ -285,7 +285,7 @@ pub(in crate::furrow) struct DescendingRows<'a, S> {
 
 impl<'a, S: PartStore> DescendingRows<'a, S> {
     /// A cursor at the last row of the span.
-    pub(in crate::furrow) fn new(
+    pub(super) fn new(
         source: CachedParts<'a, S>,
         parts: &'a [Part],
         span: KeySpan,
@@ -295,12 +295,12 @@ impl<'a, S: PartStore> DescendingRows<'a, S> {
     }
 
     /// The current row; `None` before the first one.
-    pub(in crate::furrow) fn peek(&self) -> Option<(Key, Option<&[u8]>)> {
+    pub(super) fn peek(&self) -> Option<(Key, Option<&[u8]>)> {
         self.position.as_ref().map(RunPosition::row)
     }
 
     /// Goes to the previous row.
-    pub(in crate::furrow) fn step_down(&mut self) -> Result<(), PartError> {
+    pub(super) fn step_down(&mut self) -> Result<(), PartError> {
         let Some(position) = &mut self.position else { return Ok(()) };
         let key = position.key();
         match position.row.checked_sub(1) {

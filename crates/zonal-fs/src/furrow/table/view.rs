@@ -12,7 +12,7 @@
 //! key.
 
 mod read;
-pub(in crate::furrow) mod remap;
+pub(super) mod remap;
 pub(in crate::furrow) mod scan;
 mod sizes;
 

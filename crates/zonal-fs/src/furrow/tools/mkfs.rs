@@ -90,7 +90,7 @@ pub fn mkfs(
     format(&drive, clock, options, progress)
 }
 
-pub(in crate::furrow) fn format(
+pub(super) fn format(
     drive: &Drive,
     clock: &dyn Clock,
     options: &MkfsOptions,

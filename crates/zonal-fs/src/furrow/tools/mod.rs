@@ -1,6 +1,6 @@
 //! The tools: what works on a drive that is not mounted.
 
-pub(in crate::furrow) mod check;
-pub(in crate::furrow) mod division;
-pub(in crate::furrow) mod dump;
-pub(in crate::furrow) mod mkfs;
+pub(super) mod check;
+pub(super) mod division;
+pub(super) mod dump;
+pub(super) mod mkfs;

@@ -249,7 +249,7 @@ impl Tree {
 
     /// Calls `each` with these rows one by one: see
     /// [`View::visit`](crate::furrow::table::view::View::visit).
-    pub(in crate::furrow) fn visit(
+    pub(super) fn visit(
         &self,
         from: Key,
         below: Key,

@@ -5,7 +5,7 @@
 //! not used.
 
 mod backrefs;
-pub(in crate::furrow) mod bell;
+pub(super) mod bell;
 mod fetch;
 mod loading;
 mod residency;
@@ -27,14 +27,14 @@ use crate::furrow::tree::bell::Bell;
 use crate::vfs::{Access, Result};
 
 /// Changed rows from which a commit is due at once: until then nothing with changes can be evicted.
-pub(in crate::furrow) const CHANGES_MAX: usize = 1 << 16;
+pub(super) const CHANGES_MAX: usize = 1 << 16;
 
 /// Metadata in memory, behind its locks.
-pub(in crate::furrow) struct Tree {
+pub(super) struct Tree {
     state: RwLock<State>,
     /// How often the state was locked.
     #[cfg(test)]
-    pub(in crate::furrow) takings: std::sync::atomic::AtomicU64,
+    pub(super) takings: std::sync::atomic::AtomicU64,
     /// Held during a change of the tree, and by a commit while the tree must not change.
     changing: Mutex<()>,
     /// Whether a commit holds `changing`.
@@ -43,12 +43,12 @@ pub(in crate::furrow) struct Tree {
     buffering: Mutex<()>,
     /// Bytes of memory that cached metadata may take.
     held_max: AtomicUsize,
-    pub(in crate::furrow) drive: Arc<Drive>,
+    pub(super) drive: Arc<Drive>,
     /// The rows on the drive, for readers.
-    pub(in crate::furrow) view: Arc<View>,
-    pub(in crate::furrow) space: Space,
-    pub(in crate::furrow) bell: Bell,
-    pub(in crate::furrow) uuid: [u8; 16],
+    pub(super) view: Arc<View>,
+    pub(super) space: Space,
+    pub(super) bell: Bell,
+    pub(super) uuid: [u8; 16],
     /// After shutdown, or on a read-only mount.
     read_only: AtomicBool,
     planted: Planted,
@@ -56,18 +56,18 @@ pub(in crate::furrow) struct Tree {
 }
 
 /// What a [`Tree`] consists of.
-pub(in crate::furrow) struct TreeParts {
-    pub(in crate::furrow) state: State,
-    pub(in crate::furrow) drive: Arc<Drive>,
-    pub(in crate::furrow) view: Arc<View>,
-    pub(in crate::furrow) space: Space,
-    pub(in crate::furrow) held_max: usize,
-    pub(in crate::furrow) uuid: [u8; 16],
-    pub(in crate::furrow) access: Access,
+pub(super) struct TreeParts {
+    pub(super) state: State,
+    pub(super) drive: Arc<Drive>,
+    pub(super) view: Arc<View>,
+    pub(super) space: Space,
+    pub(super) held_max: usize,
+    pub(super) uuid: [u8; 16],
+    pub(super) access: Access,
 }
 
 impl Tree {
-    pub(in crate::furrow) fn new(parts: TreeParts) -> Self {
+    pub(super) fn new(parts: TreeParts) -> Self {
         let TreeParts { state, drive, view, space, held_max, uuid, access } = parts;
         let (planted, eviction) = state.options();
         Self {
@@ -90,44 +90,44 @@ impl Tree {
     }
 
     /// Bytes of memory that cached metadata may take.
-    pub(in crate::furrow) fn held_max(&self) -> usize {
+    pub(super) fn held_max(&self) -> usize {
         self.held_max.load(Ordering::Relaxed)
     }
 
     /// Sets them. For tests.
     #[cfg(test)]
-    pub(in crate::furrow) fn set_held_max(&self, bytes: usize) {
+    pub(super) fn set_held_max(&self, bytes: usize) {
         self.held_max.store(bytes, Ordering::Relaxed);
     }
 
     /// From now on counts the time in which threads hold the state exclusively.
     #[cfg(feature = "testing")]
-    pub(in crate::furrow) fn count_exclusive_time(&self, clock: Arc<dyn zonal::Clock>) {
+    pub(super) fn count_exclusive_time(&self, clock: Arc<dyn zonal::Clock>) {
         self.state.count_writers_time(clock);
     }
 
     /// Nanoseconds of that time.
     #[cfg(feature = "testing")]
-    pub(in crate::furrow) fn exclusive_ns(&self) -> u64 {
+    pub(super) fn exclusive_ns(&self) -> u64 {
         self.state.writers_ns()
     }
 
     /// Stops all writes from now on.
-    pub(in crate::furrow) fn become_read_only(&self) {
+    pub(super) fn become_read_only(&self) {
         self.read_only.store(true, Ordering::Release);
     }
 
     /// Whether a thread has panicked while it changed what readers see.
-    pub(in crate::furrow) fn is_torn(&self) -> bool {
+    pub(super) fn is_torn(&self) -> bool {
         self.state.is_poisoned() || self.view.is_poisoned()
     }
 
-    pub(in crate::furrow) fn layout(&self) -> &Layout {
+    pub(super) fn layout(&self) -> &Layout {
         &self.drive.layout
     }
 
     #[cfg_attr(feature = "testing", track_caller)]
-    pub(in crate::furrow) fn read_state(&self) -> RwLockReadGuard<'_, State> {
+    pub(super) fn read_state(&self) -> RwLockReadGuard<'_, State> {
         if self.eviction.is_at_every_lock() {
             drop(self.write_accounts());
         }
@@ -138,7 +138,7 @@ impl Tree {
 
     /// Locks the state for a change of the tree. Waits while a commit holds off changes.
     #[cfg_attr(feature = "testing", track_caller)]
-    pub(in crate::furrow) fn write_state(&self) -> Changing<'_> {
+    pub(super) fn write_state(&self) -> Changing<'_> {
         let turn = self.lock_changing();
         let state = self.write_accounts();
         if state.changed_count() >= CHANGES_MAX {
@@ -150,7 +150,7 @@ impl Tree {
     /// Locks the state for changes that no row has, such as allocations and open counts; and for a
     /// commit, which holds off other changes itself.
     #[cfg_attr(feature = "testing", track_caller)]
-    pub(in crate::furrow) fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
         #[cfg(test)]
         self.takings.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.write().expect("no holder panicked");
@@ -162,13 +162,13 @@ impl Tree {
 
     /// Lets the caller put blocks into the buffer. Waits while a commit empties it.
     #[cfg_attr(feature = "testing", track_caller)]
-    pub(in crate::furrow) fn lock_buffering(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock_buffering(&self) -> MutexGuard<'_, ()> {
         self.buffering.lock().expect("no holder panicked")
     }
 
     /// Holds off changes of the tree. Readers go on: so device I/O is possible meanwhile.
     #[cfg_attr(feature = "testing", track_caller)]
-    pub(in crate::furrow) fn hold_off_changes(&self) -> HoldingOff<'_> {
+    pub(super) fn hold_off_changes(&self) -> HoldingOff<'_> {
         let turn = self.lock_changing();
         self.is_held_off.store(true, Ordering::Release);
         HoldingOff { tree: self, _turn: turn }
@@ -182,26 +182,26 @@ impl Tree {
     }
 
     /// Whether a change would have to wait for a commit.
-    pub(in crate::furrow) fn is_held_off(&self) -> bool {
+    pub(super) fn is_held_off(&self) -> bool {
         self.is_held_off.load(Ordering::Acquire)
     }
 
-    pub(in crate::furrow) fn is_read_only(&self) -> bool {
+    pub(super) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
 
-    pub(in crate::furrow) fn has_planted(&self, bug: PlantedBug) -> bool {
+    pub(super) fn has_planted(&self, bug: PlantedBug) -> bool {
         self.planted.has(bug)
     }
 
     /// An error if the mount does not write.
-    pub(in crate::furrow) fn check_writable(&self) -> Result<()> {
+    pub(super) fn check_writable(&self) -> Result<()> {
         if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 }
 
 /// The state, locked for a change of the tree. Unlocks the state first.
-pub(in crate::furrow) struct Changing<'a> {
+pub(super) struct Changing<'a> {
     state: RwLockWriteGuard<'a, State>,
     _turn: MutexGuard<'a, ()>,
 }
@@ -221,7 +221,7 @@ impl DerefMut for Changing<'_> {
 }
 
 /// As long as it lives, the tree does not change.
-pub(in crate::furrow) struct HoldingOff<'a> {
+pub(super) struct HoldingOff<'a> {
     tree: &'a Tree,
     _turn: MutexGuard<'a, ()>,
 }

@@ -67,7 +67,7 @@ const ENTRIES_AT_ONCE: usize = 1024;
 impl Truncator {
     /// Marks lost map entries of a deleted file as a hole, from a block on that is not resident.
     /// Returns whether there are any.
-    pub(in crate::furrow) fn skip_lost_entries(&self, ino: Ino, from: u64) -> bool {
+    pub(super) fn skip_lost_entries(&self, ino: Ino, from: u64) -> bool {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         if !self.tree.view.has_lost_remaps() {
             return false;
@@ -102,7 +102,7 @@ impl Truncator {
     }
 
     /// Frees the blocks of a deleted file that no row names.
-    pub(in crate::furrow) fn give_back_lost(&self, ino: Ino) {
+    pub(super) fn give_back_lost(&self, ino: Ino) {
         let zones = self.tree.read_state().zones.ids();
         for zone in zones {
             if let Err(error) = self.give_back_in(zone, ino) {

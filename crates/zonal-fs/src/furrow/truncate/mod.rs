@@ -6,7 +6,7 @@
 //! entries that are left: reads end at the file's size, lookups do not find a deleted file, and a
 //! write that would grow the file over such entries first waits until they are removed.
 
-pub(in crate::furrow) mod lost_blocks;
+pub(super) mod lost_blocks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,23 +18,23 @@ use crate::furrow::tree::Tree;
 use crate::vfs::Ino;
 
 /// Removes the map entries that truncations and deletions leave behind.
-pub(in crate::furrow) struct Truncator {
-    pub(in crate::furrow) tree: Arc<Tree>,
-    pub(in crate::furrow) drive: Arc<Drive>,
-    pub(in crate::furrow) log: Arc<Log>,
+pub(super) struct Truncator {
+    pub(super) tree: Arc<Tree>,
+    pub(super) drive: Arc<Drive>,
+    pub(super) log: Arc<Log>,
     /// Steps so far.
     steps: AtomicU64,
 }
 
 impl Truncator {
-    pub(in crate::furrow) fn new(log: Arc<Log>) -> Self {
+    pub(super) fn new(log: Arc<Log>) -> Self {
         let (tree, drive) = (Arc::clone(&log.tree), Arc::clone(&log.drive));
         Self { tree, drive, log, steps: AtomicU64::new(0) }
     }
 
     /// Takes one step for one file, and returns whether any file had entries left. A writer without
     /// space calls it too.
-    pub(in crate::furrow) fn truncate_one(&self) -> bool {
+    pub(super) fn truncate_one(&self) -> bool {
         let first = self.tree.read_state().lives.truncating().first().copied();
         let Some(ino) = first else { return false };
         self.step(ino);
@@ -94,7 +94,7 @@ impl Truncator {
     }
 
     /// Takes steps until no entries below `limit` of a file are left to be removed.
-    pub(in crate::furrow) fn wait_for_truncation(&self, ino: Ino, limit: u64) {
+    pub(super) fn wait_for_truncation(&self, ino: Ino, limit: u64) {
         while self.tree.read_state().awaits_truncation(ino, limit) {
             self.step(ino);
         }
@@ -102,7 +102,7 @@ impl Truncator {
 
     /// Runs an operation again as long as it finds no space, which changes nothing, and truncation
     /// still frees some.
-    pub(in crate::furrow) fn with_truncated_space<T>(
+    pub(super) fn with_truncated_space<T>(
         &self,
         mut run: impl FnMut() -> crate::vfs::Result<T>,
     ) -> crate::vfs::Result<T> {

@@ -2,11 +2,11 @@
 //!
 //! It never makes room: a caller that finds none reclaims and calls it again.
 
-pub(in crate::furrow) mod buffer;
-pub(in crate::furrow) mod chunk;
-pub(in crate::furrow) mod place;
-pub(in crate::furrow) mod reservation;
-pub(in crate::furrow) mod resets;
+pub(super) mod buffer;
+pub(super) mod chunk;
+pub(super) mod place;
+pub(super) mod reservation;
+pub(super) mod resets;
 
 use std::sync::Arc;
 
@@ -18,29 +18,25 @@ use crate::furrow::tree::Tree;
 use crate::vfs::Ino;
 
 /// Places data in zones.
-pub(in crate::furrow) struct Writer {
-    pub(in crate::furrow) tree: Arc<Tree>,
-    pub(in crate::furrow) drive: Arc<Drive>,
-    pub(in crate::furrow) meters: Arc<Meters>,
+pub(super) struct Writer {
+    pub(super) tree: Arc<Tree>,
+    pub(super) drive: Arc<Drive>,
+    pub(super) meters: Arc<Meters>,
     /// Blocks that the buffer holds before a writer empties a part of it.
-    pub(in crate::furrow) buffer_max: u64,
+    pub(super) buffer_max: u64,
     /// Held by the thread that empties the write buffer, so that no two threads write the same
     /// block. The content is the file whose turn is next.
-    pub(in crate::furrow) flushing: Mutex<Ino>,
+    pub(super) flushing: Mutex<Ino>,
     /// Read-locked by every thread during a write of data to the drive. A thread that write-locks
     /// it has waited for all writes under way.
-    pub(in crate::furrow) placing: RwLock<()>,
+    pub(super) placing: RwLock<()>,
     /// Held by the thread that resets a zone.
-    pub(in crate::furrow) resetting: Mutex<()>,
+    pub(super) resetting: Mutex<()>,
 }
 
 impl Writer {
     /// A writer with a buffer of this many bytes, at most a zone's worth.
-    pub(in crate::furrow) fn new(
-        tree: Arc<Tree>,
-        meters: Arc<Meters>,
-        buffer_bytes: usize,
-    ) -> Self {
+    pub(super) fn new(tree: Arc<Tree>, meters: Arc<Meters>, buffer_bytes: usize) -> Self {
         let drive = Arc::clone(&tree.drive);
         let buffered = (buffer_bytes / BLOCK_BYTES) as u64;
         let buffer_max = buffered.min(u64::from(drive.layout.zone_blocks));

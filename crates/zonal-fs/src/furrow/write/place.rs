@@ -150,10 +150,7 @@ impl Writer {
 
     /// Writes several runs of blocks side by side, each as [`place_data`](Self::place_data) does.
     /// `None` for one that found no room at once or was refused: its caller writes it alone.
-    pub(in crate::furrow) fn place_together(
-        &self,
-        writes: &[DataWrite<'_>],
-    ) -> Vec<Option<Vec<Placed>>> {
+    pub(super) fn place_together(&self, writes: &[DataWrite<'_>]) -> Vec<Option<Vec<Placed>>> {
         let granted: Vec<Option<Vec<Grant>>> = {
             let mut state = self.tree.write_accounts();
             writes.iter().map(|&write| self.grant_all(&mut state, write)).collect()

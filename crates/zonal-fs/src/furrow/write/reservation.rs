@@ -16,7 +16,7 @@ impl<'a> Reservation<'a> {
     }
 
     /// Hands `blocks` blocks to the write buffer, which holds their room from now on.
-    pub(in crate::furrow) fn hand_to_buffer(&mut self, blocks: u64) {
+    pub(super) fn hand_to_buffer(&mut self, blocks: u64) {
         self.blocks = self.blocks.checked_sub(blocks).expect("an operation uses what it asked for");
     }
 

@@ -14,7 +14,7 @@ impl Writer {
         true
     }
 
-    pub(in crate::furrow) fn lock_resetting(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock_resetting(&self) -> MutexGuard<'_, ()> {
         self.resetting.lock().expect("no holder panicked")
     }
 

@@ -80,7 +80,7 @@ pub(in crate::furrow) struct OpenRoom {
 
 impl OpenRoom {
     /// Of one zone.
-    pub(in crate::furrow) fn of(slot: &ZoneSlot) -> Self {
+    pub(super) fn of(slot: &ZoneSlot) -> Self {
         match slot.role {
             Role::Open(Stream::User) => Self { users: slot.remaining().into(), moved: 0 },
             Role::Open(Stream::Reclaim) => Self { users: 0, moved: slot.remaining().into() },
@@ -116,7 +116,7 @@ impl Sum for OpenRoom {
 
 impl ZoneSlot {
     /// The data clock at the first and at the last write of its blocks.
-    pub(in crate::furrow) fn births(&self) -> (u64, u64) {
+    pub(super) fn births(&self) -> (u64, u64) {
         match self.origin {
             Origin::Written => (self.born, self.last_write),
             Origin::Moved => (self.born, self.born),
@@ -274,7 +274,7 @@ impl Zones {
 
     /// Seals open user zones that hold no live block and are more than half full. Not during a
     /// change of the tree, which may put back what it takes out.
-    pub(in crate::furrow) fn seal_dead(&mut self) {
+    pub(super) fn seal_dead(&mut self) {
         let users = self.streams.zones().iter();
         let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
         // The drive counts a sealed one as active until it is reset. As long as another one is

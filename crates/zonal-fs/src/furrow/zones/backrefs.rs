@@ -25,7 +25,7 @@ pub(in crate::furrow) struct Records(Vec<Backref>);
 
 impl Records {
     /// Adds one, or makes the last one longer.
-    pub(in crate::furrow) fn push(&mut self, record: Backref) {
+    pub(super) fn push(&mut self, record: Backref) {
         if let Some(last) = self.0.last_mut()
             && let Some(joined) = last.joined(&record)
         {

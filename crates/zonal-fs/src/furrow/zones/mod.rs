@@ -10,10 +10,10 @@
 //! metadata beyond those of the next commit, which gives back more. As a last resort reclaim writes
 //! to open zones of users, in room that no write has reserved.
 
-pub(in crate::furrow) mod allocation;
-pub(in crate::furrow) mod backrefs;
+pub(super) mod allocation;
+pub(super) mod backrefs;
 mod generations;
-pub(in crate::furrow) mod victims;
+pub(super) mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,15 +27,15 @@ use crate::furrow::zones::allocation::OpenRoom;
 use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 
 /// Free zones that metadata keeps beside those that it has, however many these are.
-pub(in crate::furrow) const SPARE_ZONES_MIN: usize = 4;
+pub(super) const SPARE_ZONES_MIN: usize = 4;
 
 /// Free zones for metadata alone, which not even reclaim takes: a recovery writes the rows of the
 /// journal and a manifest to one pair. Then the zones of the journal are free, and it begins again.
-pub(in crate::furrow) const RECOVERY_ZONES: usize = 2;
+pub(super) const RECOVERY_ZONES: usize = 2;
 
 /// What a zone is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Role {
+pub(super) enum Role {
     /// Superblock log: never anything else.
     Super,
     /// Journal, parts of the table, manifests.
@@ -54,7 +54,7 @@ pub(in crate::furrow) enum Role {
 
 impl Role {
     /// The word for it in a dump.
-    pub(in crate::furrow) const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Super => "superblock",
             Self::Meta => "metadata",
@@ -70,7 +70,7 @@ impl Role {
 
 /// The kind of data that a zone takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Stream {
+pub(super) enum Stream {
     /// Files.
     User,
     /// Reclaim.
@@ -78,13 +78,13 @@ pub(in crate::furrow) enum Stream {
 }
 
 /// Whether a zone of this condition can no longer be written.
-pub(in crate::furrow) const fn is_dead(cond: Option<ZoneCond>) -> bool {
+pub(super) const fn is_dead(cond: Option<ZoneCond>) -> bool {
     matches!(cond, Some(ZoneCond::ReadOnly | ZoneCond::Offline))
 }
 
 /// Origin of the blocks of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Origin {
+pub(super) enum Origin {
     /// All are new data.
     Written,
     /// Reclaim has moved some to it.
@@ -93,7 +93,7 @@ pub(in crate::furrow) enum Origin {
 
 /// Whether back-references name the owners of all live blocks of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Listed {
+pub(super) enum Listed {
     /// All: each was recorded since the zone was empty.
     Yes,
     /// Perhaps not all.
@@ -104,45 +104,45 @@ pub(in crate::furrow) enum Listed {
 
 /// A zone.
 #[derive(Clone, Debug)]
-pub(in crate::furrow) struct ZoneSlot {
-    pub(in crate::furrow) role: Role,
+pub(super) struct ZoneSlot {
+    pub(super) role: Role,
     /// Blocks that can be written.
-    pub(in crate::furrow) capacity: u32,
+    pub(super) capacity: u32,
     /// Blocks allocated, whether or not the device has written them yet.
-    pub(in crate::furrow) written: u32,
+    pub(super) written: u32,
     /// Live blocks.
-    pub(in crate::furrow) live: u32,
+    pub(super) live: u32,
     /// The block after the last one that was live since the reset.
-    pub(in crate::furrow) end: u32,
+    pub(super) end: u32,
     /// Blocks allocated that are neither live yet nor given up.
-    pub(in crate::furrow) in_flight: u32,
+    pub(super) in_flight: u32,
     /// The data clock at the last write: the age of a victim.
-    pub(in crate::furrow) last_write: u64,
+    pub(super) last_write: u64,
     /// The data clock when its first block was written, or the mean of that where reclaim
     /// has moved blocks to it.
-    pub(in crate::furrow) born: u64,
+    pub(super) born: u64,
     /// Where its blocks come from.
-    pub(in crate::furrow) origin: Origin,
+    pub(super) origin: Origin,
     /// Sealed with room left: the drive still counts it as active.
-    pub(in crate::furrow) is_unfinished: bool,
+    pub(super) is_unfinished: bool,
     /// Place of the next row of back-references.
-    pub(in crate::furrow) next_owners: u32,
+    pub(super) next_owners: u32,
     /// Bytes of its rows of back-references.
-    pub(in crate::furrow) owner_bytes: u32,
+    pub(super) owner_bytes: u32,
     /// Whether back-references, in rows and in memory, name all live blocks.
-    pub(in crate::furrow) listed: Listed,
+    pub(super) listed: Listed,
     /// Back-references that no row has yet.
-    pub(in crate::furrow) records: Records,
+    pub(super) records: Records,
     /// Part of it cannot be read: reclaim cannot empty it.
-    pub(in crate::furrow) unreadable: bool,
+    pub(super) unreadable: bool,
     /// Resets since the mount: tells a block from one that lay there before.
-    pub(in crate::furrow) resets: u32,
+    pub(super) resets: u32,
     /// Its generation, as rows name it.
-    pub(in crate::furrow) generation: u8,
+    pub(super) generation: u8,
 }
 
 impl ZoneSlot {
-    pub(in crate::furrow) fn new(role: Role, capacity: u32) -> Self {
+    pub(super) fn new(role: Role, capacity: u32) -> Self {
         Self {
             role,
             capacity,
@@ -165,14 +165,14 @@ impl ZoneSlot {
     }
 
     /// Blocks that can still be given out.
-    pub(in crate::furrow) fn remaining(&self) -> u32 {
+    pub(super) fn remaining(&self) -> u32 {
         self.capacity - self.written
     }
 }
 
 /// All zones.
 #[derive(Debug)]
-pub(in crate::furrow) struct Zones {
+pub(super) struct Zones {
     slots: Vec<ZoneSlot>,
     /// Empty zones. The next one taken is the first from [`turn`](Self::turn) on, and after the
     /// last zone comes the first.
@@ -197,7 +197,7 @@ pub(in crate::furrow) struct Zones {
     room: OpenRoom,
     streams: Streams,
     victims: Victims,
-    pub(in crate::furrow) limits: ZoneLimits,
+    pub(super) limits: ZoneLimits,
     /// Blocks that data can use: all of working zones, the live ones of failed zones.
     usable: u64,
     /// Zones whose row is to be written.
@@ -212,7 +212,7 @@ pub(in crate::furrow) struct Zones {
 
 impl Zones {
     /// Zones with their roles, from which the free ones follow.
-    pub(in crate::furrow) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
+    pub(super) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
         let mut zones = Self {
             free: BTreeSet::new(),
             turn: 0,
@@ -258,7 +258,7 @@ impl Zones {
     }
 
     /// Frees an open zone that nothing was written to.
-    pub(in crate::furrow) fn free_untouched(&mut self, zone: u32) {
+    pub(super) fn free_untouched(&mut self, zone: u32) {
         self.update(zone, |slot| slot.role = Role::Free);
         self.insert_free(zone);
     }
@@ -271,13 +271,13 @@ impl Zones {
     }
 
     /// Takes a zone out of the empty ones, to write to it.
-    pub(in crate::furrow) fn take_free(&mut self, zone: u32) {
+    pub(super) fn take_free(&mut self, zone: u32) {
         self.remove_free(zone);
         self.set_turn(zone + 1);
     }
 
     /// Where zones are taken in turn, makes the first empty zone from this one on the next.
-    pub(in crate::furrow) fn set_turn(&mut self, zone: u32) {
+    pub(super) fn set_turn(&mut self, zone: u32) {
         if self.limits.in_turn {
             self.turn = zone;
         }
@@ -289,59 +289,59 @@ impl Zones {
         in_turn.copied().find(|&zone| may(zone))
     }
 
-    pub(in crate::furrow) fn ids(&self) -> std::ops::Range<u32> {
+    pub(super) fn ids(&self) -> std::ops::Range<u32> {
         0..u32::try_from(self.slots.len()).expect("zone numbers are u32")
     }
 
-    pub(in crate::furrow) fn slot(&self, zone: u32) -> &ZoneSlot {
+    pub(super) fn slot(&self, zone: u32) -> &ZoneSlot {
         &self.slots[zone as usize]
     }
 
-    pub(in crate::furrow) fn slot_mut(&mut self, zone: u32) -> &mut ZoneSlot {
+    pub(super) fn slot_mut(&mut self, zone: u32) -> &mut ZoneSlot {
         &mut self.slots[zone as usize]
     }
 
     /// Changes the role or the written blocks of a zone that is or becomes open.
-    pub(in crate::furrow) fn update(&mut self, zone: u32, change: impl FnOnce(&mut ZoneSlot)) {
+    pub(super) fn update(&mut self, zone: u32, change: impl FnOnce(&mut ZoneSlot)) {
         let others = self.room - OpenRoom::of(self.slot(zone));
         change(self.slot_mut(zone));
         self.room = others + OpenRoom::of(self.slot(zone));
     }
 
     /// All zones, with their numbers.
-    pub(in crate::furrow) fn all(&self) -> impl Iterator<Item = (u32, &ZoneSlot)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, &ZoneSlot)> {
         self.ids().zip(&self.slots)
     }
 
     /// The zone with this number, if there is one.
-    pub(in crate::furrow) fn known(&self, zone: u32) -> Option<&ZoneSlot> {
+    pub(super) fn known(&self, zone: u32) -> Option<&ZoneSlot> {
         self.slots.get(zone as usize)
     }
 
     /// The zone with this number, if there is one.
-    pub(in crate::furrow) fn known_mut(&mut self, zone: u32) -> Option<&mut ZoneSlot> {
+    pub(super) fn known_mut(&mut self, zone: u32) -> Option<&mut ZoneSlot> {
         self.slots.get_mut(zone as usize)
     }
 
     /// Zones that have changed since the last call.
-    pub(in crate::furrow) fn take_changed(&mut self) -> BTreeSet<u32> {
+    pub(super) fn take_changed(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.changed)
     }
 
     /// Blocks of a zone of full capacity.
-    pub(in crate::furrow) fn zone_blocks(&self) -> u32 {
+    pub(super) fn zone_blocks(&self) -> u32 {
         self.limits.zone_blocks
     }
 
     /// Free zones that metadata needs beyond those it has, if it needs `wanted` in all.
-    pub(in crate::furrow) fn kept_for_metadata(&self, wanted: u64) -> usize {
+    pub(super) fn kept_for_metadata(&self, wanted: u64) -> usize {
         let kept = usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX);
         // It may have more zones now than after the merge of the table, which takes zones first.
         kept.max(SPARE_ZONES_MIN)
     }
 
     /// Whether journal and table have at most this many zones.
-    pub(in crate::furrow) fn is_metadata_below(&self, most: u64) -> bool {
+    pub(super) fn is_metadata_below(&self, most: u64) -> bool {
         self.meta <= most
     }
 
@@ -352,77 +352,77 @@ impl Zones {
     }
 
     /// Free zones that metadata can take.
-    pub(in crate::furrow) fn free_for_metadata(&self) -> usize {
+    pub(super) fn free_for_metadata(&self) -> usize {
         self.free_for_metadata
     }
 
     /// Zones that metadata can take: free ones, and those that can be reset now.
-    pub(in crate::furrow) fn takeable_for_metadata(&self) -> usize {
+    pub(super) fn takeable_for_metadata(&self) -> usize {
         self.free_for_metadata + self.resets.len()
     }
 
     /// Free zones that data can take if it leaves `kept` of those that metadata can take, or all of
     /// these.
-    pub(in crate::furrow) fn free_beside(&self, kept: usize) -> usize {
+    pub(super) fn free_beside(&self, kept: usize) -> usize {
         self.free.len() - self.free_for_metadata.min(kept)
     }
 
     /// The free zone that data takes next, under the same condition.
-    pub(in crate::furrow) fn next_free_beside(&self, kept: usize) -> Option<u32> {
+    pub(super) fn next_free_beside(&self, kept: usize) -> Option<u32> {
         let takes_any = self.free_for_metadata > kept;
         self.next_free(|zone| takes_any || !self.fits_metadata(zone))
     }
 
     /// Blocks of the longest extent.
-    pub(in crate::furrow) fn extent_max(&self) -> u32 {
+    pub(super) fn extent_max(&self) -> u32 {
         self.limits.extent_max
     }
 
     /// Blocks that data can use.
-    pub(in crate::furrow) fn usable(&self) -> u64 {
+    pub(super) fn usable(&self) -> u64 {
         self.usable
     }
 
     /// Blocks of all free zones.
-    pub(in crate::furrow) fn free_blocks(&self) -> u64 {
+    pub(super) fn free_blocks(&self) -> u64 {
         self.free_blocks
     }
 
     /// Whether a commit gives back zones, now or once nobody reads them.
-    pub(in crate::furrow) fn has_emptied(&self) -> bool {
+    pub(super) fn has_emptied(&self) -> bool {
         !self.emptied.is_empty()
     }
 
     /// Whether a commit would give back zones now.
-    pub(in crate::furrow) fn has_idle_emptied(&self, idle: impl Fn(u32) -> bool) -> bool {
+    pub(super) fn has_idle_emptied(&self, idle: impl Fn(u32) -> bool) -> bool {
         self.emptied.iter().any(|&zone| idle(zone))
     }
 
     /// Whether zones become free by the commit under way and resets alone.
-    pub(in crate::furrow) fn has_pending_reset(&self) -> bool {
+    pub(super) fn has_pending_reset(&self) -> bool {
         self.pending > self.refused_resets.len()
     }
 
     /// Blocks of zones that a commit and resets give back, without more moves.
-    pub(in crate::furrow) fn awaited_blocks(&self) -> u64 {
+    pub(super) fn awaited_blocks(&self) -> u64 {
         let zones = self.emptied.len() + self.pending - self.refused_resets.len();
         zones as u64 * u64::from(self.limits.zone_blocks)
     }
 
     /// Zones that can be reset now.
-    pub(in crate::furrow) fn reset_count(&self) -> usize {
+    pub(super) fn reset_count(&self) -> usize {
         self.resets.len()
     }
 
     /// Takes out the next zone that the caller is to reset.
-    pub(in crate::furrow) fn next_reset(&mut self) -> Option<u32> {
+    pub(super) fn next_reset(&mut self) -> Option<u32> {
         self.resets.pop_first()
     }
 
     /// Notes that the drive refused to reset an empty zone, whose condition is `cond`. If a later
     /// reset may succeed, the zone waits for it. Until then it is not free, and no writer waits for
     /// it.
-    pub(in crate::furrow) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>) {
+    pub(super) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>) {
         if is_dead(cond) {
             return self.fail(zone);
         }
@@ -435,12 +435,12 @@ impl Zones {
 
     /// Has the zones reset again whose reset the drive has refused. Each commit calls this once:
     /// the drive may refuse for ever.
-    pub(in crate::furrow) fn retry_resets(&mut self) {
+    pub(super) fn retry_resets(&mut self) {
         self.resets.append(&mut self.refused_resets);
     }
 
     /// Allows the reset of zones. F3: no durable row refers to them any more.
-    pub(in crate::furrow) fn allow_resets(&mut self, zones: &[u32]) {
+    pub(super) fn allow_resets(&mut self, zones: &[u32]) {
         self.resets.extend(zones);
     }
 
@@ -455,14 +455,14 @@ impl Zones {
     }
 
     /// Seals a zone that was taken for free and holds data after all, until a mount resumes it.
-    pub(in crate::furrow) fn claim(&mut self, zone: u32) {
+    pub(super) fn claim(&mut self, zone: u32) {
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Sealed;
         self.index(zone);
     }
 
     /// Takes a zone out of use that can no longer be written or reset.
-    pub(in crate::furrow) fn fail(&mut self, zone: u32) {
+    pub(super) fn fail(&mut self, zone: u32) {
         self.seal(zone);
         self.remove_free(zone);
         self.emptied.remove(&zone);
@@ -480,7 +480,7 @@ impl Zones {
     }
 
     /// Takes a free zone for metadata.
-    pub(in crate::furrow) fn take_meta(&mut self) -> Option<u32> {
+    pub(super) fn take_meta(&mut self) -> Option<u32> {
         let zone = self.next_free(|zone| self.fits_metadata(zone))?;
         self.take_free(zone);
         self.slot_mut(zone).role = Role::Meta;
@@ -489,7 +489,7 @@ impl Zones {
     }
 
     /// Frees a zone that was reset.
-    pub(in crate::furrow) fn release(&mut self, zone: u32) {
+    pub(super) fn release(&mut self, zone: u32) {
         let slot = self.slot_mut(zone);
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
         slot.written = 0;
@@ -506,7 +506,7 @@ impl Zones {
 
     /// Takes the empty sealed zones that nobody reads: they can be reset once the rows that say so
     /// are durable.
-    pub(in crate::furrow) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub(super) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
         debug_assert_eq!(self.room, self.slots.iter().map(OpenRoom::of).sum(), "room is counted");
         self.seal_dead();
         let zones: Vec<u32> = self.emptied.iter().copied().filter(|&zone| idle(zone)).collect();
@@ -519,7 +519,7 @@ impl Zones {
     }
 
     /// Takes back the zones of [`take_emptied`](Self::take_emptied): the commit has failed.
-    pub(in crate::furrow) fn put_back_emptied(&mut self, zones: &[u32]) {
+    pub(super) fn put_back_emptied(&mut self, zones: &[u32]) {
         for &zone in zones {
             self.leave_role(zone, Role::Sealed);
             self.emptied.insert(zone);
@@ -527,7 +527,7 @@ impl Zones {
     }
 
     /// Sets the live blocks of a zone, as a mount finds them.
-    pub(in crate::furrow) fn restore_live(&mut self, zone: u32, live: u32) {
+    pub(super) fn restore_live(&mut self, zone: u32, live: u32) {
         let slot = self.slot_mut(zone);
         slot.live = live;
         if slot.role == Role::Failed {
@@ -537,7 +537,7 @@ impl Zones {
     }
 
     /// Counts a run of blocks as live.
-    pub(in crate::furrow) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
+    pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
         self.emptied.remove(&zone);
         self.changed.insert(zone);
         let slot = self.slot_mut(zone);
@@ -550,7 +550,7 @@ impl Zones {
     }
 
     /// Counts blocks as dead.
-    pub(in crate::furrow) fn remove_live(&mut self, zone: u32, blocks: u32) {
+    pub(super) fn remove_live(&mut self, zone: u32, blocks: u32) {
         self.changed.insert(zone);
         let slot = self.slot_mut(zone);
         // The count may come from a drive, and be wrong.
@@ -562,7 +562,7 @@ impl Zones {
         self.note_emptied(zone);
     }
 
-    pub(in crate::furrow) fn note_emptied(&mut self, zone: u32) {
+    pub(super) fn note_emptied(&mut self, zone: u32) {
         let slot = self.slot(zone);
         if slot.role == Role::Sealed && slot.live == 0 && slot.in_flight == 0 {
             self.emptied.insert(zone);
@@ -572,7 +572,7 @@ impl Zones {
 
 /// Urgency of reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Urgency {
+pub(super) enum Urgency {
     /// No writer needs room yet: reclaim works where that costs little.
     Ahead,
     /// Reclaim runs ahead of the writers.

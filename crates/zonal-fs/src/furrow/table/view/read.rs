@@ -82,7 +82,7 @@ impl View {
         self.cache.counts()
     }
 
-    pub(in crate::furrow) fn with_store<'a, R>(
+    pub(super) fn with_store<'a, R>(
         &self,
         drive: &'a Drive,
         read: impl FnOnce(&DriveStore<'a>) -> R,
@@ -129,7 +129,7 @@ impl View {
         })
     }
 
-    pub(in crate::furrow) fn rows_in<S: PartStore>(
+    pub(in crate::furrow::table) fn rows_in<S: PartStore>(
         &self,
         store: &S,
         span: KeySpan,
@@ -184,7 +184,7 @@ impl View {
         visit(Merge::new(cursors), max.max(1), limit, each)
     }
 
-    pub(in crate::furrow) fn last_row_in<S: PartStore>(
+    pub(in crate::furrow::table) fn last_row_in<S: PartStore>(
         &self,
         store: &S,
         at_least: Key,
@@ -221,7 +221,7 @@ impl View {
         Ok(found)
     }
 
-    pub(in crate::furrow) fn row_in<S: PartStore>(
+    pub(in crate::furrow::table) fn row_in<S: PartStore>(
         &self,
         store: &S,
         key: Key,
@@ -279,14 +279,14 @@ fn runs_in(levels: &Levels, span: KeySpan) -> impl Iterator<Item = (&[Part], Key
 }
 
 /// The runs of some levels, read through the cache.
-pub(in crate::furrow) struct Runs<'a, S> {
-    pub(in crate::furrow) source: CachedParts<'a, S>,
-    pub(in crate::furrow) levels: &'a Levels,
+pub(super) struct Runs<'a, S> {
+    pub(super) source: CachedParts<'a, S>,
+    pub(super) levels: &'a Levels,
 }
 
 impl<'a, S: PartStore> Runs<'a, S> {
     /// The first range in a span that parts record as lost.
-    pub(in crate::furrow) fn known_lost(&self, span: KeySpan) -> Option<(KeyRange, PartError)> {
+    pub(super) fn known_lost(&self, span: KeySpan) -> Option<(KeyRange, PartError)> {
         if self.levels.parts().all(|part| part.summary.lost == 0) {
             return None;
         }

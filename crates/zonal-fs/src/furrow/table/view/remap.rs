@@ -29,7 +29,7 @@ const BYTES_FOR_MOVED: u64 = 32;
 
 /// Numbers of remap tables. The rows of a layer have all remaps below its number applied.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::furrow) struct RemapMarks {
+pub(super) struct RemapMarks {
     /// One above the highest number so far.
     end: u64,
     /// One above the highest durable number.
@@ -42,7 +42,7 @@ pub(in crate::furrow) struct RemapMarks {
 
 /// The remap tables of all layers.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct RemapState {
+pub(super) struct RemapState {
     moves: RwLock<Moves>,
     /// There are remap tables, or were some: without any, a reader takes no lock.
     has_some: AtomicBool,
@@ -52,18 +52,18 @@ pub(in crate::furrow) struct RemapState {
 
 impl RemapState {
     /// Whether a thread panicked while it changed them.
-    pub(in crate::furrow) fn is_poisoned(&self) -> bool {
+    pub(super) fn is_poisoned(&self) -> bool {
         self.moves.is_poisoned()
     }
 }
 
 impl RemapMarks {
-    pub(in crate::furrow) fn note_durable(&mut self) {
+    pub(super) fn note_durable(&mut self) {
         self.durable = self.end;
     }
 
     /// Begins a memtable: its rows have all durable remaps applied.
-    pub(in crate::furrow) fn freeze(&mut self) {
+    pub(super) fn freeze(&mut self) {
         self.frozen = self.memtable;
         self.memtable = self.durable;
     }
@@ -79,7 +79,7 @@ impl View {
     }
 
     /// Enters the remap tables of a batch.
-    pub(in crate::furrow) fn enter_remaps(&self, marks: &mut RemapMarks, rows: &Memtable) {
+    pub(super) fn enter_remaps(&self, marks: &mut RemapMarks, rows: &Memtable) {
         let mut rows = rows.range(Key::REMAPS, Key::MAX).peekable();
         if rows.peek().is_none() {
             return;
@@ -146,7 +146,7 @@ impl View {
     }
 
     /// The value of a row with the present place of its blocks.
-    pub(in crate::furrow) fn with_remaps(&self, key: Key, value: Box<[u8]>) -> Box<[u8]> {
+    pub(super) fn with_remaps(&self, key: Key, value: Box<[u8]>) -> Box<[u8]> {
         self.moved_value(key, &value, u64::MAX).map_or(value, Vec::into_boxed_slice)
     }
 
@@ -168,7 +168,7 @@ impl View {
     }
 
     /// All rows, in memory and in parts, have the remaps below this number applied.
-    pub(in crate::furrow) fn moved_below(&self) -> u64 {
+    pub(in crate::furrow::table) fn moved_below(&self) -> u64 {
         let layers = self.read_layers();
         let marks = &layers.moved;
         let in_memory = if layers.frozen.is_some() { marks.frozen } else { marks.memtable };

@@ -22,7 +22,7 @@ const SHARED_MAX: usize = 1000;
 
 /// A run of blocks of one owner.
 #[derive(Clone, Debug)]
-pub(in crate::furrow) struct BlockRun {
+pub(super) struct BlockRun {
     at: Address,
     owner: Owner,
     /// Indices of their checksums in [`Data::crcs`].
@@ -66,7 +66,7 @@ struct Wrong {
 }
 
 /// The runs of a window of zones, and the wrong blocks found so far.
-pub(in crate::furrow) struct Data {
+pub(super) struct Data {
     what: DataCheck,
     runs: Vec<BlockRun>,
     crcs: Vec<u32>,
@@ -76,12 +76,12 @@ pub(in crate::furrow) struct Data {
 }
 
 impl Data {
-    pub(in crate::furrow) fn new(what: DataCheck, total: u64) -> Self {
+    pub(super) fn new(what: DataCheck, total: u64) -> Self {
         Self { what, runs: Vec::new(), crcs: Vec::new(), wrong: Vec::new(), done: 0, total }
     }
 
     /// Adds a run of blocks to read.
-    pub(in crate::furrow) fn note(&mut self, at: Address, owner: Owner, crcs: &[U32]) {
+    pub(super) fn note(&mut self, at: Address, owner: Owner, crcs: &[U32]) {
         if self.what == DataCheck::Skip {
             return;
         }
@@ -92,7 +92,7 @@ impl Data {
     }
 
     /// Reads all runs that were added, and forgets them.
-    pub(in crate::furrow) fn read(&mut self, source: &mut RowSource<'_>, problems: &mut Problems) {
+    pub(super) fn read(&mut self, source: &mut RowSource<'_>, problems: &mut Problems) {
         let mut runs = std::mem::take(&mut self.runs);
         runs.sort_unstable_by_key(|run| run.at);
         let mut pieces: Vec<ReadChunk<'_>> = Vec::new();
@@ -164,7 +164,7 @@ impl Data {
 
     /// Reports wrong blocks of shared extents, with one of their files. Returns the blocks read in
     /// all.
-    pub(in crate::furrow) fn end(
+    pub(super) fn end(
         mut self,
         source: &mut RowSource<'_>,
         problems: &mut Problems,

@@ -31,13 +31,13 @@ const FACT_BYTES: u64 = 256;
 
 /// The facts about links in an inode's row.
 #[derive(Clone, Copy)]
-pub(in crate::furrow) struct Linked {
-    pub(in crate::furrow) ino: Ino,
-    pub(in crate::furrow) kind: FileKind,
-    pub(in crate::furrow) nlink: u32,
-    pub(in crate::furrow) parent: u64,
+pub(super) struct Linked {
+    pub(super) ino: Ino,
+    pub(super) kind: FileKind,
+    pub(super) nlink: u32,
+    pub(super) parent: u64,
     /// Entries of this directory that name directories.
-    pub(in crate::furrow) subdirectories: u32,
+    pub(super) subdirectories: u32,
 }
 
 impl Linked {
@@ -62,24 +62,19 @@ impl Linked {
 }
 
 /// Whether an entry's row is valid in a directory with this next cookie.
-pub(in crate::furrow) fn is_entry(
-    cookie: u64,
-    name: &[u8],
-    row: &EntryRow,
-    next_cookie: u64,
-) -> bool {
+pub(super) fn is_entry(cookie: u64, name: &[u8], row: &EntryRow, next_cookie: u64) -> bool {
     cookie < next_cookie
         && rules::check_name(name).is_ok()
         && KINDS.iter().any(|(number, _)| *number == row.kind)
 }
 
-pub(in crate::furrow) struct LinkSums {
+pub(super) struct LinkSums {
     sums: Vec<u64>,
     facts: u64,
 }
 
 impl LinkSums {
-    pub(in crate::furrow) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { sums: vec![0; 1 << BUCKETS_LOG2], facts: 0 }
     }
 
@@ -93,14 +88,14 @@ impl LinkSums {
     }
 
     /// Adds an entry of a directory.
-    pub(in crate::furrow) fn entry(&mut self, parent: u64, ino: u64, kind: FileKind) {
+    pub(super) fn entry(&mut self, parent: u64, ino: u64, kind: FileKind) {
         let sum = &mut self.sums[Self::bucket(ino)];
         *sum = sum.wrapping_add(Self::hash(ino, kind, parent));
         self.facts += 1;
     }
 
     /// Subtracts the entries that an inode expects.
-    pub(in crate::furrow) fn inode(&mut self, inode: &Linked) {
+    pub(super) fn inode(&mut self, inode: &Linked) {
         let ino = inode.ino.get();
         let expected = u64::from(inode.entries());
         let hash = Self::hash(ino, inode.kind, inode.parent).wrapping_mul(expected);
@@ -110,7 +105,7 @@ impl LinkSums {
     }
 
     /// Reports mismatches.
-    pub(in crate::furrow) fn check(
+    pub(super) fn check(
         self,
         source: &mut RowSource<'_>,
         memory: u64,

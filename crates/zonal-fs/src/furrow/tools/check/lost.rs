@@ -19,59 +19,59 @@ const NAMED_MAX: usize = 1000;
 
 /// The lost ranges: spans whose rows no copy gives. In order, with keys between them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::furrow) struct LostRows(Vec<KeySpan>);
+pub(super) struct LostRows(Vec<KeySpan>);
 
 impl LostRows {
     /// Adds a span, which must not begin before those added earlier.
-    pub(in crate::furrow) fn add(&mut self, span: KeySpan) {
+    pub(super) fn add(&mut self, span: KeySpan) {
         match self.0.last_mut() {
             Some(last) if span.from <= last.below => last.below = span.below.max(last.below),
             Some(_) | None => self.0.push(span),
         }
     }
 
-    pub(in crate::furrow) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether a key of a span is lost.
-    pub(in crate::furrow) fn touch(&self, span: KeySpan) -> bool {
+    pub(super) fn touch(&self, span: KeySpan) -> bool {
         let next = self.0.partition_point(|lost| lost.below <= span.from);
         self.0.get(next).is_some_and(|lost| lost.from < span.below)
     }
 
-    pub(in crate::furrow) fn cover(&self, key: Key) -> bool {
+    pub(super) fn cover(&self, key: Key) -> bool {
         self.touch(KeySpan::of(key))
     }
 
-    pub(in crate::furrow) fn cover_inode(&self, ino: u64) -> bool {
+    pub(super) fn cover_inode(&self, ino: u64) -> bool {
         self.cover(Key::new(RowKind::Inode, ino, 0))
     }
 
     /// Whether an inode may lack rows.
-    pub(in crate::furrow) fn touch_inode(&self, ino: u64) -> bool {
+    pub(super) fn touch_inode(&self, ino: u64) -> bool {
         let last = Key::new(RowKind::Entry, ino, u64::MAX);
         self.touch(KeySpan::new(Key::new(RowKind::Inode, ino, 0), last.successor()))
     }
 
     /// Whether any inode may lack rows.
-    pub(in crate::furrow) fn touch_inodes(&self) -> bool {
+    pub(super) fn touch_inodes(&self) -> bool {
         self.touch(KeySpan::INODES)
     }
 
     /// Whether rows may be lost that own blocks.
-    pub(in crate::furrow) fn touch_places(&self) -> bool {
+    pub(super) fn touch_places(&self) -> bool {
         self.touch(KeySpan::new(Key::BASE_END, Key::new(RowKind::Backrefs, 0, 0)))
             || self.touch_remaps()
     }
 
     /// Whether remap tables may be lost, and with them the places of blocks.
-    pub(in crate::furrow) fn touch_remaps(&self) -> bool {
+    pub(super) fn touch_remaps(&self) -> bool {
         self.touch(KeySpan::REMAPS)
     }
 
     /// Whether back-references of a zone, or its row, may be lost.
-    pub(in crate::furrow) fn touch_zone(&self, zone: u64) -> bool {
+    pub(super) fn touch_zone(&self, zone: u64) -> bool {
         let owners = Key::new(RowKind::Backrefs, zone, 0);
         let end = Key::new(RowKind::Backrefs, zone, u64::MAX).successor();
         self.touch(KeySpan::new(owners, end)) || self.cover(Key::new(RowKind::Zone, zone, 0))
@@ -112,7 +112,7 @@ fn owners(span: KeySpan, group: u8) -> Option<(u64, u64)> {
 }
 
 /// Reports the lost ranges, and the inodes with rows in them.
-pub(in crate::furrow) fn report(
+pub(super) fn report(
     source: &mut RowSource<'_>,
     lost: &LostRows,
     large: &[u64],

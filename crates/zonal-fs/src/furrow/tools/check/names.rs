@@ -16,10 +16,10 @@ use crate::vfs::{Ino, Result};
 
 /// A large directory.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct LargeDirectory {
-    pub(in crate::furrow) ino: Ino,
+pub(super) struct LargeDirectory {
+    pub(super) ino: Ino,
     /// The directory has an index.
-    pub(in crate::furrow) is_indexed: bool,
+    pub(super) is_indexed: bool,
 }
 
 /// Bytes of memory of a name while it is compared, about.
@@ -29,7 +29,7 @@ const PAIR_BYTES: u64 = 32;
 type HashCookie = (u64, u64);
 
 impl LargeDirectory {
-    pub(in crate::furrow) fn check(
+    pub(super) fn check(
         &self,
         source: &mut RowSource<'_>,
         key: NameKey,

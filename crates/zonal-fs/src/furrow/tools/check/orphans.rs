@@ -10,7 +10,7 @@ use crate::furrow::table::view::View;
 /// Rows of one read.
 const ROWS_AT_ONCE: usize = 4096;
 
-pub(in crate::furrow) struct Orphans<'a> {
+pub(super) struct Orphans<'a> {
     drive: &'a Drive,
     view: &'a View,
     next: Key,
@@ -18,13 +18,13 @@ pub(in crate::furrow) struct Orphans<'a> {
 }
 
 impl<'a> Orphans<'a> {
-    pub(in crate::furrow) fn new(drive: &'a Drive, view: &'a View) -> Self {
+    pub(super) fn new(drive: &'a Drive, view: &'a View) -> Self {
         Self { drive, view, next: Key::MIN, read: VecDeque::new() }
     }
 
     /// Takes the next inode off the list if it is below `ino`. The list ends where it cannot be
     /// read.
-    pub(in crate::furrow) fn next_below(&mut self, ino: u64) -> Option<u64> {
+    pub(super) fn next_below(&mut self, ino: u64) -> Option<u64> {
         while self.read.is_empty() && self.next < Key::BASE_END {
             let span = KeySpan::new(self.next, Key::BASE_END);
             let found = self.view.rows(self.drive, span, ROWS_AT_ONCE);

@@ -13,7 +13,7 @@ use crate::vfs::Result;
 const ROWS_AT_ONCE: u64 = 1 << 16;
 
 /// An item that a pass reports.
-pub(in crate::furrow) enum Item<'a> {
+pub(super) enum Item<'a> {
     /// A row, and the length of its value in bytes.
     Row(Key, Row<'a>, usize),
     /// A row that cannot be decoded, and why.
@@ -23,16 +23,16 @@ pub(in crate::furrow) enum Item<'a> {
 }
 
 /// The source of rows for all passes of a check.
-pub(in crate::furrow) struct RowSource<'a> {
-    pub(in crate::furrow) drive: &'a Drive,
-    pub(in crate::furrow) view: &'a View,
+pub(super) struct RowSource<'a> {
+    pub(super) drive: &'a Drive,
+    pub(super) view: &'a View,
     /// Rows of all parts, with those that newer rows replace.
     rows: u64,
     progress: &'a mut dyn FnMut(CheckProgress),
 }
 
 impl<'a> RowSource<'a> {
-    pub(in crate::furrow) fn new(
+    pub(super) fn new(
         drive: &'a Drive,
         opened: &'a Opened,
         progress: &'a mut dyn FnMut(CheckProgress),
@@ -42,12 +42,12 @@ impl<'a> RowSource<'a> {
         Self { drive, view, rows, progress }
     }
 
-    pub(in crate::furrow) fn report_progress(&mut self, phase: CheckPhase, done: u64, total: u64) {
+    pub(super) fn report_progress(&mut self, phase: CheckPhase, done: u64, total: u64) {
         (self.progress)(CheckProgress { phase, done: done.min(total), total });
     }
 
     /// Calls `each` for the rows and lost ranges of a span, in order.
-    pub(in crate::furrow) fn pass(
+    pub(super) fn pass(
         &mut self,
         phase: CheckPhase,
         span: KeySpan,

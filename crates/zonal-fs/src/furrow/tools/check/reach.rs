@@ -14,7 +14,7 @@ use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::vfs::{FileKind, Ino, Result};
 
 /// The directories that are reachable as far as the pass has got.
-pub(in crate::furrow) struct Reach {
+pub(super) struct Reach {
     reached: InoSet,
     count: u64,
     /// Parent and child, for parents that are not known to be reachable yet.
@@ -26,7 +26,7 @@ pub(in crate::furrow) struct Reach {
 
 impl Reach {
     /// With `memory` bytes for pairs that wait.
-    pub(in crate::furrow) fn new(memory: u64) -> Self {
+    pub(super) fn new(memory: u64) -> Self {
         let mut reached = InoSet::default();
         reached.insert(Ino::ROOT.get());
         let waiting_max = usize::try_from(memory / 16).unwrap_or(usize::MAX).max(1);
@@ -34,7 +34,7 @@ impl Reach {
     }
 
     /// Enters a directory `child` that has an entry in `parent`.
-    pub(in crate::furrow) fn edge(&mut self, parent: u64, child: u64) {
+    pub(super) fn edge(&mut self, parent: u64, child: u64) {
         if self.reached.contains(parent) {
             self.count += u64::from(self.reached.insert(child));
         } else if self.waiting.len() < self.waiting_max {
@@ -68,7 +68,7 @@ impl Reach {
     /// Reports linked inodes that are not reachable, after all edges have been entered once.
     /// `directories` is the number of linked directories, if links and inodes match: if so many are
     /// reachable, all inodes are.
-    pub(in crate::furrow) fn check(
+    pub(super) fn check(
         mut self,
         source: &mut RowSource<'_>,
         directories: Option<u64>,

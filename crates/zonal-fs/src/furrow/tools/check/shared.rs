@@ -21,7 +21,7 @@ struct SharedExtent {
 }
 
 /// Compares all extents with the map rows that name them.
-pub(in crate::furrow) fn check(
+pub(super) fn check(
     source: &mut RowSource<'_>,
     memory: u64,
     lost: &LostRows,

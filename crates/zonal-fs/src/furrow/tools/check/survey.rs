@@ -40,34 +40,34 @@ const NAMES_MAX: usize = 1 << 16;
 
 /// Counts of a zone.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::furrow) struct ZoneCount {
+pub(super) struct ZoneCount {
     /// Live blocks.
-    pub(in crate::furrow) live: u64,
+    pub(super) live: u64,
     /// The block behind the last live one.
-    pub(in crate::furrow) end: u32,
+    pub(super) end: u32,
     /// Runs of blocks of map rows and shared extents.
-    pub(in crate::furrow) runs: u64,
+    pub(super) runs: u64,
     /// Back-references.
-    pub(in crate::furrow) records: u64,
+    pub(super) records: u64,
     owner_bytes: u64,
 }
 
 /// Totals over all rows, to compare with the row of totals.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct SurveyTotals {
-    pub(in crate::furrow) inodes: u64,
-    pub(in crate::furrow) live: u64,
+pub(super) struct SurveyTotals {
+    pub(super) inodes: u64,
+    pub(super) live: u64,
     preallocated: u64,
     row_bytes: u64,
     place_bytes: u64,
-    pub(in crate::furrow) unlinked: u64,
-    pub(in crate::furrow) directories: u64,
+    pub(super) unlinked: u64,
+    pub(super) directories: u64,
     /// Shared extents.
-    pub(in crate::furrow) shared: u64,
+    pub(super) shared: u64,
     /// Map rows that name a shared extent.
-    pub(in crate::furrow) sharers: u64,
+    pub(super) sharers: u64,
     /// Runs of blocks.
-    pub(in crate::furrow) runs: u64,
+    pub(super) runs: u64,
 }
 
 /// The inode whose rows the pass is at.
@@ -96,7 +96,7 @@ impl Current {
 }
 
 /// The tree of entries and inodes.
-pub(in crate::furrow) struct SurveyedTree {
+pub(super) struct SurveyedTree {
     /// Without a root nothing is reachable, and links are not compared.
     has_root: bool,
     directories: u64,
@@ -107,12 +107,12 @@ pub(in crate::furrow) struct SurveyedTree {
 
 impl SurveyedTree {
     /// Directories whose names need passes of their own.
-    pub(in crate::furrow) fn large(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn large(&self) -> impl Iterator<Item = u64> {
         self.large.iter().map(|large| large.ino.get())
     }
 
     /// Checks links, reachability and names by further passes.
-    pub(in crate::furrow) fn check(
+    pub(super) fn check(
         self,
         source: &mut RowSource<'_>,
         key: NameKey,
@@ -134,21 +134,21 @@ impl SurveyedTree {
 }
 
 /// Result of the survey.
-pub(in crate::furrow) struct Surveyed {
-    pub(in crate::furrow) found: SurveyTotals,
-    pub(in crate::furrow) zones: Vec<ZoneCount>,
-    pub(in crate::furrow) zone_rows: Vec<Option<ZoneRow>>,
-    pub(in crate::furrow) tree: SurveyedTree,
-    pub(in crate::furrow) lost: LostRows,
+pub(super) struct Surveyed {
+    pub(super) found: SurveyTotals,
+    pub(super) zones: Vec<ZoneCount>,
+    pub(super) zone_rows: Vec<Option<ZoneRow>>,
+    pub(super) tree: SurveyedTree,
+    pub(super) lost: LostRows,
     /// Problems of rows, which then were left out of all sums.
-    pub(in crate::furrow) rows: Problems,
+    pub(super) rows: Problems,
     /// Counts and sums that differ. They say nothing if rows were left out.
-    pub(in crate::furrow) sums: Problems,
+    pub(super) sums: Problems,
     /// Other problems.
-    pub(in crate::furrow) others: Problems,
+    pub(super) others: Problems,
 }
 
-pub(in crate::furrow) struct Survey<'a> {
+pub(super) struct Survey<'a> {
     drive: &'a Drive,
     slots: &'a [ZoneSlot],
     report: &'a [Zone],
@@ -173,7 +173,7 @@ pub(in crate::furrow) struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    pub(in crate::furrow) fn new(
+    pub(super) fn new(
         source: &RowSource<'a>,
         slots: &'a [ZoneSlot],
         report: &'a [Zone],
@@ -202,7 +202,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    pub(in crate::furrow) fn put(&mut self, item: Item<'_>) {
+    pub(super) fn put(&mut self, item: Item<'_>) {
         let (key, row, bytes) = match item {
             Item::Row(key, row, bytes) => (key, row, bytes),
             Item::Bad(why) => return self.problems.add(rule::ROWS, why),
@@ -526,7 +526,7 @@ impl<'a> Survey<'a> {
     }
 
     /// Compares the totals after the last row.
-    pub(in crate::furrow) fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.end_inode();
         while !self.lost.touch(KeySpan::BASE)
             && let Some(listed) = self.orphans.next_below(u64::MAX)
@@ -549,7 +549,7 @@ impl<'a> Survey<'a> {
         self.compare_totals();
     }
 
-    pub(in crate::furrow) fn surveyed(self) -> Surveyed {
+    pub(super) fn surveyed(self) -> Surveyed {
         let Self { found, zones, zone_rows, lost, sums, others, .. } = self;
         let (has_root, directories) = (self.has_root, found.directories);
         let (links, reach, large) = (self.links, self.reach, self.large);

@@ -111,14 +111,14 @@ impl ZoneBlocks {
 }
 
 /// The zones of a drive, and what the survey has found of them.
-pub(in crate::furrow) struct ZonePass<'a> {
-    pub(in crate::furrow) slots: &'a [ZoneSlot],
-    pub(in crate::furrow) counts: &'a [ZoneCount],
+pub(super) struct ZonePass<'a> {
+    pub(super) slots: &'a [ZoneSlot],
+    pub(super) counts: &'a [ZoneCount],
     /// Whether the zone states that all its live blocks have back-references.
-    pub(in crate::furrow) listed: &'a [bool],
+    pub(super) listed: &'a [bool],
     /// Lost rows may own blocks, which the survey has not counted.
-    pub(in crate::furrow) may_lack: bool,
-    pub(in crate::furrow) options: &'a CheckOptions,
+    pub(super) may_lack: bool,
+    pub(super) options: &'a CheckOptions,
 }
 
 impl ZonePass<'_> {
@@ -138,7 +138,7 @@ impl ZonePass<'_> {
 
     /// Checks all zones, and returns the number of blocks read. Overlapping runs go to `problems`,
     /// all else to `others`.
-    pub(in crate::furrow) fn check(
+    pub(super) fn check(
         &self,
         source: &mut RowSource<'_>,
         problems: &mut Problems,

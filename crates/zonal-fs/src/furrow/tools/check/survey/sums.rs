@@ -6,7 +6,7 @@ use crate::furrow::tools::check::survey::Survey;
 
 impl Survey<'_> {
     /// Compares live blocks, ends and bytes of back-references with the rows of zones.
-    pub(in crate::furrow) fn compare_zones(&mut self) {
+    pub(super) fn compare_zones(&mut self) {
         let places_lack = self.lost.touch_places();
         for (zone, (count, row)) in self.zones.iter().zip(&self.zone_rows).enumerate() {
             if self.lost.cover(Key::new(RowKind::Zone, zone as u64, 0)) {
@@ -33,7 +33,7 @@ impl Survey<'_> {
     }
 
     /// Compares the totals with the row of totals.
-    pub(in crate::furrow) fn compare_totals(&mut self) {
+    pub(super) fn compare_totals(&mut self) {
         if self.totals.is_none() && self.lost.cover(Key::MIN) {
             return;
         }
