@@ -214,7 +214,7 @@ impl Model {
             let written = self.zones[zone as usize].blocks.len() as u64;
             u64::from(self.zone_blocks) - written
         };
-        self.streams.choose(target, whole, (self.supply(target), self.clock), room)
+        self.streams.choose(target, whole, self.supply(target), self.clock, room)
     }
 
     /// Whether another zone may be opened. Where writes pay, the last one is reclaim's.
@@ -259,7 +259,7 @@ impl Model {
             }
             Choice::Nothing => panic!("the model keeps zones free"),
         };
-        self.streams.note(zone, target, (self.clock, 1));
+        self.streams.note(zone, target, 1, self.clock);
         let slot = &mut self.zones[zone as usize];
         let written = slot.blocks.len() as u64;
         slot.births = match target {

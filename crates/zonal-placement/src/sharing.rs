@@ -73,8 +73,7 @@ mod tests {
         let zones = [1, 2].map(|file| {
             let known = Known { hint: hints[file - 1], ..Known::default() };
             let target = target_of(file as u64, size, known, CAPACITY);
-            let zone = match streams.choose(target, Whole::default(), (Supply::Empty, 1), |_| 1000)
-            {
+            let zone = match streams.choose(target, Whole::default(), Supply::Empty, 1, |_| 1000) {
                 Choice::Zone(zone) => zone,
                 Choice::Open => {
                     next += 1;
@@ -83,7 +82,7 @@ mod tests {
                 }
                 Choice::Nothing => panic!("there are empty zones"),
             };
-            streams.note(zone, target, (1, 10));
+            streams.note(zone, target, 10, 1);
             zone
         });
         zones[0] == zones[1]

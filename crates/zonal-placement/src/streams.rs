@@ -199,7 +199,8 @@ impl Streams {
         &self,
         target: Target,
         whole: Whole,
-        (supply, now): (Supply, u64),
+        supply: Supply,
+        now: u64,
         room: impl Fn(u32) -> u64,
     ) -> Choice {
         let target = self.budget.merged(target);
@@ -255,7 +256,7 @@ impl Streams {
 
     /// Blocks are written to an open zone. One that [`choose`](Self::choose) took from another use
     /// has this one from now on.
-    pub fn note(&mut self, zone: u32, wanted: Target, (now, blocks): (u64, u32)) {
+    pub fn note(&mut self, zone: u32, wanted: Target, blocks: u32, now: u64) {
         let target = self.budget.merged(wanted);
         self.has_moved |= !is_written(target);
         let has_own = self.own(target, |_| 0).is_some();
@@ -476,8 +477,9 @@ mod tests {
             for _ in 0..blocks {
                 self.clock += 1;
                 let room = |zone: u32| (self.blocks - self.zones[zone as usize].len()) as u64;
-                let when = (Supply::Empty, self.clock);
-                let zone = match self.streams.choose(target, Whole::default(), when, room) {
+                let whole = Whole::default();
+                let supply = Supply::Empty;
+                let zone = match self.streams.choose(target, whole, supply, self.clock, room) {
                     Choice::Zone(zone) => zone,
                     Choice::Open => {
                         let zone = u32::try_from(self.zones.len()).unwrap();
@@ -488,7 +490,7 @@ mod tests {
                     Choice::Nothing => panic!("there are empty zones"),
                 };
                 self.most_open = self.most_open.max(self.streams.zones().len());
-                self.streams.note(zone, target, (self.clock, 1));
+                self.streams.note(zone, target, 1, self.clock);
                 self.zones[zone as usize].push(target);
                 if self.zones[zone as usize].len() == self.blocks {
                     self.streams.close(zone);
@@ -582,7 +584,7 @@ mod tests {
         room: &[u64],
     ) -> Choice {
         let whole = Whole { blocks, near };
-        streams.choose(target, whole, (Supply::Empty, 1), |zone| room[zone as usize])
+        streams.choose(target, whole, Supply::Empty, 1, |zone| room[zone as usize])
     }
 
     #[test]
@@ -654,14 +656,14 @@ mod tests {
         let mut streams = Streams::new(Budget::of(12), 100);
         streams.open(0, Target::Class(0), 1);
         streams.open(1, Target::File(7), 1);
-        streams.note(1, Target::File(7), (1, 50));
+        streams.note(1, Target::File(7), 50, 1);
         let at = |now| {
             let whole = Whole { blocks: 40, near: None };
             let room = |zone: u32| if zone == 0 { 10 } else { 50 };
-            streams.choose(Target::Class(0), whole, (Supply::Empty, now), room)
+            streams.choose(Target::Class(0), whole, Supply::Empty, now, room)
         };
         assert_eq!([at(100), at(1000)], [Choice::Open, Choice::Zone(1)]);
-        streams.note(1, Target::Class(0), (1000, 40));
+        streams.note(1, Target::Class(0), 40, 1000);
         assert_eq!(streams.zones()[1].target, Target::Class(0));
     }
 
@@ -669,7 +671,7 @@ mod tests {
     fn budget_of_one_zone_shares_it() {
         let streams = Streams::new(Budget::of(1), 8);
         let choice =
-            streams.choose(Target::Moved(1), Whole::default(), (Supply::Exhausted, 0), |_| 0);
+            streams.choose(Target::Moved(1), Whole::default(), Supply::Exhausted, 0, |_| 0);
         assert_eq!(choice, Choice::Nothing);
         let mut filled = Filled::new(1, 8);
         for target in [Target::File(4), Target::Moved(3), Target::Class(0), Target::File(5)] {
@@ -707,13 +709,13 @@ mod tests {
                 streams.open(zone, *target, 1);
             }
             let choose = |streams: &Streams, target| {
-                streams.choose(target, Whole::default(), (Supply::Exhausted, 2), |_| 32)
+                streams.choose(target, Whole::default(), Supply::Exhausted, 2, |_| 32)
             };
             // One after the other is full.
             for _ in &zones {
                 let choice = choose(&streams, Target::File(file));
                 let Choice::Zone(zone) = choice else { panic!("{choice:?}") };
-                streams.note(zone, Target::File(file), (2, 32));
+                streams.note(zone, Target::File(file), 32, 2);
                 streams.close(zone);
             }
             let choice = choose(&streams, Target::Class(0));

@@ -338,7 +338,7 @@ mod tests {
 
     use super::*;
     use crate::furrow::sample::formatted;
-    use crate::furrow::zones::allocation::Wish;
+    use crate::furrow::zones::allocation::{Demand, Wish};
     use crate::furrow::{Furrow, MountOptions};
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
         let grant = |zones: &mut Zones, blocks| {
             let wish = Wish::New(Target::Class(1));
             let none = Kept { for_metadata: 0, others: 0 };
-            zones.grant((wish, Whole::default()), (blocks, none), 5).unwrap()
+            zones.grant(Demand { wish, blocks, clock: 5 }, Whole::default(), none).unwrap()
         };
         let rooms = |zones: &Zones| {
             (zones.free_blocks(), zones.room_of_users(), room_of_writers(zones, 0, 0))

@@ -3,6 +3,9 @@
 //! [`zones::backrefs`](crate::furrow::zones::backrefs) says what the records are. They are
 //! hints, so this looks each up in the map of its file.
 
+use std::ops::Range;
+
+use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
@@ -13,15 +16,15 @@ use crate::furrow::table::key::Key;
 use crate::furrow::table::memtable::Value;
 use crate::vfs::Ino;
 
-/// Live blocks that a record leads to, with their checksums.
+/// A run of live blocks that a record leads to, with their checksums.
 #[derive(Clone, Debug)]
-pub(in crate::furrow) struct Piece {
+pub(in crate::furrow) struct LiveRun {
     pub(in crate::furrow) owner: Owner,
     pub(in crate::furrow) block: u32,
     pub(in crate::furrow) crcs: Vec<u32>,
 }
 
-impl Piece {
+impl LiveRun {
     pub(in crate::furrow) fn blocks(&self) -> u32 {
         u32::try_from(self.crcs.len()).expect("inside a zone")
     }
@@ -64,31 +67,35 @@ impl State {
 
     /// Whether a record may lead to live blocks. It may, if the map is not in memory.
     pub(in crate::furrow) fn leads_somewhere(&self, zone: u32, record: &Backref) -> bool {
-        self.pieces_at(zone, record).map_or(true, |pieces| !pieces.is_empty())
+        self.live_runs_of(zone, record).map_or(true, |runs| !runs.is_empty())
     }
 
     /// Live blocks that a record of a zone leads to.
-    pub(in crate::furrow) fn pieces_at(&self, zone: u32, record: &Backref) -> Lookup<Vec<Piece>> {
+    pub(in crate::furrow) fn live_runs_of(
+        &self,
+        zone: u32,
+        record: &Backref,
+    ) -> Lookup<Vec<LiveRun>> {
         match record.owner {
             Owner::Extent(id) => {
                 let extent = self.extents.find(id)?;
                 let extent =
                     extent.filter(|extent| (extent.zone, extent.block) == (zone, record.block));
                 let crcs = extent.map(|extent| extent.crcs.as_slice().to_vec());
-                let piece = |crcs| Piece { owner: record.owner, block: record.block, crcs };
-                Ok(crcs.map(piece).into_iter().collect())
+                let run = |crcs| LiveRun { owner: record.owner, block: record.block, crcs };
+                Ok(crcs.map(run).into_iter().collect())
             }
             Owner::Entry(ino, first) => {
                 let limit = first.saturating_add(u64::from(record.blocks));
                 let file = self.stored_file(ino, first, limit)?;
                 let entries = file.into_iter().flat_map(|file| file.overlapping(first, limit));
-                let pieces = entries.filter_map(|(start, entry)| {
-                    let (from, at, crcs) = overlap(zone, (first, limit), (start, entry))?;
+                let runs = entries.filter_map(|(start, entry)| {
+                    let (from, at, crcs) = overlap(zone, first..limit, start, entry)?;
                     let expected = u64::from(record.block) + (from - first);
                     let owner = Owner::Entry(ino, from);
-                    (u64::from(at) == expected).then_some(Piece { owner, block: at, crcs })
+                    (u64::from(at) == expected).then_some(LiveRun { owner, block: at, crcs })
                 });
-                Ok(pieces.collect())
+                Ok(runs.collect())
             }
         }
     }
@@ -109,31 +116,33 @@ impl State {
     }
 
     /// Maps the live blocks of a copied part of a zone to the copy.
-    pub(in crate::furrow) fn relocate_piece(
+    pub(in crate::furrow) fn relocate_runs(
         &mut self,
         zone: u32,
         part: &Backref,
-        (to, noted): ((u32, u32), Noted),
+        to: Address,
+        noted: Noted,
     ) -> Lookup<()> {
-        for found in self.pieces_at(zone, part)? {
-            let block = to.1 + (found.block - part.block);
-            let to = Placed { zone: to.0, block, blocks: found.blocks() };
+        for found in self.live_runs_of(zone, part)? {
+            let block = to.block + (found.block - part.block);
+            let to = Placed { zone: to.zone, block, blocks: found.blocks() };
             self.relocate(found.owner, to, noted);
         }
         Ok(())
     }
 }
 
-/// The overlap of file blocks `first..limit` with a map entry in a zone: the first file block, the
-/// first zone block, and the checksums.
+/// The overlap of file blocks with a map entry in a zone, which begins at file block `start`: the
+/// first file block, the first zone block, and the checksums.
 fn overlap(
     zone: u32,
-    (first, limit): (u64, u64),
-    (start, entry): (u64, &MapEntry),
+    blocks: Range<u64>,
+    start: u64,
+    entry: &MapEntry,
 ) -> Option<(u64, u32, Vec<u32>)> {
     let MapEntry::At { zone: lies_in, block, crcs } = entry else { return None };
-    let from = start.max(first);
-    let to = limit.min(start + u64::from(entry.blocks()));
+    let from = start.max(blocks.start);
+    let to = blocks.end.min(start + u64::from(entry.blocks()));
     let narrow = |blocks: u64| usize::try_from(blocks).expect("inside the entry");
     let crcs = &crcs.as_slice()[narrow(from - start)..narrow(to - start)];
     let skip = u32::try_from(from - start).expect("inside the entry");

@@ -10,7 +10,7 @@ use crate::furrow::metadata::held::name_held_bytes;
 use crate::furrow::metadata::missing::Missing;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::place::{Extent, MapEntry};
-use crate::furrow::metadata::{Directory, Entry, File, Inode, Piece, State};
+use crate::furrow::metadata::{Directory, Entry, File, Inode, MapLoad, State};
 use crate::vfs::Ino;
 
 /// Rows of a map that the first load in a place reads, to have the neighbours of a block as well. A
@@ -135,7 +135,7 @@ impl State {
             (Missing::Map(ino, block), Fetched::Map { entries, known, wanted }) => {
                 if let Some(file) = self.inodes.file_mut(*ino) {
                     let held = file.frame_bytes();
-                    let piece = Piece { block: *block, end: known.end, wanted, at: now };
+                    let piece = MapLoad { block: *block, end: known.end, wanted, at: now };
                     file.loaded.note(piece, |piece| piece.at >= needed);
                     self.residency.add(file.frame_bytes() - held);
                     self.residency.add(file.enter(entries, known));

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use crate::furrow::metadata::held::{Hand, name_held_bytes};
 use crate::furrow::metadata::place::ExtentId;
-use crate::furrow::metadata::{File, Inode, Piece, State};
+use crate::furrow::metadata::{File, Inode, MapLoad, State};
 use crate::furrow::options::Eviction;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
@@ -239,7 +239,7 @@ impl State {
         self.residency.hand.block = end;
         let kept_from = scan.pieces_kept_from;
         let is_recent =
-            |piece: &Piece| piece.block < end && first < piece.end && piece.at >= kept_from;
+            |piece: &MapLoad| piece.block < end && first < piece.end && piece.at >= kept_from;
         if file.loaded.iter().any(is_recent) {
             return scan.piece;
         }

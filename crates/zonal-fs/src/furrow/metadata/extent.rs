@@ -189,14 +189,10 @@ impl State {
         }
     }
 
-    /// Maps blocks of a file, where nothing is mapped, to the blocks of another file's entry, which
-    /// become a shared extent. Preallocated space stays with its file: the other gets a hole, which
-    /// reads the same.
-    pub(in crate::furrow) fn share_entry(
-        &mut self,
-        (source, start): (Ino, u64),
-        (target, to): (Ino, u64),
-    ) {
+    /// Maps the blocks of `target` from `to` on, where nothing is mapped, to the blocks of the entry
+    /// of `source` that begins at `start`, which become a shared extent. Preallocated space stays
+    /// with its file: the other gets a hole, which reads the same.
+    pub(in crate::furrow) fn share_entry(&mut self, source: Ino, start: u64, target: Ino, to: u64) {
         let entry = self.file_mut(source).map.get(&start).expect("the caller has found it").clone();
         let shared = match &entry {
             MapEntry::Preallocated { .. } => return,

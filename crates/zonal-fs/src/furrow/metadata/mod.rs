@@ -86,7 +86,7 @@ pub(super) struct DirtyBlock {
 
 /// A load of a piece of a map.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
+pub(super) struct MapLoad {
     /// The block that an operation needed.
     pub(super) block: u64,
     /// The end of what was loaded.
@@ -105,7 +105,7 @@ pub(super) struct File {
     /// Blocks whose map entries are in memory, if they have any.
     pub(super) known: Known,
     /// The last loads of pieces of the map.
-    pub(super) loaded: Loaded<Piece>,
+    pub(super) loaded: Loaded<MapLoad>,
     pub(super) dirty: SmallMap<u64, DirtyBlock>,
     /// Blocks mapped, preallocated ones included.
     pub(super) mapped: u64,

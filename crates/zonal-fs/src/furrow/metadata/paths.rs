@@ -44,24 +44,29 @@ impl Paths {
     }
 
     /// The path of an inode, if one leads there from the root.
-    pub(in crate::furrow) fn path(&mut self, rows: (&Drive, &View), ino: Ino) -> Option<String> {
+    pub(in crate::furrow) fn path(
+        &mut self,
+        drive: &Drive,
+        view: &View,
+        ino: Ino,
+    ) -> Option<String> {
         if ino == Ino::ROOT {
             return Some("/".into());
         }
         let (parent, name) = self.entries.get(&ino.get())?.clone();
-        let home = self.directory(rows, parent)?;
+        let home = self.directory(drive, view, parent)?;
         Some(format!("{home}/{}", shown(OsStr::from_bytes(&name))))
     }
 
     /// The path of a directory.
-    fn directory(&mut self, rows: (&Drive, &View), ino: u64) -> Option<String> {
+    fn directory(&mut self, drive: &Drive, view: &View, ino: u64) -> Option<String> {
         let mut below: Vec<(u64, Box<[u8]>)> = Vec::new();
         let mut at = ino;
         let mut path = loop {
             if let Some(known) = self.directories.get(&at) {
                 break known.clone();
             }
-            let found = if below.len() < DEPTH_MAX { entry_of(rows, at) } else { None };
+            let found = if below.len() < DEPTH_MAX { entry_of(drive, view, at) } else { None };
             let Some((parent, name)) = found else { break None };
             below.push((at, name));
             at = parent;
@@ -75,7 +80,7 @@ impl Paths {
 }
 
 /// The entry of a directory in the one that it names. What cannot be read leads nowhere.
-fn entry_of((drive, view): (&Drive, &View), ino: u64) -> Option<Entry> {
+fn entry_of(drive: &Drive, view: &View, ino: u64) -> Option<Entry> {
     let value = view.row(drive, Key::new(RowKind::Inode, ino, 0)).ok()??;
     let Ok(Row::Inode(row, _)) = decode(Key::new(RowKind::Inode, ino, 0), &value) else {
         return None;

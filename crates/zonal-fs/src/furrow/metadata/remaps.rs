@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::remap::{REMAP_BLOCKS_MAX, RemapRun, encode};
-use crate::furrow::format::row::{self, Row};
+use crate::furrow::format::row::{self, Row, ZonePlace};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::place::{MapEntry, Owner};
@@ -41,7 +41,7 @@ pub(in crate::furrow) enum Noted {
 
 /// A remap table that reclaim adds to.
 #[derive(Clone, Debug)]
-struct Table {
+struct OpenTable {
     to: ZoneGeneration,
     block: u32,
     blocks: u32,
@@ -52,7 +52,7 @@ struct Table {
 #[derive(Debug, Default)]
 pub(super) struct Moving {
     /// Remap tables that readers of the table do not find yet.
-    tables: BTreeMap<Key, Table>,
+    tables: BTreeMap<Key, OpenTable>,
     /// For each victim the table that may still get runs: reclaim empties several victims at once.
     open: BTreeMap<ZoneGeneration, Key>,
     /// Map rows that name an old place and are not part of the next batch.
@@ -108,16 +108,17 @@ impl Moving {
     }
 
     /// Records the move of a run. Returns the key of the remap table's row.
-    fn note(&mut self, from: ZoneGeneration, run: RemapRun, to: (ZoneGeneration, u32)) -> Key {
+    fn note(&mut self, from: ZoneGeneration, run: RemapRun, to: ZonePlace) -> Key {
         let goes_on = self.open.get(&from).copied().filter(|open| {
             let table = &self.tables[open];
-            (table.to, table.block + table.blocks) == to
+            ZonePlace::new(table.to, table.block + table.blocks) == to
                 && table.blocks + run.blocks <= REMAP_BLOCKS_MAX
         });
         let key = goes_on.unwrap_or_else(|| {
             let key = Key::new(RowKind::Remap, from.raw().into(), self.next);
             self.next += 1;
-            let table = Table { to: to.0, block: to.1, blocks: 0, runs: Vec::new() };
+            let block = to.block.get();
+            let table = OpenTable { to: to.generation(), block, blocks: 0, runs: Vec::new() };
             self.tables.insert(key, table);
             self.held_bytes += TABLE_BYTES;
             key
@@ -153,7 +154,7 @@ impl State {
         self.encode_if_taken(key);
         self.moving.moved.insert(key);
         let next = self.moving.next;
-        let table = self.moving.note(from, run, (place, to.block));
+        let table = self.moving.note(from, run, ZonePlace::new(place, to.block));
         if self.moving.next != next {
             self.zones.add_remap(from);
         }
@@ -257,11 +258,11 @@ mod tests {
 
     impl Overwritten {
         fn new() -> Self {
-            Self::of((48, 6000), MountOptions::default())
+            Self::of(48, 6000, MountOptions::default())
         }
 
         /// Of so many blocks, on so many zones.
-        fn of((zones, blocks): (u64, u64), options: MountOptions) -> Self {
+        fn of(zones: u64, blocks: u64, options: MountOptions) -> Self {
             let (drive, clock) = formatted(zones, 256);
             let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
             let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
@@ -393,7 +394,7 @@ mod tests {
     fn remap_tables_stay_while_any_part_needs_them() {
         for bug in [None, Some(PlantedBug::DropMovedEarly)] {
             let options = MountOptions { planted: bug.into(), ..MountOptions::default() };
-            let mut file = Overwritten::of((160, 24_000), options);
+            let mut file = Overwritten::of(160, 24_000, options);
             let mut is_clean = true;
             for _ in 0..12 {
                 file.overwrite(2500);

@@ -86,7 +86,8 @@ impl Base {
     /// The state as far as these rows tell it. `zones` know their roles and capacities.
     pub(in crate::furrow) fn into_state(
         self,
-        (zones, name_key): (Zones, NameKey),
+        zones: Zones,
+        name_key: NameKey,
         problems: &mut Problems,
     ) -> State {
         let mut state = State::new(zones, name_key);

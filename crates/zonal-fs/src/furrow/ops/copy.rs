@@ -206,7 +206,7 @@ impl Furrow {
         let pieces: Vec<u64> =
             file.overlapping(from, from + step).map(|(start, _)| start).collect();
         for start in pieces {
-            state.share_entry((source, start), (target, to + (start - from)));
+            state.share_entry(source, start, target, to + (start - from));
         }
         if !rest.flags.contains(WriteFlags::KEEP_CAPABILITY) {
             take_capability(state, target)?;

@@ -22,7 +22,7 @@ use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::backrefs::Piece;
+use crate::furrow::metadata::backrefs::LiveRun;
 use crate::furrow::meters::Meters;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::reclaim::backref_scan::BackrefScan;
@@ -33,7 +33,7 @@ use crate::furrow::tree::Tree;
 use crate::furrow::truncate::Truncator;
 use crate::furrow::write::Writer;
 use crate::furrow::zones::backrefs::merge_sorted;
-use crate::furrow::zones::victims::{Taken, Underway, Victim};
+use crate::furrow::zones::victims::{HeldVictim, Underway, Victim};
 use crate::furrow::zones::{Listed, Urgency};
 use crate::vfs::Result;
 
@@ -149,7 +149,7 @@ impl Reclaimer {
     }
 
     /// The victim to empty: one under way, as long as it is worth it, or the best other zone.
-    fn choose_victim(&self, urgency: Urgency) -> Result<Option<Taken<'_>>> {
+    fn choose_victim(&self, urgency: Urgency) -> Result<Option<HeldVictim<'_>>> {
         let use_of = |victim: &Victim| self.tree.read_state().zones.use_of(victim, urgency);
         if let Some(victim) = self.underway.take(use_of) {
             return Ok(Some(victim));
@@ -186,7 +186,7 @@ impl Reclaimer {
     }
 
     /// The best victim that no other thread has, with its back-references in memory.
-    fn find_victim(&self, urgency: Urgency) -> Option<Taken<'_>> {
+    fn find_victim(&self, urgency: Urgency) -> Option<HeldVictim<'_>> {
         self.underway.choose(|others| {
             let state = self.tree.read_state();
             let zone = state.zones.find_victim(state.totals.data_clock(), urgency, others)?;
@@ -236,7 +236,7 @@ impl Reclaimer {
         victim: &mut Victim,
         most: u32,
         urgency: Urgency,
-    ) -> Result<Option<Vec<Piece>>> {
+    ) -> Result<Option<Vec<LiveRun>>> {
         {
             let state = self.tree.read_state();
             let is_same = state.zones.slot(victim.zone).resets == victim.resets;
@@ -245,14 +245,14 @@ impl Reclaimer {
             }
             self.drive.pins.pin_zone(&*state, victim.zone);
         }
-        let batch = self.next_pieces(victim, most);
+        let batch = self.next_runs(victim, most);
         if batch.is_err() {
             self.drive.pins.unpin_zone(victim.zone);
         }
         batch.map(Some)
     }
 
-    fn next_pieces(&self, victim: &mut Victim, most: u32) -> Result<Vec<Piece>> {
+    fn next_runs(&self, victim: &mut Victim, most: u32) -> Result<Vec<LiveRun>> {
         let (mut batch, mut blocks) = (Vec::new(), 0);
         let looks_max = victim.looks + LOOKS_MAX;
         while let Some(record) = victim.next(most)
@@ -262,25 +262,25 @@ impl Reclaimer {
             // Other threads may change the map meanwhile: `relocate_part` looks again.
             let found = self
                 .tree
-                .loaded_if_there(|| self.tree.read_state().pieces_at(victim.zone, &record));
-            let pieces = match found {
-                Ok(pieces) => pieces.unwrap_or_default(),
+                .loaded_if_there(|| self.tree.read_state().live_runs_of(victim.zone, &record));
+            let runs = match found {
+                Ok(runs) => runs.unwrap_or_default(),
                 Err(error @ FsError::Corrupt { .. }) => {
                     tracing::error!(zone = victim.zone, %error, "blocks whose owner cannot be read stay");
                     Vec::new()
                 }
                 Err(error) => return Err(error),
             };
-            let more: u32 = pieces.iter().map(Piece::blocks).sum();
+            let more: u32 = runs.iter().map(LiveRun::blocks).sum();
             if blocks > 0 && blocks + more > most {
                 break;
             }
             blocks += more;
             victim.found += u64::from(more);
-            batch.extend(pieces);
+            batch.extend(runs);
             victim.pass(&record);
         }
-        batch.sort_unstable_by_key(|piece: &Piece| piece.block);
+        batch.sort_unstable_by_key(|run: &LiveRun| run.block);
         Ok(batch)
     }
 

@@ -12,7 +12,7 @@ use zonal_placement::streams::Whole;
 use super::Reclaimer;
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::{Address, BLOCK_BYTES};
-use crate::furrow::metadata::backrefs::Piece;
+use crate::furrow::metadata::backrefs::LiveRun;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::remaps::Noted;
 use crate::furrow::planted::PlantedBug;
@@ -36,12 +36,12 @@ enum Grouping {
 /// Runs longer than a zone divided by this are kept in one zone where they can be.
 const RUN_SHARE: u32 = 64;
 
-/// One in this many pieces has to join another one before pieces are written in the order of their
+/// One in this many runs has to join another one before runs are written in the order of their
 /// files. Otherwise they keep the order of the zone, which takes the fewest bytes in a remap table.
 const JOINED_SHARE: usize = 8;
 
 /// Live blocks of a victim and their bytes.
-type Copied<'a> = (&'a Piece, &'a [u8]);
+type Copied<'a> = (&'a LiveRun, &'a [u8]);
 
 /// Where relocated blocks come from, and which rows record the move.
 #[derive(Clone, Copy)]
@@ -51,18 +51,18 @@ struct Relocation {
 }
 
 impl Relocation {
-    /// Records moves of these pieces, in the order of the zone, in the rows that take less.
-    fn of(victim: u32, batch: &[Piece]) -> Self {
+    /// Records moves of these runs, in the order of the zone, in the rows that take less.
+    fn of(victim: u32, batch: &[LiveRun]) -> Self {
         let noted = if become_contiguous(batch) { Noted::InRows } else { Noted::InTables };
         Self { victim, noted }
     }
 }
 
-/// Whether many pieces that lie apart in the zone are neighbours in their files.
-fn become_contiguous(batch: &[Piece]) -> bool {
-    let mut pieces: Vec<&Piece> = batch.iter().collect();
-    pieces.sort_unstable_by_key(|piece| piece.owner);
-    let joined = pieces.windows(2).filter(|pair| pair[0].is_before_in_file(pair[1]));
+/// Whether many runs that lie apart in the zone are neighbours in their files.
+fn become_contiguous(batch: &[LiveRun]) -> bool {
+    let mut runs: Vec<&LiveRun> = batch.iter().collect();
+    runs.sort_unstable_by_key(|run| run.owner);
+    let joined = runs.windows(2).filter(|pair| pair[0].is_before_in_file(pair[1]));
     let joined = joined.filter(|pair| !pair[0].goes_on_with(pair[1]));
     joined.count() * JOINED_SHARE > batch.len()
 }
@@ -72,7 +72,7 @@ impl Reclaimer {
     pub(super) fn move_blocks(
         &self,
         at: &mut Victim,
-        batch: &[Piece],
+        batch: &[LiveRun],
         urgency: Urgency,
     ) -> Result<u64> {
         let victim = at.zone;
@@ -146,7 +146,7 @@ impl Reclaimer {
         grouping: Grouping,
     ) -> impl Iterator<Item = &'b [Copied<'a>]> + use<'a, 'b> {
         let run_min = self.tree.layout().zone_blocks / RUN_SHARE;
-        let is_long = move |live: &Piece| live.blocks() > run_min;
+        let is_long = move |live: &LiveRun| live.blocks() > run_min;
         sources.chunk_by(move |(left, _), (right, _)| {
             grouping != Grouping::ByRun
                 || left.goes_on_with(right)
@@ -158,7 +158,7 @@ impl Reclaimer {
     fn relocate_batch<'a>(
         &self,
         relocation: Relocation,
-        sources: impl Iterator<Item = &'a Piece>,
+        sources: impl Iterator<Item = &'a LiveRun>,
         placed: &[Placed],
     ) -> Result<()> {
         let mut sources = sources.peekable();
@@ -194,7 +194,7 @@ impl Reclaimer {
                 .tree
                 .has_planted(PlantedBug::ForgetRelocation)
                 .then(|| state.batch.changed().clone());
-            state.relocate_piece(from.victim, copied, ((to.zone, to.block), from.noted))?;
+            state.relocate_runs(from.victim, copied, to, from.noted)?;
             if let Some(rows) = rows {
                 state.batch.set_changed(rows);
             }
@@ -207,10 +207,10 @@ impl Reclaimer {
     /// Reads live blocks of a victim, neighbours at once, and wrong ones again: the victim will be
     /// erased, so a block that another read returns well must not be lost with it. A block that
     /// stays wrong moves with its checksum, and its readers still find it wrong.
-    fn read_live(&self, victim: u32, batch: &[Piece]) -> Result<Vec<u8>> {
+    fn read_live(&self, victim: u32, batch: &[LiveRun]) -> Result<Vec<u8>> {
         let total: usize = batch.iter().map(|live| live.crcs.len()).sum();
         let mut data = vec![0; total * BLOCK_BYTES];
-        let is_next = |live: &Piece, next: &Piece| live.block + live.blocks() == next.block;
+        let is_next = |live: &LiveRun, next: &LiveRun| live.block + live.blocks() == next.block;
         let mut runs = Vec::new();
         let mut rest = &mut data[..];
         for run in batch.chunk_by(is_next) {
@@ -278,14 +278,14 @@ mod tests {
         }
         fs.sync().unwrap();
         let crcs = vec![crc32c::crc32c(&[1; BLOCK_BYTES])];
-        let live = |block: u32| Piece {
+        let live = |block: u32| LiveRun {
             owner: Owner::Entry(ino, u64::from(block)),
             block,
             crcs: crcs.clone(),
         };
-        let pieces: Vec<Piece> = (0..30).map(|number| live(2 * number + 1)).collect();
+        let runs: Vec<LiveRun> = (0..30).map(|number| live(2 * number + 1)).collect();
         drive.clear();
-        let data = fs.reclaimer.read_live(victim, &pieces).unwrap();
+        let data = fs.reclaimer.read_live(victim, &runs).unwrap();
         assert!(data.iter().all(|&byte| byte == 1));
         assert_eq!((drive.requests(), drive.rounds()), (30, 1));
     }

@@ -127,7 +127,7 @@ impl Losses {
         }
         let mut paths = Paths::of(entries);
         for loss in &mut self.found {
-            loss.path = paths.path((drive, view), loss.ino);
+            loss.path = paths.path(drive, view, loss.ino);
         }
     }
 

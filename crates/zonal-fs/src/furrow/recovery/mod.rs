@@ -120,7 +120,7 @@ pub(super) fn read_base(
         Err(error) => return Err(error),
     };
     let zones = Zones::new(opened.slots(drive), drive.layout.zone_limits());
-    let state = base.into_state((zones, NameKey::of(opened.superblock.uuid)), problems);
+    let state = base.into_state(zones, NameKey::of(opened.superblock.uuid), problems);
     opened.loaded(drive, state)
 }
 

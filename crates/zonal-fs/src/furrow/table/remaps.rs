@@ -24,21 +24,21 @@ use crate::furrow::table::key::{Key, RowKind};
 
 /// A table of moved blocks of a zone.
 #[derive(Debug)]
-struct Table {
+struct RemapTable {
     number: u64,
     row: RemapRow,
     tail: Box<[u8]>,
 }
 
-impl Table {
+impl RemapTable {
     fn held_bytes(&self) -> usize {
         let numbers = in_tree(size_of::<(u64, ZoneGeneration)>());
         size_of::<Self>() + allocated(self.tail.len()) + numbers
     }
 
     /// Where blocks lie now that it has moved.
-    fn place_of(&self, (block, blocks): (u32, u32)) -> Option<ZonePlace> {
-        let rank = rank_of(&self.row, &self.tail, RemapRun { block, blocks })?;
+    fn place_of(&self, run: RemapRun) -> Option<ZonePlace> {
+        let rank = rank_of(&self.row, &self.tail, run)?;
         let zone = ZoneGeneration::from_raw(self.row.zone.get());
         Some(ZonePlace::new(zone, self.row.block.get() + rank))
     }
@@ -47,7 +47,7 @@ impl Table {
 /// All tables of moved blocks.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    tables: BTreeMap<ZoneGeneration, Vec<Table>>,
+    tables: BTreeMap<ZoneGeneration, Vec<RemapTable>>,
     /// Whose table has a number.
     numbers: BTreeMap<u64, ZoneGeneration>,
     held_bytes: usize,
@@ -95,7 +95,7 @@ impl Moves {
         if let Some(value) = value
             && let Ok(Row::Remap(row, tail)) = row::decode(key, value)
         {
-            let table = Table { number, row, tail: tail.into() };
+            let table = RemapTable { number, row, tail: tail.into() };
             self.held_bytes += table.held_bytes();
             self.tables.entry(zone).or_default().push(table);
             self.numbers.insert(number, zone);
@@ -119,12 +119,12 @@ impl Moves {
         loop {
             let at: ZonePlace = found.unwrap_or(place);
             // What moved on did so later: blocks go round in no circle, whatever a drive says.
-            let is_next = |table: &&Table| {
+            let is_next = |table: &&RemapTable| {
                 table.number < below && after.is_none_or(|number| table.number > number)
             };
             let tables = self.tables.get(&at.generation()).into_iter().flatten();
             let next = tables.filter(is_next).find_map(|table| {
-                let place = table.place_of((at.block.get(), blocks))?;
+                let place = table.place_of(RemapRun { block: at.block.get(), blocks })?;
                 Some((table.number, place))
             });
             let Some((number, place)) = next else { return found };

@@ -46,7 +46,7 @@ pub struct Division {
 pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
     let layout = Layout::new(device.geometry())?;
     let zones = device.report_all()?;
-    Ok(divide(&layout, &zones, reserve_percent, (&Totals::default(), RowBytes::default())))
+    Ok(divide(&layout, &zones, reserve_percent, &Totals::default(), RowBytes::default()))
 }
 
 /// How a drive with a file system is divided. Writes nothing.
@@ -57,14 +57,15 @@ pub fn division(device: Arc<dyn ZonedDevice>) -> Result<Division> {
     let reserve = loaded.superblock.reserve_percent.get();
     let totals = &loaded.state.totals;
     let rows = totals.rows(loaded.table.view.packed_bytes(0));
-    Ok(divide(&layout, &loaded.zones, reserve, (totals, rows)))
+    Ok(divide(&layout, &loaded.zones, reserve, totals, rows))
 }
 
 fn divide(
     layout: &Layout,
     zones: &[Zone],
     reserve_percent: u32,
-    (totals, rows): (&Totals, RowBytes),
+    totals: &Totals,
+    rows: RowBytes,
 ) -> Division {
     let capacity = |zone: &Zone| u64::from(layout.capacity(zone.id.get()));
     let is_super = |zone: &&Zone| layout.is_superblock(zone.id.get());

@@ -13,7 +13,7 @@ use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::zone_place_of;
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::backrefs::Piece;
+use crate::furrow::metadata::backrefs::LiveRun;
 use crate::furrow::metadata::place::Owner;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
@@ -123,14 +123,14 @@ impl Truncator {
         let mut is_live = vec![false; self.tree.layout().zone_blocks as usize];
         let mut dead = 0;
         for record in &records {
-            let pieces =
-                self.tree.loaded_if_there(|| self.tree.read_state().pieces_at(zone, record))?;
-            let pieces = pieces.unwrap_or_default();
-            for piece in &pieces {
-                is_live[piece.block as usize..][..piece.crcs.len()].fill(true);
+            let runs =
+                self.tree.loaded_if_there(|| self.tree.read_state().live_runs_of(zone, record))?;
+            let runs = runs.unwrap_or_default();
+            for run in &runs {
+                is_live[run.block as usize..][..run.crcs.len()].fill(true);
             }
             if is_of_file(record) {
-                dead += record.blocks - pieces.iter().map(Piece::blocks).sum::<u32>();
+                dead += record.blocks - runs.iter().map(LiveRun::blocks).sum::<u32>();
             }
         }
         let live = is_live.iter().filter(|is_live| **is_live).count();

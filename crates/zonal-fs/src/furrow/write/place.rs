@@ -14,7 +14,7 @@ use crate::furrow::metadata::State;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::space::Allowance;
 use crate::furrow::write::Writer;
-use crate::furrow::zones::allocation::{Grant, Purpose, Wish};
+use crate::furrow::zones::allocation::{Demand, Grant, Purpose, Wish};
 use crate::furrow::zones::is_dead;
 use crate::vfs::Result;
 
@@ -272,16 +272,17 @@ impl Writer {
     fn grant(&self, state: &mut State, wanted: RoomWanted) -> Option<Grant> {
         let RoomWanted { purpose, whole, blocks: want, refusals } = wanted;
         let (wish, clock) = (purpose.wish(), state.totals.data_clock());
-        let at_most = |blocks: u64| want.min(u32::try_from(blocks).unwrap_or(u32::MAX));
-        let (want, leaving) = match self.tree.space.allowance(state, purpose) {
-            Allowance::Zones { blocks, leaving } => (at_most(blocks), leaving),
-            Allowance::Borrowed { blocks } => {
-                return state.zones.borrow(wish, (at_most(blocks), clock));
-            }
+        let demand = |most: u64| {
+            let blocks = want.min(u32::try_from(most).unwrap_or(u32::MAX));
+            Demand { wish, blocks, clock }
+        };
+        let (demand, leaving) = match self.tree.space.allowance(state, purpose) {
+            Allowance::Zones { blocks, leaving } => (demand(blocks), leaving),
+            Allowance::Borrowed { blocks } => return state.zones.borrow(demand(blocks)),
         };
         // After a refusal, zones that have taken data before are a better choice than new ones.
         let open_ones = (refusals > 0).then(|| self.tree.space.left_to_metadata(state));
-        let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
+        let mut granted = |kept| state.zones.grant(demand, whole, kept);
         let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
         match wish {
             Wish::New(_) => state.totals.advance_clock(grant.blocks.into()),

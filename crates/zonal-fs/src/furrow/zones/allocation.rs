@@ -60,6 +60,17 @@ impl Purpose {
     }
 }
 
+/// Blocks that a writer asks for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Demand {
+    /// Where they belong.
+    pub(in crate::furrow) wish: Wish,
+    /// How many, at most.
+    pub(in crate::furrow) blocks: u32,
+    /// The data clock now.
+    pub(in crate::furrow) clock: u64,
+}
+
 /// Free zones that a writer leaves to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Kept {
@@ -198,18 +209,19 @@ impl Zones {
     pub(in crate::furrow) fn has_room_for(&self, wish: Wish, whole: Whole, clock: u64) -> bool {
         let target = self.target_of(wish, clock);
         let room = |zone| u64::from(self.slot(zone).remaining());
-        let choice = self.streams.choose(target, whole, (Supply::Exhausted, clock), room);
+        let choice = self.streams.choose(target, whole, Supply::Exhausted, clock, room);
         matches!(choice, Choice::Zone(zone) if room(zone) >= whole.blocks)
     }
 
-    /// Allocates up to `want` blocks for data that belongs together, and leaves `kept` zones free;
-    /// `None` without room.
+    /// Allocates as many of these blocks as one zone takes, where data that belongs together stays
+    /// together, and leaves `kept` zones free; `None` without room.
     pub(in crate::furrow) fn grant(
         &mut self,
-        (wish, whole): (Wish, Whole),
-        (want, kept): (u32, Kept),
-        clock: u64,
+        demand: Demand,
+        whole: Whole,
+        kept: Kept,
     ) -> Option<Grant> {
+        let Demand { wish, clock, .. } = demand;
         let Kept { for_metadata, others } = kept;
         let supply =
             if self.free_beside(for_metadata) > others { Supply::Empty } else { Supply::Exhausted };
@@ -219,46 +231,39 @@ impl Zones {
             Policy::CostBenefit => Ages::Tell,
         });
         let room = |zone| u64::from(self.slot(zone).remaining());
-        let zone = match self.streams.choose(target, whole, (supply, clock), room) {
+        let zone = match self.streams.choose(target, whole, supply, clock, room) {
             Choice::Zone(zone) => zone,
             Choice::Open => {
                 let zone = self.next_free_beside(for_metadata)?;
                 self.take_free(zone);
-                self.open(zone, target, (0, clock));
+                self.open(zone, target, 0, clock);
                 zone
             }
             Choice::Nothing => return None,
         };
-        Some(self.grant_in(zone, (wish, target), (want, clock)))
+        Some(self.grant_in(zone, target, demand))
     }
 
-    /// Allocates up to `want` blocks for reclaim in the user zone with the most room.
-    pub(in crate::furrow) fn borrow(
-        &mut self,
-        wish: Wish,
-        (want, clock): (u32, u64),
-    ) -> Option<Grant> {
+    /// Allocates as many of these blocks, which reclaim moves, as fit in the user zone with the
+    /// most room.
+    pub(in crate::furrow) fn borrow(&mut self, demand: Demand) -> Option<Grant> {
         let users = self.streams.zones().iter().map(|open| open.zone);
         let users = users.filter(|&zone| self.slot(zone).role == Role::Open(Stream::User));
         let zone = users.max_by_key(|&zone| (self.slot(zone).remaining(), zone))?;
-        let target = self.target_of(wish, clock);
-        (want > 0).then(|| self.grant_in(zone, (wish, target), (want, clock)))
+        let target = self.target_of(demand.wish, demand.clock);
+        (demand.blocks > 0).then(|| self.grant_in(zone, target, demand))
     }
 
-    /// Allocates up to `want` blocks in an open zone that has room.
-    fn grant_in(
-        &mut self,
-        zone: u32,
-        (wish, target): (Wish, Target),
-        (want, clock): (u32, u64),
-    ) -> Grant {
+    /// Allocates as many of these blocks as fit in an open zone that has room.
+    fn grant_in(&mut self, zone: u32, target: Target, demand: Demand) -> Grant {
+        let Demand { wish, blocks, clock } = demand;
         let slot = self.slot_mut(zone);
-        let blocks = want.min(slot.remaining());
+        let blocks = blocks.min(slot.remaining());
         slot.note_births(wish, blocks, clock);
         let block = slot.written;
         slot.in_flight += blocks;
         self.update(zone, |slot| slot.written += blocks);
-        self.streams.note(zone, target, (clock, blocks));
+        self.streams.note(zone, target, blocks, clock);
         if self.slot(zone).remaining() == 0 {
             self.seal(zone);
         }
@@ -266,7 +271,7 @@ impl Zones {
     }
 
     /// Opens a zone, of which `written` blocks are written already, for a target.
-    fn open(&mut self, zone: u32, target: Target, (written, clock): (u32, u64)) {
+    fn open(&mut self, zone: u32, target: Target, written: u32, clock: u64) {
         let stream = stream_of(self.streams.budget().merged(target));
         self.update(zone, |slot| (slot.role, slot.written) = (Role::Open(stream), written));
         self.streams.open(zone, target, clock);
@@ -372,7 +377,7 @@ impl Zones {
         if is_full || !self.streams.can_resume(target) {
             return false;
         }
-        self.open(zone, target, (written, last_write));
+        self.open(zone, target, written, last_write);
         self.index(zone);
         true
     }
@@ -458,7 +463,7 @@ mod tests {
         let zones = &mut fs.tree.write_state().zones;
         let wish = Wish::New(Target::Class(1));
         let grant = |zones: &mut Zones, blocks| {
-            zones.grant((wish, Whole::default()), (blocks, NONE), 5).unwrap()
+            zones.grant(Demand { wish, blocks, clock: 5 }, Whole::default(), NONE).unwrap()
         };
         let (first, last) = (grant(zones, 40), grant(zones, 60));
         assert_eq!((first.zone, last.blocks), (last.zone, 24));

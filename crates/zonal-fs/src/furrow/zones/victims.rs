@@ -110,7 +110,7 @@ struct Lists {
 
 /// A victim that the caller alone empties. Dropping this ends the victim.
 #[derive(Debug)]
-pub(in crate::furrow) struct Taken<'a> {
+pub(in crate::furrow) struct HeldVictim<'a> {
     underway: &'a Underway,
     victim: Option<Victim>,
 }
@@ -121,7 +121,10 @@ impl Underway {
     }
 
     /// Takes the first waiting victim that `use_of` finds of use now.
-    pub(in crate::furrow) fn take(&self, use_of: impl Fn(&Victim) -> Use) -> Option<Taken<'_>> {
+    pub(in crate::furrow) fn take(
+        &self,
+        use_of: impl Fn(&Victim) -> Use,
+    ) -> Option<HeldVictim<'_>> {
         let mut lists = self.lists();
         let mut index = 0;
         loop {
@@ -132,7 +135,7 @@ impl Underway {
             }
             let victim = lists.waiting.remove(index);
             if found == Use::Now {
-                return Some(Taken { underway: self, victim });
+                return Some(HeldVictim { underway: self, victim });
             }
             if let Some(victim) = victim {
                 lists.zones.remove(&victim.zone);
@@ -144,22 +147,22 @@ impl Underway {
     pub(in crate::furrow) fn choose(
         &self,
         find: impl FnOnce(&BTreeSet<u32>) -> Option<Victim>,
-    ) -> Option<Taken<'_>> {
+    ) -> Option<HeldVictim<'_>> {
         let mut lists = self.lists();
         let victim = find(&lists.zones)?;
         lists.zones.insert(victim.zone);
-        Some(Taken { underway: self, victim: Some(victim) })
+        Some(HeldVictim { underway: self, victim: Some(victim) })
     }
 }
 
-impl Taken<'_> {
+impl HeldVictim<'_> {
     /// It is to be gone on with.
     pub(in crate::furrow) fn put_back(mut self) {
         self.underway.lists().waiting.extend(self.victim.take());
     }
 }
 
-impl Deref for Taken<'_> {
+impl Deref for HeldVictim<'_> {
     type Target = Victim;
 
     fn deref(&self) -> &Victim {
@@ -167,13 +170,13 @@ impl Deref for Taken<'_> {
     }
 }
 
-impl DerefMut for Taken<'_> {
+impl DerefMut for HeldVictim<'_> {
     fn deref_mut(&mut self) -> &mut Victim {
         self.victim.as_mut().expect("there until it is put back")
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for HeldVictim<'_> {
     fn drop(&mut self) {
         // After a panic the lock may be poisoned, and a second panic would hide the first.
         if let (Some(victim), Ok(mut lists)) = (&self.victim, self.underway.lists.lock()) {

@@ -251,12 +251,12 @@ fn add_paths(
         return Ok(());
     }
     let mut paths = Paths::of(entries_of(source, &wanted)?);
-    let rows = (source.drive, source.view);
+    let (drive, view) = (source.drive, source.view);
     for problem in &mut problems.found {
-        problem.path = problem.ino.and_then(|ino| paths.path(rows, ino));
+        problem.path = problem.ino.and_then(|ino| paths.path(drive, view, ino));
     }
     for loss in &mut losses.found {
-        loss.path = paths.path(rows, loss.ino);
+        loss.path = paths.path(drive, view, loss.ino);
     }
     Ok(())
 }
