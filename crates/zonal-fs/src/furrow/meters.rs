@@ -1,4 +1,4 @@
-//! What a mount measures as it runs: waits of writers, what reclaim moved and won, and the bytes of
+//! Measurements of a running mount: waits of writers, cost and gain of reclaim, and the bytes of
 //! the last minute.
 //!
 //! Recording is cheap: a wait costs two readings of the clock, a step of reclaim a short lock.
@@ -17,10 +17,10 @@ use crate::furrow::sync::{Mutex, MutexGuard};
 /// Victims over which the reclaim ratio is taken.
 const VICTIMS: usize = 16;
 
-/// Between two samples of the bytes.
+/// Time between two samples of the byte counters.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What is called the last minute.
+/// Length of "the last minute".
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 
 /// Measurements since mount.
@@ -36,9 +36,9 @@ pub(super) struct Meters {
 
 #[derive(Debug, Default)]
 struct Reclaim {
-    /// Of each victim under way, the blocks that moved.
+    /// Blocks that reclaim has moved out of each victim under way.
     moved: BTreeMap<u32, u64>,
-    /// Of the last ones that were emptied.
+    /// Cost and gain of the last victims that it has emptied.
     last: VecDeque<Reclaimed>,
 }
 
@@ -49,7 +49,7 @@ struct Sample {
     bytes: [u64; 3],
 }
 
-/// A writer that waits, from when this was made until it is dropped.
+/// The wait of a writer: it begins when this is made, and ends when this is dropped.
 pub(super) struct Wait<'a> {
     meters: &'a Meters,
     clock: &'a dyn Clock,
@@ -78,12 +78,12 @@ impl Meters {
         }
     }
 
-    /// A writer begins to wait for room, or to make some.
+    /// A writer begins to wait for room, or to reclaim room itself.
     pub(super) fn wait<'a>(&'a self, clock: &'a dyn Clock) -> Wait<'a> {
         Wait { meters: self, clock, since_ns: clock.monotonic_ns() }
     }
 
-    /// How often writers waited, for how long in all, and the longest wait.
+    /// Number of waits of writers, their sum, and the longest one.
     pub(super) fn waits(&self) -> (u64, u64, u64) {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (read(&self.waits), read(&self.wait_ns), read(&self.wait_ns_max))
@@ -93,12 +93,12 @@ impl Meters {
         self.reclaim.lock().expect("no holder panicked")
     }
 
-    /// Blocks have left a victim.
+    /// Reclaim has moved blocks out of a victim.
     pub(super) fn moved(&self, victim: u32, blocks: u64) {
         *self.reclaim().moved.entry(victim).or_default() += blocks;
     }
 
-    /// Nothing more is moved out of a victim, of which `gained` blocks can be written again.
+    /// Reclaim ends with a victim, of which `gained` blocks can be written again.
     pub(super) fn victim_is_over(&self, victim: u32, gained: u32) {
         let mut reclaim = self.reclaim();
         let Some(moved) = reclaim.moved.remove(&victim) else { return };
@@ -112,14 +112,14 @@ impl Meters {
         reclaim.last.push_back(Reclaimed { victims: 1, moved, freed });
     }
 
-    /// Victims under way, with the blocks that moved.
+    /// Victims under way, with the blocks that reclaim has moved out of them.
     pub(super) fn victims(&self) -> Vec<VictimZone> {
         let reclaim = self.reclaim();
         let victims = reclaim.moved.iter();
         victims.map(|(&zone, &moved)| VictimZone { zone, moved, ..VictimZone::default() }).collect()
     }
 
-    /// What the last victims cost and won.
+    /// Cost and gain of the last victims.
     pub(super) fn reclaimed(&self) -> Reclaimed {
         self.reclaim().last.iter().fold(Reclaimed::default(), |sum, victim| Reclaimed {
             victims: sum.victims + victim.victims,
@@ -128,7 +128,7 @@ impl Meters {
         })
     }
 
-    /// Notes the bytes of now, once a second at most. To be called regularly.
+    /// Samples the byte counters, once a second at most. The tick of the mount calls it.
     pub(super) fn sample(&self, counts: &Counts, now_ns: u64) {
         let mut samples = self.samples();
         let last = samples.back().map(|sample| sample.at_ns);

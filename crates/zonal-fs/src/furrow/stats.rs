@@ -1,7 +1,7 @@
-//! What a mount does and holds, in numbers: counters since mount ([`Stats`]), and the picture of now
-//! ([`Live`]) with zones that are written, victims, and how full zones are.
+//! Statistics of a mount: counters since mount ([`Stats`]), and the present use of blocks and zones
+//! ([`Live`]) with open zones, victims, and how full zones are.
 //!
-//! [`ops`](crate::furrow::ops) fills them in; what has to be measured as it happens is in
+//! [`ops`](crate::furrow::ops) fills them in. Measurements over time are in
 //! [`meters`](crate::furrow::meters).
 
 use std::path::Path;
@@ -37,27 +37,26 @@ pub struct Stats {
     pub held_bytes: u64,
     /// Bytes of memory that hold parts of the table.
     pub cache_bytes: u64,
-    /// Parts of the table that were found there.
+    /// Reads of a part of the table that found it in memory.
     pub cache_hits: u64,
-    /// Parts of the table that had to be read from the device.
+    /// Reads of a part of the table that went to the device.
     pub cache_misses: u64,
-    /// Leaves of the table that no copy gives: what lies in them gives an error. Those of before the mount
-    /// are counted once the table knows of them.
+    /// Leaves of the table that can be read from no copy: access to their rows fails. A leaf that
+    /// was lost before the mount counts once a read has found it.
     pub leaves_lost: u64,
-    /// Times that a writer waited for room, or made some.
+    /// Times that a writer waited for room, or reclaimed room itself.
     pub waits: u64,
-    /// How long all of those took together, in nanoseconds.
+    /// Sum of these times, in nanoseconds.
     pub wait_ns: u64,
     /// The longest of them, in nanoseconds.
     pub wait_ns_max: u64,
-    /// Zones that hold nothing.
+    /// Empty zones.
     pub zones_free: u64,
-    /// Zones being written with data.
+    /// Open data zones.
     pub zones_open: u64,
-    /// As many of these as the mount keeps open at most: what its options ask for, within what the
-    /// drive allows.
+    /// Most data zones that the mount keeps open: by its options, within the limits of the drive.
     pub open_zones_max: u64,
-    /// Zones that hold data and are not written.
+    /// Zones with data that are closed to writers.
     pub zones_sealed: u64,
     /// Zones of superblocks, journal and table.
     pub zones_metadata: u64,
@@ -76,17 +75,17 @@ pub struct Live {
     /// Blocks of the drive by their use.
     #[serde(rename = "space")]
     pub blocks: Blocks,
-    /// What running writes hold.
+    /// Blocks that running writes hold.
     pub reservations: Reservations,
-    /// Zones that data is written to.
+    /// Open data zones.
     #[serde(rename = "open_zone_list")]
     pub open_zones: Vec<OpenZone>,
-    /// Zones that reclaim is moving data out of.
+    /// Zones out of which reclaim is moving data.
     pub victims: Vec<VictimZone>,
-    /// Zones that hold data and are not written, by the share of their blocks in use: below a tenth,
-    /// below two tenths and so on. The last one has those of nine tenths and more.
+    /// Zones with data that are closed to writers, by the share of their blocks in use: below a
+    /// tenth, below two tenths and so on; in the last place, nine tenths and more.
     pub used_tenths: [u64; 10],
-    /// What the last victims cost and won: at most 16.
+    /// Cost and gain of the last victims, 16 at most.
     pub reclaimed: Reclaimed,
     /// Bytes since mount.
     pub since_mount: Traffic,
@@ -100,48 +99,48 @@ pub struct Live {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Blocks {
-    /// What zones can hold that work and are not the superblock's, and what is in use in those that
-    /// have failed.
+    /// Capacity of all zones that work, those of the superblock aside, and blocks in use in failed
+    /// zones.
     #[serde(rename = "capacity_blocks")]
     pub capacity: u64,
     /// In use by files.
     #[serde(rename = "used_blocks")]
     pub used: u64,
-    /// Given to writes that are running.
+    /// Allocated to running writes.
     #[serde(rename = "in_flight_blocks")]
     pub in_flight: u64,
-    /// Written, and not in use any more: reclaim or a reset gives them back.
+    /// Written, and no longer in use: reclaim or a reset frees them.
     #[serde(rename = "reclaimable_blocks")]
     pub reclaimable: u64,
-    /// In empty zones, and not yet written in open ones.
+    /// In empty zones, or behind the write pointer of open ones.
     #[serde(rename = "free_blocks")]
     pub free: u64,
     /// In zones of the journal and of the table.
     #[serde(rename = "metadata_blocks")]
     pub metadata: u64,
-    /// Blocks of `reclaimable` and `free` that files do not get: kept for metadata and for reclaim.
+    /// Blocks of `reclaimable` and `free` that are reserved for metadata and reclaim.
     #[serde(rename = "reserved_blocks")]
     pub reserved: u64,
-    /// What files may still fill, as statfs(2) reports it.
+    /// Blocks that files may still fill, as statfs(2) reports them.
     #[serde(rename = "available_blocks")]
     pub available: u64,
 }
 
-/// What running writes hold, in blocks unless named otherwise.
+/// Blocks that running writes hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
-    /// Buffered or running writes.
+    /// Blocks of buffered or running writes.
     #[serde(rename = "pending_blocks")]
     pub pending: u64,
-    /// Blocks of `pending` that add to what is in use.
+    /// Blocks of `pending` that will raise the number of blocks in use.
     #[serde(rename = "growing_blocks")]
     pub growing: u64,
     /// Preallocated to files.
     #[serde(rename = "preallocated_blocks")]
     pub preallocated: u64,
-    /// What can be written before a writer has to wait for reclaim.
+    /// Blocks that can be written before a writer has to wait for reclaim.
     #[serde(rename = "room_blocks")]
     pub room: u64,
     /// The room below which writers pay for reclaim.
@@ -152,64 +151,65 @@ pub struct Reservations {
     pub waiting: u64,
 }
 
-/// A zone that data is written to, in blocks.
+/// An open data zone, in blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OpenZone {
     /// Its number.
     pub zone: u32,
-    /// Which data it takes.
+    /// Data that it takes.
     pub class: String,
-    /// How long that is expected to live: `short`, `medium`, `long` or `extreme`; empty if nothing is predicted.
+    /// Predicted life of that data: `short`, `medium`, `long` or `extreme`; empty without a
+    /// prediction.
     pub life: String,
-    /// The hint of the file that it was opened for, likewise; empty if it had none.
+    /// Lifetime hint of the file for which it was opened, in the same words; empty without a hint.
     #[serde(rename = "lifetime_hint")]
     pub hint: String,
-    /// What it can hold.
+    /// Capacity.
     #[serde(rename = "capacity_blocks")]
     pub capacity: u32,
-    /// Given out to writes.
+    /// Blocks allocated to writes.
     #[serde(rename = "write_pointer_blocks")]
     pub write_pointer: u32,
-    /// Of that, what is written.
+    /// Of these, written blocks.
     #[serde(rename = "written_blocks")]
     pub written: u32,
-    /// Of that, what is in use.
+    /// Of these, blocks in use.
     #[serde(rename = "used_blocks")]
     pub used: u32,
 }
 
-/// A zone that reclaim is moving data out of, in blocks.
+/// A zone out of which reclaim is moving data, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct VictimZone {
     /// Its number.
     pub zone: u32,
-    /// What it can hold.
+    /// Capacity.
     #[serde(rename = "capacity_blocks")]
     pub capacity: u32,
-    /// What is still in use.
+    /// Blocks still in use.
     #[serde(rename = "used_blocks")]
     pub used: u32,
-    /// What has been moved.
+    /// Blocks that reclaim has moved.
     #[serde(rename = "moved_blocks")]
     pub moved: u64,
 }
 
-/// What reclaim of some victims cost and won, in blocks.
+/// Cost and gain of some victims, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reclaimed {
-    /// How many victims.
+    /// Number of victims.
     #[serde(rename = "count")]
     pub victims: u64,
-    /// Moved out of them.
+    /// Blocks that reclaim moved out of them.
     #[serde(rename = "moved_blocks")]
     pub moved: u64,
-    /// What could be written again, beyond what was moved.
+    /// Blocks that could be written again, less those that reclaim moved.
     #[serde(rename = "freed_blocks")]
     pub freed: u64,
 }
@@ -221,12 +221,12 @@ impl Reclaimed {
     }
 }
 
-/// Bytes written to the drive in some time, by what they are.
+/// Bytes written to the drive in some time, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Traffic {
-    /// How long, in nanoseconds; 0 if it was not measured.
+    /// Length of that time in nanoseconds; 0 without a measurement.
     #[serde(rename = "measured_ns")]
     pub ns: u64,
     /// File data.
@@ -246,26 +246,26 @@ impl Traffic {
         (self.user > 0).then(|| divide(self.user + self.reclaim + self.meta, self.user))
     }
 
-    /// Leaves it in a file, as JSON, for whoever asks when the mount has ended.
+    /// Saves it as JSON, for readers after the end of the mount.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         zonal::output::write(path, serde_json::to_string_pretty(self)? + "\n", &[])
     }
 
-    /// What a mount left in a file.
+    /// Reads what [`save`](Self::save) wrote.
     pub fn load(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 }
 
-/// What a zone is used for now, in blocks.
+/// Present use of a zone, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneUse {
-    /// The word for it, as `zonal dump DEVICE zones` has it; "victim" while reclaim moves data out; of an open
-    /// zone that takes data of one class of life, with the class.
+    /// Name of the use, as in `zonal dump DEVICE zones`; "victim" while reclaim moves data out. An
+    /// open zone for data of one class of life has the class behind it.
     pub role: &'static str,
-    /// What it can hold.
+    /// Capacity.
     pub capacity: u32,
-    /// Given out to writes; of metadata, all of it.
+    /// Blocks allocated to writes; of a metadata zone, all.
     pub written: u32,
     /// In use.
     pub used: u32,
@@ -312,7 +312,7 @@ impl Live {
     }
 }
 
-/// What an open zone is used for, which takes data of a class of life.
+/// Name of the use of an open zone for data of one class of life.
 pub(super) fn open_name(stream: Stream, class: Option<u8>) -> &'static str {
     match (stream, class.map(WriteLifetime::of_class)) {
         (stream, None | Some(WriteLifetime::None)) => Role::Open(stream).name(),

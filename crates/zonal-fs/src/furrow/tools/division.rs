@@ -1,5 +1,4 @@
-//! How the zones of a drive are divided: what metadata takes and keeps, what reclaim keeps, what is
-//! for files.
+//! The division of a drive: shares of metadata, of reclaim and of files.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::vfs::Result;
 /// Bytes of a drive by their use. All but `table_now` and `used` add up to `drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// What all zones can hold.
+    /// Capacity of all zones.
     pub drive: u64,
     /// Zones that are read-only or offline.
     pub failed: u64,
@@ -27,29 +26,28 @@ pub struct Division {
     pub journal: u64,
     /// The table, in two copies, once files fill their share.
     pub table: u64,
-    /// What the table takes now, a zone being written included.
+    /// Bytes of the table now, the zone that is being written included.
     pub table_now: u64,
-    /// Kept free so that journal and table can go on.
+    /// Reserved so that journal and table can go on.
     pub spare: u64,
-    /// Kept free so that reclaim finds garbage and has where to move what lives.
+    /// Reserved so that reclaim finds garbage, and room for the live blocks that it moves.
     pub reclaim: u64,
-    /// Kept for the rows that are there once every block was overwritten by itself.
+    /// Reserved for rows: overwriting every block by itself makes one for each.
     pub fragments: u64,
     /// For files.
     pub files: u64,
-    /// Of that in use.
+    /// Bytes of files in use.
     pub used: u64,
 }
 
-/// How a device would be divided by [`mkfs`](crate::furrow::mkfs()) with this reserve. Writes
-/// nothing.
+/// The division that [`mkfs`](crate::furrow::mkfs()) would make with this reserve. Writes nothing.
 pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
     let layout = Layout::new(device.geometry())?;
     let zones = device.report_all()?;
     Ok(divide(&layout, &zones, reserve_percent, &Totals::default(), RowBytes::default()))
 }
 
-/// How a drive with a file system is divided. Writes nothing.
+/// The division of a drive that has a file system. Writes nothing.
 pub fn division(device: Arc<dyn ZonedDevice>) -> Result<Division> {
     let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);

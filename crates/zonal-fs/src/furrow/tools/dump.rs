@@ -33,7 +33,7 @@ use crate::furrow::table::store::DriveCopies;
 use crate::furrow::table::view::scan::Scanned;
 use crate::vfs::{FileKind, Ino, Result, Timestamp};
 
-/// What to dump.
+/// A kind of structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpWhat {
     /// The newest superblock of each zone that holds one.
@@ -61,7 +61,7 @@ pub enum DumpWhat {
 }
 
 impl DumpWhat {
-    /// Every one, with the word for it on a command line.
+    /// Every kind, with its name on a command line.
     pub const ALL: [(&'static str, Self); 11] = [
         ("superblock", Self::Superblock),
         ("manifest", Self::Manifest),
@@ -218,7 +218,7 @@ fn leaves(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result
         let reader = reader.map_err(corrupt)?;
         for index in 0..reader.leaves() {
             let (offset, bytes) = reader.index().place_of(index);
-            // Of one that no copy gives, what the index says.
+            // No copy of the leaf can be read: the index has its keys.
             let rows = reader.leaf(index).map(|leaf| leaf.len()).ok();
             each(json!({
                 "part": part.summary.number, "leaf": index, "rows": rows,
@@ -262,7 +262,7 @@ fn moved_value(row: &RemapRow, tail: &[u8]) -> Value {
     })
 }
 
-/// A row; of a deleted one, its key.
+/// A row; the key of a deleted one.
 fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
     let (owner, at) = (key.owner(), key.at());
     let mut value = match key.kind() {
@@ -333,7 +333,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
     value
 }
 
-/// Each context of which something is learned, by its slot.
+/// Each context with a learned life or size, by its slot.
 fn learned_value(number: u64, row: &LearnedRow) -> Value {
     let slots = row.lives.iter().zip(&row.sizes).enumerate();
     let slots = slots.filter(|(_, (life, size))| life.get() > 0 || size.get() > 0);
@@ -441,7 +441,7 @@ fn map_value(key: Key, blocks: u32, place: &Place<'_>) -> Value {
     value
 }
 
-/// What lives in the zones is counted in the rows that say where data lies.
+/// Rows of map entries and extents, which say where data lies, count the live blocks of zones.
 fn zones(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<()> {
     let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     opened.table.view.scan(drive, KeySpan::ALL.starting_at(Key::BASE_END), &mut |scanned| {

@@ -1,4 +1,4 @@
-//! Formatting: every zone emptied, a table with nothing but the root directory, a superblock.
+//! Formatting: resets every zone, and writes a table with the root directory and a superblock.
 
 use std::sync::Arc;
 
@@ -42,16 +42,16 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// How to format.
+/// Options of formatting.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
     /// Name, at most 64 bytes of UTF-8.
     pub label: String,
     /// Identity; the caller makes it random.
     pub uuid: [u8; 16],
-    /// Percent of the data zones kept back so that reclaim finds garbage: 7 by default.
+    /// Percent of the data zones that are reserved so that reclaim finds garbage: 7 by default.
     pub reserve_percent: u32,
-    /// What to do with a device in use.
+    /// Whether to overwrite what the device holds.
     pub overwrite: Overwrite,
     /// Owner of the root directory.
     pub owner: Owner,
@@ -65,7 +65,7 @@ impl Default for MkfsOptions {
     }
 }
 
-/// What was made.
+/// The result of formatting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MkfsReport {
     /// Zones of the device.

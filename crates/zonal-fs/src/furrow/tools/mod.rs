@@ -1,4 +1,4 @@
-//! The tools: what works on a drive that is not mounted.
+//! Tools for a drive that is not mounted: format, check, dump.
 
 pub(super) mod check;
 pub(super) mod division;

@@ -70,7 +70,7 @@ pub(super) struct SurveyTotals {
     pub(super) runs: u64,
 }
 
-/// The inode whose rows the pass is at.
+/// The inode whose rows the pass reads now.
 #[derive(Default)]
 struct Current {
     ino: u64,
