@@ -132,7 +132,10 @@ pub(crate) fn overwrite(fs: &Furrow, ino: Ino, block: u64) {
 pub(crate) fn new_block() -> [u8; BLOCK_BYTES] {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let word = scrambled(COUNT.fetch_add(1, Ordering::Relaxed)).to_le_bytes();
-    std::array::from_fn(|at| word[at % 8])
+    let mut block = [0; BLOCK_BYTES];
+    // By words: bytes took a quarter of the time that a benchmark measures.
+    block.as_chunks_mut::<8>().0.fill(word);
+    block
 }
 
 /// A number that looks like any other, another one for each.
