@@ -111,8 +111,7 @@ fn initialize(params: ConnectionParams) -> Vec<u8> {
     request.digests = u8::from(params.header_digest == pdu::Digest::On)
         | u8::from(params.data_digest == pdu::Digest::On) << 1;
     let mut out = Vec::new();
-    let kind = (PduType::ICReq, 0);
-    pdu::put(&mut out, kind, request.as_bytes(), &[], ConnectionParams::default());
+    pdu::put(&mut out, PduType::ICReq, 0, request.as_bytes(), &[], ConnectionParams::default());
     out
 }
 
@@ -135,5 +134,5 @@ fn start(params: ConnectionParams, queue: u16, controller: u16) -> Vec<u8> {
 fn command(out: &mut Vec<u8>, entry: &SubmissionEntry, data: &[u8], params: ConnectionParams) {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
-    pdu::put(out, (PduType::CapsuleCmd, 0), &header, data, params);
+    pdu::put(out, PduType::CapsuleCmd, 0, &header, data, params);
 }

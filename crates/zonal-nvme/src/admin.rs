@@ -125,17 +125,18 @@ fn identify(
         (cns::NAMESPACE, _) if entry.nsid() == Nsid::ALL => Ok(()),
         (what, command_set) => {
             let namespace = controller.subsystem().namespace(entry.nsid())?;
-            identify_namespace(namespace, (what, command_set), out)
+            identify_namespace(namespace, what, command_set, out)
         }
     }
 }
 
 fn identify_namespace(
     namespace: &Namespace,
-    asked: (u8, u8),
+    structure: u8,
+    command_set: u8,
     out: &mut [u8],
 ) -> Result<(), NvmeStatus> {
-    match asked {
+    match (structure, command_set) {
         (cns::NAMESPACE, _) => give(&namespace.identify(), out),
         // No protection information: all fields are zero.
         (cns::COMMAND_SET_NAMESPACE, command_set::NVM) => {}

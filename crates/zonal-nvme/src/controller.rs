@@ -297,7 +297,7 @@ impl Controller {
             // namespace is the next attempt.
             let failed = self.subsystem.namespace(nsid).and_then(Namespace::failed_zones);
             let mut state = self.state();
-            let next = state.events.next((nsid, failures), &failed.unwrap_or_default());
+            let next = state.events.next(nsid, failures, &failed.unwrap_or_default());
             next.map(|(id, event)| (id, event.encode()))
         })
     }

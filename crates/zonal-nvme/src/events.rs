@@ -101,7 +101,8 @@ impl AsyncEvents {
     /// `failed`, and the request that it completes.
     pub(super) fn next(
         &mut self,
-        (nsid, failures): (Nsid, u64),
+        nsid: Nsid,
+        failures: u64,
         failed: &FailedZones,
     ) -> Option<(u16, Event)> {
         let known = self.namespaces.entry(nsid).or_default();

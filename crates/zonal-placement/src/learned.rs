@@ -122,9 +122,11 @@ impl Learned {
         exp2(self.rows[row].sizes[slot])
     }
 
-    /// Data of a file has died at this time that lived so long. What else of it dies then is not
-    /// counted again. The number of a row that is worth writing now.
-    pub fn note_life(&mut self, context: Context, death: (u64, u64), life: u64) -> Option<u16> {
+    /// Notes that data of a file, which lived for `life`, died at the time `at`. More data of the
+    /// file that dies at that time counts no further. Returns the number of a row that is worth
+    /// writing now.
+    pub fn note_life(&mut self, context: Context, file: u64, at: u64, life: u64) -> Option<u16> {
+        let death = (file, at);
         if self.last.replace(death) == Some(death) {
             return None;
         }
@@ -209,13 +211,13 @@ mod tests {
     fn learned_average_follows_observations() {
         let mut learned = Learned::default();
         assert_eq!(learned.life(CONTEXT), None);
-        learned.note_life(CONTEXT, (1, 1), 1000);
+        learned.note_life(CONTEXT, 1, 1, 1000);
         assert!((995..=1000).contains(&learned.life(CONTEXT).unwrap()));
         // One of a thousand times that does not count for more than a factor of about 2.4.
-        learned.note_life(CONTEXT, (2, 1), 1_000_000);
+        learned.note_life(CONTEXT, 2, 1, 1_000_000);
         assert!((2000..3000).contains(&learned.life(CONTEXT).unwrap()));
         for file in 0..40 {
-            learned.note_life(CONTEXT, (file, 2), 50_000);
+            learned.note_life(CONTEXT, file, 2, 50_000);
         }
         assert!((49_000..=50_000).contains(&learned.life(CONTEXT).unwrap()));
         assert_eq!(learned.size(CONTEXT), None, "that is another average");
@@ -225,32 +227,31 @@ mod tests {
     #[test]
     fn learned_life_counts_deleted_file_once() {
         let mut learned = Learned::default();
-        learned.note_life(CONTEXT, (1, 5), 1000);
-        let once = |learned: &mut Learned| learned.note_life(CONTEXT, (2, 6), 1_000_000);
+        learned.note_life(CONTEXT, 1, 5, 1000);
+        let once = |learned: &mut Learned| learned.note_life(CONTEXT, 2, 6, 1_000_000);
         once(&mut learned);
         let life = learned.life(CONTEXT);
         once(&mut learned);
         assert_eq!(learned.life(CONTEXT), life);
-        learned.note_life(CONTEXT, (2, 7), 1_000_000);
+        learned.note_life(CONTEXT, 2, 7, 1_000_000);
         assert!(learned.life(CONTEXT) > life, "and what dies later again");
     }
 
     #[test]
     fn learned_row_is_written_after_average_doubles() {
         let mut learned = Learned::default();
-        assert_eq!(learned.note_life(CONTEXT, (1, 1), 1000), Some(1), "it was nothing before");
+        assert_eq!(learned.note_life(CONTEXT, 1, 1, 1000), Some(1), "it was nothing before");
         // As it varies in a directory.
-        let same = (0..1000).filter_map(|turn| learned.note_life(CONTEXT, (turn, 2), 500 + turn));
+        let same = (0..1000).filter_map(|turn| learned.note_life(CONTEXT, turn, 2, 500 + turn));
         assert!(same.count() <= 1);
-        let longer =
-            (0..40).filter_map(|file| learned.note_life(CONTEXT, (file, 3), 16_000)).count();
+        let longer = (0..40).filter_map(|file| learned.note_life(CONTEXT, file, 3, 16_000)).count();
         assert!((3..=5).contains(&longer), "{longer} for a factor of 16");
     }
 
     #[test]
     fn learned_rows_round_trip_unless_impossible() {
         let mut learned = Learned::default();
-        learned.note_life(CONTEXT, (1, 4), 1 << 30);
+        learned.note_life(CONTEXT, 1, 4, 1 << 30);
         learned.note_size(CONTEXT, 77);
         let row = *learned.row(1);
         let mut again = Learned::default();
@@ -294,7 +295,7 @@ mod tests {
         ) {
             let mut learned = Learned::default();
             for (file, &life) in (0..).zip(&seen) {
-                learned.note_life(CONTEXT, (file, 1), life);
+                learned.note_life(CONTEXT, file, 1, life);
                 prop_assert!(learned.row(1).is_sane());
             }
             let life = learned.life(CONTEXT).unwrap();

@@ -79,9 +79,9 @@ fn first_limit(capacity: u64) -> u64 {
 ///
 /// ```
 /// use zonal_placement::life::birth_of;
-/// assert_eq!(birth_of((1000, 2000), 25, 100), 1250);
+/// assert_eq!(birth_of(1000, 2000, 25, 100), 1250);
 /// ```
-pub fn birth_of((first, last): (u64, u64), block: u32, blocks: u32) -> u64 {
+pub fn birth_of(first: u64, last: u64, block: u32, blocks: u32) -> u64 {
     let whole = last.saturating_sub(first);
     let passed = u128::from(whole) * u128::from(block) / u128::from(blocks.max(1));
     first.saturating_add(u64::try_from(passed).map_or(whole, |passed| passed.min(whole)))
@@ -129,10 +129,10 @@ mod tests {
             births in (any::<u64>(), any::<u64>()), block in any::<u32>(), blocks in any::<u32>(),
         ) {
             let (first, last) = (births.0.min(births.1), births.0.max(births.1));
-            let birth = birth_of((first, last), block, blocks);
+            let birth = birth_of(first, last, block, blocks);
             prop_assert!((first..=last).contains(&birth));
             // What a drive says may be the wrong way round.
-            birth_of((last, first), block, blocks);
+            birth_of(last, first, block, blocks);
         }
     }
 }

@@ -116,7 +116,7 @@ pub struct Model {
 impl Model {
     /// `zones` zones of `zone_blocks` blocks of which `open` may be written, and `blocks` blocks,
     /// none of them written.
-    pub fn new(rules: Rules, (zones, zone_blocks): (u32, u32), open: usize, blocks: u32) -> Self {
+    pub fn new(rules: Rules, zones: u32, zone_blocks: u32, open: usize, blocks: u32) -> Self {
         Self {
             rules,
             zone_blocks,
@@ -187,7 +187,8 @@ impl Model {
     }
 
     fn birth(&self, zone: u32, place: u32) -> u64 {
-        birth_of(self.zones[zone as usize].births, place, self.zone_blocks)
+        let (first, last) = self.zones[zone as usize].births;
+        birth_of(first, last, place, self.zone_blocks)
     }
 
     fn write_to(&mut self, block: u32, target: Target) {
@@ -298,7 +299,7 @@ impl Model {
                 }
             }
         } else {
-            self.victims.put(zone, (slot.live, self.zone_blocks), slot.filled);
+            self.victims.put(zone, slot.live, self.zone_blocks, slot.filled);
         }
     }
 

@@ -89,8 +89,8 @@ impl Place {
 /// use zonal_placement::victims::Victims;
 /// use zonal_placement::victim::{Candidate, Policy};
 /// let mut victims = Victims::new(10);
-/// victims.put(3, (60, 100), 10);
-/// victims.put(7, (40, 100), 90);
+/// victims.put(3, 60, 100, 10);
+/// victims.put(7, 40, 100, 90);
 /// let candidate = |zone: u32| {
 ///     let (live, age) = if zone == 3 { (60, 90) } else { (40, 10) };
 ///     Some(Candidate { live, capacity: 100, age })
@@ -126,9 +126,9 @@ impl Victims {
         }
     }
 
-    /// A zone has so many live blocks of so many, and was filled at `birth`. In O(1) unless that is
-    /// another bucket than before.
-    pub fn put(&mut self, zone: u32, (live, capacity): (u32, u32), birth: u64) {
+    /// Enters a zone with `live` of `capacity` blocks, which was filled at `birth`. In O(1) unless
+    /// it moves to another bucket.
+    pub fn put(&mut self, zone: u32, live: u32, capacity: u32, birth: u64) {
         let share = u64::from(live) * u64::from(BUCKETS) / u64::from(capacity.max(1));
         let bucket = u32::try_from(share).unwrap_or(BUCKETS).min(BUCKETS - 1);
         let next = Place { bucket, birth, live, capacity };
@@ -240,8 +240,8 @@ mod tests {
             let mut victims = Victims::new(zones.len());
             for (zone, &(live, birth)) in (0..).zip(&zones) {
                 // As if it had been full before.
-                victims.put(zone, (CAPACITY, CAPACITY), birth);
-                victims.put(zone, (live, CAPACITY), birth);
+                victims.put(zone, CAPACITY, CAPACITY, birth);
+                victims.put(zone, live, CAPACITY, birth);
             }
             let all = (0..u32::try_from(zones.len()).unwrap()).filter_map(candidate);
             let best = all.filter(|known| victims.is_worth_it(known)).map(benefit).reduce(f64::max);
@@ -269,12 +269,12 @@ mod tests {
             let mut victims = Victims::new(10);
             let mut live = [1000; 10];
             for zone in 0..10 {
-                victims.put(zone, (1000, 1000), 100 * u64::from(zone));
+                victims.put(zone, 1000, 1000, 100 * u64::from(zone));
             }
             for zone in (0..1000).flat_map(|_| 0..10_u32).filter(|zone| dies(*zone)).take(800) {
                 live[zone as usize] -= 1;
                 victims.note_death(zone, 1, 1000);
-                victims.put(zone, (live[zone as usize], 1000), 100 * u64::from(zone));
+                victims.put(zone, live[zone as usize], 1000, 100 * u64::from(zone));
             }
             victims.policy()
         };
@@ -288,7 +288,7 @@ mod tests {
     fn victim_on_full_drive_is_half_as_empty_as_most() {
         let full = |live: u32| {
             let mut victims = Victims::new(100);
-            (0..100).for_each(|zone| victims.put(zone, (live, 1000), 5));
+            (0..100).for_each(|zone| victims.put(zone, live, 1000, 5));
             victims
         };
         let is_worth_it = |victims: &Victims, live| {
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn victim_is_never_removed_or_unknown() {
         let mut victims = Victims::new(3);
-        (0..3).for_each(|zone| victims.put(zone, (zone, 100), 5));
+        (0..3).for_each(|zone| victims.put(zone, zone, 100, 5));
         let known = |zone: u32| Candidate { live: zone, capacity: 100, age: 5 };
         victims.remove(0);
         let candidate = |zone: u32| (zone != 1).then(|| known(zone));

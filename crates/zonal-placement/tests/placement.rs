@@ -31,7 +31,7 @@ impl Dice {
 /// Blocks written and moved per block written, in the second half of six turns.
 fn amplification(rules: Rules, percent: u32, mut block: impl FnMut(&mut Dice, u32) -> u32) -> f64 {
     let blocks = ALL / 100 * percent;
-    let mut model = Model::new(rules, (ZONES, ZONE_BLOCKS), 9, blocks);
+    let mut model = Model::new(rules, ZONES, ZONE_BLOCKS, 9, blocks);
     let mut dice = Dice(7);
     (0..blocks).for_each(|block| model.write(block));
     for _ in 0..3 * ALL {
@@ -95,7 +95,7 @@ fn mark(percent: u32) -> u64 {
 /// has moved.
 fn paced(percent: u32, low: u64, block: fn(&mut Dice, u32) -> u32) -> (f64, u64) {
     let blocks = ALL / 100 * percent;
-    let mut model = Model::new(Rules::ByLife, (ZONES, ZONE_BLOCKS), 9, blocks).paced(low);
+    let mut model = Model::new(Rules::ByLife, ZONES, ZONE_BLOCKS, 9, blocks).paced(low);
     let mut dice = Dice(7);
     (0..blocks).for_each(|block| model.write(block));
     let (mut before, mut most) = ((0, 0), 0);
@@ -146,7 +146,7 @@ fn room_made_ahead_of_need_costs_moves() {
 /// Small files of eight blocks that live short or long, with and without a hint.
 fn small_files(hints: [WriteLifetime; 2]) -> f64 {
     let blocks = ALL / 100 * 90;
-    let mut model = Model::new(Rules::ByLife, (ZONES, ZONE_BLOCKS), 9, blocks);
+    let mut model = Model::new(Rules::ByLife, ZONES, ZONE_BLOCKS, 9, blocks);
     let mut dice = Dice(9);
     let mut before = (0, 0);
     for turn in 0..6 * ALL / 8 {

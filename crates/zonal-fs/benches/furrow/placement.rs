@@ -162,7 +162,7 @@ pub(crate) fn files(_args: &Args, report: &mut Report) {
 
 fn on_model(rules: Rules, workload: &Workload, blocks: u64) -> f64 {
     let count = u32::try_from(blocks).expect("a small drive");
-    let mut model = Model::new(rules, (ZONES, ZONE_BLOCKS), OPEN, count);
+    let mut model = Model::new(rules, ZONES, ZONE_BLOCKS, OPEN, count);
     (0..count).for_each(|block| model.write(block));
     let mut dice = Dice(5);
     let mut before = (0, 0);

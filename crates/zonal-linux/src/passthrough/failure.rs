@@ -19,7 +19,8 @@ impl PassthroughDrive {
     pub(super) fn explain(
         &self,
         zone: ZoneId,
-        (lba, blocks): (Lba, LbaCount),
+        lba: Lba,
+        blocks: LbaCount,
         access: Access,
         failure: Failure,
     ) -> DeviceError {

@@ -224,7 +224,8 @@ impl PassthroughDrive {
     /// Runs the commands for the blocks from `lba` on, which lie in `zone`.
     fn transfer<'a>(
         &self,
-        (zone, lba): (ZoneId, Lba),
+        zone: ZoneId,
+        lba: Lba,
         pieces: impl Iterator<Item = Data<'a>>,
         access: Access,
     ) -> Result<()> {
@@ -249,7 +250,7 @@ impl PassthroughDrive {
         failure: Failure,
     ) -> DeviceError {
         let entry = BlockRange::decode(command.entry());
-        self.explain(zone, (entry.first, entry.blocks), access, failure)
+        self.explain(zone, entry.first, entry.blocks, access, failure)
     }
 
     /// Reads a part of a zone: what is written, and zeroes beyond, where not every drive allows reads.
@@ -274,7 +275,7 @@ impl PassthroughDrive {
         }
         let most = self.byte_len(self.limits.transfer);
         let lba = self.geometry.zone_start(zone) + offset;
-        self.transfer((zone, lba), head.chunks_mut(most).map(Data::Fill), Access::Read)
+        self.transfer(zone, lba, head.chunks_mut(most).map(Data::Fill), Access::Read)
     }
 
     /// Notes where the drive says that an append went.
@@ -345,7 +346,7 @@ impl ZonedDevice for PassthroughDrive {
             return Err(error);
         }
         let most = self.byte_len(self.limits.transfer);
-        self.transfer((zone, lba), data.chunks(most).map(Data::Take), Access::Write)?;
+        self.transfer(zone, lba, data.chunks(most).map(Data::Take), Access::Write)?;
         state.written.store((offset + blocks).get(), Ordering::Release);
         Ok(())
     }
@@ -365,7 +366,7 @@ impl ZonedDevice for PassthroughDrive {
             .channel
             .run(&self.file, &mut command)
             .map(Lba::new)
-            .map_err(|failure| self.explain(zone, (start, blocks), Access::Write, failure))?;
+            .map_err(|failure| self.explain(zone, start, blocks, Access::Write, failure))?;
         self.appended(zone, lba, blocks)
     }
 

@@ -155,17 +155,23 @@ impl Turn {
         let mut header = [0; COMMON_BYTES + size_of::<SubmissionEntry>()];
         header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
         let data = if here { &self.data[..] } else { &[] };
-        pdu::put(output, (PduType::CapsuleCmd, 0), &header, data, self.params);
+        pdu::put(output, PduType::CapsuleCmd, 0, &header, data, self.params);
     }
 
     /// All data of a command, from where it lies.
     fn host_data(&mut self, id: u16, tag: u16) {
         let header = DataPdu::new(id, tag, &(0..self.data.len()));
         let mut head = Vec::new();
-        let kind = (PduType::H2CData, flag::LAST);
         // Header and data are made together, and only the header is kept: with digests that is
         // work of the host which the server does not wait for.
-        pdu::put(&mut head, kind, header.as_bytes(), &self.data, self.params);
+        pdu::put(
+            &mut head,
+            PduType::H2CData,
+            flag::LAST,
+            header.as_bytes(),
+            &self.data,
+            self.params,
+        );
         head.truncate(head.len() - self.data.len() - self.digest.len());
         self.stream.write_all(&head).unwrap();
         self.stream.write_all(&self.data).unwrap();

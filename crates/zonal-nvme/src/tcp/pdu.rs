@@ -424,16 +424,16 @@ pub fn is_digest_of(bytes: &[u8], digest: &[u8]) -> bool {
     digest == U32::new(crc32c::crc32c(bytes)).as_bytes()
 }
 
-/// Appends a PDU of a type and flags to `out`. `header` begins with room for the common header,
-/// which is filled in.
+/// Appends a PDU to `out`. `header` begins with room for the common header, which this fills in.
 pub fn put(
     out: &mut Vec<u8>,
-    (kind, flags): (PduType, u8),
+    kind: PduType,
+    flags: u8,
     header: &[u8],
     data: &[u8],
     agreed: ConnectionParams,
 ) {
-    put_head(out, (kind, flags), header, data.len(), agreed);
+    put_head(out, kind, flags, header, data.len(), agreed);
     out.extend_from_slice(data);
     if kind.params(agreed).data_digest == Digest::On && !data.is_empty() {
         out.extend_from_slice(U32::new(crc32c::crc32c(data)).as_bytes());
@@ -443,7 +443,8 @@ pub fn put(
 /// Appends a header, its digest and the padding in front of the data.
 fn put_head(
     out: &mut Vec<u8>,
-    (kind, flags): (PduType, u8),
+    kind: PduType,
+    flags: u8,
     header: &[u8],
     data_bytes: usize,
     agreed: ConnectionParams,
@@ -481,7 +482,7 @@ fn put_head(
 pub fn put_response(out: &mut Vec<u8>, completion: &CompletionEntry, agreed: ConnectionParams) {
     let mut header = [0; COMMON_BYTES + size_of::<CompletionEntry>()];
     header[COMMON_BYTES..].copy_from_slice(completion.as_bytes());
-    put(out, (PduType::CapsuleResp, 0), &header, &[], agreed);
+    put(out, PduType::CapsuleResp, 0, &header, &[], agreed);
 }
 
 /// Appends a C2HData PDU for all data of a command, but for the data itself. Returns in front of which
@@ -494,8 +495,7 @@ pub fn put_data(
     agreed: ConnectionParams,
 ) -> usize {
     let header = DataPdu::new(command, 0, &(0..data.len()));
-    let kind = (PduType::C2HData, flag::LAST | flags);
-    put_head(out, kind, header.as_bytes(), data.len(), agreed);
+    put_head(out, PduType::C2HData, flag::LAST | flags, header.as_bytes(), data.len(), agreed);
     let at = out.len();
     if agreed.data_digest == Digest::On {
         out.extend_from_slice(U32::new(crc32c::crc32c(data)).as_bytes());
@@ -508,8 +508,7 @@ pub fn put_term_req(out: &mut Vec<u8>, fatal: Fatal, header: &[u8]) {
     let (status, info) = (fatal.status.code().into(), fatal.info.into());
     let terminate = TermReqPdu { common: CommonHeader::UNSET, status, info, reserved: [0; 10] };
     let quote = &header[..header.len().min(QUOTE_BYTES_MAX)];
-    let kind = (PduType::C2HTermReq, 0);
-    put(out, kind, terminate.as_bytes(), quote, ConnectionParams::default());
+    put(out, PduType::C2HTermReq, 0, terminate.as_bytes(), quote, ConnectionParams::default());
 }
 
 #[cfg(test)]

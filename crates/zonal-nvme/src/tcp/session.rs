@@ -253,10 +253,10 @@ impl<'a> Session<'a> {
             reserved: [0; 112],
             ..request
         };
-        let kind = (PduType::ICResp, 0);
         pdu::put(
             &mut self.output.pdus,
-            kind,
+            PduType::ICResp,
+            0,
             response.as_bytes(),
             &[],
             ConnectionParams::default(),
@@ -430,7 +430,7 @@ impl<'a> Session<'a> {
     /// Sends R2Ts.
     pub(super) fn request_data(&mut self) {
         while let Some(r2t) = self.transfers.request() {
-            pdu::put(&mut self.output.pdus, (PduType::R2T, 0), r2t.as_bytes(), &[], self.params);
+            pdu::put(&mut self.output.pdus, PduType::R2T, 0, r2t.as_bytes(), &[], self.params);
         }
     }
 

@@ -95,8 +95,14 @@ fn garbage_ends_its_connection_only() {
                     header[COMMON_BYTES..].copy_from_slice(write(2).as_bytes());
                     header[COMMON_BYTES + random.below(64)] = random.byte();
                     header[COMMON_BYTES] = random.byte();
-                    let kind = (PduType::CapsuleCmd, 0);
-                    pdu::put(&mut bytes, kind, &header, &[3; 8192], ConnectionParams::default());
+                    pdu::put(
+                        &mut bytes,
+                        PduType::CapsuleCmd,
+                        0,
+                        &header,
+                        &[3; 8192],
+                        ConnectionParams::default(),
+                    );
                     let wrong = random.below(bytes.len());
                     if random.below(2) == 0 {
                         bytes[wrong] ^= random.byte();
@@ -123,7 +129,7 @@ fn digests_wrong_fail_header_or_command() {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
     let mut bytes = Vec::new();
-    pdu::put(&mut bytes, (PduType::CapsuleCmd, 0), &header, &[3; 4096], queue.params);
+    pdu::put(&mut bytes, PduType::CapsuleCmd, 0, &header, &[3; 4096], queue.params);
     let mut damaged = bytes.clone();
     *damaged.last_mut().unwrap() ^= 1;
     queue.stream.write_all(&damaged).unwrap();
@@ -162,8 +168,14 @@ fn data_unrequested_ends_connection() {
         let offset = offset as usize;
         let header = DataPdu::new(id, tag, &(offset..offset + 4096));
         let mut bytes = Vec::new();
-        let kind = (PduType::H2CData, flags);
-        pdu::put(&mut bytes, kind, header.as_bytes(), &data[..4096], queue.params);
+        pdu::put(
+            &mut bytes,
+            PduType::H2CData,
+            flags,
+            header.as_bytes(),
+            &data[..4096],
+            queue.params,
+        );
         queue.stream.write_all(&bytes).unwrap();
         if expected == 0 {
             // That part was right; the rest never comes.
@@ -238,13 +250,7 @@ fn command_repeated_is_conflict_only_while_running() {
     let send_data = |queue: &mut Queue, tag: u16| {
         let header = DataPdu::new(id, tag, &(0..8192));
         let mut bytes = Vec::new();
-        pdu::put(
-            &mut bytes,
-            (PduType::H2CData, flag::LAST),
-            header.as_bytes(),
-            &data,
-            queue.params,
-        );
+        pdu::put(&mut bytes, PduType::H2CData, flag::LAST, header.as_bytes(), &data, queue.params);
         queue.stream.write_all(&bytes).unwrap();
     };
     let tag = u16::from_le_bytes([request[10], request[11]]);

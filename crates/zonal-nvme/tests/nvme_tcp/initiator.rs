@@ -87,8 +87,7 @@ impl Queue {
             reserved: [0; 112],
         };
         let mut out = Vec::new();
-        let kind = (PduType::ICReq, 0);
-        pdu::put(&mut out, kind, request.as_bytes(), &[], ConnectionParams::default());
+        pdu::put(&mut out, PduType::ICReq, 0, request.as_bytes(), &[], ConnectionParams::default());
         stream.write_all(&out).unwrap();
         let sent = vec![out];
         let mut bytes = [0; 128];
@@ -190,7 +189,7 @@ impl Queue {
         let mut header = [0; COMMON_BYTES + 64];
         header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
         let mut out = Vec::new();
-        pdu::put(&mut out, (PduType::CapsuleCmd, 0), &header, here, self.params);
+        pdu::put(&mut out, PduType::CapsuleCmd, 0, &header, here, self.params);
         (id, out)
     }
 
@@ -256,8 +255,14 @@ impl Queue {
             let header = DataPdu::new(id, request.tag.get(), &(at..next));
             let flags = if next == end { flag::LAST } else { 0 };
             let mut out = Vec::new();
-            let kind = (PduType::H2CData, flags);
-            pdu::put(&mut out, kind, header.as_bytes(), &data[at..next], self.params);
+            pdu::put(
+                &mut out,
+                PduType::H2CData,
+                flags,
+                header.as_bytes(),
+                &data[at..next],
+                self.params,
+            );
             self.put(out);
             at = next;
         }

@@ -26,8 +26,7 @@ fn capsule(entry: &SubmissionEntry, data: &[u8]) -> Vec<u8> {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
     let mut bytes = Vec::new();
-    let kind = (PduType::CapsuleCmd, 0);
-    pdu::put(&mut bytes, kind, &header, data, ConnectionParams::default());
+    pdu::put(&mut bytes, PduType::CapsuleCmd, 0, &header, data, ConnectionParams::default());
     bytes
 }
 

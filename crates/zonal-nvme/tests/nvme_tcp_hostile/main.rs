@@ -336,8 +336,8 @@ fn hoarder(mut queue: Queue) -> Queue {
         let tag = u16::from_le_bytes([r2t[10], r2t[11]]);
         for at in [0, PART, 2 * PART] {
             let header = DataPdu::new(id, tag, &(at..at + PART));
-            let (mut bytes, kind) = (Vec::new(), (PduType::H2CData, 0));
-            pdu::put(&mut bytes, kind, header.as_bytes(), &data[..PART], queue.params);
+            let (mut bytes, kind) = (Vec::new(), PduType::H2CData);
+            pdu::put(&mut bytes, kind, 0, header.as_bytes(), &data[..PART], queue.params);
             queue.stream.write_all(&bytes).unwrap();
         }
     }

@@ -94,6 +94,6 @@ pub fn capsule(entry: &SubmissionEntry) -> Vec<u8> {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
     let mut pdu = Vec::new();
-    pdu::put(&mut pdu, (PduType::CapsuleCmd, 0), &header, &[], ConnectionParams::default());
+    pdu::put(&mut pdu, PduType::CapsuleCmd, 0, &header, &[], ConnectionParams::default());
     pdu
 }

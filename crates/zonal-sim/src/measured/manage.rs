@@ -82,7 +82,7 @@ pub fn managed(config: &Config) -> Result<Vec<Managed>> {
         let drive = SimSsd::new(config)?;
         let mut sum_us = 0.0;
         for round in 0..ROUNDS {
-            sum_us += time_us(&drive, (timed, blocks), round).map_err(failed)?;
+            sum_us += time_us(&drive, timed, blocks, round).map_err(failed)?;
         }
         rows.push(Managed { name, drive_us, ours_us: sum_us / f64::from(ROUNDS) });
     }
@@ -91,7 +91,7 @@ pub fn managed(config: &Config) -> Result<Vec<Managed>> {
         ("read of 4 KiB beside resets", Pattern::RandomRead, 130.9),
     ] {
         let drive = SimSsd::new(config)?;
-        let one = workload((pattern, LbaCount::new(1)), (1, 1), Beside::Resets);
+        let one = workload(pattern, LbaCount::new(1), 1, 1, Beside::Resets);
         let workload = Workload { time_ns: BESIDE_NS, ..one };
         let outcome = queued::run(&drive, &workload)
             .map_err(|error| SimError::Config { what: format!("{name}: {error}") })?;
@@ -103,7 +103,8 @@ pub fn managed(config: &Config) -> Result<Vec<Managed>> {
 #[expect(clippy::cast_precision_loss, reason = "times for people")]
 fn time_us(
     drive: &SimSsd,
-    (timed, blocks): (Timed, u64),
+    timed: Timed,
+    blocks: u64,
     round: u32,
 ) -> std::result::Result<f64, DeviceError> {
     let zone = ZoneId::new(round);

@@ -121,7 +121,7 @@ impl Row {
             _ => return Err(SimError::Config { what: format!("no operation is called {op}") }),
         };
         let blocks = LbaCount::new(bytes / BLOCK_BYTES);
-        let workload = workload((pattern, blocks), (zones, depth), Beside::Nothing);
+        let workload = workload(pattern, blocks, zones, depth, Beside::Nothing);
         let drive = Figures { iops: self.iops, mean_us: self.mean_us, p99_us: self.p99_us };
         Ok(Point { name, workload, drive })
     }
@@ -137,15 +137,17 @@ impl MixedRow {
             let bytes_s = f64::from(rate) * f64::from(1 << 20);
             Beside::Writes { blocks: LbaCount::new(BESIDE_BLOCKS), bytes_s }
         };
-        let workload = workload((Pattern::RandomRead, LbaCount::new(1)), (1, depth), beside);
+        let workload = workload(Pattern::RandomRead, LbaCount::new(1), 1, depth, beside);
         let (mean_us, p99_us) = (self.read_mean_us, self.read_p99);
         Point { name, workload, drive: Figures { iops: self.read_iops, mean_us, p99_us } }
     }
 }
 
 fn workload(
-    (pattern, blocks): (Pattern, LbaCount),
-    (zones, depth): (u32, u32),
+    pattern: Pattern,
+    blocks: LbaCount,
+    zones: u32,
+    depth: u32,
     beside: Beside,
 ) -> Workload {
     Workload { pattern, blocks, zones, depth, time_ns: POINT_NS, seed: 1, beside }

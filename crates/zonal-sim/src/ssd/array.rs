@@ -169,13 +169,13 @@ impl Array {
         let (mut done, mut slot) = (from, slots.start);
         while slot < slots.end {
             let count = self.place.left_in_page(slot).min(slots.end - slot);
-            done = done.max(self.read_page(now, from, (slot, count), written));
+            done = done.max(self.read_page(now, from, slot, count, written));
             slot += count;
         }
         done
     }
 
-    fn read_page(&mut self, now: Ns, from: Ns, (slot, count): (Slot, u32), written: Slot) -> Ns {
+    fn read_page(&mut self, now: Ns, from: Ns, slot: Slot, count: u32, written: Slot) -> Ns {
         let number = self.place.program_of(slot);
         let (die, channel) = self.place.die_of(slot);
         let waits = |program: &Pending| program.number == number && program.end_ns > from;

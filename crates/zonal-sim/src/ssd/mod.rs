@@ -215,7 +215,7 @@ impl SimSsd {
         let blocks = self.geometry().blocks(bytes)?.get();
         let first = if offset.get() == 0 { First::OfZone } else { First::No };
         let arrival = flash.timing.write(now, kind, bytes as u64, first);
-        let end = flash.write(now, arrival.buffer_ns, (zone, offset.get()), blocks);
+        let end = flash.write(now, arrival.buffer_ns, zone, offset.get(), blocks);
         Ok((lba, end + arrival.rest_ns))
     }
 
@@ -226,7 +226,7 @@ impl SimSsd {
         while at < limit {
             let (zone, offset) = self.geometry().locate(at);
             let count = (limit - at).min(self.geometry().size_of(zone) - offset);
-            end = end.max(flash.read(now, from, (zone, offset.get()), count.get()));
+            end = end.max(flash.read(now, from, zone, offset.get(), count.get()));
             at += count;
         }
         flash.timing.deliver(now, end, self.geometry().bytes(blocks).get())
@@ -268,7 +268,7 @@ impl SimSsd {
             return (outcome, flash.follow_nothing(now, action));
         }
         let begun = if flash.timing.is_controlled() { now } else { now + COMMAND_NS };
-        (outcome, changes.fold(begun, |end, pair| flash.follow(end, pair)))
+        (outcome, changes.fold(begun, |end, (before, after)| flash.follow(end, before, after)))
     }
 }
 
@@ -338,7 +338,7 @@ impl Flash {
     }
 
     /// Writes blocks by a command that arrived at `now`, and whose data is there at `from`.
-    fn write(&mut self, now: u64, from: u64, (zone, offset): (ZoneId, u64), blocks: u64) -> u64 {
+    fn write(&mut self, now: u64, from: u64, zone: ZoneId, offset: u64, blocks: u64) -> u64 {
         let mut end = from;
         for offset in offset..offset + blocks {
             let unit = self.unit(zone, offset);
@@ -349,7 +349,7 @@ impl Flash {
     }
 
     /// Reads the part of a zone that is written; the rest is zeroes and costs nothing.
-    fn read(&mut self, now: u64, from: u64, (zone, offset): (ZoneId, u64), blocks: u64) -> u64 {
+    fn read(&mut self, now: u64, from: u64, zone: ZoneId, offset: u64, blocks: u64) -> u64 {
         let written = u64::from(self.zones.written(zone.get()));
         let (mut done, mut offset) = (from, offset);
         let limit = (offset + blocks).min(written);
@@ -371,7 +371,7 @@ impl Flash {
     }
 
     /// Applies what an action has changed about a zone to the flash.
-    fn follow(&mut self, now: u64, (before, after): (&Zone, &Zone)) -> u64 {
+    fn follow(&mut self, now: u64, before: &Zone, after: &Zone) -> u64 {
         let zone = before.id.get();
         match (before.cond, after.cond) {
             (_, ZoneCond::Empty) => self.reset(now, zone),

@@ -42,13 +42,14 @@ impl Limit {
         }
     }
 
-    /// Operations in a second: `threads` of them, each on `span` bytes of its own. 0 where there is
-    /// no limit.
+    /// Operations in a second by `threads` threads, each with `span` bytes of its own. 0 where there
+    /// is no limit.
     pub(super) fn measure(
         &self,
         pattern: Pattern,
         bytes: usize,
-        (threads, span): (u32, usize),
+        threads: u32,
+        span: usize,
         time: Duration,
     ) -> Result<f64> {
         let start = clock::now();
@@ -156,7 +157,7 @@ mod tests {
         let limit = Limit::of(&Base::File(folder.path().join("drive:1.zns"))).unwrap();
         for pattern in [Pattern::Write, Pattern::RandomRead] {
             let time = Duration::from_millis(1);
-            assert!(limit.measure(pattern, 4096, (2, 1 << 20), time).unwrap() > 0.0);
+            assert!(limit.measure(pattern, 4096, 2, 1 << 20, time).unwrap() > 0.0);
         }
         assert_eq!(std::fs::read(taken).unwrap(), b"somebody's");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -84,7 +84,8 @@ pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
         Base::Simulated(clock) => &**clock,
         Base::Memory | Base::File(_) | Base::Device => &system,
     };
-    let measured = measure_all(&*device, clock, args, (&zones, &limit));
+    let subject = Subject { device: &*device, clock, zones: &zones, limit: &limit };
+    let measured = measure_each(&*device, args, |op, blocks| subject.measure(args, op, blocks));
     for zone in &zones {
         device
             .manage(Select::One(*zone), ZoneAction::Reset)
@@ -109,15 +110,6 @@ fn print(global: &Global, rows: &[Row], note: &str) -> Result<()> {
     Ok(())
 }
 
-fn measure_all(
-    device: &dyn ZonedDevice,
-    clock: &dyn Clock,
-    args: &Bench,
-    targets: (&[ZoneId], &Limit),
-) -> Result<Vec<Row>> {
-    measure_each(device, args, |op, blocks| measure((device, clock), args, op, blocks, targets))
-}
-
 /// Measures each operation with each size.
 fn measure_each(
     device: &dyn ZonedDevice,
@@ -138,73 +130,89 @@ fn measure_each(
     Ok(rows)
 }
 
-fn measure(
-    (device, clock): (&dyn ZonedDevice, &dyn Clock),
-    args: &Bench,
-    op: Op,
-    blocks: LbaCount,
-    (zones, limit): (&[ZoneId], &Limit),
-) -> Result<Row> {
-    let geometry = device.geometry();
-    let (name, pattern) = pattern(op);
-    tracing::debug!(operation = %name, %blocks, "measuring");
-    let time = Duration::from_secs_f64(args.seconds);
-    let after = |share| u64::try_from(time.mul_f64(share).as_nanos()).map(workload::Stop::AfterNs);
-    let span = LbaCount::new(SPAN_BYTES >> geometry.block_size().shift());
-    let workload = Workload {
-        pattern,
-        blocks,
-        threads: args.threads,
-        zones: zones.to_vec(),
-        span: span.min(geometry.spec().zone_capacity),
-        stop: after(1.0 - LATENCY_SHARE - LIMIT_SHARE)?,
-        latency: Latency::Skip,
-        seed: 1,
-    };
-    let what = || format!("{name} on {}", args.device);
-    workload::prepare(device, &workload).with_context(what)?;
-    let cpu = cpu_seconds();
-    let mut measured = workload::run(device, clock, &workload).with_context(what)?;
-    let cpu = cpu_seconds() - cpu;
-    let timed = Workload { stop: after(LATENCY_SHARE)?, latency: Latency::Measure, ..workload };
-    workload::prepare(device, &timed).with_context(what)?;
-    measured.latency_ns = workload::run(device, clock, &timed).with_context(what)?.latency_ns;
-    let bytes = geometry.bytes(blocks).get();
-    let per_thread = geometry.bytes(timed.span).get() * u64::from(ZONES_PER_THREAD);
-    let limit_iops = limit.measure(
-        pattern,
-        usize::try_from(bytes)?,
-        (args.threads, usize::try_from(per_thread)?),
-        time.mul_f64(LIMIT_SHARE),
-    )?;
-    Ok(row(name, (bytes, args.threads), &measured, cpu, (limit.name(), limit_iops)))
+/// A device that is measured with real operations, and its limit.
+struct Subject<'a> {
+    device: &'a dyn ZonedDevice,
+    clock: &'a dyn Clock,
+    zones: &'a [ZoneId],
+    limit: &'a Limit,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn row(
-    operation: &'static str,
-    (operation_bytes, threads): (u64, u32),
-    measured: &Measured,
-    cpu: f64,
-    (limit, limit_iops): (&'static str, f64),
-) -> Row {
-    let latency_us = |quantile| measured.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
-    let iops = measured.iops();
-    Row {
-        operation,
-        operation_bytes,
-        threads,
-        iops,
-        mb_per_s: measured.mb_per_s(),
-        mean_us: measured.latency_ns.mean() / 1e3,
-        p50_us: latency_us(0.5),
-        p99_us: latency_us(0.99),
-        p999_us: latency_us(0.999),
-        max_us: measured.latency_ns.max() as f64 / 1e3,
-        cpu_us_per_op: cpu * 1e6 / measured.operations.max(1) as f64,
-        limit,
-        limit_iops,
-        ratio_to_limit: if limit_iops > 0.0 { iops / limit_iops } else { 0.0 },
+impl Subject<'_> {
+    fn measure(&self, args: &Bench, op: Op, blocks: LbaCount) -> Result<Row> {
+        let (device, clock) = (self.device, self.clock);
+        let geometry = device.geometry();
+        let (name, pattern) = pattern(op);
+        tracing::debug!(operation = %name, %blocks, "measuring");
+        let time = Duration::from_secs_f64(args.seconds);
+        let after =
+            |share| u64::try_from(time.mul_f64(share).as_nanos()).map(workload::Stop::AfterNs);
+        let span = LbaCount::new(SPAN_BYTES >> geometry.block_size().shift());
+        let workload = Workload {
+            pattern,
+            blocks,
+            threads: args.threads,
+            zones: self.zones.to_vec(),
+            span: span.min(geometry.spec().zone_capacity),
+            stop: after(1.0 - LATENCY_SHARE - LIMIT_SHARE)?,
+            latency: Latency::Skip,
+            seed: 1,
+        };
+        let what = || format!("{name} on {}", args.device);
+        workload::prepare(device, &workload).with_context(what)?;
+        let cpu = cpu_seconds();
+        let mut measured = workload::run(device, clock, &workload).with_context(what)?;
+        let cpu = cpu_seconds() - cpu;
+        let timed = Workload { stop: after(LATENCY_SHARE)?, latency: Latency::Measure, ..workload };
+        workload::prepare(device, &timed).with_context(what)?;
+        measured.latency_ns = workload::run(device, clock, &timed).with_context(what)?.latency_ns;
+        let bytes = geometry.bytes(blocks).get();
+        let per_thread = geometry.bytes(timed.span).get() * u64::from(ZONES_PER_THREAD);
+        let limit_iops = self.limit.measure(
+            pattern,
+            usize::try_from(bytes)?,
+            args.threads,
+            usize::try_from(per_thread)?,
+            time.mul_f64(LIMIT_SHARE),
+        )?;
+        let row = Row::new(name, bytes, args.threads, &measured, cpu);
+        Ok(row.beside(self.limit.name(), limit_iops))
+    }
+}
+
+impl Row {
+    /// The figures of one measurement, without a limit.
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn new(
+        operation: &'static str,
+        operation_bytes: u64,
+        threads: u32,
+        measured: &Measured,
+        cpu: f64,
+    ) -> Self {
+        let latency_us = |quantile| measured.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            operation,
+            operation_bytes,
+            threads,
+            iops: measured.iops(),
+            mb_per_s: measured.mb_per_s(),
+            mean_us: measured.latency_ns.mean() / 1e3,
+            p50_us: latency_us(0.5),
+            p99_us: latency_us(0.99),
+            p999_us: latency_us(0.999),
+            max_us: measured.latency_ns.max() as f64 / 1e3,
+            cpu_us_per_op: cpu * 1e6 / measured.operations.max(1) as f64,
+            limit: "none",
+            limit_iops: 0.0,
+            ratio_to_limit: 0.0,
+        }
+    }
+
+    /// The same beside a limit of so many operations a second; 0 for none.
+    fn beside(self, limit: &'static str, limit_iops: f64) -> Self {
+        let ratio_to_limit = if limit_iops > 0.0 { self.iops / limit_iops } else { 0.0 };
+        Self { limit, limit_iops, ratio_to_limit, ..self }
     }
 }
 

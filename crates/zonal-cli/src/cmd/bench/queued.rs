@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use zonal::workload::queued::{self, Beside, Workload};
 use zonal::{LbaCount, ZonedDevice};
 
-use super::{Row, pattern, row};
+use super::{Row, pattern};
 use crate::args::{Bench, Op};
 
 /// Bytes of a write beside the operations.
@@ -49,7 +49,7 @@ fn measure(device: &dyn ZonedDevice, args: &Bench, op: Op, blocks: LbaCount) -> 
         queued::run(device, &workload).with_context(|| format!("{name} on {}", args.device))?.main;
     let cpu = super::cpu_seconds() - cpu;
     let bytes = device.geometry().bytes(blocks).get();
-    Ok(row(name, (bytes, args.threads), &measured, cpu, ("none", 0.0)))
+    Ok(Row::new(name, bytes, args.threads, &measured, cpu))
 }
 
 fn beside(device: &dyn ZonedDevice, args: &Bench) -> Beside {

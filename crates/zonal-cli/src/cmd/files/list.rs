@@ -81,7 +81,7 @@ pub(crate) fn run(global: &Global, args: &List) -> Result<()> {
     let mut found = Vec::new();
     let attr = volume.symlink_metadata(&place.path)?;
     if attr.kind == FileKind::Directory {
-        gather(&volume, (&place.path, Path::new("")), args, &mut found)?;
+        gather(&volume, &place.path, Path::new(""), args, &mut found)?;
     } else {
         let name = place.path.file_name().map_or_else(|| place.path.clone(), PathBuf::from);
         found.push(listed(&volume, &place.path, &name)?);
@@ -136,7 +136,8 @@ pub(crate) fn stat(global: &Global, args: &Stat) -> Result<()> {
 /// Adds the entries of a directory, which is `shown` as far as it is below what was asked for.
 fn gather(
     volume: &Volume,
-    (path, shown): (&Path, &Path),
+    path: &Path,
+    shown: &Path,
     args: &List,
     found: &mut Vec<Listed>,
 ) -> Result<()> {
@@ -147,7 +148,7 @@ fn gather(
         let (path, shown) = (path.join(&entry.name), shown.join(&entry.name));
         found.push(listed(volume, &path, &shown)?);
         if args.recursive && entry.kind == FileKind::Directory {
-            gather(volume, (&path, &shown), args, found)?;
+            gather(volume, &path, &shown, args, found)?;
         }
     }
     Ok(())

@@ -76,7 +76,7 @@ fn story(
     })?;
     let copied = copy(&mut story, plan, &session, stop)?;
     work(&mut story, &session, stop)?;
-    let before = scan(&mut story, ("read all, checksums", 0), &session, stop)?;
+    let before = scan(&mut story, "read all, checksums", 0, &session, stop)?;
     compare("the copy and its source", &copied, &tree_of(&before))?;
     let counts = story.step_with(way.closing(), || {
         session.end().map(|counts| (counts, "the drive is clean".to_owned()))
@@ -86,7 +86,7 @@ fn story(
     let session = story.step_with("open again", || {
         Session::start(place).map(|session| (session, String::new()))
     })?;
-    let after = scan(&mut story, ("verify every byte", verify::totals(&before).1), &session, stop)?;
+    let after = scan(&mut story, "verify every byte", verify::totals(&before).1, &session, stop)?;
     session.end()?;
     compare("the tree before and after", &before, &after)?;
     story.finish(&after, &counts, &zones(&place.drive)?)
@@ -163,7 +163,8 @@ fn work(story: &mut Story, session: &Session, stop: &Stop) -> Result<()> {
 /// Reads everything; `total` bytes are expected, 0 if nobody knows.
 fn scan(
     story: &mut Story,
-    (name, total): (&'static str, u64),
+    name: &'static str,
+    total: u64,
     session: &Session,
     stop: &Stop,
 ) -> Result<Sums> {

@@ -208,8 +208,8 @@ impl State {
     pub(super) fn learn_life(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.inodes.peek(ino) else { return };
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
-        let death = (ino.get(), self.totals.data_clock());
-        if let Some(row) = self.learned.note_life(context, death, life) {
+        let clock = self.totals.data_clock();
+        if let Some(row) = self.learned.note_life(context, ino.get(), clock, life) {
             self.mark(RowKind::Learned, row.into(), 0);
         }
     }

@@ -136,7 +136,8 @@ impl ZoneSlot {
 
     /// The data clock when a block of it was written.
     pub(in crate::furrow) fn birth_of(&self, block: u32) -> u64 {
-        birth_of(self.births(), block, self.end)
+        let (first, last) = self.births();
+        birth_of(first, last, block, self.end)
     }
 
     /// Records when the next blocks were written.

@@ -194,9 +194,9 @@ impl Zones {
     /// Updates the index of victims after a zone has changed.
     pub(in crate::furrow) fn index(&mut self, zone: u32) {
         let slot = self.slot(zone);
-        let (role, blocks, filled) = (slot.role, (slot.live, slot.capacity), slot.last_write);
+        let ZoneSlot { role, live, capacity, last_write: filled, .. } = *slot;
         match role {
-            Role::Sealed if blocks.0 > 0 => self.victims.put(zone, blocks, filled),
+            Role::Sealed if live > 0 => self.victims.put(zone, live, capacity, filled),
             Role::Sealed
             | Role::Super
             | Role::Meta
