@@ -1,7 +1,7 @@
 //! The mounts of a device: for commands that work on a mount and are given its device, and for the
 //! message of one that finds the device in use.
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -50,14 +50,6 @@ pub(crate) fn refuse_dir(spec: &str) -> Result<()> {
         ),
         None => bail!("{} is a directory, not a device", shown(spec)),
     }
-}
-
-/// The source of the mount at a directory, as its daemon named it when it mounted.
-pub(crate) fn source_at(dir: &Path) -> Option<String> {
-    let dir = dir.canonicalize().ok()?;
-    // The last one covers the others.
-    let mount = mounts::all().ok()?.into_iter().rfind(|mount| mount.point == dir)?;
-    String::from_utf8(mount.source.into_vec()).ok()
 }
 
 /// Whether `mount` is one of ours of the device, with layers in front or without.

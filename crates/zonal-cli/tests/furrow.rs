@@ -379,10 +379,20 @@ fn remount_makes_writable_when_nothing_is_open() {
     mount("rw");
     fs::write(dir.join("before"), "content").unwrap();
     must(&zonal(&["umount", text(&dir)]));
-    mount("ro,noatime,noexec,memory=96MiB,threads=5");
+    mount("ro,noatime,noexec,memory=96MiB,threads=5,commit=7,max_open_zones=2,nolifetime");
     let remount = || zonal(&["mount", "-o", "remount,rw,noatime", text(&drive), text(&dir)]);
     let write = |name: &str| fs::write(dir.join(name), "content");
     let stats = || String::from_utf8(zonal(&["stats", text(&dir), "--json"]).stdout).unwrap();
+    // All that a remount does not change.
+    let in_force = || {
+        let json = fs::read(dir.join(".zonal/options")).unwrap();
+        let mut options: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        for member in ["/device", "/mount/access", "/mount/restrict"] {
+            options.pointer_mut(member).unwrap().take();
+        }
+        options
+    };
+    let before = in_force();
     let open = fs::File::open(dir.join("before")).unwrap();
     let refused = errors(&remount());
     assert!(refused.contains("mounted read-only") && refused.contains("busy"), "{refused}");
@@ -402,15 +412,19 @@ fn remount_makes_writable_when_nothing_is_open() {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
     let line = table.lines().find(|line| line.contains(text(&dir))).unwrap();
     assert!(line.contains("rw,") && line.contains("noexec") && line.contains("noatime"), "{line}");
-    for kept in ["\"memory\": 100663296", "\"threads\": 5"] {
-        assert!(stats().contains(kept), "{kept} in {}", stats());
+    assert_eq!(in_force(), before);
+    for (name, value) in [("memory", "100663296"), ("commit", "7"), ("max_open_zones", "2")] {
+        let kept = format!("\"{name}\": {value}");
+        assert!(stats().contains(&kept), "{kept} in {}", stats());
     }
     assert!(fs::read_to_string(&log).unwrap().matches("requests come").count() > 3, "one log");
     must(&zonal(&["umount", text(&dir)]));
     // The same of a zonefs.
     must(&zonal(&["mkzonefs", "--force", text(&drive)]));
-    mount("ro,errors=repair");
+    mount("ro,errors=repair,nouring,noasync-dio,warm-cache,strictatime,dirsync");
+    let before = in_force();
     must(&zonal(&["mount", "-o", "remount,rw", text(&drive), text(&dir)]));
+    assert_eq!(in_force(), before);
     assert!(stats().contains("\"errors\": \"repair\""), "{}", stats());
     fs::File::options().write(true).open(dir.join("seq/0")).unwrap().set_len(0).unwrap();
     must(&zonal(&["umount", text(&dir)]));

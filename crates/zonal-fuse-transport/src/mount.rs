@@ -51,7 +51,8 @@ impl MountType {
 }
 
 /// Users that may use a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Audience {
     /// Only the user who mounted it.
     Owner,

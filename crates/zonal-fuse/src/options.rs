@@ -5,16 +5,21 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
+use serde::{Deserialize, Serialize};
+use zonal::size;
+use zonal_fs::options::Taken;
+use zonal_fs::{furrow, zonefs};
 
+use crate::ServeError;
 use crate::error::Result;
-use crate::{ServeError, Transport};
 
 pub use zonal_fs::furrow::AtimePolicy;
 pub use zonal_fs::vfs::Access;
 pub use zonal_fuse_transport::mount::Audience;
 
 /// What write(2) does to the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
     /// Each write(2) reaches the file system before it returns.
     #[default]
@@ -24,7 +29,8 @@ pub enum WriteCache {
 }
 
 /// What a direct write does to the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum DirectWrites {
     /// It drops the pages: a later buffered read fetches them.
     #[default]
@@ -35,7 +41,8 @@ pub enum DirectWrites {
 }
 
 /// How asynchronous direct reads (libaio, `io_uring`) of a writable zonefs come from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AsyncDirect {
     /// In parallel, by a hidden mount, if root mounts and the kernel allows it (from Linux 6.9 on).
     #[default]
@@ -55,7 +62,8 @@ impl AsyncDirect {
 }
 
 /// How requests come from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum TransportChoice {
     /// Over `io_uring` if the kernel offers it, else by `/dev/fuse`.
     #[default]
@@ -68,7 +76,8 @@ pub enum TransportChoice {
 
 bitflags::bitflags! {
     /// Restrictions that the kernel enforces.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(try_from = "String", into = "String")]
     pub struct Restrict: u32 {
         /// Device nodes do not work (`nodev`).
         const NODEV = 1;
@@ -87,17 +96,38 @@ bitflags::bitflags! {
         /// The mount table shows `lazytime`. It has no effect: times are committed like all
         /// changes.
         const LAZYTIME = 128;
+        /// Those that the kernel changes under a mount.
+        const CHANGEABLE = Self::NODEV.bits() | Self::NOSUID.bits() | Self::NOEXEC.bits()
+            | Self::SYNC.bits() | Self::NOSYMFOLLOW.bits();
+    }
+}
+
+impl TryFrom<String> for Restrict {
+    type Error = bitflags::parser::ParseError;
+
+    fn try_from(names: String) -> std::result::Result<Self, Self::Error> {
+        bitflags::parser::from_str_strict(&names)
+    }
+}
+
+impl From<Restrict> for String {
+    fn from(flags: Restrict) -> Self {
+        let mut names = Self::new();
+        bitflags::parser::to_writer_strict(&flags, &mut names).expect("a string takes all");
+        names
     }
 }
 
 /// How to mount.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MountConfig {
     /// Source in the mount table: the device spec, with an absolute path.
     pub source: String,
     /// Kind of file system, shown as `fuse.KIND` in the mount table.
     pub kind: String,
-    /// The directory.
+    /// The directory. The others do not depend on it.
+    #[serde(skip)]
     pub mount_point: PathBuf,
     /// Reading and writing, or reading only.
     pub access: Access,
@@ -168,71 +198,8 @@ impl MountConfig {
         self.threads = self.threads.or(count);
     }
 
-    /// Options that hold until the unmount and that no setting shows, as [`apply`](Self::apply)
-    /// takes them; without defaults.
-    ///
-    /// ```
-    /// use zonal_fuse::options::MountConfig;
-    ///
-    /// let mut config = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
-    /// config.apply("rw,nodev,writeback,dirsync")?;
-    /// assert_eq!(config.lasting(), "dirsync,writeback");
-    /// # Ok::<(), zonal_fuse::ServeError>(())
-    /// ```
-    pub fn lasting(&self) -> String {
-        let atime = match self.atime {
-            AtimePolicy::Relative => None,
-            AtimePolicy::Never => Some("noatime"),
-            AtimePolicy::Always => Some("strictatime"),
-        };
-        let dirsync = self.restrict.contains(Restrict::DIRSYNC).then_some("dirsync");
-        let lazytime = self.restrict.contains(Restrict::LAZYTIME).then_some("lazytime");
-        let nodiratime = self.restrict.contains(Restrict::NODIRATIME).then_some("nodiratime");
-        let write_cache = match self.write_cache {
-            WriteCache::Through => None,
-            WriteCache::Back => Some("writeback"),
-        };
-        let direct_writes = match self.direct_writes {
-            DirectWrites::Bypass => None,
-            DirectWrites::Cache => Some("warm-cache"),
-        };
-        let all = [atime, nodiratime, lazytime, dirsync, write_cache, direct_writes];
-        all.into_iter().flatten().collect::<Vec<_>>().join(",")
-    }
-
-    /// Options that hold until the unmount and that the mount table of the kernel does not show,
-    /// with the transport in use; without defaults.
-    ///
-    /// ```
-    /// use zonal_fuse::Transport;
-    /// use zonal_fuse::options::MountConfig;
-    ///
-    /// let mut config = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
-    /// config.apply("noatime,writeback,noasync-dio,threads=3")?;
-    /// assert_eq!(config.unshown(Transport::Device), ["writeback", "noasync-dio", "threads=3"]);
-    /// # Ok::<(), zonal_fuse::ServeError>(())
-    /// ```
-    pub fn unshown(&self, transport: Transport) -> Vec<String> {
-        let lasting = self.lasting();
-        let is_shown =
-            |option: &&str| ["", "noatime", "nodiratime", "lazytime", "dirsync"].contains(option);
-        let lasting = lasting.split(',').filter(|option| !is_shown(option)).map(ToOwned::to_owned);
-        let async_direct = match self.async_direct {
-            AsyncDirect::Together => None,
-            AsyncDirect::InTurn => Some("noasync-dio".to_owned()),
-        };
-        let transport = match transport {
-            Transport::Device => None,
-            Transport::Rings => Some("uring".to_owned()),
-        };
-        let threads = self.threads.map(|threads| format!("{THREADS}{threads}"));
-        let metrics = self.metrics.map(|address| format!("{METRICS}{address}"));
-        let others = [async_direct, transport, threads, metrics];
-        lasting.chain(others.into_iter().flatten()).collect()
-    }
-
     /// Flags of mount(2): restrictions that the kernel enforces.
-    pub(crate) fn flags(&self) -> MountFlags {
+    pub fn flags(&self) -> MountFlags {
         let mut flags = MountFlags::empty();
         for (restriction, flag) in [
             (Restrict::NODEV, MountFlags::NODEV),
@@ -303,6 +270,130 @@ impl MountConfig {
             }
         }
         Ok(())
+    }
+}
+
+/// The options of one kind of file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KindOptions {
+    /// Of Furrow.
+    Furrow(furrow::MountOptions),
+    /// Of zonefs.
+    Zonefs(zonefs::MountOptions),
+}
+
+impl KindOptions {
+    /// Those that a mount of a Furrow has by default.
+    pub fn furrow() -> Self {
+        let commit_seconds = furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
+        Self::Furrow(furrow::MountOptions { commit_seconds, ..Default::default() })
+    }
+
+    /// Those that a mount of a zonefs has by default.
+    pub fn zonefs() -> Self {
+        Self::Zonefs(zonefs::MountOptions::default())
+    }
+
+    /// Takes one option, if only this kind has it.
+    pub fn take(&mut self, option: &str) -> Taken {
+        match self {
+            Self::Furrow(options) => options.take(option),
+            Self::Zonefs(options) => options.take(option),
+        }
+    }
+
+    /// The options of a Furrow that are not the default.
+    fn unshown(&self) -> Vec<String> {
+        let Self::Furrow(options) = self else { return Vec::new() };
+        let furrow::MountOptions { memory, max_open_zones, commit_seconds, .. } = *options;
+        let is_default = memory == furrow::MountOptions::MEMORY;
+        let memory = (!is_default).then(|| format!("memory={}", size::exact(memory.get())));
+        let zones = max_open_zones.map(|zones| format!("max_open_zones={zones}"));
+        let is_default = commit_seconds == furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
+        let commit = (!is_default).then(|| format!("commit={commit_seconds}"));
+        [memory, zones, commit].into_iter().flatten().collect()
+    }
+}
+
+/// The options of a mount that are in force: the control directory shows them as JSON, and a
+/// remount sends them back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Access with which the daemon has opened the device.
+    pub device: Access,
+    /// The transport asked for: `mount` has the one in use.
+    pub transport: TransportChoice,
+    /// Those that every file system has. `access` is that of the file system, and of
+    /// [`CHANGEABLE`](Restrict::CHANGEABLE) `restrict` has what the mount began with: the kernel
+    /// has its own, which a remount changes.
+    pub mount: MountConfig,
+    /// Those of its kind.
+    pub kind: KindOptions,
+}
+
+impl Options {
+    /// The options of a new mount.
+    pub fn new(mount: MountConfig, kind: KindOptions) -> Self {
+        Self { device: mount.access, transport: mount.transport, mount, kind }
+    }
+
+    /// Whether a mount with these options can change to `new`, as far as options go.
+    ///
+    /// ```
+    /// use zonal_fuse::MountConfig;
+    /// use zonal_fuse::options::{KindOptions, Options};
+    ///
+    /// let mount = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
+    /// let now = Options::new(mount, KindOptions::furrow());
+    /// let mut new = now.clone();
+    /// new.mount.apply("ro,noexec")?;
+    /// assert!(now.can_become(&new));
+    /// new.mount.apply("writeback")?;
+    /// assert!(!now.can_become(&new));
+    /// # Ok::<(), zonal_fuse::ServeError>(())
+    /// ```
+    pub fn can_become(&self, new: &Self) -> bool {
+        let mut changed = self.mount.clone();
+        changed.access = new.mount.access;
+        changed.restrict -= Restrict::CHANGEABLE;
+        changed.restrict |= new.mount.restrict & Restrict::CHANGEABLE;
+        changed.mount_point.clone_from(&new.mount.mount_point);
+        let is_kind_changeable = match (&self.kind, &new.kind) {
+            (KindOptions::Furrow(now), KindOptions::Furrow(new)) => now.can_become(new),
+            (KindOptions::Zonefs(_), KindOptions::Zonefs(_)) => true,
+            (KindOptions::Furrow(_), KindOptions::Zonefs(_))
+            | (KindOptions::Zonefs(_), KindOptions::Furrow(_)) => false,
+        };
+        is_kind_changeable && new.mount == changed
+    }
+
+    /// Options that hold until the unmount and that the mount table of the kernel does not show;
+    /// without defaults.
+    ///
+    /// ```
+    /// use zonal_fuse::MountConfig;
+    /// use zonal_fuse::options::{KindOptions, Options};
+    ///
+    /// let mut mount = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
+    /// mount.apply("noatime,writeback,noasync-dio,threads=3")?;
+    /// let options = Options::new(mount, KindOptions::furrow());
+    /// assert_eq!(options.unshown(), ["writeback", "noasync-dio", "threads=3"]);
+    /// # Ok::<(), zonal_fuse::ServeError>(())
+    /// ```
+    pub fn unshown(&self) -> Vec<String> {
+        let mount = &self.mount;
+        let words = [
+            (mount.write_cache == WriteCache::Back, "writeback"),
+            (mount.direct_writes == DirectWrites::Cache, "warm-cache"),
+            (mount.async_direct == AsyncDirect::InTurn, "noasync-dio"),
+            (mount.transport == TransportChoice::Rings, "uring"),
+        ];
+        let words = words.into_iter().filter(|(holds, _)| *holds).map(|(_, word)| word.to_owned());
+        let threads = mount.threads.map(|threads| format!("{THREADS}{threads}"));
+        let metrics = mount.metrics.map(|address| format!("{METRICS}{address}"));
+        words.chain(threads).chain(metrics).chain(self.kind.unshown()).collect()
     }
 }
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 use zonal::shown;
 use zonal_fuse::ServeError;
 use zonal_fuse::control::Report;
 use zonal_fuse::control::page::page;
 use zonal_fuse::names::CONTROL_DIR;
+use zonal_fuse::options::Options;
 use zonal_fuse::unmount::is_dead;
 
 use crate::args::{Global, Stats};
@@ -31,7 +31,7 @@ pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
     match args.watch {
         Some(seconds) => watch(global, &dir, seconds),
         None if global.json => {
-            say!("{}", read(&dir)?);
+            say!("{}", read(&dir, "stats")?);
             Ok(())
         }
         None => {
@@ -99,24 +99,12 @@ fn wait(pause: Duration) -> Result<()> {
 
 /// Everything that is counted.
 pub(crate) fn report(dir: &Path) -> Result<Report> {
-    serde_json::from_str(&read(dir)?).context("the counters are not valid JSON")
+    serde_json::from_str(&read(dir, "stats")?).context("the counters are not valid JSON")
 }
 
-/// One member that is a text.
-pub(crate) fn text(dir: &Path, name: &str) -> Result<String> {
-    member(dir, name, |value| value.as_str().map(ToOwned::to_owned))
-}
-
-/// One member that is a number.
-pub(crate) fn number(dir: &Path, name: &str) -> Result<u64> {
-    member(dir, name, Value::as_u64)
-}
-
-fn member<T>(dir: &Path, name: &str, read_as: impl Fn(&Value) -> Option<T>) -> Result<T> {
-    let all: Value =
-        serde_json::from_str(&read(dir)?).context("the counters are not valid JSON")?;
-    let found = all.get(name).and_then(read_as);
-    found.with_context(|| format!("the counters have no {name}"))
+/// The options in force.
+pub(crate) fn options(dir: &Path) -> Result<Options> {
+    serde_json::from_str(&read(dir, "options")?).context("the options in force are not known")
 }
 
 /// A file of the control directory. In few reads, since another reader may begin in between.
@@ -140,13 +128,13 @@ pub(crate) fn command(dir: &Path, line: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 
-fn read(dir: &Path) -> Result<String> {
-    match read_file(&dir.join(CONTROL_DIR).join("stats")) {
+fn read(dir: &Path, name: &str) -> Result<String> {
+    match read_file(&dir.join(CONTROL_DIR).join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => {
             Err(ServeError::NotServed { point: dir.to_owned() }.into())
         }
         Err(error) if is_dead(&error) => Err(ServeError::Dead { point: dir.to_owned() }.into()),
-        read => read.with_context(|| format!("reading the counters of {}", dir.display())),
+        read => read.with_context(|| format!("reading the {name} of {}", dir.display())),
     }
 }
 

@@ -302,7 +302,7 @@ impl Furrow {
     /// Changes the options that a remount can change: the evidence for predicted lives. Refuses a
     /// change of others.
     pub fn set_options(&self, options: &MountOptions) -> Result<()> {
-        if self.options.fixed_in(options).is_some() {
+        if !self.options.can_become(options) {
             return Err(FsError::Invalid {
                 what: "an option that stays as it is until the unmount",
             });

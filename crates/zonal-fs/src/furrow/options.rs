@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zonal::{ByteCount, size};
 use zonal_placement::life::Evidence;
 #[cfg(feature = "testing")]
@@ -15,7 +16,8 @@ use crate::options::Taken;
 use crate::vfs::Access;
 
 /// When a read moves the access time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AtimePolicy {
     /// If it is not later than the last change, or a day old (Linux `relatime`).
     #[default]
@@ -49,15 +51,19 @@ impl Placement {
     }
 }
 
-/// Options of a mount.
-#[derive(Clone, Copy, Debug)]
+/// Options of a mount. Only those that no other file system has are serialised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct MountOptions {
     /// Whether to write. `ReadOnly` writes nothing at all, not even recovery.
+    #[serde(skip)]
     pub access: Access,
     /// When to move access times.
+    #[serde(skip)]
     pub atime: AtimePolicy,
     /// Memory for all that the mount holds, about. With less than
     /// [`MEMORY_MIN`](Self::MEMORY_MIN) it works slowly.
+    #[serde(with = "bytes")]
     pub memory: ByteCount,
     /// Open data zones, at most; `None` for as many as the drive allows.
     pub max_open_zones: Option<NonZeroU32>,
@@ -67,13 +73,17 @@ pub struct MountOptions {
     pub follows_hints: bool,
     /// Whether Furrow predicts the life of data from that of similar files. For tests only.
     #[cfg(feature = "testing")]
+    #[serde(skip)]
     pub learns_lives: bool,
     /// Rules of placement, to compare others with ours. For tests only.
     #[cfg(feature = "testing")]
+    #[serde(skip)]
     pub placement: Rules,
     /// A mistake to make on purpose. For tests of tests only.
+    #[serde(skip)]
     pub planted: Planted,
     /// When to evict metadata that was read. For tests only.
+    #[serde(skip)]
     pub eviction: Eviction,
 }
 
@@ -146,24 +156,20 @@ impl MountOptions {
         taken.map_or(Taken::Bad, |()| Taken::Yes)
     }
 
-    /// The first option that differs in `other` and that a remount cannot change.
+    /// Whether a mount with these options can change to `new`: all but `lifetime` stays, of those
+    /// that only Furrow has.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
-    /// let (now, mut other) = (MountOptions::default(), MountOptions::default());
-    /// other.take("nolifetime");
-    /// assert_eq!(now.fixed_in(&other), None);
-    /// other.take("memory=1GiB");
-    /// assert_eq!(now.fixed_in(&other), Some("memory"));
+    /// let (now, mut new) = (MountOptions::default(), MountOptions::default());
+    /// new.take("nolifetime");
+    /// assert!(now.can_become(&new));
+    /// new.take("memory=1GiB");
+    /// assert!(!now.can_become(&new));
     /// ```
-    pub fn fixed_in(&self, other: &Self) -> Option<&'static str> {
-        if self.memory != other.memory {
-            return Some("memory");
-        }
-        if self.commit_seconds != other.commit_seconds {
-            return Some("commit");
-        }
-        (self.max_open_zones != other.max_open_zones).then_some("max_open_zones")
+    pub fn can_become(&self, new: &Self) -> bool {
+        let Self { access, atime, follows_hints, .. } = *new;
+        *new == Self { access, atime, follows_hints, ..*self }
     }
 
     /// Age of the last commit at which the next one is due: the next tick comes up to a second
@@ -194,6 +200,21 @@ impl MountOptions {
     /// How the mount divides its memory.
     pub(super) fn memory_budget(&self) -> MemoryBudget {
         MemoryBudget::of(self.memory.get())
+    }
+}
+
+/// A number of bytes as a plain number.
+mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use zonal::ByteCount;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(bytes: &ByteCount, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(bytes.get())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ByteCount, D::Error> {
+        u64::deserialize(from).map(ByteCount::new)
     }
 }
 

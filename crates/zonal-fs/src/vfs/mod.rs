@@ -7,6 +7,8 @@
 
 mod timestamp;
 
+use serde::{Deserialize, Serialize};
+
 use crate::FsError;
 pub use crate::error::Remains;
 
@@ -344,7 +346,8 @@ pub enum FileModel {
 }
 
 /// Whether a file system can be written to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Reading and writing.
     #[default]

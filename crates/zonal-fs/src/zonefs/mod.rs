@@ -27,6 +27,7 @@ mod zones;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use serde::{Deserialize, Serialize};
 use zonal::{Clock, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
 
 use self::file::{Owned, ZoneFile};
@@ -44,7 +45,8 @@ pub use crate::mkfs::{Overwrite, Progress};
 type DeviceResult<T> = std::result::Result<T, zonal::DeviceError>;
 
 /// Policy for a file whose zone has failed or was changed by another program (`errors=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ErrorPolicy {
     /// The whole file system becomes read-only.
     #[default]
@@ -58,7 +60,8 @@ pub enum ErrorPolicy {
 }
 
 /// Whether opening a file for writing opens its zone (`explicit-open`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OpenPolicy {
     /// Zones open when they are written.
     #[default]
@@ -68,14 +71,16 @@ pub enum OpenPolicy {
     Explicit,
 }
 
-/// Options of a mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Options of a mount. Only those that no other file system has are serialised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MountOptions {
     /// Policy for failures.
     pub errors: ErrorPolicy,
     /// Whether to open zones explicitly. Ignored where the device has no limit.
     pub open: OpenPolicy,
     /// Whether to write.
+    #[serde(skip)]
     pub access: Access,
 }
 

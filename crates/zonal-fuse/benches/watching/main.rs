@@ -10,6 +10,7 @@ use bench_support::{Report, timed};
 use zonal::{OpenMode, SystemClock, spec};
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::vfs::{FileSystem, Ino};
+use zonal_fuse::MountConfig;
 use zonal_fuse::control::Control;
 use zonal_fuse::latency::{Latencies, Operation};
 
@@ -51,7 +52,8 @@ fn look(report: &mut Report) {
     let fs = Furrow::mount(stack.device.clone(), clock.clone(), MountOptions::default());
     let fs = Arc::new(fs.expect("mounted"));
     let latencies = Arc::new(Latencies::new(clock.clone()));
-    let control = Control::new(Arc::clone(&fs), &stack, latencies, &*clock);
+    let config = MountConfig::new(ZONES, "/mnt".as_ref());
+    let control = Control::new(Arc::clone(&fs), &stack, config, latencies, &*clock);
     let directory = control.lookup(fs.root(), b".zonal").expect("it is there").ino;
     let mut buffer = vec![0; 1 << 20];
     let mut read = |name: &str| {

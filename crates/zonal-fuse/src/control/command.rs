@@ -5,7 +5,7 @@
 //! | `read-only ZONE`, `offline ZONE` | makes the zone fail for good; emulated drives only |
 //! | `write ZONE BYTES` | writes zeroes at the write pointer; the file system does not know |
 //! | `open ZONE`, `close ZONE`, `finish ZONE`, `reset ZONE` | zone action; the file system does not know |
-//! | `remount OPTIONS` | changes these mount options; the others stay |
+//! | `remount JSON` | changes the options in force to these, which are like the file `options` |
 //! | `reclaim` | one step of reclaim: moves up to 1 MiB, or resets an empty zone; EAGAIN if no zone is worth it |
 //! | `reclaim pause`, `reclaim resume` | stops reclaim in the background, or starts it again |
 //!
@@ -17,7 +17,7 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{Access, Ino, Result};
 
 use super::files::ControlFile;
-use super::{Control, ReclaimOrder};
+use super::{Control, Options, ReclaimOrder};
 
 /// Bytes of one append.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -42,8 +42,10 @@ impl Control {
         }
         let command = parse(line).ok_or(FsError::Invalid { what: "no such command" })?;
         match command {
-            // `zonal reclaim` sends many of these.
-            Command::Reclaim(ReclaimOrder::Step) => tracing::debug!(?command, "commanded"),
+            // `zonal reclaim` sends many of these, and a remount says what it changes.
+            Command::Reclaim(ReclaimOrder::Step) | Command::Remount(_) => {
+                tracing::debug!(?command, "commanded");
+            }
             _ => tracing::info!(?command, "commanded"),
         }
         let outcome = match command {
@@ -61,12 +63,21 @@ impl Control {
         outcome.map_err(refused)
     }
 
-    fn remount(&self, options: &str) -> Result<()> {
-        let asks_to_write = options.split(',').any(|option| option == "rw");
-        if asks_to_write && self.device_access == Access::ReadOnly {
+    fn remount(&self, json: &str) -> Result<()> {
+        let new: Options = serde_json::from_str(json).map_err(|error| {
+            tracing::warn!(%error, "not the options of a mount");
+            FsError::Invalid { what: "not the options of a mount" }
+        })?;
+        let now = self.options();
+        if !now.can_become(&new) {
+            tracing::warn!(?now, ?new, "an option cannot be changed while it is mounted");
+            return Err(FsError::Invalid { what: "an option that stays until the unmount" });
+        }
+        if new.mount.access == Access::ReadWrite && now.device == Access::ReadOnly {
             return Err(FsError::ReadOnly);
         }
-        self.inspected.remount(options)
+        tracing::info!(access = ?new.mount.access, kind = ?new.kind, "remounting");
+        self.inspected.set_options(&new)
     }
 
     /// Writes zeroes at the write pointer of a zone.
@@ -99,10 +110,13 @@ impl Control {
 
 /// Parses a line.
 fn parse(line: &[u8]) -> Option<Command<'_>> {
-    let words: Vec<&str> = str::from_utf8(line).ok()?.split_ascii_whitespace().collect();
+    let line = str::from_utf8(line).ok()?;
+    if let Some(options) = line.strip_prefix("remount ") {
+        return Some(Command::Remount(options));
+    }
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let zone = |word: &str| number(word).and_then(|zone| u32::try_from(zone).ok()).map(ZoneId::new);
     match words[..] {
-        ["remount", options] => Some(Command::Remount(options)),
         ["reclaim"] => Some(Command::Reclaim(ReclaimOrder::Step)),
         ["reclaim", "pause"] => Some(Command::Reclaim(ReclaimOrder::Pause)),
         ["reclaim", "resume"] => Some(Command::Reclaim(ReclaimOrder::Resume)),
@@ -147,7 +161,7 @@ mod tests {
             ("close 12", Command::Manage(zone, ZoneAction::Close)),
             ("finish 12", Command::Manage(zone, ZoneAction::Finish)),
             ("reset 12", Command::Manage(zone, ZoneAction::Reset)),
-            ("remount errors=repair,ro", Command::Remount("errors=repair,ro")),
+            ("remount {\"a\": 1}", Command::Remount("{\"a\": 1}")),
             ("reclaim", Command::Reclaim(ReclaimOrder::Step)),
             ("reclaim pause", Command::Reclaim(ReclaimOrder::Pause)),
             ("reclaim resume\n", Command::Reclaim(ReclaimOrder::Resume)),

@@ -3,15 +3,17 @@
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError};
 
+use serde::Serialize;
 use serde_json::Value;
 use zonal::{ZoneId, shown};
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Access, Ino, Result};
+use zonal_fs::vfs::{Ino, Result};
 
 use super::files::ControlFile;
 use super::metrics::{self, Dialect};
 use super::report::Report;
 use super::{Control, map, page};
+use crate::options::MountConfig;
 use crate::served::Served;
 use crate::zone_report;
 
@@ -22,7 +24,7 @@ impl Control {
     /// Reads a file of the directory.
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self.file(ino)? {
-            ControlFile::Stats => Ok(self.read_made(ino, offset, buffer, || self.stats())),
+            ControlFile::Stats => Ok(self.read_made(ino, offset, buffer, || json(&self.report()))),
             ControlFile::Page => {
                 let page = || page::page(&self.report(), None);
                 Ok(self.read_made(ino, offset, buffer, page))
@@ -38,6 +40,10 @@ impl Control {
                 let value =
                     counters.find(|(other, _)| *other == name).map_or(0, |(_, value)| value);
                 Ok(copy(&format!("{value}\n"), offset, buffer))
+            }
+            ControlFile::Options => {
+                let text = || json(&self.options());
+                Ok(self.read_made(ino, offset, buffer, text))
             }
             // Only root gets here: the permissions of the file do not allow reading.
             ControlFile::Command => {
@@ -71,16 +77,15 @@ impl Control {
         let settings = settings.map(|(name, value)| (name.to_owned(), Value::from(value)));
         let counters = self.inspected.counters().into_iter();
         let counters = counters.map(|(name, value)| (name.to_owned(), Value::from(value)));
-        let metrics = self.metrics.get();
+        let MountConfig { metrics, threads, mount_point, .. } = self.config().clone();
         let metrics = metrics.map(|address| ("metrics".to_owned(), address.to_string().into()));
-        let threads = self.threads.get();
-        let threads = threads.map(|threads| ("threads".to_owned(), u64::from(*threads).into()));
-        let options = self.options.get().filter(|options| !options.is_empty());
-        let options = options.map(|options| ("mount_options".to_owned(), options.clone().into()));
+        let threads = threads.map(|threads| ("threads".to_owned(), threads.get().into()));
+        let identity = [
+            ("uuid".to_owned(), uuid_text(self.inspected.uuid()).into()),
+            ("mount".to_owned(), shown(&mount_point).into()),
+        ];
         let panicked = self.panicked.get();
         let panicked = panicked.map(|message| ("panicked".to_owned(), message.clone().into()));
-        let is_for_reading = self.device_access == Access::ReadOnly;
-        let device = is_for_reading.then(|| ("device_access".to_owned(), Value::from("read-only")));
         let served = self.served.get().into_iter().flat_map(|served| {
             let Served { transport, async_direct, mount_type } = served;
             [
@@ -92,9 +97,8 @@ impl Control {
         let served = served.map(|(name, how)| (name.to_owned(), how.into()));
         let advice = self.latencies.small_writes().advice();
         let advice = advice.map(|advice| ("advice".to_owned(), advice.into()));
-        let named = settings.chain(self.identity()).chain(device).chain(metrics).chain(served);
-        let named = named.chain(threads).chain(options).chain(advice).chain(panicked);
-        let named = named.chain(counters);
+        let named = settings.chain(identity).chain(metrics).chain(served).chain(threads);
+        let named = named.chain(advice).chain(panicked).chain(counters);
         Report {
             kind: self.inspected.kind().to_owned(),
             at_ns: self.latencies.now_ns(),
@@ -105,22 +109,9 @@ impl Control {
         }
     }
 
-    /// Identity of this mount: UUID and mount point.
-    fn identity(&self) -> impl Iterator<Item = (String, Value)> {
-        let uuid = ("uuid".to_owned(), uuid_text(self.inspected.uuid()).into());
-        let point = self.point.get();
-        let point = point.map(|point| ("mount".to_owned(), shown(point).into()));
-        std::iter::once(uuid).chain(point)
-    }
-
     /// The report in a text format of Prometheus.
     pub fn metrics(&self, dialect: Dialect) -> String {
         metrics::text(&self.report(), &self.latencies.coarse(), dialect)
-    }
-
-    fn stats(&self) -> String {
-        let text = serde_json::to_string_pretty(&self.report());
-        text.expect("names are texts, and numbers are whole") + "\n"
     }
 
     /// Reads lines of the map.
@@ -161,6 +152,11 @@ impl Control {
         }
         Ok(copy(&text, skip as u64, buffer))
     }
+}
+
+fn json(document: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(document);
+    text.expect("names are texts, and numbers are whole") + "\n"
 }
 
 /// Formats a UUID: 32 digits in groups of 8, 4, 4, 4 and 12.

@@ -24,14 +24,23 @@ pub(super) enum ControlFile {
     Metrics,
     /// The use of each zone.
     Map,
+    /// The options in force.
+    Options,
     /// One counter.
     Counter(&'static str),
 }
 
 impl ControlFile {
     /// Files that every file system has, in the order of their inodes.
-    const ALWAYS: [Self; 6] =
-        [Self::Stats, Self::Zones, Self::Command, Self::Page, Self::Metrics, Self::Map];
+    const ALWAYS: [Self; 7] = [
+        Self::Stats,
+        Self::Zones,
+        Self::Command,
+        Self::Page,
+        Self::Metrics,
+        Self::Map,
+        Self::Options,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -41,19 +50,21 @@ impl ControlFile {
             Self::Page => "page",
             Self::Metrics => "metrics",
             Self::Map => "map",
+            Self::Options => "options",
             Self::Counter(name) => name,
         }
     }
 
     fn perm(self) -> u16 {
         match self {
+            Self::Command => 0o200,
             Self::Stats
             | Self::Zones
             | Self::Page
             | Self::Metrics
             | Self::Map
+            | Self::Options
             | Self::Counter(_) => 0o444,
-            Self::Command => 0o200,
         }
     }
 }

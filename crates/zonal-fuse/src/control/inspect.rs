@@ -3,9 +3,10 @@
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::ZoneUse;
 use zonal_fs::furrow::{self, Furrow, Live, StepProgress};
-use zonal_fs::options::Taken;
 use zonal_fs::vfs::{Access, FileSystem, Result};
-use zonal_fs::zonefs::{OpenPolicy, ZoneFs};
+use zonal_fs::zonefs::{self, OpenPolicy, ZoneFs};
+
+use crate::options::{KindOptions, Options};
 
 /// Order to reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +48,20 @@ pub trait Inspect: Send + Sync {
     /// Current settings, by name.
     fn settings(&self) -> Vec<(&'static str, &'static str)>;
 
-    /// Changes comma-separated options. The others stay.
-    fn remount(&self, _options: &str) -> Result<()> {
-        Err(FsError::Unsupported { what: "changing the options of this file system" })
-    }
+    /// The options in force that only its kind has.
+    fn options(&self) -> KindOptions;
+
+    /// Changes the options that a remount can change.
+    fn set_options(&self, new: &Options) -> Result<()>;
 
     /// Executes an order to reclaim. A step is EAGAIN if no zone is worth it.
     fn reclaim(&self, _order: ReclaimOrder) -> Result<()> {
         Err(FsError::Unsupported { what: "reclaim, where each zone is a file" })
     }
 }
+
+/// The options of another kind of file system.
+const OTHER_KIND: FsError = FsError::Invalid { what: "options of another file system" };
 
 fn name_of(access: Access) -> &'static str {
     match access {
@@ -147,14 +152,13 @@ impl Inspect for Furrow {
         vec![("access", name_of(self.access())), ("reclaim", reclaim), ("lifetime", lifetime)]
     }
 
-    fn remount(&self, options: &str) -> Result<()> {
-        let mut new = self.options();
-        for option in options.split(',').filter(|option| !option.is_empty()) {
-            if new.take(option) != Taken::Yes {
-                return Err(FsError::Invalid { what: "an option that Furrow does not know" });
-            }
-        }
-        self.set_options(&new)
+    fn options(&self) -> KindOptions {
+        KindOptions::Furrow(Self::options(self))
+    }
+
+    fn set_options(&self, new: &Options) -> Result<()> {
+        let KindOptions::Furrow(options) = &new.kind else { return Err(OTHER_KIND) };
+        Self::set_options(self, options)
     }
 
     fn reclaim(&self, order: ReclaimOrder) -> Result<()> {
@@ -213,19 +217,13 @@ impl Inspect for ZoneFs {
         vec![("access", name_of(self.access())), ("errors", options.errors.name()), ("open", open)]
     }
 
-    fn remount(&self, options: &str) -> Result<()> {
-        let mut new = self.options();
-        // Access that a failure has taken away returns only with `rw`.
-        new.access = self.access();
-        for option in options.split(',').filter(|option| !option.is_empty()) {
-            match option {
-                "rw" => new.access = Access::ReadWrite,
-                "ro" => new.access = Access::ReadOnly,
-                other if new.take(other) == Taken::Yes => {}
-                _ => return Err(FsError::Invalid { what: "an option that zonefs does not know" }),
-            }
-        }
-        self.set_options(new);
+    fn options(&self) -> KindOptions {
+        KindOptions::Zonefs(Self::options(self))
+    }
+
+    fn set_options(&self, new: &Options) -> Result<()> {
+        let KindOptions::Zonefs(options) = new.kind else { return Err(OTHER_KIND) };
+        Self::set_options(self, zonefs::MountOptions { access: new.mount.access, ..options });
         Ok(())
     }
 }

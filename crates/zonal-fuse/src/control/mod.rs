@@ -8,6 +8,7 @@
 //! | `metrics` | the same for Prometheus |
 //! | `map` | the use of each zone of a Furrow, one short line per zone: [`map`] |
 //! | `zones` | the zone report, one line per zone |
+//! | `options` | the options in force, as JSON: [`Options`] |
 //! | `command` | takes one command per write(2) |
 //! | others | one counter each, as in the sysfs of Linux: [`Inspect::attributes`] |
 //!
@@ -27,17 +28,18 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use zonal::spec::Stack;
 use zonal::{Clock, FailZone, ZonedDevice};
-use zonal_fs::vfs::{Access, FileSystem, Ino, Timestamp};
+use zonal_fs::vfs::{FileSystem, Ino, Timestamp};
 
 pub use self::inspect::{Inspect, ReclaimOrder};
 pub use self::report::Report;
 
+use crate::Transport;
 use crate::latency::Latencies;
+use crate::options::{AsyncDirect, MountConfig, Options, TransportChoice};
 use crate::served::Served;
 
 /// The control directory of a file system.
@@ -49,47 +51,41 @@ pub struct Control {
     latencies: Arc<Latencies>,
     /// Content of files that are being read, by inode.
     made: Mutex<BTreeMap<Ino, Arc<str>>>,
-    /// Address of the metrics server.
-    metrics: OnceLock<SocketAddr>,
-    /// Number of serving threads, if it is not the default.
-    threads: OnceLock<u16>,
-    /// Options that hold until the unmount.
-    options: OnceLock<String>,
+    /// How it was mounted, with the address of the metrics server.
+    config: Mutex<MountConfig>,
     /// How the mount is served.
     served: OnceLock<Served>,
     /// Message of the first panic.
     panicked: OnceLock<String>,
-    /// The mount point.
-    point: OnceLock<PathBuf>,
-    /// Access with which the device is open.
-    device_access: Access,
     /// Owner of the directory: user and group.
     owner: (u32, u32),
     born: Timestamp,
 }
 
 impl Control {
-    /// The control directory of `fs`, which lies on `stack`. If `fs` is read-only now, the device
-    /// counts as read-only. Shows `latencies`, which the server fills.
-    pub fn new<F>(fs: Arc<F>, stack: &Stack, latencies: Arc<Latencies>, clock: &dyn Clock) -> Self
+    /// The control directory of `fs`, which lies on `stack` and is mounted as `config` says. Shows
+    /// `latencies`, which the server fills.
+    pub fn new<F>(
+        fs: Arc<F>,
+        stack: &Stack,
+        config: MountConfig,
+        latencies: Arc<Latencies>,
+        clock: &dyn Clock,
+    ) -> Self
     where
         F: FileSystem + Inspect + 'static,
     {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         Self {
-            device_access: fs.access(),
             inspected: Arc::clone(&fs) as _,
             fs,
             device: Arc::clone(&stack.device),
             failing: stack.failing.clone(),
             latencies,
             made: Mutex::default(),
-            metrics: OnceLock::new(),
-            threads: OnceLock::new(),
-            options: OnceLock::new(),
+            config: Mutex::new(config),
             served: OnceLock::new(),
             panicked: OnceLock::new(),
-            point: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
@@ -97,20 +93,7 @@ impl Control {
 
     /// Shows the address of the metrics server.
     pub fn set_metrics(&self, address: SocketAddr) {
-        let first = self.metrics.set(address);
-        assert!(first.is_ok(), "metrics are served at one address");
-    }
-
-    /// Shows the number of serving threads.
-    pub fn set_threads(&self, threads: u16) {
-        let first = self.threads.set(threads);
-        assert!(first.is_ok(), "the number of threads stays");
-    }
-
-    /// Shows the options that hold until the unmount.
-    pub fn set_options(&self, options: String) {
-        let first = self.options.set(options);
-        assert!(first.is_ok(), "these options stay");
+        self.config().metrics = Some(address);
     }
 
     /// Shows how the mount is served.
@@ -119,10 +102,25 @@ impl Control {
         assert!(first.is_ok(), "a mount has one session");
     }
 
-    /// Shows the mount point.
-    pub fn set_mount(&self, point: PathBuf) {
-        let first = self.point.set(point);
-        assert!(first.is_ok(), "a mount has one place");
+    /// The options in force.
+    pub fn options(&self) -> Options {
+        let mut options = Options::new(self.config().clone(), self.inspected.options());
+        options.mount.access = self.fs.access();
+        if let Some(Served { transport, async_direct, .. }) = self.served.get() {
+            options.mount.transport = match transport {
+                Transport::Device => TransportChoice::Device,
+                Transport::Rings => TransportChoice::Rings,
+            };
+            // A read-only mount makes no use of `noasync-dio`, and keeps it.
+            if *async_direct == AsyncDirect::InTurn {
+                options.mount.async_direct = AsyncDirect::InTurn;
+            }
+        }
+        options
+    }
+
+    fn config(&self) -> MutexGuard<'_, MountConfig> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows the message of a panic; the first one stays.

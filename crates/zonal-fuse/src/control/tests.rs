@@ -1,13 +1,16 @@
 //! The control directory without a kernel.
 
 use zonal::{ManualClock, OpenMode, ZoneCond, ZoneId, spec};
+use zonal_fs::options::Taken;
 use zonal_fs::vfs::{
-    Attr, Caller, DirEntry, FileKind, Listing, NewInode, OpenFor, Remains, Result, WriteFlags,
+    Access, Attr, Caller, DirEntry, FileKind, Listing, NewInode, OpenFor, Remains, Result,
+    WriteFlags,
 };
 use zonal_fs::zonefs::{self, Group, ZoneFs};
 
 use super::*;
 use crate::names::CONTROL_DIR;
+use crate::options::KindOptions;
 
 const OPTIONS: zonefs::MkfsOptions = zonefs::MkfsOptions {
     label: String::new(),
@@ -36,7 +39,13 @@ fn mount_with(shape: &str, options: zonefs::MountOptions) -> Mount {
     let device = Arc::clone(&stack.device);
     let fs = Arc::new(ZoneFs::mount(device, clock.clone(), options).unwrap());
     let latencies = Arc::new(Latencies::new(clock.clone()));
-    Mount { control: Control::new(Arc::clone(&fs), &stack, latencies, &*clock), fs }
+    let config = MountConfig { access: options.access, ..config("zonefs") };
+    Mount { control: Control::new(Arc::clone(&fs), &stack, config, latencies, &*clock), fs }
+}
+
+fn config(kind: &str) -> MountConfig {
+    let config = MountConfig::new("/srv/drive.zns", "/mnt/a mount".as_ref());
+    MountConfig { kind: kind.to_owned(), ..config }
 }
 
 impl Mount {
@@ -59,9 +68,31 @@ impl Mount {
         self.control.write(ino, line.as_bytes()).map_err(|error| error.errno())
     }
 
+    /// Applies options to those in force, and has the mount take them.
+    fn remount(&self, options: &str) -> std::result::Result<(), i32> {
+        remount(&self.control, options)
+    }
+
     fn cond(&self, zone: u32) -> ZoneCond {
         self.control.device.zone(ZoneId::new(zone)).unwrap().cond
     }
+}
+
+/// Reads the options in force, applies some, and sends them back.
+fn remount(control: &Control, options: &str) -> std::result::Result<(), i32> {
+    let directory = control.lookup(control.fs.root(), CONTROL_DIR.as_bytes()).unwrap().ino;
+    let [file, command] =
+        ["options", "command"].map(|name| control.lookup(directory, name.as_bytes()).unwrap().ino);
+    let mut buffer = vec![0; 1 << 20];
+    let len = control.read(file, 0, &mut buffer).unwrap();
+    let mut new: Options = serde_json::from_slice(&buffer[..len]).unwrap();
+    for option in options.split(',') {
+        if new.kind.take(option) == Taken::No {
+            new.mount.apply(option).unwrap();
+        }
+    }
+    let line = format!("remount {}\n", serde_json::to_string(&new).unwrap());
+    control.write(command, line.as_bytes()).map_err(|error| error.errno())
 }
 
 #[test]
@@ -98,7 +129,8 @@ fn control_is_found_but_never_listed() {
     let directory = mount.directory();
     assert_eq!((directory.kind, directory.perm), (FileKind::Directory, 0o555));
     let files = names(directory.ino);
-    assert_eq!(files[..8], [".", "..", "stats", "zones", "command", "page", "metrics", "map"]);
+    let always = [".", "..", "stats", "zones", "command", "page", "metrics", "map", "options"];
+    assert_eq!(files[..9], always);
     for name in &files[2..] {
         let attr = mount.find(name).unwrap();
         let perm = if name == "command" { 0o200 } else { 0o444 };
@@ -127,7 +159,7 @@ fn control_listing_continues_where_it_stopped() {
         let Some(next) = taken else { break };
         (cookie, count) = (next, count + 1);
     }
-    assert_eq!(count, 2 + 6 + 4);
+    assert_eq!(count, 2 + 7 + 4);
 }
 
 #[test]
@@ -207,7 +239,7 @@ fn control_failures_have_their_errno() {
         ("write 3 1052672", 5),
         ("reset 1", 22),
         ("remount sparkle", 22),
-        ("remount errors=bad", 22),
+        ("remount {}", 22),
     ] {
         assert_eq!(mount.command(line), Err(errno), "{line}");
     }
@@ -219,15 +251,15 @@ fn control_failures_have_their_errno() {
 #[test]
 fn control_remount_keeps_unnamed_options() {
     let mount = mount("zones=9,zone=1M,open=3");
-    mount.command("remount errors=repair,explicit-open").unwrap();
-    mount.command("remount errors=zone-ro").unwrap();
+    mount.remount("errors=repair,explicit-open").unwrap();
+    mount.remount("errors=zone-ro").unwrap();
     let options = mount.fs.options();
     assert_eq!(options.errors, zonefs::ErrorPolicy::ZoneRo);
     assert_eq!(options.open, zonefs::OpenPolicy::Explicit);
-    mount.command("remount ro").unwrap();
-    mount.command("remount errors=repair").unwrap();
+    mount.remount("ro").unwrap();
+    mount.remount("errors=repair").unwrap();
     assert_eq!(mount.fs.access(), Access::ReadOnly);
-    mount.command("remount rw,implicit-open").unwrap();
+    mount.remount("rw,implicit-open").unwrap();
     assert_eq!(mount.fs.access(), Access::ReadWrite);
     assert_eq!(mount.fs.options().open, zonefs::OpenPolicy::Implicit);
 }
@@ -236,7 +268,7 @@ fn control_remount_keeps_unnamed_options() {
 fn control_never_writes_to_device_opened_read_only() {
     let read_only = zonefs::MountOptions { access: Access::ReadOnly, ..Default::default() };
     let mount = mount_with("zones=6,zone=1M", read_only);
-    assert_eq!(mount.command("remount rw"), Err(30), "EROFS");
+    assert_eq!(mount.remount("rw"), Err(30), "EROFS");
     assert_eq!(mount.fs.access(), Access::ReadOnly);
 }
 
@@ -251,7 +283,7 @@ fn furrow() -> (Control, Arc<zonal_fs::furrow::Furrow>) {
     let fs = Furrow::mount(stack.device.clone(), clock.clone(), MountOptions::default()).unwrap();
     let (fs, latencies) = (Arc::new(fs), Arc::new(Latencies::new(clock.clone())));
     latencies.record(crate::latency::Operation::Write, 0);
-    (Control::new(Arc::clone(&fs), &stack, latencies, &*clock), fs)
+    (Control::new(Arc::clone(&fs), &stack, config("furrow"), latencies, &*clock), fs)
 }
 
 #[test]
@@ -276,7 +308,8 @@ fn control_live_view_agrees_in_every_form() {
     let page = read("page");
     assert!(page.contains("  used") && page.contains(" 300 ") && page.contains("write"), "{page}");
     let uuid = "00000000-0000-0000-0000-000000000000";
-    let used = format!("zonal_space_bytes{{use=\"used\",uuid=\"{uuid}\"}} 1228800\n");
+    let labels = format!("use=\"used\",mount=\"/mnt/a mount\",uuid=\"{uuid}\"");
+    let used = format!("zonal_space_bytes{{{labels}}} 1228800\n");
     assert!(read("metrics").contains(&used), "{}", read("metrics"));
     assert_eq!(report.setting("uuid"), uuid);
     assert_eq!((report.counter("open_zones"), report.counter("open_zones_max")), (1, 5));
@@ -299,13 +332,8 @@ fn control_live_view_agrees_in_every_form() {
 
 #[test]
 fn control_changes_or_refuses_furrow_options() {
-    let (control, fs) = furrow();
-    let directory = control.lookup(fs.root(), CONTROL_DIR.as_bytes()).unwrap().ino;
-    let ino = control.lookup(directory, b"command").unwrap().ino;
-    let remount = |options: &str| {
-        let line = format!("remount {options}");
-        control.write(ino, line.as_bytes()).map_err(|error| error.errno())
-    };
+    let (control, _fs) = furrow();
+    let remount = |options: &str| remount(&control, options);
     let lifetime = || control.report().setting("lifetime").to_owned();
     assert_eq!(lifetime(), "followed");
     remount("nolifetime").unwrap();
@@ -318,13 +346,45 @@ fn control_changes_or_refuses_furrow_options() {
         "memory=1GiB",
         "max_open_zones=3",
         "nolifetime,memory=1GiB",
-        "sparkle",
-        "zone_pick=lowest",
         "commit=7",
+        "writeback",
+        "noatime",
+        "nodiratime",
+        "threads=3",
     ] {
         assert_eq!(remount(refused), Err(22), "{refused}");
         assert_eq!(lifetime(), "followed");
     }
+}
+
+#[test]
+fn control_options_are_read_back_as_written() {
+    let (control, _fs) = furrow();
+    let served = Served {
+        transport: Transport::Rings,
+        async_direct: AsyncDirect::InTurn,
+        mount_type: crate::MountType::Fuse,
+    };
+    control.set_served(served);
+    control.set_metrics(std::net::SocketAddr::from(([127, 0, 0, 1], 9464)));
+    let mut options = control.options();
+    options.mount.apply("ro,noatime,nodev,nosymfollow,dirsync,warm-cache,threads=5").unwrap();
+    for option in ["memory=96MiB", "commit=7", "max_open_zones=2", "nolifetime"] {
+        assert_eq!(options.kind.take(option), Taken::Yes);
+    }
+    let text = serde_json::to_string(&options).unwrap();
+    let mut read: Options = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.unshown(), options.unshown());
+    read.mount.mount_point.clone_from(&options.mount.mount_point);
+    // These are of the mount, not of its file system, and hold what it says.
+    if let (KindOptions::Furrow(read), KindOptions::Furrow(now)) = (&mut read.kind, &options.kind) {
+        (read.access, read.atime) = (now.access, now.atime);
+    }
+    assert_eq!(read, options, "{text}");
+    let zones = "warm-cache noasync-dio uring threads=5 metrics=127.0.0.1:9464 memory=96MiB";
+    assert_eq!(options.unshown().join(" "), format!("{zones} max_open_zones=2 commit=7"));
+    let unknown = text.replace("\"commit_seconds\"", "\"commit_minutes\"");
+    assert!(serde_json::from_str::<Options>(&unknown).is_err());
 }
 
 /// Names of metrics in an expression of Prometheus.

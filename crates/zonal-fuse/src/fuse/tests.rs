@@ -319,7 +319,9 @@ impl Controlled {
         mkfs(&*stack.device, &MkfsOptions::default(), &mut |_| ()).unwrap();
         let device = Arc::clone(&stack.device);
         let fs = Arc::new(ZoneFs::mount(device, clock.clone(), MountOptions::default()).unwrap());
-        let control = Arc::new(Control::new(Arc::clone(&fs), &stack, latencies(), &*clock));
+        let config = MountConfig::new("", Path::new("/"));
+        let control = Control::new(Arc::clone(&fs), &stack, config, latencies(), &*clock);
+        let control = Arc::new(control);
         let kernel = Arc::new(Kernel(Mutex::default()));
         Self { server: server(fs, Some(control)), kernel }
     }

@@ -14,91 +14,62 @@ use zonal_fs::zonefs::{self, ZoneFs};
 use zonal_fuse::MountConfig;
 use zonal_fuse::control::Control;
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::options::WriteCache;
+use zonal_fuse::options::{KindOptions, Options, WriteCache};
 
 use crate::args::FsKind;
 
-/// Options that only one kind has.
-pub(super) struct KindOptions {
-    furrow: furrow::MountOptions,
-    zonefs: zonefs::MountOptions,
-    /// Of each kind one that no other may be given.
-    own: Vec<(FsKind, String)>,
-}
-
-impl Default for KindOptions {
-    fn default() -> Self {
-        let commit_seconds = furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
-        let furrow = furrow::MountOptions { commit_seconds, ..Default::default() };
-        Self { furrow, zonefs: zonefs::MountOptions::default(), own: Vec::new() }
+/// The options that a mount of a kind has by default.
+fn default_of(kind: FsKind) -> KindOptions {
+    match kind {
+        FsKind::Furrow => KindOptions::furrow(),
+        FsKind::Zonefs => KindOptions::zonefs(),
     }
 }
 
-impl KindOptions {
-    /// Takes what is known out of comma-separated options, and returns the others.
-    pub(super) fn take(&mut self, options: &str) -> Result<String> {
-        let mut others = Vec::new();
-        for option in options.split(',') {
-            let taken = [
-                (FsKind::Furrow, self.furrow.take(option)),
-                (FsKind::Zonefs, self.zonefs.take(option)),
-            ];
-            match taken.into_iter().find(|(_, taken)| *taken != Taken::No) {
-                Some((kind, Taken::Yes)) => self.own.push((kind, option.to_owned())),
-                Some((kind, Taken::Bad | Taken::No)) => return Err(bad(kind, option)),
-                None => others.push(option),
-            }
+/// The kind that alone has an option; `None` for those of every kind, and for unknown ones.
+pub(super) fn owner(option: &str) -> Option<FsKind> {
+    let kinds = [FsKind::Furrow, FsKind::Zonefs];
+    kinds.into_iter().find(|kind| default_of(*kind).take(option) != Taken::No)
+}
+
+/// Applies an option, as mount(8) spells it.
+pub(super) fn apply(options: &mut Options, option: &str) -> Result<()> {
+    match (options.kind.take(option), owner(option)) {
+        (Taken::Yes, _) => Ok(()),
+        (Taken::No, None) => Ok(options.mount.apply(option)?),
+        (Taken::No, Some(owner)) => {
+            let (owner, kind) = (owner.name(), &options.mount.kind);
+            bail!("mount option {option:?}: an option of {owner}, not of {kind}")
         }
-        Ok(others.join(","))
-    }
-
-    /// Those that hold until the unmount, the last of each name.
-    pub(super) fn lasting(&self) -> Vec<String> {
-        let last = |name: &&str| {
-            let is_it = |option: &&str| option.split_once('=').is_some_and(|(of, _)| of == *name);
-            self.own.iter().map(|(_, option)| option.as_str()).rfind(is_it)
-        };
-        let names = ["memory", "max_open_zones", "commit"];
-        names.iter().filter_map(last).map(ToOwned::to_owned).collect()
+        (Taken::Bad, _) => Err(bad(option)),
     }
 }
 
 /// An option of a kind has a value that it cannot have.
-pub(super) fn bad(kind: FsKind, option: &str) -> anyhow::Error {
+fn bad(option: &str) -> anyhow::Error {
     let least = size::exact(furrow::MountOptions::MEMORY_MIN.get());
-    let name = option.split_once('=').map_or(option, |(name, _)| name);
-    match (kind, name) {
-        (FsKind::Furrow, "memory") => {
-            anyhow!("mount option {option:?}: write a size, {least} or more")
-        }
-        (FsKind::Furrow, "max_open_zones") => {
-            anyhow!("mount option {option:?}: write a number, 1 or more")
-        }
-        (FsKind::Furrow, "commit") => {
-            anyhow!("mount option {option:?}: write a number of seconds, from 1 to 3600")
-        }
-        (FsKind::Furrow, _) => anyhow!("mount option {option:?}: it has no value"),
-        (FsKind::Zonefs, _) => anyhow!("mount option {option:?}: not a value that zonefs has"),
-    }
+    let why = match option.split_once('=').map_or(option, |(name, _)| name) {
+        "memory" => &format!("write a size, {least} or more"),
+        "max_open_zones" => "write a number, 1 or more",
+        "commit" => "write a number of seconds, from 1 to 3600",
+        "errors" => "not a value that zonefs has",
+        _ => "it has no value",
+    };
+    anyhow!("mount option {option:?}: {why}")
 }
 
-/// Which kind to mount: the one asked for, or the one that the device holds.
-pub(super) fn decide(
+/// The options of a new mount by default: of the kind asked for, or that the device holds.
+pub(super) fn options(
     asked: Option<FsKind>,
     device: &dyn ZonedDevice,
-    options: &KindOptions,
-) -> Result<FsKind> {
+    mount: MountConfig,
+) -> Result<Options> {
     let kind = match asked {
         Some(kind) => kind,
         None => found(device)?,
     };
-    match options.own.iter().find(|(owner, _)| *owner != kind) {
-        Some((owner, option)) => {
-            let (owner, kind) = (owner.name(), kind.name());
-            bail!("mount option {option:?}: an option of {owner}, not of {kind}");
-        }
-        None => Ok(kind),
-    }
+    let mount = MountConfig { kind: kind.name().to_owned(), ..mount };
+    Ok(Options::new(mount, default_of(kind)))
 }
 
 fn found(device: &dyn ZonedDevice) -> Result<FsKind> {
@@ -118,30 +89,22 @@ pub(super) enum Mounted {
 }
 
 impl Mounted {
-    pub(super) fn mount(
-        kind: FsKind,
-        stack: &Stack,
-        config: &MountConfig,
-        options: &KindOptions,
-    ) -> Result<Self> {
-        let clock = match config.write_cache {
+    pub(super) fn mount(stack: &Stack, options: &Options) -> Result<Self> {
+        let MountConfig { access, atime, write_cache, .. } = options.mount;
+        let clock = match write_cache {
             WriteCache::Through => SystemClock::new(),
             // The kernel gives some of the times.
             WriteCache::Back => SystemClock::coarse(),
         };
         let (device, clock) = (Arc::clone(&stack.device), Arc::new(clock));
-        Ok(match kind {
-            FsKind::Furrow => {
-                let options = furrow::MountOptions {
-                    access: config.access,
-                    atime: config.atime,
-                    ..options.furrow
-                };
+        Ok(match options.kind {
+            KindOptions::Furrow(options) => {
+                let options = furrow::MountOptions { access, atime, ..options };
                 let fs = Furrow::mount(device, clock, options)?;
                 Self::Furrow(Arc::new(fs))
             }
-            FsKind::Zonefs => {
-                let options = zonefs::MountOptions { access: config.access, ..options.zonefs };
+            KindOptions::Zonefs(options) => {
+                let options = zonefs::MountOptions { access, ..options };
                 Self::Zonefs(Arc::new(ZoneFs::mount(device, clock, options)?))
             }
         })
@@ -164,11 +127,16 @@ impl Mounted {
     }
 
     /// The control directory of the file system.
-    pub(super) fn controlled(&self, stack: &Stack, latencies: Arc<Latencies>) -> Arc<Control> {
+    pub(super) fn controlled(
+        &self,
+        stack: &Stack,
+        config: MountConfig,
+        latencies: Arc<Latencies>,
+    ) -> Arc<Control> {
         let clock = SystemClock::new();
         Arc::new(match self {
-            Self::Furrow(fs) => Control::new(Arc::clone(fs), stack, latencies, &clock),
-            Self::Zonefs(fs) => Control::new(Arc::clone(fs), stack, latencies, &clock),
+            Self::Furrow(fs) => Control::new(Arc::clone(fs), stack, config, latencies, &clock),
+            Self::Zonefs(fs) => Control::new(Arc::clone(fs), stack, config, latencies, &clock),
         })
     }
 }

@@ -26,14 +26,14 @@ use zonal_fuse::control::Control;
 use zonal_fuse::daemon::{self, Parent};
 use zonal_fuse::exporter::Exporter;
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::options::AsyncDirect;
+use zonal_fuse::options::{KindOptions, Options};
 use zonal_fuse::{MountConfig, MountContent, Served, serve_on};
 
-use crate::args::{FsKind, Global, Mount};
+use crate::args::{Global, Mount};
 use crate::device::{self, OpenMode};
 use crate::output::json;
 use crate::{advice, log, notify};
-use kind::{KindOptions, Mounted};
+use kind::Mounted;
 
 /// A mount that can be used.
 #[derive(Serialize, JsonSchema)]
@@ -107,6 +107,9 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
     for options in &args.options {
         command.arg("-o").arg(options);
     }
+    if let Some(options) = &args.in_force {
+        command.arg("--in-force").arg(serde_json::to_string(options)?);
+    }
     if let Some(path) = &args.counts {
         command
             .arg("--counts")
@@ -128,16 +131,26 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
     Ok(())
 }
 
+/// The options that mount(8) and users give, one by one.
+fn items(args: &Mount) -> impl Iterator<Item = &str> {
+    args.options.iter().flat_map(|options| options.split(','))
+}
+
 fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     log_panics();
-    let mut config = MountConfig::new(&device::source(&args.device), &args.dir);
+    let (of_kind, of_all): (Vec<_>, Vec<_>) =
+        items(args).partition(|option| kind::owner(option).is_some());
+    let mut config = match &args.in_force {
+        Some(Options { transport, mount, .. }) => {
+            MountConfig { transport: *transport, ..mount.clone() }
+        }
+        None => MountConfig::new(&device::source(&args.device), &args.dir),
+    };
+    config.mount_point = args.dir.canonicalize().unwrap_or(args.dir.clone());
     if args.read_only {
         config.access = Access::ReadOnly;
     }
-    let mut of_kind = KindOptions::default();
-    for options in &args.options {
-        config.apply(&of_kind.take(options)?)?;
-    }
+    config.apply(&of_all.join(","))?;
     let mode = match config.access {
         Access::ReadWrite => OpenMode::ReadWrite,
         Access::ReadOnly => OpenMode::ReadLocked,
@@ -149,20 +162,21 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     if let Base::Device = stack.base {
         config.use_blocking_device_threads();
     }
-    let kind = kind::decide(args.kind, &*stack.device, &of_kind)?;
-    if kind == FsKind::Zonefs && args.counts.is_some() {
+    let mut options = match &args.in_force {
+        Some(options) => Options::new(config, options.kind.clone()),
+        None => kind::options(args.kind, &*stack.device, config)?,
+    };
+    for option in of_kind {
+        kind::apply(&mut options, option)?;
+    }
+    if matches!(options.kind, KindOptions::Zonefs(_)) && args.counts.is_some() {
         bail!("--counts: zonefs has none, since it writes nothing of its own");
     }
-    kind.name().clone_into(&mut config.kind);
-    let mounted = Mounted::mount(kind, &stack, &config, &of_kind)
+    let mounted = Mounted::mount(&stack, &options)
         .with_context(|| format!("the file system on {}", args.device))?;
-    let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-    let control = mounted.controlled(&stack, Arc::clone(&latencies));
-    if let Some(threads) = config.threads {
-        control.set_threads(threads.get());
-    }
-    control.set_options(lasting(&config));
-    control.set_mount(config.mount_point.canonicalize().unwrap_or(config.mount_point.clone()));
+    let (config, latencies) = (options.mount, Latencies::new(Arc::new(SystemClock::new())));
+    let latencies = Arc::new(latencies);
+    let control = mounted.controlled(&stack, config.clone(), Arc::clone(&latencies));
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let shown = Arc::clone(&control);
@@ -171,8 +185,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     let served = serve_on(&*stack.device, content, &config, |served| {
         shown.set_served(served);
         log_mount(args, &config, served, &shown);
-        let options = [config.unshown(served.transport), of_kind.lasting()].concat();
-        record = helper::record(&config, served.mount_type, &options);
+        record = helper::record(&config, served.mount_type, &shown.options().unshown());
         ready();
     });
     if let Some(record) = record {
@@ -191,28 +204,19 @@ fn log_mount(args: &Mount, config: &MountConfig, served: Served, control: &Contr
         Access::ReadWrite => "rw",
         Access::ReadOnly => "ro",
     };
-    let given = args.options.iter().flat_map(|options| options.split(','));
-    let given = given.filter(|option| !["", "ro", "rw"].contains(option));
+    let given = items(args).filter(|option| !["", "ro", "rw"].contains(option));
+    let kept = args.in_force.iter().flat_map(Options::unshown).collect::<Vec<_>>();
+    let given = given.chain(kept.iter().map(String::as_str));
     let options = [access].into_iter().chain(given).collect::<Vec<_>>().join(",");
-    let point = config.mount_point.canonicalize().unwrap_or(config.mount_point.clone());
     tracing::info!(
         device = zonal::shown(&config.source),
-        point = zonal::shown(&point),
+        point = zonal::shown(&config.mount_point),
         kind = format!("{}.{}", served.mount_type.name(), config.kind),
         uuid = control.report().setting("uuid"),
         options,
         version = env!("CARGO_PKG_VERSION"),
         "mounted"
     );
-}
-
-/// The options that a remount passes on to the next daemon (`mount/anew.rs`). A read-only mount
-/// makes no use of `noasync-dio`, so only this list keeps it.
-fn lasting(config: &MountConfig) -> String {
-    let is_in_turn = config.async_direct == AsyncDirect::InTurn;
-    let options = [config.lasting(), String::from(if is_in_turn { "noasync-dio" } else { "" })];
-    let given: Vec<String> = options.into_iter().filter(|option| !option.is_empty()).collect();
-    given.join(",")
 }
 
 /// Serves metrics for as long as the file system is there.
