@@ -23,11 +23,11 @@ pub enum SimError {
         what: String,
     },
     /// A line of a trace cannot be read.
-    #[error("{path}, line {line}: {what}")]
+    #[error("{path}{}: {what}", at(*line))]
     Trace {
         /// The trace.
         path: String,
-        /// The line, from 1.
+        /// The line, from 1; 0 for a recording, which has none.
         line: u64,
         /// What is wrong with it.
         what: String,

@@ -38,6 +38,11 @@ pub trait Workload: Send {
     /// Clears `batch` and fills it up to its capacity; fewer requests than that only at the end.
     fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()>;
 
+    /// Whether its requests have times of their own.
+    fn has_times(&self) -> bool {
+        false
+    }
+
     /// What the replay of a trace has met so far; `None` for generators.
     fn seen(&self) -> Option<Seen> {
         None
@@ -59,6 +64,8 @@ pub struct Seen {
     pub bad_lines: u64,
     /// Times the trace was begun.
     pub loops: u32,
+    /// Bytes that the trace has touched, in regions of 1 MiB.
+    pub touched_bytes: u64,
     /// Bytes of the drive that the trace has reached; 0 for `fit = "modulo"`.
     pub reached_bytes: u64,
     /// Places of the trace that share their room on the drive with another, because the drive is

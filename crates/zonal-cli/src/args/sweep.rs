@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use zonal_sim::config::Setting;
@@ -39,9 +40,34 @@ pub(crate) struct SimMerge {
     pub(crate) out: PathBuf,
 }
 
+/// How a trace and a drive fit together.
+#[derive(Clone, Copy)]
+pub(crate) enum TraceFit {
+    /// The trace's addresses fit on the drive in this way.
+    Addresses(Fit),
+    /// The drive is as large as the trace, and has this share of over-provisioning.
+    Drive { op: f64 },
+}
+
+impl FromStr for TraceFit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            let fit = text.parse().map_err(|error| format!("{error}, nor a percentage"))?;
+            return Ok(Self::Addresses(fit));
+        };
+        match percent.parse::<f64>() {
+            Ok(percent) if percent.is_finite() => Ok(Self::Drive { op: percent / 100.0 }),
+            _ => Err(format!("{text:?} is no percentage, as in 7%")),
+        }
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct SimReplay {
-    /// Trace of fio, blkparse, MSR Cambridge, Alibaba or Tencent; plain, gzip or zstd
+    /// Trace of fio, blkparse, MSR Cambridge, Alibaba, Tencent or SYSTOR '17, or a recording of a
+    /// `trace(FILE):` layer; plain, gzip or zstd
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
     /// Config of the drive: a TOML file, or the name of a preset
@@ -53,8 +79,8 @@ pub(crate) struct SimReplay {
     /// Seed of the random numbers, instead of the config's
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Format: fio, blkparse (`blkparse:D` or `:C` for other events than Q), msr, alibaba or
-    /// tencent [default: detected from the first lines]
+    /// Format: fio, blkparse (`blkparse:D` or `:C` for other events than Q), msr, alibaba, tencent,
+    /// systor or zonal [default: detected from the first lines]
     #[arg(long)]
     pub(crate) format: Option<Format>,
     /// Replay only this volume, as the trace names it
@@ -67,9 +93,10 @@ pub(crate) struct SimReplay {
     #[arg(long, conflicts_with = "speed")]
     pub(crate) closed: bool,
     /// Mapping of addresses to the drive: compact (1 MiB regions in the order of first
-    /// access) or modulo the drive's capacity
-    #[arg(long, value_name = "compact|modulo")]
-    pub(crate) fit: Option<Fit>,
+    /// access) or modulo the drive's capacity; a percentage, as in `7%`: compact, on a drive as
+    /// large as the trace with that over-provisioning
+    #[arg(long, value_name = "compact|modulo|OP%")]
+    pub(crate) fit: Option<TraceFit>,
     /// Number of replays [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) loops: Option<u32>,

@@ -11,6 +11,7 @@ use super::place::Places;
 use crate::error::Result;
 use crate::ftl::{Translation, Unit};
 use crate::load::{Op, Request, Workload};
+use crate::request::Seen;
 
 /// Requests taken from a workload at once.
 const BATCH: usize = 256;
@@ -233,6 +234,14 @@ impl Host {
             JobRequests::RandomReads { .. } => true,
         };
         self.dry && self.jobs.iter().all(at_end)
+    }
+
+    /// What the job that replays a trace has met.
+    pub(super) fn seen(&self) -> Option<Seen> {
+        self.jobs.iter().find_map(|job| match &job.source {
+            JobRequests::Workload { workload, .. } => workload.seen(),
+            JobRequests::RandomReads { .. } => None,
+        })
     }
 
     /// Changes when a job sends what it has not sent yet.

@@ -352,6 +352,7 @@ impl<T: Translation> Timed<T> {
             busy: Busy::mean(&dies),
             dies,
             channels,
+            trace: self.host.seen(),
             samples: std::mem::take(&mut self.samples.taken),
             events: self.flash_array.events - begin.events,
         }

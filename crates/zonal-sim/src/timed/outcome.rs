@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::die::{DieTime, Kind};
 use crate::ftl::{Amplification, Counters, Wear};
+use crate::request::Seen;
 
 /// The longest latency that is recorded: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -232,6 +233,8 @@ pub struct Outcome {
     pub busy: Busy,
     /// The busy share of each channel.
     pub channels: Vec<f64>,
+    /// Figures of the trace, if one was replayed.
+    pub trace: Option<Seen>,
     /// Points in between.
     pub samples: Vec<Sample>,
     /// Events handled.

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::Progress;
-use crate::config::{Config, Layout, Pattern};
+use crate::config::{Config, Layout};
 use crate::counting::{Counting, Drive};
 use crate::error::Result;
 use crate::flash::refused;
@@ -12,7 +12,7 @@ use crate::ftl::{Translation, Wear};
 use crate::load::Workload;
 use crate::report::{Cell, Table};
 use crate::timed::{Job, LatencySummary, Outcome, Pacing, Reads, Timed, Until};
-use crate::trace::{ReplayTimes, from_now};
+use crate::trace::{Seen, from_now};
 
 /// Share of `run.seconds` that passes before anything is measured: 30 of 180 seconds, as in
 /// zbdbench's `fio_zone_mixed`.
@@ -74,6 +74,9 @@ pub struct Summary {
     pub reads: LatencySummary,
     /// Latency of writes.
     pub writes: LatencySummary,
+    /// Figures of the trace, if one was replayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Seen>,
 }
 
 impl Measured {
@@ -93,6 +96,7 @@ impl Measured {
             erases: outcome.erases,
             reads: outcome.reads.summary(),
             writes: outcome.writes.summary(),
+            trace: outcome.trace,
         }
     }
 
@@ -188,9 +192,7 @@ fn jobs(config: &Config, layout: &Layout, writes: Box<dyn Workload>) -> Result<V
     if workload.write_depth > 0 {
         let (mb_s, depth) = (workload.write_mb_s, workload.write_depth);
         let (writes, pacing) = match workload.kind {
-            Pattern::Trace if config.trace.times == ReplayTimes::Own => {
-                (from_now(writes), Pacing::Arrivals { speed: 1.0 })
-            }
+            _ if writes.has_times() => (from_now(writes), Pacing::Arrivals { speed: 1.0 }),
             _ if mb_s > 0.0 => (writes, Pacing::Rate { mb_s, depth }),
             _ => (writes, Pacing::Depth(depth)),
         };

@@ -43,6 +43,11 @@ impl Text {
         self.source.fill_buf()
     }
 
+    /// The bytes of what is no text after all.
+    pub(super) fn into_source(self) -> Box<dyn BufRead + Send> {
+        self.source
+    }
+
     /// The next line without its end; `None` at the end. `Err(Ok(_))` says what is wrong with it.
     pub(super) fn line(&mut self) -> Result<Option<&str>, LineError> {
         self.line.clear();

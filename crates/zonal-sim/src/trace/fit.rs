@@ -41,7 +41,7 @@ impl FromStr for Fit {
 pub(super) struct Fitting {
     fit: Fit,
     user_bytes: u64,
-    /// Volume and region → region on the drive.
+    /// Volume and region → region on the drive, or what would be if all were made compact.
     regions: BTreeMap<(u32, u64), u64>,
 }
 
@@ -57,6 +57,7 @@ impl Fitting {
     pub(super) fn piece(&mut self, volume: u32, offset: u64, bytes: u64) -> (DriveRange, u64) {
         let (at, room) = match self.fit {
             Fit::Modulo => {
+                self.touch(volume, offset, bytes);
                 let at = offset % self.user_bytes;
                 (at, self.user_bytes - at)
             }
@@ -72,6 +73,19 @@ impl Fitting {
         ((at, u32::try_from(count).expect("at most REQUEST_MAX")), bytes - count)
     }
 
+    fn touch(&mut self, volume: u32, offset: u64, bytes: u64) {
+        let (region, limit) = (self.region_bytes(), offset + bytes.min(REQUEST_MAX));
+        for number in offset / region..limit.div_ceil(region) {
+            let next = self.regions.len() as u64;
+            self.regions.entry((volume, number)).or_insert(next);
+        }
+    }
+
+    /// Bytes that the trace has touched, in whole regions.
+    pub(super) fn touched(&self) -> u64 {
+        self.regions.len() as u64 * self.region_bytes()
+    }
+
     /// A drive may be smaller than a region.
     fn region_bytes(&self) -> u64 {
         REGION.min(self.user_bytes)
@@ -79,6 +93,9 @@ impl Fitting {
 
     /// Bytes of the drive that the trace has reached, and regions that found no room of their own.
     pub(super) fn reached(&self) -> (u64, u64) {
+        if self.fit == Fit::Modulo {
+            return (0, 0);
+        }
         let (regions, region) = (self.regions.len() as u64, self.region_bytes());
         let limit = self.user_bytes / region;
         (regions.min(limit) * region, regions.saturating_sub(limit))

@@ -7,6 +7,8 @@
 //! | `msr` | MSR Cambridge: time in 100 ns, host, disk, `Read` or `Write`, offset, size, response time |
 //! | `alibaba` | Alibaba block traces: device, `R` or `W`, offset, length, time in µs |
 //! | `tencent` | Tencent CBS: time in s, offset and size in sectors, 0 or 1 for a write, volume |
+//! | `systor` | SYSTOR '17: time in s, response time, `R` or `W`, LUN, offset, size |
+//! | `zonal` | a recording of the `trace(FILE):` layer, which is no text: see `recording.rs` |
 //!
 //! Nothing here panics on any text; what cannot be understood is an error that says why.
 
@@ -31,6 +33,10 @@ pub enum Format {
     Alibaba,
     /// Tencent CBS.
     Tencent,
+    /// SYSTOR '17 (LUNs of a virtual desktop infrastructure).
+    Systor,
+    /// A recording of the `trace(FILE):` layer.
+    Zonal,
 }
 
 /// An event in the life of a request.
@@ -56,7 +62,7 @@ impl Event {
 
 impl Format {
     /// Every format with its name.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 9] = [
         ("fio", Self::Fio),
         ("blkparse", Self::Blkparse(Event::Queued)),
         ("blkparse:D", Self::Blkparse(Event::Issued)),
@@ -64,10 +70,15 @@ impl Format {
         ("msr", Self::Msr),
         ("alibaba", Self::Alibaba),
         ("tencent", Self::Tencent),
+        ("systor", Self::Systor),
+        ("zonal", Self::Zonal),
     ];
 
     /// The format of text that begins with `head`, which may end anywhere.
     pub fn detect(head: &[u8]) -> Option<Self> {
+        if head.starts_with(b"ZONTRACE") {
+            return Some(Self::Zonal);
+        }
         let text = String::from_utf8_lossy(head);
         let first = text.lines().find(|line| !line.trim().is_empty())?.trim();
         if first.starts_with("fio version") {
@@ -77,6 +88,7 @@ impl Format {
         match fields.as_slice() {
             ["device_id", ..] | [_, "R" | "W" | "r" | "w", _, _, _] => Some(Self::Alibaba),
             [_, _, _, "IOType", "VolumeID"] | [_, _, _, "0" | "1", _] => Some(Self::Tencent),
+            [_, _, "IOType", "LUN", ..] | [_, _, "R" | "W", _, _, _] => Some(Self::Systor),
             [_, _, _, kind, _, _, _] if msr_op(kind).is_some() || *kind == "Type" => {
                 Some(Self::Msr)
             }
@@ -171,10 +183,16 @@ impl Parser {
             Format::Fio if first => self.fio_head(line),
             Format::Fio => self.fio(line),
             Format::Blkparse(event) => self.blkparse(line, event),
-            Format::Msr | Format::Alibaba | Format::Tencent if first && is_head(line) => Ok(None),
+            Format::Msr | Format::Alibaba | Format::Tencent | Format::Systor
+                if first && is_head(line) =>
+            {
+                Ok(None)
+            }
             Format::Msr => msr(line),
             Format::Alibaba => alibaba(line),
             Format::Tencent => tencent(line),
+            Format::Systor => systor(line),
+            Format::Zonal => Err("a recording of zonal is no text".into()),
         }
     }
 
@@ -261,14 +279,25 @@ fn msr_op(kind: &str) -> Option<Op> {
 
 fn alibaba(line: &str) -> Parsed<'_> {
     let [device, kind, offset, bytes, time] = columns(line)?;
-    let op = match kind {
-        "R" | "r" => Op::Read,
-        "W" | "w" => Op::Write,
-        _ => return Err(format!("{kind:?} is not R or W")),
-    };
+    let op = letter(kind)?;
     let at_ns = number(Some(time), "time")?.checked_mul(1000);
     let (offset, bytes) = (number(Some(offset), "offset")?, number(Some(bytes), "length")?);
     request(at_ns, (device, ""), op, (offset, bytes, 1))
+}
+
+fn letter(kind: &str) -> Result<Op, String> {
+    match kind {
+        "R" | "r" => Ok(Op::Read),
+        "W" | "w" => Ok(Op::Write),
+        _ => Err(format!("{kind:?} is not R or W")),
+    }
+}
+
+/// The response time is a result, and empty where it was not seen.
+fn systor(line: &str) -> Parsed<'_> {
+    let [time, _, kind, lun, offset, bytes] = columns(line)?;
+    let (offset, bytes) = (number(Some(offset), "offset")?, number(Some(bytes), "size")?);
+    request(Some(seconds(time)?), (lun, ""), letter(kind)?, (offset, bytes, 1))
 }
 
 fn tencent(line: &str) -> Parsed<'_> {

@@ -5,13 +5,17 @@
 //! | --- | --- |
 //! | `format.rs` | which format is it, and what does a line say? |
 //! | `file.rs` | how is a file read, compressed or not? |
+//! | `recording.rs` | what does a recording of the `trace(FILE):` layer say? |
 //! | `fit.rs` | where on the drive is an address of the trace? |
+//! | `sizing.rs` | how large is a drive that just holds the trace? |
 //! | `replay.rs` | when does which request come? |
 
 mod file;
 mod fit;
 mod format;
+mod recording;
 mod replay;
+mod sizing;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use fit::Fit;
 pub use format::{Event, Format, Line, Parser};
 pub(crate) use replay::{Replay, from_now};
+pub use sizing::{size_drive, touched_bytes};
 
 pub use crate::request::Seen;
 
@@ -30,6 +35,7 @@ use crate::error::{Result, SimError};
 use crate::flash::within;
 use crate::request::Op;
 use file::{LineError, Text};
+use recording::Recording;
 
 /// How a trace is replayed. Its path is `workload.trace`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,8 +118,7 @@ pub struct Record {
 /// Reads the requests of a trace, one after the other.
 pub struct Reader {
     path: String,
-    text: Text,
-    parser: Parser,
+    source: Source,
     line: u64,
     bad: BadLines,
     bad_lines: u64,
@@ -121,6 +126,12 @@ pub struct Reader {
     wanted: String,
     volumes: BTreeMap<String, u32>,
     name: String,
+}
+
+/// Where requests are read from.
+enum Source {
+    Lines { text: Text, parser: Parser },
+    Recording(Box<Recording>),
 }
 
 impl Reader {
@@ -145,13 +156,17 @@ impl Reader {
         let mut text = text.map_err(failed)?;
         let head = text.head().map_err(failed)?;
         let Some(format) = options.format.or_else(|| Format::detect(head)) else {
-            let what = "of no known format: fio, blkparse, msr, alibaba or tencent".to_owned();
+            let what = "of no known format: fio, blkparse, msr, alibaba, tencent, systor or zonal";
+            let what = what.to_owned();
             return Err(SimError::Trace { path, line: 1, what });
+        };
+        let source = match format {
+            Format::Zonal => Source::Recording(Box::new(Recording::new(text, &path)?)),
+            _ => Source::Lines { text, parser: Parser::new(format) },
         };
         Ok(Self {
             path,
-            text,
-            parser: Parser::new(format),
+            source,
             line: 0,
             bad: options.bad_lines,
             bad_lines: 0,
@@ -173,6 +188,11 @@ impl Reader {
         self.bad_lines
     }
 
+    /// Whether its requests have times; operations of a recording have none.
+    pub const fn has_times(&self) -> bool {
+        matches!(self.source, Source::Lines { .. })
+    }
+
     /// The volumes met so far. Each has the number of its first appearance.
     pub const fn volumes(&self) -> &BTreeMap<String, u32> {
         &self.volumes
@@ -181,10 +201,14 @@ impl Reader {
     /// The next request; `None` at the end.
     pub fn record(&mut self) -> Result<Option<Record>> {
         loop {
+            let (text, parser) = match &mut self.source {
+                Source::Lines { text, parser } => (text, parser),
+                Source::Recording(_) => return self.recorded(),
+            };
             self.line += 1;
-            let what = match self.text.line() {
+            let what = match text.line() {
                 Ok(None) => return Ok(None),
-                Ok(Some(text)) => match self.parser.line(text) {
+                Ok(Some(text)) => match parser.line(text) {
                     Ok(None) => continue,
                     Ok(Some(line)) => {
                         name(line.volume, &mut self.name);
@@ -206,6 +230,20 @@ impl Reader {
                 BadLines::Skip => self.bad_lines += 1,
                 BadLines::Refuse => return Err(self.wrong(what)),
             }
+        }
+    }
+
+    /// The next request of a recording.
+    fn recorded(&mut self) -> Result<Option<Record>> {
+        let Source::Recording(recording) = &mut self.source else { return Ok(None) };
+        match (recording.record(), self.bad) {
+            (Ok(Some(_)), _) if !self.wanted.is_empty() => Ok(None), // it has no volumes
+            (Err(SimError::Trace { .. }), BadLines::Skip) => {
+                // Nothing can be read after that.
+                self.bad_lines += 1;
+                Ok(None)
+            }
+            (outcome, _) => outcome,
         }
     }
 

@@ -82,7 +82,7 @@ impl Replay {
             None => match self.record()? {
                 Some(record) => {
                     let at_ns = self.clock.at(record.at_ns, self.options.speed);
-                    let at_ns = if self.options.times == ReplayTimes::Own { at_ns } else { 0 };
+                    let at_ns = if self.has_times() { at_ns } else { 0 };
                     (record, at_ns)
                 }
                 None => return Ok(None),
@@ -147,10 +147,15 @@ impl Workload for Replay {
         Ok(())
     }
 
+    fn has_times(&self) -> bool {
+        self.options.times == ReplayTimes::Own && self.reader.has_times()
+    }
+
     fn seen(&self) -> Option<Seen> {
+        let touched_bytes = self.fitting.touched();
         let (reached_bytes, shared) = self.fitting.reached();
         let bad_lines = self.bad_lines + self.reader.bad_lines();
-        Some(Seen { bad_lines, reached_bytes, shared, ..self.seen })
+        Some(Seen { bad_lines, touched_bytes, reached_bytes, shared, ..self.seen })
     }
 }
 
@@ -172,6 +177,10 @@ impl Workload for FromNow {
             request.at_ns -= first; // times never go back
         }
         Ok(())
+    }
+
+    fn has_times(&self) -> bool {
+        self.workload.has_times()
     }
 
     fn seen(&self) -> Option<Seen> {

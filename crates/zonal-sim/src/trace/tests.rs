@@ -1,5 +1,7 @@
 //! Traces: what each format says, what is refused, and what reaches a drive.
 
+mod recorded;
+
 use std::io::{Cursor, Write as _};
 use std::path::PathBuf;
 
@@ -41,7 +43,8 @@ fn trace_formats_are_detected_and_read() {
         record(500, 0, Trim, 65536, 1 << 20),
         far,
     ];
-    let expected: [(&str, Vec<Record>); 6] = [
+    let sys = 1_455_523_261_000_000;
+    let expected: [(&str, Vec<Record>); 7] = [
         ("fio-v2.log", fio.to_vec()),
         ("fio-v3.log", fio.map(|fio| Record { at_ns: fio.at_ns + 100_000, ..fio }).to_vec()),
         (
@@ -79,6 +82,15 @@ fn trace_formats_are_detected_and_read() {
                 record(s, 0, Read, 4096, 4096),
                 record(s + 1_000_000, 1, Write, gib, 8192),
                 record(s + 2_000_000, 0, Write, 1 << 40, 512),
+            ],
+        ),
+        (
+            "systor.csv",
+            vec![
+                record(sys + 100, 0, Write, 0, 65536),
+                record(sys + 600, 0, Read, 4096, 4096),
+                record(sys + 700, 1, Write, gib, 8192),
+                record(sys + 2100, 0, Write, 1 << 40, 512),
             ],
         ),
     ];
@@ -130,6 +142,9 @@ fn trace_line_unreadable_is_named_or_counted() {
         ("1,W,0,1,1\n1,W,0,1\n", "line 2: fewer than 5 columns"),
         ("1,W,0,1,1\n1,W,0,1,1,1\n", "line 2: more than 5 columns"),
         ("1,a,0,Read,0,1,1\n1,a,0,Reed,0,1,1\n", "line 2: \"Reed\" is not"),
+        ("1.5,,R,0,0,512\n1.6,,R,0,0\n", "line 2: fewer than 6 columns"),
+        ("1.5,,R,0,0,512\n1.6,,T,0,0,512\n", "line 2: \"T\" is not R or W"),
+        ("ZONTRACE and then nothing", "it: no header"),
         ("1.5,0,1,1,9\n1..5,0,1,1,9\n", "line 2: \"1..5\" is no time in seconds"),
         ("8,0 1 1 0.0 7 Q W 8 + 8 [a]\n8 1\n", "line 2: no device"),
         ("8,0 1 1 0.0 7 Q W 8 + 8 [a]\n8,0 1 1 0.0 7 Q W 8\n", "line 2: no sector + count"),
@@ -154,6 +169,7 @@ fn trace_volume_is_selected_of_several() {
         ("msr.csv", "lab_0", 3),
         ("alibaba.csv", "7", 1),
         ("tencent.csv", "1283", 3),
+        ("systor.csv", "4", 3),
         ("blkparse.txt", "259,2", 1),
         ("msr.csv", "lab", 0),
     ] {
@@ -236,7 +252,10 @@ fn trace_addresses_fit_on_drive() {
     let text = lines.join("\n");
     let (_, seen) = replayed(&text, "loops = 1").expect("replayed");
     let seen = seen.expect("a trace");
-    assert_eq!((seen.reached_bytes, seen.shared), (16 << 20, 4));
+    assert_eq!((seen.reached_bytes, seen.shared, seen.touched_bytes), (16 << 20, 4, 20 << 20));
+    let (_, seen) = replayed(&text, "fit = \"modulo\"\nloops = 1").expect("replayed");
+    let seen = seen.expect("a trace");
+    assert_eq!((seen.reached_bytes, seen.shared, seen.touched_bytes), (0, 0, 20 << 20));
 }
 
 #[test]

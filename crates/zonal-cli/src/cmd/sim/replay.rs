@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
 use zonal_sim::Config;
-use zonal_sim::config::{Mode, Pattern};
+use zonal_sim::config::{Layout, Mode, Pattern};
 use zonal_sim::counting::{self, Report};
-use zonal_sim::trace::{BadLines, ReplayTimes};
+use zonal_sim::trace::{BadLines, Fit, ReplayTimes, Seen};
 
 use super::run::Ran;
 use crate::args::Global;
 use crate::args::simulated::Simulated;
-use crate::args::sweep::SimReplay;
+use crate::args::sweep::{SimReplay, TraceFit};
 use crate::output::{count, json, progress, size, table};
 
 /// Most drive writes that a config may ask for: as many as the loops come to.
@@ -22,6 +22,7 @@ pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     let config = config(args)?;
     if config.run.mode == Mode::Timed {
         let measured = super::run::watched(&config)?;
+        warn(measured.outcome.trace.as_ref(), &measured.layout);
         match (global.json, args.csv) {
             (true, _) => json::document(&Ran::Timed(measured.summary()))?,
             (_, true) => say!("{}", measured.table().csv()),
@@ -38,6 +39,7 @@ pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     });
     bar.finish_and_clear();
     let report = report?;
+    warn(report.trace.as_ref(), &report.layout);
     if global.json {
         return json::document(&Ran::Counted(&report));
     }
@@ -65,7 +67,11 @@ fn config(args: &SimReplay) -> Result<Config> {
     if args.closed {
         trace.times = ReplayTimes::Closed;
     }
-    trace.fit = args.fit.unwrap_or(trace.fit);
+    match args.fit {
+        Some(TraceFit::Addresses(fit)) => trace.fit = fit,
+        Some(TraceFit::Drive { .. }) => trace.fit = Fit::Compact,
+        None => {}
+    }
     if args.skip_bad {
         trace.bad_lines = BadLines::Skip;
     }
@@ -77,8 +83,28 @@ fn config(args: &SimReplay) -> Result<Config> {
         (_, Some(drive_writes)) => (0, run.warm_up + drive_writes),
         (loops, None) => (loops.unwrap_or(1).max(1), DRIVE_WRITES_MAX),
     };
+    if let Some(TraceFit::Drive { op }) = args.fit {
+        let touched = zonal_sim::trace::touched_bytes(&args.trace, &config.trace)?;
+        zonal_sim::trace::size_drive(&mut config, touched, op)
+            .with_context(|| format!("a drive for the {} of the trace", size(touched)))?;
+    }
     config.check()?;
     Ok(config)
+}
+
+/// Warns of a trace that needs more room than the drive has.
+pub(super) fn warn(seen: Option<&Seen>, layout: &Layout) {
+    let Some(seen) = seen else { return };
+    let holds = layout.user_bytes();
+    if seen.touched_bytes > holds {
+        let [touched, rest, holds] =
+            [seen.touched_bytes, seen.touched_bytes - holds, holds].map(size);
+        tracing::warn!(
+            "the trace touches {touched}, the drive holds {holds}: {rest} have no addresses of \
+             their own and overwrite other data of the trace; `--fit 7%` replays it on a drive of \
+             its size"
+        );
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -103,6 +129,7 @@ fn text(report: &Report) -> String {
         if seen.bad_lines > 0 {
             first.push(("bad lines", count(seen.bad_lines)));
         }
+        first.push(("touched", size(seen.touched_bytes)));
         if seen.reached_bytes > 0 {
             first.push(("reached", format!("{} of the drive", size(seen.reached_bytes))));
         }

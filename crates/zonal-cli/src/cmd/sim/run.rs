@@ -35,6 +35,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
                 bar.set_position(progress.done);
             })?;
             bar.finish_and_clear();
+            super::replay::warn(report.trace.as_ref(), &report.layout);
             match (global.json, args.csv) {
                 (true, _) => json::document(&Ran::Counted(&report))?,
                 (_, true) => say!("{}", report.table().csv()),
@@ -43,6 +44,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
         }
         Mode::Timed => {
             let measured = watched(&config)?;
+            super::replay::warn(measured.outcome.trace.as_ref(), &measured.layout);
             match (global.json, args.csv) {
                 (true, _) => json::document(&Ran::Timed(measured.summary()))?,
                 (_, true) => say!("{}", measured.table().csv()),
