@@ -284,6 +284,7 @@ impl Comparison {
             title: "Write amplification by file system and drive".into(),
             y: Axis::linear("bytes written below per byte of a program"),
             names: self.set_ups.iter().map(|row| row.outcome.name.clone()).collect(),
+            ranges: Vec::new(),
             groups: vec![
                 ("file system".into(), of(|row| row.fs_wa)),
                 ("drive".into(), of(|row| row.drive_wa)),

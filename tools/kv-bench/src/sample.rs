@@ -181,6 +181,7 @@ impl Samples {
             y: Axis::linear(label),
             groups: phases.iter().copied().filter_map(group).collect(),
             names: names.into_iter().map(str::to_owned).collect(),
+            ranges: Vec::new(),
         })
     }
 }

@@ -184,6 +184,7 @@ impl Flash {
             title: "RocksDB's files on simulated flash".into(),
             y: Axis::linear("ratio"),
             names: self.rows.iter().map(|row| row.outcome.name.clone()).collect(),
+            ranges: Vec::new(),
             groups: vec![
                 ("rate beside Furrow".into(), rates),
                 ("file system's amplification".into(), of(|row| row.fs_wa)),

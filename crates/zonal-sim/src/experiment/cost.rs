@@ -84,6 +84,7 @@ impl Measure for Cost {
             title: "Flash and DRAM of a usable TB".into(),
             y: Axis::linear("dollars"),
             names: vec!["flash".into(), "DRAM".into(), "both".into()],
+            ranges: Vec::new(),
             groups,
         };
         Ok(Findings { pictures: vec![Picture::Bars(bars)], tables: vec![table], values })

@@ -76,6 +76,7 @@ impl Measure for Lifetime {
             title: format!("Drive writes per day over {} years", plan.measure.years),
             y: Axis::linear("DWPD"),
             names: vec!["DWPD".into()],
+            ranges: Vec::new(),
             groups,
         };
         Ok(Findings { pictures: vec![Picture::Bars(bars)], tables: vec![table], values })

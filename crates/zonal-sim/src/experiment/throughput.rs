@@ -62,6 +62,7 @@ impl Measure for Throughput {
             title: "Throughput in the steady state".into(),
             y: Axis::linear("MB/s (10^6 bytes)"),
             names: vec!["ours".into()],
+            ranges: Vec::new(),
             groups: states
                 .clone()
                 .map(|(drive, state)| {

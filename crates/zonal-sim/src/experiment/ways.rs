@@ -42,6 +42,7 @@ impl Measure for Ways {
             title: "Write amplification: what the drive reports, and what the flash sees".into(),
             y: Axis::linear("write amplification"),
             names: vec!["of the drive".into(), "host × drive".into()],
+            ranges: Vec::new(),
             groups,
         };
         Ok(Findings { pictures: vec![Picture::Bars(bars)], tables: vec![table], values })

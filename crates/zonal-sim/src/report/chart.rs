@@ -55,6 +55,15 @@ pub enum Form {
     Published,
 }
 
+/// What several runs of the same kind came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
 /// Points of the same kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
@@ -62,6 +71,8 @@ pub struct Series {
     pub name: String,
     /// Its points, by x.
     pub points: Vec<(f64, f64)>,
+    /// Error bars, by x.
+    pub ranges: Vec<(f64, Range)>,
     /// How it is drawn.
     pub form: Form,
     /// Its colour: series of one colour belong together. An index into the palette.
@@ -71,7 +82,7 @@ pub struct Series {
 impl Series {
     /// A series.
     pub fn new(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.to_owned(), points, form, colour }
+        Self { name: name.to_owned(), points, ranges: Vec::new(), form, colour }
     }
 }
 
@@ -99,6 +110,8 @@ pub struct Bars {
     pub names: Vec<String>,
     /// The groups: a word, and a value for each name. A value that is no number has no bar.
     pub groups: Vec<(String, Vec<f64>)>,
+    /// An error bar for each value of each group; empty for none.
+    pub ranges: Vec<Vec<Range>>,
 }
 
 /// Any picture.

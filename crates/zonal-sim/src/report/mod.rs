@@ -5,14 +5,17 @@
 //! | here | what is a table, and its CSV? |
 //! | [`chart`] | what is in a picture: axes, series, bars |
 //! | [`svg`](mod@svg) | how is it drawn? |
+//! | `frame`, `text` | how much room does each of its texts get? |
 //! | [`zbdbench`] | which CSV does zbdbench write of a real drive? |
 //! | [`page`] | how do many become one page? |
 //!
 //! All of it is a function of its input: the same tables give the same bytes (S1).
 
 pub mod chart;
+mod frame;
 pub mod page;
 pub mod svg;
+mod text;
 mod ticks;
 pub mod zbdbench;
 
@@ -20,7 +23,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-pub use chart::{Axis, Bars, Chart, Form, Picture, Scale, Series};
+pub use chart::{Axis, Bars, Chart, Form, Picture, Range, Scale, Series};
 
 /// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,24 +1,18 @@
 //! Pictures as SVG: text, so that no font has to be there when it is drawn, and nothing random.
 //!
 //! Written here rather than by a plotting crate: those measure text with fonts of the machine, and
-//! then the same numbers do not give the same bytes everywhere.
+//! then the same numbers do not give the same bytes everywhere. `text.rs` says how much room a text
+//! takes, `frame.rs` gives it to each; a picture that cuts a text, or draws one over another, is
+//! our mistake and asserted on in debug builds. The background is part of the picture, so that
+//! people can read it on dark pages too.
 
 use std::fmt::Write;
 
 use super::chart::{Bars, Chart, Form, Picture, Series};
+use super::frame::{Frame, Parts, Rows, SIDE_LABEL, spaced};
+use super::text::{self, NORMAL, Place, SMALL, TITLE};
 use super::ticks::Ruler;
 use super::{escape, number};
-
-/// The whole picture.
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 420.0;
-/// The part inside the axes; the legend is at its right.
-const LEFT: f64 = 70.0;
-const TOP: f64 = 44.0;
-const RIGHT: f64 = 610.0;
-const BOTTOM: f64 = 364.0;
-/// Width of a letter, on the average.
-const LETTER: f64 = 7.0;
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito, "Color Universal Design",
 /// 2008), darkest first.
@@ -31,95 +25,82 @@ pub fn draw(picture: &Picture) -> String {
         Picture::Chart(chart) => draw_chart(chart),
         Picture::Bars(bars) => draw_bars(bars),
     }
+    .end()
 }
 
-fn draw_chart(chart: &Chart) -> String {
+fn draw_chart(chart: &Chart) -> Svg {
     let points = || chart.series.iter().flat_map(|series| &series.points);
+    let ends = chart.series.iter().flat_map(|series| &series.ranges);
+    let ends = ends.flat_map(|(_, range)| [range.least, range.most]);
     let x = Ruler::new(&chart.x, points().map(|point| point.0));
-    let y = Ruler::new(&chart.y, points().map(|point| point.1));
-    let mut svg = Svg::begin(&chart.title);
+    let y = Ruler::new(&chart.y, points().map(|point| point.1).chain(ends));
+    let last = x.ticks.last().map_or(0.0, |(_, text)| text::width(text, NORMAL));
+    let frame = Frame::new(&Parts {
+        title: &chart.title,
+        vertical: (&y, &chart.y.label),
+        names: chart.series.iter().map(|series| series.name.as_str()).collect(),
+        plot_width: text::width(&chart.x.label, NORMAL),
+        above: 0.0,
+        below: 56.0,
+        beyond: last / 2.0,
+    });
+    let mut svg = Svg::begin(&chart.title, frame);
     svg.vertical_axis(&y, &chart.y.label);
-    for (value, text) in &x.ticks {
-        if let Some(share) = x.place(*value) {
-            let at = across(share);
-            svg.line((at, BOTTOM), (at, BOTTOM + 5.0), "#444", "");
-            svg.text((at, BOTTOM + 19.0), Anchor::Middle, text);
-        }
-    }
-    svg.text((f64::midpoint(LEFT, RIGHT), BOTTOM + 42.0), Anchor::Middle, &chart.x.label);
+    svg.horizontal_axis(&x, &chart.x.label);
     for (index, series) in chart.series.iter().enumerate() {
-        let place = |(at, value): &(f64, f64)| Some((across(x.place(*at)?), up(y.place(*value)?)));
-        svg.series(series, &series.points.iter().map(place).collect::<Vec<_>>());
+        let frame = &svg.frame;
+        let place =
+            |(at, value): (f64, f64)| Some((frame.across(x.place(at)?), frame.up(y.place(value)?)));
+        let line: Vec<_> = series.points.iter().copied().map(place).collect();
+        let ranges = series.ranges.iter();
+        let ranges: Vec<_> = ranges
+            .filter_map(|(at, range)| Some((place((*at, range.least))?, place((*at, range.most))?)))
+            .collect();
+        svg.series(series, &line);
+        for (least, most) in ranges {
+            svg.range(least, most, colour(series.colour));
+        }
         svg.key(index, series);
     }
-    svg.end()
+    svg
 }
 
-fn draw_bars(bars: &Bars) -> String {
-    let values = bars.groups.iter().flat_map(|(_, values)| values.iter().copied());
-    let y = Ruler::new(&bars.y, values.chain([0.0]));
-    let mut svg = Svg::begin(&bars.title);
-    svg.vertical_axis(&y, &bars.y.label);
+fn draw_bars(bars: &Bars) -> Svg {
+    let values = || bars.groups.iter().flat_map(|(_, values)| values.iter().copied());
+    let ends = bars.ranges.iter().flatten().flat_map(|range| [range.least, range.most]);
+    let y = Ruler::new(&bars.y, values().chain(ends).chain([0.0]));
+    let numbers: Vec<String> = values().filter(|value| value.is_finite()).map(number).collect();
+    let groups: Vec<&str> = bars.groups.iter().map(|(word, _)| word.as_str()).collect();
+    let rows = Rows::new(&groups, &numbers, bars.names.len());
+    let lines = rows.labels.iter().map(Vec::len).max().unwrap_or(0);
     #[expect(clippy::cast_precision_loss, reason = "few bars")]
-    let (groups, names) = (bars.groups.len().max(1) as f64, bars.names.len().max(1) as f64);
-    let group_width = (RIGHT - LEFT) / groups;
-    let bar_width = (group_width * 0.8 / names).min(46.0);
-    let mut left = LEFT;
-    for (word, values) in &bars.groups {
-        let middle = left + group_width / 2.0;
-        let mut at = middle - bar_width * names / 2.0;
-        for (index, value) in values.iter().enumerate() {
-            if let Some(share) = y.place(*value) {
-                let colour = PALETTE[index % PALETTE.len()];
-                svg.bar((at, up(share)), bar_width, colour);
-                svg.small((at + bar_width / 2.0, up(share) - 4.0), &number(*value));
-            }
-            at += bar_width;
-        }
-        for (line, part) in wrapped(word, group_width).iter().enumerate() {
-            #[expect(clippy::cast_precision_loss, reason = "few lines")]
-            svg.text((middle, BOTTOM + 18.0 + 15.0 * line as f64), Anchor::Middle, part);
-        }
-        left += group_width;
+    let frame = Frame::new(&Parts {
+        title: &bars.title,
+        vertical: (&y, &bars.y.label),
+        names: bars.names.iter().map(String::as_str).collect(),
+        plot_width: rows.group_width * bars.groups.len() as f64,
+        above: if rows.upright { rows.number } else { 0.0 },
+        below: 8.0 + text::height(lines, NORMAL) + 8.0,
+        beyond: 0.0,
+    });
+    #[expect(clippy::cast_precision_loss, reason = "few bars")]
+    let group_width = (frame.right - frame.left) / bars.groups.len().max(1) as f64;
+    let rows = Rows { group_width, ..rows };
+    let mut svg = Svg::begin(&bars.title, frame);
+    svg.vertical_axis(&y, &bars.y.label);
+    for index in 0..bars.groups.len() {
+        svg.group(bars, index, &rows, &y);
     }
-    for (index, name) in bars.names.iter().enumerate() {
-        let at = key_place(index);
-        svg.dot((at.0 + 13.0, at.1), 0, PALETTE[index % PALETTE.len()]);
-        svg.text((at.0 + 32.0, at.1 + 4.0), Anchor::Start, name);
+    for index in 0..bars.names.len() {
+        let at = svg.key_place(index);
+        svg.dot((at.0 + 13.0, at.1), 0, colour(index));
+        svg.key_text(index);
     }
-    svg.end()
+    svg
 }
 
-/// The lines of a text, broken at spaces too where it is wider than `width`.
-fn wrapped(text: &str, width: f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for line in text.split('\n') {
-        let first = lines.len();
-        for word in line.split(' ') {
-            #[expect(clippy::cast_precision_loss, reason = "a few letters")]
-            let fits = |line: &String| (line.len() + 1 + word.len()) as f64 * LETTER <= width;
-            match lines[first..].last_mut().filter(|line| fits(line)) {
-                Some(line) => line.extend([" ", word]),
-                None => lines.push(word.to_owned()),
-            }
-        }
-    }
-    lines
-}
-
-fn across(share: f64) -> f64 {
-    LEFT + share * (RIGHT - LEFT)
-}
-
-fn up(share: f64) -> f64 {
-    BOTTOM - share * (BOTTOM - TOP)
-}
-
-/// Where the legend has its n-th line.
-fn key_place(index: usize) -> (f64, f64) {
-    #[expect(clippy::cast_precision_loss, reason = "few series")]
-    let down = TOP + 12.0 + 22.0 * index as f64;
-    (RIGHT + 18.0, down)
+fn colour(index: usize) -> &'static str {
+    PALETTE[index % PALETTE.len()]
 }
 
 /// Which end of a text a position is.
@@ -131,7 +112,12 @@ enum Anchor {
 }
 
 /// A picture that is being written.
-struct Svg(String);
+struct Svg {
+    text: String,
+    frame: Frame,
+    /// Where texts are.
+    places: Vec<Place>,
+}
 
 /// A hundredth of a pixel is enough, and keeps the text short.
 fn near(value: f64) -> f64 {
@@ -139,45 +125,138 @@ fn near(value: f64) -> f64 {
 }
 
 impl Svg {
-    fn begin(title: &str) -> Self {
-        let title = escape(title);
-        let mut svg = Self(String::new());
+    fn begin(title: &str, frame: Frame) -> Self {
+        let (width, height, left) = (frame.width, frame.height, near(frame.left));
+        let lines = frame.title.clone();
+        let mut svg = Self { text: String::new(), frame, places: Vec::new() };
         svg.put(format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"system-ui, sans-serif\" \
-             font-size=\"13\" fill=\"#222\" role=\"img\">\n<title>{title}</title>\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-             <text x=\"{LEFT}\" y=\"24\" font-size=\"15\" font-weight=\"600\">{title}</text>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{width}\" height=\"{height}\" font-family=\"system-ui, sans-serif\" \
+             font-size=\"{NORMAL}\" fill=\"#222\" role=\"img\">\n<title>{}</title>\n\
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n",
+            escape(title)
         ));
+        let mut down = 24.0;
+        for line in &lines {
+            svg.note(line, (left, down), Anchor::Start, TITLE);
+            svg.put(format_args!(
+                "<text x=\"{left}\" y=\"{}\" font-size=\"{TITLE}\" font-weight=\"600\">{}</text>\n",
+                near(down),
+                escape(line)
+            ));
+            down += text::line_height(TITLE);
+        }
         svg
     }
 
     fn end(mut self) -> String {
-        self.0.push_str("</svg>\n");
-        self.0
+        if cfg!(debug_assertions) {
+            let faults = text::faults(&self.places, (self.frame.width, self.frame.height));
+            assert!(faults.is_empty(), "{faults:?}");
+        }
+        self.text.push_str("</svg>\n");
+        self.text
     }
 
     fn put(&mut self, part: std::fmt::Arguments<'_>) {
-        self.0.write_fmt(part).expect("a string takes all");
+        self.text.write_fmt(part).expect("a string takes all");
+    }
+
+    /// Remembers where a text is.
+    fn note(&mut self, text: &str, at: (f64, f64), anchor: Anchor, size: f64) {
+        let width = text::width(text, size);
+        let left = match anchor {
+            Anchor::Start => at.0,
+            Anchor::Middle => at.0 - width / 2.0,
+            Anchor::End => at.0 - width,
+        };
+        let (from, to) = ((left, at.1 - 0.8 * size), (left + width, at.1 + 0.2 * size));
+        self.places.push(Place { text: text.to_owned(), from, to });
+    }
+
+    /// The same of a text that goes upwards from `at`.
+    fn note_upright(&mut self, text: &str, at: (f64, f64), size: f64) {
+        let length = text::width(text, size);
+        let (from, to) = ((at.0 - 0.8 * size, at.1 - length), (at.0 + 0.2 * size, at.1));
+        self.places.push(Place { text: text.to_owned(), from, to });
     }
 
     /// The axis, its grid, and the lower axis' line.
     fn vertical_axis(&mut self, ruler: &Ruler, label: &str) {
-        for (value, text) in &ruler.ticks {
-            if let Some(share) = ruler.place(*value) {
-                let at = up(share);
-                self.line((LEFT, at), (RIGHT, at), "#e3e3e3", "");
-                self.text((LEFT - 8.0, at + 4.0), Anchor::End, text);
+        let (left, right, top, bottom) =
+            (self.frame.left, self.frame.right, self.frame.top, self.frame.bottom);
+        let ticks: Vec<(f64, &str)> = ruler
+            .ticks
+            .iter()
+            .filter_map(|(value, text)| Some((self.frame.up(ruler.place(*value)?), text.as_str())))
+            .collect();
+        let places: Vec<_> = ticks.iter().map(|(at, _)| (-at, NORMAL)).collect();
+        for ((at, text), is_shown) in ticks.into_iter().zip(spaced(&places)) {
+            self.line((left, at), (right, at), "#e3e3e3", "");
+            if is_shown {
+                self.text((left - 8.0, at + 4.0), Anchor::End, text);
             }
         }
-        self.line((LEFT, BOTTOM), (RIGHT, BOTTOM), "#444", "");
-        self.line((LEFT, TOP), (LEFT, BOTTOM), "#444", "");
-        let middle = f64::midpoint(TOP, BOTTOM);
+        self.line((left, bottom), (right, bottom), "#444", "");
+        self.line((left, top), (left, bottom), "#444", "");
+        let middle = near(f64::midpoint(top, bottom));
+        self.note_upright(label, (SIDE_LABEL, middle + text::width(label, NORMAL) / 2.0), NORMAL);
         let label = escape(label);
         self.put(format_args!(
-            "<text x=\"18\" y=\"{middle}\" text-anchor=\"middle\" \
-             transform=\"rotate(-90 18 {middle})\">{label}</text>\n"
+            "<text x=\"{SIDE_LABEL}\" y=\"{middle}\" text-anchor=\"middle\" \
+             transform=\"rotate(-90 {SIDE_LABEL} {middle})\">{label}</text>\n"
         ));
+    }
+
+    fn horizontal_axis(&mut self, ruler: &Ruler, label: &str) {
+        let bottom = self.frame.bottom;
+        let ticks: Vec<(f64, &str)> = ruler
+            .ticks
+            .iter()
+            .filter_map(|(value, text)| {
+                Some((self.frame.across(ruler.place(*value)?), text.as_str()))
+            })
+            .collect();
+        let places: Vec<_> =
+            ticks.iter().map(|(at, text)| (*at, text::width(text, NORMAL) + 4.0)).collect();
+        for ((at, text), is_shown) in ticks.into_iter().zip(spaced(&places)) {
+            self.line((at, bottom), (at, bottom + 5.0), "#444", "");
+            if is_shown {
+                self.text((at, bottom + 19.0), Anchor::Middle, text);
+            }
+        }
+        let middle = f64::midpoint(self.frame.left, self.frame.right);
+        self.text((middle, bottom + 42.0), Anchor::Middle, label);
+    }
+
+    /// A group of bars, with their numbers and its label.
+    fn group(&mut self, bars: &Bars, index: usize, rows: &Rows, y: &Ruler) {
+        #[expect(clippy::cast_precision_loss, reason = "few bars")]
+        let (before, count) = (index as f64, bars.names.len().max(1) as f64);
+        let middle = self.frame.left + rows.group_width * (before + 0.5);
+        let mut at = middle - rows.bar_width * count / 2.0;
+        for (name, value) in bars.groups[index].1.iter().enumerate() {
+            let range = bars.ranges.get(index).and_then(|ranges| ranges.get(name));
+            if let Some(share) = y.place(*value) {
+                let (top, centre) = (self.frame.up(share), at + rows.bar_width / 2.0);
+                self.bar((at, top), rows.bar_width, colour(name));
+                let ends =
+                    range.and_then(|range| Some((y.place(range.least)?, y.place(range.most)?)));
+                let mut above = top;
+                if let Some((least, most)) = ends {
+                    let (least, most) = (self.frame.up(least), self.frame.up(most));
+                    self.range((centre, least), (centre, most), "#222");
+                    above = most;
+                }
+                self.number((centre, above - 4.0), rows, &number(*value));
+            }
+            at += rows.bar_width;
+        }
+        let mut down = self.frame.bottom + 18.0;
+        for line in &rows.labels[index] {
+            self.text((middle, down), Anchor::Middle, line);
+            down += text::line_height(NORMAL);
+        }
     }
 
     fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, more: &str) {
@@ -188,6 +267,7 @@ impl Svg {
     }
 
     fn text(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
+        self.note(text, at, anchor, NORMAL);
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -199,24 +279,47 @@ impl Svg {
         ));
     }
 
-    fn small(&mut self, at: (f64, f64), text: &str) {
-        let (x, y, text) = (near(at.0), near(at.1), escape(text));
-        self.put(format_args!(
-            "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" font-size=\"11\">{text}</text>\n"
-        ));
+    /// A number above a bar, upright where bars are narrow.
+    fn number(&mut self, at: (f64, f64), rows: &Rows, text: &str) {
+        let (x, y) = (near(at.0), near(at.1));
+        if rows.upright {
+            let x = near(x + 0.35 * SMALL);
+            self.note_upright(text, (x, y), SMALL);
+            self.put(format_args!(
+                "<text x=\"{x}\" y=\"{y}\" font-size=\"{SMALL}\" \
+                 transform=\"rotate(-90 {x} {y})\">{text}</text>\n"
+            ));
+        } else {
+            self.note(text, (x, y), Anchor::Middle, SMALL);
+            self.put(format_args!(
+                "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" font-size=\"{SMALL}\">{text}\
+                 </text>\n"
+            ));
+        }
     }
 
     fn bar(&mut self, top: (f64, f64), width: f64, colour: &str) {
-        let (x, y, width, height) = (near(top.0), near(top.1), near(width), near(BOTTOM - top.1));
+        let height = near(self.frame.bottom - top.1);
+        let (x, y, width) = (near(top.0), near(top.1), near(width));
         self.put(format_args!(
             "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{colour}\" \
              stroke=\"#fff\"/>\n"
         ));
     }
 
+    /// An error bar.
+    fn range(&mut self, least: (f64, f64), most: (f64, f64), colour: &str) {
+        let (x, from, to) = (near(least.0), near(least.1), near(most.1));
+        let (left, right) = (near(x - 5.0), near(x + 5.0));
+        self.put(format_args!(
+            "<path d=\"M{left} {from} H{right} M{x} {from} V{to} M{left} {to} H{right}\" \
+             fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\n"
+        ));
+    }
+
     /// A series; a point that is `None` lies outside the axes and parts the line.
     fn series(&mut self, series: &Series, points: &[Option<(f64, f64)>]) {
-        let colour = PALETTE[series.colour % PALETTE.len()];
+        let colour = colour(series.colour);
         if series.form == Form::Published {
             points.iter().flatten().for_each(|at| self.published(*at));
             return;
@@ -263,10 +366,25 @@ impl Svg {
         ));
     }
 
+    /// Where the legend has its n-th mark.
+    fn key_place(&self, index: usize) -> (f64, f64) {
+        let key = &self.frame.keys[index];
+        (key.x, key.y)
+    }
+
+    fn key_text(&mut self, index: usize) {
+        let key = self.frame.keys[index].clone();
+        let mut down = key.y + 4.0;
+        for line in &key.lines {
+            self.text((key.x + 32.0, down), Anchor::Start, line);
+            down += text::line_height(NORMAL);
+        }
+    }
+
     /// A line of the legend.
     fn key(&mut self, index: usize, series: &Series) {
-        let at = key_place(index);
-        let colour = PALETTE[series.colour % PALETTE.len()];
+        let at = self.key_place(index);
+        let colour = colour(series.colour);
         match series.form {
             Form::Published => self.published((at.0 + 13.0, at.1)),
             form => {
@@ -277,7 +395,7 @@ impl Svg {
         if series.form == Form::Marked {
             self.dot((at.0 + 13.0, at.1), series.colour, colour);
         }
-        self.text((at.0 + 32.0, at.1 + 4.0), Anchor::Start, &series.name);
+        self.key_text(index);
     }
 }
 
@@ -304,70 +422,5 @@ fn path(form: Form, points: &[Option<(f64, f64)>]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::Axis;
-
-    #[test]
-    fn bar_labels_keep_to_bar_width() {
-        assert_eq!(
-            wrapped("FDP\npersistently isolated", 94.0),
-            ["FDP", "persistently", "isolated"]
-        );
-        assert_eq!(wrapped("host log\n8 streams", 94.0), ["host log", "8 streams"]);
-        assert_eq!(wrapped("a verylongword", 20.0), ["a", "verylongword"]);
-    }
-
-    fn chart() -> Chart {
-        Chart {
-            title: "a < b & c".into(),
-            x: Axis::linear("x"),
-            y: Axis::linear("y").up_to(10.0),
-            series: vec![
-                Series::new("line", Form::Line, 0, vec![(0.0, 1.0), (1.0, 20.0), (2.0, 5.0)]),
-                Series::new("steps", Form::Step, 1, vec![(0.0, 0.0), (2.0, 10.0)]),
-                Series::new("theory", Form::Dashed, 1, vec![(0.0, 0.0), (2.0, 10.0)]),
-                Series::new("marks", Form::Marked, 2, vec![(1.0, f64::NAN), (2.0, 2.0)]),
-                Series::new("paper", Form::Published, 0, vec![(1.0, 5.0)]),
-            ],
-        }
-    }
-
-    #[test]
-    fn chart_has_all_its_parts() {
-        let svg = draw(&Picture::Chart(chart()));
-        assert!(svg.contains("a &lt; b &amp; c</title>"), "{svg}");
-        // From corner to corner: the axes end at 2 and 10.
-        assert!(svg.contains("M70 364 H610 V44"), "{svg}");
-        assert!(svg.contains("M70 364 L610 44\" fill=\"none\" stroke=\"#d55e00\" stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray"), "{svg}");
-        // The point above the axis parts the line.
-        assert!(svg.contains("\"M70 332\"") && svg.contains("\"M610 204\""), "{svg}");
-        // One published point and its key.
-        assert_eq!(svg.matches("l7 7 l-7 7").count(), 2);
-        for series in chart().series {
-            assert!(svg.contains(&format!(">{}</text>", series.name)), "{}", series.name);
-        }
-    }
-
-    #[test]
-    fn bars_stand_on_axis() {
-        let bars = Bars {
-            title: "t".into(),
-            y: Axis::linear("wa"),
-            names: vec!["one".into(), "two".into()],
-            groups: vec![("a\nb".into(), vec![1.0, 2.0]), ("c".into(), vec![f64::NAN, 4.0])],
-        };
-        let svg = draw(&Picture::Bars(bars));
-        // Three bars of heights 1 : 2 : 4, and none for what is no number.
-        for height in ["80", "160", "320"] {
-            assert!(svg.contains(&format!("height=\"{height}\" fill")), "{height}: {svg}");
-        }
-        assert_eq!(svg.matches("stroke=\"#fff\"").count(), 3);
-    }
-
-    #[test]
-    fn chart_drawing_is_reproducible() {
-        let picture = Picture::Chart(chart());
-        assert_eq!(draw(&picture), draw(&picture.clone()));
-    }
-}
+#[path = "svg_tests.rs"]
+mod tests;
