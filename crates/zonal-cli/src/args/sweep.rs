@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use zonal_sim::config::Setting;
-use zonal_sim::sweep::{Over, Shard};
+use zonal_sim::sweep::{FIGURES, Over, Shard};
 use zonal_sim::trace::{Fit, Format};
 
 use super::simulated::Simulated;
@@ -19,6 +20,9 @@ pub(crate) struct SimSweep {
     /// `drive.user=1.6TB`
     #[arg(long, value_name = "FIELD=VALUES")]
     pub(crate) over: Vec<Over>,
+    /// Run each combination this many times, with different seeds
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seeds: NonZeroUsize,
     /// Run only this machine's share: every N-th run, starting with the I-th
     #[arg(long, value_name = "I/N")]
     pub(crate) shard: Option<Shard>,
@@ -28,6 +32,18 @@ pub(crate) struct SimSweep {
     /// CSV file to write; runs that it already holds are skipped
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
+    /// Draw the figure as SVG: over the field with most numbers, or as bars
+    #[arg(long, value_name = "FILE", conflicts_with = "shard")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Figure to print and draw: a column of the CSV
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        default_value = "wa",
+        value_parser = PossibleValuesParser::new(FIGURES),
+        hide_possible_values = true
+    )]
+    pub(crate) figure: String,
 }
 
 #[derive(Args)]

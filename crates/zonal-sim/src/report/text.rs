@@ -26,17 +26,19 @@ pub(super) fn line_height(size: f64) -> f64 {
     size * LINE
 }
 
-/// The lines of a text, broken at spaces too where it is wider than `room`. A word is not broken.
+/// The lines of a text, broken at spaces too where it is wider than `room`. A word is not broken,
+/// nor is a number parted from its `%`.
 pub(super) fn wrapped(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in text.split('\n') {
         let first = lines.len();
-        for word in line.split(' ') {
+        let line = line.replace(" %", "\u{a0}%");
+        for word in line.split(' ').map(|word| word.replace('\u{a0}', " ")) {
             let fits =
-                |line: &String| width(line, size) + width(" ", size) + width(word, size) <= room;
+                |line: &String| width(line, size) + width(" ", size) + width(&word, size) <= room;
             match lines[first..].last_mut().filter(|line| fits(line)) {
-                Some(line) => line.extend([" ", word]),
-                None => lines.push(word.to_owned()),
+                Some(line) => line.extend([" ", &word]),
+                None => lines.push(word),
             }
         }
     }
@@ -104,6 +106,7 @@ mod tests {
         assert_eq!(lines("FDP\npersistently isolated", 100.0), ["FDP", "persistently", "isolated"]);
         assert_eq!(lines("host log\n8 streams", 94.0), ["host log", "8 streams"]);
         assert_eq!(lines("a verylongword", 20.0), ["a", "verylongword"]);
+        assert_eq!(lines("sold as 7 %", 62.0), ["sold as", "7 %"]);
     }
 
     #[test]

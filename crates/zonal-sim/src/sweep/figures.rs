@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::timed;
 
 /// Figures of a run, by column. What is not measured in its mode is empty.
-pub(super) const COLUMNS: [&str; 25] = [
+pub const FIGURES: [&str; 25] = [
     "op_nominal",
     "op_effective",
     "wa",
@@ -61,7 +61,7 @@ fn counting(config: &Config) -> Result<Vec<String>> {
         report.erases.mean.to_string(),
         report.erases.max.to_string(),
     ];
-    let empty = std::iter::repeat_n(String::new(), COLUMNS.len() - figures.len());
+    let empty = std::iter::repeat_n(String::new(), FIGURES.len() - figures.len());
     Ok(figures.into_iter().chain(empty).collect())
 }
 

@@ -6,15 +6,19 @@
 //! | `over.rs` | which field takes which values? |
 //! | `figures.rs` | what does one run come to? |
 //! | `store.rs` | what is in the CSV already, what belongs there, how are shards merged? |
+//! | `points.rs` | what do the runs of a combination come to, over all seeds? |
+//! | `picture.rs` | how does a figure look? |
 //!
-//! Runs are numbered from 1 in the order of the combinations, the last field changing fastest. A
-//! run's seed follows from the config's and its number. So the result of a run does not depend on
+//! Runs are numbered from 1 in the order of the combinations, the last field changing fastest, and
+//! those of one combination follow each other. A run's seed follows from the config's and its number. So the result of a run does not depend on
 //! which others run beside it, nor on which machine: the CSV has the same bytes for 1 job and for
 //! 8, and shards merged are the same as all runs at once. Rows are written in order, so a sweep
 //! that was stopped is resumed at the first missing row.
 
 mod figures;
 mod over;
+mod picture;
+mod points;
 mod store;
 
 use std::collections::BTreeMap;
@@ -26,7 +30,9 @@ use std::sync::mpsc;
 
 use sha2::{Digest, Sha256};
 
+pub use figures::FIGURES;
 pub use over::Over;
+pub use points::{Point, Spread};
 pub use store::merge;
 
 use crate::Progress;
@@ -36,6 +42,9 @@ use store::Store;
 
 /// Most runs of a sweep.
 const RUNS_MAX: usize = 1_000_000;
+
+/// Columns that every CSV begins with.
+const FIXED: [&str; 5] = ["run", "runs", "sweep", "config", "seed"];
 
 /// Every n-th run, for one of n machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,29 +91,33 @@ struct Run {
 
 /// A sweep.
 pub struct Sweep {
+    /// The columns of the swept fields.
     names: Vec<String>,
+    /// Runs of each combination.
+    seeds: usize,
     runs: Vec<Run>,
     /// Of everything that decides about the figures.
     digest: String,
 }
 
 impl Sweep {
-    /// Plans a sweep of the config in `text`, after `settings`. Every run's config is checked
-    /// before the first one is done.
-    pub fn plan(text: &str, settings: &[Setting], overs: &[Over]) -> Result<Self> {
+    /// Plans a sweep of the config in `text`, after `settings`: so many runs of each combination,
+    /// which differ in their seeds. Every run's config is checked before the first one is done.
+    pub fn plan(
+        text: &str,
+        settings: &[Setting],
+        overs: &[Over],
+        seeds: NonZero<usize>,
+    ) -> Result<Self> {
         let wrong = |what: String| SimError::Config { what };
-        let names: Vec<String> = overs.iter().map(|over| over.name.clone()).collect();
-        if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))
-        {
-            return Err(wrong(format!("{} is swept over twice", name.1)));
-        }
-        let count = overs.iter().try_fold(1_usize, |count, over| {
+        let names = columns(overs)?;
+        let count = overs.iter().try_fold(seeds.get(), |count, over| {
             count.checked_mul(over.values.len()).filter(|count| *count <= RUNS_MAX)
         });
         let count = count.ok_or_else(|| wrong(format!("a sweep has at most {RUNS_MAX} runs")))?;
         let mut runs = Vec::with_capacity(count);
         for number in 1..=count {
-            let values = combination(overs, number - 1);
+            let values = combination(overs, (number - 1) / seeds);
             let mut all = settings.to_vec();
             all.extend(overs.iter().zip(&values).map(|(over, value)| over.setting(value)));
             let mut config = Config::parse_with(text, &all)
@@ -115,7 +128,12 @@ impl Sweep {
         }
         let configs = runs.iter().map(|run| run.digest.as_str());
         let digest = digest(std::iter::once(env!("CARGO_PKG_VERSION")).chain(configs));
-        Ok(Self { names, runs, digest })
+        Ok(Self { names, seeds: seeds.get(), runs, digest })
+    }
+
+    /// The columns of the swept fields.
+    pub fn fields(&self) -> &[String] {
+        &self.names
     }
 
     /// Runs in all.
@@ -156,8 +174,8 @@ impl Sweep {
 
     /// The columns of the CSV.
     fn columns(&self) -> Vec<String> {
-        let fixed = ["run", "runs", "sweep", "config", "seed"].map(str::to_owned);
-        let figures = figures::COLUMNS.map(str::to_owned);
+        let fixed = FIXED.map(str::to_owned);
+        let figures = FIGURES.map(str::to_owned);
         fixed.into_iter().chain(self.names.iter().cloned()).chain(figures).collect()
     }
 
@@ -212,6 +230,23 @@ fn in_order(
         }
         Ok(())
     })
+}
+
+/// The columns of swept fields: what the user calls them. A name that is another column's already
+/// has `over.` before it. A field that is there twice, even by its short name, is refused.
+fn columns(overs: &[Over]) -> Result<Vec<String>> {
+    for (at, over) in overs.iter().enumerate() {
+        if let Some(other) = overs[..at].iter().find(|other| other.path() == over.path()) {
+            let what = match (&other.name, &over.name) {
+                (one, two) if one == two => format!("{one} is swept over twice"),
+                (one, two) => format!("{} is swept over twice: as {one} and as {two}", over.path()),
+            };
+            return Err(SimError::Config { what });
+        }
+    }
+    let is_taken = |name: &str| FIXED.contains(&name) || FIGURES.contains(&name);
+    let column = |name: &String| if is_taken(name) { format!("over.{name}") } else { name.clone() };
+    Ok(overs.iter().map(|over| column(&over.name)).collect())
 }
 
 /// The values of the n-th combination, from 0; the last field changes fastest.

@@ -26,7 +26,7 @@ const SHORT: [(&str, &str); 12] = [
 /// A field and the values it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
-    /// What the user calls it; also its column.
+    /// What the user calls it.
     pub name: String,
     /// The field's path in a config.
     path: String,
@@ -35,6 +35,11 @@ pub struct Over {
 }
 
 impl Over {
+    /// The field's path in a config.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The setting for a value.
     pub(super) fn setting(&self, value: &str) -> Setting {
         let value = if self.name == "op" { percent(value) } else { value.to_owned() };

@@ -83,6 +83,11 @@ impl Store {
     }
 }
 
+/// The rows of a CSV, the columns first.
+pub(super) fn read(path: &Path) -> Result<Vec<Vec<String>>> {
+    parse(path, &std::fs::read(path).map_err(io_error(path))?)
+}
+
 /// Joins the files of all shards of a sweep, in any order, into `out`, which must not exist.
 /// Returns the number of runs. A run that is missing or there twice, and files of different
 /// sweeps, are refused.
@@ -103,8 +108,7 @@ fn joined(parts: &[PathBuf]) -> Result<Vec<Vec<String>>> {
     let mut rows: BTreeMap<usize, (Vec<String>, &Path)> = BTreeMap::new();
     let mut sweep: Option<(String, String, &Path)> = None;
     for path in parts {
-        let text = std::fs::read(path).map_err(io_error(path))?;
-        let mut read = parse(path, &text)?.into_iter();
+        let mut read = self::read(path)?.into_iter();
         let head = read.next().ok_or_else(|| SimError::sweep(path, 1, "there is nothing in it"))?;
         if head.len() < 5 || head[..4] != ["run", "runs", "sweep", "config"] {
             return Err(SimError::sweep(path, 1, "this is no CSV of a sweep"));

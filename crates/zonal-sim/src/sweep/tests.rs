@@ -13,7 +13,7 @@ const SMALL: &str = "seed = 5\n[flash]\nchannels = 2\ndies_per_channel = 1\n\
 
 fn sweep(overs: &[&str]) -> Result<Sweep> {
     let overs: Vec<Over> = overs.iter().map(|over| over.parse().expect(over)).collect();
-    Sweep::plan(SMALL, &[], &overs)
+    Sweep::plan(SMALL, &[], &overs, jobs(1))
 }
 
 fn standard() -> Sweep {
@@ -133,10 +133,11 @@ fn sweep_refuses_file_of_other_sweep() {
         run(&standard(), &notes, "1/1", 1).expect_err("no CSV of a sweep");
         assert_eq!(read(&notes), content);
     }
-    let changed = Sweep::plan(&SMALL.replace("seed = 5", "seed = 6"), &[], &[]).expect("a sweep");
+    let changed =
+        Sweep::plan(&SMALL.replace("seed = 5", "seed = 6"), &[], &[], jobs(1)).expect("a sweep");
     let one = folder.path().join("one.csv");
     run(&changed, &one, "1/1", 1).expect("runs");
-    let same = Sweep::plan(SMALL, &[], &[]).expect("a sweep");
+    let same = Sweep::plan(SMALL, &[], &[], jobs(1)).expect("a sweep");
     assert!(run(&same, &one, "1/1", 1).is_err(), "the seed is part of a sweep");
     let error = merge(&[out, one], &folder.path().join("x.csv")).expect_err("two sweeps");
     assert!(error.to_string().contains("columns"), "{error}");
@@ -149,6 +150,8 @@ fn sweep_names_impossible_run_before_starting() {
         (&["victim=greedy,best"], "run 2 (victim=best): gc.victim"),
         (&["drive.opp=1"], "unknown field"),
         (&["op=20", "op=30"], "op is swept over twice"),
+        (&["op=20", "drive.op=0.3"], "drive.op is swept over twice: as op and as drive.op"),
+        (&["policy=fifo", "victim=greedy"], "gc.victim is swept over twice: as policy and as"),
         (&["op=1..999", "seed=1..999", "theta=1..2"], "at most 1000000 runs"),
     ] {
         let error = sweep(overs).err().expect(said).to_string();
@@ -164,7 +167,7 @@ fn sweep_covers_timed_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = SMALL.replace("[run]", "[drive]\nop = 0.5\n[workload]\nread_depth = 1\n[run]");
     let overs = ["run.mode=counting,timed".parse().expect("a list")];
-    let sweep = Sweep::plan(&text, &[], &overs).expect("a sweep");
+    let sweep = Sweep::plan(&text, &[], &overs, jobs(1)).expect("a sweep");
     let out = folder.path().join("out.csv");
     run(&sweep, &out, "1/1", 2).expect("runs");
     let text = read(&out);
@@ -194,9 +197,111 @@ fn sweep_failing_run_keeps_rows_before_it() {
     std::fs::write(&trace, "1,W,0,4096,1\nnonsense\n").expect("written");
     let text = format!("{SMALL}[workload]\ntrace = \"{}\"\n[drive]\nop = 0.5", trace.display());
     let overs = ["workload=uniform,trace".parse().expect("a list")];
-    let failing = Sweep::plan(&text, &[], &overs).expect("a sweep");
+    let failing = Sweep::plan(&text, &[], &overs, jobs(1)).expect("a sweep");
     let out = folder.path().join("out.csv");
     let error = run(&failing, &out, "1/1", 2).expect_err("bad trace").to_string();
     assert!(error.contains("trace.csv, line 2"), "{error}");
     assert_eq!(read(&out).lines().count(), 2);
+}
+
+#[test]
+fn sweep_columns_are_unique() {
+    // The last words of these are the same, and `seed` is a column of every sweep.
+    let swept = ["seed=1,2", "flash.superblocks=64,65", "zones.superblocks=1", "gc.streams=1"];
+    let sweep = sweep(&swept).expect("a sweep");
+    let columns = sweep.columns();
+    let mut unique = columns.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), columns.len(), "{columns:?}");
+    let fields = ["over.seed", "flash.superblocks", "zones.superblocks", "gc.streams"];
+    assert_eq!(sweep.fields(), fields);
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.csv");
+    run(&sweep, &out, "1/1", 2).expect("runs");
+    let point = &sweep.points(&out).expect("read").expect("all runs are there")[1];
+    assert_eq!(point.values["over.seed"], "1");
+    assert_eq!(point.values["flash.superblocks"], "65");
+}
+
+/// A sweep of two fields with three seeds, and its points.
+fn seeded() -> (Sweep, Vec<Point>) {
+    let overs = ["victim=greedy,fifo", "op=20,50"].map(|over| over.parse().expect(over));
+    let sweep = Sweep::plan(SMALL, &[], &overs, jobs(3)).expect("a sweep");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, part) = (folder.path().join("out.csv"), folder.path().join("part.csv"));
+    run(&sweep, &part, "1/2", 2).expect("runs");
+    assert_eq!(sweep.points(&part).expect("read"), None, "half of the runs are missing");
+    assert_eq!(run(&sweep, &out, "1/1", 2).expect("runs"), (0, 12));
+    let text = read(&out);
+    let points = sweep.points(&out).expect("read").expect("all runs are there");
+    // Straight from the file: the runs of one combination follow each other.
+    for (at, point) in points.iter().enumerate() {
+        let rows = text.lines().skip(1 + 3 * at).take(3);
+        let mut wa: Vec<f64> =
+            rows.map(|row| row.split(',').nth(9).expect("wa").parse().expect("wa")).collect();
+        wa.sort_by(f64::total_cmp);
+        let Spread { least, median, most } = point.figures["wa"];
+        let bits = |figures: &[f64]| figures.iter().map(|one| one.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&[least, median, most]), bits(&wa), "{text}");
+        assert!(least < most, "seeds differ: {text}");
+    }
+    (sweep, points)
+}
+
+#[test]
+fn sweep_seeds_give_median_least_and_most() {
+    let (sweep, points) = seeded();
+    assert_eq!((sweep.len(), points.len()), (12, 4));
+    let of = |at: usize| (points[at].values["victim"].as_str(), points[at].values["op"].as_str());
+    assert_eq!([of(0), of(1), of(2)], [("greedy", "20"), ("greedy", "50"), ("fifo", "20")]);
+    assert!(points.iter().all(|point| point.runs == 3 && !point.figures.contains_key("seconds")));
+    let json = serde_json::to_value(&points[0]).expect("JSON");
+    assert_eq!(json["figures"]["wa"]["median"], points[0].figures["wa"].median);
+}
+
+#[test]
+fn sweep_picture_is_over_field_with_numbers() {
+    use crate::report::Picture;
+    let (sweep, points) = seeded();
+    let picture = sweep.picture(&points, "wa").expect("a picture");
+    let Picture::Chart(chart) = &picture else { panic!("op has numbers: {picture:?}") };
+    assert_eq!(chart.title, "wa by victim, op: median, least and most of 3 seeds");
+    let names: Vec<&str> = chart.series.iter().map(|series| series.name.as_str()).collect();
+    assert_eq!(names, ["greedy", "fifo"]);
+    for (series, points) in chart.series.iter().zip(points.chunks(2)) {
+        let wa = |at: usize| points[at].figures["wa"];
+        assert_eq!(series.points, [(20.0, wa(0).median), (50.0, wa(1).median)]);
+        let ranges: Vec<f64> = series.ranges.iter().map(|(_, range)| range.most).collect();
+        assert_eq!(ranges, [wa(0).most, wa(1).most]);
+    }
+    assert_eq!(crate::report::svg::draw(&picture).matches("stroke-width=\"1.5\"").count(), 4);
+    let error = sweep.picture(&points, "seconds").expect_err("not measured").to_string();
+    assert!(error.starts_with("this sweep measures no seconds: one of asked_bytes, "), "{error}");
+}
+
+#[test]
+fn sweep_picture_without_numbers_has_bars() {
+    use crate::report::Picture;
+    let draw = |overs: &[&str]| {
+        let sweep = sweep(overs).expect("a sweep");
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("out.csv");
+        run(&sweep, &out, "1/1", 2).expect("runs");
+        let points = sweep.points(&out).expect("read").expect("all runs are there");
+        match sweep.picture(&points, "wa").expect("a picture") {
+            Picture::Bars(bars) => bars,
+            Picture::Chart(chart) => panic!("no field has numbers: {chart:?}"),
+        }
+    };
+    let bars = draw(&["victim=greedy,fifo", "frontier=separate,mixed"]);
+    let groups: Vec<&str> = bars.groups.iter().map(|(group, _)| group.as_str()).collect();
+    assert_eq!(
+        (groups, bars.names),
+        (vec!["greedy", "fifo"], vec!["separate".into(), "mixed".into()])
+    );
+    assert!(bars.groups.iter().all(|(_, values)| values.len() == 2 && values[0] > 1.0));
+    assert!(bars.ranges.is_empty(), "one seed has no error bars");
+    let bars = draw(&[]);
+    assert_eq!((bars.names.len(), bars.groups.len()), (1, 1));
 }
