@@ -69,6 +69,13 @@ impl Drive {
         }
     }
 
+    /// Finishes a zone, where the host sees zones.
+    fn finish_zone(&mut self, unit: Unit) {
+        if let Self::Zones(drive) = self {
+            drive.finish_zone(unit);
+        }
+    }
+
     fn trim(&mut self, first: Unit, count: u32) {
         match self {
             Self::Page(drive) => drive.trim(first, count),
@@ -153,6 +160,11 @@ impl Counting {
                     // Every unit that is touched is written.
                     let limit = request.offset + u64::from(request.bytes) + (unit - 1);
                     self.units.extend(narrow(request.offset >> shift)..narrow(limit >> shift));
+                }
+                Op::Finish => {
+                    self.drive.write(&self.units, handle);
+                    self.units.clear();
+                    self.drive.finish_zone(narrow(request.offset >> shift));
                 }
                 Op::Trim | Op::Reset => {
                     self.drive.write(&self.units, handle);
@@ -378,6 +390,42 @@ mod tests {
         assert!(half.counters.trimmed > half.counters.host / 4);
         let full = report(&files.replace("0.5", "0.95"));
         assert!(half.wa < full.wa, "{} {}", half.wa, full.wa);
+    }
+
+    /// 1024 zones of 96 units, four of them open.
+    fn zoned(text: &str) -> Report {
+        report(&format!(
+            "kind = \"zns\"\n[zones]\nzrwa = \"64KiB\"\n\
+             [workload]\nkind = \"zones\"\nio = \"16KiB\"\nopen_zones = 4\n{text}"
+        ))
+    }
+
+    #[test]
+    fn zones_finished_early_are_padded() {
+        let report = zoned("finish_at = 0.25");
+        // 24 of 96 units are written, the rest of the superblock is padding.
+        assert!((report.wa - 4.0).abs() < 0.01, "{}", report.wa);
+        let Counters { host, padded, .. } = report.measured;
+        assert!(padded.abs_diff(3 * host) < host / 100, "{padded} {host}");
+        let whole = zoned("finish_at = 1.0");
+        assert_eq!(whole.counters.padded, 0);
+        // A drive without zones is written elsewhere, and nothing is padded.
+        let zones = "[workload]\nkind = \"zones\"\nio = \"16KiB\"\nfinish_at = 0.25\n";
+        assert_eq!(self::report(zones).counters.padded, 0);
+    }
+
+    #[test]
+    fn zones_written_again_in_their_area_save_flash() {
+        let report = zoned("rewrite_share = 0.5");
+        assert!((report.wa - 0.5).abs() < 0.02, "{}", report.wa);
+        let Counters { host, rewritten, .. } = report.measured;
+        assert!((2 * rewritten).abs_diff(host) < host / 25, "{rewritten} {host}");
+        let text = "[drive]\nkind = \"zns\"\n[workload]\nkind = \"zones\"\nrewrite_share = 0.5";
+        let config = Config::parse(text).expect("a config");
+        let error = run(&config, &mut |_| {}).expect_err("no area").to_string();
+        assert!(error.contains("0, unless zones.zrwa is at least 4KiB"), "{error}");
+        let error = Config::parse("[zones]\nzrwa = 6000").expect_err("no unit").to_string();
+        assert!(error.contains("zones.zrwa = 6kB is not possible: a multiple"), "{error}");
     }
 
     #[test]

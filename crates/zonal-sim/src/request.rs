@@ -15,6 +15,8 @@ pub enum Op {
     Trim,
     /// A whole zone is not needed any more. A zoned drive resets it; others take no notice.
     Reset,
+    /// Nothing more is written to a zone. A zoned drive finishes it; others take no notice.
+    Finish,
 }
 
 /// One request. Offsets are bytes of the user capacity; on a zoned drive zones follow each other

@@ -143,11 +143,15 @@ pub struct Zones {
     pub max_active: u32,
     /// Superblocks kept to replace worn ones.
     pub spare: u32,
+    /// Zone random write area: what the host has written last to a zone, up to this much, it may
+    /// write again in place. That costs write buffer, and no flash. 0: none.
+    pub zrwa: Size,
 }
 
 impl Default for Zones {
     fn default() -> Self {
-        Self { size: Size(0), superblocks: 1, max_open: 14, max_active: 14, spare: 0 }
+        let zrwa = Size(0);
+        Self { size: Size(0), superblocks: 1, max_open: 14, max_active: 14, spare: 0, zrwa }
     }
 }
 
@@ -185,6 +189,12 @@ pub struct Workload {
     pub open_zones: u32,
     /// `zones`: bytes of a zone; 0: a superblock.
     pub zone: Size,
+    /// `zones`: share of a zone that the host writes before it finishes the zone. A zoned drive
+    /// then pads the superblock that was begun.
+    pub finish_at: f64,
+    /// `zones`: share of writes that write again what was written last to their zone. A zoned drive
+    /// needs `zones.zrwa` for that.
+    pub rewrite_share: f64,
     /// `zones`: whether each pass writes every zone once, in random order, or each next zone is
     /// any.
     pub permutation: Permutation,
@@ -212,6 +222,8 @@ impl Default for Workload {
             hot_share: 0.8,
             open_zones: 14,
             zone: Size(0),
+            finish_at: 1.0,
+            rewrite_share: 0.0,
             permutation: Permutation::Any,
             write_mb_s: 0.0,
             read_depth: 0,
@@ -332,6 +344,16 @@ impl Config {
         within("zones.spare", self.zones.spare, 0, self.flash.superblocks / 2)?;
         within("zones.max_active", self.zones.max_active, 1, 1 << 16)?;
         within("zones.max_open", self.zones.max_open, 1, self.zones.max_active)?;
+        let zrwa = self.zones.zrwa.0;
+        let capacity = self.flash.superblock_bytes() * u64::from(self.zones.superblocks);
+        if !zrwa.is_multiple_of(drive.unit.0) || zrwa > capacity {
+            let allowed = format!(
+                "a multiple of the mapping unit, {}, up to the zone capacity, {}",
+                drive.unit,
+                Size(capacity)
+            );
+            return Err(refused("zones.zrwa", self.zones.zrwa, &allowed));
+        }
         within("fdp.handles", self.fdp.handles, 1, 64)?;
         self.workload.check()?;
         self.trace.check()?;
@@ -350,6 +372,8 @@ impl Workload {
         within("workload.hot_part", self.hot_part, 1e-6, 1.0)?;
         within("workload.hot_share", self.hot_share, 0.0, 1.0)?;
         within("workload.open_zones", self.open_zones, 1, 4096)?;
+        within("workload.finish_at", self.finish_at, 0.001, 1.0)?;
+        within("workload.rewrite_share", self.rewrite_share, 0.0, 0.99)?;
         within("workload.write_mb_s", self.write_mb_s, 0.0, 1e6)?;
         within("workload.read_depth", self.read_depth, 0, 4096)?;
         within("workload.write_depth", self.write_depth, 0, 4096)?;

@@ -15,6 +15,7 @@ mod words;
 mod zone;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -31,13 +32,17 @@ pub type Slot = u32;
 /// A superblock.
 pub type Block = u32;
 
-/// What was done so far, in units. Conservation: `programs = host + moved + padded`.
+/// What was done so far, in units. Conservation: `programs = host − rewritten + moved + padded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counters {
     /// Units the host wrote.
     #[serde(rename = "host_units")]
     pub host: u64,
+    /// Of these, units that it wrote again in a zone random write area: in the buffer, before they
+    /// were programmed.
+    #[serde(rename = "rewritten_units")]
+    pub rewritten: u64,
     /// Units GC moved.
     #[serde(rename = "moved_units")]
     pub moved: u64,
@@ -59,7 +64,7 @@ impl Counters {
         if self.host == 0 {
             return 1.0;
         }
-        (self.host + self.moved + self.padded) as f64 / self.host as f64
+        (self.host - self.rewritten + self.moved + self.padded) as f64 / self.host as f64
     }
 
     /// What was done since `before`.
@@ -67,6 +72,7 @@ impl Counters {
     pub const fn since(&self, before: &Self) -> Self {
         Self {
             host: self.host - before.host,
+            rewritten: self.rewritten - before.rewritten,
             moved: self.moved - before.moved,
             padded: self.padded - before.padded,
             trimmed: self.trimmed - before.trimmed,
@@ -149,6 +155,18 @@ pub trait Translation {
     /// Places a unit of the host's data. `None`: there is no room before a superblock has been
     /// erased, or a zoned drive's rules forbid it.
     fn place(&mut self, unit: Unit, handle: u8) -> Option<Slot>;
+
+    /// Writes a unit again in the buffer, before it is programmed. Whether that can be: only in the
+    /// random write area of a zone.
+    fn rewrite(&mut self, _unit: Unit) -> bool {
+        false
+    }
+
+    /// Finishes the zone of a unit, and returns where the padding is programmed: nowhere if the
+    /// drive has no zones.
+    fn finish_zone(&mut self, _unit: Unit) -> Range<Slot> {
+        0..0
+    }
 
     /// Forgets units. On a zoned drive, whole zones: a reset.
     fn trim(&mut self, first: Unit, count: u32);

@@ -12,6 +12,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 
 use super::{Block, Counters, Slot, Translation, Unit, Work};
 use crate::config::{Config, Layout};
@@ -67,6 +68,8 @@ pub struct ZoneMapped {
     superblocks: u32,
     /// Units of a zone.
     zone_units: u32,
+    /// Units of a zone random write area.
+    zrwa_units: u32,
     active: u32,
     active_max: u32,
     zones: Vec<Zone>,
@@ -96,6 +99,7 @@ impl ZoneMapped {
             layout,
             superblocks,
             zone_units,
+            zrwa_units: u32::try_from(config.zones.zrwa.0 / layout.unit).unwrap_or(u32::MAX),
             active: 0,
             active_max: config.zones.max_active,
             zones: vec![Zone::default(); zones as usize],
@@ -179,6 +183,9 @@ impl ZoneMapped {
     /// Writes units, erasing where needed: counting mode.
     pub fn write(&mut self, units: &[Unit]) -> std::result::Result<(), Refusal> {
         for &unit in units {
+            if self.rewrite(unit) {
+                continue;
+            }
             match self.try_place(unit) {
                 Err(Refusal::NotErased) if !self.stale.is_empty() => {
                     self.erase_all();
@@ -250,6 +257,26 @@ impl Translation for ZoneMapped {
 
     fn place(&mut self, unit: Unit, _handle: u8) -> Option<Slot> {
         self.try_place(unit).ok()
+    }
+
+    fn rewrite(&mut self, unit: Unit) -> bool {
+        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let Zone { written, stage } = self.zones[zone as usize];
+        let is_in_area =
+            stage == Stage::Active && offset < written && written - offset <= self.zrwa_units;
+        if is_in_area {
+            self.counters.host += 1;
+            self.counters.rewritten += 1;
+        }
+        is_in_area
+    }
+
+    fn finish_zone(&mut self, unit: Unit) -> Range<Slot> {
+        let zone = unit / self.zone_units;
+        let last = self.written(zone).checked_sub(1);
+        let last = last.and_then(|last| self.locate(zone * self.zone_units + last));
+        let padding = self.finish(zone);
+        last.map_or(0..0, |slot| slot + 1..slot + 1 + padding)
     }
 
     /// Resets the zones that lie wholly in the range; what is left over is only a hint, and a
@@ -339,6 +366,26 @@ mod tests {
         let counters = drive.counters();
         assert_eq!((counters.host, counters.padded, counters.trimmed), (4, 7, 1));
         assert!((counters.wa() - 11.0 / 4.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn zone_random_write_area_costs_no_flash() {
+        let mut config = config();
+        config.zones.zrwa = crate::Size(3 * 4096);
+        let mut drive = ZoneMapped::new(&config).expect("a drive");
+        drive.write(&(0..6).collect::<Vec<_>>()).expect("in order");
+        let slots: Vec<_> = (0..6).map(|unit| drive.locate(unit)).collect();
+        drive.write(&[3, 5, 4, 5, 6]).expect("the last three units, and the next one");
+        assert_eq!(drive.try_place(2), Err(Refusal::NotAtWritePointer));
+        assert_eq!(drive.write(&[3]), Err(Refusal::NotAtWritePointer), "the area went on");
+        assert!((0..6).map(|unit| drive.locate(unit)).eq(slots));
+        let counters = drive.counters();
+        assert_eq!((counters.host, counters.rewritten), (11, 4));
+        assert!((counters.wa() - 7.0 / 11.0).abs() < 1e-12);
+        assert_eq!(drive.finish_zone(3), 7..8);
+        assert_eq!(drive.write(&[6]), Err(Refusal::Full));
+        assert!([0, 16].into_iter().all(|unit| drive.finish_zone(unit).is_empty()));
+        assert_eq!(drive.counters().padded, 1);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //!
 //! Each write goes to a random one of the open zones. A zone that is full is replaced at once, by
 //! any zone that is not open or by one that this pass has not written; a reset of the new zone
-//! comes before its first write. Open zones are always different zones.
+//! comes before its first write. Open zones are always different zones. A host may finish each zone
+//! before it is full, and write again what it wrote last to a zone.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -20,9 +21,13 @@ use crate::size::Size;
 #[derive(Clone, Copy, Debug)]
 struct OpenZone {
     zone: u32,
-    /// The next byte to be written, and where the zone ends.
+    /// The next byte to be written, and where writing ends.
     at: u64,
     limit: u64,
+    /// Whether writing ends before the zone does.
+    is_finished: bool,
+    /// Bytes of the last write.
+    last: u32,
 }
 
 /// The generator.
@@ -34,8 +39,12 @@ pub(super) struct Zones {
     handles: u8,
     open: Vec<OpenZone>,
     is_open: Vec<bool>,
-    /// Resets that are still to come out, before anything else.
-    resets: Vec<Request>,
+    /// Share of a zone that is written, and share of writes that repeat the last one.
+    finish_at: f64,
+    rewrite_share: f64,
+    unit: u64,
+    /// Resets and finishes that are still to come out, before anything else.
+    actions: Vec<Request>,
     next: ZoneOrder,
     rng: ChaCha8Rng,
 }
@@ -63,6 +72,13 @@ impl Zones {
             let allowed =
                 format!("in zones, a multiple of the mapping unit, {}", Size(layout.unit));
             return Err(refused("workload.io", workload.io, &allowed));
+        }
+        if config.drive.kind == Kind::Zns
+            && workload.rewrite_share > 0.0
+            && config.zones.zrwa.0 < workload.io.0
+        {
+            let allowed = format!("0, unless zones.zrwa is at least {}", workload.io);
+            return Err(refused("workload.rewrite_share", workload.rewrite_share, &allowed));
         }
         if zone_bytes < workload.io.0 || !zone_bytes.is_multiple_of(layout.unit) {
             let allowed = format!(
@@ -96,7 +112,10 @@ impl Zones {
             handles: config.handles(),
             open: Vec::new(),
             is_open: vec![false; zones as usize],
-            resets: Vec::new(),
+            finish_at: workload.finish_at,
+            rewrite_share: workload.rewrite_share,
+            unit: layout.unit,
+            actions: Vec::new(),
             next,
             rng,
         };
@@ -105,7 +124,7 @@ impl Zones {
             made.open.push(opened);
         }
         // The first zone opened is reset first.
-        made.resets.reverse();
+        made.actions.reverse();
         Ok(made)
     }
 
@@ -115,10 +134,18 @@ impl Zones {
         assert!(!self.is_open[zone as usize], "zone {zone} is open already");
         self.is_open[zone as usize] = true;
         let start = u64::from(zone) * self.zone_bytes;
-        let limit = self.user_bytes.min(start + self.zone_bytes);
-        let bytes = u32::try_from(limit - start).unwrap_or(u32::MAX);
-        self.resets.push(Request { at_ns: 0, offset: start, bytes, op: Op::Reset, handle: 0 });
-        OpenZone { zone, at: start, limit }
+        let end = self.user_bytes.min(start + self.zone_bytes);
+        let bytes = u32::try_from(end - start).unwrap_or(u32::MAX);
+        self.actions.push(Request { at_ns: 0, offset: start, bytes, op: Op::Reset, handle: 0 });
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a share of a zone"
+        )]
+        let share = ((end - start) as f64 * self.finish_at).ceil() as u64;
+        let limit = end.min(start + share.next_multiple_of(self.unit));
+        OpenZone { zone, at: start, limit, is_finished: limit < end, last: 0 }
     }
 
     fn find_next(&mut self) -> u32 {
@@ -147,16 +174,29 @@ impl Zones {
     /// The next write of one of the open zones.
     fn write(&mut self) -> Request {
         let index = self.rng.random_range(0..u32::try_from(self.open.len()).expect("at most 4096"));
+        let handle = (index % u32::from(self.handles)).to_le_bytes()[0];
         let open = &mut self.open[index as usize];
+        if self.rewrite_share > 0.0
+            && open.last > 0
+            && self.rng.random::<f64>() < self.rewrite_share
+        {
+            let (offset, bytes) = (open.at - u64::from(open.last), open.last);
+            return Request { at_ns: 0, offset, bytes, op: Op::Write, handle };
+        }
         let bytes = u32::try_from(open.limit - open.at).map_or(self.io, |left| left.min(self.io));
         let offset = open.at;
         open.at += u64::from(bytes);
-        let (full, zone) = (open.at == open.limit, open.zone);
-        if full {
+        open.last = bytes;
+        let OpenZone { zone, at, limit, is_finished, .. } = *open;
+        if at == limit {
             self.is_open[zone as usize] = false;
             self.open[index as usize] = self.open_next();
+            if is_finished {
+                let offset = u64::from(zone) * self.zone_bytes;
+                let finish = Request { at_ns: 0, offset, bytes: 0, op: Op::Finish, handle };
+                self.actions.push(finish); // before the reset of the next zone
+            }
         }
-        let handle = (index % u32::from(self.handles)).to_le_bytes()[0];
         Request { at_ns: 0, offset, bytes, op: Op::Write, handle }
     }
 }
@@ -166,8 +206,8 @@ impl Workload for Zones {
         let room = batch.capacity();
         batch.clear();
         while batch.len() < room {
-            let request = match self.resets.pop() {
-                Some(reset) => reset,
+            let request = match self.actions.pop() {
+                Some(action) => action,
                 None => self.write(),
             };
             batch.push(request);

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::timed;
 
 /// Figures of a run, by column. What is not measured in its mode is empty.
-pub const FIGURES: [&str; 25] = [
+pub const FIGURES: [&str; 27] = [
     "op_nominal",
     "op_effective",
     "wa",
@@ -16,6 +16,8 @@ pub const FIGURES: [&str; 25] = [
     "asked_bytes",
     "host_bytes",
     "moved_bytes",
+    "padded_bytes",
+    "rewritten_bytes",
     "trimmed_bytes",
     "erased",
     "erases_min",
@@ -55,6 +57,8 @@ fn counting(config: &Config) -> Result<Vec<String>> {
         report.asked_bytes.to_string(),
         (measured.host * unit).to_string(),
         (measured.moved * unit).to_string(),
+        (measured.padded * unit).to_string(),
+        (measured.rewritten * unit).to_string(),
         (measured.trimmed * unit).to_string(),
         measured.erased.to_string(),
         report.erases.min.to_string(),
@@ -85,6 +89,8 @@ fn timed(config: &Config) -> Result<Vec<String>> {
         outcome.written_bytes.to_string(),
         (counters.host * unit).to_string(),
         (counters.moved * unit).to_string(),
+        (counters.padded * unit).to_string(),
+        (counters.rewritten * unit).to_string(),
         (counters.trimmed * unit).to_string(),
         counters.erased.to_string(),
         outcome.erases.min.to_string(),

@@ -225,6 +225,10 @@ impl<T: Translation> Timed<T> {
                 }
                 self.written_bytes += u64::from(request.bytes);
                 self.sample();
+            } else if request.op == Op::Finish {
+                for slot in self.ftl.finish_zone(self.units(&request).0) {
+                    self.placed(slot, Kind::HostProgram);
+                }
             } else if request.op == Op::Trim || self.drive == Drive::Zns {
                 // A conventional host that begins a zone anew does not say so.
                 let (first, end) = self.units(&request);
@@ -247,6 +251,10 @@ impl<T: Translation> Timed<T> {
             if self.buffer.complete >= self.buffer.complete_max || (paced && self.gc.is_behind()) {
                 stall = Stall::Busy;
                 break;
+            }
+            if self.ftl.rewrite(unit) {
+                unit += 1;
+                continue;
             }
             let Some(slot) = self.ftl.place(unit, request.handle) else {
                 stall = Stall::NoRoom;

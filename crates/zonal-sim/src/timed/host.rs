@@ -297,7 +297,7 @@ impl Host {
             (Completion::Done, Op::Write) => {
                 running.writes.record(now_ns - start_ns, request.bytes);
             }
-            (Completion::Done, Op::Trim | Op::Reset) => running.others += 1,
+            (Completion::Done, Op::Trim | Op::Reset | Op::Finish) => running.others += 1,
         }
         Some(job as usize)
     }

@@ -212,6 +212,7 @@ fn jobs(config: &Config, layout: &Layout, writes: Box<dyn Workload>) -> Result<V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ftl::Counters;
 
     /// 512 superblocks of 2 MiB, in 8 dies.
     fn run(text: &str) -> Result<Measured> {
@@ -260,6 +261,27 @@ mod tests {
         assert!(zoned.outcome.counters.trimmed > 0);
         assert!((zoned.outcome.wa() - 1.0).abs() < 1e-9);
         assert!(conventional.outcome.wa() > 1.2);
+    }
+
+    #[test]
+    fn zones_finished_early_take_time_of_their_padding() {
+        let rate = |zones: &str| {
+            let text = format!(
+                "kind = \"zones\"\nopen_zones = 4\n{zones}[drive]\nkind = \"zns\"\n\
+                 unit = \"32KiB\"\n[zones]\nzrwa = \"64KiB\"\n\
+                 [run]\ndrive_writes = 3\nwarm_up = 1\n"
+            );
+            run(&text).expect("runs").outcome
+        };
+        let whole = rate("");
+        let half = rate("finish_at = 0.5\n");
+        let again = rate("rewrite_share = 0.5\n");
+        let Counters { host, padded, .. } = half.counters;
+        assert!(padded.abs_diff(host) < host / 100, "half of each zone: {padded} {host}");
+        let share = half.write_mb_s / whole.write_mb_s;
+        assert!((0.4..0.65).contains(&share), "{share}");
+        let gain = again.write_mb_s / whole.write_mb_s;
+        assert!((1.7..2.3).contains(&gain), "{gain}: the flash takes half of the writes");
     }
 
     #[test]

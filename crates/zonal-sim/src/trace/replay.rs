@@ -109,7 +109,7 @@ impl Replay {
                         self.seen.read_bytes += record.bytes;
                     }
                     Op::Write => self.wrote = true,
-                    Op::Trim | Op::Reset => {}
+                    Op::Trim | Op::Reset | Op::Finish => {}
                 }
                 return Ok(Some(record));
             }

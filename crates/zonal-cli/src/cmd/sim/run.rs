@@ -6,6 +6,7 @@ use serde::Serialize;
 use zonal_sim::Config;
 use zonal_sim::config::Mode;
 use zonal_sim::counting::Report;
+use zonal_sim::ftl::Counters;
 use zonal_sim::report::number;
 use zonal_sim::timed::{self, LatencySummary, Measured, Summary};
 
@@ -70,16 +71,26 @@ fn percent(share: f64) -> String {
     format!("{:.1} % of the user capacity", 100.0 * share)
 }
 
+/// What finished zones were padded with, and what was written again in their random write areas.
+pub(super) fn zone_costs(counters: &Counters, unit: u64) -> Vec<(&'static str, String)> {
+    let lines = [("padded", counters.padded), ("rewritten", counters.rewritten)];
+    let lines = lines.into_iter().filter(|(_, units)| *units > 0);
+    lines.map(|(name, units)| (name, size(units * unit))).collect()
+}
+
 fn counted(report: &Report) -> String {
     let (measured, unit) = (&report.measured, report.layout.unit);
     let erases = &report.erases;
-    table::properties(&[
+    let mut lines = vec![
         ("name", report.config.name.clone()),
         ("nominal OP", percent(report.op_nominal)),
         ("effective OP", percent(report.op_effective)),
         ("measured", format!("{} drive writes", number(report.drive_writes))),
         ("written", size(measured.host * unit)),
         ("moved", size(measured.moved * unit)),
+    ];
+    lines.extend(zone_costs(measured, unit));
+    lines.extend([
         ("wa", format!("{:.3}", report.wa)),
         (
             "erases",
@@ -91,7 +102,8 @@ fn counted(report: &Report) -> String {
                 number(erases.mean)
             ),
         ),
-    ])
+    ]);
+    table::properties(&lines)
 }
 
 pub(super) fn timed(measured: &Measured) -> String {
@@ -105,6 +117,7 @@ pub(super) fn timed(measured: &Measured) -> String {
     if outcome.written_bytes > 0 {
         lines.push(("writes", format!("{:.1} MB/s", outcome.write_mb_s)));
         lines.push(("latency", latency(&outcome.writes.summary())));
+        lines.extend(zone_costs(&outcome.counters, measured.layout.unit));
         lines.push(("wa", format!("{:.3}", outcome.wa())));
     }
     if outcome.read_bytes > 0 {
