@@ -34,12 +34,11 @@ enum { ZKV_READ = 1, ZKV_WRITE = 2, ZKV_CREATE = 8, ZKV_TRUNCATE = 32, ZKV_DIREC
 
 const char *zkv_last_error(void);
 
-/* Which file systems will do. */
-enum { ZKV_FURROW = 0, ZKV_FURROW_OR_ZONEFS = 1 };
-
-int zkv_open(zkv_text uri, uint32_t zonefs, zkv_store **store);
+int zkv_open(zkv_text uri, zkv_store **store);
 int zkv_close(zkv_store *store);
 void zkv_close_all(void);
+/* 0: files take writes at their end alone. */
+int zkv_overwrites(const zkv_store *store, uint32_t *answer);
 int zkv_sync(const zkv_store *store);
 int zkv_free_bytes(const zkv_store *store, uint64_t *bytes);
 

@@ -15,7 +15,7 @@ use zonal_fs::vfs::FileKind;
 use zonal_fs::volume::{OpenFlags, WriteLifetime};
 
 use crate::edge::{self, Text};
-use crate::{Accepts, Error, Result, Store, StoreFile};
+use crate::{Error, Result, Store, StoreFile};
 
 /// A handle of an open drive.
 pub struct Handle(Arc<Store>);
@@ -53,17 +53,15 @@ fn log_to_stderr() {
     });
 }
 
-/// Opens the drive that `uri` names, or takes the one that this process has open already. `zonefs` is 0
-/// if only Furrow will do.
+/// Opens the drive that `uri` names, or takes the one that this process has open already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn zkv_open(uri: Text, zonefs: u32, store: *mut *mut Handle) -> c_int {
+pub unsafe extern "C" fn zkv_open(uri: Text, store: *mut *mut Handle) -> c_int {
     edge::status(|| {
-        let accepts = if zonefs == 0 { Accepts::Furrow } else { Accepts::FurrowAndZonefs };
         // SAFETY: the caller's part of the contract.
         let uri = unsafe { edge::bytes(uri.data, uri.len) }?;
         let uri = std::str::from_utf8(uri).map_err(|_| Error::argument("the URI is not UTF-8"))?;
         log_to_stderr();
-        let opened = Handle(Store::open(uri, accepts)?);
+        let opened = Handle(Store::open(uri)?);
         // SAFETY: the caller's part of the contract.
         unsafe { edge::give(opened, store) };
         Ok(())
@@ -102,6 +100,18 @@ unsafe fn on_path(
     let act = |store: &Arc<Store>| action(store, unsafe { edge::path(path) }?);
     // SAFETY: the caller's part of the contract.
     unsafe { on_store(store, act) }
+}
+
+/// Whether files take writes anywhere. 0: at their end alone, as on zonefs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zkv_overwrites(store: *const Handle, answer: *mut u32) -> c_int {
+    let ask = |store: &Arc<Store>| {
+        // SAFETY: the caller's part of the contract.
+        unsafe { edge::put(u32::from(store.overwrites()), answer) };
+        Ok(())
+    };
+    // SAFETY: the caller's part of the contract.
+    unsafe { on_store(store, ask) }
 }
 
 /// Makes everything durable.

@@ -38,15 +38,6 @@ pub enum Error {
         /// Why not.
         source: FsError,
     },
-    /// The device holds a zonefs, and the program needs Furrow.
-    #[error(
-        "{device} holds a zonefs, whose files only grow at their end. This plugin needs a drive with Furrow; \
-         LevelDB can use a zonefs, with libzonal_leveldb"
-    )]
-    Zonefs {
-        /// Its specification.
-        device: String,
-    },
     /// The memory that outlives the process cannot be used.
     #[error(
         "{}: {source}; the plugin keeps there what a killed process has written and not synced. \
@@ -92,7 +83,7 @@ impl Error {
                 Errno::BUSY.raw_os_error()
             }
             Self::Open { source: OpenError::Device(error), .. } => error.errno().raw_os_error(),
-            Self::Uri { .. } | Self::Argument { .. } | Self::Open { .. } | Self::Zonefs { .. } => {
+            Self::Uri { .. } | Self::Argument { .. } | Self::Open { .. } => {
                 Errno::INVAL.raw_os_error()
             }
             Self::Forked { .. } => Errno::PERM.raw_os_error(),

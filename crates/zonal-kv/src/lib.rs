@@ -43,4 +43,4 @@ pub mod zones;
 
 pub use error::{Error, Result};
 pub use file::StoreFile;
-pub use store::{Accepts, Store};
+pub use store::Store;

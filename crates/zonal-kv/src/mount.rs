@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use zonal::spec::{Openers, Stack};
 use zonal::{Clock, OpenMode};
+use zonal_fs::furrow::stats::Traffic;
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::{Caller, FileSystem};
@@ -25,6 +26,7 @@ pub(crate) fn open_device(spec: &str, clock: &Arc<dyn Clock>) -> Result<Stack> {
 }
 
 /// The file system that a device holds.
+#[derive(Clone)]
 pub(crate) enum Files {
     Furrow(Arc<Furrow>),
     Zones(Arc<ZoneStore>),
@@ -57,6 +59,14 @@ impl Files {
         Ok(self.fs().getattr(self.fs().root())?.btime.as_ns())
     }
 
+    /// Bytes written to the device since it was opened.
+    pub(crate) fn traffic(&self) -> Traffic {
+        match self {
+            Self::Furrow(furrow) => furrow.live().since_mount,
+            Self::Zones(zones) => zones.traffic(),
+        }
+    }
+
     /// Commits since it was made.
     pub(crate) fn commits(&self) -> u64 {
         match self {
@@ -64,15 +74,6 @@ impl Files {
             Self::Zones(zones) => zones.commits(),
         }
     }
-}
-
-/// Whether the device holds a zonefs, or is to get one.
-pub(crate) fn is_zonefs(stack: &Stack, address: &Address) -> zonal_fs::vfs::Result<bool> {
-    let found = signature::find(&*stack.device)?.map(|found| found.kind);
-    Ok(match found {
-        Some(content) => matches!(content, Content::Zonefs),
-        None => address.blank == Blank::Zonefs,
-    })
 }
 
 pub(crate) fn mount_files(

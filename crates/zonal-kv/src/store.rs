@@ -9,12 +9,11 @@ use std::thread::JoinHandle;
 
 use zonal::spec::Base;
 use zonal::{Clock, SystemClock};
-use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{Attr, FileKind, FileSystem, Ino, StatFs};
 use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume};
 
 use crate::cache::{CachedFile, ReadCache, Role};
-use crate::mount::{Files, is_zonefs, mount_files, open_device, volume_options};
+use crate::mount::{Files, mount_files, open_device, volume_options};
 use crate::process::process;
 use crate::replay::{changed_ns, open_unsynced};
 use crate::unsynced::{Change, Note, Noted, Pending, Times, Unsynced};
@@ -30,7 +29,7 @@ pub struct Store {
     /// Commits when much is noted.
     committer: Mutex<Option<JoinHandle<()>>>,
     is_closed: AtomicBool,
-    is_zonefs: bool,
+    overwrites: bool,
 }
 
 /// What a store and its thread share.
@@ -54,14 +53,14 @@ struct Core {
 
 /// Whose writes are counted, and the file that gets the counts.
 struct Counts {
-    furrow: Arc<Furrow>,
+    files: Files,
     file: PathBuf,
 }
 
 impl Counts {
     /// Bytes written since the store was opened, in the format of `zonal mount --counts`.
     fn write(&self) -> std::io::Result<()> {
-        self.furrow.live().since_mount.save(&self.file)
+        self.files.traffic().save(&self.file)
     }
 }
 
@@ -125,18 +124,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which file systems a program can use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accepts {
-    /// Furrow alone: it needs more than zone files can do.
-    Furrow,
-    /// Also files with names on zonefs, which grow at their end.
-    FurrowAndZonefs,
-}
-
 impl Store {
     /// Opens the drive that `uri` names, or takes the one of this process that is open already.
-    pub fn open(uri: &str, accepts: Accepts) -> Result<Arc<Self>> {
+    pub fn open(uri: &str) -> Result<Arc<Self>> {
         let address = Address::parse(uri)?;
         let path = Path::new(&address.device).canonicalize();
         let key = path.map_or_else(|_| address.device.clone(), |path| path.display().to_string());
@@ -145,13 +135,9 @@ impl Store {
         if let Some(store) = stores.get(&key).and_then(Weak::upgrade)
             && !store.is_closed.load(Ordering::Acquire)
         {
-            return if store.is_zonefs && accepts == Accepts::Furrow {
-                Err(Error::Zonefs { device: address.device })
-            } else {
-                Ok(store)
-            };
+            return Ok(store);
         }
-        let store = Self::mount(&address, accepts)?;
+        let store = Self::mount(&address)?;
         stores.insert(key, Arc::downgrade(&store));
         Ok(store)
     }
@@ -178,28 +164,19 @@ impl Store {
         }
     }
 
-    fn mount(address: &Address, accepts: Accepts) -> Result<Arc<Self>> {
+    fn mount(address: &Address) -> Result<Arc<Self>> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let stack = open_device(&address.device, &clock)?;
         let failed = |source| Error::Mount { device: address.device.clone(), source };
-        if accepts == Accepts::Furrow && is_zonefs(&stack, address).map_err(failed)? {
-            // Before anything is written to it.
-            return Err(Error::Zonefs { device: address.device.clone() });
-        }
         let files = mount_files(&stack, &clock, address).map_err(failed)?;
-        let is_zonefs = matches!(files, Files::Zones(_));
+        let overwrites = matches!(files, Files::Furrow(_));
         let is_in_memory = match stack.base {
             Base::Memory | Base::Simulated(_) => true,
             Base::File(_) | Base::Device => false,
         };
         let folder = address.unsynced.as_deref().filter(|_| !is_in_memory);
         let unsynced = folder.map(|folder| open_unsynced(&files, folder)).transpose()?;
-        let counts = match (&files, &address.counts) {
-            (Files::Furrow(furrow), Some(file)) => {
-                Some(Counts { furrow: Arc::clone(furrow), file: file.clone() })
-            }
-            (Files::Furrow(_) | Files::Zones(_), _) => None,
-        };
+        let counts = address.counts.clone().map(|file| Counts { files: files.clone(), file });
         let fs = files.into_fs();
         let core = Arc::new(Core {
             opener: process(),
@@ -215,7 +192,7 @@ impl Store {
         });
         let committer = core.unsynced.as_ref().and_then(|_| start_committer(&core));
         let is_closed = AtomicBool::new(false);
-        Ok(Arc::new(Self { core, committer: Mutex::new(committer), is_closed, is_zonefs }))
+        Ok(Arc::new(Self { core, committer: Mutex::new(committer), is_closed, overwrites }))
     }
 
     fn close(&self) -> Result<()> {
@@ -295,6 +272,11 @@ impl Store {
         let role = if is_writer { Role::Writer } else { Role::Reader };
         let cached = CachedFile::open(Arc::clone(&self.core.cache), file.ino(), role);
         StoreFile::new(Arc::clone(self), file, cached)
+    }
+
+    /// Whether files take writes anywhere; on zonefs they do at their end alone.
+    pub const fn overwrites(&self) -> bool {
+        self.overwrites
     }
 
     /// Attributes of what `path` leads to.

@@ -14,7 +14,7 @@ use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
 use zonal_fs::volume::OpenFlags;
 use zonal_fs::zonefs;
-use zonal_kv::{Accepts, Store, StoreFile};
+use zonal_kv::{Store, StoreFile};
 
 unsafe extern "C" {
     fn fork() -> i32;
@@ -61,7 +61,7 @@ fn as_the_copy(store: Arc<Store>, log: StoreFile, uri: &str) -> Result<(), Strin
         store.sync().map_err(|error| error.errno()),
         store.remove_file(Path::new("/log")).map_err(|error| error.errno()),
     ];
-    let opened = Store::open(uri, Accepts::FurrowAndZonefs).map(drop);
+    let opened = Store::open(uri).map(drop);
     log.close().map_err(|error| format!("closing a file: {error}"))?;
     Store::close_all();
     store.release().map_err(|error| format!("closing the store: {error}"))?;
@@ -75,7 +75,7 @@ fn as_the_copy(store: Arc<Store>, log: StoreFile, uri: &str) -> Result<(), Strin
 fn check(holds: Holds) {
     let folder = tempfile::tempdir().unwrap();
     let uri = drive(folder.path(), holds);
-    let store = Store::open(&uri, Accepts::FurrowAndZonefs).unwrap();
+    let store = Store::open(&uri).unwrap();
     let log = store.open_file(Path::new("/log"), NEW).unwrap();
     log.append(b"before ").unwrap();
     let (mut result, said) = std::io::pipe().unwrap();
@@ -110,7 +110,7 @@ fn check(holds: Holds) {
     log.close().unwrap();
     store.release().unwrap();
     assert_eq!(notes(), 0);
-    let store = Store::open(&uri, Accepts::FurrowAndZonefs).unwrap();
+    let store = Store::open(&uri).unwrap();
     let log = store.open_file(Path::new("/log"), OpenFlags::READ).unwrap();
     let mut content = vec![0; 12];
     assert_eq!((log.read(&mut content, 0).unwrap(), &content[..]), (12, &b"before after"[..]));
@@ -127,7 +127,7 @@ fn check_copy_during_open() {
     let (tell, thread) = std::sync::mpsc::channel();
     let opener = std::thread::spawn(move || {
         tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        Store::open(&waiting, Accepts::FurrowAndZonefs).map(drop)
+        Store::open(&waiting).map(drop)
     });
     let place = format!("/proc/self/task/{}", thread.recv().unwrap());
     wait_until(|| {
@@ -140,9 +140,7 @@ fn check_copy_during_open() {
     let child = unsafe { fork() };
     assert!(child >= 0, "fork");
     if child == 0 {
-        let opened = std::panic::catch_unwind(|| {
-            Store::open(&uri, Accepts::Furrow).and_then(Store::release)
-        });
+        let opened = std::panic::catch_unwind(|| Store::open(&uri).and_then(Store::release));
         // SAFETY: the copy has nothing else to do.
         unsafe { _exit(i32::from(!matches!(opened, Ok(Ok(()))))) }
     }

@@ -15,7 +15,7 @@ use zonal_fs::furrow::{self, MkfsOptions};
 use zonal_fs::vfs::{SetAttr, SetTime};
 use zonal_fs::volume::{OpenFlags, Volume, VolumeOptions, WriteLifetime};
 use zonal_fs::zonefs::{self, Overwrite::Force};
-use zonal_kv::{Accepts, Store};
+use zonal_kv::Store;
 
 const CHILD: &str = "ZONAL_KV_TEST_URI";
 
@@ -60,7 +60,7 @@ impl Place {
     }
 
     fn open(&self) -> Arc<Store> {
-        Store::open(&self.uri(), Accepts::FurrowAndZonefs).unwrap()
+        Store::open(&self.uri()).unwrap()
     }
 
     /// What a mount does, for example.
@@ -80,7 +80,7 @@ impl Place {
 /// The store of the process that is to be killed; `None` in the test itself.
 fn doomed() -> Option<Arc<Store>> {
     let uri = std::env::var(CHILD).ok()?;
-    Some(Store::open(&uri, Accepts::FurrowAndZonefs).unwrap())
+    Some(Store::open(&uri).unwrap())
 }
 
 fn die() -> ! {
@@ -332,7 +332,7 @@ fn drive_is_opened_once_per_process() {
     first.release().unwrap();
     second.release().unwrap();
     let drive = FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap();
-    let error = Store::open(&place.uri(), Accepts::FurrowAndZonefs).err().unwrap();
+    let error = Store::open(&place.uri()).err().unwrap();
     assert_eq!(error.errno(), 16, "{error}");
     drop(drive);
     place.open();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zonal_fs::volume::OpenFlags;
-use zonal_kv::{Accepts, Store, StoreFile};
+use zonal_kv::{Store, StoreFile};
 
 const NEW: OpenFlags = OpenFlags::WRITE.union(OpenFlags::CREATE).union(OpenFlags::TRUNCATE);
 
@@ -23,7 +23,7 @@ fn read(file: &StoreFile, offset: u64, len: usize) -> Vec<u8> {
 }
 
 fn check(uri: &str) {
-    let store = Store::open(uri, Accepts::FurrowAndZonefs).unwrap();
+    let store = Store::open(uri).unwrap();
     let table: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
     write(&store, NEW, &table);
     let file = store.open_file(Path::new("/table"), OpenFlags::READ).unwrap();

@@ -207,6 +207,65 @@ fn tables_have_zone_each_that_is_reset_on_delete() {
 }
 
 #[test]
+fn file_cut_inside_last_block_takes_no_other_zone() {
+    let drive = drive("zone=256K,zones=10");
+    let volume = mount(Arc::clone(&drive)).unwrap();
+    let free = volume.space().unwrap().blocks_free;
+    // As RocksDB writes a table with direct I/O: whole blocks, and then its length.
+    let file = volume.create("/table").unwrap();
+    file.append(&vec![1; 256 << 10]).unwrap();
+    file.set_len((256 << 10) - 1000).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    volume.close().unwrap();
+    let volume = mount(drive).unwrap();
+    assert_eq!(volume.read("/table").unwrap(), vec![1; (256 << 10) - 1000]);
+    assert_eq!(volume.space().unwrap().blocks_free, free - 64);
+    volume.open_with("/table", APPEND, 0).unwrap().append(b"more").unwrap();
+    let content = volume.read("/table").unwrap();
+    assert!(content == [vec![1; (256 << 10) - 1000], b"more".to_vec()].concat());
+}
+
+#[test]
+fn more_files_grow_than_zones_can_be_active() {
+    let drive = drive("zone=64K,zones=240,active=4,open=4");
+    let volume = mount(Arc::clone(&drive)).unwrap();
+    let open = |n: u32| volume.open_with(format!("/{n}"), APPEND, 0o644).unwrap();
+    let files: Vec<_> = (0..9).map(open).collect();
+    for round in 0..20_u8 {
+        for file in &files {
+            file.append(&[round; 4096]).unwrap();
+            file.sync_all().unwrap();
+        }
+        let zones = drive.report_all().unwrap();
+        assert!(zones.iter().filter(|zone| zone.cond.is_active()).count() <= 4);
+    }
+    let wanted: Vec<u8> = (0..20).flat_map(|round| [round; 4096]).collect();
+    drop(files);
+    for number in 0..9 {
+        assert!(volume.read(format!("/{number}")).unwrap() == wanted, "file {number}");
+    }
+}
+
+#[test]
+fn traffic_counts_all_that_is_written() {
+    let volume_and_store = |drive| {
+        let store = ZoneStore::mount(drive, Arc::new(ManualClock::new(1_000))).unwrap();
+        let store = Arc::new(store);
+        let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
+        (Volume::new(Arc::clone(&store) as Arc<dyn FileSystem>, &options), store)
+    };
+    let drive = drive("zone=256K,zones=10");
+    let (volume, store) = volume_and_store(Arc::clone(&drive));
+    volume.write("/table", &vec![1; 300_001]).unwrap();
+    volume.sync().unwrap();
+    let traffic = store.traffic();
+    // 74 blocks: the last one is filled with zeroes.
+    assert_eq!((traffic.user, traffic.reclaim), (74 * 4096, 0));
+    assert!(traffic.meta >= 2 * 4096 && traffic.meta.is_multiple_of(4096), "{traffic:?}");
+}
+
+#[test]
 fn full_drive_is_reported_and_takes_more_after_delete() {
     let volume = mount(drive("zone=256K,zones=10")).unwrap();
     let mut made = 0;

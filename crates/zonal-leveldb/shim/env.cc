@@ -173,7 +173,7 @@ bool EndsWith(const std::string& path, const char* ending) {
 class ZonalEnv : public EnvWrapper {
  public:
   ZonalEnv(Env* own, const char* uri) : EnvWrapper(own) {
-    if (zkv_open(Text(uri), ZKV_FURROW_OR_ZONEFS, &store_) != 0) error_ = zkv_last_error();
+    if (zkv_open(Text(uri), &store_) != 0) error_ = zkv_last_error();
   }
 
   Status NewSequentialFile(const std::string& path, SequentialFile** result) override {

@@ -71,6 +71,11 @@ class ZonalFileSystem : public FileSystem {
   }
   IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<FSRandomRWFile>* file, IODebugContext*) override {
+    uint32_t overwrites = 0;
+    const int error = zkv_overwrites(store_, &overwrites);
+    if (error != 0) return Failed(error);
+    // So RocksDB keeps the number of an ingested table elsewhere.
+    if (overwrites == 0) return IOStatus::NotSupported(path, "files on zonefs only grow at their end");
     const bool direct = options.use_direct_writes;
     return With(path, ZKV_READ | ZKV_WRITE, direct, [&](FileHandle opened) {
       *file = RandomRWFile(std::move(opened), direct);
@@ -242,7 +247,7 @@ class ZonalFileSystem : public FileSystem {
 // Opens the drive of an address; the error says why not.
 std::unique_ptr<FileSystem> Create(const std::string& uri, std::string* error) {
   zkv_store* store = nullptr;
-  if (zkv_open(Text(uri), ZKV_FURROW, &store) == 0) return std::make_unique<ZonalFileSystem>(store, uri);
+  if (zkv_open(Text(uri), &store) == 0) return std::make_unique<ZonalFileSystem>(store, uri);
   *error = zkv_last_error();
   return nullptr;
 }

@@ -1,5 +1,8 @@
 //! Bytes of files: written, read, cut, sealed.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 use zonal_fs::zonefs::Health;
@@ -108,38 +111,69 @@ impl ZoneStore {
 
     /// Writes `len` bytes of what has gathered, in whole blocks.
     fn write_out(&self, state: &mut State, ino: u64, len: usize) -> Result<()> {
-        let (mut done, mut failed) = (0, 0);
+        let mut done = 0;
         let mut outcome = Ok(());
-        while done < len {
-            let (zone, at, room) = match self.room(state, ino) {
-                Ok(found) => found,
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            };
+        while done < len && outcome.is_ok() {
+            outcome = self.write_part(state, ino, done..len).map(|part| done += part);
+        }
+        file(state, ino)?.buffer.drain(..done);
+        outcome
+    }
+
+    /// Writes the first bytes of a part of what has gathered, as many as one zone takes, and returns how
+    /// many.
+    fn write_part(&self, state: &mut State, ino: u64, range: Range<usize>) -> Result<usize> {
+        let mut failed = 0;
+        loop {
+            let (zone, at, room) = self.room(state, ino)?;
             state.has_written = true;
             let inode = file(state, ino)?;
-            let part = (len - done).min(memory(room));
-            match self.write_zone(zone, at, &inode.buffer[done..done + part]) {
+            let part = range.len().min(memory(room));
+            match self.write_zone(zone, at, &inode.buffer[range.start..range.start + part]) {
                 Ok(()) => {
                     inode.place_extent(Extent { zone, start: at, len: part as u64 });
-                    done += part;
+                    state.written_bytes += part as u64;
+                    return Ok(part);
+                }
+                Err(error @ FsError::ZoneLimit(_)) => {
+                    if !self.finish_one(state, Some(ino))? {
+                        return Err(error);
+                    }
                 }
                 Err(error) => {
                     // What can be written goes elsewhere; what is written can be read.
                     tracing::warn!(zone, %error, "a zone file cannot be written: another one is taken");
                     inode.retire(zone);
                     failed += 1;
-                    if failed == ATTEMPTS || matches!(error, FsError::ZoneLimit(_)) {
-                        outcome = Err(error);
-                        break;
+                    if failed == ATTEMPTS {
+                        return Err(error);
                     }
                 }
             }
         }
-        file(state, ino)?.buffer.drain(..done);
-        outcome
+    }
+
+    /// Too many zones are active: fills up the one of another file that has the least room left, and says
+    /// whether there was one. That file goes on in another zone, which it has from now on.
+    pub(super) fn finish_one(&self, state: &mut State, but: Option<u64>) -> Result<bool> {
+        let mut others = Vec::new();
+        for (ino, inode) in state.inodes.iter().filter(|(ino, _)| Some(**ino) != but) {
+            if let Some(zone) = inode.current {
+                let (written, capacity) = (self.written(zone)?, self.capacity(zone));
+                if (1..capacity).contains(&written) {
+                    others.push((capacity - written, *ino, zone));
+                }
+            }
+        }
+        let Some((_, ino, zone)) = others.into_iter().min() else { return Ok(false) };
+        // What it has gathered needs a place after that too.
+        let next = self.take_zone(state)?;
+        let inode = file(state, ino)?;
+        inode.reserved.push_back(next);
+        inode.retire(zone);
+        self.set_zone_size(zone, self.capacity(zone))?;
+        tracing::debug!(zone, ino, "a zone file is filled up: the drive has too few active zones");
+        Ok(true)
     }
 
     /// Where a file grows: zone file, its end, and what it still takes.
@@ -200,7 +234,6 @@ impl ZoneStore {
 
     /// Cuts a file.
     pub(super) fn cut(&self, state: &mut State, ino: u64, size: u64) -> Result<()> {
-        let block = self.block;
         let inode = file(state, ino)?;
         let placed = inode.placed();
         if size > inode.size() {
@@ -210,36 +243,22 @@ impl ZoneStore {
         self.touch(state, ino);
         let inode = file(state, ino)?;
         inode.mtime_ns = now;
+        inode.buffer.truncate(memory(size.saturating_sub(placed)));
         if size >= placed {
-            inode.buffer.truncate(memory(size - placed));
-        } else {
-            inode.buffer.clear();
-            let before: Vec<u32> = inode.extents.iter().map(|extent| extent.zone).collect();
-            let mut left = size;
-            inode.extents.retain_mut(|extent| {
-                extent.len = extent.len.min(left);
-                left -= extent.len;
-                extent.len > 0
-            });
-            let over = inode.extents.last().map_or(0, |last| last.len % block);
-            if let Some(last) = inode.extents.last_mut()
-                && over > 0
-            {
-                let mut tail = vec![0; memory(over)];
-                last.len -= over;
-                let (zone, at) = (last.zone, last.start + last.len);
-                self.read_zone(zone, at, &mut tail)?;
-                inode.buffer = tail;
-            }
-            inode.extents.retain(|extent| extent.len > 0);
-            for zone in before {
-                let inode = file(state, ino)?;
-                let is_used = inode.extents.iter().any(|extent| extent.zone == zone);
-                if !is_used {
-                    inode.retire(zone);
-                    state.doom(zone);
-                }
-            }
+            return Ok(());
+        }
+        // It may end inside a block now. The next bytes of the file take that into memory again.
+        let before: BTreeSet<u32> = inode.extents.iter().map(|extent| extent.zone).collect();
+        let mut left = size;
+        inode.extents.retain_mut(|extent| {
+            extent.len = extent.len.min(left);
+            left -= extent.len;
+            extent.len > 0
+        });
+        let used: BTreeSet<u32> = inode.extents.iter().map(|extent| extent.zone).collect();
+        for zone in before.difference(&used) {
+            file(state, ino)?.retire(*zone);
+            state.doom(*zone);
         }
         Ok(())
     }

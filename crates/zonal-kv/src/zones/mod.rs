@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::Clock;
 use zonal_fs::FsError;
+use zonal_fs::furrow::stats::Traffic;
 use zonal_fs::vfs::{Caller, FileSystem, Ino, Result, SetAttr, WriteFlags};
 use zonal_fs::zonefs::{Group, ZoneFs};
 
@@ -49,6 +50,7 @@ pub struct ZoneStore {
     /// Bytes of a block.
     block: u64,
     created_ns: i64,
+    opened_ns: u64,
     state: Mutex<State>,
     /// Held by the one that commits. Taken before `state`.
     journal: Mutex<Journal>,
@@ -69,6 +71,8 @@ struct State {
     dirty_names: BTreeSet<(u64, Vec<u8>)>,
     /// Whether data was written since the last flush.
     has_written: bool,
+    /// Bytes of files that were written to zone files since the store was opened.
+    written_bytes: u64,
     /// When the oldest change was made that is not committed.
     dirty_since_ns: Option<i64>,
 }
@@ -134,6 +138,8 @@ struct Journal {
     commit: u64,
     /// The next record has to be a snapshot: the zone may hold more than is known.
     is_unsure: bool,
+    /// Bytes of records that were written since the store was opened.
+    written_bytes: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -144,6 +150,17 @@ impl ZoneStore {
     /// Commits since the map was made.
     pub fn commits(&self) -> u64 {
         lock(&self.journal).commit
+    }
+
+    /// Bytes written to the drive since it was opened: nothing is ever moved.
+    pub fn traffic(&self) -> Traffic {
+        let meta = lock(&self.journal).written_bytes;
+        Traffic {
+            ns: self.clock.monotonic_ns().saturating_sub(self.opened_ns),
+            user: lock(&self.state).written_bytes,
+            reclaim: 0,
+            meta,
+        }
     }
 
     /// The identity of the zonefs.
@@ -276,7 +293,12 @@ impl ZoneStore {
         } else {
             (journal.zone, journal.end)
         };
-        self.write_zone(zone, at, &bytes)?;
+        match self.write_zone(zone, at, &bytes) {
+            Err(FsError::ZoneLimit(_)) if self.finish_one(&mut lock(&self.state), None)? => {
+                self.write_zone(zone, at, &bytes)?;
+            }
+            outcome => outcome?,
+        }
         self.zones.sync()?;
         *journal = Journal {
             zone,
@@ -284,6 +306,7 @@ impl ZoneStore {
             generation: head.generation,
             commit: head.commit,
             is_unsure: false,
+            written_bytes: journal.written_bytes + bytes.len() as u64,
         };
         Ok(())
     }

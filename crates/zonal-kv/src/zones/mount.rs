@@ -32,6 +32,7 @@ impl ZoneStore {
         let zones = ZoneFs::mount(device, Arc::clone(&clock), options)?;
         let store = Self {
             created_ns: clock.wall_ns(),
+            opened_ns: clock.monotonic_ns(),
             clock,
             block,
             zones,
@@ -42,6 +43,7 @@ impl ZoneStore {
                 generation: 0,
                 commit: 0,
                 is_unsure: true,
+                written_bytes: 0,
             }),
         };
         store.start()
@@ -86,6 +88,7 @@ impl ZoneStore {
                     generation: last.generation,
                     commit: last.commit,
                     is_unsure: true,
+                    written_bytes: 0,
                 };
                 replay(records)?
             }

@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::path::PathBuf;
-use std::process::Command;
 
-use crate::place::{Place, library, output};
+use crate::place::{Kind, Place};
 
 /// Operations of a load that is not cut off.
 const OPERATIONS: u64 = 1500;
@@ -57,31 +55,22 @@ fn acknowledged(printed: &str) -> (usize, usize) {
     })
 }
 
-/// Compiles the load.
-fn compiled(place: &Place) -> PathBuf {
-    let folder = library().unwrap().parent().unwrap().to_owned();
-    let program = place.path("stress");
-    let mut compile = Command::new("c++");
-    compile.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-    compile.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/db/stress.cc"));
-    compile.arg("-L").arg(&folder).args(["-lzonal_rocksdb", "-lrocksdb"]);
-    output(&mut compile);
-    program
+/// Cuts the power so many times on each kind of drive.
+fn cut_each(default: u64) {
+    for kind in Kind::ALL {
+        cut(kind, default);
+    }
 }
 
 /// Cuts the power so many times, each time in a load of its own.
-fn cut(default: u64) {
-    let Some(place) = Place::new("zone=1M,zones=64,active=12,open=12") else { return };
-    let program = compiled(&place);
+fn cut(kind: Kind, default: u64) {
+    let Some(place) = Place::new(kind, "zone=1M,zones=64,active=12,open=12") else { return };
+    let program = place.compile("tests/db/stress.cc");
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let (seed, count) = (number("SEED").unwrap_or(1), number("COUNT").unwrap_or(default));
     println!("SEED={seed}");
     let mut random = Random(seed);
-    let run = |arguments: &[&str]| {
-        let mut command = Command::new(&program);
-        let folder = library().unwrap().parent().unwrap().to_owned();
-        command.env("LD_LIBRARY_PATH", folder).args(arguments).output().unwrap()
-    };
+    let run = |arguments: &[&str]| place.compiled(&program).args(arguments).output().unwrap();
     let (mut loads, mut cut_off, mut kept) = (0, 0, 0);
     while cut_off < count {
         loads += 1;
@@ -130,17 +119,17 @@ fn cut(default: u64) {
 
 #[test]
 fn power_cut_keeps_synced_and_revives_nothing() {
-    cut(6);
+    cut_each(6);
 }
 
 #[test]
 #[ignore = "hundreds of power cuts; run by cargo xtask test --all"]
 fn power_cut_hundreds_keep_synced_and_revive_nothing() {
-    cut(300);
+    cut_each(300);
 }
 
 #[test]
 #[ignore = "thousands of power cuts; run by cargo xtask test --soak"]
 fn power_cut_thousands_keep_synced_and_revive_nothing() {
-    cut(3000);
+    cut_each(3000);
 }

@@ -3,14 +3,18 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::place::{Place, finished, output};
+use crate::place::{Kind, Place, finished, output};
 
 const SEQUENTIAL: [&str; 4] =
     ["--benchmarks=fillseq", "--value_size=1000", "--compression_type=none", "--seed=1"];
 
 #[test]
 fn kill_keeps_what_was_put() {
-    let Some(place) = Place::new("zone=4M,zones=128") else { return };
+    Kind::ALL.into_iter().for_each(kill);
+}
+
+fn kill(kind: Kind) {
+    let Some(place) = Place::new(kind, "zone=4M,zones=128") else { return };
     let mut run = place.db_bench();
     run.args(SEQUENTIAL).args(["--num=100000000", "--write_buffer_size=1048576"]);
     let mut child = run.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -45,7 +49,11 @@ fn kill_keeps_what_was_put() {
 
 #[test]
 fn power_cut_keeps_synced_puts() {
-    let Some(place) = Place::new("zone=4M,zones=128") else { return };
+    Kind::ALL.into_iter().for_each(cut_power);
+}
+
+fn cut_power(kind: Kind) {
+    let Some(place) = Place::new(kind, "zone=4M,zones=128") else { return };
     let mut most = 0;
     for (seed, nth) in [(1, 700), (2, 1900), (3, 2500), (4, 3111)] {
         let layer = format!("fault(write,nth={nth},power-cut;seed={seed}):");
@@ -70,7 +78,11 @@ fn power_cut_keeps_synced_puts() {
 
 #[test]
 fn full_drive_is_reported_and_recovers_with_room() {
-    let Some(place) = Place::new("zone=4M,zones=32") else { return };
+    Kind::ALL.into_iter().for_each(fill_with_ballast);
+}
+
+fn fill_with_ballast(kind: Kind) {
+    let Some(place) = Place::new(kind, "zone=4M,zones=32") else { return };
     let few = ["--num=2000", "--write_buffer_size=1048576"];
     output(place.db_bench().args(SEQUENTIAL).args(few));
     let volume = place.mount();

@@ -8,7 +8,7 @@ mod place;
 use std::path::Path;
 use std::process::Command;
 
-use crate::place::{Place, library, output};
+use crate::place::{Kind, Place, library, output};
 
 const RUN: [&str; 8] = [
     "--num=20000",
@@ -23,7 +23,11 @@ const RUN: [&str; 8] = [
 
 #[test]
 fn db_bench_and_ldb_run_unmodified_on_drive() {
-    let Some(place) = Place::new("zone=4M,zones=64") else { return };
+    Kind::ALL.into_iter().for_each(run_unmodified);
+}
+
+fn run_unmodified(kind: Kind) {
+    let Some(place) = Place::new(kind, "zone=4M,zones=128") else { return };
     let load = "--benchmarks=fillrandom,overwrite,readrandom,verifychecksum,levelstats";
     let text = output(place.db_bench().args(RUN).arg(load));
     let ended = ["fillrandom ", "overwrite ", "readrandom ", "verifychecksum "];
@@ -37,7 +41,6 @@ fn db_bench_and_ldb_run_unmodified_on_drive() {
     assert!(text.contains("OK"), "{text}");
     let text = output(place.ldb().args(["scan", "--hex", "--max_keys=3"]));
     assert_eq!(text.lines().filter(|line| line.starts_with("0x")).count(), 3, "{text}");
-    // What is on the drive is Furrow, as a mount leaves it.
     place.check();
     let volume = place.mount();
     let names: Vec<_> = volume.read_dir("/kv").unwrap().map(|e| e.unwrap().name).collect();
@@ -48,15 +51,21 @@ fn db_bench_and_ldb_run_unmodified_on_drive() {
     assert!(log.contains("RocksDB version"), "{log}");
     let table = names.iter().find(|name| name.to_string_lossy().ends_with(".sst")).unwrap();
     let table = volume.open(std::path::Path::new("/kv").join(table)).unwrap();
-    let hint = table.write_lifetime().unwrap();
-    assert_ne!(hint, zonal_fs::volume::WriteLifetime::None);
+    if kind == Kind::Furrow {
+        let hint = table.write_lifetime().unwrap();
+        assert_ne!(hint, zonal_fs::volume::WriteLifetime::None);
+    }
     assert!(place.is_memory_empty(), "a store that was closed leaves nothing in memory");
 }
 
 #[test]
 fn memory_drive_is_formatted_for_process() {
     let Some(library) = library() else { return };
-    for uri in ["zonal://sim:?format=1", "zonal://po2:mem:zone=3M,zones=64?format=1&memory=64M"] {
+    for uri in [
+        "zonal://sim:?format=1",
+        "zonal://po2:mem:zone=3M,zones=64?format=1&memory=64M",
+        "zonal://po2:mem:zone=3M,zones=64?format=zonefs",
+    ] {
         let mut command = Command::new("db_bench");
         command.env("LD_PRELOAD", &library).args([
             "--db=/kv",
@@ -70,7 +79,11 @@ fn memory_drive_is_formatted_for_process() {
 
 #[test]
 fn counts_file_of_address_counts_written_bytes() {
-    let Some(place) = Place::new("zone=4M,zones=64") else { return };
+    Kind::ALL.into_iter().for_each(count_bytes);
+}
+
+fn count_bytes(kind: Kind) {
+    let Some(place) = Place::new(kind, "zone=4M,zones=64") else { return };
     let file = place.path("counts");
     let uri = format!("{}&counts={}", place.uri(), file.display());
     output(place.db_bench_at(&uri).args(["--benchmarks=fillseq", "--num=1000"]));
@@ -84,17 +97,15 @@ fn counts_file_of_address_counts_written_bytes() {
 
 #[test]
 fn env_works_from_c() {
-    let Some(place) = Place::new("zone=4M,zones=64") else { return };
-    let folder = library().unwrap().parent().unwrap().to_owned();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/c_interface.cc");
-    let program = place.path("c_interface");
-    let mut compile = Command::new("c++");
-    compile.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", source, "-o"]).arg(&program);
-    compile.arg("-L").arg(&folder).args(["-lzonal_rocksdb", "-lrocksdb"]);
-    output(&mut compile);
+    Kind::ALL.into_iter().for_each(use_env);
+}
+
+fn use_env(kind: Kind) {
+    let Some(place) = Place::new(kind, "zone=4M,zones=64") else { return };
+    let program = place.compile("examples/c_interface.cc");
     let run = || {
-        let mut command = Command::new(&program);
-        command.env("LD_LIBRARY_PATH", &folder).arg(place.uri());
+        let mut command = place.compiled(&program);
+        command.arg(place.uri());
         command
     };
     assert_eq!(output(&mut run()), "key is value\n");
@@ -107,9 +118,19 @@ fn env_works_from_c() {
 }
 
 #[test]
+fn features_of_rocksdb_work_and_are_there_again() {
+    for kind in Kind::ALL {
+        let Some(place) = Place::new(kind, "zone=2M,zones=128,active=14,open=14") else { return };
+        let program = place.compile("tests/db/features.cc");
+        output(place.compiled(&program).arg(place.uri()));
+        place.check();
+    }
+}
+
+#[test]
 #[ignore = "makes bindings of RocksDB's headers; run by cargo xtask test --all"]
 fn env_works_from_rust() {
-    let Some(place) = Place::new("zone=4M,zones=64") else { return };
+    let Some(place) = Place::new(Kind::Furrow, "zone=4M,zones=64") else { return };
     let folder = library().unwrap().parent().unwrap().to_owned();
     let rocksdb = output(Command::new("cc").arg("-print-file-name=librocksdb.so"));
     let example = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rust"));
@@ -134,7 +155,7 @@ fn env_works_from_rust() {
 
 #[test]
 fn open_failure_is_refused_with_reason() {
-    let Some(place) = Place::new("zone=4M,zones=64") else { return };
+    let Some(place) = Place::new(Kind::Furrow, "zone=4M,zones=64") else { return };
     let refuses = |command: &mut Command, why: &str| {
         let refused = command.arg("--benchmarks=fillseq").output().unwrap();
         let text = String::from_utf8_lossy(&refused.stderr);
@@ -145,11 +166,7 @@ fn open_failure_is_refused_with_reason() {
     drop(drive);
     refuses(&mut place.db_bench_at("zonal:///nonexistent"), "No such file");
     refuses(&mut place.db_bench_at("zonal://mem:zone=4M,zones=64"), "no Furrow on the device");
-    // Files on zonefs are for LevelDB.
-    place.make_zonefs("zonefs.zns");
-    let uri = format!("zonal://{}", place.path("zonefs.zns").display());
-    refuses(&mut place.db_bench_at(&uri), "zonefs.zns holds a zonefs");
-    refuses(&mut place.db_bench_at(&uri), "needs a drive with Furrow; LevelDB can use");
-    refuses(&mut place.db_bench_at("zonal://mem:?format=zonefs"), "holds a zonefs");
+    let few = "zonal://mem:zone=4M,zones=4?format=zonefs";
+    refuses(&mut place.db_bench_at(few), "3 sequential zones; 6 are the least");
     refuses(&mut place.db_bench_at("zonal://mem:?colour=blue"), "no option \"colour=blue\"");
 }

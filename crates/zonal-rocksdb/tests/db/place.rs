@@ -7,10 +7,12 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
-use zonal::{Rules, SystemClock};
+use zonal::{Clock, Rules, SystemClock};
 use zonal_fs::furrow::{self, CheckOptions, DataCheck, MkfsOptions, MountOptions};
+use zonal_fs::vfs::FileKind;
 use zonal_fs::volume::{Volume, VolumeOptions};
 use zonal_fs::zonefs;
+use zonal_rocksdb::zonal_kv::zones::ZoneStore;
 
 /// The library; `None` where it cannot be used, after saying why.
 pub(crate) fn library() -> Option<PathBuf> {
@@ -44,16 +46,29 @@ fn create(path: &Path, shape: &str) {
     FileDrive::create(path, &options).unwrap();
 }
 
+/// What the drive holds: one contract for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Furrow,
+    Zonefs,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Furrow, Self::Zonefs];
+}
+
 pub(crate) struct Place {
+    kind: Kind,
     folder: TempDir,
     library: PathBuf,
 }
 
 impl Place {
-    /// A drive of this shape with Furrow on it.
-    pub(crate) fn new(shape: &str) -> Option<Self> {
+    /// A drive of this shape with an empty file system.
+    pub(crate) fn new(kind: Kind, shape: &str) -> Option<Self> {
         let library = library()?;
-        let place = Self { folder: tempfile::tempdir().unwrap(), library };
+        println!("{kind:?}");
+        let place = Self { kind, folder: tempfile::tempdir().unwrap(), library };
         std::fs::create_dir(place.path("memory")).unwrap();
         place.make_again(shape);
         Some(place)
@@ -62,16 +77,17 @@ impl Place {
     /// A new drive in the place of what was there.
     pub(crate) fn make_again(&self, shape: &str) {
         create(&self.drive(), shape);
-        let options = MkfsOptions { uuid: [7; 16], ..MkfsOptions::default() };
-        let clock = SystemClock::new();
-        furrow::mkfs(Arc::new(self.open_drive()), &clock, &options, &mut |_| ()).unwrap();
-    }
-
-    /// A drive with an empty zonefs beside the other one.
-    pub(crate) fn make_zonefs(&self, name: &str) {
-        create(&self.path(name), "zone=4M,zones=16");
-        let drive = FileDrive::open(self.path(name), OpenMode::ReadWrite).unwrap();
-        zonefs::mkfs(&drive, &zonefs::MkfsOptions::default(), &mut |_| ()).unwrap();
+        let (drive, uuid) = (self.open_drive(), [7; 16]);
+        match self.kind {
+            Kind::Furrow => {
+                let options = MkfsOptions { uuid, ..MkfsOptions::default() };
+                furrow::mkfs(Arc::new(drive), &SystemClock::new(), &options, &mut |_| ()).unwrap();
+            }
+            Kind::Zonefs => {
+                let options = zonefs::MkfsOptions { uuid, ..zonefs::MkfsOptions::default() };
+                zonefs::mkfs(&drive, &options, &mut |_| ()).unwrap();
+            }
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -98,6 +114,25 @@ impl Place {
         std::fs::read_dir(self.path("memory")).unwrap().next().is_none()
     }
 
+    /// Compiles a program of this folder, with the library.
+    pub(crate) fn compile(&self, source: &str) -> PathBuf {
+        let program = self.path("compiled");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        let mut compile = Command::new("c++");
+        compile.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+        compile.arg(source).arg("-L").arg(self.library.parent().unwrap());
+        // The last option keeps a library of which nothing is called by name.
+        output(compile.args(["-Wl,--no-as-needed", "-lzonal_rocksdb", "-lrocksdb"]));
+        program
+    }
+
+    /// A compiled program, which finds the library.
+    pub(crate) fn compiled(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.library.parent().unwrap());
+        command
+    }
+
     fn program(&self, name: &str, uri: &str) -> Command {
         let mut command = Command::new(name);
         command.env("LD_PRELOAD", &self.library).arg(format!("--fs_uri={uri}")).arg("--db=/kv");
@@ -118,14 +153,50 @@ impl Place {
 
     /// Checks the file system, with all data.
     pub(crate) fn check(&self) {
+        match self.kind {
+            Kind::Furrow => self.check_furrow(),
+            Kind::Zonefs => self.check_zones(),
+        }
+    }
+
+    /// Every file can be read, and every zone is free or has bytes of a file.
+    fn check_zones(&self) {
+        let volume = self.mount();
+        let mut paths = vec![PathBuf::from("/")];
+        let mut blocks = 0;
+        while let Some(path) = paths.pop() {
+            for entry in volume.read_dir(&path).unwrap() {
+                let entry = entry.unwrap();
+                let path = path.join(&entry.name);
+                if entry.kind == FileKind::Directory {
+                    paths.push(path);
+                    continue;
+                }
+                let size = volume.metadata(&path).unwrap().size;
+                assert_eq!(volume.read(&path).unwrap().len() as u64, size);
+                blocks += size / 4096;
+            }
+        }
+        let space = volume.space().unwrap();
+        assert!(space.blocks_free + blocks <= space.blocks, "{space:?}, {blocks} in files");
+        volume.close().unwrap();
+    }
+
+    fn check_furrow(&self) {
         let options = CheckOptions { data: DataCheck::Read, memory: MountOptions::MEMORY.get() };
         let report = furrow::check(Arc::new(self.open_drive()), options, &mut |_| ()).unwrap();
         assert!(report.is_clean(), "{:?} {:?}", report.problems, report.losses);
     }
 
     pub(crate) fn mount(&self) -> Volume {
-        let clock = Arc::new(SystemClock::new());
-        Volume::mount(Arc::new(self.open_drive()), clock, &VolumeOptions::default()).unwrap()
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let (drive, options) = (Arc::new(self.open_drive()), VolumeOptions::default());
+        match self.kind {
+            Kind::Furrow => Volume::mount(drive, clock, &options).unwrap(),
+            Kind::Zonefs => {
+                Volume::new(Arc::new(ZoneStore::mount(drive, clock).unwrap()), &options)
+            }
+        }
     }
 
     /// Keys of the store, which `ldb` finds consistent.
