@@ -40,6 +40,8 @@ void zkv_close_all(void);
 /* 0: files take writes at their end alone. */
 int zkv_overwrites(const zkv_store *store, uint32_t *answer);
 int zkv_sync(const zkv_store *store);
+/* Bytes that a file takes at least: of a block, or on zonefs of a zone. */
+int zkv_unit(const zkv_store *store, uint64_t *bytes);
 int zkv_free_bytes(const zkv_store *store, uint64_t *bytes);
 
 int zkv_stat_path(const zkv_store *store, zkv_text path, zkv_stat *stat);

@@ -121,6 +121,18 @@ pub unsafe extern "C" fn zkv_sync(store: *const Handle) -> c_int {
     unsafe { on_store(store, |store| store.sync()) }
 }
 
+/// Bytes that a file takes at least: of a block, or on zonefs of a zone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zkv_unit(store: *const Handle, bytes: *mut u64) -> c_int {
+    let ask = |store: &Arc<Store>| {
+        // SAFETY: the caller's part of the contract.
+        unsafe { edge::put(store.unit()?.get(), bytes) };
+        Ok(())
+    };
+    // SAFETY: the caller's part of the contract.
+    unsafe { on_store(store, ask) }
+}
+
 /// Bytes that files can still fill.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_free_bytes(store: *const Handle, bytes: *mut u64) -> c_int {

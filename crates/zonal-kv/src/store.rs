@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use zonal::spec::Base;
-use zonal::{Clock, SystemClock};
+use zonal::{ByteCount, Clock, SystemClock};
 use zonal_fs::vfs::{Attr, FileKind, FileSystem, Ino, StatFs};
 use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume};
 
@@ -29,7 +29,8 @@ pub struct Store {
     /// Commits when much is noted.
     committer: Mutex<Option<JoinHandle<()>>>,
     is_closed: AtomicBool,
-    overwrites: bool,
+    /// Bytes of a zone, where each file has zones of its own.
+    zone: Option<ByteCount>,
 }
 
 /// What a store and its thread share.
@@ -169,7 +170,10 @@ impl Store {
         let stack = open_device(&address.device, &clock)?;
         let failed = |source| Error::Mount { device: address.device.clone(), source };
         let files = mount_files(&stack, &clock, address).map_err(failed)?;
-        let overwrites = matches!(files, Files::Furrow(_));
+        let zone = match &files {
+            Files::Furrow(_) => None,
+            Files::Zones(zones) => Some(zones.zone_capacity()),
+        };
         let is_in_memory = match stack.base {
             Base::Memory | Base::Simulated(_) => true,
             Base::File(_) | Base::Device => false,
@@ -192,7 +196,7 @@ impl Store {
         });
         let committer = core.unsynced.as_ref().and_then(|_| start_committer(&core));
         let is_closed = AtomicBool::new(false);
-        Ok(Arc::new(Self { core, committer: Mutex::new(committer), is_closed, overwrites }))
+        Ok(Arc::new(Self { core, committer: Mutex::new(committer), is_closed, zone }))
     }
 
     fn close(&self) -> Result<()> {
@@ -276,7 +280,15 @@ impl Store {
 
     /// Whether files take writes anywhere; on zonefs they do at their end alone.
     pub const fn overwrites(&self) -> bool {
-        self.overwrites
+        self.zone.is_none()
+    }
+
+    /// What a file takes at least: a block, or on zonefs a zone.
+    pub fn unit(&self) -> Result<ByteCount> {
+        match self.zone {
+            Some(zone) => Ok(zone),
+            None => Ok(ByteCount::new(self.space()?.block_size.into())),
+        }
     }
 
     /// Attributes of what `path` leads to.

@@ -116,21 +116,27 @@ class RandomAccess : public FSRandomAccessFile {
 // so Flush has nothing to do.
 class Writable : public FSWritableFile {
  public:
-  Writable(FileHandle file, bool direct, uint64_t size)
-      : file_(std::move(file)), direct_(direct), size_(size) {}
+  Writable(FileHandle file, const std::string& path, bool direct, uint64_t size,
+           std::shared_ptr<Reserve> reserve)
+      : file_(std::move(file)),
+        direct_(direct),
+        size_(size),
+        reserve_(std::move(reserve)),
+        log_(IsLog(path) ? path : ""),
+        use_(log_.empty() ? Use::kAll : Use::kNotReserve) {}
 
   using FSWritableFile::Append;
   using FSWritableFile::PositionedAppend;
 
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
-    IOStatus status = WriteAt(file_.get(), size_, data);
-    if (status.ok()) size_ += data.size();
-    return status;
+    return PositionedAppend(data, size_, IOOptions(), nullptr);
   }
   IOStatus PositionedAppend(const Slice& data, uint64_t offset, const IOOptions&,
                             IODebugContext*) override {
-    IOStatus status = WriteAt(file_.get(), offset, data);
+    IOStatus status = Reserved(data.size());
+    if (status.ok()) status = WriteAt(file_.get(), offset, data);
     if (status.ok()) size_ = offset + data.size();
+    if (status.ok() && !log_.empty()) reserve_->SetLog(log_, size_);
     return status;
   }
   IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
@@ -159,6 +165,12 @@ class Writable : public FSWritableFile {
   IOStatus InvalidateCache(size_t, size_t) override { return IOStatus::OK(); }
   size_t GetUniqueId(char* id, size_t max) const override { return UniqueId(file_.get(), id, max); }
 
+  // RocksDB says so before it writes a table: a compaction has the low priority, a flush has not.
+  void SetIOPriority(Env::IOPriority priority) override {
+    io_priority_ = priority;
+    if (priority == Env::IO_LOW) use_ = Use::kNotReserve;
+  }
+
   void SetWriteLifeTimeHint(Env::WriteLifeTimeHint hint) override {
     write_hint_ = hint;
     // RocksDB's scale has "not set" and "none" before "short"; ours has one word for both.
@@ -168,9 +180,40 @@ class Writable : public FSWritableFile {
   }
 
  private:
+  // Bytes that are written between two looks at how much is free.
+  static constexpr uint64_t kStep = 64 << 10;
+
+  // Refuses what would take the space that is kept for flushes.
+  IOStatus Reserved(uint64_t size) {
+    if (use_ == Use::kAll) return IOStatus::OK();
+    if (size <= unchecked_) {
+      unchecked_ -= size;
+      return IOStatus::OK();
+    }
+    uint64_t free = 0;
+    // A log that could not even begin would stay broken after RocksDB has resumed: it takes another log
+    // only if there is something to flush.
+    const Kept kept = !log_.empty() && size_ < kStep ? Kept::kHalf : Kept::kAll;
+    const int error = reserve_->Free(kept, &free);
+    if (error != 0) return Failed(error);
+    // A log needs its tables too.
+    if (free < 2 * (size + kStep)) {
+      IOStatus status = IOStatus::NoSpace("what is left of the drive is kept for flushes");
+      status.SetRetryable(true);
+      return status;
+    }
+    unchecked_ = kStep;
+    return IOStatus::OK();
+  }
+
   FileHandle file_;
   const bool direct_;
   std::atomic<uint64_t> size_;
+  const std::shared_ptr<Reserve> reserve_;
+  // Its path, if it is a log.
+  const std::string log_;
+  Use use_;
+  uint64_t unchecked_ = 0;
 };
 
 class RandomRW : public FSRandomRWFile {
@@ -238,8 +281,9 @@ std::unique_ptr<FSRandomAccessFile> RandomAccessFile(FileHandle file, bool direc
   return std::make_unique<RandomAccess>(std::move(file), direct);
 }
 
-std::unique_ptr<FSWritableFile> WritableFile(FileHandle file, bool direct, uint64_t size) {
-  return std::make_unique<Writable>(std::move(file), direct, size);
+std::unique_ptr<FSWritableFile> WritableFile(FileHandle file, const std::string& path, bool direct,
+                                             uint64_t size, std::shared_ptr<Reserve> reserve) {
+  return std::make_unique<Writable>(std::move(file), path, direct, size, std::move(reserve));
 }
 
 std::unique_ptr<FSRandomRWFile> RandomRWFile(FileHandle file, bool direct) {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "reserve.h"
+
 namespace zonal {
 
 namespace rocksdb = ROCKSDB_NAMESPACE;
@@ -36,7 +38,10 @@ rocksdb::IOStatus Open(zkv_store* store, const std::string& path, uint32_t flags
 
 std::unique_ptr<rocksdb::FSSequentialFile> SequentialFile(FileHandle file, bool direct);
 std::unique_ptr<rocksdb::FSRandomAccessFile> RandomAccessFile(FileHandle file, bool direct);
-std::unique_ptr<rocksdb::FSWritableFile> WritableFile(FileHandle file, bool direct, uint64_t size);
+// `path` tells whether it is a log or a table.
+std::unique_ptr<rocksdb::FSWritableFile> WritableFile(FileHandle file, const std::string& path,
+                                                      bool direct, uint64_t size,
+                                                      std::shared_ptr<Reserve> reserve);
 std::unique_ptr<rocksdb::FSRandomRWFile> RandomRWFile(FileHandle file, bool direct);
 std::shared_ptr<rocksdb::Logger> Log(FileHandle file);
 

@@ -32,7 +32,8 @@ class ZonalFileSystem : public FileSystem {
  public:
   static const char* kClassName() { return "zonal"; }
 
-  ZonalFileSystem(zkv_store* store, std::string uri) : store_(store), uri_(std::move(uri)) {}
+  ZonalFileSystem(zkv_store* store, std::string uri)
+      : store_(store), uri_(std::move(uri)), reserve_(std::make_shared<Reserve>(store)) {}
   ~ZonalFileSystem() override { zkv_close(store_); }
 
   const char* Name() const override { return kClassName(); }
@@ -42,6 +43,9 @@ class ZonalFileSystem : public FileSystem {
                              std::unique_ptr<FSSequentialFile>* file, IODebugContext*) override {
     const bool direct = options.use_direct_reads;
     return With(path, ZKV_READ, direct, [&](FileHandle opened) {
+      // A log that is read is one from which a store is recovered.
+      uint64_t size = 0;
+      if (IsLog(path) && zkv_file_size(opened.get(), &size) == 0) reserve_->SetLog(path, size);
       *file = SequentialFile(std::move(opened), direct);
       return IOStatus::OK();
     });
@@ -114,7 +118,9 @@ class ZonalFileSystem : public FileSystem {
     return IOStatus::OK();
   }
   IOStatus DeleteFile(const std::string& path, const IOOptions&, IODebugContext*) override {
-    return StatusOf(zkv_remove(store_, Text(path)));
+    const int error = zkv_remove(store_, Text(path));
+    if (error == 0) reserve_->RemoveLog(path);
+    return StatusOf(error);
   }
   IOStatus Truncate(const std::string& path, size_t size, const IOOptions&,
                     IODebugContext*) override {
@@ -138,7 +144,9 @@ class ZonalFileSystem : public FileSystem {
   }
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions&,
                       IODebugContext*) override {
-    return StatusOf(zkv_rename(store_, Text(from), Text(to)));
+    const int error = zkv_rename(store_, Text(from), Text(to));
+    if (error == 0) reserve_->RemoveLog(from);
+    return StatusOf(error);
   }
   IOStatus LinkFile(const std::string& original, const std::string& link, const IOOptions&,
                     IODebugContext*) override {
@@ -183,7 +191,7 @@ class ZonalFileSystem : public FileSystem {
   }
   IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t* bytes,
                         IODebugContext*) override {
-    return StatusOf(zkv_free_bytes(store_, bytes));
+    return StatusOf(reserve_->Free(Kept::kAll, bytes));
   }
 
   IOStatus LockFile(const std::string& path, const IOOptions&, FileLock** lock,
@@ -235,13 +243,14 @@ class ZonalFileSystem : public FileSystem {
     return With(path, flags, direct, [&](FileHandle opened) {
       uint64_t size = 0;
       const int error = zkv_file_size(opened.get(), &size);
-      if (error == 0) *file = WritableFile(std::move(opened), direct, size);
+      if (error == 0) *file = WritableFile(std::move(opened), path, direct, size, reserve_);
       return StatusOf(error);
     });
   }
 
   zkv_store* const store_;
   const std::string uri_;
+  const std::shared_ptr<Reserve> reserve_;
 };
 
 // Opens the drive of an address; the error says why not.

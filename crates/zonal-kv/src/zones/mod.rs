@@ -29,7 +29,7 @@ mod ops;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zonal::Clock;
+use zonal::{ByteCount, Clock};
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::Traffic;
 use zonal_fs::vfs::{Caller, FileSystem, Ino, Result, SetAttr, WriteFlags};
@@ -181,6 +181,11 @@ impl ZoneStore {
     /// Bytes that a zone file can hold.
     fn capacity(&self, number: u32) -> u64 {
         self.zones.getattr(self.zone(number)).map_or(0, |attr| attr.blocks * 512)
+    }
+
+    /// Bytes that a zone file for data can hold.
+    pub(crate) fn zone_capacity(&self) -> ByteCount {
+        ByteCount::new(self.capacity(MAP_ZONES))
     }
 
     /// Empties a zone file, or fills it up.

@@ -110,3 +110,15 @@ fn fill_with_ballast(kind: Kind) {
     assert!(place.count_keys() > 10_000);
     place.check();
 }
+
+#[test]
+fn filled_drive_goes_on_and_opens_again() {
+    for kind in Kind::ALL {
+        let Some(place) = Place::new(kind, "zone=1M,zones=64") else { return };
+        let program = place.compile("tests/db/full.cc");
+        let said = output(place.compiled(&program).arg(place.uri()));
+        assert_eq!(said.matches("No space left on device").count(), 3, "{said}");
+        assert!(said.contains("opened again"), "{said}");
+        place.check();
+    }
+}

@@ -1,0 +1,69 @@
+// Space that is kept back so that a store whose drive was filled can go on, and can be opened again:
+// what the logs hold has to become tables first, and a manifest is written.
+#pragma once
+
+#include <zonal_kv.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace zonal {
+
+// What a file that is written may use.
+enum class Use { kAll, kNotReserve };
+
+// How much of the reserve is kept.
+enum class Kept { kAll, kHalf };
+
+class Reserve {
+ public:
+  explicit Reserve(zkv_store* store) : store_(store) { zkv_unit(store, &unit_); }
+
+  // A log has so many bytes that may have to become tables.
+  void SetLog(const std::string& path, uint64_t size) {
+    const std::lock_guard<std::mutex> turn(mutex_);
+    logs_[path] = size;
+  }
+  // It is gone, or kept for other reasons.
+  void RemoveLog(const std::string& path) {
+    const std::lock_guard<std::mutex> turn(mutex_);
+    logs_.erase(path);
+  }
+
+  // Bytes that are free beyond the reserve, or half of it; an errno if the drive does not say.
+  int Free(Kept part, uint64_t* bytes) const {
+    uint64_t free = 0;
+    const int error = zkv_free_bytes(store_, &free);
+    const uint64_t kept = part == Kept::kAll ? Size() : Size() / 2;
+    *bytes = free > kept ? free - kept : 0;
+    return error;
+  }
+
+ private:
+  // Manifest, options, and what else is small.
+  static constexpr uint64_t kSmallFiles = 4;
+  static constexpr uint64_t kSmallBytes = 1 << 20;
+
+  uint64_t Size() const {
+    const std::lock_guard<std::mutex> turn(mutex_);
+    uint64_t size = kSmallFiles * unit_ + kSmallBytes;
+    // The tables of a log fill their last units in part.
+    for (const auto& log : logs_) size += (log.second / unit_ + 2) * unit_;
+    return size;
+  }
+
+  zkv_store* const store_;
+  // A file takes at least so much.
+  uint64_t unit_ = 4096;
+  mutable std::mutex mutex_;
+  std::map<std::string, uint64_t> logs_;
+};
+
+// Whether a path is that of a log from which a store is recovered, by its name as RocksDB gives it.
+inline bool IsLog(const std::string& path) {
+  const size_t at = path.size() < 4 ? std::string::npos : path.rfind(".log");
+  return at == path.size() - 4 && path.find("/archive/") == std::string::npos;
+}
+
+}  // namespace zonal
