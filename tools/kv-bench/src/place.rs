@@ -19,7 +19,7 @@ pub(crate) enum Place {
     Directly,
     /// ext4 on a loop device.
     Ext4,
-    /// Zone files, by LevelDB's `Env`.
+    /// Zone files in the program: by LevelDB's `Env`, or RocksDB's `FileSystem`.
     Zonefs,
     /// Furrow in the program: by LevelDB's `Env`, or RocksDB's `FileSystem`.
     Plugin(Hints),
@@ -113,7 +113,7 @@ pub(crate) struct Made {
     is_mounted: bool,
 }
 
-/// Bytes that Furrow wrote to its drive.
+/// Bytes that Furrow, or files on zonefs, wrote to their drive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Data of files.
@@ -268,12 +268,12 @@ impl Made {
         self.daemon.is_some()
     }
 
-    /// What Furrow has written: since it was mounted, or in the last run of a program that had it
+    /// What has been written: since it was mounted, or in the last run of a program that had it
     /// inside.
     pub(crate) fn counts(&self) -> Result<Option<Counts>> {
         let (text, [user, metadata, reclaim]) = match self.place {
-            Place::Directly | Place::Ext4 | Place::Zonefs => return Ok(None),
-            Place::Plugin(_) => {
+            Place::Directly | Place::Ext4 => return Ok(None),
+            Place::Zonefs | Place::Plugin(_) => {
                 let path = self.counts_file();
                 let text = fs::read_to_string(&path);
                 let text = text.with_context(|| format!("reading {}", path.display()))?;
@@ -284,7 +284,7 @@ impl Made {
                 (text, ["user_bytes", "meta_bytes", "reclaim_bytes"])
             }
         };
-        let counted: Value = serde_json::from_str(&text).context("counts of Furrow")?;
+        let counted: Value = serde_json::from_str(&text).context("counts of the drive")?;
         let number = |name: &str| counted[name].as_u64().with_context(|| format!("no {name}"));
         let user = number(user)?;
         Ok(Some(Counts { user, all: user + number(metadata)? + number(reclaim)? }))

@@ -3,6 +3,7 @@
 
 mod cuts;
 mod ends;
+mod page;
 mod place;
 
 use std::path::Path;
