@@ -401,9 +401,6 @@ pub(crate) struct Mount {
     /// Print nothing on success, as mount(8) expects
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Options in force of a mount in whose place this one comes, as JSON
-    #[arg(long, hide = true, value_parser = mount_options::in_force)]
-    pub(crate) in_force: Option<zonal_fuse::options::Options>,
 }
 
 /// A type of file system.

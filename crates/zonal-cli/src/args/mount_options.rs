@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
-use zonal_fuse::options::Options;
 
 /// Which mounts have an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,11 +293,6 @@ impl TypedValueParser for OptionsParser {
         let value = |option: &MountOption| PossibleValue::new(option.name).help(option.help());
         Some(Box::new(OPTIONS.iter().map(value)))
     }
-}
-
-/// Parses options in force.
-pub(crate) fn in_force(json: &str) -> serde_json::Result<Options> {
-    serde_json::from_str(json)
 }
 
 #[cfg(test)]

@@ -27,26 +27,26 @@ const WHY: &str = "it was mounted read-only, so its device is not open for writi
 pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()> {
     let dir = &args.dir;
     let global = Global { log: global.log.clone().or_else(|| log_of(dir)), ..global.clone() };
+    let new = Mount {
+        device: options.mount.source.clone(),
+        dir: dir.clone(),
+        kind: None,
+        read_only: false,
+        options: Vec::new(),
+        foreground: false,
+        counts: None,
+        quiet: true,
+    };
     let mount = |access| {
         let mount = MountConfig { access, ..options.mount.clone() };
-        Mount {
-            device: mount.source.clone(),
-            dir: dir.clone(),
-            kind: None,
-            read_only: false,
-            options: Vec::new(),
-            foreground: false,
-            counts: None,
-            quiet: true,
-            in_force: Some(Options { mount, ..options.clone() }),
-        }
+        in_background(&global, &new, Some(&Options { mount, ..options.clone() }))
     };
     if is_mounted_elsewhere(dir) {
         bail!("{WHY}: but it is mounted at another place as well, by `mount --bind`");
     }
     unmount_and_wait(dir, UNMOUNT_TIMEOUT).context(WHY)?;
-    let Err(refused) = in_background(&global, &mount(Access::ReadWrite)) else { return Ok(()) };
-    in_background(&global, &mount(Access::ReadOnly)).with_context(|| {
+    let Err(refused) = mount(Access::ReadWrite) else { return Ok(()) };
+    mount(Access::ReadOnly).with_context(|| {
         format!("{} is not mounted any more; {refused:#}; then read-only", dir.display())
     })?;
     Err(refused.context("it is mounted read-only as before"))

@@ -35,6 +35,9 @@ use crate::output::json;
 use crate::{advice, log, notify};
 use kind::Mounted;
 
+/// In the environment of a daemon: options in force of the mount in whose place its mount comes.
+const IN_FORCE: &str = "ZONAL_OPTIONS_IN_FORCE";
+
 /// A mount that can be used.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Answer<'a> {
@@ -54,7 +57,7 @@ pub(crate) fn run(global: &Global, args: &Mount) -> Result<ExitCode> {
         return remount::run(global, args).map(|()| ExitCode::SUCCESS);
     }
     if !args.foreground {
-        return in_background(global, args).map(|()| ExitCode::SUCCESS);
+        return in_background(global, args, None).map(|()| ExitCode::SUCCESS);
     }
     // In the background, standard error moves to the log once the parent has its answer.
     let parent = Parent::inherited().context("connecting to the parent process")?;
@@ -89,7 +92,8 @@ fn serve_and_report(global: &Global, args: &Mount, parent: Parent) -> Result<Exi
     }
 }
 
-fn in_background(global: &Global, args: &Mount) -> Result<()> {
+/// Mounts, if there are options in force, with these in place of those of the arguments.
+fn in_background(global: &Global, args: &Mount, in_force: Option<&Options>) -> Result<()> {
     let log = match &global.log {
         Some(path) => std::path::absolute(path).context("resolving the path of the log")?,
         None => log::of_mount(&args.dir)?,
@@ -107,8 +111,8 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
     for options in &args.options {
         command.arg("-o").arg(options);
     }
-    if let Some(options) = &args.in_force {
-        command.arg("--in-force").arg(serde_json::to_string(options)?);
+    if let Some(options) = in_force {
+        command.env(IN_FORCE, serde_json::to_string(options)?);
     }
     if let Some(path) = &args.counts {
         command
@@ -138,9 +142,11 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 
 fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     log_panics();
+    let in_force: Option<Options> =
+        std::env::var(IN_FORCE).ok().map(|json| serde_json::from_str(&json)).transpose()?;
     let (of_kind, of_all): (Vec<_>, Vec<_>) =
         items(args).partition(|option| kind::owner(option).is_some());
-    let mut config = match &args.in_force {
+    let mut config = match &in_force {
         Some(Options { transport, mount, .. }) => {
             MountConfig { transport: *transport, ..mount.clone() }
         }
@@ -162,7 +168,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     if let Base::Device = stack.base {
         config.use_blocking_device_threads();
     }
-    let mut options = match &args.in_force {
+    let mut options = match &in_force {
         Some(options) => Options::new(config, options.kind.clone()),
         None => kind::options(args.kind, &*stack.device, config)?,
     };
@@ -184,7 +190,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     let content = MountContent { fs: mounted.fs(), control: Some(control), latencies };
     let served = serve_on(&*stack.device, content, &config, |served| {
         shown.set_served(served);
-        log_mount(args, &config, served, &shown);
+        let kept = in_force.iter().flat_map(Options::unshown);
+        let given = items(args).map(ToOwned::to_owned).chain(kept);
+        log_mount(given, &config, served, &shown);
         record = helper::record(&config, served.mount_type, &shown.options().unshown());
         ready();
     });
@@ -199,15 +207,18 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
 }
 
 /// Says what is mounted, where and how. `serve_on` says how it ends.
-fn log_mount(args: &Mount, config: &MountConfig, served: Served, control: &Control) {
+fn log_mount(
+    given: impl Iterator<Item = String>,
+    config: &MountConfig,
+    served: Served,
+    control: &Control,
+) {
     let access = match config.access {
         Access::ReadWrite => "rw",
         Access::ReadOnly => "ro",
     };
-    let given = items(args).filter(|option| !["", "ro", "rw"].contains(option));
-    let kept = args.in_force.iter().flat_map(Options::unshown).collect::<Vec<_>>();
-    let given = given.chain(kept.iter().map(String::as_str));
-    let options = [access].into_iter().chain(given).collect::<Vec<_>>().join(",");
+    let given = given.filter(|option| !["", "ro", "rw"].contains(&option.as_str()));
+    let options = [access.to_owned()].into_iter().chain(given).collect::<Vec<_>>().join(",");
     tracing::info!(
         device = zonal::shown(&config.source),
         point = zonal::shown(&config.mount_point),
