@@ -166,7 +166,7 @@ const DRIVES: [(&str, &str); 23] = [
 ];
 
 /// Commands of the simulator, likewise.
-const SIMULATOR: [(&str, &str); 16] = [
+const SIMULATOR: [(&str, &str); 17] = [
     ("sim-config", "sim config"),
     ("sim-config", "sim config small"),
     ("sim-fields", "sim fields"),
@@ -191,6 +191,10 @@ const SIMULATOR: [(&str, &str); 16] = [
     (
         "sim-run",
         "sim run small --set workload.kind=trace --set workload.trace=msr.csv --set trace.loops=1 --set run.warm_up=0",
+    ),
+    (
+        "sim-run",
+        "sim run small --set workload.kind=trace --set workload.trace=msr.csv --set trace.loops=1 --set run.warm_up=0 --set run.mode=timed",
     ),
 ];
 
