@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, StatxFlags, makedev};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, StatxFlags, makedev};
+use rustix::mount::{FsPickFlags, UnmountFlags, fsconfig_reconfigure, fsconfig_set_flag, fspick};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::Errno;
@@ -33,12 +33,11 @@ pub enum Call {
         /// Flags of umount2(2).
         flags: UnmountFlags,
     },
-    /// mount(2) with `MS_REMOUNT`
-    Remount {
+    /// fsconfig(2): makes the file system read-only and keeps everything else. Remounting by mount(2)
+    /// would drop the flags that the caller does not name.
+    MakeReadOnly {
         /// The directory.
         point: PathBuf,
-        /// Flags of mount(2).
-        flags: MountFlags,
     },
     /// syncfs(2), if the file system at the directory still has this device number.
     Sync {
@@ -73,7 +72,11 @@ fn make(call: &Call) -> rustix::io::Result<()> {
         Call::Unmount { point, flags } => {
             rustix::mount::unmount(point, *flags | UnmountFlags::NOFOLLOW)
         }
-        Call::Remount { point, flags } => rustix::mount::mount_remount(point, *flags, ""),
+        Call::MakeReadOnly { point } => {
+            let picked = fspick(CWD, point, FsPickFlags::FSPICK_CLOEXEC)?;
+            fsconfig_set_flag(&picked, "ro")?;
+            fsconfig_reconfigure(picked)
+        }
         Call::Sync { point, device } => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = rustix::fs::open(point, flags, Mode::empty())?;

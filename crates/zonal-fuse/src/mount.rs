@@ -235,10 +235,8 @@ impl Life {
             let root = point.clone();
             self.spawn("write-back", move || flusher.run(&root))?;
         }
-        let (server, root, watched) = (self.server.clone(), point.clone(), config.clone());
-        self.spawn("read-only", move || {
-            read_only::watch(server.became_read_only(), &root, &watched);
-        })?;
+        let (server, root) = (self.server.clone(), point.clone());
+        self.spawn("read-only", move || read_only::watch(server.became_read_only(), &root))?;
         let async_direct = self.server.serve_hidden(hidden, &session, threads(config));
         let served = Served { transport: session.transport(), async_direct, mount_type };
         tracing::info!(?served, "serving");

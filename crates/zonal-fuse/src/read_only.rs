@@ -1,19 +1,16 @@
 //! Remounts a mount read-only once its file system has become read-only after a failure.
 //!
 //! The file system refuses every change at once. A remount makes the mount table say `ro`, and the
-//! kernel refuse changes itself. Only root may remount, and only while no file is open for writing:
-//! so the thread tries again until it succeeds.
+//! kernel refuse changes itself. All other options stay, those of a later `-o remount` too. Only
+//! root may remount, and only while no file is open for writing: so the thread tries again until it
+//! succeeds.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
 use zonal_fuse_transport::own_mount::{self, Call};
-
-use crate::options::MountConfig;
 
 /// Between two attempts while files are open for writing.
 const RETRY: Duration = Duration::from_millis(20);
@@ -73,11 +70,11 @@ impl RemountTrigger {
 }
 
 /// Remounts when the trigger fires, until it is closed.
-pub(crate) fn watch(trigger: &RemountTrigger, point: &Path, config: &MountConfig) {
+pub(crate) fn watch(trigger: &RemountTrigger, point: &Path) {
     let mut retry = None;
     while trigger.wait(retry) {
         retry = None;
-        match remount(point, config) {
+        match own_mount::run(Call::MakeReadOnly { point: point.to_owned() }) {
             Ok(()) => tracing::warn!(point = %point.display(), "remounted read-only"),
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 retry = Some(RETRY);
@@ -87,10 +84,4 @@ pub(crate) fn watch(trigger: &RemountTrigger, point: &Path, config: &MountConfig
             }
         }
     }
-}
-
-/// Remounts read-only with all flags of the mount: a remount drops flags that it does not name.
-fn remount(point: &Path, config: &MountConfig) -> io::Result<()> {
-    let flags = config.flags() | MountFlags::RDONLY;
-    own_mount::run(Call::Remount { point: point.to_owned(), flags })
 }

@@ -279,10 +279,15 @@ impl Drive {
 
     /// Whether the mount table says that nothing can be written.
     pub(crate) fn is_read_only(&self) -> bool {
+        self.shows("ro")
+    }
+
+    /// Whether the mount table has an option.
+    pub(crate) fn shows(&self, option: &str) -> bool {
         let root = self.root().canonicalize().unwrap();
         let table = fs::read_to_string("/proc/self/mounts").unwrap();
         let line = table.lines().find(|line| line.split(' ').nth(1) == root.to_str()).unwrap();
-        line.split(' ').nth(3).unwrap().split(',').any(|option| option == "ro")
+        line.split(' ').nth(3).unwrap().split(',').any(|shown| shown == option)
     }
 }
 

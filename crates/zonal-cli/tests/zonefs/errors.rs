@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::drive::{Drive, LIMITED, ODD, PLAIN, SEPARATE, Shape, drop_inodes};
+use crate::drive::{Drive, LIMITED, ODD, PLAIN, SEPARATE, Shape, command, drop_inodes, run};
 use crate::io::{append, mode, open_direct, read_at, size, truncate, write_at};
 use crate::programs::{APPEND, Fio};
 
@@ -206,6 +206,16 @@ fn t0606_write_error_repair() {
 #[ignore = "needs fio; run by cargo xtask test"]
 fn t0607_write_error_repair_asynchronous() {
     check_asynchronous("repair", &REPAIRED);
+}
+
+#[test]
+fn failure_keeps_options_of_remount() {
+    let Some(drive) = Drive::formatted(&PLAIN, SEPARATE) else { return };
+    drive.mount("errors=remount-ro");
+    run(command(["mount", "-o", "remount,noexec"]).arg(drive.device()).arg(drive.root()));
+    break_while_mounted(&drive, "write", None);
+    drive.await_read_only();
+    assert!(drive.shows("noexec"));
 }
 
 #[test]
