@@ -125,7 +125,7 @@ fn power_cut_keeps_synced_and_revives_nothing() {
 #[test]
 #[ignore = "hundreds of power cuts; run by cargo xtask test --all"]
 fn power_cut_hundreds_keep_synced_and_revive_nothing() {
-    cut_each(300);
+    cut_each(150);
 }
 
 #[test]
