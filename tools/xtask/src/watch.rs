@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -145,6 +145,9 @@ pub fn wait(
         let status = child.wait();
         drop(ends);
         let stuck = watching.join().expect("it does not panic");
+        if stuck.is_some() {
+            terminate_group(pid);
+        }
         Ok(Ended { status: status?, stuck })
     })
 }
@@ -179,6 +182,17 @@ fn watch(
 fn terminate(pid: u32) {
     if let Err(error) = Command::new("kill").arg(pid.to_string()).status() {
         println!("process {pid} cannot be ended: {error}");
+    }
+}
+
+/// Ends what a program has left of its group: timeout(1) that gets the signal before it knows its
+/// child ends alone.
+fn terminate_group(leader: u32) {
+    let mut kill = Command::new("kill");
+    // An empty group is an error, and the usual case.
+    let kill = kill.args(["-TERM", "--", &format!("-{leader}")]).stderr(Stdio::null());
+    if let Err(error) = kill.status() {
+        println!("the group of process {leader} cannot be ended: {error}");
     }
 }
 
@@ -225,7 +239,8 @@ fn processor_time(pid: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
+    use std::io::Read;
+    use std::os::unix::process::CommandExt;
 
     use super::*;
 
@@ -290,6 +305,18 @@ mod tests {
         let limits = Limits { processor: SECOND / 10, ..Limits::TESTS };
         let ended = wait(&mut child, limits, &|| 0).unwrap();
         assert_eq!((ended.status.success(), ended.stuck), (false, Some(Stuck::Spent)));
+    }
+
+    #[test]
+    fn program_that_ends_without_its_children_leaves_none() {
+        let mut careless = Command::new("sh");
+        careless.args(["-c", "trap 'exit 1' TERM; sh -c 'while :; do :; done' & wait"]);
+        let mut child = careless.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+        let limits = Limits { processor: SECOND / 10, ..Limits::TESTS };
+        let ended = wait(&mut child, limits, &|| 0).unwrap();
+        assert_eq!((ended.status.code(), ended.stuck), (Some(1), Some(Stuck::Spent)));
+        // The end of the last process that has this pipe.
+        assert_eq!(child.stdout.unwrap().read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     #[test]
