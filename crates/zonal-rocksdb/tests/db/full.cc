@@ -73,13 +73,20 @@ uint64_t Fill(DB* db, uint64_t from, Status* why) {
   }
 }
 
+// Whether a put has failed because the drive is full. While writers wait for a background thread, RocksDB
+// gives them its error as one that is incomplete.
+bool IsFull(const Status& status) {
+  return status.IsNoSpace() ||
+         (status.IsIncomplete() && status.ToString().find("No space left") != std::string::npos);
+}
+
 // Waits until RocksDB has gone on: by itself, as it looks for room from time to time, or when it is asked.
 void Resume(DB* db, bool asks) {
   Status status;
   for (int tries = 0; tries < 3000; ++tries) {
     status = asks ? db->Resume() : db->Put(WriteOptions(), Key(0), "gone again");
     if (status.ok()) return;
-    Expect(status.IsBusy() || status.IsNoSpace(), status.ToString().c_str());
+    Expect(status.IsBusy() || IsFull(status), status.ToString().c_str());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   Must(status, "resuming");
@@ -108,8 +115,9 @@ int main(int count, char** arguments) {
     printf("round %d: %llu puts, then %s\n", round, static_cast<unsigned long long>(end - from),
            why.ToString().c_str());
     fflush(stdout);
-    Expect(why.IsNoSpace(), "a full drive is NoSpace");
-    Expect(end > from + 500, "many puts before that");
+    Expect(IsFull(why), why.ToString().c_str());
+    // How many depends on the tables that could be deleted: those of the first level stay.
+    Expect(end > from, "a put before that");
     Check(db.get(), first, end);
     if (round == 1) {
       // It was filled, and it opens again.
