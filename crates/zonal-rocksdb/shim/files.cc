@@ -136,7 +136,10 @@ class Writable : public FSWritableFile {
     IOStatus status = Reserved(data.size());
     if (status.ok()) status = WriteAt(file_.get(), offset, data);
     if (status.ok()) size_ = offset + data.size();
-    if (status.ok() && !log_.empty()) reserve_->SetLog(log_, size_);
+    if (status.ok() && !log_.empty()) {
+      if (!log_bytes_) log_bytes_ = reserve_->Log(log_);
+      log_bytes_->store(size_);
+    }
     return status;
   }
   IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
@@ -191,8 +194,8 @@ class Writable : public FSWritableFile {
       return IOStatus::OK();
     }
     uint64_t free = 0;
-    // A log that could not even begin would stay broken after RocksDB has resumed: it takes another log
-    // only if there is something to flush.
+    // If the first write to a log failed, RocksDB would keep that log after a resume: it takes
+    // another one only if there is something to flush.
     const Kept kept = !log_.empty() && size_ < kStep ? Kept::kHalf : Kept::kAll;
     const int error = reserve_->Free(kept, &free);
     if (error != 0) return Failed(error);
@@ -212,6 +215,8 @@ class Writable : public FSWritableFile {
   const std::shared_ptr<Reserve> reserve_;
   // Its path, if it is a log.
   const std::string log_;
+  // Its bytes in the reserve, from the first append on.
+  std::shared_ptr<std::atomic<uint64_t>> log_bytes_;
   Use use_;
   uint64_t unchecked_ = 0;
 };

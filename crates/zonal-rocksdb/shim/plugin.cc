@@ -45,7 +45,7 @@ class ZonalFileSystem : public FileSystem {
     return With(path, ZKV_READ, direct, [&](FileHandle opened) {
       // A log that is read is one from which a store is recovered.
       uint64_t size = 0;
-      if (IsLog(path) && zkv_file_size(opened.get(), &size) == 0) reserve_->SetLog(path, size);
+      if (IsLog(path) && zkv_file_size(opened.get(), &size) == 0) reserve_->Log(path)->store(size);
       *file = SequentialFile(std::move(opened), direct);
       return IOStatus::OK();
     });

@@ -1,16 +1,18 @@
-// Space that is kept back so that a store whose drive was filled can go on, and can be opened again:
-// what the logs hold has to become tables first, and a manifest is written.
+// A reserve of space, so that a store that has filled its drive goes on and opens again: RocksDB
+// first turns its logs into tables, and writes a manifest.
 #pragma once
 
 #include <zonal_kv.h>
 
+#include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
 namespace zonal {
 
-// What a file that is written may use.
+// The space that a writer may use.
 enum class Use { kAll, kNotReserve };
 
 // How much of the reserve is kept.
@@ -20,10 +22,12 @@ class Reserve {
  public:
   explicit Reserve(zkv_store* store) : store_(store) { zkv_unit(store, &unit_); }
 
-  // A log has so many bytes that may have to become tables.
-  void SetLog(const std::string& path, uint64_t size) {
+  // The bytes of a log that may have to become tables: its writer keeps them up to date.
+  std::shared_ptr<std::atomic<uint64_t>> Log(const std::string& path) {
     const std::lock_guard<std::mutex> turn(mutex_);
-    logs_[path] = size;
+    std::shared_ptr<std::atomic<uint64_t>>& log = logs_[path];
+    if (!log) log = std::make_shared<std::atomic<uint64_t>>(0);
+    return log;
   }
   // It is gone, or kept for other reasons.
   void RemoveLog(const std::string& path) {
@@ -41,7 +45,7 @@ class Reserve {
   }
 
  private:
-  // Manifest, options, and what else is small.
+  // Manifest, options and other small files.
   static constexpr uint64_t kSmallFiles = 4;
   static constexpr uint64_t kSmallBytes = 1 << 20;
 
@@ -49,7 +53,7 @@ class Reserve {
     const std::lock_guard<std::mutex> turn(mutex_);
     uint64_t size = kSmallFiles * unit_ + kSmallBytes;
     // The tables of a log fill their last units in part.
-    for (const auto& log : logs_) size += (log.second / unit_ + 2) * unit_;
+    for (const auto& log : logs_) size += (*log.second / unit_ + 2) * unit_;
     return size;
   }
 
@@ -57,7 +61,7 @@ class Reserve {
   // A file takes at least so much.
   uint64_t unit_ = 4096;
   mutable std::mutex mutex_;
-  std::map<std::string, uint64_t> logs_;
+  std::map<std::string, std::shared_ptr<std::atomic<uint64_t>>> logs_;
 };
 
 // Whether a path is that of a log from which a store is recovered, by its name as RocksDB gives it.
