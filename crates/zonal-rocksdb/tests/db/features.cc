@@ -1,5 +1,5 @@
-// What programs use of RocksDB beyond puts: column families, several paths, reused logs, tables that
-// are ingested, checkpoints. Twice, so that the second time finds all of it.
+// Uses column families, several paths, recycled logs, ingested tables and checkpoints. It does so
+// twice: the second time it finds all that the first time has left.
 //
 //   features URI
 #include <rocksdb/convenience.h>
@@ -8,28 +8,16 @@
 #include <rocksdb/file_system.h>
 #include <rocksdb/sst_file_writer.h>
 #include <rocksdb/utilities/checkpoint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "must.h"
+
 using namespace rocksdb;
 
 namespace {
-
-void Must(const Status& status, const char* what) {
-  if (status.ok()) return;
-  fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
-  exit(1);
-}
-
-void Expect(bool holds, const char* what) {
-  if (holds) return;
-  fprintf(stderr, "not so: %s\n", what);
-  exit(1);
-}
 
 struct Open {
   std::unique_ptr<DB> db;

@@ -14,21 +14,11 @@
 #include <string>
 #include <thread>
 
+#include "must.h"
+
 using namespace rocksdb;
 
 namespace {
-
-void Must(const Status& status, const char* what) {
-  if (status.ok()) return;
-  fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
-  exit(1);
-}
-
-void Expect(bool holds, const char* what) {
-  if (holds) return;
-  fprintf(stderr, "not so: %s\n", what);
-  exit(1);
-}
 
 std::string Key(uint64_t number) {
   char key[20];
@@ -73,14 +63,15 @@ uint64_t Fill(DB* db, uint64_t from, Status* why) {
   }
 }
 
-// Whether a put has failed because the drive is full. While writers wait for a background thread, RocksDB
-// gives them its error as one that is incomplete.
+// Whether a put has failed because the drive is full. To a writer that waits for a background
+// thread, RocksDB returns the error of that thread as Incomplete.
 bool IsFull(const Status& status) {
   return status.IsNoSpace() ||
          (status.IsIncomplete() && status.ToString().find("No space left") != std::string::npos);
 }
 
-// Waits until RocksDB has gone on: by itself, as it looks for room from time to time, or when it is asked.
+// Waits until RocksDB has resumed: by itself, since it looks for room from time to time, or by
+// Resume().
 void Resume(DB* db, bool asks) {
   Status status;
   for (int tries = 0; tries < 3000; ++tries) {
