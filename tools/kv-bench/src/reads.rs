@@ -45,7 +45,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
             for &place in &places {
                 step(round, place, workload);
                 let made = Made::new(place, &bench.built, bench.scratch(), SHAPE)?;
-                let samples = run(bench, &made, command(&made), (workload, round))?;
+                let samples = run(bench, &made, command(&made), workload, round)?;
                 bench.samples.0.extend(samples);
             }
         }
@@ -67,7 +67,8 @@ fn run(
     bench: &Bench,
     made: &Made,
     mut command: Command,
-    (workload, round): (&str, u32),
+    workload: &str,
+    round: u32,
 ) -> Result<Vec<Sample>> {
     let pairs = bench.choose(16 << 20, 160 << 20) / VALUE;
     command.arg(format!("--benchmarks={BENCHMARKS}")).arg(format!("--num={pairs}"));

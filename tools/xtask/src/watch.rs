@@ -146,7 +146,9 @@ pub fn wait(
         drop(ends);
         let stuck = watching.join().expect("it does not panic");
         if stuck.is_some() {
-            terminate_group(pid);
+            // timeout(1) that gets the signal before it knows its child ends alone: the rest of its
+            // group.
+            terminate(&format!("-{pid}"));
         }
         Ok(Ended { status: status?, stuck })
     })
@@ -166,7 +168,7 @@ fn watch(
             let done = Done { printed: printed(), processor: processor_time(pid) };
             stuck = watch.look(now(), done);
             if stuck.is_some() {
-                terminate(pid);
+                terminate(&pid.to_string());
             }
         }
         let left = limits.until.map_or(LOOK, |until| until.saturating_duration_since(now()));
@@ -179,20 +181,12 @@ fn watch(
     }
 }
 
-fn terminate(pid: u32) {
-    if let Err(error) = Command::new("kill").arg(pid.to_string()).status() {
-        println!("process {pid} cannot be ended: {error}");
-    }
-}
-
-/// Ends what a program has left of its group: timeout(1) that gets the signal before it knows its
-/// child ends alone.
-fn terminate_group(leader: u32) {
+/// Ends a process by its number, or a group by its number behind a minus sign.
+fn terminate(target: &str) {
+    // A target that has ended by itself is an error of kill(1).
     let mut kill = Command::new("kill");
-    // An empty group is an error, and the usual case.
-    let kill = kill.args(["-TERM", "--", &format!("-{leader}")]).stderr(Stdio::null());
-    if let Err(error) = kill.status() {
-        println!("the group of process {leader} cannot be ended: {error}");
+    if let Err(error) = kill.args(["-TERM", "--", target]).stderr(Stdio::null()).status() {
+        println!("process {target} cannot be ended: {error}");
     }
 }
 
