@@ -96,7 +96,7 @@ bitflags::bitflags! {
         /// The mount table shows `lazytime`. It has no effect: times are committed like all
         /// changes.
         const LAZYTIME = 128;
-        /// Those that the kernel changes under a mount.
+        /// Restrictions that a remount changes.
         const CHANGEABLE = Self::NODEV.bits() | Self::NOSUID.bits() | Self::NOEXEC.bits()
             | Self::SYNC.bits() | Self::NOSYMFOLLOW.bits();
     }
@@ -126,7 +126,7 @@ pub struct MountConfig {
     pub source: String,
     /// Kind of file system, shown as `fuse.KIND` in the mount table.
     pub kind: String,
-    /// The directory. The others do not depend on it.
+    /// The mount point. No other field depends on it.
     #[serde(skip)]
     pub mount_point: PathBuf,
     /// Reading and writing, or reading only.
@@ -284,13 +284,13 @@ pub enum KindOptions {
 }
 
 impl KindOptions {
-    /// Those that a mount of a Furrow has by default.
+    /// The default options of a mount of Furrow.
     pub fn furrow() -> Self {
         let commit_seconds = furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
         Self::Furrow(furrow::MountOptions { commit_seconds, ..Default::default() })
     }
 
-    /// Those that a mount of a zonefs has by default.
+    /// The default options of a mount of zonefs.
     pub fn zonefs() -> Self {
         Self::Zonefs(zonefs::MountOptions::default())
     }

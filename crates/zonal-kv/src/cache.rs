@@ -1,9 +1,9 @@
 //! A read cache of files: a library has no page cache of the kernel behind it.
 //!
-//! It keeps pieces of 128 KiB, as many as Linux reads ahead, and evicts pieces that no read has used
-//! since the last scan (second chance). A read in sequence brings in its pieces. A read at random
-//! does so only if another read has missed the same piece lately: so random reads of a large store
-//! cost the drive no more than they ask for.
+//! It keeps pieces of 128 KiB, as large as the readahead of Linux, and evicts pieces that no read
+//! has used since the last scan (second chance). A read in sequence brings in its pieces. A read at
+//! random does so only if another read has missed the same piece lately: so random reads of a large
+//! store cost the drive no more than they ask for.
 //!
 //! The cache has no piece of a file that is open for writing. A handle that is opened for writing
 //! drops the pieces of its file, and a read that began before adds none.

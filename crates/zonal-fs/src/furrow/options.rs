@@ -51,7 +51,7 @@ impl Placement {
     }
 }
 
-/// Options of a mount. Only those that no other file system has are serialised.
+/// Options of a mount. Serde leaves out the options that Furrow shares with other file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MountOptions {
@@ -156,8 +156,8 @@ impl MountOptions {
         taken.map_or(Taken::Bad, |()| Taken::Yes)
     }
 
-    /// Whether a mount with these options can change to `new`: all but `lifetime` stays, of those
-    /// that only Furrow has.
+    /// Whether a remount can change these options to `new`. Of the options that only Furrow has, it
+    /// changes `lifetime` alone.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;

@@ -99,7 +99,7 @@ pub struct Live {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Blocks {
-    /// Capacity of all zones that work, those of the superblock aside, and blocks in use in failed
+    /// Capacity of all zones that work except the superblock zones, and blocks in use in failed
     /// zones.
     #[serde(rename = "capacity_blocks")]
     pub capacity: u64,
@@ -209,7 +209,7 @@ pub struct Reclaimed {
     /// Blocks that reclaim moved out of them.
     #[serde(rename = "moved_blocks")]
     pub moved: u64,
-    /// Blocks that could be written again, less those that reclaim moved.
+    /// Blocks of the victims that can be written again, less the blocks that reclaim moved.
     #[serde(rename = "freed_blocks")]
     pub freed: u64,
 }

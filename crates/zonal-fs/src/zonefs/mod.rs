@@ -71,7 +71,7 @@ pub enum OpenPolicy {
     Explicit,
 }
 
-/// Options of a mount. Only those that no other file system has are serialised.
+/// Options of a mount. Serde leaves out the options that zonefs shares with other file systems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MountOptions {

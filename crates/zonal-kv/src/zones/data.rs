@@ -120,8 +120,8 @@ impl ZoneStore {
         outcome
     }
 
-    /// Writes the first bytes of a part of what has gathered, as many as one zone takes, and returns how
-    /// many.
+    /// Writes the first bytes of a range of the buffer, as many as one zone takes, and returns their
+    /// number.
     fn write_part(&self, state: &mut State, ino: u64, range: Range<usize>) -> Result<usize> {
         let mut failed = 0;
         loop {
@@ -153,8 +153,8 @@ impl ZoneStore {
         }
     }
 
-    /// Too many zones are active: fills up the one of another file that has the least room left, and says
-    /// whether there was one. That file goes on in another zone, which it has from now on.
+    /// Makes room for another active zone: finishes the zone with the least room left of all files
+    /// but one, and returns whether it found one. Its file goes on in a zone that it reserves now.
     pub(super) fn finish_one(&self, state: &mut State, but: Option<u64>) -> Result<bool> {
         let mut others = Vec::new();
         for (ino, inode) in state.inodes.iter().filter(|(ino, _)| Some(**ino) != but) {

@@ -1,8 +1,8 @@
 //! Every field of a config, as the code has it: its default, its unit, its range and what it means.
 //!
 //! The meaning is the comment of the field, the range is the check of the config, and the default
-//! comes from the type. This module reads them from the source, so that the table cannot differ from
-//! the code.
+//! comes from the type. This module reads them from the source, so that the table cannot differ
+//! from the code.
 
 use std::fmt::Write;
 

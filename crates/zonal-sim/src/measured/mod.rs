@@ -2,8 +2,9 @@
 //!
 //! The points are of a WD Ultrastar DC ZN540, from the public raw data of "Performance
 //! Characterization of NVMe Flash Devices with Zoned Namespaces" (arXiv 2310.19094, MIT licence),
-//! in `data/`. Ten of them calibrate the preset `zn540`; the others are predicted. What zones take to
-//! open, close, finish and reset, and what resets do to other commands, is in `manage.rs`.
+//! in `data/`. Ten of them calibrate the preset `zn540`; the preset predicts the others. The
+//! times of open, close, finish and reset, and the effect of resets on other commands, are in
+//! `manage.rs`.
 
 mod manage;
 

@@ -263,8 +263,8 @@ impl Array {
             self.credit = self.buffer_units - used;
             return from;
         };
-        // Programs that are not complete never end by themselves: the buffer is larger than those of
-        // all zones that may be active, or else it takes one more.
+        // An incomplete program never ends by itself: the buffer holds those of all zones that may
+        // be active, or else it takes one more.
         let freed = over.div_ceil(program).min(ends.len());
         self.credit = (freed * program).saturating_sub(over);
         match freed.checked_sub(1) {

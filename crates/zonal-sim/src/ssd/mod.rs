@@ -10,8 +10,8 @@
 //! reset has returned. Calls of several threads are executed one after the other, in the order in
 //! which they take the lock. A run is repeated exactly only if one thread makes the calls.
 //!
-//! Requests overlap in two ways: in a batch ([`SimSsd::side_by_side`]), and if a program begins them
-//! at times of its own ([`VirtualQueue`]). They share the flash, and the
+//! Requests overlap in a batch ([`SimSsd::side_by_side`]), and if a program begins them at times of
+//! its own ([`VirtualQueue`]). They share the flash, and the
 //! [controller](crate::config::Controller) if the drive has one.
 //!
 //! [`BlockSsd`] is what it is compared with: a drive of the same flash, with the same times, that

@@ -16,7 +16,7 @@ pub(super) struct Place {
     unit_bytes: u64,
     dies: usize,
     channels: usize,
-    /// By how many dies the first program of a superblock is further than that of the one before it.
+    /// Dies between the first programs of two neighbouring superblocks.
     turn: usize,
     /// Nanoseconds to move 2^20 bytes over a channel.
     mib_ns: u64,

@@ -10,10 +10,11 @@
 //! | `picture.rs` | how does a figure look? |
 //!
 //! Runs are numbered from 1 in the order of the combinations, the last field changing fastest, and
-//! those of one combination follow each other. A run's seed follows from the config's and its number. So the result of a run does not depend on
-//! which others run beside it, nor on which machine: the CSV has the same bytes for 1 job and for
-//! 8, and shards merged are the same as all runs at once. Rows are written in order, so a sweep
-//! that was stopped is resumed at the first missing row.
+//! the runs of one combination follow each other. A run's seed follows from its number and the
+//! seed of the config. So the result of a run depends neither on the runs beside it nor on
+//! the machine: the CSV has the same bytes for 1 job and for 8, and merged shards are the same as
+//! all runs at once. Rows are written in order, so a stopped sweep resumes at the first missing
+//! row.
 
 mod figures;
 mod over;

@@ -362,8 +362,8 @@ impl Run<'_> {
         Ok(full)
     }
 
-    /// Makes the buffer as large as so many blocks. It holds zeroes, which take no memory on a drive
-    /// in memory.
+    /// Makes the buffer as large as `blocks`. It holds zeroes, for which a drive in memory takes no
+    /// memory.
     fn sized(&mut self, blocks: LbaCount) -> usize {
         let bytes = super::byte_len(self.device, blocks);
         if self.buffer.len() < bytes {

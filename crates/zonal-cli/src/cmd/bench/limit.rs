@@ -42,8 +42,8 @@ impl Limit {
         }
     }
 
-    /// Operations in a second by `threads` threads, each with `span` bytes of its own. 0 where there
-    /// is no limit.
+    /// Operations in a second by `threads` threads, each with `span` bytes of its own. 0 without a
+    /// limit.
     pub(super) fn measure(
         &self,
         pattern: Pattern,

@@ -26,7 +26,8 @@ fn default_of(kind: FsKind) -> KindOptions {
     }
 }
 
-/// The kind that alone has an option; `None` for those of every kind, and for unknown ones.
+/// The kind of file system that an option belongs to; `None` if every kind has the option, or
+/// none has it.
 pub(super) fn owner(option: &str) -> Option<FsKind> {
     let kinds = [FsKind::Furrow, FsKind::Zonefs];
     kinds.into_iter().find(|kind| default_of(*kind).take(option) != Taken::No)
@@ -58,7 +59,7 @@ fn bad(option: &str) -> anyhow::Error {
     anyhow!("mount option {option:?}: {why}")
 }
 
-/// The options of a new mount by default: of the kind asked for, or that the device holds.
+/// The default options of a new mount of `asked`, or else of the kind that the device holds.
 pub(super) fn options(
     asked: Option<FsKind>,
     device: &dyn ZonedDevice,

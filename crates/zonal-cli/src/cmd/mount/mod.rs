@@ -35,7 +35,7 @@ use crate::output::json;
 use crate::{advice, log, notify};
 use kind::Mounted;
 
-/// In the environment of a daemon: options in force of the mount in whose place its mount comes.
+/// Environment variable that hands a daemon the options in force of the mount that it replaces.
 const IN_FORCE: &str = "ZONAL_OPTIONS_IN_FORCE";
 
 /// A mount that can be used.
@@ -92,7 +92,7 @@ fn serve_and_report(global: &Global, args: &Mount, parent: Parent) -> Result<Exi
     }
 }
 
-/// Mounts, if there are options in force, with these in place of those of the arguments.
+/// Starts a daemon that mounts. Options in force take the place of the options in `args`.
 fn in_background(global: &Global, args: &Mount, in_force: Option<&Options>) -> Result<()> {
     let log = match &global.log {
         Some(path) => std::path::absolute(path).context("resolving the path of the log")?,

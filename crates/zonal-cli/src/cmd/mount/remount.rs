@@ -1,8 +1,8 @@
 //! `-o remount`: other options for what is mounted. What is not named stays as it is; on Linux a
 //! remount of a zonefs that does not name `explicit-open` drops it.
 //!
-//! The command reads the options in force from the control directory, applies what is asked to a
-//! copy as a new mount does, and sends the copy back. The kernel changes what is the mount's: `ro`,
+//! The command reads the options in force from the control directory, applies the options of its
+//! command line to a copy as a new mount does, and sends the copy back. The kernel changes what is the mount's: `ro`,
 //! `nodev` and the like. The daemon changes what is the file system's. Which comes first: a mount
 //! that is read-only takes no commands. What was mounted read-only is mounted anew to become
 //! writable: `anew.rs`.
@@ -58,7 +58,7 @@ pub(super) fn run(global: &Global, args: &Mount) -> Result<()> {
 /// Of statfs(2): symbolic links are not followed (`include/linux/statfs.h`).
 const ST_NOSYMFOLLOW: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(0x2000);
 
-/// Completes options by what the kernel knows alone.
+/// Fills in the options that only the kernel knows.
 fn look(dir: &Path, config: &mut MountConfig) -> Result<()> {
     let stat = statvfs(dir).with_context(|| format!("looking at {}", dir.display()))?;
     for (theirs, ours) in [
@@ -75,7 +75,7 @@ fn look(dir: &Path, config: &mut MountConfig) -> Result<()> {
     Ok(())
 }
 
-/// The options asked for, in place of those that hold now.
+/// The options that hold now, changed by the command line.
 fn asked(args: &Mount, now: &Options) -> Result<Options> {
     let mut new = now.clone();
     if args.read_only {

@@ -2,8 +2,8 @@
 //! that reclaim finds the owners of the blocks that it moves.
 //!
 //! A back-reference is a hint that may be outdated: its reader confirms it by the map. Rows of
-//! kind [`Backrefs`](super::key::RowKind::Backrefs) hold all back-references of a zone, packed: three
-//! or four bytes for a block written at random, one record for a file written in order.
+//! kind [`Backrefs`](super::key::RowKind::Backrefs) hold all back-references of a zone, packed:
+//! three or four bytes for a block written at random, one record for a file written in order.
 
 use super::{put_number, take_number};
 use crate::vfs::Ino;

@@ -189,8 +189,8 @@ impl State {
         }
     }
 
-    /// Maps the blocks of `target` from `to` on, where nothing is mapped, to the blocks of the entry
-    /// of `source` that begins at `start`, which become a shared extent. Preallocated space stays
+    /// Maps the blocks of `target` from `to` on, where nothing is mapped, to the blocks of `source`
+    /// in the entry that begins at `start`, which become a shared extent. Preallocated space stays
     /// with its file: the other gets a hole, which reads the same.
     pub(in crate::furrow) fn share_entry(&mut self, source: Ino, start: u64, target: Ino, to: u64) {
         let entry = self.file_mut(source).map.get(&start).expect("the caller has found it").clone();

@@ -51,7 +51,7 @@ pub struct MkfsOptions {
     pub uuid: [u8; 16],
     /// Percent of the data zones that are reserved so that reclaim finds garbage: 7 by default.
     pub reserve_percent: u32,
-    /// Whether to overwrite what the device holds.
+    /// Whether to format a device that is not empty.
     pub overwrite: Overwrite,
     /// Owner of the root directory.
     pub owner: Owner,
