@@ -20,6 +20,7 @@ mod placement;
 mod rows;
 mod share;
 mod steps;
+mod straddle;
 mod turns;
 
 use std::sync::Arc;

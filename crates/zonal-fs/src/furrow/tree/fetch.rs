@@ -147,9 +147,11 @@ impl Tree {
                     return Err(broken(*key, "it overlaps the entry behind it"));
                 }
                 map.entries.splice(0..0, before.entries);
+                map.end = map.end.max(before.end);
             }
         }
-        // The last entry counts up to its end, not only up to the key of its row.
+        // The last entry counts up to its end, not only up to the key of its row. It may be the one
+        // before the block: the rows behind may all be deleted ones.
         let end = if end < key(u64::MAX) { end.at().max(map.end) } else { u64::MAX };
         Ok(Fetched::Map { entries: map.entries, known: start..end, wanted })
     }
