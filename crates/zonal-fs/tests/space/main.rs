@@ -9,6 +9,7 @@ mod any_drive;
 mod calls;
 mod churn;
 mod conventional;
+mod copies;
 mod df;
 mod extents;
 mod full;

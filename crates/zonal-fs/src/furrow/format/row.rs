@@ -27,7 +27,7 @@ pub struct TotalsRow {
     pub inodes: U64,
     /// Live blocks of all zones.
     pub live: U64,
-    /// Blocks preallocated to files.
+    /// Blocks preallocated to files, also for copies of shared blocks.
     pub preallocated: U64,
     /// Bytes of all rows of groups 1 to 3, uncompressed.
     pub row_bytes: U64,
@@ -166,7 +166,7 @@ pub struct MapRow {
     /// Number of blocks.
     pub blocks: U32,
     /// 0 preallocated space, which reads as zeroes; 1 blocks in a zone; 2 blocks of a shared
-    /// extent.
+    /// extent; 3 the same, and the file has space for a copy of them.
     pub place: u8,
 }
 
@@ -215,7 +215,28 @@ pub enum Place<'a> {
     /// Blocks of its own: their place, and the checksum of each.
     Zone(ZonePlace, &'a [U32]),
     /// Blocks of a shared extent.
-    Shared(SharedPlace),
+    Shared(SharedPlace, CopySpace),
+}
+
+/// Whether a file has space for its own copy of blocks that it shares, so that a write to them does
+/// not fail for want of space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopySpace {
+    /// The write that replaces them finds space, or fails.
+    #[default]
+    None,
+    /// fallocate(2) has preallocated it.
+    Preallocated,
+}
+
+impl CopySpace {
+    /// Preallocated blocks, if the file shares `blocks` blocks.
+    pub const fn preallocated(self, blocks: u32) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Preallocated => blocks as u64,
+        }
+    }
 }
 
 impl Place<'_> {
@@ -223,7 +244,8 @@ impl Place<'_> {
         match self {
             Self::Preallocated => 0,
             Self::Zone(..) => 1,
-            Self::Shared(_) => 2,
+            Self::Shared(_, CopySpace::None) => 2,
+            Self::Shared(_, CopySpace::Preallocated) => 3,
         }
     }
 }
@@ -310,7 +332,7 @@ impl<'a> Row<'a> {
             Self::Extent(row, crcs) => {
                 Some((Address { zone: row.zone.get(), block: row.block.get() }, crcs))
             }
-            Self::Map(_, Place::Preallocated | Place::Shared(_))
+            Self::Map(_, Place::Preallocated | Place::Shared(..))
             | Self::Totals(_)
             | Self::Zone(_)
             | Self::Orphan
@@ -350,7 +372,7 @@ pub fn encode(row: &Row<'_>) -> Box<[u8]> {
                 Place::Zone(place, crcs) => {
                     parts([row.as_bytes(), place.as_bytes(), crcs.as_bytes()])
                 }
-                Place::Shared(place) => parts([row.as_bytes(), place.as_bytes(), &[]]),
+                Place::Shared(place, _) => parts([row.as_bytes(), place.as_bytes(), &[]]),
             }
         }
     }
@@ -408,7 +430,10 @@ fn decode_place(row: MapRow, tail: &[u8]) -> Option<Place<'_>> {
             let crcs = <[U32]>::ref_from_bytes(tail).ok()?;
             (crcs.len() == row.blocks.get() as usize).then_some(Place::Zone(place, crcs))
         }
-        2 => Some(Place::Shared(SharedPlace::read_from_bytes(tail).ok()?)),
+        2 | 3 => {
+            let space = if row.place == 2 { CopySpace::None } else { CopySpace::Preallocated };
+            Some(Place::Shared(SharedPlace::read_from_bytes(tail).ok()?, space))
+        }
         _ => None,
     }
 }

@@ -110,8 +110,9 @@ pub(in crate::furrow) fn entry_of(blocks: u32, place: &Place<'_>) -> MapEntry {
             let Address { zone, block } = place.address();
             MapEntry::At { zone, block, crcs: crcs_of(crcs) }
         }
-        Place::Shared(SharedPlace { extent, skip }) => {
-            MapEntry::Shared { extent: ExtentId(extent.get()), skip: skip.get(), blocks }
+        Place::Shared(SharedPlace { extent, skip }, space) => {
+            let (extent, skip) = (ExtentId(extent.get()), skip.get());
+            MapEntry::Shared { extent, skip, blocks, space: *space }
         }
     }
 }

@@ -241,9 +241,9 @@ fn encode_map(entry: &MapEntry, generation: impl Fn(u32) -> ZoneGeneration) -> B
             let place = ZonePlace::new(generation(*zone), *block);
             encode(&Row::Map(blocks, Place::Zone(place, &raw_crcs(crcs))))
         }
-        MapEntry::Shared { extent, skip, .. } => {
+        MapEntry::Shared { extent, skip, space, .. } => {
             let place = SharedPlace { extent: U64::new(extent.0), skip: U32::new(*skip) };
-            encode(&Row::Map(blocks, Place::Shared(place)))
+            encode(&Row::Map(blocks, Place::Shared(place, *space)))
         }
     }
 }

@@ -4,11 +4,13 @@
 //! only one reference is left; the next change of that entry makes the blocks the entry's own. The
 //! live count of a zone is the sum of the live runs in it (F2).
 
+use std::ops::Range;
+
 use zonal::crc32c;
 
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::backref::Backref;
-use crate::furrow::format::row::extent_bytes;
+use crate::furrow::format::row::{CopySpace, extent_bytes};
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use crate::furrow::metadata::remaps::Noted;
@@ -64,7 +66,7 @@ impl State {
             MapEntry::At { zone, block, crcs } => {
                 Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
             }
-            MapEntry::Shared { extent, skip, blocks } => {
+            MapEntry::Shared { extent, skip, blocks, .. } => {
                 let extent = self.extents.get(*extent)?;
                 let end = skip.checked_add(*blocks)?;
                 let crcs = extent.crcs.as_slice().get(*skip as usize..end as usize)?;
@@ -74,12 +76,12 @@ impl State {
     }
 
     /// Blocks of logical space that a write of `first..limit` would add: blocks that are not
-    /// mapped, and shared ones, which stay when the write replaces them.
+    /// mapped, and shared ones without space for a copy, which stay when the write replaces them.
     pub(in crate::furrow) fn growth(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
         let file = self.mapped_file(ino, first, limit)?;
         let mut held = 0;
         for (start, entry) in file.overlapping(first, limit) {
-            if !self.is_shared(entry) {
+            if !self.is_shared(entry) || entry.preallocated() > 0 {
                 let end = (start + u64::from(entry.blocks())).min(limit);
                 held += end - start.max(first);
             }
@@ -138,6 +140,65 @@ impl State {
         self.join_entry(ino, first, entry);
     }
 
+    /// Preallocates space in `blocks` of a file: in holes, and for copies of shared blocks. Blocks
+    /// that nobody else shares any more become the file's own, and need no space for a copy.
+    pub(in crate::furrow) fn preallocate(&mut self, ino: Ino, blocks: Range<u64>) {
+        for edge in [blocks.start, blocks.end] {
+            let covering = self.file_mut(ino).covering(edge);
+            if covering.is_some_and(|(_, entry)| matches!(entry, MapEntry::Shared { .. })) {
+                self.split_map(ino, edge);
+            }
+        }
+        let Some(file) = self.inodes.peek_file(ino) else { return };
+        let (mut holes, mut shared, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        let mut at = blocks.start;
+        for (start, entry) in file.overlapping(blocks.start, blocks.end) {
+            if start > at {
+                holes.push(at..start);
+            }
+            if self.is_shared(entry) {
+                shared.push(start);
+            } else if matches!(entry, MapEntry::Shared { .. }) {
+                own.push(start);
+            }
+            at = start + u64::from(entry.blocks());
+        }
+        if at < blocks.end {
+            holes.push(at..blocks.end);
+        }
+        for hole in holes {
+            let mut first = hole.start;
+            while first < hole.end {
+                let blocks = u32::try_from(hole.end - first).unwrap_or(u32::MAX);
+                self.map(ino, first, MapEntry::Preallocated { blocks });
+                first += u64::from(blocks);
+            }
+        }
+        for start in shared {
+            self.preallocate_copy(ino, start);
+        }
+        for start in own {
+            let entry = self.take_entry_of_file(ino, start);
+            self.put_entry(ino, start, entry);
+        }
+    }
+
+    /// Preallocates space for a copy of the shared blocks of an entry.
+    fn preallocate_copy(&mut self, ino: Ino, start: u64) {
+        let Some(MapEntry::Shared { blocks, space, .. }) = self.file_mut(ino).map.get_mut(&start)
+        else {
+            return;
+        };
+        let before = space.preallocated(*blocks);
+        *space = CopySpace::Preallocated;
+        let growth = space.preallocated(*blocks) - before;
+        if growth == 0 {
+            return;
+        }
+        self.totals.add_preallocated(growth);
+        self.mark(RowKind::Map, ino.get(), start);
+    }
+
     /// Marks the inode's row, which has the number of mapped blocks.
     fn mark_count(&mut self, ino: Ino) {
         self.mark(RowKind::Inode, ino.get(), 0);
@@ -191,12 +252,14 @@ impl State {
 
     /// Maps the blocks of `target` from `to` on, where nothing is mapped, to the blocks of `source`
     /// in the entry that begins at `start`, which become a shared extent. Preallocated space stays
-    /// with its file: the other gets a hole, which reads the same.
+    /// with its file: the other gets a hole, which reads the same, or no space for a copy.
     pub(in crate::furrow) fn share_entry(&mut self, source: Ino, start: u64, target: Ino, to: u64) {
         let entry = self.file_mut(source).map.get(&start).expect("the caller has found it").clone();
-        let shared = match &entry {
+        let shared = match entry {
             MapEntry::Preallocated { .. } => return,
-            MapEntry::Shared { .. } => entry,
+            MapEntry::Shared { extent, skip, blocks, .. } => {
+                MapEntry::Shared { extent, skip, blocks, space: CopySpace::None }
+            }
             MapEntry::At { .. } => {
                 self.take_entry(source, start);
                 let shared = self.insert_extent(entry);
@@ -223,7 +286,7 @@ impl State {
         let extent = Extent { zone, block, refs: 0, crcs, used };
         self.count_held(0, extent.held_bytes());
         self.extents.insert(id, extent);
-        MapEntry::Shared { extent: id, skip: 0, blocks }
+        MapEntry::Shared { extent: id, skip: 0, blocks, space: CopySpace::None }
     }
 
     /// Maps a run of blocks of an owner to the place where reclaim has copied it. Other blocks of
@@ -275,8 +338,9 @@ impl State {
         let entry_bytes = entry.held_bytes();
         self.totals.add_place_bytes(entry.row_bytes());
         self.mark(RowKind::Map, ino.get(), first);
+        self.totals.add_preallocated(entry.preallocated());
         match &entry {
-            MapEntry::Preallocated { .. } => self.totals.add_preallocated(blocks),
+            MapEntry::Preallocated { .. } => {}
             MapEntry::At { zone, block, crcs } => {
                 self.zones.add_live(*zone, *block, crcs.blocks());
                 self.totals.add_live(crcs.blocks());
@@ -308,15 +372,14 @@ impl State {
         let held_now = file.map.held_bytes();
         self.count_held(held + entry.held_bytes(), held_now);
         self.totals.remove_place_bytes(entry.row_bytes());
+        self.totals.remove_preallocated(entry.preallocated());
         match &entry {
-            MapEntry::Preallocated { .. } => {
-                self.totals.remove_preallocated(blocks);
-            }
+            MapEntry::Preallocated { .. } => {}
             MapEntry::At { zone, crcs, .. } => {
                 self.zones.remove_live(*zone, crcs.blocks());
                 self.totals.remove_live(crcs.blocks());
             }
-            MapEntry::Shared { extent, skip, blocks } => {
+            MapEntry::Shared { extent, skip, blocks, .. } => {
                 if let Some(Extent { zone, block, crcs, .. }) = self.release(*extent)
                     && skip.checked_add(*blocks).is_some_and(|end| end <= crcs.blocks())
                 {

@@ -396,7 +396,7 @@ impl State {
 
     /// Checks that the extent which an entry shares is in memory, and long enough.
     pub(super) fn check_shared(&self, ino: Ino, entry: &MapEntry) -> Lookup<()> {
-        let MapEntry::Shared { extent: id, skip, blocks } = entry else { return Ok(()) };
+        let MapEntry::Shared { extent: id, skip, blocks, .. } = entry else { return Ok(()) };
         let extent = self.extents.find(*id)?;
         let end = skip.checked_add(*blocks);
         if extent.zip(end).is_some_and(|(extent, end)| end <= extent.crcs.blocks()) {

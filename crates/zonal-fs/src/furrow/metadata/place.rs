@@ -5,7 +5,7 @@
 //! blocks by changing one row. [`extent`](crate::furrow::metadata::extent) changes them.
 
 pub(in crate::furrow) use crate::furrow::format::backref::{ExtentId, Owner};
-use crate::furrow::format::row::{map_bytes, shared_map_bytes};
+use crate::furrow::format::row::{CopySpace, map_bytes, shared_map_bytes};
 
 /// Checksums of consecutive blocks, one each. There are as many entries of a block as there are
 /// blocks in a file that was written at random, so one needs no memory beside the entry.
@@ -73,6 +73,8 @@ pub(in crate::furrow) enum MapEntry {
         /// Blocks of the extent before the piece.
         skip: u32,
         blocks: u32,
+        /// Whether the file has space for a copy of them.
+        space: CopySpace,
     },
 }
 
@@ -96,6 +98,15 @@ impl MapEntry {
         matches!(self, Self::Preallocated { .. })
     }
 
+    /// Blocks that are preallocated to the file for this range.
+    pub(in crate::furrow) fn preallocated(&self) -> u64 {
+        match self {
+            Self::Preallocated { blocks } => u64::from(*blocks),
+            Self::At { .. } => 0,
+            Self::Shared { blocks, space, .. } => space.preallocated(*blocks),
+        }
+    }
+
     /// The piece of it that begins behind `ahead` blocks.
     pub(super) fn part(&self, ahead: u32, blocks: u32) -> Self {
         match self {
@@ -103,8 +114,8 @@ impl MapEntry {
             Self::At { zone, block, crcs } => {
                 Self::At { zone: *zone, block: block + ahead, crcs: crcs.part(ahead, blocks) }
             }
-            Self::Shared { extent, skip, .. } => {
-                Self::Shared { extent: *extent, skip: skip + ahead, blocks }
+            Self::Shared { extent, skip, space, .. } => {
+                Self::Shared { extent: *extent, skip: skip + ahead, blocks, space: *space }
             }
         }
     }

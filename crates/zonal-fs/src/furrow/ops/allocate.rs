@@ -3,9 +3,7 @@
 use super::write::{Attempt, BLOCK, Edges, holds_data};
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::Lookup;
-use crate::furrow::metadata::place::MapEntry;
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::buffer::FileBlock;
@@ -106,7 +104,7 @@ impl Furrow {
             state.unmap(ino, offset.div_ceil(BLOCK), end / BLOCK);
         }
         if allocates {
-            preallocate(state, ino, first..stop);
+            state.preallocate(ino, first..stop);
         }
         take_capability(state, ino)?;
         let now = self.now();
@@ -168,28 +166,4 @@ fn partial_edges(offset: u64, end: u64) -> Vec<(u64, std::ops::Range<usize>)> {
         edges.push((last, 0..tail));
     }
     edges
-}
-
-/// Preallocates every hole in a range.
-fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) {
-    let Some(file) = state.inodes.peek_file(ino) else { return };
-    let mut holes = Vec::new();
-    let mut at = blocks.start;
-    for (start, entry) in file.overlapping(blocks.start, blocks.end) {
-        if start > at {
-            holes.push(at..start);
-        }
-        at = start + u64::from(entry.blocks());
-    }
-    if at < blocks.end {
-        holes.push(at..blocks.end);
-    }
-    for hole in holes {
-        let mut first = hole.start;
-        while first < hole.end {
-            let blocks = u32::try_from(hole.end - first).unwrap_or(u32::MAX);
-            state.map(ino, first, MapEntry::Preallocated { blocks });
-            first += u64::from(blocks);
-        }
-    }
 }

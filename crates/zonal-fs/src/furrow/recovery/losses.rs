@@ -79,7 +79,7 @@ impl Losses {
                 let lost = match place {
                     Place::Preallocated => None,
                     Place::Zone(place, crcs) => drive_has.lost_of(place.address(), crcs.len()),
-                    Place::Shared(SharedPlace { extent, skip }) => {
+                    Place::Shared(SharedPlace { extent, skip }, _) => {
                         extents.get(&extent.get()).and_then(|at| {
                             let end = at.block.saturating_add(skip.get()).saturating_add(blocks);
                             drive_has.lost_below(at.zone, end)

@@ -255,7 +255,8 @@ impl FoundRows {
                 sum.generations[generation] = sum.generations[generation].saturating_add(blocks);
                 self.add_place_bytes(map_bytes(blocks));
             }
-            Place::Shared(place) => {
+            Place::Shared(place, space) => {
+                self.preallocated += space.preallocated(blocks);
                 self.extent_max = self.extent_max.max(place.extent.get());
                 self.add_place_bytes(shared_map_bytes());
             }

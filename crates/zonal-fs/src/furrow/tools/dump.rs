@@ -302,8 +302,9 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
             "blocks": blocks, "zone": place.generation().zone(),
             "generation": place.generation().generation(), "block": place.block.get(),
         }),
-        Row::Map(blocks, Place::Shared(place)) => json!({
+        Row::Map(blocks, Place::Shared(place, space)) => json!({
             "blocks": blocks, "extent": place.extent.get(), "skip": place.skip.get(),
+            "preallocated": space.preallocated(*blocks),
         }),
         Row::Totals(row) => json!({
             "next_ino": row.next_ino.get(), "next_extent": row.next_extent.get(),
@@ -433,7 +434,8 @@ fn map_value(key: Key, blocks: u32, place: &Place<'_>) -> Value {
             value["block"] = json!(place.block.get());
             value["crc32c"] = crcs_value(crcs);
         }
-        Place::Shared(place) => {
+        Place::Shared(place, space) => {
+            value["preallocated"] = json!(space.preallocated(blocks));
             value["extent"] = json!(place.extent.get());
             value["skip"] = json!(place.skip.get());
         }

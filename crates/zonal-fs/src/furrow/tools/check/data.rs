@@ -175,7 +175,7 @@ impl Data {
         self.wrong.sort_unstable_by_key(|wrong| (wrong.extent, wrong.index));
         let wrong = &mut self.wrong;
         source.pass(CheckPhase::Data, KeySpan::INODES, &mut |item| {
-            if let Item::Row(key, Row::Map(blocks, Place::Shared(shared)), _) = item {
+            if let Item::Row(key, Row::Map(blocks, Place::Shared(shared, _)), _) = item {
                 let (extent, skip) = (shared.extent.get(), shared.skip.get());
                 let end = skip.saturating_add(blocks);
                 let first =

@@ -140,7 +140,9 @@ pub(super) fn report(
         let Item::Row(key, row, _) = item else { return };
         let ino = match row {
             Row::Entry(row, _) if is_in(&inodes, row.ino.get()) => row.ino.get(),
-            Row::Map(_, Place::Shared(place)) if is_in(&extents, place.extent.get()) => key.owner(),
+            Row::Map(_, Place::Shared(place, _)) if is_in(&extents, place.extent.get()) => {
+                key.owner()
+            }
             _ => return,
         };
         if hurt.len() < NAMED_MAX {

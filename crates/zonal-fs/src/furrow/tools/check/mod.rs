@@ -33,7 +33,7 @@ use zonal::ZonedDevice;
 
 use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
-use crate::furrow::format::row::{Place, Row, ZoneRow};
+use crate::furrow::format::row::{CopySpace, Place, Row, ZoneRow};
 use crate::furrow::invariant::{Problem, Problems};
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::paths::{Entries, Paths};
@@ -319,8 +319,12 @@ fn place_text(blocks: u32, place: &Place<'_>) -> String {
             let (zone, generation) = (generation.zone(), generation.generation());
             format!("{blocks} blocks at zone {zone} block {}, generation {generation}", place.block)
         }
-        Place::Shared(place) => {
-            format!("{blocks} blocks behind {} of extent {}", place.skip, place.extent)
+        Place::Shared(place, space) => {
+            let text = format!("{blocks} blocks behind {} of extent {}", place.skip, place.extent);
+            match space {
+                CopySpace::None => text,
+                CopySpace::Preallocated => text + ", with space for a copy",
+            }
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn check(
         let below = from.map_or(u64::MAX, Key::owner);
         source.pass(CheckPhase::Shared, KeySpan::INODES, &mut |item| {
             if let Item::Row(key, Row::Map(blocks, place), _) = item
-                && let Place::Shared(shared) = &place
+                && let Place::Shared(shared, _) = &place
                 && (first..below).contains(&shared.extent.get())
             {
                 let at = extents.binary_search_by_key(&shared.extent.get(), |extent| extent.id);

@@ -495,7 +495,8 @@ impl<'a> Survey<'a> {
                 self.enter(at, crcs.len(), &text)?;
                 Ok(map_bytes(blocks))
             }
-            Place::Shared(_) => {
+            Place::Shared(_, space) => {
+                self.found.preallocated += space.preallocated(blocks);
                 self.found.sharers += 1;
                 Ok(shared_map_bytes())
             }

@@ -12,7 +12,7 @@ use crate::furrow::Furrow;
 use crate::furrow::MountOptions;
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::format::row::{
-    EntryRow, InodeRow, LearnedRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
+    CopySpace, EntryRow, InodeRow, LearnedRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
 };
 use crate::furrow::format::{ZoneGeneration, remap};
 use crate::furrow::sample::formatted;
@@ -224,12 +224,20 @@ fn check_finds_bad_blocks() {
     };
     let shared = |rows: &Rows<'_>, extent: u64, skip: u32| {
         let (key, value) = rows.first(RowKind::Map, copy.get());
-        let Ok(Row::Map(blocks, Place::Shared(_))) = decode(key, &value) else { panic!() };
+        let Ok(Row::Map(blocks, Place::Shared(_, space))) = decode(key, &value) else { panic!() };
         let place = SharedPlace { extent: U64::new(extent), skip: U32::new(skip) };
-        vec![(key, Some(encode(&Row::Map(blocks, Place::Shared(place)))))]
+        vec![(key, Some(encode(&Row::Map(blocks, Place::Shared(place, space)))))]
     };
     let extent = |rows: &Rows<'_>| rows.first(RowKind::Extent, 1);
-    let cases: [Case<'_>; 12] = [
+    let cases: [Case<'_>; 13] = [
+        ("space for a copy that no sum has", &["C29"], &|rows| {
+            let (key, value) = rows.first(RowKind::Map, copy.get());
+            let Ok(Row::Map(blocks, Place::Shared(place, _))) = decode(key, &value) else {
+                panic!()
+            };
+            let place = Place::Shared(place, CopySpace::Preallocated);
+            vec![(key, Some(encode(&Row::Map(blocks, place))))]
+        }),
         ("a run in no zone", &["C20"], &|rows| vec![moved(rows, 99, 0)]),
         ("a run behind its zone", &["C20"], &|rows| vec![moved(rows, 20, 63)]),
         ("a run that was not written", &["C21"], &|rows| vec![moved(rows, 60, 0)]),
