@@ -402,6 +402,11 @@ pub trait FileSystem: Send + Sync {
         Ino::ROOT
     }
 
+    /// Bytes of a write of which a power cut leaves all or nothing; 0 if it may leave any part.
+    fn atomic_write(&self) -> u64 {
+        0
+    }
+
     /// Whether it can be written to now. It may become read-only after a failure.
     fn access(&self) -> Access {
         Access::ReadWrite

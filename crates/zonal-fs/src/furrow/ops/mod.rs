@@ -24,6 +24,10 @@ use crate::vfs::{
 };
 
 impl FileSystem for Furrow {
+    fn atomic_write(&self) -> u64 {
+        self.atomic_bytes()
+    }
+
     fn access(&self) -> Access {
         if self.tree.is_read_only() { Access::ReadOnly } else { Access::ReadWrite }
     }

@@ -182,6 +182,21 @@ impl Furrow {
         }
     }
 
+    /// Bytes that are written as one operation on a full drive, too. Reclaim frees a zone at a time,
+    /// so it finds room for half a zone.
+    pub(super) fn atomic_bytes(&self) -> u64 {
+        CHUNK_BYTES.min(self.drive.layout.zone_bytes() / 2)
+    }
+
+    /// Whether files may fill what a write of these bytes adds.
+    fn has_space(&self, ino: Ino, start: u64, end: u64) -> Result<bool> {
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
+            let growth = state.growth(ino, start / BLOCK, end.div_ceil(BLOCK))?;
+            Ok(self.tree.space.check_growth(&state, growth).is_ok())
+        })
+    }
+
     fn write_chunks(
         &self,
         ino: Ino,
@@ -196,16 +211,27 @@ impl Furrow {
             return Ok((Published::Done, durability));
         }
         let (mut at, mut durability) = (start, Durability::Later);
+        let mut chunk_bytes = CHUNK_BYTES;
         while at < end {
             // A write no longer than one chunk is one operation, wherever it begins.
-            let boundary = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES);
-            let next = if end - at <= CHUNK_BYTES { end } else { boundary };
+            let boundary = (at / chunk_bytes + 1).saturating_mul(chunk_bytes);
+            let next = if end - at <= chunk_bytes { end } else { boundary };
             let index = |position: u64| usize::try_from(position - start).expect("in memory");
             // Only the first chunk of an append depends on the end of the file.
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
             let bytes = &data[index(at)..index(next)];
             let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags));
-            let written = self.truncator.with_truncated_space(write)?;
+            let written = match self.truncator.with_truncated_space(write) {
+                // The drive is so full, and its zones so small, that reclaim finds no room for the
+                // whole chunk at once.
+                Err(FsError::NoSpace)
+                    if chunk_bytes > self.atomic_bytes() && self.has_space(ino, at, next)? =>
+                {
+                    chunk_bytes = self.atomic_bytes();
+                    continue;
+                }
+                written => written?,
+            };
             durability = written.durability;
             match written.published {
                 Published::Done => at = next,
