@@ -122,7 +122,7 @@ impl File {
     }
 
     /// Writes with the flags of the file and those of `how`.
-    pub(super) fn put(&self, data: &[u8], offset: u64, mut how: WriteFlags) -> Result<Written> {
+    pub(crate) fn put(&self, data: &[u8], offset: u64, mut how: WriteFlags) -> Result<Written> {
         self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "writing")?;
         let is_direct = self.flags.contains(OpenFlags::DIRECT) || self.model == FileModel::Zones;
         how.set(WriteFlags::DIRECT, is_direct);

@@ -73,7 +73,7 @@ use self::upkeep::Ticker;
 use crate::FsError;
 use crate::furrow::{self, AtimePolicy, Furrow};
 use crate::signature::{self, Content};
-use crate::vfs::{self, Access, Caller, FileSystem, StatFs};
+use crate::vfs::{self, Access, Caller, FileModel, FileSystem, StatFs};
 use crate::zonefs::{self, ZoneFs};
 
 pub use self::error::{Error, Result};
@@ -202,6 +202,16 @@ impl Volume {
     /// Space and inodes, used and free.
     pub fn space(&self) -> Result<StatFs> {
         self.whole("asking for the free space", |fs| fs.statfs())
+    }
+
+    /// Bytes of a write of which a power cut leaves all or nothing; 0 if it may leave any part.
+    pub fn atomic_write(&self) -> Result<u64> {
+        self.whole("asking for the size of atomic writes", |fs| Ok(fs.atomic_write()))
+    }
+
+    /// Rules for writes to its files.
+    pub fn model(&self) -> Result<FileModel> {
+        self.whole("asking for the rules of writes", |fs| Ok(fs.model(fs.root())))
     }
 
     /// Whether it can be written to now. It may become read-only after a failure of the drive.

@@ -1,0 +1,357 @@
+//! Ordinary disks inside a file system: blocks that can be written anywhere, on zones alone.
+//!
+//! A disk is a file of Furrow in the directory [`DIRECTORY`], with settings in an extended
+//! attribute. So it lies beside the files of a mount, and everything that holds for files holds for
+//! it: checksums, reclaim, power cuts.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use zonal::disk::{Disk, Durability};
+//! use zonal::{ByteCount, Lba, ManualClock, OpenMode, spec};
+//! use zonal_fs::disk::{DiskSettings, Disks};
+//! use zonal_fs::furrow::{self, MkfsOptions};
+//! use zonal_fs::volume::{Volume, VolumeOptions};
+//!
+//! let clock = Arc::new(ManualClock::new(0));
+//! let drive = spec::open("mem:zone=4M,zones=64", OpenMode::ReadWrite, clock.clone())?;
+//! furrow::mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ())?;
+//! let disks = Disks::new(Volume::mount(drive, clock, &VolumeOptions::default())?)?;
+//!
+//! let name = "root".parse()?;
+//! disks.create(&name, ByteCount::new(16 << 20), DiskSettings::default())?;
+//! let disk = disks.open(&name)?;
+//! disk.write(Lba::new(1000), &[7; 4096], Durability::AtOnce)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A disk is *thick* unless its settings say otherwise: its space is preallocated, so a write never
+//! fails because the drive is full. A snapshot or a clone shares the blocks of its original, and
+//! the space for a copy of them is preallocated to each thick disk among the two, or there is no
+//! snapshot.
+//!
+//! Changes of the set of disks are durable when they return. A power cut leaves a disk as it was
+//! before or as it is afterwards; files that a cut has left behind have names that begin with a
+//! dot, and the next change removes them.
+
+mod error;
+mod file;
+mod name;
+mod settings;
+
+use serde::Serialize;
+use zonal::{BlockSize, ByteCount};
+
+pub use self::error::{Error, Result};
+pub use self::file::FurrowDisk;
+pub use self::name::DiskName;
+pub use self::settings::{DISK_XATTR, DiskSettings, DiskSpace};
+use crate::FsError;
+use crate::vfs::{Allocate, FileKind, FileModel, RenameFlags, XattrMode};
+use crate::volume::{self, File, OpenFlags, Volume};
+
+/// The directory of the disks in the file system.
+pub const DIRECTORY: &str = "disks";
+
+/// Permission bits of a disk's file: only its owner reads and writes the content.
+const FILE_PERM: u16 = 0o600;
+
+/// Bytes that one step of a long operation works on.
+const STEP: u64 = 64 << 20;
+
+/// A disk, as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiskInfo {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    #[serde(rename = "size_bytes")]
+    pub bytes: u64,
+    /// Bytes that it takes on the drive, shared ones included.
+    pub allocated_bytes: u64,
+    /// Bytes of the blocks that requests name.
+    #[serde(rename = "block_size_bytes")]
+    pub block_bytes: u64,
+    /// Whether it has space for all blocks.
+    #[serde(rename = "provisioning")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub space: DiskSpace,
+    /// Whether it refuses writes.
+    #[serde(rename = "read_only")]
+    pub is_read_only: bool,
+}
+
+/// The disks of a volume.
+pub struct Disks {
+    volume: Volume,
+}
+
+impl Disks {
+    /// The disks of a volume of Furrow.
+    pub fn new(volume: Volume) -> Result<Self> {
+        if volume.model()? == FileModel::Zones {
+            return Err(Error::NotFurrow);
+        }
+        Ok(Self { volume })
+    }
+
+    /// Ends the volume: see [`Volume::close`].
+    pub fn close(self) -> Result<()> {
+        Ok(self.volume.close()?)
+    }
+
+    /// All disks, by name.
+    pub fn list(&self) -> Result<Vec<DiskInfo>> {
+        let entries = match self.volume.read_dir(DIRECTORY) {
+            Err(error) if matches!(error.reason(), FsError::NotFound) => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut disks = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.name.to_str().and_then(|name| name.parse().ok());
+            let Some(name) = name.filter(|_| entry.kind == FileKind::Regular) else { continue };
+            match self.info(&name) {
+                Err(Error::NotADisk { .. }) => {}
+                disk => disks.push(disk?),
+            }
+        }
+        disks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(disks)
+    }
+
+    /// One disk.
+    pub fn info(&self, name: &DiskName) -> Result<DiskInfo> {
+        let file = self.file(name, OpenFlags::READ)?;
+        let settings = settings_of(name, &file)?;
+        let attr = file.metadata()?;
+        Ok(DiskInfo {
+            name: name.to_string(),
+            bytes: attr.size,
+            allocated_bytes: attr.blocks * 512,
+            block_bytes: settings.block_size.bytes(),
+            space: settings.space,
+            is_read_only: settings.is_read_only,
+        })
+    }
+
+    /// Opens a disk. Nothing else opens or changes it until it is dropped.
+    pub fn open(&self, name: &DiskName) -> Result<FurrowDisk> {
+        let mut found = self.locked(name, OpenFlags::READ)?;
+        if !found.settings.is_read_only {
+            drop(found);
+            found = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
+        }
+        let atomic = ByteCount::new(self.volume.atomic_write()?);
+        Ok(FurrowDisk::new(found.file, found.settings, found.bytes, atomic))
+    }
+
+    /// Makes a disk. It reads as zeroes.
+    pub fn create(&self, name: &DiskName, size: ByteCount, settings: DiskSettings) -> Result<()> {
+        check_size(size)?;
+        let made = self.make(name, settings, |file| match settings.space {
+            DiskSpace::Thick => file.allocate(Allocate::Extend, 0..size.get()),
+            DiskSpace::Thin => file.set_len(size.get()),
+        });
+        made.map_err(|error| self.explain(name, size.get(), error))
+    }
+
+    /// Changes the size of a disk. What lies behind the new end is lost.
+    pub fn resize(&self, name: &DiskName, size: ByteCount) -> Result<()> {
+        check_size(size)?;
+        let disk = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
+        if disk.settings.is_read_only {
+            return Err(Error::ReadOnly { name: name.clone() });
+        }
+        if size.get() > disk.bytes && disk.settings.space == DiskSpace::Thick {
+            let grown = disk.file.allocate(Allocate::Extend, disk.bytes..size.get());
+            if let Err(error) = grown {
+                disk.file.set_len(disk.bytes)?;
+                return Err(self.explain(name, size.get() - disk.bytes, error.into()));
+            }
+        } else {
+            disk.file.set_len(size.get())?;
+        }
+        Ok(disk.file.sync_all()?)
+    }
+
+    /// Removes a disk.
+    pub fn remove(&self, name: &DiskName) -> Result<()> {
+        self.sweep()?;
+        let disk = self.locked(name, OpenFlags::READ)?;
+        let hidden = hidden(name);
+        self.volume.rename_with(name.path(), &hidden, RenameFlags::NOREPLACE)?;
+        drop(disk);
+        self.discard(&hidden)?;
+        self.release_copies()?;
+        Ok(self.volume.sync()?)
+    }
+
+    /// Makes a disk `snapshot` with the present content of `name`, which takes no writes.
+    pub fn snapshot(&self, name: &DiskName, snapshot: &DiskName) -> Result<()> {
+        let original = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
+        let settings = DiskSettings { is_read_only: true, ..original.settings };
+        let settings = DiskSettings { space: DiskSpace::Thin, ..settings };
+        self.copy(&original, snapshot, settings)
+    }
+
+    /// Makes a disk `clone` with the present content of `name`, which may be a snapshot. It is as
+    /// thick as `space` says.
+    pub fn clone_disk(&self, name: &DiskName, clone: &DiskName, space: DiskSpace) -> Result<()> {
+        let original = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
+        let settings = DiskSettings { space, is_read_only: false, ..original.settings };
+        self.copy(&original, clone, settings)
+    }
+
+    fn copy(&self, original: &LockedDisk, copy: &DiskName, settings: DiskSettings) -> Result<()> {
+        let bytes = original.bytes;
+        let made = self.make(copy, settings, |file| {
+            file.set_len(bytes)?;
+            original.file.copy_to(0..bytes, file, 0)?;
+            for (file, settings) in [(file, settings), (&original.file, original.settings)] {
+                if settings.space == DiskSpace::Thick && bytes > 0 {
+                    file.allocate(Allocate::KeepSize, 0..bytes)?;
+                }
+            }
+            Ok(())
+        });
+        made.map_err(|error| self.explain(copy, bytes, error))
+    }
+
+    /// Makes the file of a disk under a hidden name, and gives it its own when it is complete.
+    fn make(
+        &self,
+        name: &DiskName,
+        settings: DiskSettings,
+        fill: impl FnOnce(&File) -> volume::Result<()>,
+    ) -> Result<()> {
+        self.volume.create_dir_all(DIRECTORY)?;
+        self.sweep()?;
+        if self.volume.symlink_metadata(name.path()).is_ok() {
+            return Err(Error::Exists { name: name.clone() });
+        }
+        let hidden = hidden(name);
+        let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE_NEW;
+        let made = (|| {
+            let file = self.volume.open_with(&hidden, flags, FILE_PERM)?;
+            let value = serde_json::to_vec(&settings).expect("settings become JSON");
+            file.set_xattr(DISK_XATTR, &value, XattrMode::Any)?;
+            fill(&file)?;
+            file.sync_all()?;
+            self.volume.rename_with(&hidden, name.path(), RenameFlags::NOREPLACE)?;
+            Ok(self.volume.sync()?)
+        })();
+        if made.is_err() {
+            // The first error is the one to report.
+            let _ = self.discard(&hidden).and_then(|()| self.release_copies());
+        }
+        made
+    }
+
+    /// Says of a failure for want of space how much disk `name` needs, and how much there is.
+    fn explain(&self, name: &DiskName, needed: u64, error: Error) -> Error {
+        let Error::Volume(cause) = &error else { return error };
+        if !matches!(cause.reason(), FsError::NoSpace) {
+            return error;
+        }
+        let Ok(space) = self.volume.space() else { return error };
+        Error::NoRoom {
+            name: name.clone(),
+            needed: ByteCount::new(needed),
+            free: ByteCount::new(space.blocks_free * u64::from(space.block_size)),
+        }
+    }
+
+    /// Gives back the space for copies of blocks that are shared no more.
+    fn release_copies(&self) -> Result<()> {
+        for disk in self.list()? {
+            if disk.space == DiskSpace::Thick && !disk.is_read_only && disk.bytes > 0 {
+                let name = disk.name.parse().expect("the list has names");
+                let file = self.file(&name, OpenFlags::WRITE)?;
+                file.allocate(Allocate::KeepSize, 0..disk.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a power cut has left of disks.
+    fn sweep(&self) -> Result<()> {
+        let entries = match self.volume.read_dir(DIRECTORY) {
+            Err(error) if matches!(error.reason(), FsError::NotFound) => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let is_hidden = entry.name.to_str().is_some_and(name::is_hidden);
+            if is_hidden && entry.kind == FileKind::Regular {
+                self.discard(&format!("{DIRECTORY}/{}", entry.name.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a file, and returns when its blocks are free.
+    fn discard(&self, path: &str) -> Result<()> {
+        let file = self.volume.open_with(path, OpenFlags::WRITE, 0)?;
+        let bytes = file.metadata()?.size;
+        file.set_len(0)?;
+        let mut at = 0;
+        while at < bytes {
+            let end = bytes.min(at + STEP);
+            // Furrow truncates in steps, and a change of the range waits for them.
+            file.allocate(Allocate::Punch, at..end)?;
+            at = end;
+        }
+        Ok(self.volume.remove_file(path)?)
+    }
+
+    fn file(&self, name: &DiskName, flags: OpenFlags) -> Result<File> {
+        match self.volume.open_with(name.path(), flags | OpenFlags::NO_FOLLOW, 0) {
+            Err(error) if matches!(error.reason(), FsError::NotFound) => {
+                Err(Error::NotFound { name: name.clone() })
+            }
+            file => Ok(file?),
+        }
+    }
+
+    /// The file of a disk, locked against others of this volume.
+    fn locked(&self, name: &DiskName, flags: OpenFlags) -> Result<LockedDisk> {
+        let file = self.file(name, flags)?;
+        let settings = settings_of(name, &file)?;
+        file.try_lock().map_err(|_| Error::InUse { name: name.clone() })?;
+        let bytes = file.metadata()?.size;
+        Ok(LockedDisk { file, settings, bytes })
+    }
+}
+
+/// A disk that nothing else opens or changes.
+struct LockedDisk {
+    file: File,
+    settings: DiskSettings,
+    bytes: u64,
+}
+
+/// The name of a disk that is being made or removed.
+fn hidden(name: &DiskName) -> String {
+    format!("{DIRECTORY}/{}", name.hidden())
+}
+
+fn settings_of(name: &DiskName, file: &volume::File) -> Result<DiskSettings> {
+    let value = match file.xattr(DISK_XATTR) {
+        Err(error) if matches!(error.reason(), FsError::NoAttribute) => {
+            return Err(Error::NotADisk { name: name.clone(), why: "it has no settings".into() });
+        }
+        value => value?,
+    };
+    serde_json::from_slice(&value)
+        .map_err(|error| Error::NotADisk { name: name.clone(), why: error.to_string() })
+}
+
+/// A size in whole units of 4096 bytes, so that a disk with blocks of 512 bytes ends with one too.
+fn check_size(size: ByteCount) -> Result<()> {
+    let unit = BlockSize::B4096.bytes();
+    if size.get() == 0 || !size.get().is_multiple_of(unit) {
+        return Err(Error::Size { size });
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Names of disks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{DIRECTORY, Error};
+
+/// Longest name, and longest name of a snapshot, in bytes.
+const PART_MAX: usize = 64;
+
+/// What the name of a file begins with that is no disk yet, or no disk any more.
+const HIDDEN: &str = ".unfinished-";
+
+/// The name of a disk: `NAME`, or `NAME@SNAPSHOT`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskName(String);
+
+impl DiskName {
+    /// The path of its file in the volume.
+    pub(super) fn path(&self) -> String {
+        format!("{DIRECTORY}/{}", self.0)
+    }
+
+    /// The name of its file while it is being made or removed.
+    pub(super) fn hidden(&self) -> String {
+        format!("{HIDDEN}{}", self.0)
+    }
+
+    /// The name of a snapshot of this disk.
+    pub fn snapshot(&self, snapshot: &str) -> Result<Self, Error> {
+        format!("{}@{snapshot}", self.0).parse()
+    }
+}
+
+/// Whether a file has the name of a disk that is being made or removed.
+pub(super) fn is_hidden(name: &str) -> bool {
+    name.starts_with(HIDDEN)
+}
+
+impl fmt::Display for DiskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for DiskName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let is_part = |part: &str| {
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            (1..=PART_MAX).contains(&part.len())
+                && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && part.chars().all(is_allowed)
+        };
+        let is_name = match text.split_once('@') {
+            Some((name, snapshot)) => is_part(name) && is_part(snapshot),
+            None => is_part(text),
+        };
+        if is_name { Ok(Self(text.to_owned())) } else { Err(Error::BadName { text: text.into() }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disk_name_is_simple_or_refused() {
+        let long = "n".repeat(65);
+        for (text, is_name) in [
+            ("root", true),
+            ("vm-1.img", true),
+            ("7_x", true),
+            ("root@monday", true),
+            ("", false),
+            (".x", false),
+            ("-x", false),
+            ("a/b", false),
+            ("..", false),
+            ("a@", false),
+            ("@a", false),
+            ("a@b@c", false),
+            ("a b", false),
+            ("ä", false),
+            (long.as_str(), false),
+        ] {
+            assert_eq!(text.parse::<DiskName>().is_ok(), is_name, "{text}");
+        }
+    }
+}
