@@ -61,6 +61,7 @@ fn commands_of(file: &str) -> Vec<&str> {
         "block" => vec!["read", "write", "append"],
         "shell" => vec!["completions", "man"],
         "division" => vec!["mkfs"],
+        "disk" => vec!["disk resize"],
         "log" | "notify" => vec!["mount"],
         "files/names" => vec!["rm", "mv", "ln", "mkdir"],
         "serve" => vec!["serve nvme-tcp"],

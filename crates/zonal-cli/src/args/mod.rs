@@ -2,6 +2,7 @@
 //!
 //! What a subcommand does is in `cmd/`, one file each.
 
+pub(crate) mod disk;
 pub(crate) mod features;
 pub(crate) mod files;
 pub(crate) mod mount_options;
@@ -73,6 +74,9 @@ pub(crate) enum Command {
     Mkfs(Mkfs),
     /// Make a zonefs file system, in which every zone is a file
     Mkzonefs(Mkzonefs),
+    /// Make and change ordinary disks inside a Furrow file system
+    #[command(subcommand)]
+    Disk(disk::DiskCommand),
     /// Mount a Furrow or zonefs file system
     Mount(Mount),
     /// Export devices over NVMe/TCP or as ublk block devices

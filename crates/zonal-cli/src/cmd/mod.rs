@@ -4,6 +4,7 @@ mod bench;
 mod block;
 mod check;
 mod create;
+pub(crate) mod disk;
 mod division;
 mod dump;
 mod files;
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
     let global = &cli.global;
     match &cli.command {
         Command::Create(args) => create::run(global, args)?,
+        Command::Disk(command) => disk::run(global, command)?,
         Command::Info(args) => info::run(global, args)?,
         Command::Zones(args) => zones::run(global, args)?,
         Command::Zone(command) => zone::run(global, command)?,

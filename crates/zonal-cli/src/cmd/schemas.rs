@@ -9,6 +9,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use zonal::output;
 use zonal_eval::Comparison;
+use zonal_fs::disk::DiskInfo;
 use zonal_fuse::control::Report;
 use zonal_sim::experiment::Document;
 
@@ -22,12 +23,18 @@ type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
 /// `zone` is also that of its subcommands. `error` is no command: each command that fails prints it.
-const SCHEMAS: [(&str, Make); 33] = [
+const SCHEMAS: [(&str, Make); 39] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),
     ("create", of::<create::Created<'_>>),
     ("df", of::<Vec<files::space::Report>>),
+    ("disk clone", of::<DiskInfo>),
+    ("disk create", of::<DiskInfo>),
+    ("disk info", of::<DiskInfo>),
+    ("disk list", of::<Vec<DiskInfo>>),
+    ("disk resize", of::<DiskInfo>),
+    ("disk snapshot", of::<DiskInfo>),
     ("error", of::<advice::Failure>),
     ("info", of::<info::Report>),
     ("ls", of::<Vec<files::list::Listed>>),
@@ -91,10 +98,11 @@ mod tests {
     use crate::args::Cli;
 
     /// Commands that print no document of theirs with `--json`, and why.
-    const WITHOUT: [(&str, &str); 12] = [
+    const WITHOUT: [(&str, &str); 13] = [
         ("cat", "prints contents"),
         ("completions", "prints a script"),
         ("cp", "prints nothing, or contents"),
+        ("disk rm", "prints nothing"),
         ("dump", "prints structures as docs/format has them, one line of JSON each, in any case"),
         ("ln", "prints nothing"),
         ("man", "prints nothing"),

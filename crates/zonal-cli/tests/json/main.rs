@@ -139,13 +139,21 @@ fn json_schemas_are_all_compared_with_output() {
 }
 
 /// Commands on drives: the name of the schema, and the command line.
-const DRIVES: [(&str, &str); 23] = [
+const DRIVES: [(&str, &str); 31] = [
     ("create", "create drive.zns --zones 60 --zone-size 1MiB"),
     ("mkfs", "mkfs drive.zns --dry-run"),
     ("mkfs", "mkfs drive.zns --label words"),
     ("info", "info drive.zns"),
     ("zones", "zones drive.zns"),
     ("df", "df drive.zns"),
+    ("create", "create disks.zns --zones 60 --zone-size 1MiB"),
+    ("mkfs", "mkfs disks.zns"),
+    ("disk-create", "disk create disks.zns one --size 1MiB"),
+    ("disk-resize", "disk resize disks.zns one --size 2MiB"),
+    ("disk-snapshot", "disk snapshot disks.zns one monday"),
+    ("disk-clone", "disk clone disks.zns one@monday two --thin"),
+    ("disk-info", "disk info disks.zns two"),
+    ("disk-list", "disk list disks.zns"),
     ("create", "create plain.zns --profile small"),
     ("info", "info plain.zns"),
     ("write", "write plain.zns --lba 0 --input words"),
