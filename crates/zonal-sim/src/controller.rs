@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::config::{Config, Controller};
+use crate::flash::Flash;
 
 /// A time or a span, in nanoseconds.
 type Ns = u64;
@@ -46,6 +47,14 @@ impl Draws {
             return mean;
         }
         (mean as f64 * (1.0 + spread * (2.0 * self.share() - 1.0))).round() as Ns
+    }
+
+    /// How long the planes of a die take for a program, the slowest one last.
+    pub(crate) fn planes_ns(&mut self, flash: &Flash, spread: f64) -> Vec<Ns> {
+        let draw = |_| self.spread_ns(flash.program_us, spread);
+        let mut planes_ns: Vec<Ns> = (0..flash.planes).map(draw).collect();
+        planes_ns.sort_unstable();
+        planes_ns
     }
 
     /// A time of an exponential distribution; nothing is drawn for a mean of nothing.

@@ -53,13 +53,17 @@ pub struct Controller {
     pub link_out_mb_s: f64,
     /// Additional time to sense the last page of a program.
     pub slow_page_us: f64,
-    /// Share by which a program takes longer or shorter at most.
+    /// Share by which a plane takes longer or shorter at most to program; a program ends with the
+    /// slowest plane of its die.
     pub program_spread: f64,
     /// Mean of the exponential part of a suspension: the program first goes on to the end of a
     /// pulse.
     pub suspend_pulse_us: f64,
     /// Reads for which one program is suspended at most; the next ones wait for its end.
     pub suspends_max: u32,
+    /// Writes of the size of the one that waits, for which a full write buffer must have room before
+    /// that one goes on.
+    pub resume_writes: u32,
     /// Stripes of the host after which the drive programs one of its own; 0: never.
     pub own_stripe_every: u32,
 }
@@ -86,9 +90,10 @@ impl Default for Controller {
             link_in_mb_s: 2370.0,
             link_out_mb_s: 3250.0,
             slow_page_us: 12.3,
-            program_spread: 0.3,
+            program_spread: 0.06,
             suspend_pulse_us: 65.0,
             suspends_max: 4,
+            resume_writes: 3,
             own_stripe_every: 31,
         }
     }
@@ -120,6 +125,7 @@ impl Controller {
         within("controller.program_spread", self.program_spread, 0.0, 1.0)?;
         within("controller.suspend_pulse_us", self.suspend_pulse_us, 0.0, 1e5)?;
         within("controller.suspends_max", self.suspends_max, 0, 255)?;
+        within("controller.resume_writes", self.resume_writes, 1, 64)?;
         within("controller.own_stripe_every", self.own_stripe_every, 0, 1 << 20)
     }
 }

@@ -5,6 +5,11 @@
 //! programs that wait, and suspends the running one; a program is suspended at most
 //! [`suspends_max`](crate::config::Controller::suspends_max) times. A read keeps its die until its
 //! data is out. Programs wait in a write buffer that all dies share.
+//!
+//! The planes of a die program separately: each takes a time of its own and frees its part of the
+//! write buffer when it ends. A write that finds the buffer full goes on when there is room for
+//! [`resume_writes`](crate::config::Controller::resume_writes) of its size, so large writes wait
+//! longer, and less often, than small ones.
 
 use std::collections::VecDeque;
 
@@ -19,6 +24,10 @@ use crate::ftl::Slot;
 /// Zones that are filled side by side then use different dies. 7: assumed; it shares no factor with
 /// the usual numbers of dies.
 const TURN: usize = 7;
+
+/// The part of the write buffer, one in so many, for which a write that found it full waits at
+/// most: dies never become idle for large writes. Assumed.
+const RESUME_PART: usize = 4;
 
 /// A time or a span, in nanoseconds.
 type Ns = u64;
@@ -46,6 +55,15 @@ pub(super) struct Array {
     operations: Operations,
 }
 
+/// What a write still has for the write buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    /// Units, the current one included.
+    pub(super) units: usize,
+    /// Units of the whole write.
+    pub(super) of_units: usize,
+}
+
 #[derive(Default)]
 struct Die {
     /// When its last read is done.
@@ -58,7 +76,10 @@ struct Pending {
     /// The program, numbered through the flash, or `OWN`.
     number: u32,
     start_ns: Ns,
+    /// When its slowest plane ends.
     end_ns: Ns,
+    /// How much earlier each of the other planes ends.
+    leads_ns: Vec<Ns>,
     suspends: u32,
 }
 
@@ -107,8 +128,8 @@ impl Array {
     /// taken them: `from`, or when it has room again.
     ///
     /// The buffer is one for all zones: behind a write that waits, the next ones wait too.
-    pub(super) fn written(&mut self, now: Ns, from: Ns, slot: Slot) -> Ns {
-        let accepted = self.admit(now, self.accepted_ns.max(from));
+    pub(super) fn written(&mut self, now: Ns, from: Ns, slot: Slot, left: Left) -> Ns {
+        let accepted = self.admit(now, self.accepted_ns.max(from), left);
         self.accepted_ns = accepted;
         if !self.place.ends_program(slot) {
             return accepted;
@@ -148,7 +169,7 @@ impl Array {
         self.forget(now);
         let takes = ns(self.flash.erase_us);
         for die in 0..self.dies.len() {
-            self.enqueue(die, now, OWN, takes);
+            self.enqueue(die, now, OWN, takes, Vec::new());
         }
         let count = self.dies.len() as u64;
         self.operations.erases += count;
@@ -247,26 +268,28 @@ impl Array {
     }
 
     /// Takes a unit into the write buffer when it has room, from `from` on.
-    fn admit(&mut self, now: Ns, from: Ns) -> Ns {
+    fn admit(&mut self, now: Ns, from: Ns, left: Left) -> Ns {
         self.open_units += 1;
-        if let Some(left) = self.credit.checked_sub(1) {
-            self.credit = left;
+        if let Some(credit) = self.credit.checked_sub(1) {
+            self.credit = credit;
             return from;
         }
         self.forget(now);
-        let program = self.place.program_units as usize;
-        let pending = self.dies.iter().flat_map(|die| &die.pending);
-        let host = pending.filter(|program| program.number != OWN && program.end_ns > from);
-        let mut ends: Vec<Ns> = host.map(|program| program.end_ns).collect();
-        let used = ends.len() * program + self.open_units;
+        let plane_units = self.place.program_units as usize / self.flash.planes as usize;
+        let host = self.dies.iter().flat_map(|die| &die.pending).filter(|one| one.number != OWN);
+        let ends = host.flat_map(Pending::plane_ends);
+        let mut ends: Vec<Ns> = ends.filter(|end| *end > from).collect();
+        let used = ends.len() * plane_units + self.open_units;
         let Some(over) = used.checked_sub(self.buffer_units).filter(|over| *over > 0) else {
             self.credit = self.buffer_units - used;
             return from;
         };
+        let others = self.times.resume_writes.saturating_sub(1) as usize * left.of_units;
+        let more = (left.units - 1 + others).min(self.buffer_units / RESUME_PART);
         // An incomplete program never ends by itself: the buffer holds those of all zones that may
         // be active, or else it takes one more.
-        let freed = over.div_ceil(program).min(ends.len());
-        self.credit = (freed * program).saturating_sub(over);
+        let freed = (over + more).div_ceil(plane_units).min(ends.len());
+        self.credit = (freed * plane_units).saturating_sub(over);
         match freed.checked_sub(1) {
             None => from,
             Some(last) => *ends.select_nth_unstable(last).1,
@@ -288,17 +311,27 @@ impl Array {
 
     /// Occupies a die for a program, from `from` on.
     fn occupy(&mut self, die: usize, from: Ns, number: u32) {
-        let takes = self.draws.spread_ns(self.flash.program_us, self.times.program_spread);
+        let mut planes_ns = self.draws.planes_ns(&self.flash, self.times.program_spread);
+        let takes = planes_ns.pop().expect("a die has a plane");
         self.operations.busy_ns += takes;
-        self.enqueue(die, from, number, takes);
+        let leads_ns = planes_ns.into_iter().map(|plane_ns| takes - plane_ns).collect();
+        self.enqueue(die, from, number, takes, leads_ns);
     }
 
-    fn enqueue(&mut self, die: usize, from: Ns, number: u32, takes: Ns) {
+    fn enqueue(&mut self, die: usize, from: Ns, number: u32, takes: Ns, leads_ns: Vec<Ns>) {
         let state = &mut self.dies[die];
         let before = state.pending.back().map_or(0, |program| program.end_ns);
         let start_ns = from.max(before).max(state.read_ns);
         let end_ns = start_ns + takes;
-        state.pending.push_back(Pending { number, start_ns, end_ns, suspends: 0 });
+        state.pending.push_back(Pending { number, start_ns, end_ns, leads_ns, suspends: 0 });
+    }
+}
+
+impl Pending {
+    /// When each plane ends.
+    fn plane_ends(&self) -> impl Iterator<Item = Ns> {
+        let others = self.leads_ns.iter().map(|lead_ns| self.end_ns - lead_ns);
+        others.chain([self.end_ns])
     }
 }
 

@@ -34,6 +34,7 @@ use zonal::{
 pub use block::BlockSsd;
 pub use dies::Operations;
 
+use self::array::Left;
 use self::timing::{OpenStripe, Reset, Timing};
 use crate::config::{Config, Kind, Layout};
 use crate::controller::{First, WriteKind};
@@ -339,11 +340,12 @@ impl Flash {
 
     /// Writes blocks by a command that arrived at `now`, and whose data is there at `from`.
     fn write(&mut self, now: u64, from: u64, zone: ZoneId, offset: u64, blocks: u64) -> u64 {
+        let of_units = usize::try_from(blocks).expect("they are in memory");
         let mut end = from;
-        for offset in offset..offset + blocks {
+        for (done, offset) in (offset..offset + blocks).enumerate() {
             let unit = self.unit(zone, offset);
             let slot = self.zones.try_place(unit).expect("the memory drive took the write");
-            end = self.timing.written(now, end, slot);
+            end = self.timing.written(now, end, slot, Left { units: of_units - done, of_units });
         }
         end
     }

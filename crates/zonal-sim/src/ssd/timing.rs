@@ -1,7 +1,7 @@
 //! How long the commands of a drive take: with constant times before the flash, or through a
 //! [controller](crate::config::Controller).
 
-use super::array::Array;
+use super::array::{Array, Left};
 use super::dies::Dies;
 use super::{COMMAND_NS, Operations};
 use crate::config::{Config, Layout};
@@ -81,12 +81,13 @@ impl Timing {
         }
     }
 
-    /// Units were written up to and including `slot`, by a command that arrived at `now`. Returns
-    /// when the write buffer has taken them: `from`, or when it has room again.
-    pub(super) fn written(&mut self, now: Ns, from: Ns, slot: Slot) -> Ns {
+    /// Units were written up to and including `slot`, by a command that arrived at `now` and of
+    /// which `left` was left. Returns when the write buffer has taken them: `from`, or when it has
+    /// room again.
+    pub(super) fn written(&mut self, now: Ns, from: Ns, slot: Slot, left: Left) -> Ns {
         match self {
             Self::Constant { dies, .. } => dies.written(from, slot),
-            Self::Controlled { array, .. } => array.written(now, from, slot),
+            Self::Controlled { array, .. } => array.written(now, from, slot, left),
         }
     }
 

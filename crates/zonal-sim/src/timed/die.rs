@@ -61,7 +61,9 @@ pub(super) struct FlashTimes {
     pub(super) resume: u64,
     /// What the last page of a program takes longer to read.
     pub(super) slow_page: u64,
-    /// Share by which a program takes longer or shorter at most.
+    /// Planes of a die: a program ends with the slowest.
+    pub(super) planes: u32,
+    /// Share by which a plane takes longer or shorter at most.
     pub(super) program_spread: f64,
     /// Mean of the time for which a program goes on before it is suspended, in µs.
     pub(super) pulse_us: f64,
@@ -81,6 +83,7 @@ impl FlashTimes {
             suspend: ns(flash.suspend_us),
             resume: ns(flash.resume_us),
             slow_page: ns(extra(|controller| controller.slow_page_us)),
+            planes: flash.planes,
             program_spread: extra(|controller| controller.program_spread),
             pulse_us: extra(|controller| controller.suspend_pulse_us),
             suspends_max: controller.map_or(SUSPENDS_MAX, |controller| controller.suspends_max),
@@ -256,7 +259,8 @@ impl Die {
     #[inline]
     pub(super) fn loaded(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.settle(now_ns);
-        let program_ns = self.draws.stretch_ns(times.program, times.program_spread);
+        let plane_ns = |_| self.draws.stretch_ns(times.program, times.program_spread);
+        let program_ns = (0..times.planes).map(plane_ns).max().expect("a die has a plane");
         if self.host_reads.is_empty() {
             return self.enter(Stage::Array, now_ns, program_ns);
         }
