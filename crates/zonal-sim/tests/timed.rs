@@ -137,3 +137,18 @@ fn reads_wait_for_gc_writes() {
         }
     }
 }
+
+#[test]
+fn zn540_keeps_rate_through_zone_resets() {
+    let preset = zonal_sim::preset::Preset::find("zn540").expect("there is one");
+    let mut config = Config::parse(preset.text).expect("possible");
+    config.workload.write_mb_s = 1048.576;
+    let measured = zonal_sim::timed::run(&config).expect("runs");
+    let outcome = &measured.outcome;
+    println!("{:.1} MB/s, {} units reset", outcome.write_mb_s, outcome.counters.trimmed);
+    assert!(outcome.counters.trimmed > 0, "a zone is reset");
+    assert!(measured.reaches_rate(), "{:.1} MB/s", outcome.write_mb_s);
+    // Drive: 69 µs beside reads.
+    let mean_us = outcome.writes.mean_us();
+    assert!((60.0..80.0).contains(&mean_us), "{mean_us}");
+}

@@ -89,7 +89,9 @@ impl<T: Translation> Timed<T> {
                 (None, Op::Read) => host.reads.push_back((now_ns + self.read_firmware_ns, id)),
                 (None, _) => host.writes.push_back((now_ns + WRITE_FIRMWARE_NS, id)),
                 (Some(processor), Op::Read) => host.reads.push_back((processor.read(now_ns), id)),
-                (Some(processor), _) => {
+                (Some(processor), op) => {
+                    // The bytes of a reset, a finish or a trim are not on the link.
+                    let bytes = if op == Op::Write { bytes } else { 0 };
                     let arrival = processor.write(now_ns, WriteKind::Write, bytes, First::No);
                     in_flight.rest_ns = arrival.rest_ns;
                     host.writes.push_back((arrival.buffer_ns, id));
