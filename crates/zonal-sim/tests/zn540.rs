@@ -12,9 +12,14 @@ use zonal_sim::measured::{Compared, Managed, compare, managed, mean_and_worst, p
 use zonal_sim::preset::Preset;
 
 /// Slightly above what was reached.
-const MEAN_MAX: f64 = 0.05;
-const WORST_MAX: f64 = 0.15;
-const P99_MEAN_MAX: f64 = 0.20;
+const MEAN_MAX: f64 = 0.02;
+const WORST_MAX: f64 = 0.05;
+const P99_MEAN_MAX: f64 = 0.10;
+const P99_WORST_MAX: f64 = 0.25;
+
+/// The same for zones: few resets go on beside the reads, so their mean varies with the seed.
+const ZONES_MEAN_MAX: f64 = 0.03;
+const ZONES_WORST_MAX: f64 = 0.15;
 
 #[test]
 fn preset_zn540_meets_measured_points() {
@@ -37,9 +42,10 @@ fn preset_zn540_meets_measured_points() {
     assert!(compared.iter().filter(|row| row.point.is_calibrated()).count() <= 10);
     let (mean, worst) = mean_and_worst(compared.iter().map(Compared::mean_error));
     assert!(mean <= MEAN_MAX && worst <= WORST_MAX, "mean {mean}, worst {worst}");
-    let (p99, _) = mean_and_worst(compared.iter().map(Compared::p99_error));
-    assert!(p99 <= P99_MEAN_MAX, "99th percentile {p99}");
+    let (p99, worst) = mean_and_worst(compared.iter().map(Compared::p99_error));
+    assert!(p99 <= P99_MEAN_MAX && worst <= P99_WORST_MAX, "p99: mean {p99}, worst {worst}");
     let (mean, worst) = mean_and_worst(managed.iter().map(Managed::error));
-    assert!(mean <= MEAN_MAX && worst <= WORST_MAX, "zones: mean {mean}, worst {worst}");
+    let small = mean <= ZONES_MEAN_MAX && worst <= ZONES_WORST_MAX;
+    assert!(small, "zones: mean {mean}, worst {worst}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), printed, "WRITE_PAGE=1 prints it anew");
 }
