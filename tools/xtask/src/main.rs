@@ -27,7 +27,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{cargo, plugins};
+use xtask::{cargo, plugins, tools};
 
 use crate::libtest::Tier;
 
@@ -141,8 +141,10 @@ fn dist(root: &Path, arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// Builds what measures key-value stores and what they load, in release, and hands the arguments
-/// on.
+/// on. Installs what the plugins are compiled against; the benchmarks install their programs.
 fn kv_bench(root: &Path, arguments: &[String]) -> Result<ExitCode> {
+    // Without headers the build leaves the plugins out.
+    tools::require(&[tools::CPP_COMPILER, tools::ROCKSDB_HEADERS, tools::LEVELDB_HEADERS])?;
     let mut build = cargo(root);
     build.args(["build", "--quiet", "--release"]);
     build.arg("--message-format=json-render-diagnostics");
