@@ -30,6 +30,9 @@ const BITMAP_BLOCKS: u32 = 32_768;
 /// The journal is this part of the drive. Assumed, as for ext4 on a drive of this size.
 const JOURNAL_PART: u32 = 128;
 
+/// Blocks of a write that fills the drive: 1 MiB.
+const FILL_BLOCKS: u32 = 256;
+
 /// Whether freed blocks are trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discard {
@@ -140,7 +143,49 @@ impl InPlace {
         }
     }
 
+    /// Writes every block of the drive once, as whoever used it before has done: without TRIM all of
+    /// them hold data for the drive.
+    pub fn fill_drive(&mut self) {
+        let units = self.layout.limit;
+        for first in (0..units).step_by(FILL_BLOCKS as usize) {
+            self.drive.write(first, FILL_BLOCKS.min(units - first), 0);
+        }
+    }
+
+    /// When the last operation ended.
+    pub const fn now_ns(&self) -> u64 {
+        self.drive.now_ns()
+    }
+
+    /// The next operation begins at this time: on a drive with a
+    /// [controller](crate::config::Controller) those of several threads overlap.
+    pub const fn begin_at(&mut self, at_ns: u64) {
+        self.drive.begin_at(at_ns);
+    }
+
+    /// Makes a file and finds room for it, without a write: [`FileOp::Overwrite`] writes its parts.
+    pub fn preallocate(&mut self, number: u32, bytes: u64, life: Life) -> Result<()> {
+        self.add(number, bytes, life)?;
+        Ok(())
+    }
+
+    /// Reads a part of a file.
+    pub fn read(&mut self, number: u32, offset: u64, bytes: u64) {
+        for Extent { first, count } in self.parts(number, offset, bytes) {
+            self.drive.read(first, count);
+        }
+    }
+
     fn create(&mut self, number: u32, bytes: u64, life: Life) -> Result<()> {
+        let handle = self.handle(Some(life));
+        for extent in self.add(number, bytes, life)? {
+            self.drive.write(extent.first, extent.count, handle);
+        }
+        Ok(())
+    }
+
+    /// Makes a file and finds room for it.
+    fn add(&mut self, number: u32, bytes: u64, life: Life) -> Result<Vec<Extent>> {
         let count = blocks(bytes);
         let fill = self.fill;
         let full = || refused("workload.fill", fill, "less, the file system has no room left");
@@ -158,31 +203,36 @@ impl InPlace {
         if inode >= self.layout.limit / INODE_BLOCKS {
             return Err(full());
         }
-        let handle = self.handle(Some(life));
-        for extent in &extents {
-            self.drive.write(extent.first, extent.count, handle);
-        }
         self.touch(inode, &extents);
-        self.files.insert(number, StoredFile { life, inode, extents });
-        Ok(())
+        self.files.insert(number, StoredFile { life, inode, extents: extents.clone() });
+        Ok(extents)
     }
 
     fn overwrite(&mut self, number: u32, offset: u64, bytes: u64) {
         let file = &self.files[&number];
-        let handle = self.handle(Some(file.life));
+        let (handle, inode) = (self.handle(Some(file.life)), file.inode);
+        for Extent { first, count } in self.parts(number, offset, bytes) {
+            self.drive.write(first, count, handle);
+        }
+        // Its times change.
+        self.dirty.insert(self.layout.inodes + inode / INODES_PER_BLOCK);
+    }
+
+    /// Where a part of a file lies.
+    fn parts(&self, number: u32, offset: u64, bytes: u64) -> Vec<Extent> {
         let (mut skip, mut left) = (blocks(offset), blocks(bytes));
-        for extent in &file.extents {
+        let mut parts = Vec::new();
+        for extent in &self.files[&number].extents {
             let inside = skip.min(extent.count);
             let count = (extent.count - inside).min(left);
             if count > 0 {
-                self.drive.write(extent.first + inside, count, handle);
+                parts.push(Extent { first: extent.first + inside, count });
             }
             skip -= inside;
             left -= count;
         }
-        assert_eq!(left, 0, "an overwrite is inside its file");
-        // Its times change.
-        self.dirty.insert(self.layout.inodes + file.inode / INODES_PER_BLOCK);
+        assert_eq!(left, 0, "a part is inside its file");
+        parts
     }
 
     fn delete(&mut self, number: u32) {

@@ -52,6 +52,8 @@ pub(super) struct Array {
     /// When the write buffer took the last write: it takes them in order.
     accepted_ns: Ns,
     own_stripes: OwnStripes,
+    /// The page that GC has read last.
+    collected: Option<Slot>,
     operations: Operations,
 }
 
@@ -112,6 +114,7 @@ impl Array {
             draws: Draws::new(config.seed.wrapping_add(1)),
             accepted_ns: 0,
             own_stripes: OwnStripes::new(config),
+            collected: None,
             operations: Operations::default(),
         }
     }
@@ -174,6 +177,18 @@ impl Array {
         let count = self.dies.len() as u64;
         self.operations.erases += count;
         self.operations.busy_ns += count * takes;
+    }
+
+    /// Reads a unit for GC, in its turn behind what its die does. Neighbours in one page are one read.
+    pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
+        let page = self.place.page_start(slot);
+        if self.collected.replace(page) == Some(page) {
+            return;
+        }
+        let takes = ns(self.flash.read_us);
+        self.enqueue(self.place.die_of(slot).0, now, OWN, takes);
+        self.operations.reads += 1;
+        self.operations.busy_ns += takes;
     }
 
     /// Reads units that lie one after the other, all below `written` (the slot where the next write

@@ -2,15 +2,18 @@
 //! compared with [`SimSsd`](super::SimSsd) on the same flash: conventional, FDP, or a zoned drive
 //! below the host's log.
 //!
-//! GC runs in the foreground, a victim at a time, as soon as too few superblocks are free: total
-//! time and wear are right, the latency of single writes is not. Timed mode paces GC.
+//! Without a controller GC runs in the foreground, a victim at a time, as soon as too few superblocks
+//! are free: total time and wear are right, the latency of single writes is not. A drive with a
+//! [controller](crate::config::Controller) paces GC by what the host writes, as timed mode does, and
+//! its commands overlap if the caller begins them at times of its own ([`BlockSsd::begin_at`]).
 
-use super::dies::Dies;
+use super::timing::Timing;
 use super::{Account, COMMAND_NS};
 use crate::config::{Config, Kind, Layout};
+use crate::controller::{First, WriteKind};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{PageMapped, Slot, Translation, Unit, Work};
+use crate::ftl::{PageMapped, Translation, Unit, Work};
 use crate::host::HostLog;
 use crate::size::Size;
 
@@ -18,9 +21,17 @@ use crate::size::Size;
 pub struct BlockSsd {
     map: Below,
     layout: Layout,
-    dies: Dies,
+    /// Units of a superblock, below a log of the host too.
+    block_units: u32,
+    timing: Timing,
     now: u64,
+    /// Units that the host may write before GC moves another one.
+    credit: f64,
 }
+
+/// Units that the host may write at most behind a unit that GC has moved out of an almost empty
+/// victim.
+const CREDIT_MAX: f64 = 1024.0;
 
 /// What decides where data goes.
 enum Below {
@@ -59,7 +70,15 @@ impl BlockSsd {
                 (Below::Log(Box::new(log)), layout, below)
             }
         };
-        Ok(Self { map, layout, dies: Dies::new(config, &below), now: 0 })
+        let block_units = below.block_units;
+        Ok(Self {
+            map,
+            layout,
+            block_units,
+            timing: Timing::new(config, &below),
+            now: 0,
+            credit: 0.0,
+        })
     }
 
     /// Units that it has.
@@ -67,19 +86,60 @@ impl BlockSsd {
         self.layout.user_units
     }
 
+    /// When the last command ended.
+    pub const fn now_ns(&self) -> u64 {
+        self.now
+    }
+
+    /// The next command begins at this time, which may be before the last one has ended: they
+    /// overlap. It is not before the last one began.
+    pub const fn begin_at(&mut self, at_ns: u64) {
+        self.now = at_ns;
+    }
+
     /// Writes units that follow each other, as one command.
     pub fn write(&mut self, first: Unit, count: u32, handle: u8) {
+        let begun = self.now;
         let bytes = u64::from(count) * self.layout.unit;
-        self.now += COMMAND_NS + self.dies.link_ns(bytes);
+        let arrival = self.timing.write(begun, WriteKind::Write, bytes, First::No);
+        let mut end = arrival.buffer_ns;
         for unit in first..first + count {
-            self.collect();
-            let slot = self
-                .map
-                .translation()
-                .place(unit, handle)
-                .expect("all work is done, so there is room");
-            self.now = self.dies.written(self.now, slot);
+            end = self.collect(begun, end);
+            let slot = loop {
+                if let Some(slot) = self.map.translation().place(unit, handle) {
+                    break slot;
+                }
+                let work = self.map.translation().work();
+                end = self.perform(work.expect("GC makes room for a write"), begun, end);
+            };
+            end = self.timing.written(begun, end, slot);
         }
+        self.now = end + arrival.rest_ns;
+    }
+
+    /// Reads units that follow each other, as one command. What was never written costs nothing.
+    pub fn read(&mut self, first: Unit, count: u32) {
+        let begun = self.now;
+        let from = self.timing.read_arrives(begun);
+        let (mut end, mut unit, limit) = (from, first, first + count);
+        while unit < limit {
+            let Some(slot) = self.map.translation().locate(unit) else {
+                unit += 1;
+                continue;
+            };
+            let block_end = (slot / self.block_units + 1) * self.block_units;
+            let mut slots = slot..slot + 1;
+            unit += 1;
+            while unit < limit
+                && slots.end < block_end
+                && self.map.translation().locate(unit) == Some(slots.end)
+            {
+                slots.end += 1;
+                unit += 1;
+            }
+            end = end.max(self.timing.read(begun, from, slots, block_end));
+        }
+        self.now = self.timing.deliver(begun, end, u64::from(count) * self.layout.unit);
     }
 
     /// Tells the drive that units are not needed any more, as one command.
@@ -93,23 +153,36 @@ impl BlockSsd {
         self.now += COMMAND_NS;
     }
 
-    /// Does what GC wants.
-    fn collect(&mut self) {
-        while let Some(work) = self.map.translation().work() {
-            match work {
-                Work::Copy { unit, from } => self.copy(unit, from),
-                Work::Erase(block) => {
-                    self.dies.erase(self.now);
-                    self.map.translation().erased(block);
-                }
+    /// Does what GC wants before a unit is written, at the pace of the host if the drive has a
+    /// controller. Returns when the write goes on.
+    fn collect(&mut self, begun: u64, mut end: u64) -> u64 {
+        let is_paced = self.timing.is_controlled();
+        while !is_paced || self.credit < 1.0 {
+            let Some(work) = self.map.translation().work() else {
+                self.credit = 1.0;
+                break;
+            };
+            if matches!(work, Work::Copy { .. }) {
+                self.credit += self.map.translation().pace().min(CREDIT_MAX);
             }
+            end = self.perform(work, begun, end);
         }
+        self.credit -= 1.0;
+        end
     }
 
-    fn copy(&mut self, unit: Unit, from: Slot) {
-        self.dies.collect(self.now, from);
-        if let Some(slot) = self.map.translation().moved(unit, from) {
-            self.now = self.dies.written(self.now, slot);
+    fn perform(&mut self, work: Work, begun: u64, end: u64) -> u64 {
+        match work {
+            Work::Copy { unit, from } => {
+                self.timing.collect(end, from);
+                let slot = self.map.translation().moved(unit, from);
+                slot.map_or(end, |slot| self.timing.written(begun, end, slot))
+            }
+            Work::Erase(block) => {
+                self.timing.erase(end);
+                self.map.translation().erased(block);
+                end
+            }
         }
     }
 
@@ -123,7 +196,7 @@ impl BlockSsd {
                 (zones.counters(), zones.layout(), zones.erases())
             }
         };
-        let (operations, program) = (self.dies.operations(), self.dies.program_bytes());
+        let (operations, program) = (self.timing.operations(), self.timing.program_bytes());
         Account::new(&counters, layout, operations, program, erases, self.now)
     }
 }
@@ -134,6 +207,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
+    use crate::preset::Preset;
 
     /// The published drive with superblocks of a stripe, and as many of them.
     fn drive(op: f64) -> BlockSsd {
@@ -163,6 +237,52 @@ mod tests {
         let dies = 32.0 * account.virtual_ns as f64;
         let busy = account.operations.busy_ns as f64 / dies;
         assert!((0.8..1.05).contains(&busy), "{busy} of the dies' time, {account:?}");
+    }
+
+    /// A small conventional drive with the flash and the controller of `zn540`.
+    fn controlled() -> BlockSsd {
+        let mut config = Config::parse(Preset::find("zn540").expect("a preset").text).expect("it");
+        config.flash = config.flash.shrunk(1);
+        (config.flash.superblocks, config.drive.kind) = (128, Kind::Conventional);
+        (config.drive.unit, config.drive.op) = (Size(4096), 0.145);
+        BlockSsd::new(&config).expect("a drive")
+    }
+
+    #[test]
+    fn block_ssd_with_controller_overlaps_commands() {
+        let run = |overlap: bool| {
+            let mut drive = controlled();
+            drive.write(0, 4096, 0);
+            let start = drive.now_ns() + 1_000_000_000;
+            let mut end = start;
+            for at in 0..32 {
+                drive.begin_at(if overlap { start } else { end });
+                drive.read(at * 97, 1);
+                end = end.max(drive.now_ns());
+            }
+            end - start
+        };
+        let (side_by_side, one_by_one) = (run(true), run(false));
+        assert!(one_by_one > 32 * 60_000, "{one_by_one} ns");
+        assert!(side_by_side < one_by_one / 5, "{side_by_side} of {one_by_one} ns");
+    }
+
+    #[test]
+    fn block_ssd_with_controller_paces_gc() {
+        let mut drive = controlled();
+        let units = drive.units();
+        let mut random = ChaCha8Rng::seed_from_u64(6);
+        let mut longest = 0;
+        for round in 0..3 * units / 16 {
+            let unit = if round < units / 16 { round } else { random.random_range(0..units / 16) };
+            let begun = drive.now_ns();
+            drive.write(unit * 16, 16, 0);
+            longest = longest.max(drive.now_ns() - begun);
+        }
+        let account = drive.account();
+        assert!(account.wa > 1.5, "{account:?}");
+        // A superblock has 24 programs: GC of a whole victim would hold a write for much longer.
+        assert!(longest < 15_000_000, "a write took {longest} ns");
     }
 
     #[test]

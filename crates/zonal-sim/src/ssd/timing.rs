@@ -91,6 +91,22 @@ impl Timing {
         }
     }
 
+    /// GC reads a unit, in its turn behind what its die does.
+    pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
+        match self {
+            Self::Constant { dies, .. } => dies.collect(now, slot),
+            Self::Controlled { array, .. } => array.collect(now, slot),
+        }
+    }
+
+    /// A superblock is erased.
+    pub(super) fn erase(&mut self, now: Ns) {
+        match self {
+            Self::Constant { dies, .. } => dies.erase(now),
+            Self::Controlled { array, .. } => array.erase(now),
+        }
+    }
+
     /// A read arrives: when the flash sees it.
     pub(super) fn read_arrives(&mut self, now: Ns) -> Ns {
         match self {
