@@ -117,7 +117,7 @@ impl Load {
 }
 
 /// LevelDB's `db_bench`, built in `tools` when it is not there.
-fn program(tools: &Path) -> Result<PathBuf> {
+pub(crate) fn program(tools: &Path) -> Result<PathBuf> {
     let folder = tools.join("leveldb");
     let program = folder.join("db_bench");
     if program.exists() {

@@ -3,10 +3,12 @@
 //! | module | question |
 //! | --- | --- |
 //! | `leveldb`, `rocksdb`, `reads` | what is run, and with which sizes? |
-//! | `simulated` | how fast is a drive's flash below the files of a store? |
+//! | `simulated` | how fast is a store on simulated drives? |
+//! | `ingest` | how fast is LevelDB filled on simulated drives? |
+//! | `timeline`, `stores`, `setups` | how are jobs carried out in virtual time, and on which drives? |
 //! | `place` | where can a store be, and how is that made? |
 //! | `child` | how much processor time did a program use? |
-//! | `db_bench`, `event_log` | what does a program say of itself? |
+//! | `db_bench`, `jobs` | what does a program say of itself? |
 //! | `sample` | what do all rounds together say? |
 //!
 //! Rounds are interleaved: each round measures every place once, so what disturbs the machine for
@@ -19,20 +21,24 @@
 
 mod child;
 mod db_bench;
-mod event_log;
+mod ingest;
+mod jobs;
 mod leveldb;
 mod place;
 mod reads;
 mod rocksdb;
 mod sample;
+mod setups;
 mod simulated;
+mod stores;
+mod timeline;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bench_support::Report;
+use bench_support::{Figure, Report};
 use clap::{Parser, ValueEnum};
 use tempfile::TempDir;
 use zonal_sim::report::chart::Picture;
@@ -75,8 +81,10 @@ enum Part {
     Reads,
     /// RocksDB on a drive that its store fills to 80 %
     Full,
-    /// RocksDB's files on simulated flash
+    /// RocksDB on simulated drives, in virtual time
     Simulated,
+    /// LevelDB filled on simulated drives, in virtual time
+    Ingest,
 }
 
 /// A run of this program.
@@ -85,6 +93,8 @@ struct Bench {
     goals: Vec<Goal>,
     skipped: Vec<String>,
     flash: Option<simulated::Flash>,
+    /// Rates of LevelDB on simulated drives.
+    ingest: Vec<Figure>,
     rounds: u32,
     is_quick: bool,
     folder: TempDir,
@@ -133,6 +143,7 @@ fn measure(args: &Args, mut report: Report) -> Result<()> {
             Part::Reads => reads::measure(&mut bench)?,
             Part::Full => rocksdb::measure_full(&mut bench)?,
             Part::Simulated => simulated::measure(&mut bench)?,
+            Part::Ingest => ingest::measure(&mut bench)?,
         }
     }
     bench.tell();
@@ -147,6 +158,10 @@ fn measure(args: &Args, mut report: Report) -> Result<()> {
     if let Some(flash) = &bench.flash {
         report.subject("simulated", 1);
         flash.figures().into_iter().for_each(|figure| report.record(figure));
+    }
+    if !bench.ingest.is_empty() {
+        report.subject("LevelDB, simulated", 1);
+        bench.ingest.iter().for_each(|figure| report.record(figure.clone()));
     }
     report.write();
     if let Some(folder) = &args.pictures {
@@ -176,6 +191,7 @@ impl Bench {
             goals: Vec::new(),
             skipped: Vec::new(),
             flash: None,
+            ingest: Vec::new(),
             rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
             is_quick: args.quick,
             folder: folder.with_context(|| format!("a directory in {}", dir.display()))?,
@@ -226,6 +242,9 @@ impl Bench {
         }
         if let Some(flash) = &self.flash {
             println!("{}", flash.table());
+        }
+        if !self.ingest.is_empty() {
+            println!("{}", bench_support::table(&self.ingest.iter().collect::<Vec<_>>()));
         }
         for goal in &self.goals {
             println!("{}", goal.text());

@@ -14,7 +14,7 @@ use crate::sample::{Bound, Goal, Sample};
 use crate::{Bench, micros, ratio, step};
 
 /// The program.
-const PROGRAM: &str = "/usr/bin/db_bench";
+pub(crate) const PROGRAM: &str = "/usr/bin/db_bench";
 
 const PUT_PLACES: [Place; 5] = [
     Place::Directly,

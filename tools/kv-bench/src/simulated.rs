@@ -1,209 +1,246 @@
-//! RocksDB's files on simulated flash, in virtual time: Furrow on zones beside a file system that
-//! overwrites in place on a conventional drive of the same flash.
+//! RocksDB on simulated drives, in virtual time: Furrow and files on zonefs on the preset `zn540`,
+//! beside a file system that overwrites in place on a conventional drive of the same flash, and
+//! beside what was published of RocksDB on that drive.
 //!
-//! The files are those of a real run: `db_bench` fills a store and overwrites it several times, and
-//! its `LOG` says which tables were written and deleted ([`event_log`](crate::event_log)). They are
-//! written again on each set-up, one command at a time; reads are left out.
+//! Published are the statistics of `db_bench` with 1.3 · 10^9 pairs of 20 and 800 bytes, of the public
+//! raw data of arXiv 2310.19094 (MIT licence). `db_bench` runs here with 1/1024 of its pairs, memtables,
+//! tables and levels; its `LOG` says what each job read and wrote ([`jobs`](crate::jobs)), and the jobs
+//! are carried out with larger files ([`timeline`](crate::timeline)). How fast the program is without a
+//! drive is taken from the same statistics: `fillrandom` is as fast on XFS and on `ZenFS`, so no drive
+//! limits it.
 
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
 use bench_support::Figure;
-use zonal_eval::Verify;
-use zonal_eval::compare::{Row, SetUp, replay};
-use zonal_sim::Config;
-use zonal_sim::config::Kind;
-use zonal_sim::files::{Discard, Lifetimes};
 use zonal_sim::report::chart::{Axis, Bars, Picture};
 
-use crate::event_log::Trace;
-use crate::place::{Made, Place, Shape};
-use crate::sample::{Bound, Goal};
+use crate::jobs::Recorded;
+use crate::place::{Engine, Made, Place, Shape};
+use crate::setups::{self, PROGRAMS, PROGRAMS_HERE, SetUp, ZONE};
+use crate::timeline::{Phase, Program, Replay};
 use crate::{Bench, child, ratio, rocksdb};
 
-/// The set-ups; the first one is compared with the others.
-const SET_UPS: [(&str, SetUp); 3] = [
-    ("Furrow, ZNS", SetUp::Furrow),
-    (
-        "in place with TRIM, conventional",
-        SetUp::InPlace(Kind::Conventional, Discard::Online, Lifetimes::Unknown),
-    ),
-    (
-        "in place without TRIM, conventional",
-        SetUp::InPlace(Kind::Conventional, Discard::Never, Lifetimes::Unknown),
-    ),
+/// Pairs, and bytes of memtables, tables and the first level, of the published runs.
+const PAIRS: u64 = 1_300_000_000;
+const MEMTABLE: u64 = 2 << 30;
+const TABLE: u64 = 1023 << 20;
+const LEVEL: u64 = 4 << 30;
+
+/// Bytes of published work that may wait for compaction: the defaults.
+const PENDING_SOFT: u64 = 64 << 30;
+const PENDING_HARD: u64 = 256 << 30;
+
+/// Published pairs for each of ours.
+const RECORDED: u64 = 1024;
+
+/// The program without a drive. A put: `fillrandom` of XFS and of `ZenFS`, 103,900 a second. A byte of a
+/// table: the mean of the four published runs (`CompMergeCPU`), 5.11 s for each GiB that a flush
+/// writes and 7.39 s for a compaction. Threads as published; those that read are 32.
+const PROGRAM: Program = Program {
+    put_ns: 9_624.0,
+    flush_ns: 4.76,
+    merge_ns: 6.88,
+    flushes: 2,
+    compactions: 8,
+    readers: 32,
+};
+
+/// Part of the puts that are `overwrite` with readers beside them: the last ones.
+const READ_PART: usize = 32;
+
+/// Which blocks are read.
+const SEED: u64 = 1;
+
+/// What was published: thousand puts a second, and µs of a get beside writes at 50 and 99 %.
+struct Published {
+    name: &'static str,
+    fill: f64,
+    overwrite: f64,
+    get_us: [f64; 2],
+}
+
+const PUBLISHED: [Published; 2] = [
+    Published {
+        name: "published: ZenFS, ZN540",
+        fill: 103.9,
+        overwrite: 92.2,
+        get_us: [352.0, 2366.0],
+    },
+    Published {
+        name: "published: XFS, conventional",
+        fill: 103.9,
+        overwrite: 56.7,
+        get_us: [487.0, 2745.0],
+    },
 ];
 
-/// Bytes of a key and a value.
-const PAIR: u64 = 16 + 4096;
-
-/// Programs of a die that fill an erase block, and dies of each of the channels.
-const PROGRAMS: u32 = 3;
-const CHANNELS: u32 = 4;
-const DIES: u32 = 2;
-
-/// Bytes of a zone: a superblock. Tables are a little smaller.
-const ZONE: u64 = 3 * 4 * 2 * (96 << 10);
-
-/// Overwrites of the whole store: one belongs to the warm-up.
-const OVERWRITES: u64 = 4;
+/// A set-up, and what the program did on it: filled, overwrote, overwrote beside readers.
+#[derive(Debug)]
+struct Row {
+    set_up: SetUp,
+    phases: Vec<Phase>,
+}
 
 /// What the files made of the drives.
 #[derive(Debug)]
 pub(crate) struct Flash {
-    /// One row per set-up.
     rows: Vec<Row>,
-    /// Bytes that a host can use of the conventional drive.
-    user_bytes: u64,
-    /// Bytes of all files, in the mean, while it was measured.
-    mean_bytes: u64,
-    /// The most.
-    peak_bytes: u64,
 }
 
-/// Records the files, and writes them on every set-up.
+/// Records the jobs, and carries them out on every set-up.
 pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
-    if !rocksdb::is_there(bench, "RocksDB's files on simulated flash") {
+    if !rocksdb::is_there(bench, "RocksDB on simulated drives") {
         return Ok(());
     }
-    let pairs = bench.choose(40_000, 100_000);
-    println!("recording the files of RocksDB: {pairs} pairs, overwritten {OVERWRITES} times");
-    let trace = record(bench, pairs)?;
-    let warm_up = trace.after(2 * pairs * PAIR);
-    let (mean_bytes, peak_bytes) = trace.live_bytes(warm_up);
-    let config = config(mean_bytes)?;
-    let user_bytes = config.layout()?.user_bytes();
-    let mut running = String::new();
-    let mut progress = |name: &str, _| {
-        if running != name {
-            println!("writing them on {name}");
-            name.clone_into(&mut running);
+    // A few zones more on the small drive: metadata takes the same number.
+    let (part, superblocks) = bench.choose((8, 0.17), (1, 1.0));
+    let pairs = PAIRS / RECORDED / part;
+    println!("recording RocksDB: {pairs} pairs, put and overwritten");
+    let recorded = record(bench, pairs)?;
+    let flushes = recorded.flushes().count();
+    let phases = [flushes / 2, flushes - flushes / READ_PART, flushes];
+    let scale = f64::from(PROGRAMS_HERE) / f64::from(PROGRAMS) * ratio(RECORDED, 1);
+    let replay =
+        Replay { recorded: &recorded, program: PROGRAM, scale, phases: &phases, seed: SEED };
+    let mut rows = Vec::new();
+    for set_up in SetUp::ALL {
+        println!("carrying its jobs out on {}", set_up.name());
+        match setups::run(&replay, set_up, superblocks) {
+            Ok(phases) => rows.push(Row { set_up, phases }),
+            Err(error) => {
+                child::check_interrupted()?;
+                bench.skip(&format!("RocksDB on {}", set_up.name()), &format!("{error:#}"));
+            }
         }
-    };
-    let work = (&trace.ops[..], warm_up);
-    let rows = replay(&config, &SET_UPS, work, Verify::Everything, &mut progress)?;
-    child::check_interrupted()?;
-    let flash = Flash { rows, user_bytes, mean_bytes, peak_bytes };
-    for (at, (name, _)) in SET_UPS.iter().enumerate().skip(1) {
-        let what = format!("rate of Furrow beside: {name}");
-        let (found, wanted) = (flash.rate_beside(at), 2.0);
-        bench.goal(Goal { what, found, wanted, bound: Bound::AtLeast });
     }
-    bench.flash = Some(flash);
+    bench.flash = Some(Flash { rows });
     Ok(())
 }
 
-/// The files of a store that is filled and overwritten.
-fn record(bench: &Bench, pairs: u64) -> Result<Trace> {
+/// What RocksDB's threads do while pairs are put and overwritten.
+fn record(bench: &Bench, pairs: u64) -> Result<Recorded> {
     let shape = Shape { zone: ZONE, zones: 0 };
     let made = Made::new(Place::Directly, &bench.built, bench.scratch(), shape)?;
-    let mut command = rocksdb::program(&made);
-    rocksdb::scale(&mut command, ZONE);
-    let overwrites = vec!["overwrite"; usize::try_from(OVERWRITES)?].join(",");
-    command.arg(format!("--benchmarks=filluniquerandom,{overwrites}"));
-    command.arg(format!("--num={pairs}")).args(["--key_size=16", "--value_size=4096", "--seed=1"]);
+    let mut command = made.command(Engine::Rocks, rocksdb::PROGRAM.as_ref());
+    // Tables, memtables and levels are to the pairs as published; with a part of the pairs only the
+    // last levels are missing.
+    let small = |bytes: u64| bytes / RECORDED;
+    command.args(["--benchmarks=fillrandom,overwrite", "--seed=1", "--statistics=0"]);
+    command.arg(format!("--num={pairs}"));
+    command.args(["--key_size=20", "--value_size=800", "--compression_type=snappy"]);
+    command.arg(format!("--write_buffer_size={}", small(MEMTABLE)));
+    command.arg(format!("--target_file_size_base={}", small(TABLE)));
+    command.arg(format!("--max_bytes_for_level_base={}", small(LEVEL)));
+    command.args(["--max_bytes_for_level_multiplier=4", "--max_background_jobs=8"]);
+    command.arg("--max_background_compactions=8");
+    command.arg(format!("--soft_pending_compaction_bytes_limit={}", small(PENDING_SOFT)));
+    command.arg(format!("--hard_pending_compaction_bytes_limit={}", small(PENDING_HARD)));
     child::run(&mut command, bench.scratch())?;
     let log = std::fs::read_to_string(made.file("kv/LOG")).context("RocksDB's LOG")?;
-    let trace = Trace::parse(&log)?;
-    ensure!(trace.after(2 * pairs * PAIR) < trace.ops.len(), "RocksDB's LOG has too few events");
-    Ok(trace)
+    let recorded = Recorded::parse(&log)?;
+    ensure!(recorded.flushes().count() > 2 * READ_PART, "RocksDB's LOG has too few events");
+    Ok(recorded)
 }
 
-/// Drives for files of so many bytes, which are 80 % of what a host can use of the conventional
-/// one. Its flash is that of the published drive with fewer dies and smaller blocks; a zone is a
-/// superblock.
-fn config(bytes: u64) -> Result<Config> {
-    let mut config = Config::default();
-    (config.flash.channels, config.flash.dies_per_channel) = (CHANNELS, DIES);
-    config.flash = config.flash.shrunk(PROGRAMS);
-    let user = bytes * 10 / 8;
-    // 7 % of over-provisioning.
-    config.flash.superblocks = u32::try_from((user * 107 / 100).div_ceil(ZONE))?;
-    config.check()?;
-    Ok(config)
+impl Row {
+    /// Bytes that the file system wrote, and that the flash programmed, per byte of files, while
+    /// pairs were overwritten.
+    fn amplification(&self) -> [f64; 2] {
+        let phase = &self.phases[1];
+        let [before, after] = &phase.accounts;
+        let host = after.host_bytes - before.host_bytes;
+        let moved = after.moved_bytes - before.moved_bytes;
+        let padded = after.padded_bytes - before.padded_bytes;
+        [ratio(host, phase.file_bytes), ratio(host + moved + padded, host)]
+    }
+
+    /// Thousands of puts a second of a phase.
+    fn rate(&self, phase: usize) -> f64 {
+        self.phases[phase].rate() / 1e3
+    }
+
+    /// Reads a second, beside writes, in thousands.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn reads(&self) -> f64 {
+        let phase = &self.phases[2];
+        phase.reads_ns.len() as f64 * 1e6 / phase.ns.max(1) as f64
+    }
+
+    /// Time of a read beside writes at so many per cent.
+    fn read_us(&self, percent: usize) -> f64 {
+        ratio(self.phases[2].read_ns(percent).unwrap_or(0), 1000)
+    }
 }
 
 impl Flash {
-    /// How many times as fast the first set-up is.
-    fn rate_beside(&self, other: usize) -> f64 {
-        self.rows[other].virtual_s / self.rows[0].virtual_s
+    /// The rows as figures of a results file.
+    pub(crate) fn figures(&self) -> Vec<Figure> {
+        let figure = |name: &str, (variant, value): (&str, f64)| Figure {
+            name: name.to_owned(),
+            variant: variant.to_owned(),
+            samples: vec![value],
+            ..Figure::default()
+        };
+        let base = self.rows.iter().find(|row| row.set_up == SetUp::ALL[SetUp::ALL.len() - 1]);
+        let mut figures = Vec::new();
+        for row in &self.rows {
+            let [files, drive] = row.amplification();
+            let beside = base.map_or(f64::NAN, |base| row.rate(1) / base.rate(1));
+            let columns = [
+                (FILL, row.rate(0)),
+                (OVERWRITE, row.rate(1)),
+                (BESIDE, beside),
+                ("file system's amplification", files),
+                ("drive's", drive),
+                ("reads beside writes, thousand/s", row.reads()),
+                (P50, row.read_us(50)),
+                (P99, row.read_us(99)),
+            ];
+            figures.extend(columns.map(|column| figure(row.set_up.name(), column)));
+        }
+        let xfs = PUBLISHED[1].overwrite;
+        for Published { name, fill, overwrite, get_us: [p50, p99] } in PUBLISHED {
+            let beside = (BESIDE, overwrite / xfs);
+            let columns = [(FILL, fill), (OVERWRITE, overwrite), beside, (P50, p50), (P99, p99)];
+            figures.extend(columns.map(|column| figure(name, column)));
+        }
+        figures
     }
 
     /// In Markdown.
     pub(crate) fn table(&self) -> String {
-        let mut text = String::from(
-            "| set-up | virtual s | MB/s of files | file system's amplification | drive's | product |\n\
-             | --- | --- | --- | --- | --- | --- |\n",
-        );
+        let figures = self.figures();
+        let mut text = bench_support::table(&figures.iter().collect::<Vec<_>>());
         for row in &self.rows {
-            let rate = ratio(row.outcome.app_bytes, row.outcome.virtual_ns) * 1e3;
-            let Row { outcome, virtual_s, fs_wa, drive_wa, total_wa, .. } = row;
-            writeln!(
-                text,
-                "| {} | {virtual_s:.1} | {rate:.0} | {fs_wa:.3} | {drive_wa:.3} | {total_wa:.3} |",
-                outcome.name
-            )
-            .expect("a string takes all");
+            let seconds = row.phases.iter().map(|phase| ratio(phase.ns, 1_000_000) / 1e3);
+            let seconds: Vec<String> = seconds.map(|one| format!("{one:.1}")).collect();
+            writeln!(text, "{}: {} virtual s", row.set_up.name(), seconds.join(", "))
+                .expect("a string takes all");
         }
-        let of = |bytes| 100.0 * ratio(bytes, self.user_bytes);
-        let (mean, peak) = (of(self.mean_bytes), of(self.peak_bytes));
-        let mib = self.user_bytes >> 20;
-        writeln!(
-            text,
-            "\nfiles take {mean:.0} % of the conventional drive's {mib} MiB, {peak:.0} % at most"
-        )
-        .expect("a string takes all");
         text
     }
 
-    /// The rows as figures of a results file.
-    pub(crate) fn figures(&self) -> Vec<Figure> {
-        let row = |row: &Row| {
-            let rate = ratio(row.outcome.app_bytes, row.outcome.virtual_ns) * 1e3;
-            let columns = [
-                ("MB/s of files", rate),
-                ("file system's amplification", row.fs_wa),
-                ("drive's", row.drive_wa),
-                ("product", row.total_wa),
-            ];
-            columns.map(|(variant, value)| Figure {
-                name: row.outcome.name.clone(),
-                variant: variant.to_owned(),
-                samples: vec![value],
-                ..Figure::default()
-            })
-        };
-        self.rows.iter().flat_map(row).collect()
-    }
-
-    /// Rates and amplification as bars.
+    /// Rates as bars.
     pub(crate) fn picture(&self) -> Picture {
-        let of = |value: fn(&Row) -> f64| self.rows.iter().map(value).collect();
-        let rates = (0..self.rows.len()).map(|at| 1.0 / self.rate_beside(at)).collect();
+        let ours = self.rows.iter().map(|row| (row.set_up.name(), [row.rate(0), row.rate(1)]));
+        let published = PUBLISHED.iter().map(|one| (one.name, [one.fill, one.overwrite]));
+        let (names, rates): (Vec<_>, Vec<_>) = ours.chain(published).unzip();
         Picture::Bars(Bars {
-            title: "RocksDB's files on simulated flash".into(),
-            y: Axis::linear("ratio"),
-            names: self.rows.iter().map(|row| row.outcome.name.clone()).collect(),
+            title: "RocksDB: thousand puts a second".into(),
+            y: Axis::linear("thousand puts a second"),
+            names: names.into_iter().map(str::to_owned).collect(),
             ranges: Vec::new(),
             groups: vec![
-                ("rate beside Furrow".into(), rates),
-                ("file system's amplification".into(), of(|row| row.fs_wa)),
-                ("drive's amplification".into(), of(|row| row.drive_wa)),
+                ("fillrandom".into(), rates.iter().map(|rates| rates[0]).collect()),
+                ("overwrite".into(), rates.iter().map(|rates| rates[1]).collect()),
             ],
         })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn config_fills_wanted_share_of_conventional_drive() {
-        let bytes = 900 << 20;
-        let config = config(bytes).unwrap();
-        assert_eq!(config.flash.superblock_bytes(), ZONE);
-        let share = ratio(bytes, config.layout().unwrap().user_bytes());
-        assert!((share - 0.8).abs() < 0.005, "{share}");
-    }
-}
+const FILL: &str = "fillrandom, thousand/s";
+const OVERWRITE: &str = "overwrite, thousand/s";
+const BESIDE: &str = "beside the last row of its kind";
+const P50: &str = "read, p50, µs";
+const P99: &str = "p99, µs";
