@@ -2,9 +2,7 @@
 
 use serde::Serialize;
 use zonal_sim::config::Kind;
-use zonal_sim::files::{
-    self, Amount, Discard, FileLoad, FileOp, FileStore, InPlace, Lifetimes, Outcome,
-};
+use zonal_sim::files::{self, Amount, Discard, FileLoad, FileStore, InPlace, Lifetimes, Outcome};
 use zonal_sim::report::chart::{Axis, Bars, Picture};
 use zonal_sim::report::{Cell, Table};
 use zonal_sim::{Config, Progress};
@@ -112,8 +110,7 @@ pub fn compare(
     let mut set_ups = Vec::new();
     for (name, set_up) in SET_UPS {
         let mut advance = |at| progress(name, at);
-        let work = Work::Generated(user_bytes);
-        let outcome = measure(config, (name, set_up), work, verify, &mut advance);
+        let outcome = measure(config, (name, set_up), user_bytes, verify, &mut advance);
         let outcome = outcome.map_err(|source| {
             let (fill, source) = (config.workload.fill, Box::new(source));
             EvalError::SetUp { set_up: name, fill, source }
@@ -136,44 +133,17 @@ fn of_kind(config: &Config, kind: Kind) -> Config {
     config
 }
 
-/// Carries out recorded operations on some set-ups, and measures after the first `warm_up` of them.
-pub fn replay(
-    config: &Config,
-    set_ups: &[(&'static str, SetUp)],
-    (ops, warm_up): (&[FileOp], usize),
-    verify: Verify,
-    progress: &mut dyn FnMut(&str, Progress),
-) -> Result<Vec<Row>> {
-    files::check(config)?;
-    let mut rows = Vec::new();
-    for &(name, set_up) in set_ups {
-        let mut advance = |at| progress(name, at);
-        let work = Work::Recorded(ops, warm_up);
-        rows.push(Row::new(measure(config, (name, set_up), work, verify, &mut advance)?));
-    }
-    Ok(rows)
-}
-
-/// What is done to files.
-#[derive(Clone, Copy)]
-enum Work<'a> {
-    /// The workload of the config, for a drive of this user capacity.
-    Generated(u64),
-    /// What was recorded, and how much of it comes before the measurement.
-    Recorded(&'a [FileOp], usize),
-}
-
 fn measure(
     config: &Config,
     (name, set_up): (&str, SetUp),
-    work: Work<'_>,
+    user_bytes: u64,
     verify: Verify,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome> {
     match set_up {
         SetUp::Furrow => {
             let mut store = FurrowStore::new(config)?;
-            let outcome = drive(config, name, &mut store, work, progress)?;
+            let outcome = drive(config, name, &mut store, user_bytes, progress)?;
             if verify == Verify::Everything {
                 store.verify()?;
             }
@@ -181,7 +151,7 @@ fn measure(
         }
         SetUp::Zonefs => {
             let mut store = ZonefsStore::new(config)?;
-            let outcome = drive(config, name, &mut store, work, progress)?;
+            let outcome = drive(config, name, &mut store, user_bytes, progress)?;
             if verify == Verify::Everything {
                 store.verify()?;
             }
@@ -194,7 +164,7 @@ fn measure(
                 config.gc.streams = 1;
             }
             let mut store = InPlace::new(&config, discard, lifetimes)?;
-            Ok(drive(&config, name, &mut store, work, progress)?)
+            Ok(drive(&config, name, &mut store, user_bytes, progress)?)
         }
     }
 }
@@ -204,16 +174,11 @@ fn drive<S: FileStore>(
     config: &Config,
     name: &str,
     store: &mut S,
-    work: Work<'_>,
+    user_bytes: u64,
     progress: &mut dyn FnMut(Progress),
 ) -> std::result::Result<Outcome, S::Error> {
-    match work {
-        Work::Generated(user_bytes) => {
-            let mut load = FileLoad::new(config, user_bytes)?;
-            files::run(name, store, &mut load, amount(config, user_bytes), progress)
-        }
-        Work::Recorded(ops, warm_up) => files::replay(name, store, (ops, warm_up), progress),
-    }
+    let mut load = FileLoad::new(config, user_bytes)?;
+    files::run(name, store, &mut load, amount(config, user_bytes), progress)
 }
 
 /// Bytes that the programs write.
@@ -364,22 +329,6 @@ mod tests {
         let first = text(2);
         assert_eq!(text(2), first);
         assert_ne!(text(3), first);
-    }
-
-    #[test]
-    fn compare_measures_recorded_operations_after_warm_up() {
-        let config = config(1);
-        let user_bytes = of_kind(&config, Kind::Conventional).layout().unwrap().user_bytes();
-        let mut load = FileLoad::new(&config, user_bytes).unwrap();
-        let ops: Vec<FileOp> = (0..4000).map(|_| load.next_op()).collect();
-        let rows =
-            replay(&config, &SET_UPS, (&ops, 3000), Verify::Everything, &mut |_, _| ()).unwrap();
-        let bytes: u64 = ops[3000..].iter().map(FileOp::bytes).sum();
-        assert_eq!(rows.len(), SET_UPS.len());
-        for row in rows {
-            assert_eq!(row.outcome.app_bytes, bytes, "{row:?}");
-            assert!(row.fs_wa >= 1.0 && row.virtual_s > 0.0, "{row:?}");
-        }
     }
 
     #[test]

@@ -195,29 +195,3 @@ pub fn run<S: FileStore>(
     let (written_after, after) = advance(store, amount.total)?;
     Ok(Outcome::between(name, written_after - written_before, &before, &after))
 }
-
-/// Carries out operations that were recorded and returns what was measured after the first `warm_up` of
-/// them.
-pub fn replay<S: FileStore>(
-    name: &str,
-    store: &mut S,
-    (ops, warm_up): (&[FileOp], usize),
-    progress: &mut dyn FnMut(crate::Progress),
-) -> std::result::Result<Outcome, S::Error> {
-    let total = ops.iter().map(FileOp::bytes).sum();
-    let mut done = 0;
-    let mut apply = |store: &mut S, ops: &[FileOp]| {
-        let begun = done;
-        for op in ops {
-            store.apply(op)?;
-            done += op.bytes();
-            progress(crate::Progress { done, total });
-        }
-        store.apply(&FileOp::Sync)?;
-        Ok::<(u64, Account), S::Error>((done - begun, store.account()))
-    };
-    let (first, measured) = ops.split_at(warm_up.min(ops.len()));
-    let (_, before) = apply(store, first)?;
-    let (written, after) = apply(store, measured)?;
-    Ok(Outcome::between(name, written, &before, &after))
-}
