@@ -57,7 +57,7 @@ impl SetUp {
             Self::Zonefs => "plugin on zonefs, ZNS",
             Self::InPlace(Discard::Online, _) => "in place with TRIM, conventional",
             Self::InPlace(Discard::Never, Past::New) => "in place without TRIM, conventional",
-            Self::InPlace(Discard::Never, Past::Used) => "the same on a drive that was full before",
+            Self::InPlace(Discard::Never, Past::Used) => "in place without TRIM, drive full before",
         }
     }
 }

@@ -60,7 +60,14 @@ struct Published {
     get_us: [f64; 2],
 }
 
-const PUBLISHED: [Published; 2] = [
+/// The last one is beside which the others are set. Gets are those of the first run of each.
+const PUBLISHED: [Published; 3] = [
+    Published {
+        name: "published: F2FS, ZN540",
+        fill: 94.4,
+        overwrite: 81.1,
+        get_us: [317.0, 1830.0],
+    },
     Published {
         name: "published: ZenFS, ZN540",
         fill: 103.9,
@@ -199,7 +206,7 @@ impl Flash {
             ];
             figures.extend(columns.map(|column| figure(row.set_up.name(), column)));
         }
-        let xfs = PUBLISHED[1].overwrite;
+        let xfs = PUBLISHED[PUBLISHED.len() - 1].overwrite;
         for Published { name, fill, overwrite, get_us: [p50, p99] } in PUBLISHED {
             let beside = (BESIDE, overwrite / xfs);
             let columns = [(FILL, fill), (OVERWRITE, overwrite), beside, (P50, p50), (P99, p99)];
@@ -241,6 +248,6 @@ impl Flash {
 
 const FILL: &str = "fillrandom, thousand/s";
 const OVERWRITE: &str = "overwrite, thousand/s";
-const BESIDE: &str = "beside the last row of its kind";
+const BESIDE: &str = "overwrite ÷ last row of its kind";
 const P50: &str = "read, p50, µs";
 const P99: &str = "p99, µs";

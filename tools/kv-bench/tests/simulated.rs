@@ -27,7 +27,7 @@ fn bench_simulated_quick_compares_rocksdb_on_every_drive() {
         let found = run.results.iter().find(|one| one.name == name && one.variant == variant);
         found.unwrap_or_else(|| panic!("{name}, {variant}: {text}")).value().unwrap()
     };
-    let used = "the same on a drive that was full before";
+    let used = "in place without TRIM, drive full before";
     for name in ["Furrow, ZNS", "plugin on zonefs, ZNS", "in place with TRIM, conventional", used] {
         let (fill, over) =
             (value(name, "fillrandom, thousand/s"), value(name, "overwrite, thousand/s"));
