@@ -92,6 +92,18 @@ fn requests(config: &Config, count: usize) -> Vec<Request> {
     requests
 }
 
+#[test]
+fn trim_sends_no_data_over_the_link() {
+    let mut config = small();
+    config.controller = Some(config::Controller { link_in_mb_s: 100.0, ..Default::default() });
+    let trim = Request { op: Op::Trim, ..write(0, 64 << 20) };
+    let ftl = PageMapped::new(&config).expect("possible");
+    let jobs = vec![job(vec![trim, write(0, 4096)], Pacing::Depth(1))];
+    let mut timed = Timed::new(&config, ftl, jobs).expect("possible");
+    timed.run(Until::Idle).expect("it runs");
+    assert!(timed.seconds() < 0.1, "64 MiB over the link take 0.67 s: {}", timed.seconds());
+}
+
 /// What dies and buses did, against what was asked of them.
 fn check_books<T: Translation>(timed: &mut Timed<T>, config: &Config) {
     let flash = &config.flash;
