@@ -67,8 +67,8 @@ def experiment(
 ) -> Dict[str, Any]:
     """Runs an experiment, one of experiments(), with the TOML file `config` or its own config.
 
-    Of the result, `tables` has a list of dicts for each name of a table, and `claims` the published
-    values beside ours. `quick` runs a smaller one. `threads` is how many run at once: by default
+    Of the result, `tables` has a list of dicts for each name of a table, and `charts` the published
+    charts beside ours. `quick` runs a smaller one. `threads` is how many run at once: by default
     one for each processor.
     """
     text = None

@@ -86,7 +86,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(result["experiment"], "cost")
         rows = next(iter(result["tables"].values()))
         self.assertIsInstance(rows[0], dict)
-        self.assertTrue(result["claims"])
+        self.assertTrue(result["charts"])
         json.dumps(result)
         with self.assertRaisesRegex(ValueError, "throughput, amplification"):
             zonal.sim.experiment("no such")

@@ -26,7 +26,7 @@ impl Measure for Amplification {
         for drive in &plan.drives {
             for percent in &plan.measure.op_percent {
                 let op = (percent / 100.0).to_string();
-                tasks.push(Task(plan.config(drive, &[("drive.op", op)])?));
+                tasks.push(Task::new(plan.config(drive, &[("drive.op", op)])?));
             }
         }
         Ok(tasks)
@@ -61,7 +61,12 @@ impl Measure for Amplification {
             y: Axis::linear("flash programs per host write"),
             series,
         };
-        Ok(Findings { pictures: vec![Picture::Chart(chart)], tables: vec![table], values })
+        Ok(Findings {
+            pictures: vec![Picture::Chart(chart)],
+            tables: vec![table],
+            values,
+            charts: Vec::new(),
+        })
     }
 }
 

@@ -87,7 +87,12 @@ impl Measure for Cost {
             ranges: Vec::new(),
             groups,
         };
-        Ok(Findings { pictures: vec![Picture::Bars(bars)], tables: vec![table], values })
+        Ok(Findings {
+            pictures: vec![Picture::Bars(bars)],
+            tables: vec![table],
+            values,
+            charts: Vec::new(),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::{Result, SimError};
-use crate::report::page::{Claim, Section};
+use crate::report::page::{PublishedChart, Section};
 use crate::report::{Table, svg};
 
 /// All numbers of an experiment, as its JSON has them.
@@ -19,8 +19,8 @@ pub struct Document<'a> {
     /// The config, as TOML.
     #[serde(rename = "config_toml")]
     config: &'a str,
-    /// Published values beside ours.
-    claims: &'a [Claim],
+    /// Published charts beside ours.
+    charts: &'a [PublishedChart],
     /// The numbers behind the pictures.
     tables: &'a [Table],
 }
@@ -48,10 +48,19 @@ pub fn save(section: &Section, dir: &Path, inputs: &[PathBuf]) -> Result<Vec<Pat
         put(&format!("{}.csv", table.name), &table.csv())?;
     }
     for (index, picture) in section.pictures.iter().enumerate() {
-        let number = if index == 0 { String::new() } else { format!("-{}", index + 1) };
-        put(&format!("{name}{number}.svg"), &svg::draw(picture))?;
+        put(&format!("{name}{}.svg", suffix(index)), &svg::draw(picture))?;
+    }
+    for (index, chart) in section.charts.iter().enumerate() {
+        let file = format!("{name}-published{}", suffix(index));
+        put(&format!("{file}.svg"), &svg::draw(&chart.picture()))?;
+        put(&format!("{file}.csv"), &chart.table(&file).csv())?;
     }
     Ok(files)
+}
+
+/// What tells the files of one kind apart: nothing for the first.
+fn suffix(index: usize) -> String {
+    if index == 0 { String::new() } else { format!("-{}", index + 1) }
 }
 
 /// All numbers of an experiment, as JSON.
@@ -60,7 +69,7 @@ pub fn json(section: &Section) -> String {
         experiment: &section.name,
         title: &section.title,
         config: &section.config,
-        claims: &section.claims,
+        charts: &section.charts,
         tables: &section.tables,
     };
     let mut text = serde_json::to_string_pretty(&document).expect("every field has a form in JSON");

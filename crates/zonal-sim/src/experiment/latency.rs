@@ -35,7 +35,7 @@ impl Measure for Latency {
                 if *rate <= 0.0 {
                     more.push(("workload.write_depth", "0".into()));
                 }
-                tasks.push(Task(plan.config(drive, &more)?));
+                tasks.push(Task::new(plan.config(drive, &more)?));
             }
         }
         Ok(tasks)
@@ -74,6 +74,7 @@ impl Measure for Latency {
                 .chain(runs().map(|(drive, answers)| as_zbdbench(drive, rates, answers)))
                 .collect(),
             values,
+            charts: Vec::new(),
         })
     }
 }

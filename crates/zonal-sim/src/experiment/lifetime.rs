@@ -27,7 +27,7 @@ struct Life {
 
 impl Measure for Lifetime {
     fn tasks(plan: &Plan<Self>) -> Result<Vec<Task>> {
-        plan.drives.iter().map(|drive| Ok(Task(plan.config(drive, &[])?))).collect()
+        plan.drives.iter().map(|drive| Ok(Task::new(plan.config(drive, &[])?))).collect()
     }
 
     fn conclude(plan: &Plan<Self>, answers: &[Answer]) -> Result<Findings> {
@@ -79,7 +79,12 @@ impl Measure for Lifetime {
             ranges: Vec::new(),
             groups,
         };
-        Ok(Findings { pictures: vec![Picture::Bars(bars)], tables: vec![table], values })
+        Ok(Findings {
+            pictures: vec![Picture::Bars(bars)],
+            tables: vec![table],
+            values,
+            charts: Vec::new(),
+        })
     }
 }
 

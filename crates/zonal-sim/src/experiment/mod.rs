@@ -5,6 +5,7 @@
 //! | `throughput.rs` | how fast is a drive over successive full drive writes? |
 //! | `amplification.rs` | what does over-provisioning do to write amplification? |
 //! | `latency.rs` | how long does a read take while something writes? |
+//! | `drives.rs` | how near do the presets of real drives come to them? |
 //! | `lifetime.rs` | how much can be written before the flash is worn? |
 //! | `cost.rs` | what do flash and DRAM of a usable TB cost? |
 //! | `ways.rs` | conventional, FDP or zones: how much do drive and host move? |
@@ -18,6 +19,7 @@
 
 mod amplification;
 mod cost;
+mod drives;
 mod files;
 mod latency;
 mod lifetime;
@@ -38,7 +40,7 @@ use self::plan::{Plan, Values};
 use self::pool::{Answer, Task};
 use crate::Progress;
 use crate::error::{Result, SimError};
-use crate::report::page::Section;
+use crate::report::page::{PublishedChart, Section};
 use crate::report::{Picture, Table};
 
 /// The experiments.
@@ -50,6 +52,8 @@ pub enum Name {
     Amplification,
     /// Latency of reads against the rate of writes.
     Latency,
+    /// Presets of real drives beside these.
+    Drives,
     /// TBW and DWPD.
     Lifetime,
     /// Flash and DRAM per usable TB.
@@ -60,10 +64,11 @@ pub enum Name {
 
 impl Name {
     /// All, in the order of the page.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Throughput,
         Self::Amplification,
         Self::Latency,
+        Self::Drives,
         Self::Lifetime,
         Self::Cost,
         Self::Ways,
@@ -75,6 +80,7 @@ impl Name {
             Self::Throughput => "throughput",
             Self::Amplification => "amplification",
             Self::Latency => "latency",
+            Self::Drives => "drives",
             Self::Lifetime => "lifetime",
             Self::Cost => "cost",
             Self::Ways => "ways",
@@ -92,6 +98,7 @@ impl Name {
             Self::Throughput => include_str!("../../configs/throughput.toml"),
             Self::Amplification => include_str!("../../configs/amplification.toml"),
             Self::Latency => include_str!("../../configs/latency.toml"),
+            Self::Drives => include_str!("../../configs/drives.toml"),
             Self::Lifetime => include_str!("../../configs/lifetime.toml"),
             Self::Cost => include_str!("../../configs/cost.toml"),
             Self::Ways => include_str!("../../configs/ways.toml"),
@@ -113,6 +120,8 @@ trait Measure: DeserializeOwned + Send + 'static {
 struct Findings {
     pictures: Vec<Picture>,
     tables: Vec<Table>,
+    /// Published charts besides those of the config.
+    charts: Vec<PublishedChart>,
     /// What claims can name.
     values: Values,
 }
@@ -139,6 +148,7 @@ impl Experiment {
             Name::Throughput => Self::of::<throughput::Throughput>(name, text, changes),
             Name::Amplification => Self::of::<amplification::Amplification>(name, text, changes),
             Name::Latency => Self::of::<latency::Latency>(name, text, changes),
+            Name::Drives => Self::of::<drives::Drives>(name, text, changes),
             Name::Lifetime => Self::of::<lifetime::Lifetime>(name, text, changes),
             Name::Cost => Self::of::<cost::Cost>(name, text, changes),
             Name::Ways => Self::of::<ways::Ways>(name, text, changes),
@@ -165,7 +175,7 @@ impl Experiment {
                 name: plan.experiment.clone(),
                 title: plan.title.clone(),
                 text,
-                claims: held.claims,
+                charts: [held.charts, findings.charts].concat(),
                 pictures: findings.pictures,
                 tables: findings.tables,
                 config: plan.effective.clone(),

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::Name;
 use crate::config::{Config, Setting};
 use crate::error::{Result, SimError};
-use crate::report::page::{Basis, Claim, Source};
+use crate::report::page::{Basis, Claim, Deviation, Origin, PublishedChart};
 use crate::report::zbdbench::{self, Results};
 use crate::report::{Form, Series};
 
@@ -35,9 +35,9 @@ pub(super) struct Plan<M> {
     pub(super) drives: Vec<Variant>,
     /// What to measure.
     pub(super) measure: M,
-    /// Published values that are compared with ours.
+    /// Published charts whose values are compared with ours.
     #[serde(default)]
-    claims: Vec<ClaimPlan>,
+    charts: Vec<ChartPlan>,
     /// Published points for the picture.
     #[serde(default)]
     marks: Vec<ReferencePoints>,
@@ -60,7 +60,19 @@ pub(super) struct Variant {
     pub(super) name: String,
     /// What is different.
     #[serde(default)]
-    set: Vec<Setting>,
+    pub(super) set: Vec<Setting>,
+}
+
+/// A published chart: what was published together, in one unit.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChartPlan {
+    title: String,
+    /// Where it was published.
+    document: String,
+    #[serde(default)]
+    url: Option<String>,
+    claims: Vec<ClaimPlan>,
 }
 
 /// A published value, and the one of ours that is compared with it.
@@ -80,32 +92,30 @@ struct ClaimPlan {
     #[serde(default)]
     form: Comparison,
     basis: Basis,
-    /// Where it was published.
-    source: String,
-    /// Whether it was read there.
-    #[serde(default)]
-    standing: Verification,
+    /// Where in the document it is.
+    place: String,
+    /// How the value was taken from there.
+    origin: Origin,
     #[serde(default)]
     note: String,
 }
 
 impl ClaimPlan {
     fn claim(&self, of: f64, over: f64) -> Claim {
-        let source = self.source.clone();
+        let ours = match self.form {
+            Comparison::Ratio => of / over,
+            Comparison::PercentLess => 100.0 * (1.0 - of / over),
+        };
         Claim {
             what: self.what.clone(),
             published: self.published.clone(),
             value: self.value,
-            ours: match self.form {
-                Comparison::Ratio => of / over,
-                Comparison::PercentLess => 100.0 * (1.0 - of / over),
-            },
+            ours,
             unit: self.unit.clone(),
+            error: Deviation::new(self.value, ours, &self.unit),
             basis: self.basis,
-            source: match self.standing {
-                Verification::Read => Source::Read(source),
-                Verification::Unverified => Source::Unverified(source),
-            },
+            place: self.place.clone(),
+            origin: self.origin,
             note: self.note.clone(),
         }
     }
@@ -120,15 +130,6 @@ enum Comparison {
     Ratio,
     /// By how many percent `of` is less than `over`.
     PercentLess,
-}
-
-/// Whether a published value was read in its source.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Verification {
-    #[default]
-    Read,
-    Unverified,
 }
 
 /// Points that are not ours.
@@ -197,11 +198,11 @@ impl Values {
     }
 }
 
-/// Results of the claims.
+/// The published charts beside ours.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClaimResults {
-    /// Those whose values were measured.
-    pub(super) claims: Vec<Claim>,
+pub(super) struct Held {
+    /// With the claims whose values were measured.
+    pub(super) charts: Vec<PublishedChart>,
     /// What the others are about.
     pub(super) left_out: Vec<String>,
 }
@@ -262,16 +263,26 @@ impl<M> Plan<M> {
         f64::from(flash.programs_per_block) / f64::from(config.flash.programs_per_block)
     }
 
-    /// The claims, with our values.
-    pub(super) fn held(&self, values: &Values) -> ClaimResults {
-        let mut held = ClaimResults::default();
-        for plan in &self.claims {
-            let over = plan.over.as_deref().map_or(Some(1.0), |name| values.get(name));
-            match (values.get(&plan.of), over) {
-                (Some(of), Some(over)) => held.claims.push(plan.claim(of, over)),
-                _ => held.left_out.push(plan.what.clone()),
+    /// The published charts, with our values.
+    pub(super) fn held(&self, values: &Values) -> Held {
+        let mut held = Held::default();
+        for chart in &self.charts {
+            let mut claims = Vec::new();
+            for plan in &chart.claims {
+                let over = plan.over.as_deref().map_or(Some(1.0), |name| values.get(name));
+                match (values.get(&plan.of), over) {
+                    (Some(of), Some(over)) => claims.push(plan.claim(of, over)),
+                    _ => held.left_out.push(format!("{}: {}", chart.title, plan.what)),
+                }
             }
+            held.charts.push(PublishedChart {
+                title: chart.title.clone(),
+                document: chart.document.clone(),
+                url: chart.url.clone(),
+                claims,
+            });
         }
+        held.charts.retain(|chart| !chart.claims.is_empty());
         held
     }
 

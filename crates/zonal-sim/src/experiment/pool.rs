@@ -10,17 +10,24 @@ use crate::Progress;
 use crate::config::{Config, Kind, Mode};
 use crate::counting::{self, Report};
 use crate::error::Result;
+use crate::measured::{Figures, Point};
 use crate::timed::{self, Measured};
 
-/// One run, in the mode of its config.
+/// One run.
 #[derive(Clone, Debug)]
-pub(super) struct Task(pub(super) Config);
+pub(super) enum Task {
+    /// In the mode of its config.
+    Run(Box<Config>),
+    /// A measured point, on a drive of the config.
+    Point { config: Box<Config>, point: Box<Point> },
+}
 
 /// What came of it.
 #[derive(Debug)]
 pub(super) enum Answer {
     Counted(Box<Report>),
     Timed(Box<Measured>),
+    Point(Figures),
 }
 
 impl Answer {
@@ -28,7 +35,9 @@ impl Answer {
     pub(super) fn counted(&self) -> &Report {
         match self {
             Self::Counted(report) => report,
-            Self::Timed(_) => unreachable!("the experiment asked for counting mode"),
+            Self::Timed(_) | Self::Point(_) => {
+                unreachable!("the experiment asked for counting mode")
+            }
         }
     }
 
@@ -36,16 +45,37 @@ impl Answer {
     pub(super) fn timed(&self) -> &Measured {
         match self {
             Self::Timed(measured) => measured,
-            Self::Counted(_) => unreachable!("the experiment asked for timed mode"),
+            Self::Counted(_) | Self::Point(_) => {
+                unreachable!("the experiment asked for timed mode")
+            }
+        }
+    }
+
+    /// The answer of a task at a point.
+    pub(super) fn point(&self) -> Figures {
+        match self {
+            Self::Point(figures) => *figures,
+            Self::Counted(_) | Self::Timed(_) => unreachable!("the experiment asked for a point"),
         }
     }
 }
 
+/// Effort of a point, as of so many units: a second of virtual time, more or less.
+const POINT_EFFORT: u64 = 1 << 22;
+
 impl Task {
+    pub(super) fn new(config: Config) -> Self {
+        Self::Run(Box::new(config))
+    }
+
     fn run(&self) -> Result<Answer> {
-        Ok(match self.0.run.mode {
-            Mode::Counting => Answer::Counted(Box::new(counting::run(&self.0, &mut |_| {})?)),
-            Mode::Timed => Answer::Timed(Box::new(timed::run(&self.0)?)),
+        let config = match self {
+            Self::Run(config) => config,
+            Self::Point { config, point } => return Ok(Answer::Point(point.run(config)?)),
+        };
+        Ok(match config.run.mode {
+            Mode::Counting => Answer::Counted(Box::new(counting::run(config, &mut |_| {})?)),
+            Mode::Timed => Answer::Timed(Box::new(timed::run(config)?)),
         })
     }
 
@@ -56,7 +86,8 @@ impl Task {
         reason = "an estimate that saturates"
     )]
     fn effort(&self) -> u64 {
-        let (config, run) = (&self.0, &self.0.run);
+        let Self::Run(config) = self else { return POINT_EFFORT };
+        let run = &config.run;
         let Ok(layout) = config.layout() else { return 1 };
         let wa = match config.drive.kind {
             Kind::Zns => 1.0,

@@ -32,7 +32,7 @@ impl Measure for Throughput {
                     ("run.warm_up", warm_up.to_string()),
                     ("run.drive_writes", last.to_string()),
                 ];
-                tasks.push(Task(plan.config(drive, &more)?));
+                tasks.push(Task::new(plan.config(drive, &more)?));
             }
         }
         Ok(tasks)
@@ -73,7 +73,7 @@ impl Measure for Throughput {
         let mut tables = vec![course_table(courses.clone()), steady_table(states)];
         tables.extend(courses.map(|(drive, run)| plan.as_zbdbench(drive, run)));
         let pictures = vec![Picture::Chart(chart), Picture::Bars(steady)];
-        Ok(Findings { pictures, tables, values })
+        Ok(Findings { pictures, tables, values, charts: Vec::new() })
     }
 }
 

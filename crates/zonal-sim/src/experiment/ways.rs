@@ -15,7 +15,7 @@ pub(super) struct Ways {}
 
 impl Measure for Ways {
     fn tasks(plan: &Plan<Self>) -> Result<Vec<Task>> {
-        plan.drives.iter().map(|drive| Ok(Task(plan.config(drive, &[])?))).collect()
+        plan.drives.iter().map(|drive| Ok(Task::new(plan.config(drive, &[])?))).collect()
     }
 
     fn conclude(plan: &Plan<Self>, answers: &[Answer]) -> Result<Findings> {
@@ -45,6 +45,11 @@ impl Measure for Ways {
             ranges: Vec::new(),
             groups,
         };
-        Ok(Findings { pictures: vec![Picture::Bars(bars)], tables: vec![table], values })
+        Ok(Findings {
+            pictures: vec![Picture::Bars(bars)],
+            tables: vec![table],
+            values,
+            charts: Vec::new(),
+        })
     }
 }

@@ -1,12 +1,13 @@
-//! A real drive's measured points beside those of its preset.
+//! Real drives' measured points beside those of their presets.
 //!
-//! The points are of a WD Ultrastar DC ZN540, from the public raw data of "Performance
+//! The points are of a WD Ultrastar DC ZN540 and an SN540, from the public raw data of "Performance
 //! Characterization of NVMe Flash Devices with Zoned Namespaces" (arXiv 2310.19094, MIT licence),
-//! in `data/`. Ten of them calibrate the preset `zn540`; the preset predicts the others. The
+//! in `data/`. Ten of the first calibrate the preset `zn540`; the preset predicts the others. The
 //! times of open, close, finish and reset, and the effect of resets on other commands, are in
-//! `manage.rs`.
+//! `manage.rs`. The conventional drive is in `sn540.rs`.
 
 mod manage;
+pub mod sn540;
 
 use std::fmt::Write as _;
 
@@ -17,6 +18,7 @@ use zonal::workload::queued::{self, Beside, Outcome, Workload};
 
 use crate::config::Config;
 use crate::error::{Result, SimError};
+use crate::report::page::Basis;
 use crate::ssd::SimSsd;
 
 const POINTS: &str = include_str!("../../data/zn540.csv");
@@ -32,6 +34,9 @@ const BESIDE_BLOCKS: u64 = 32;
 
 /// Virtual time of a point.
 const POINT_NS: u64 = 2_000_000_000;
+
+/// Where in the raw data reads beside writes are, of both drives.
+const MIXED_PLACE: &str = "data/custom/zns-a/rate_inteference";
 
 /// The points that calibrate the preset.
 const CALIBRATED: [&str; 10] = [
@@ -53,9 +58,22 @@ pub struct Point {
     /// What was done, in words.
     pub name: String,
     /// The same for the simulator.
-    pub workload: Workload,
+    how: How,
     /// What the drive did.
     pub drive: Figures,
+    /// Whether the preset is calibrated on it, or predicts it.
+    pub basis: Basis,
+    /// Where in the raw data it is.
+    pub place: &'static str,
+}
+
+/// How the simulator does it.
+#[derive(Clone, Debug)]
+enum How {
+    /// Requests to a zoned drive.
+    Queued(Workload),
+    /// A run in timed mode.
+    Timed(sn540::Load),
 }
 
 /// Figures of a point.
@@ -98,7 +116,7 @@ struct MixedRow {
     read_p99: f64,
 }
 
-/// All points, in the order of the data.
+/// All points of the ZN540, in the order of the data.
 pub fn points() -> Result<Vec<Point>> {
     let plain = rows::<Row>(POINTS)?.into_iter().map(Row::point);
     let mixed = rows::<MixedRow>(MIXED)?.into_iter().map(|row| Ok(row.point()));
@@ -124,14 +142,16 @@ impl Row {
         let blocks = LbaCount::new(bytes / BLOCK_BYTES);
         let workload = workload(pattern, blocks, zones, depth, Beside::Nothing);
         let drive = Figures { iops: self.iops, mean_us: self.mean_us, p99_us: self.p99_us };
-        Ok(Point { name, workload, drive })
+        let basis = basis_in(&CALIBRATED, &name);
+        let place = "data/spdk/zns-a/lbaf2";
+        Ok(Point { name, how: How::Queued(workload), drive, basis, place })
     }
 }
 
 impl MixedRow {
     fn point(self) -> Point {
         let (rate, depth) = (self.write_mib_s_asked, self.read_depth);
-        let name = format!("read 4096 q{depth} beside {rate} MiB/s");
+        let name = self.name();
         let beside = if rate == 0 {
             Beside::Nothing
         } else {
@@ -139,8 +159,17 @@ impl MixedRow {
             Beside::Writes { blocks: LbaCount::new(BESIDE_BLOCKS), bytes_s }
         };
         let workload = workload(Pattern::RandomRead, LbaCount::new(1), 1, depth, beside);
-        let (mean_us, p99_us) = (self.read_mean_us, self.read_p99);
-        Point { name, workload, drive: Figures { iops: self.read_iops, mean_us, p99_us } }
+        let basis = basis_in(&CALIBRATED, &name);
+        let (how, drive) = (How::Queued(workload), self.figures());
+        Point { name, how, drive, basis, place: MIXED_PLACE }
+    }
+
+    fn name(&self) -> String {
+        format!("read 4096 q{} beside {} MiB/s", self.read_depth, self.write_mib_s_asked)
+    }
+
+    const fn figures(&self) -> Figures {
+        Figures { iops: self.read_iops, mean_us: self.read_mean_us, p99_us: self.read_p99 }
     }
 }
 
@@ -152,6 +181,11 @@ fn workload(
     beside: Beside,
 ) -> Workload {
     Workload { pattern, blocks, zones, depth, time_ns: POINT_NS, seed: 1, beside }
+}
+
+/// What a point of this name is, by the list of those that calibrate a preset.
+fn basis_in(calibrated: &[&str], name: &str) -> Basis {
+    if calibrated.contains(&name) { Basis::Calibrated } else { Basis::Predicted }
 }
 
 impl Figures {
@@ -168,15 +202,14 @@ impl Figures {
 }
 
 impl Point {
-    /// Whether the preset is calibrated on it.
-    pub fn is_calibrated(&self) -> bool {
-        CALIBRATED.contains(&self.name.as_str())
-    }
-
     /// Measures it on a new drive of a config.
-    pub fn run(&self, config: &Config) -> Result<Outcome> {
-        queued::run(&SimSsd::new(config)?, &self.workload)
-            .map_err(|error| SimError::Config { what: format!("{}: {error}", self.name) })
+    pub fn run(&self, config: &Config) -> Result<Figures> {
+        match &self.how {
+            How::Queued(workload) => queued::run(&SimSsd::new(config)?, workload)
+                .map(|outcome| Figures::of(&outcome))
+                .map_err(|error| SimError::Config { what: format!("{}: {error}", self.name) }),
+            How::Timed(load) => load.run(config),
+        }
     }
 }
 
@@ -192,12 +225,9 @@ impl Compared {
     }
 }
 
-/// Measures all points on drives of a config.
-pub fn compare(config: &Config) -> Result<Vec<Compared>> {
-    let compared = points()?.into_iter().map(|point| {
-        let ours = Figures::of(&point.run(config)?);
-        Ok(Compared { point, ours })
-    });
+/// Measures points on drives of a config.
+pub fn compare(config: &Config, points: Vec<Point>) -> Result<Vec<Compared>> {
+    let compared = points.into_iter().map(|point| Ok(Compared { ours: point.run(config)?, point }));
     compared.collect()
 }
 
@@ -254,7 +284,7 @@ fn points_page(compared: &[Compared]) -> String {
     );
     for row in compared {
         let (drive, ours) = (row.point.drive, row.ours);
-        let mark = if row.point.is_calibrated() { "calibrated" } else { "predicted" };
+        let mark = row.point.basis.words();
         let (mean, p99) = (100.0 * row.mean_error(), 100.0 * row.p99_error());
         writeln!(
             text,
@@ -263,8 +293,9 @@ fn points_page(compared: &[Compared]) -> String {
         )
         .expect("a string takes all text");
     }
-    for (what, calibrated) in [("calibrated", true), ("predicted", false)] {
-        let rows = || compared.iter().filter(|row| row.point.is_calibrated() == calibrated);
+    for basis in [Basis::Calibrated, Basis::Predicted] {
+        let rows = || compared.iter().filter(|row| row.point.basis == basis);
+        let what = basis.words();
         let (mean, worst) = mean_and_worst(rows().map(Compared::mean_error));
         let (p99_mean, p99_worst) = mean_and_worst(rows().map(Compared::p99_error));
         writeln!(

@@ -1,11 +1,10 @@
 //! One page of HTML that holds everything: pictures inside, no script, nothing to load.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Table, escape, number, svg};
-use crate::report::Picture;
+use super::{Axis, Bars, Cell, Picture, Table, escape, number, svg};
 
 /// How a figure of ours was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +22,8 @@ pub enum Basis {
 }
 
 impl Basis {
-    const fn word(self) -> &'static str {
+    /// In words, for people.
+    pub const fn words(self) -> &'static str {
         match self {
             Self::Calibrated => "calibrated",
             Self::Reading => "predicted, for this reading",
@@ -33,15 +33,75 @@ impl Basis {
     }
 }
 
-/// Whether a published value was read where it was published.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// How a published value was taken from where it was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// It was, here.
-    Read(String),
-    /// It is quoted from memory of this, and was not found again.
-    Unverified(String),
+pub enum Origin {
+    /// Its text has the value.
+    Printed,
+    /// Computed from values that its text has.
+    Computed,
+    /// Read off a picture, so rough.
+    Picture,
+    /// Its raw data has the value.
+    Data,
+}
+
+impl Origin {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Printed => "printed",
+            Self::Computed => "computed from printed values",
+            Self::Picture => "read off a picture",
+            Self::Data => "raw data",
+        }
+    }
+}
+
+/// By how much ours differs from a published value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Deviation {
+    /// Ours is larger by this much.
+    pub value: f64,
+    /// Of what.
+    pub unit: DeviationUnit,
+}
+
+/// What a deviation counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviationUnit {
+    /// Percent of the published value.
+    Percent,
+    /// Percentage points: the values are percentages themselves.
+    Points,
+}
+
+impl Deviation {
+    /// Beyond this it is marked.
+    const FAR: f64 = 10.0;
+
+    /// Of our value from a published one, both in `unit`.
+    pub fn new(published: f64, ours: f64, unit: &str) -> Self {
+        if unit == "%" {
+            Self { value: ours - published, unit: DeviationUnit::Points }
+        } else {
+            Self { value: 100.0 * (ours / published - 1.0), unit: DeviationUnit::Percent }
+        }
+    }
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            DeviationUnit::Percent => "%",
+            DeviationUnit::Points => "points",
+        };
+        write!(formatter, "{:+.1} {unit}", self.value)
+    }
 }
 
 /// A published value beside ours.
@@ -58,29 +118,88 @@ pub struct Claim {
     pub ours: f64,
     /// Of both.
     pub unit: String,
+    /// By how much ours differs.
+    pub error: Deviation,
     /// How ours came about.
     pub basis: Basis,
-    /// Where theirs is from.
-    #[serde(rename = "published_in")]
-    pub source: Source,
+    /// Where in the document theirs is.
+    pub place: String,
+    /// How theirs was taken from there.
+    pub origin: Origin,
     /// Where one misses: why. Otherwise what else is to be known.
     pub note: String,
 }
 
-impl Claim {
-    /// The difference in percent of the published value; of percentages, in points.
-    pub fn difference(&self) -> f64 {
-        if self.unit == "%" {
-            self.ours - self.value
-        } else {
-            100.0 * (self.ours / self.value - 1.0)
-        }
+/// What was published together, beside ours: all in one unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PublishedChart {
+    /// What it shows.
+    pub title: String,
+    /// Where it was published.
+    pub document: String,
+    /// The document's address, if one is known.
+    pub url: Option<String>,
+    /// Its values.
+    pub claims: Vec<Claim>,
+}
+
+impl PublishedChart {
+    /// Both values of each claim side by side.
+    pub fn picture(&self) -> Picture {
+        let unit = self.claims.first().map_or("", |claim| &claim.unit);
+        let group = |claim: &Claim| (claim.what.clone(), vec![claim.value, claim.ours]);
+        Picture::Bars(Bars {
+            title: self.title.clone(),
+            y: Axis::linear(unit),
+            names: vec!["published".into(), "ours".into()],
+            groups: self.claims.iter().map(group).collect(),
+            ranges: Vec::new(),
+        })
     }
 
-    /// The same in words.
-    pub fn difference_text(&self) -> String {
-        let unit = if self.unit == "%" { "points" } else { "%" };
-        format!("{:+.1} {unit}", self.difference())
+    /// The values as a table of this name.
+    pub fn table(&self, name: &str) -> Table {
+        let columns =
+            ["what", "unit", "published", "ours", "error", "error_unit", "basis", "origin"];
+        let mut table = Table::new(name, &columns);
+        for claim in &self.claims {
+            let error_unit = match claim.error.unit {
+                DeviationUnit::Percent => "percent",
+                DeviationUnit::Points => "points",
+            };
+            table.row(vec![
+                claim.what.as_str().into(),
+                claim.unit.as_str().into(),
+                claim.value.into(),
+                claim.ours.into(),
+                claim.error.value.into(),
+                error_unit.into(),
+                claim.basis.words().into(),
+                claim.origin.words().into(),
+            ]);
+        }
+        table
+    }
+}
+
+/// The program that made the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Program {
+    /// Version of zonal.
+    pub version: String,
+    /// Commit of its sources, if they were a checkout when it was built.
+    pub commit: Option<String>,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "zonal {}", self.version)?;
+        match &self.commit {
+            Some(commit) => write!(formatter, ", commit {commit}"),
+            None => write!(formatter, ", built without a checkout: commit unknown"),
+        }
     }
 }
 
@@ -95,8 +214,8 @@ pub struct Section {
     pub text: Vec<String>,
     /// Pictures.
     pub pictures: Vec<Picture>,
-    /// Published values beside ours.
-    pub claims: Vec<Claim>,
+    /// Published charts beside ours.
+    pub charts: Vec<PublishedChart>,
     /// The numbers.
     pub tables: Vec<Table>,
     /// The config, as in its file.
@@ -134,10 +253,10 @@ impl Page {
              <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
         );
         paragraphs(&mut html, &self.text);
-        let all: Vec<&Claim> = self.sections.iter().flat_map(|section| &section.claims).collect();
-        if !all.is_empty() {
+        let charts: Vec<_> = self.sections.iter().flat_map(|section| &section.charts).collect();
+        if !charts.is_empty() {
             html.push_str("<h2>Published values and ours</h2>\n");
-            claims(&mut html, &all);
+            overview(&mut html, &charts);
         }
         for section in &self.sections {
             section.write(&mut html);
@@ -152,6 +271,9 @@ impl Section {
         let (name, title) = (escape(&self.name), escape(&self.title));
         put(html, format_args!("<h2 id=\"{name}\">{title}</h2>\n"));
         paragraphs(html, &self.text);
+        for chart in &self.charts {
+            chart.write(html);
+        }
         for picture in &self.pictures {
             html.push_str(&svg::draw(picture));
         }
@@ -181,36 +303,69 @@ fn paragraphs(html: &mut String, text: &[String]) {
     }
 }
 
-fn claims(html: &mut String, claims: &[&Claim]) {
+/// All values of all charts, in short.
+fn overview(html: &mut String, charts: &[&PublishedChart]) {
     html.push_str(
         "<table>\n<tr><th>what</th><th>published</th><th class=\"n\">ours</th>\
-         <th class=\"n\">difference</th><th>ours is</th><th>published in</th><th>note</th></tr>\n",
+         <th class=\"n\">error</th><th>ours is</th></tr>\n",
     );
-    for claim in claims {
-        // Beyond a tenth: said, not hidden.
-        let far = if claim.difference().abs() > 10.0 { "n far" } else { "n" };
-        let source = match &claim.source {
-            Source::Read(source) => escape(source),
-            Source::Unverified(source) => {
-                format!("{}; <em>from memory, not verified</em>", escape(source))
-            }
-        };
-        put(
-            html,
-            format_args!(
-                "<tr><td>{}</td><td>{}</td><td class=\"n\">{} {}</td><td class=\"{far}\">{}</td>\
-                 <td>{}</td><td>{source}</td><td>{}</td></tr>\n",
-                escape(&claim.what),
-                escape(&claim.published),
-                number(claim.ours),
-                escape(&claim.unit),
-                claim.difference_text(),
-                claim.basis.word(),
-                escape(&claim.note),
-            ),
-        );
+    for chart in charts {
+        let title = escape(&chart.title);
+        put(html, format_args!("<tr><th colspan=\"5\">{title}</th></tr>\n"));
+        for claim in &chart.claims {
+            put(html, format_args!("<tr>{}</tr>\n", claim.cells()));
+        }
     }
     html.push_str("</table>\n");
+}
+
+impl Claim {
+    /// The cells that every table of claims has.
+    fn cells(&self) -> String {
+        // Beyond a tenth: said, not hidden.
+        let far = if self.error.value.abs() > Deviation::FAR { "n far" } else { "n" };
+        format!(
+            "<td>{}</td><td>{}</td><td class=\"n\">{} {}</td><td class=\"{far}\">{}</td><td>{}</td>",
+            escape(&self.what),
+            escape(&self.published),
+            number(self.ours),
+            escape(&self.unit),
+            self.error,
+            self.basis.words(),
+        )
+    }
+}
+
+impl PublishedChart {
+    fn write(&self, html: &mut String) {
+        let (title, document) = (escape(&self.title), escape(&self.document));
+        put(html, format_args!("<h3>Published: {title}</h3>\n<p>Source: {document}"));
+        if let Some(url) = &self.url {
+            let url = escape(url);
+            put(html, format_args!(" (<a href=\"{url}\">{url}</a>)"));
+        }
+        html.push_str(".</p>\n");
+        html.push_str(&svg::draw(&self.picture()));
+        html.push_str(
+            "<table>\n<tr><th>what</th><th>published</th><th class=\"n\">ours</th>\
+             <th class=\"n\">error</th><th>ours is</th><th>place in the source</th>\
+             <th>published value is</th><th>note</th></tr>\n",
+        );
+        for claim in &self.claims {
+            let (place, note) = (escape(&claim.place), escape(&claim.note));
+            let origin = claim.origin.words();
+            let origin = match claim.origin {
+                Origin::Printed | Origin::Computed | Origin::Data => origin.to_owned(),
+                Origin::Picture => format!("<em>{origin}</em>"),
+            };
+            let cells = claim.cells();
+            put(
+                html,
+                format_args!("<tr>{cells}<td>{place}</td><td>{origin}</td><td>{note}</td></tr>\n"),
+            );
+        }
+        html.push_str("</table>\n");
+    }
 }
 
 fn rows(html: &mut String, table: &Table) {
@@ -247,16 +402,18 @@ mod tests {
             value,
             ours,
             unit: unit.into(),
+            error: Deviation::new(value, ours, unit),
             basis: Basis::Predicted,
-            source: Source::Unverified("a paper".into()),
+            place: "figure 1".into(),
+            origin: Origin::Picture,
             note: String::new(),
         }
     }
 
     #[test]
     fn differences_are_relative_or_in_points() {
-        assert_eq!(claim("MB/s", 200.0, 210.0).difference_text(), "+5.0 %");
-        assert_eq!(claim("%", 50.0, 47.0).difference_text(), "-3.0 points");
+        assert_eq!(claim("MB/s", 200.0, 210.0).error.to_string(), "+5.0 %");
+        assert_eq!(claim("%", 50.0, 47.0).error.to_string(), "-3.0 points");
     }
 
     #[test]
@@ -274,7 +431,12 @@ mod tests {
             title: "Why?".into(),
             text: vec!["Because 1 < 2.".into()],
             pictures: vec![Picture::Chart(chart)],
-            claims: vec![claim("x", 4.6, 4.5), claim("x", 4.6, 9.0)],
+            charts: vec![PublishedChart {
+                title: "A chart".into(),
+                document: "a paper <of 2021>".into(),
+                url: Some("https://example.org/a&b".into()),
+                claims: vec![claim("x", 4.6, 4.5), claim("x", 4.6, 9.0)],
+            }],
             tables: vec![table],
             config: "name = \"<b>\"".into(),
         };
@@ -287,16 +449,19 @@ mod tests {
             "&lt;script&gt;",
             "a&amp;b",
             "name = &quot;&lt;b&gt;&quot;",
-            "not verified",
+            "<em>read off a picture</em>",
+            "a paper &lt;of 2021&gt; (<a href=\"https://example.org/a&amp;b\">",
         ] {
             assert!(html.contains(part), "{part}");
         }
-        assert_eq!(html.matches("n far").count(), 1, "only what is far off is marked");
-        assert!(!html.contains("<script"), "nothing runs");
-        assert!(
-            !html.contains("http://") || html.matches("http").count() == 1,
-            "nothing is loaded"
+        assert_eq!(
+            html.matches("n far").count(),
+            2,
+            "only what is far off is marked, in both tables"
         );
+        assert_eq!(html.matches("<svg ").count(), 2, "one of the chart and one of the section");
+        assert!(!html.contains("<script"), "nothing runs");
+        assert!(!html.contains("src=") && !html.contains("<link"), "nothing is loaded");
         assert_eq!(html, page.html());
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_sim::experiment::{self, Changes, Experiment, Overlay, Scope, reproduce as all};
-use zonal_sim::report::page::{Basis, Claim, Section};
+use zonal_sim::report::page::{Program, PublishedChart, Section};
 use zonal_sim::report::{Cell, Table as Numbers, number};
 
 use crate::args::Global;
@@ -57,10 +57,12 @@ pub(crate) fn run(global: &Global, args: &SimExperiment) -> Result<()> {
 /// All experiments.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Written<'a> {
+    /// What ran them.
+    program: &'a Program,
     /// The page that compares published values with ours.
     page: &'a Path,
-    /// Published values beside ours.
-    claims: Vec<&'a Claim>,
+    /// Published charts beside ours.
+    charts: Vec<&'a PublishedChart>,
     /// The files that were written.
     files: Vec<PathBuf>,
 }
@@ -72,16 +74,26 @@ pub(crate) fn reproduce(global: &Global, args: &SimReproduce) -> Result<()> {
     super::check_outputs(&args.out, &[PAGE], &inputs)?;
     let sections = simulate(all::all(&changes)?, &args.how)?;
     let files = save(&sections, &args.out, &inputs)?;
-    let claims: Vec<Claim> = sections.iter().flat_map(|section| section.claims.clone()).collect();
     let path = args.out.join(PAGE);
-    zonal::output::write(&path, all::page(sections, &changes).html(), &inputs)
+    let program = program();
+    let page = all::page(sections, &changes, &program);
+    zonal::output::write(&path, page.html(), &inputs)
         .with_context(|| format!("writing {}", path.display()))?;
+    let charts: Vec<_> = page.sections.iter().flat_map(|section| &section.charts).collect();
     if global.json {
-        return json::document(&Written { page: &path, claims: claims.iter().collect(), files });
+        return json::document(&Written { program: &program, page: &path, charts, files });
     }
-    say!("{}", claims_text(&claims));
-    sayln!("\n{}", path.display());
+    say!("{}", charts_text(&charts));
+    sayln!("\n{program}\n{}", path.display());
     Ok(())
+}
+
+/// This program. The commit is known if the sources were a checkout.
+fn program() -> Program {
+    Program {
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: option_env!("ZONAL_COMMIT").map(Into::into),
+    }
 }
 
 fn changes(how: &How) -> Result<Changes> {
@@ -127,8 +139,8 @@ fn print(section: &Section) {
     for table in section.tables.iter().filter(|table| table.rows.len() <= ROWS) {
         sayln!("{}", numbers(table));
     }
-    if !section.claims.is_empty() {
-        sayln!("{}", claims_text(&section.claims));
+    if !section.charts.is_empty() {
+        sayln!("{}", charts_text(&section.charts.iter().collect::<Vec<_>>()));
     }
 }
 
@@ -146,22 +158,21 @@ fn numbers(numbers: &Numbers) -> String {
     table.text()
 }
 
-fn claims_text(claims: &[Claim]) -> String {
-    let mut table = Table::new(2, &["what", "published", "ours", "difference", "ours is"]);
-    for claim in claims {
-        let basis = match claim.basis {
-            Basis::Calibrated => "calibrated",
-            Basis::Reading => "one reading",
-            Basis::Predicted => "predicted",
-            Basis::Arithmetic => "arithmetic",
-        };
-        table.row(vec![
-            claim.what.clone(),
-            claim.published.clone(),
-            format!("{} {}", number(claim.ours), claim.unit),
-            claim.difference_text(),
-            basis.to_owned(),
-        ]);
+/// All values of charts, as the page has them in short.
+fn charts_text(charts: &[&PublishedChart]) -> String {
+    let mut table = Table::new(2, &["what", "published", "ours", "error", "ours is"]);
+    for chart in charts {
+        let title = std::iter::once(chart.title.clone());
+        table.row(title.chain(std::iter::repeat_n(String::new(), 4)).collect());
+        for claim in &chart.claims {
+            table.row(vec![
+                format!("  {}", claim.what),
+                claim.published.clone(),
+                format!("{} {}", number(claim.ours), claim.unit),
+                claim.error.to_string(),
+                claim.basis.words().to_owned(),
+            ]);
+        }
     }
     table.text()
 }

@@ -1,0 +1,33 @@
+//! Tells the program its commit, for what it writes on pages of results. A package, which is built
+//! without a checkout, has none.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // The sources as a package may lie in the checkout of something else.
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let top = git(&["rev-parse", "--show-toplevel"]);
+    let is_own = |top: &String| own.canonicalize().is_ok_and(|own| Path::new(top) == own);
+    if top.filter(is_own).is_none() {
+        return;
+    }
+    for path in ["src", "../zonal-sim/src", "../zonal-sim/configs"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"]);
+    if let Some(log) = log.filter(|log| Path::new(log).exists()) {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    if let Some(commit) = git(&["describe", "--always", "--dirty", "--exclude=*"]) {
+        println!("cargo::rustc-env=ZONAL_COMMIT={commit}");
+    }
+}
+
+/// What git prints, if there is git and it has an answer.
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+}
