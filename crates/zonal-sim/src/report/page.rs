@@ -64,8 +64,10 @@ impl Origin {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Deviation {
     /// Ours is larger by this much.
+    #[serde(rename = "amount")]
     pub value: f64,
     /// Of what.
+    #[serde(rename = "amount_unit")]
     pub unit: DeviationUnit,
 }
 
@@ -119,6 +121,7 @@ pub struct Claim {
     /// Of both.
     pub unit: String,
     /// By how much ours differs.
+    #[serde(rename = "deviation")]
     pub error: Deviation,
     /// How ours came about.
     pub basis: Basis,
@@ -190,6 +193,7 @@ pub struct Program {
     /// Version of zonal.
     pub version: String,
     /// Commit of its sources, if they were a checkout when it was built.
+    #[serde(rename = "source_commit")]
     pub commit: Option<String>,
 }
 
