@@ -10,7 +10,7 @@ fn main() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let top = git(&["rev-parse", "--show-toplevel"]);
     let is_own = |top: &String| own.canonicalize().is_ok_and(|own| Path::new(top) == own);
-    if top.filter(is_own).is_none() {
+    if !top.as_ref().is_some_and(is_own) {
         return;
     }
     for path in ["src", "../zonal-sim/src", "../zonal-sim/configs"] {
