@@ -37,6 +37,7 @@
 
 pub mod aligned;
 pub mod batch;
+pub mod budget;
 pub mod claim;
 pub mod clock;
 pub mod crc32c;

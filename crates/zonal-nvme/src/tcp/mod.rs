@@ -2,14 +2,13 @@
 //!
 //! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Every
 //! connection has a thread, because commands block. [`pdu`] has the bytes, `session.rs` what a
-//! connection does, `memory.rs` how much memory connections may take, `peers.rs` who has to go
+//! connection does, [`zonal::budget`] how much memory connections may take, `peers.rs` who has to go
 //! where there is no room, and [`crate`] what commands do.
 //!
 //! A write completes when the device has it. A flush, or a write with FUA, completes when the device
 //! says that it is durable.
 
 mod discovery;
-mod memory;
 mod output;
 pub mod pdu;
 mod peers;
@@ -27,11 +26,11 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zonal::Clock;
+use zonal::budget::Budget;
 
 use crate::Error;
 use crate::Result;
 use crate::Subsystem;
-use memory::Memory;
 use peers::{Peer, Peers};
 use session::{CONNECTION_BYTES, End, Session};
 
@@ -55,7 +54,7 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 struct Shared {
     subsystem: Arc<Subsystem>,
     clock: Arc<dyn Clock>,
-    memory: Arc<Memory>,
+    memory: Arc<Budget>,
     stopping: AtomicBool,
     peers: Mutex<Peers>,
     ended: Condvar,
@@ -114,7 +113,7 @@ impl Server {
         let shared = Arc::new(Shared {
             subsystem,
             clock,
-            memory: Memory::new(memory_max),
+            memory: Budget::new(memory_max),
             stopping: AtomicBool::new(false),
             peers: Mutex::default(),
             ended: Condvar::new(),

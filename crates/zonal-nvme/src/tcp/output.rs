@@ -3,7 +3,8 @@
 
 use std::io::IoSlice;
 
-use super::memory::Buffer;
+use zonal::budget::Buffer;
+
 use super::pdu::{self, ConnectionParams};
 
 /// PDUs that are collected.

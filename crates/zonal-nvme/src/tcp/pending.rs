@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
+use zonal::budget::Buffer;
 use zonal::nvme::SubmissionEntry;
 
-use super::memory::Buffer;
 use super::pdu::flag;
 use super::session::Session;
 use super::transfers::Received;

@@ -3,7 +3,7 @@
 //! Commands are executed in the order in which their data is complete. Reads, writes and appends that
 //! have arrived together are one batch of the device (`pending.rs`). Responses are collected while more PDUs are
 //! buffered, and sent together. What a host can make this side hold is bounded: as many commands as
-//! the queue has entries, and buffers within the budget in `memory.rs`.
+//! the queue has entries, and buffers within the [budget](zonal::budget).
 
 use std::io;
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
+use zonal::budget::{Buffer, Reservation};
 use zonal::nvme::command::DataPointer;
 use zonal::nvme::{CompletionEntry, NvmeStatus, Opcode, SubmissionEntry, status};
 
-use super::memory::{Buffer, Reservation};
 use super::output::Output;
 use super::pdu::{self, COMMON_BYTES, DIGEST_BYTES, DataPdu, Digest, Fatal, FatalStatus, Frame};
 use super::pdu::{ConnectionParams, IcPdu, PduType};

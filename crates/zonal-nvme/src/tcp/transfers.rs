@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use zonal::budget::{Budget, Buffer, Reservation};
 use zonal::nvme::SubmissionEntry;
 
-use super::memory::{Buffer, Memory, Reservation};
 use super::pdu::{DataPdu, Fatal, FatalStatus, Frame, flag};
 use crate::TRANSFER_MAX;
 
@@ -47,7 +47,7 @@ pub(super) struct Received {
 
 /// Commands that wait for their data.
 pub(super) struct Transfers {
-    memory: Arc<Memory>,
+    memory: Arc<Budget>,
     /// By command identifier, which is also the transfer tag (TTAG).
     commands: BTreeMap<u16, Transfer>,
     /// Those whose data was not requested yet.
@@ -58,7 +58,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    pub(super) fn new(memory: Arc<Memory>) -> Self {
+    pub(super) fn new(memory: Arc<Budget>) -> Self {
         let (commands, waiting) = (BTreeMap::new(), VecDeque::new());
         Self { memory, commands, waiting, own: 0, requested: 0 }
     }

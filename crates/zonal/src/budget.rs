@@ -1,23 +1,22 @@
-//! The memory of all connections together: one budget, and the spare buffers in it.
+//! The memory of all connections of a server together: one budget, and the spare buffers in it.
 //!
 //! A connection *reserves* what it may use, and a reservation that does not fit is refused: however
-//! many hosts there are, and whatever they do, the buffers of connections never exceed the budget. A
-//! queue reserves all that one command at a time needs when it is connected, so it makes progress
-//! whatever other hosts do. Data of further commands is requested from the host as far as the rest
-//! of the budget goes.
+//! many peers there are, and whatever they do, the buffers of connections never exceed the budget. A
+//! connection reserves all that one request at a time needs before it takes requests, so it makes
+//! progress whatever other peers do.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zonal::AlignedBytes;
+use crate::AlignedBytes;
 
 /// Most bytes of spare buffers. Reusing one saves filling a new one with zeroes.
 const SPARE_MAX: usize = 32 << 20;
 /// Smallest buffer.
 const BUFFER_MIN: usize = 4096;
 
-/// The budget.
-pub(super) struct Memory {
+/// The budget of a server.
+pub struct Budget {
     max: usize,
     state: Mutex<State>,
 }
@@ -30,9 +29,9 @@ struct State {
     spare_bytes: usize,
 }
 
-impl Memory {
+impl Budget {
     /// A budget of `max` bytes.
-    pub(super) fn new(max: usize) -> Arc<Self> {
+    pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, state: Mutex::default() })
     }
 
@@ -41,7 +40,7 @@ impl Memory {
     }
 
     /// Takes `bytes` from the budget; `None` if they are not left.
-    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         let mut state = self.state();
         let reserved = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.max)?;
         while reserved + state.spare_bytes > self.max {
@@ -52,14 +51,14 @@ impl Memory {
     }
 
     /// A buffer for `bytes` of data, which the caller has reserved. Its content is arbitrary.
-    pub(super) fn buffer(self: &Arc<Self>, bytes: usize) -> Buffer {
+    pub fn buffer(self: &Arc<Self>, bytes: usize) -> Buffer {
         let size = Buffer::size(bytes);
         let spare = self.state().take(size);
         let data = spare.unwrap_or_else(|| AlignedBytes::zeroed(size));
         Buffer { memory: Arc::clone(self), data, bytes }
     }
 
-    /// Keeps a buffer for the next command, if there is room for it.
+    /// Keeps a buffer for the next request, if there is room for it.
     fn keep(&self, data: AlignedBytes) {
         let mut state = self.state();
         let spare_bytes = state.spare_bytes + data.len();
@@ -88,8 +87,8 @@ impl State {
 }
 
 /// A part of the budget, given back when it is dropped.
-pub(super) struct Reservation {
-    memory: Arc<Memory>,
+pub struct Reservation {
+    memory: Arc<Budget>,
     bytes: usize,
 }
 
@@ -99,25 +98,27 @@ impl Drop for Reservation {
     }
 }
 
-/// A buffer for the data of a command, where any device takes it without a copy. It becomes a spare one
+/// A buffer for the data of a request, where any device takes it without a copy. It becomes a spare one
 /// when it is dropped.
-pub(super) struct Buffer {
-    memory: Arc<Memory>,
+pub struct Buffer {
+    memory: Arc<Budget>,
     data: AlignedBytes,
     bytes: usize,
 }
 
 impl Buffer {
     /// Bytes that a buffer for `bytes` of data takes.
-    pub(super) fn size(bytes: usize) -> usize {
+    pub fn size(bytes: usize) -> usize {
         bytes.next_power_of_two().max(BUFFER_MIN)
     }
 
-    pub(super) fn data(&self) -> &[u8] {
+    /// The data.
+    pub fn data(&self) -> &[u8] {
         &self.data[..self.bytes]
     }
 
-    pub(super) fn data_mut(&mut self) -> &mut [u8] {
+    /// The same, to be overwritten.
+    pub fn data_mut(&mut self) -> &mut [u8] {
         &mut self.data[..self.bytes]
     }
 }
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_reservation_is_refused_until_return() {
-        let memory = Memory::new(100);
+    fn budget_reservation_is_refused_until_return() {
+        let memory = Budget::new(100);
         let first = memory.reserve(60);
         assert!(first.is_some() && memory.reserve(41).is_none());
         let second = memory.reserve(40);
@@ -145,8 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_spare_buffer_is_reused_or_yields_to_reservation() {
-        let memory = Memory::new(16384);
+    fn budget_spare_buffer_is_reused_or_yields_to_reservation() {
+        let memory = Budget::new(16384);
         let mut buffer = memory.buffer(5000);
         assert_eq!(buffer.data().len(), 5000);
         buffer.data_mut().fill(7);
