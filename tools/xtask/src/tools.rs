@@ -26,8 +26,14 @@ pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb
 pub const CPP_COMPILER: Packaged = ("c++", "g++");
 
 /// Of the suites.
-const PACKAGED: [Packaged; 17] = [
+const PACKAGED: [Packaged; 22] = [
     ("fio", "fio"),
+    // Clients of NBD.
+    ("qemu-img", "qemu-utils"),
+    ("nbdcopy", "libnbd-bin"),
+    ("nbdsh", "python3-libnbd"),
+    ("nbdkit", "nbdkit"),
+    ("openssl", "openssl"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
     ("sqlite3", "sqlite3"),

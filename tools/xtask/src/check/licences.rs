@@ -11,6 +11,7 @@ const ALLOWED: &[&str] = &[
     "(MIT OR Apache-2.0) AND Unicode-3.0",
     "0BSD",
     "Apache-2.0",
+    "Apache-2.0 AND ISC",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",

@@ -1,0 +1,56 @@
+//! What can go wrong while serving over NBD. What goes wrong in a request is an answer to the client,
+//! see [`NbdError`](crate::wire::NbdError).
+
+use std::io;
+use std::path::PathBuf;
+
+use zonal::DiskError;
+
+/// Result of serving.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Failure to serve disks over NBD.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A disk that cannot be served under this name.
+    #[error("{name:?} cannot be served: {why}")]
+    Export {
+        /// The name.
+        name: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// An address that cannot be listened at.
+    #[error("cannot listen at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A certificate or a key that TLS cannot use.
+    #[error("{}: {why}", .path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A disk could not make its data durable when the server ended.
+    #[error("{name:?}: {source}")]
+    Flush {
+        /// The name of the export.
+        name: String,
+        /// What the disk said.
+        source: DiskError,
+    },
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,128 @@
+//! TLS, by rustls: certificates, and who may connect.
+//!
+//! TLS is the one part of this crate that draws randomness by itself; its time is that of the clock
+//! handed in.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::time_provider::TimeProvider;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use zonal::Clock;
+
+use crate::{Error, Result};
+
+/// Whether clients need TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPolicy {
+    /// A client uses it if it likes.
+    Offered,
+    /// Without it a client learns nothing.
+    Required,
+}
+
+/// The files of TLS, in PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The certificate of the server, and those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The private key of that certificate.
+    pub key: PathBuf,
+    /// The authorities whose clients may connect. Without them all clients may.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// How connections use TLS.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    policy: TlsPolicy,
+}
+
+impl Tls {
+    /// Reads the files.
+    pub fn load(files: &TlsFiles, policy: TlsPolicy, clock: Arc<dyn Clock>) -> Result<Self> {
+        let provider = Arc::new(ring::default_provider());
+        let certificates = certificates(&files.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&files.key);
+        let key = key.map_err(|error| failed(&files.key, error))?;
+        let builder =
+            ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallTime(clock)));
+        let builder = builder.with_safe_default_protocol_versions();
+        let builder = builder.expect("the provider has the ciphers of TLS 1.2 and 1.3");
+        let builder = match &files.client_authorities {
+            Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
+            None => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(certificates, key);
+        let config = Arc::new(config.map_err(|error| failed(&files.certificate, error))?);
+        Ok(Self { config, policy })
+    }
+
+    /// Whether clients need it.
+    pub(super) fn policy(&self) -> TlsPolicy {
+        self.policy
+    }
+
+    /// The server's side of a connection.
+    pub(super) fn connection(&self) -> Result<ServerConnection, rustls::Error> {
+        let mut connection = ServerConnection::new(Arc::clone(&self.config))?;
+        // What is encrypted is sent at once.
+        connection.set_buffer_limit(None);
+        Ok(connection)
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({:?})", self.policy)
+    }
+}
+
+/// Checks the certificates of clients.
+fn verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| failed(path, error))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    builder.build().map_err(|error| failed(path, error))
+}
+
+/// The certificates of a file, of which there is at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, error))?;
+    let certificates: Result<Vec<_>, _> = certificates.collect();
+    let certificates = certificates.map_err(|error| failed(path, error))?;
+    if certificates.is_empty() {
+        return Err(failed(path, "it holds no certificate"));
+    }
+    Ok(certificates)
+}
+
+fn failed(path: &Path, why: impl fmt::Display) -> Error {
+    Error::Tls { path: path.to_owned(), why: why.to_string() }
+}
+
+/// The wall clock by which certificates are valid.
+struct WallTime(Arc<dyn Clock>);
+
+impl fmt::Debug for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WallTime")
+    }
+}
+
+impl TimeProvider for WallTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let wall_ns = u64::try_from(self.0.wall_ns()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_nanos(wall_ns)))
+    }
+}
