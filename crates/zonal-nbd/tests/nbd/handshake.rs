@@ -33,19 +33,6 @@ fn go_gives_size_flags_and_block_sizes() {
 }
 
 #[test]
-fn go_of_read_only_export_offers_no_writes() {
-    let disk = TestDisk { is_read_only: true, ..small() };
-    let client = Client::open(&serve(disk).address, "disk", Style::Simple);
-    assert_eq!(client.flags, 0x10f);
-    let export = Export::new("disk", "", Arc::new(small()), Access::ReadOnly).unwrap();
-    let exports = Exports::new(vec![export]).unwrap();
-    let settings = settings(MEMORY_MAX, None);
-    let server = Server::start(exports, settings, Arc::new(ManualClock::new(0))).unwrap();
-    let client = Client::open(&server.addresses()[0], "disk", Style::Simple);
-    assert_eq!(client.flags, 0x10f);
-}
-
-#[test]
 fn info_gives_name_and_description_on_request() {
     let served = serve(small());
     let mut client = Client::greet(&served.address);

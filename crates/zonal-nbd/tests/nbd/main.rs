@@ -41,12 +41,20 @@ fn settings(memory_max: usize, tls: Option<Tls>) -> Settings {
 
 /// Serves one disk as "disk".
 fn serve(disk: TestDisk) -> Served {
-    serve_with(disk, settings(MEMORY_MAX, None))
+    serve_as(disk, Access::ReadWrite)
+}
+
+fn serve_as(disk: TestDisk, access: Access) -> Served {
+    start(disk, access, settings(MEMORY_MAX, None))
 }
 
 fn serve_with(disk: TestDisk, settings: Settings) -> Served {
+    start(disk, Access::ReadWrite, settings)
+}
+
+fn start(disk: TestDisk, access: Access, settings: Settings) -> Served {
     let disk = Arc::new(disk);
-    let export = Export::new("disk", "of a test", disk.clone(), Access::ReadWrite).unwrap();
+    let export = Export::new("disk", "of a test", disk.clone(), access).unwrap();
     let clock = Arc::new(ManualClock::new(0));
     let exports = Exports::new(vec![export]).unwrap();
     let server = Server::start(exports, settings, clock.clone()).unwrap();

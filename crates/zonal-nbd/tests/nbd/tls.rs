@@ -91,10 +91,22 @@ fn text(path: &Path) -> String {
 
 /// A client that has started TLS.
 fn encrypted(address: &Address, config: Arc<ClientConfig>) -> io::Result<Client> {
+    encrypted_after(&[], address, config)
+}
+
+/// The same, which has sent these options in clear before.
+fn encrypted_after(
+    options: &[u32],
+    address: &Address,
+    config: Arc<ClientConfig>,
+) -> io::Result<Client> {
     let Address::Tcp(address) = address else { unreachable!("tests use TCP") };
     let stream = TcpStream::connect(address).unwrap();
     let mut plain = Client::over(Box::new(stream.try_clone().unwrap()));
     plain.answer_greeting(client_flag::FIXED_NEWSTYLE | client_flag::NO_ZEROES)?;
+    for option in options {
+        plain.option(*option, &[])?;
+    }
     let replies = plain.option(option::START_TLS, &[])?;
     assert_eq!(replies, [Reply { kind: reply::ACK, data: Vec::new() }]);
     let name = ServerName::try_from("localhost").unwrap();
@@ -169,7 +181,9 @@ fn tls_forgets_what_was_agreed_in_clear() {
     let mut reply = [0; 20];
     client.stream.read_exact(&mut reply).unwrap();
     assert!(client.has_ended());
-    let mut client = encrypted(&served.address, certificates.client(Clients::All)).unwrap();
+    let config = certificates.client(Clients::All);
+    let client = encrypted_after(&[option::STRUCTURED_REPLY], &served.address, config);
+    let mut client = client.unwrap();
     client.go("disk", Style::Simple);
     assert_eq!(client.read(0, 4096).data.len(), 4096, "a simple reply");
 }

@@ -8,13 +8,14 @@ use rand_chacha::ChaCha8Rng;
 use zonal::wait::wait_until;
 use zonal::{BlockSize, Lba};
 use zonal_nbd::Address;
+use zonal_nbd::export::Access;
 use zonal_nbd::server::MEMORY_MAX;
 use zonal_nbd::wire::{Command, command_flag, option};
 
 use crate::client::{Client, Style, context};
 use crate::disk::TestDisk;
 use crate::mutants::number;
-use crate::{Served, serve, serve_with, settings, small};
+use crate::{Served, serve, serve_as, serve_with, settings, small};
 
 const STYLES: [Style; 2] = [Style::Simple, Style::Structured];
 /// So little memory that large requests are performed in pieces.
@@ -153,6 +154,8 @@ fn requests_against_the_rules_have_their_errors() {
             (Command::Read, 0, 0, 4096 * 9, 5),
             (Command::Flush, 0, 0, 4096, 22),
             (Command::Trim, 0, end, 4096, 22),
+            (Command::Trim, 0, 0, 512, 22),
+            (Command::WriteZeroes, 0, 512, 4096, 22),
             (Command::Trim, 1 << 15, 0, 4096, 22),
             (Command::WriteZeroes, 0, end, 4096, 28),
             (Command::WriteZeroes, command_flag::FAST_ZERO, 0, 4096, 0),
@@ -195,13 +198,18 @@ fn read_in_pieces_that_fails_ends_simple_reply() {
 
 #[test]
 fn writes_to_read_only_export_are_refused() {
-    let served = serve(TestDisk { is_read_only: true, ..small() });
-    let mut client = Client::open(&served.address, "disk", Style::Structured);
-    assert_eq!(client.write(0, &[1; 4096], 0).error, 1);
-    assert_eq!(client.ask(Command::Trim, 0, 0, 4096).error, 1);
-    assert_eq!(client.ask(Command::WriteZeroes, 0, 0, 4096).error, 1);
-    assert_eq!(client.ask(Command::Flush, 0, 0, 0).error, 0);
-    assert_eq!(client.read(0, 4096).data, [0; 4096]);
+    let read_only_disk = TestDisk { is_read_only: true, ..small() };
+    // A disk that takes writes, and is served without them.
+    for (disk, access) in [(read_only_disk, Access::ReadWrite), (small(), Access::ReadOnly)] {
+        let served = serve_as(disk, access);
+        let mut client = Client::open(&served.address, "disk", Style::Structured);
+        assert_eq!(client.flags, 0x18f);
+        assert_eq!(client.write(0, &[1; 4096], 0).error, 1);
+        assert_eq!(client.ask(Command::Trim, 0, 0, 4096).error, 1);
+        assert_eq!(client.ask(Command::WriteZeroes, 0, 0, 4096).error, 1);
+        assert_eq!(client.ask(Command::Flush, 0, 0, 0).error, 0);
+        assert_eq!(client.read(0, 4096).data, [0; 4096]);
+    }
 }
 
 #[test]
