@@ -65,6 +65,7 @@ fn commands_of(file: &str) -> Vec<&str> {
         "log" | "notify" => vec!["mount"],
         "files/names" => vec!["rm", "mv", "ln", "mkdir"],
         "serve" => vec!["serve nvme-tcp"],
+        "serve/nbd" => vec!["serve nbd"],
         "serve/ublk" => vec!["serve ublk"],
         "sim/experiment" => vec!["sim experiment", "sim reproduce"],
         "quickstart/report" => vec!["quickstart", "zones"],

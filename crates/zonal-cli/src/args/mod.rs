@@ -79,7 +79,7 @@ pub(crate) enum Command {
     Disk(disk::DiskCommand),
     /// Mount a Furrow or zonefs file system
     Mount(Mount),
-    /// Export devices over NVMe/TCP or as ublk block devices
+    /// Export devices over NVMe/TCP or as ublk block devices, and disks over NBD
     #[command(subcommand)]
     Serve(ServeCommand),
     /// Print statistics of a mounted file system: space, zones, traffic, latencies
@@ -430,6 +430,8 @@ impl FsKind {
 pub(crate) enum ServeCommand {
     /// Export devices as zoned namespaces over NVMe/TCP, until SIGTERM or SIGINT
     NvmeTcp(NvmeTcp),
+    /// Export ordinary disks over NBD, until SIGTERM or SIGINT
+    Nbd(Nbd),
     /// Export a device as a local zoned block device, /dev/ublkbN, until SIGTERM or SIGINT
     Ublk(Ublk),
 }
@@ -454,6 +456,38 @@ pub(crate) struct NvmeTcp {
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
     /// Memory limit for all connections; each queue uses 2.9 MiB
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
+    pub(crate) memory: ByteCount,
+}
+
+#[derive(Args)]
+pub(crate) struct Nbd {
+    /// Disks: a device with a Furrow file system, and the name of a disk on it
+    #[arg(required = true, value_name = "DEVICE//NAME")]
+    pub(crate) disks: Vec<String>,
+    /// Address to listen on. Without TLS, use addresses other than 127.0.0.1 only on a trusted
+    /// network [default: 127.0.0.1:10809, unless --unix is given]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Unix socket to listen on; the permissions of its file say who may connect
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Vec<PathBuf>,
+    /// Refuse writes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Offer TLS with this certificate, and those that lead to its authority, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// Private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Accept TLS only of clients with certificates of these authorities [default: of all]
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_clients: Option<PathBuf>,
+    /// Refuse clients without TLS
+    #[arg(long, requires = "tls_certificate")]
+    pub(crate) tls_required: bool,
+    /// Memory limit for all connections; each uses 0.7 MiB, and its requests their data
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
     pub(crate) memory: ByteCount,
 }

@@ -23,7 +23,7 @@ type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
 /// `zone` is also that of its subcommands. `error` is no command: each command that fails prints it.
-const SCHEMAS: [(&str, Make); 39] = [
+const SCHEMAS: [(&str, Make); 40] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),
@@ -44,6 +44,7 @@ const SCHEMAS: [(&str, Make); 39] = [
     ("quickstart", of::<quickstart::report::Summary<'_>>),
     ("read", of::<block::Done>),
     ("reclaim", of::<reclaim::Answer>),
+    ("serve nbd", of::<serve::nbd::Answer<'_>>),
     ("serve nvme-tcp", of::<serve::Answer<'_>>),
     ("serve ublk", of::<serve::ublk::Answer<'_>>),
     ("sim config", of::<sim::Configs>),

@@ -17,8 +17,8 @@ use schema::{Places, compare, declared};
 use serde_json::{Deserializer, Value};
 use tempfile::TempDir;
 
-/// Schemas of what is only printed where the kernel has ublk.
-const ELSEWHERE: [&str; 1] = ["serve-ublk"];
+/// Schemas of what is only printed where the kernel has ublk, and of what `tests/nbd.rs` compares.
+const ELSEWHERE: [&str; 2] = ["serve-nbd", "serve-ublk"];
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")

@@ -1,5 +1,6 @@
-//! `zonal serve`: devices for other kernels and hosts.
+//! `zonal serve`: devices and disks for other kernels and hosts.
 
+pub(crate) mod nbd;
 pub(crate) mod ublk;
 
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ use crate::output::json;
 pub(crate) struct Answer<'a> {
     /// NQN of the subsystem.
     nqn: &'a str,
-    /// Where it listens, as `ADDRESS:PORT`.
+    /// Where it listens, as `ADDRESS:PORT` or `unix:PATH`.
     #[schemars(with = "Vec<String>")]
     addresses: &'a [SocketAddr],
     /// The devices, the first one as namespace 1.
@@ -36,6 +37,7 @@ pub(crate) struct Answer<'a> {
 pub(crate) fn run(global: &Global, command: &ServeCommand) -> Result<()> {
     match command {
         ServeCommand::NvmeTcp(args) => serve_nvme_tcp(global, args),
+        ServeCommand::Nbd(args) => nbd::run(global, args),
         ServeCommand::Ublk(args) => ublk::run(global, args),
     }
 }

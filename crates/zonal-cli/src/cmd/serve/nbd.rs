@@ -1,0 +1,139 @@
+//! `zonal serve nbd`: ordinary disks for QEMU, libnbd, nbdkit, fio and other kernels.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
+use serde::Serialize;
+use zonal::{SystemClock, shown};
+use zonal_fs::disk::{DiskName, Disks};
+use zonal_fs::vfs;
+use zonal_nbd::export::Access;
+use zonal_nbd::server::{self, PORT, TlsFiles, TlsPolicy};
+use zonal_nbd::{Address, Export, Exports, Settings, Tls};
+
+use crate::args::{Global, Nbd};
+use crate::cmd::files;
+use crate::notify;
+use crate::output::json;
+
+/// What is exported, printed when clients can connect.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer<'a> {
+    /// Where it listens, as `ADDRESS:PORT` or `unix:PATH`.
+    addresses: Vec<String>,
+    /// The disks that are served, as `DEVICE//NAME`.
+    disks: &'a [String],
+}
+
+/// A drive whose disks are served.
+struct Drive {
+    device: String,
+    disks: Disks,
+}
+
+/// Serves.
+pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
+    let clock = Arc::new(SystemClock::new());
+    let memory_max = usize::try_from(args.memory.get()).unwrap_or(usize::MAX);
+    let settings = Settings { addresses: addresses(args), tls: tls(args)?, memory_max };
+    let access = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let mut drives: Vec<Drive> = Vec::new();
+    let mut exports = Vec::new();
+    for spec in &args.disks {
+        let (device, name) = divide(spec)?;
+        if !drives.iter().any(|drive| drive.device == device) {
+            let volume = files::open(device, vfs::Access::ReadWrite)?;
+            drives.push(Drive { device: device.to_owned(), disks: Disks::new(volume)? });
+        }
+        let drive = drives.iter().find(|drive| drive.device == device).expect("it was opened");
+        let disk = drive.disks.open(&name).with_context(|| format!("opening {}", shown(spec)))?;
+        exports.push(Export::new(&name.to_string(), spec, Arc::new(disk), access)?);
+    }
+    let served = server::serve(Exports::new(exports)?, settings, clock, |addresses| {
+        notify::ready();
+        if let Err(error) = tell(global, args, addresses) {
+            tracing::warn!("{error:#}");
+        }
+    })
+    .context("serving over NBD");
+    for drive in drives {
+        let closed = drive.disks.close();
+        closed.with_context(|| format!("making changes of {} durable", shown(&drive.device)))?;
+    }
+    served
+}
+
+/// Takes `DEVICE//NAME` apart.
+fn divide(spec: &str) -> Result<(&str, DiskName)> {
+    let Some((device, name)) = spec.rsplit_once("//").filter(|(device, _)| !device.is_empty())
+    else {
+        bail!("{} names no disk: DEVICE//NAME", shown(spec));
+    };
+    Ok((device, name.parse()?))
+}
+
+/// Where to listen.
+fn addresses(args: &Nbd) -> Vec<Address> {
+    let tcp = args.listen.iter().copied().map(Address::Tcp);
+    let unix = args.unix.iter().cloned().map(Address::Unix);
+    let all: Vec<Address> = tcp.chain(unix).collect();
+    if all.is_empty() { vec![Address::Tcp(([127, 0, 0, 1], PORT).into())] } else { all }
+}
+
+/// TLS, if the arguments name a certificate.
+fn tls(args: &Nbd) -> Result<Option<Tls>> {
+    let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) else {
+        return Ok(None);
+    };
+    let files = TlsFiles {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_authorities: args.tls_clients.as_ref().map(PathBuf::clone),
+    };
+    let policy = if args.tls_required { TlsPolicy::Required } else { TlsPolicy::Offered };
+    Tls::load(&files, policy, Arc::new(SystemClock::new()))
+        .map(Some)
+        .context("reading the files of TLS")
+}
+
+fn tell(global: &Global, args: &Nbd, addresses: &[Address]) -> Result<()> {
+    tracing::info!(?addresses, "serving over NBD");
+    if global.json {
+        let addresses = addresses.iter().map(Address::to_string).collect();
+        return json::document(&Answer { addresses, disks: &args.disks });
+    }
+    let scheme = if args.tls_required { "nbds" } else { "nbd" };
+    for spec in &args.disks {
+        let (_, name) = divide(spec)?;
+        for address in addresses {
+            match address {
+                Address::Tcp(address) => sayln!("{spec} is {scheme}://{address}/{name}"),
+                Address::Unix(path) => {
+                    sayln!("{spec} is {scheme}+unix:///{name}?socket={}", path.display());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disk_splits_at_last_two_slashes() {
+        for (spec, device, name) in [
+            ("drive.zns//root", "drive.zns", "root"),
+            ("po2:/a//b.zns//root@monday", "po2:/a//b.zns", "root@monday"),
+        ] {
+            let found = divide(spec).unwrap();
+            assert_eq!((found.0, found.1.to_string().as_str()), (device, name));
+        }
+        for spec in ["drive.zns", "drive.zns/root", "//root", "drive.zns//", "drive.zns//a/b"] {
+            assert!(divide(spec).is_err(), "{spec}");
+        }
+    }
+}
