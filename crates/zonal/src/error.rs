@@ -209,6 +209,49 @@ impl DeviceError {
         self.codes().1
     }
 
+    /// The same error, told by a layer whose zones and blocks have other numbers than those below.
+    pub(crate) fn renumbered(
+        self,
+        zone_of: impl Fn(ZoneId) -> ZoneId,
+        lba_of: impl Fn(Lba) -> Lba,
+    ) -> Self {
+        match self {
+            Self::OutOfRange { lba, blocks } => Self::OutOfRange { lba: lba_of(lba), blocks },
+            Self::NoSuchZone { zone } => Self::NoSuchZone { zone: zone_of(zone) },
+            Self::CrossesZone { zone, lba, blocks } => {
+                Self::CrossesZone { zone: zone_of(zone), lba: lba_of(lba), blocks }
+            }
+            Self::NotAtWritePointer { zone, wp, lba } => {
+                Self::NotAtWritePointer { zone: zone_of(zone), wp: lba_of(wp), lba: lba_of(lba) }
+            }
+            Self::ZoneFull { zone } => Self::ZoneFull { zone: zone_of(zone) },
+            Self::ZoneReadOnly { zone } => Self::ZoneReadOnly { zone: zone_of(zone) },
+            Self::ZoneOffline { zone } => Self::ZoneOffline { zone: zone_of(zone) },
+            Self::TooManyActive { zone, limit } => {
+                Self::TooManyActive { zone: zone_of(zone), limit }
+            }
+            Self::TooManyOpen { zone, limit } => Self::TooManyOpen { zone: zone_of(zone), limit },
+            Self::Transition { zone, cond, action } => {
+                Self::Transition { zone: zone_of(zone), cond, action }
+            }
+            Self::Conventional { zone } => Self::Conventional { zone: zone_of(zone) },
+            Self::Sequential { zone } => Self::Sequential { zone: zone_of(zone) },
+            Self::Gap { zone, lba } => Self::Gap { zone: zone_of(zone), lba: lba_of(lba) },
+            Self::Medium { lba } => Self::Medium { lba: lba_of(lba) },
+            other @ (Self::Geometry { .. }
+            | Self::Unaligned { .. }
+            | Self::AppendTooLarge { .. }
+            | Self::Malformed { .. }
+            | Self::Unsuitable { .. }
+            | Self::NoZones { .. }
+            | Self::Locked { .. }
+            | Self::OpenedReadOnly
+            | Self::PowerCut
+            | Self::NoSpace { .. }
+            | Self::Io { .. }) => other,
+        }
+    }
+
     /// The one table of both.
     fn codes(&self) -> (Errno, NvmeStatus) {
         match self {

@@ -13,9 +13,8 @@
 
 use crate::batch::{Io, Op, Part};
 use crate::error::Result;
-use crate::{
-    DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice,
-};
+use crate::layer::refusal_of_crossing;
+use crate::{DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Zone, ZoneId, ZonedDevice};
 
 /// A device whose zone size is a power of two, over one whose zone size need not be.
 ///
@@ -174,14 +173,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         if offset >= self.real_size(zone) {
             return Err(DeviceError::Gap { zone, lba });
         }
-        let found = self.zone(zone)?;
-        Err(match (found.cond, found.wp) {
-            (ZoneCond::Full, _) => DeviceError::ZoneFull { zone },
-            (ZoneCond::ReadOnly, _) => DeviceError::ZoneReadOnly { zone },
-            (ZoneCond::Offline, _) => DeviceError::ZoneOffline { zone },
-            (_, Some(wp)) if wp != lba => DeviceError::NotAtWritePointer { zone, wp, lba },
-            (_, _) => DeviceError::CrossesZone { zone, lba, blocks },
-        })
+        Err(refusal_of_crossing(&self.zone(zone)?, lba, blocks))
     }
 
     fn byte_len(&self, count: LbaCount) -> usize {
@@ -191,21 +183,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
     /// An error from below, with the addresses shown above.
     #[cold]
     fn shown_error(&self, zone: ZoneId, error: DeviceError) -> DeviceError {
-        let shown = |lba| self.shown_lba(zone, lba);
-        match error {
-            DeviceError::CrossesZone { zone, lba, blocks } => {
-                DeviceError::CrossesZone { zone, lba: shown(lba), blocks }
-            }
-            DeviceError::NotAtWritePointer { zone, wp, lba } => {
-                DeviceError::NotAtWritePointer { zone, wp: shown(wp), lba: shown(lba) }
-            }
-            DeviceError::OutOfRange { lba, blocks } => {
-                DeviceError::OutOfRange { lba: shown(lba), blocks }
-            }
-            DeviceError::Medium { lba } => DeviceError::Medium { lba: shown(lba) },
-            DeviceError::Gap { zone, lba } => DeviceError::Gap { zone, lba: shown(lba) },
-            other => other,
-        }
+        error.renumbered(|id| id, |lba| self.shown_lba(zone, lba))
     }
 }
 

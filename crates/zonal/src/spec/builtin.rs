@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Base, Layer, OpenError, Opener, Result, Scheme, Stack, bad};
+use crate::layer::concat::Concat;
 use crate::layer::delay::Delay;
 use crate::layer::fault::{Fault, FaultPlan};
+use crate::layer::limited::{Limited, ZoneLimits};
 use crate::layer::meter::Meter;
 use crate::layer::po2::PowerOfTwo;
+use crate::layer::slice::{Slice, ZoneRange};
 use crate::layer::trace::{Trace, TraceContent};
 use crate::output::{self, Existing};
 use crate::profile::Changes;
-use crate::{Clock, DeviceError, MemoryDrive, OpenMode};
+use crate::{Clock, DeviceError, FailZone, MemoryDrive, OpenMode, ZoneId, ZonedDevice};
 
-pub(super) const SCHEMES: [Scheme; 7] = [
+pub(super) const SCHEMES: [Scheme; 9] = [
     Scheme {
         name: "file",
         form: "file:PATH",
@@ -35,6 +38,20 @@ pub(super) const SCHEMES: [Scheme; 7] = [
         help: "the zone size rounded up to a power of two, the capacity unchanged",
         example: "po2:drive.zns",
         opener: Opener::Layer(power_of_two),
+    },
+    Scheme {
+        name: "slice",
+        form: "slice(FIRST-LAST):DEVICE",
+        help: "these zones as a drive, with open=N,active=N: its part of the limits",
+        example: "slice(4-19,open=7):drive.zns",
+        opener: Opener::LayerWith(slice),
+    },
+    Scheme {
+        name: "concat",
+        form: "concat(DEVICE,...)",
+        help: "several drives as one, each that has a comma in parentheses",
+        example: "concat(a.zns,(mem:zone=96M,zones=9))",
+        opener: Opener::Members(concat),
     },
     Scheme {
         name: "meter",
@@ -75,6 +92,79 @@ fn memory(options: &str, _: OpenMode) -> Result<Stack> {
 
 fn power_of_two(stack: Stack, _: &Arc<dyn Clock>) -> Result<Stack> {
     Ok(Stack { device: Arc::new(PowerOfTwo::new(stack.device)?), ..stack })
+}
+
+/// What stands in the parentheses of `slice`.
+struct SliceText {
+    range: ZoneRange,
+    limits: ZoneLimits,
+}
+
+fn slice_text(text: &str) -> std::result::Result<SliceText, String> {
+    let mut words = text.split(',');
+    let zones = words.next().unwrap_or_default();
+    let no_zones = || format!("slice takes zones, as in 4-7 or 4-, not {zones:?}");
+    let number = |text: &str| text.parse().map(ZoneId::new).map_err(|_| no_zones());
+    let (first, last) = zones.split_once('-').ok_or_else(no_zones)?;
+    let last = if last.is_empty() { None } else { Some(number(last)?) };
+    let range = ZoneRange { first: number(first)?, last };
+    let mut limits = ZoneLimits::default();
+    for word in words {
+        let unknown = || format!("slice has options open=N and active=N, not {word:?}");
+        let (name, value) = word.split_once('=').ok_or_else(unknown)?;
+        let limit = match name {
+            "open" => &mut limits.open,
+            "active" => &mut limits.active,
+            _ => return Err(unknown()),
+        };
+        *limit = Some(value.parse().map_err(|_| unknown())?);
+    }
+    Ok(SliceText { range, limits })
+}
+
+fn slice(text: &str) -> std::result::Result<Layer, String> {
+    let SliceText { range, limits } = slice_text(text)?;
+    Ok(Box::new(move |stack, _| {
+        let slice = Slice::new(stack.device, range)?;
+        let failing = stack.failing.map(|below| slice.failing(below));
+        let device: Arc<dyn ZonedDevice> = if limits == ZoneLimits::default() {
+            Arc::new(slice)
+        } else {
+            let active = limits.active.or(slice.geometry().max_active());
+            // Open zones are active: that limit bounds an open limit not asked for.
+            let of_drive = slice.geometry().max_open().into_iter().chain(limits.active).min();
+            let open = limits.open.or(of_drive);
+            Arc::new(Limited::new(slice, ZoneLimits { open, active })?)
+        };
+        Ok(Stack { device, failing, ..stack })
+    }))
+}
+
+fn concat(members: Vec<Stack>) -> Result<Stack> {
+    let mut base = Base::Memory;
+    let (mut counters, mut files) = (Vec::new(), Vec::new());
+    let mut failing: Option<Vec<Arc<dyn FailZone>>> = Some(Vec::new());
+    let mut devices = Vec::new();
+    for (number, member) in (1..).zip(members) {
+        match member.base {
+            Base::Memory => {}
+            Base::File(_) | Base::Device => base = Base::Device,
+            Base::Simulated(_) => {
+                let what = "a simulated drive has a clock of its own, and joins no other";
+                return Err(bad(&format!("concat, member {number}"), what.into()));
+            }
+        }
+        failing = failing.zip(member.failing).map(|(mut all, one)| {
+            all.push(one);
+            all
+        });
+        counters.extend(member.counters);
+        files.extend(member.files);
+        devices.push(member.device);
+    }
+    let device = Concat::new(devices)?;
+    let failing = failing.map(|members| device.failing(members));
+    Ok(Stack { device: Arc::new(device), counters, failing, base, files })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as the openers of layers that can fail")]

@@ -140,10 +140,28 @@ pub enum Opener {
     Layer(Wrap),
     /// The same, after arguments in parentheses. They are parsed before anything is opened.
     LayerWith(fn(&str) -> std::result::Result<Layer, String>),
+    /// A device made of those in parentheses, which commas separate. One that has a comma stands in
+    /// parentheses of its own.
+    Members(fn(Vec<Stack>) -> Result<Stack>),
 }
 
 /// Puts a layer on a device. The clock is for what measures time.
 type Wrap = fn(Stack, &Arc<dyn Clock>) -> Result<Stack>;
+
+/// How many devices made of devices may be inside each other.
+const DEPTH_MAX: usize = 8;
+
+/// A specification that is understood, and of which nothing is open.
+struct Parsed<'a> {
+    /// Outermost first.
+    layers: Vec<Layer>,
+    innermost: Innermost<'a>,
+}
+
+enum Innermost<'a> {
+    Single(&'a str),
+    Joined { join: fn(Vec<Stack>) -> Result<Stack>, members: Vec<Parsed<'a>> },
+}
 
 /// A layer that is parsed, and not yet on a device.
 pub type Layer = Box<dyn FnOnce(Stack, &Arc<dyn Clock>) -> Result<Stack>>;
@@ -216,16 +234,58 @@ impl Openers {
     /// ```
     #[expect(clippy::needless_pass_by_value, reason = "as a constructor takes it")]
     pub fn open(&self, spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Stack> {
+        // All of it is parsed first, so that a bad specification opens nothing.
+        let parsed = self.parse(spec, DEPTH_MAX)?;
+        self.open_parsed(parsed, mode, &clock)
+    }
+
+    /// A device with its layers, and no more than `depth` devices around each other in it.
+    fn parse<'a>(&self, spec: &'a str, depth: usize) -> Result<Parsed<'a>> {
         let mut layers = Vec::new();
         let mut rest = spec;
-        // All of them are parsed first, so that a bad specification opens nothing.
         while let Some((layer, below)) = self.split_layer(rest)? {
             layers.push(layer);
             rest = below;
         }
-        let mut stack = self.open_innermost(rest, mode)?;
+        Ok(Parsed { layers, innermost: self.parse_innermost(rest, depth)? })
+    }
+
+    fn parse_innermost<'a>(&self, spec: &'a str, depth: usize) -> Result<Innermost<'a>> {
+        let (name, after) = spec.split_at(spec.find([':', '(']).unwrap_or(spec.len()));
+        let scheme = self.find(name).filter(|_| !after.is_empty());
+        let Some(Scheme { opener: Opener::Members(join), form, .. }) = scheme else {
+            return Ok(Innermost::Single(spec));
+        };
+        let inside = after
+            .strip_prefix('(')
+            .ok_or_else(|| bad(spec, format!("{name} needs drives in parentheses: {form}")))?;
+        let inside = match closing(inside) {
+            Some(end) if end + 1 == inside.len() => &inside[..end],
+            Some(_) => return Err(bad(spec, "nothing may follow the last parenthesis".into())),
+            None => return Err(bad(spec, "a parenthesis is not closed".into())),
+        };
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(bad(spec, format!("over {DEPTH_MAX} levels of {name}")));
+        };
+        let members = split_members(inside).map(|member| self.parse(member, depth));
+        Ok(Innermost::Joined { join: *join, members: members.collect::<Result<_>>()? })
+    }
+
+    fn open_parsed(
+        &self,
+        parsed: Parsed<'_>,
+        mode: OpenMode,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Stack> {
+        let mut stack = match parsed.innermost {
+            Innermost::Single(spec) => self.open_innermost(spec, mode)?,
+            Innermost::Joined { join, members } => {
+                let open = |member| self.open_parsed(member, mode, clock);
+                join(members.into_iter().map(open).collect::<Result<_>>()?)?
+            }
+        };
         stack.files.extend_from_slice(&self.inputs);
-        layers.into_iter().rev().try_fold(stack, |stack, layer| layer(stack, &clock))
+        parsed.layers.into_iter().rev().try_fold(stack, |stack, layer| layer(stack, clock))
     }
 
     /// Takes the outermost layer off `spec`; `None` if there is none.
@@ -233,7 +293,7 @@ impl Openers {
         let (name, after) = spec.split_at(spec.find([':', '(']).unwrap_or(spec.len()));
         let Some(scheme) = self.find(name).filter(|_| !after.is_empty()) else { return Ok(None) };
         match scheme.opener {
-            Opener::Path | Opener::Device(_) => Ok(None),
+            Opener::Path | Opener::Device(_) | Opener::Members(_) => Ok(None),
             Opener::Layer(wrap) => {
                 let below = after.strip_prefix(':').ok_or_else(|| {
                     bad(spec, format!("{name} takes no arguments: {}", scheme.form))
@@ -265,8 +325,10 @@ impl Openers {
                 OpenMode::ReadOnly | OpenMode::ReadLocked => ReadOnly::put_on(stack),
             }),
             Some((Opener::Path, path)) => self.open_path(path, mode),
-            // Layers are off already.
-            Some((Opener::Layer(_) | Opener::LayerWith(_), _)) | None => self.open_path(spec, mode),
+            // Layers are off already, and members are parsed.
+            Some((Opener::Layer(_) | Opener::LayerWith(_) | Opener::Members(_), _)) | None => {
+                self.open_path(spec, mode)
+            }
         }
     }
 
@@ -332,152 +394,26 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
+/// The parts between commas outside of parentheses, each without parentheses around it.
+fn split_members(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let parts = text.split(move |letter| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    });
+    parts.map(|part| match part.strip_prefix('(') {
+        Some(inside) if closing(inside) == Some(inside.len() - 1) => &inside[..inside.len() - 1],
+        Some(_) | None => part,
+    })
+}
+
 fn bad(spec: &str, what: String) -> OpenError {
     OpenError::Spec { spec: spec.into(), what }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layer::meter::OpKind;
-    use proptest::prelude::*;
-
-    fn stack(spec: &str) -> Result<Stack> {
-        open_stack(spec, OpenMode::ReadWrite, Arc::new(ManualClock::new(0)))
-    }
-
-    #[test]
-    fn open_error_becomes_io_error_with_device_errno() {
-        let errno = |spec: &str| io::Error::from(stack(spec).err().unwrap());
-        assert_eq!(errno("/nowhere/at/all").raw_os_error(), Some(2));
-        let unclear = errno("mem:zone=3");
-        assert_eq!((unclear.raw_os_error(), unclear.kind()), (None, io::ErrorKind::InvalidInput));
-        assert!(unclear.to_string().contains("mem:zone=3"), "{unclear}");
-    }
-
-    #[test]
-    fn layers_stack_from_left_to_right() {
-        let dir = tempfile::tempdir().unwrap();
-        let trace = dir.path().join("trace");
-        let spec =
-            format!("meter:trace({},data):po2:fault():meter:mem:zone=3M,zones=4", trace.display());
-        let stack = stack(&spec).unwrap();
-        assert_eq!(stack.device.geometry().zone_size().get(), 1024);
-        stack.device.write(crate::Lba::ZERO, &[1; 4096]).unwrap();
-        assert_eq!(stack.counters.len(), 2);
-        for counters in &stack.counters {
-            assert_eq!(counters.of(OpKind::Write).count, 1);
-        }
-        drop(stack.device);
-        assert!(trace.metadata().unwrap().len() > 4096);
-    }
-
-    #[test]
-    fn zones_below_layers_can_be_failed() {
-        let stack = stack("po2:meter:mem:zone=3M,zones=4").unwrap();
-        let zone = crate::ZoneId::new(2);
-        stack.failing.unwrap().fail_zone(zone, crate::ZoneFailure::Offline).unwrap();
-        assert_eq!(stack.device.zone(zone).unwrap().cond, crate::ZoneCond::Offline);
-    }
-
-    #[test]
-    fn memory_device_opened_read_only_takes_no_writes() {
-        for mode in [OpenMode::ReadOnly, OpenMode::ReadLocked] {
-            let clock = Arc::new(ManualClock::new(0));
-            let Stack { device, failing, .. } =
-                open_stack("meter:mem:zone=3M,zones=4", mode, clock).unwrap();
-            let (zone, block) = (crate::ZoneId::new(1), [1; 4096]);
-            for refused in [
-                device.write(crate::Lba::ZERO, &block),
-                device.append(zone, &block).map(drop),
-                device.manage(crate::Select::One(zone), crate::ZoneAction::Finish),
-            ] {
-                assert!(matches!(refused, Err(DeviceError::OpenedReadOnly)), "{refused:?}");
-            }
-            device.flush().unwrap();
-            assert_eq!(device.zone(zone).unwrap().cond, crate::ZoneCond::Empty);
-            assert!(failing.is_none());
-        }
-    }
-
-    #[test]
-    fn spec_errors_are_named() {
-        for (spec, what) in [
-            ("", "a device is missing"),
-            ("po2:", "a device is missing"),
-            ("file:", "a device is missing"),
-            ("mem:zoen=3M", "\"zoen\""),
-            ("mem:zone=3", "zone of 3 bytes"),
-            ("trace:mem:", "trace needs arguments in parentheses: trace(FILE):DEVICE"),
-            ("trace(x:mem:", "not closed"),
-            ("trace(x)mem:", "comes :DEVICE"),
-            ("trace():mem:", "needs a file"),
-            ("trace(x,dta):mem:", "not \"dta\""),
-            ("po2(3):mem:", "takes no arguments: po2:DEVICE"),
-            ("p02:mem:", "none of file, mem, po2, meter, trace, delay, fault"),
-            ("fault(explode):mem:", "fault(explode)"),
-            ("delay(1s):mem:", "a number of microseconds, not \"1s\""),
-            ("/nowhere/drive.zns", "opening /nowhere/drive.zns"),
-        ] {
-            let error = stack(spec).err().expect(spec).to_string();
-            assert!(error.contains(what), "{spec}: {error}");
-        }
-    }
-
-    /// A program's own device: the list of names, and so errors and help, has it too.
-    #[test]
-    fn openers_accept_schemes_of_program() {
-        fn ram(text: &str, _: OpenMode) -> Result<Stack> {
-            let zones = text.parse().map_err(|_| bad(text, "not a number of zones".into()))?;
-            let changes = crate::profile::Changes { zones: Some(zones), ..Default::default() };
-            Ok(MemoryDrive::new(changes.geometry()?)?.into())
-        }
-        const RAM: Scheme = Scheme {
-            name: "ram",
-            form: "ram:ZONES",
-            help: "so many zones of memory",
-            example: "ram:7",
-            opener: Opener::Device(ram),
-        };
-        fn by_path(
-            path: &Path,
-            _: OpenMode,
-        ) -> std::result::Result<Option<Arc<dyn ZonedDevice>>, DeviceError> {
-            if path != Path::new("/dev/ours") {
-                return Ok(None);
-            }
-            let drive = MemoryDrive::new(crate::Profile::Small.geometry())?;
-            Ok(Some(Arc::new(drive)))
-        }
-        let openers = Openers::builtin().with_schemes(&[RAM]).with_paths(by_path);
-        let open = |spec| openers.open(spec, OpenMode::ReadWrite, Arc::new(ManualClock::new(0)));
-        assert_eq!(open("po2:ram:7").unwrap().device.geometry().zone_count(), 7);
-        assert!(matches!(open("po2:/dev/ours").unwrap().base, Base::Device));
-        assert!(matches!(open("file:/dev/ours").unwrap().base, Base::Device));
-        let error = open("rom:7").err().unwrap().to_string();
-        assert!(
-            error.contains("none of file, mem, po2, meter, trace, delay, fault, ram"),
-            "{error}"
-        );
-        assert!(open("ram:many").is_err());
-    }
-
-    #[test]
-    fn scheme_examples_belong_to_their_scheme() {
-        for scheme in Openers::builtin().schemes() {
-            assert!(scheme.form.starts_with(scheme.name), "{scheme:?}");
-            assert!(scheme.example.starts_with(scheme.name), "{scheme:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn spec_parse_handles_any_text(
-            text in "(po2:|meter:|fault\\([a-z,=0-9]*\\):|mem:|[a-z(),=:]{0,6}){0,4}",
-        ) {
-            // A file name would make files; without `trace` nothing can be made.
-            prop_assume!(!text.contains("trace"));
-            let _ = stack(&text);
-        }
-    }
-}
+mod tests;

@@ -9,14 +9,17 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, Overwrite};
 use zonal::image::Image;
+use zonal::layer::concat::Concat;
 use zonal::layer::delay::Delay;
 use zonal::layer::fault::{Fault, FaultPlan};
+use zonal::layer::limited::{Limited, ZoneLimits};
 use zonal::layer::meter::Meter;
 use zonal::layer::po2::PowerOfTwo;
+use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::layer::trace::{Trace, TraceContent};
 use zonal::{
     BlockSize, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive, OpenMode,
-    Rules, ZonedDevice,
+    Rules, ZoneId, ZonedDevice,
 };
 
 /// A device, and the directory that it needs.
@@ -56,7 +59,45 @@ pub const DEVICES: &[(&str, Make)] = &[
         Device { device, _dir: Some(dir) }
     }),
     ("shared mem", |spec| plain(Arc::new(memory(spec)))),
+    ("limited:mem", |spec| {
+        let limits = ZoneLimits { open: spec.max_open, active: spec.max_active };
+        let unlimited = memory(GeometrySpec { max_open: None, max_active: None, ..spec });
+        plain(Limited::new(unlimited, limits).unwrap())
+    }),
+    ("slice:mem", |spec| plain(slice(spec))),
+    ("concat(mem,mem)", |spec| plain(concat(spec, memory))),
+    ("po2:concat(mem,mem)", |spec| plain(PowerOfTwo::new(concat(spec, memory)).unwrap())),
+    ("concat(slice:mem,slice:mem)", |spec| plain(concat(spec, slice))),
+    ("slice:concat(po2:mem,po2:mem)", |spec| {
+        let below = concat(spec, |spec| PowerOfTwo::new(memory(spec)).unwrap());
+        plain(Slice::new(below, ZoneRange { first: ZoneId::ZERO, last: None }).unwrap())
+    }),
 ];
+
+/// The zones of the shape from a drive with one more before, and one behind unless the last is
+/// a runt.
+fn slice(spec: GeometrySpec) -> Slice<MemoryDrive> {
+    let zones = u32::try_from(spec.block_count.get().div_ceil(spec.zone_size.get())).unwrap();
+    let is_whole = spec.block_count.get().is_multiple_of(spec.zone_size.get());
+    let more = spec.zone_size.get() * if is_whole { 2 } else { 1 };
+    let conventional_zones = match spec.conventional_zones {
+        0 => 0,
+        count => count + 1,
+    };
+    let block_count = spec.block_count + LbaCount::new(more);
+    let below = memory(GeometrySpec { block_count, conventional_zones, ..spec });
+    let range = ZoneRange { first: ZoneId::new(1), last: Some(ZoneId::new(zones)) };
+    Slice::new(below, range).unwrap()
+}
+
+/// The shape in two members, the first of three zones.
+fn concat<D: ZonedDevice>(spec: GeometrySpec, make: fn(GeometrySpec) -> D) -> Concat<D> {
+    let first = LbaCount::new(3 * spec.zone_size.get());
+    let head = GeometrySpec { block_count: first, ..spec };
+    let rest = spec.block_count - first;
+    let tail = GeometrySpec { block_count: rest, conventional_zones: 0, ..spec };
+    Concat::new(vec![make(head), make(tail)]).unwrap()
+}
 
 fn plain(device: impl ZonedDevice + 'static) -> Device {
     Device { device: Box::new(device), _dir: None }
