@@ -155,7 +155,9 @@ pub(crate) fn device_spec(data: &[u8]) {
     let _ = text.parse::<FaultPlan>();
     if !text.contains("trace") && text.len() < 256 {
         let text = format!("{text}:mem:zones=20,zone=1M");
-        let _ = spec::open(&text, OpenMode::ReadOnly, Arc::new(ManualClock::new(0)));
+        for text in [format!("concat(({text}),mem:zone=1M)"), text] {
+            let _ = spec::open(&text, OpenMode::ReadOnly, Arc::new(ManualClock::new(0)));
+        }
     }
 }
 

@@ -13,6 +13,7 @@ const PAGES: [&str; 10] = [
     "guide/use/furrow",
     "guide/use/zonefs",
     "guide/operate/capacity",
+    "guide/operate/split-and-join",
     "guide/lab/faults",
     "guide/lab/sim",
     "guide/lab/sim-drive",
