@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zonal_kv.h>
 #include <zonal_log.h>
+#include <zonal_reserve.h>
 
 #include <exception>
 #include <memory>
@@ -90,14 +91,21 @@ class RandomAccess : public RandomAccessFile {
 };
 
 // Appends gather here until Flush, as in LevelDB's own Env: two of them make a record of the log.
-// What was flushed survives the death of the process.
+// What was flushed survives the death of the process. After an error the file takes nothing more:
+// LevelDB's log would go on at another place in its block, where no reader looks for a record.
 class Writable : public WritableFile {
  public:
-  Writable(std::string path, FileHandle file, uint64_t size)
-      : path_(std::move(path)), file_(std::move(file)), size_(size) {}
+  Writable(std::string path, FileHandle file, uint64_t size, Allowance allowance)
+      : path_(std::move(path)),
+        file_(std::move(file)),
+        size_(size),
+        allowance_(std::move(allowance)) {
+    allowance_.Wrote(size_);
+  }
   ~Writable() override { Close(); }
 
   Status Append(const Slice& data) override {
+    if (!failed_.ok()) return failed_;
     if (buffer_.size() + data.size() <= kBuffer) {
       buffer_.append(data.data(), data.size());
       return Status::OK();
@@ -108,7 +116,7 @@ class Writable : public WritableFile {
     return Status::OK();
   }
   Status Flush() override {
-    if (buffer_.empty()) return Status::OK();
+    if (buffer_.empty()) return failed_;
     Status status = Write(buffer_);
     buffer_.clear();
     return status;
@@ -120,6 +128,7 @@ class Writable : public WritableFile {
   Status Close() override {
     if (!file_) return Status::OK();
     Status status = Flush();
+    allowance_.Close();
     const int error = zkv_file_close(file_.release());
     return status.ok() ? StatusOf(path_, error) : status;
   }
@@ -128,16 +137,28 @@ class Writable : public WritableFile {
   static constexpr size_t kBuffer = 64 << 10;
 
   Status Write(const Slice& data) {
+    if (!failed_.ok()) return failed_;
+    const int refused = allowance_.Check(size_, data.size());
     const zkv_text text = Text(data);
-    const int error = zkv_file_write(file_.get(), text.data, text.len, size_);
-    if (error == 0) size_ += text.len;
-    return StatusOf(path_, error);
+    if (refused == Allowance::kKept) {
+      failed_ = Status::IOError(path_, std::string("no space left on device: ") + Allowance::kKeptText);
+    } else if (refused != 0) {
+      failed_ = Failed(path_, refused);
+    } else if (const int error = zkv_file_write(file_.get(), text.data, text.len, size_)) {
+      failed_ = Failed(path_, error);
+    } else {
+      size_ += text.len;
+      allowance_.Wrote(size_);
+    }
+    return failed_;
   }
 
   const std::string path_;
   FileHandle file_;
   uint64_t size_;
+  Allowance allowance_;
   std::string buffer_;
+  Status failed_;
 };
 
 class Lock : public FileLock {
@@ -173,11 +194,18 @@ bool EndsWith(const std::string& path, const char* ending) {
 class ZonalEnv : public EnvWrapper {
  public:
   ZonalEnv(Env* own, const char* uri) : EnvWrapper(own) {
-    if (zkv_open(Text(uri), &store_) != 0) error_ = zkv_last_error();
+    if (zkv_open(Text(uri), &store_) != 0) {
+      error_ = zkv_last_error();
+    } else {
+      reserve_ = std::make_shared<Reserve>(store_);
+    }
   }
 
   Status NewSequentialFile(const std::string& path, SequentialFile** result) override {
     return With(path, ZKV_READ, [&](FileHandle file) {
+      // A log that is read is one from which a store is recovered.
+      uint64_t size = 0;
+      if (IsLog(path) && zkv_file_size(file.get(), &size) == 0) reserve_->Log(path)->store(size);
       *result = new Sequential(path, std::move(file));
       return Status::OK();
     }, result);
@@ -215,7 +243,10 @@ class ZonalEnv : public EnvWrapper {
     return Status::OK();
   }
   Status RemoveFile(const std::string& path) override {
-    return store_ ? StatusOf(path, zkv_remove(store_, Text(path))) : NotOpen();
+    if (!store_) return NotOpen();
+    const int error = zkv_remove(store_, Text(path));
+    if (error == 0) reserve_->RemoveLog(path);
+    return StatusOf(path, error);
   }
   Status CreateDir(const std::string& path) override {
     return store_ ? StatusOf(path, zkv_create_dir(store_, Text(path))) : NotOpen();
@@ -232,7 +263,10 @@ class ZonalEnv : public EnvWrapper {
     return StatusOf(path, error);
   }
   Status RenameFile(const std::string& from, const std::string& to) override {
-    return store_ ? StatusOf(from, zkv_rename(store_, Text(from), Text(to))) : NotOpen();
+    if (!store_) return NotOpen();
+    const int error = zkv_rename(store_, Text(from), Text(to));
+    if (error == 0) reserve_->RemoveLog(from);
+    return StatusOf(from, error);
   }
   Status LockFile(const std::string& path, FileLock** result) override {
     return With(path, ZKV_READ | ZKV_WRITE | ZKV_CREATE, [&](FileHandle file) {
@@ -278,12 +312,17 @@ class ZonalEnv : public EnvWrapper {
       if (lifetime > 0) zkv_file_lifetime(file.get(), lifetime);
       uint64_t size = 0;
       const int error = zkv_file_size(file.get(), &size);
-      if (error == 0) *result = new Writable(path, std::move(file), size);
+      Allowance allowance(reserve_, path);
+      // LevelDB does not say whether a table comes from a compaction. A flush has an old log.
+      const bool is_table = EndsWith(path, ".ldb");
+      if (is_table && !reserve_->HasOldLog(path.substr(0, path.rfind('/') + 1))) allowance.Limit();
+      if (error == 0) *result = new Writable(path, std::move(file), size, std::move(allowance));
       return StatusOf(path, error);
     }, result);
   }
 
   zkv_store* store_ = nullptr;
+  std::shared_ptr<Reserve> reserve_;
   std::string error_;
 };
 

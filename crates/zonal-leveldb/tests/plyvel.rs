@@ -37,7 +37,12 @@ struct Place {
 impl Place {
     /// A drive with Furrow.
     fn new() -> Option<Self> {
-        let place = Self::blank("zone=4M,zones=64")?;
+        Self::shaped("zone=4M,zones=64")
+    }
+
+    /// A drive of this shape with Furrow.
+    fn shaped(shape: &str) -> Option<Self> {
+        let place = Self::blank(shape)?;
         let options = MkfsOptions { uuid: [8; 16], ..MkfsOptions::default() };
         let clock = SystemClock::new();
         furrow::mkfs(Arc::new(place.drive()), &clock, &options, &mut |_| ()).unwrap();
@@ -339,6 +344,77 @@ db.close()
     place.run("import plyvel; plyvel.destroy_db('/kv')");
     // Everything was deleted: there is room for as much again.
     place.run(&some);
+}
+
+/// Fills a drive until a put is refused, twice: at once, and when the store was opened again. Then it
+/// goes on in the room that another store has left.
+const FULL: &str = "
+import hashlib, plyvel
+
+def value(n):
+    return hashlib.shake_128(b'%d' % n).digest(3000)
+
+def opened(path):
+    return plyvel.DB(path, create_if_missing=True, write_buffer_size=1 << 20, max_file_size=1 << 20)
+
+def check(db, end):
+    number = 0
+    for key, found in db.iterator(verify_checksums=True):
+        assert key == b'%08d' % number, (key, number)
+        assert found == value(number), number
+        number += 1
+    assert number == end, (number, end)
+
+def fill(db, end):
+    try:
+        while True:
+            db.put(b'%08d' % end, value(end))
+            end += 1
+    except plyvel.IOError as error:
+        assert 'no space left on device' in str(error), error
+    return end
+
+ballast = opened('/ballast')
+for n in range(6000):
+    ballast.put(b'%08d' % n, value(n))
+ballast.close()
+
+db = opened('/kv')
+end = fill(db, 0)
+assert end > 5000, end
+for again in range(3):
+    check(db, end)
+    db.close()
+    db = opened('/kv')
+    check(db, end)
+    end = fill(db, end)
+    print('full', end)
+db.close()
+plyvel.destroy_db('/ballast')
+db = opened('/kv')
+check(db, end)
+for n in range(3000):
+    db.put(b'%08d' % end, value(end))
+    end += 1
+for n in range(end - 100, end):
+    db.delete(b'%08d' % n)
+end -= 100
+db.compact_range()
+check(db, end)
+db.close()
+db = opened('/kv')
+check(db, end)
+db.close()
+";
+
+#[test]
+fn filled_drive_opens_again_and_goes_on_with_room() {
+    for place in [Place::shaped("zone=1M,zones=96"), Place::zonefs("zone=1M,zones=96")] {
+        let Some(place) = place else { return };
+        let said = place.run(FULL);
+        assert_eq!(said.matches("full").count(), 3, "{said}");
+        println!("{said}");
+    }
 }
 
 #[test]

@@ -121,9 +121,7 @@ class Writable : public FSWritableFile {
       : file_(std::move(file)),
         direct_(direct),
         size_(size),
-        reserve_(std::move(reserve)),
-        log_(IsLog(path) ? path : ""),
-        use_(log_.empty() ? Use::kAll : Use::kNotReserve) {}
+        allowance_(std::move(reserve), path) {}
 
   using FSWritableFile::Append;
   using FSWritableFile::PositionedAppend;
@@ -135,11 +133,9 @@ class Writable : public FSWritableFile {
                             IODebugContext*) override {
     IOStatus status = Reserved(data.size());
     if (status.ok()) status = WriteAt(file_.get(), offset, data);
-    if (status.ok()) size_ = offset + data.size();
-    if (status.ok() && !log_.empty()) {
-      if (!log_bytes_) log_bytes_ = reserve_->Log(log_);
-      log_bytes_->store(size_);
-    }
+    if (!status.ok()) return status;
+    size_ = offset + data.size();
+    allowance_.Wrote(size_);
     return status;
   }
   IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
@@ -171,7 +167,7 @@ class Writable : public FSWritableFile {
   // RocksDB says so before it writes a table: a compaction has the low priority, a flush has not.
   void SetIOPriority(Env::IOPriority priority) override {
     io_priority_ = priority;
-    if (priority == Env::IO_LOW) use_ = Use::kNotReserve;
+    if (priority == Env::IO_LOW) allowance_.Limit();
   }
 
   void SetWriteLifeTimeHint(Env::WriteLifeTimeHint hint) override {
@@ -183,42 +179,19 @@ class Writable : public FSWritableFile {
   }
 
  private:
-  // Bytes that are written between two looks at how much is free.
-  static constexpr uint64_t kStep = 64 << 10;
-
   // Refuses what would take the space that is kept for flushes.
   IOStatus Reserved(uint64_t size) {
-    if (use_ == Use::kAll) return IOStatus::OK();
-    if (size <= unchecked_) {
-      unchecked_ -= size;
-      return IOStatus::OK();
-    }
-    uint64_t free = 0;
-    // If the first write to a log failed, RocksDB would keep that log after a resume: it takes
-    // another one only if there is something to flush.
-    const Kept kept = !log_.empty() && size_ < kStep ? Kept::kHalf : Kept::kAll;
-    const int error = reserve_->Free(kept, &free);
-    if (error != 0) return Failed(error);
-    // A log needs its tables too.
-    if (free < 2 * (size + kStep)) {
-      IOStatus status = IOStatus::NoSpace("what is left of the drive is kept for flushes");
-      status.SetRetryable(true);
-      return status;
-    }
-    unchecked_ = kStep;
-    return IOStatus::OK();
+    const int error = allowance_.Check(size_, size);
+    if (error != Allowance::kKept) return StatusOf(error);
+    IOStatus status = IOStatus::NoSpace(Allowance::kKeptText);
+    status.SetRetryable(true);
+    return status;
   }
 
   FileHandle file_;
   const bool direct_;
   std::atomic<uint64_t> size_;
-  const std::shared_ptr<Reserve> reserve_;
-  // Its path, if it is a log.
-  const std::string log_;
-  // Its bytes in the reserve, from the first append on.
-  std::shared_ptr<std::atomic<uint64_t>> log_bytes_;
-  Use use_;
-  uint64_t unchecked_ = 0;
+  Allowance allowance_;
 };
 
 class RandomRW : public FSRandomRWFile {

@@ -4,11 +4,10 @@
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 #include <zonal_kv.h>
+#include <zonal_reserve.h>
 
 #include <memory>
 #include <string>
-
-#include "reserve.h"
 
 namespace zonal {
 
