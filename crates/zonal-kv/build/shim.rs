@@ -46,6 +46,11 @@ fn try_compile(headers: &Headers, files: &[&str]) -> Result<(), String> {
     build.try_compile(&format!("zonal_{store}_shim")).map_err(|error| {
         format!("the shim cannot be compiled (a C++ compiler is in Debian's package g++): {error}")
     })?;
+    let library = format!("{}_LIB_DIR", store.to_uppercase());
+    println!("cargo::rerun-if-env-changed={library}");
+    if let Ok(folder) = std::env::var(library) {
+        println!("cargo::rustc-link-search=native={folder}");
+    }
     println!("cargo::rustc-link-lib=dylib={store}");
     Ok(())
 }

@@ -25,9 +25,7 @@ struct Open {
 
   Open(const DBOptions& options, const ColumnFamilyOptions& how, const std::string& path) {
     std::vector<ColumnFamilyDescriptor> names = {{kDefaultColumnFamilyName, how}, {"second", how}};
-    DB* opened = nullptr;
-    Must(DB::Open(options, path, names, &families, &opened), "opening");
-    db.reset(opened);
+    db = OpenStore(options, path, names, &families);
   }
   ~Open() {
     for (ColumnFamilyHandle* family : families) db->DestroyColumnFamilyHandle(family);

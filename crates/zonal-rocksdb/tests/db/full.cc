@@ -31,9 +31,7 @@ std::string Value(uint64_t number) {
 }
 
 std::unique_ptr<DB> Open(const Options& options) {
-  DB* db = nullptr;
-  Must(DB::Open(options, "/store", &db), "opening");
-  return std::unique_ptr<DB>(db);
+  return OpenStore(options, "/store");
 }
 
 // Every key from `first` on and before `end`, and no other.

@@ -119,8 +119,14 @@ impl Place {
         let program = self.path("compiled");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
         let mut compile = Command::new("c++");
-        compile.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+        compile.args(["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
         compile.arg(source).arg("-L").arg(self.library.parent().unwrap());
+        if let Some(headers) = std::env::var_os("ROCKSDB_INCLUDE_DIR") {
+            compile.arg("-isystem").arg(headers);
+        }
+        if let Some(folder) = std::env::var_os("ROCKSDB_LIB_DIR") {
+            compile.arg("-L").arg(folder);
+        }
         // The last option keeps a library of which nothing is called by name.
         output(compile.args(["-Wl,--no-as-needed", "-lzonal_rocksdb", "-lrocksdb"]));
         program
@@ -129,7 +135,9 @@ impl Place {
     /// A compiled program, which finds the library.
     pub(crate) fn compiled(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_LIBRARY_PATH", self.library.parent().unwrap());
+        let own = self.library.parent().map(PathBuf::from);
+        let folders = own.into_iter().chain(std::env::var_os("ROCKSDB_LIB_DIR").map(PathBuf::from));
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
         command
     }
 
