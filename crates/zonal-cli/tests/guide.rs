@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Pages below `docs/` whose commands run here. Pages that need a mount, root or other programs
 /// have tests of their own.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "guide/use/devices",
     "guide/use/disks",
     "guide/use/furrow",

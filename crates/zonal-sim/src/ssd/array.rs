@@ -186,7 +186,7 @@ impl Array {
             return;
         }
         let takes = ns(self.flash.read_us);
-        self.enqueue(self.place.die_of(slot).0, now, OWN, takes);
+        self.enqueue(self.place.die_of(slot).0, now, OWN, takes, Vec::new());
         self.operations.reads += 1;
         self.operations.busy_ns += takes;
     }

@@ -7,6 +7,7 @@
 //! [controller](crate::config::Controller) paces GC by what the host writes, as timed mode does, and
 //! its commands overlap if the caller begins them at times of its own ([`BlockSsd::begin_at`]).
 
+use super::array::Left;
 use super::timing::Timing;
 use super::{Account, COMMAND_NS};
 use crate::config::{Config, Kind, Layout};
@@ -103,7 +104,8 @@ impl BlockSsd {
         let bytes = u64::from(count) * self.layout.unit;
         let arrival = self.timing.write(begun, WriteKind::Write, bytes, First::No);
         let mut end = arrival.buffer_ns;
-        for unit in first..first + count {
+        let of_units = count as usize;
+        for (done, unit) in (first..first + count).enumerate() {
             end = self.collect(begun, end);
             let slot = loop {
                 if let Some(slot) = self.map.translation().place(unit, handle) {
@@ -112,7 +114,8 @@ impl BlockSsd {
                 let work = self.map.translation().work();
                 end = self.perform(work.expect("GC makes room for a write"), begun, end);
             };
-            end = self.timing.written(begun, end, slot);
+            let left = Left { units: of_units - done, of_units };
+            end = self.timing.written(begun, end, slot, left);
         }
         self.now = end + arrival.rest_ns;
     }
@@ -176,7 +179,8 @@ impl BlockSsd {
             Work::Copy { unit, from } => {
                 self.timing.collect(end, from);
                 let slot = self.map.translation().moved(unit, from);
-                slot.map_or(end, |slot| self.timing.written(begun, end, slot))
+                let left = Left { units: 1, of_units: 1 };
+                slot.map_or(end, |slot| self.timing.written(begun, end, slot, left))
             }
             Work::Erase(block) => {
                 self.timing.erase(end);

@@ -64,7 +64,7 @@ fn umask() -> u16 {
 }
 
 /// Opens the file system of a device.
-pub(crate) fn open(spec: &str, access: Access) -> Result<Volume> {
+pub(super) fn open(spec: &str, access: Access) -> Result<Volume> {
     let mode = match access {
         Access::ReadOnly => OpenMode::ReadLocked,
         Access::ReadWrite => OpenMode::ReadWrite,

@@ -14,7 +14,7 @@ use zonal_nbd::server::{self, PORT, TlsFiles, TlsPolicy};
 use zonal_nbd::{Address, Export, Exports, Settings, Tls};
 
 use crate::args::{Global, Nbd};
-use crate::cmd::files;
+use crate::cmd::disk;
 use crate::notify;
 use crate::output::json;
 
@@ -44,12 +44,12 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     for spec in &args.disks {
         let (device, name) = divide(spec)?;
         if !drives.iter().any(|drive| drive.device == device) {
-            let volume = files::open(device, vfs::Access::ReadWrite)?;
-            drives.push(Drive { device: device.to_owned(), disks: Disks::new(volume)? });
+            let disks = disk::disks(device, vfs::Access::ReadWrite)?;
+            drives.push(Drive { device: device.to_owned(), disks });
         }
         let drive = drives.iter().find(|drive| drive.device == device).expect("it was opened");
-        let disk = drive.disks.open(&name).with_context(|| format!("opening {}", shown(spec)))?;
-        exports.push(Export::new(&name.to_string(), spec, Arc::new(disk), access)?);
+        let opened = drive.disks.open(&name).with_context(|| format!("opening {}", shown(spec)))?;
+        exports.push(Export::new(&name.to_string(), spec, Arc::new(opened), access)?);
     }
     let served = server::serve(Exports::new(exports)?, settings, clock, |addresses| {
         notify::ready();
