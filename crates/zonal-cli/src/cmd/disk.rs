@@ -23,7 +23,7 @@ pub(crate) fn run(global: &Global, command: &DiskCommand) -> Result<()> {
         DiskCommand::List(args) => list(global, args),
         DiskCommand::Info(args) => {
             let disks = disks(&args.device, Access::ReadOnly)?;
-            print(global, &disks.info(&args.name).with_context(|| on(&args.device))?)
+            print(global, &disks.info(&args.name).with_context(|| shown(&args.device))?)
         }
         DiskCommand::Resize(args) => resize(global, args),
         DiskCommand::Snapshot(args) => snapshot(global, args),
@@ -42,7 +42,7 @@ fn create(global: &Global, args: &CreateDisk) -> Result<()> {
 
 fn list(global: &Global, args: &ListDisks) -> Result<()> {
     let disks = disks(&args.device, Access::ReadOnly)?;
-    let found = disks.list().with_context(|| on(&args.device))?;
+    let found = disks.list().with_context(|| shown(&args.device))?;
     if global.json {
         return json::document(&found);
     }
@@ -88,7 +88,7 @@ fn clone(global: &Global, args: &CloneDisk) -> Result<()> {
 
 fn remove(args: &OneDisk) -> Result<()> {
     let disks = disks(&args.device, Access::ReadWrite)?;
-    let outcome = disks.remove(&args.name).with_context(|| on(&args.device));
+    let outcome = disks.remove(&args.name).with_context(|| shown(&args.device));
     disks.close()?;
     outcome
 }
@@ -103,16 +103,12 @@ fn change(
     let disks = disks(device, Access::ReadWrite)?;
     let outcome = action(&disks).and_then(|()| Ok(disks.info(name)?));
     disks.close().with_context(|| format!("making changes of {} durable", shown(device)))?;
-    print(global, &outcome.with_context(|| on(device))?)
+    print(global, &outcome.with_context(|| shown(device))?)
 }
 
 /// The disks of a drive.
 pub(crate) fn disks(device: &str, access: Access) -> Result<Disks> {
-    Disks::new(open(device, access)?).with_context(|| on(device))
-}
-
-fn on(device: &str) -> String {
-    shown(device).to_string()
+    Disks::new(open(device, access)?).with_context(|| shown(device))
 }
 
 const fn provisioning(disk: &DiskInfo) -> &'static str {

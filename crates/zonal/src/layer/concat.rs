@@ -194,7 +194,9 @@ impl<D: ZonedDevice> Joined<D> {
             |op: &Op<'_>| matches!(op, Op::Write { .. }) && self.only_member(op).is_none();
         // Why a write is refused depends on those before it.
         if batch.iter().any(|io| is_refused(&io.op)) {
-            batch.iter_mut().for_each(|io| io.perform(self));
+            for io in batch {
+                io.perform(self);
+            }
             return;
         }
         let mut parts: Vec<Part<'_, '_>> = self.members.iter().map(|_| Part::default()).collect();

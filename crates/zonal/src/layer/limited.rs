@@ -304,7 +304,9 @@ impl<D: ZonedDevice> ZonedDevice for Limited<D> {
             let left = self.note_uses(batch);
             if !left.is_empty() {
                 let mut account = self.alone();
-                left.into_iter().for_each(|zone| self.book(&mut account, zone));
+                for zone in left {
+                    self.book(&mut account, zone);
+                }
             }
             return;
         }
@@ -322,7 +324,9 @@ impl<D: ZonedDevice> ZonedDevice for Limited<D> {
         {
             self.below.submit(batch);
             self.note_uses(batch);
-            written.into_iter().for_each(|zone| self.book(&mut account, zone));
+            for zone in written {
+                self.book(&mut account, zone);
+            }
             return;
         }
         drop(account);

@@ -16,7 +16,8 @@ use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp;
 use zonal_nvme::{Namespace, Subsystem};
 
-use crate::args::{Global, NvmeTcp, ServeCommand};
+use crate::args::Global;
+use crate::args::serve::{NvmeTcp, ServeCommand};
 use crate::device::{self, OpenMode};
 use crate::notify;
 use crate::output::json;

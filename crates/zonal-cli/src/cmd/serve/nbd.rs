@@ -13,7 +13,8 @@ use zonal_nbd::export::Access;
 use zonal_nbd::server::{self, PORT, TlsFiles, TlsPolicy};
 use zonal_nbd::{Address, Export, Exports, Settings, Tls};
 
-use crate::args::{Global, Nbd};
+use crate::args::Global;
+use crate::args::serve::Nbd;
 use crate::cmd::disk;
 use crate::notify;
 use crate::output::json;
@@ -90,7 +91,7 @@ fn tls(args: &Nbd) -> Result<Option<Tls>> {
     let files = TlsFiles {
         certificate: certificate.clone(),
         key: key.clone(),
-        client_authorities: args.tls_clients.as_ref().map(PathBuf::clone),
+        client_authorities: args.tls_clients.clone(),
     };
     let policy = if args.tls_required { TlsPolicy::Required } else { TlsPolicy::Offered };
     Tls::load(&files, policy, Arc::new(SystemClock::new()))

@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_linux::ublk::{self, Number, Queues};
 
-use crate::args::{Global, Ublk};
+use crate::args::Global;
+use crate::args::serve::Ublk;
 use crate::device::{self, OpenMode};
 use crate::notify;
 use crate::output::json;
