@@ -1,6 +1,5 @@
 //! `zonal serve nbd`: ordinary disks for QEMU, libnbd, nbdkit, fio and other kernels.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
