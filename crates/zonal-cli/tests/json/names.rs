@@ -56,27 +56,37 @@ pub(crate) fn rows() -> BTreeMap<String, Row> {
     rows
 }
 
-/// The types of the values of each name, in any schema.
-fn types(schema: &Value, found: &mut BTreeMap<String, BTreeSet<String>>) {
+/// The types of the values of each name, in any part of the schema `whole`.
+fn types(schema: &Value, whole: &Value, found: &mut BTreeMap<String, BTreeSet<String>>) {
     if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
         for (name, field) in fields {
             let words = found.entry(name.clone()).or_default();
             match field.get("type") {
                 Some(Value::Array(list)) => words.extend(list.iter().filter_map(text)),
                 Some(word) => words.extend(text(word)),
-                // A definition: an object, or a choice of words.
                 None => {
-                    words.insert(if name == "basis" { "string" } else { "object" }.to_owned());
+                    let is_choice = is_choice_of_words(field, whole);
+                    words.insert(if is_choice { "string" } else { "object" }.to_owned());
                 }
             }
             words.remove("null");
         }
     }
     match schema {
-        Value::Object(rules) => rules.values().for_each(|rule| types(rule, found)),
-        Value::Array(list) => list.iter().for_each(|rule| types(rule, found)),
+        Value::Object(rules) => rules.values().for_each(|rule| types(rule, whole, found)),
+        Value::Array(list) => list.iter().for_each(|rule| types(rule, whole, found)),
         _ => {}
     }
+}
+
+/// Whether a field refers to a definition that lists words, and not to an object.
+fn is_choice_of_words(field: &Value, whole: &Value) -> bool {
+    let place = field.get("$ref").and_then(Value::as_str);
+    let place = place.and_then(|place| place.strip_prefix('#'));
+    let definition = place.and_then(|place| whole.pointer(place));
+    let choices = definition.and_then(|found| found.get("oneOf")).and_then(Value::as_array);
+    choices
+        .is_some_and(|list| list.iter().all(|one| one.get("const").is_some_and(Value::is_string)))
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -87,7 +97,7 @@ fn text(value: &Value) -> Option<String> {
 fn json_field_names_have_one_meaning_and_unit() {
     let mut found = BTreeMap::new();
     for schema in schemas().values() {
-        types(schema, &mut found);
+        types(schema, schema, &mut found);
     }
     let rows = rows();
     let missing: Vec<_> = found.keys().filter(|name| !rows.contains_key(*name)).collect();
