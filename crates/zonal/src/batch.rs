@@ -72,6 +72,19 @@ impl Op<'_> {
         }
     }
 
+    /// Gives its place the numbers of another layer.
+    pub(crate) fn renumber(
+        &mut self,
+        zone_of: impl FnOnce(ZoneId) -> ZoneId,
+        lba_of: impl FnOnce(Lba) -> Lba,
+    ) {
+        match self {
+            Self::Read { lba, .. } | Self::Write { lba, .. } => *lba = lba_of(*lba),
+            Self::Append { zone, .. } => *zone = zone_of(*zone),
+            Self::Flush => {}
+        }
+    }
+
     /// Performs it by a single call: where its data is, block 0 for a flush.
     pub fn perform<D: ZonedDevice + ?Sized>(&mut self, device: &D) -> Result<Lba> {
         match self {

@@ -114,6 +114,17 @@ pub struct Zone {
 }
 
 impl Zone {
+    /// Gives it the numbers of another layer.
+    pub(crate) fn renumber(
+        &mut self,
+        zone_of: impl FnOnce(ZoneId) -> ZoneId,
+        lba_of: impl Fn(Lba) -> Lba,
+    ) {
+        self.id = zone_of(self.id);
+        self.start = lba_of(self.start);
+        self.wp = self.wp.map(lba_of);
+    }
+
     /// Blocks below the write pointer; `None` where there is no write pointer.
     pub fn written(&self) -> Option<LbaCount> {
         self.wp.map(|wp| wp - self.start)

@@ -49,7 +49,7 @@ impl<D: ZonedDevice> Concat<D> {
         Ok(Self { joined: Limited::new(joined, limits)? })
     }
 
-    /// What makes zones fail, from what makes those of each member fail.
+    /// The [`FailZone`] of the whole, over those of the members.
     pub(crate) fn failing(&self, members: Vec<Arc<dyn FailZone>>) -> Arc<dyn FailZone> {
         let zone_count = self.geometry().zone_count();
         let starts = self.joined.below().members.iter().map(|member| member.first);
@@ -205,11 +205,7 @@ impl<D: ZonedDevice> Joined<D> {
             let Some(index) = self.only_member(op) else { continue };
             let member = &self.members[index];
             let mut op = op.reborrow();
-            match &mut op {
-                Op::Read { lba, .. } | Op::Write { lba, .. } => *lba = member.lba(*lba),
-                Op::Append { zone, .. } => *zone = member.zone(*zone),
-                Op::Flush => {}
-            }
+            op.renumber(|zone| member.zone(zone), |lba| member.lba(lba));
             parts[index].push(op, result);
         }
         for (part, member) in parts.into_iter().zip(&self.members) {
@@ -227,7 +223,7 @@ impl<D: ZonedDevice> Joined<D> {
     }
 }
 
-/// What of a member differs from the first one.
+/// The difference of a member from the first one, in words; `None` if they match.
 fn mismatch(first: &Geometry, member: &Geometry) -> Option<String> {
     let (ours, theirs) = (first.spec(), member.spec());
     if ours.block_size != theirs.block_size {
@@ -270,9 +266,7 @@ impl<D: ZonedDevice> ZonedDevice for Joined<D> {
             let before = zones.len();
             member.shown(member.device.report(member.zone(next), zones, left))?;
             for zone in &mut zones[before..] {
-                zone.id = member.shown_zone(zone.id);
-                zone.start = member.shown_lba(zone.start);
-                zone.wp = zone.wp.map(|wp| member.shown_lba(wp));
+                zone.renumber(|zone| member.shown_zone(zone), |lba| member.shown_lba(lba));
             }
             left = left.saturating_sub(zones.len() - before);
             next = ZoneId::new(member.first.get() + member.device.geometry().zone_count());

@@ -17,7 +17,7 @@ use crate::{
     ZoneAction, ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
 };
 
-/// Which zones a slice has.
+/// The zones of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneRange {
     /// The first one.
@@ -65,10 +65,13 @@ impl Place {
         Lba::new(lba.get().saturating_sub(self.start.get()))
     }
 
+    fn shown_zone(self, zone: ZoneId) -> ZoneId {
+        ZoneId::new(zone.get().saturating_sub(self.first.get()))
+    }
+
     #[cold]
     fn shown_error(self, error: DeviceError) -> DeviceError {
-        let zone = |zone: ZoneId| ZoneId::new(zone.get().saturating_sub(self.first.get()));
-        error.renumbered(zone, |lba| self.shown_lba(lba))
+        error.renumbered(|zone| self.shown_zone(zone), |lba| self.shown_lba(lba))
     }
 }
 
@@ -105,7 +108,7 @@ impl<D: ZonedDevice> Slice<D> {
         &self.below
     }
 
-    /// What makes zones of the slice fail, from what makes those of the drive fail.
+    /// The [`FailZone`] of the slice, over that of the drive.
     pub(crate) fn failing(&self, below: Arc<dyn FailZone>) -> Arc<dyn FailZone> {
         Arc::new(FailSliced { below, place: self.place, zone_count: self.geometry.zone_count() })
     }
@@ -145,9 +148,7 @@ impl<D: ZonedDevice> ZonedDevice for Slice<D> {
         let reported = self.below.report(self.place.zone_below(first), zones, limit.min(left));
         reported.map_err(|error| self.place.shown_error(error))?;
         for zone in &mut zones[before..] {
-            zone.id = ZoneId::new(zone.id.get() - self.place.first.get());
-            zone.start = self.place.shown_lba(zone.start);
-            zone.wp = zone.wp.map(|wp| self.place.shown_lba(wp));
+            zone.renumber(|zone| self.place.shown_zone(zone), |lba| self.place.shown_lba(lba));
         }
         Ok(())
     }
@@ -204,11 +205,7 @@ impl<D: ZonedDevice> ZonedDevice for Slice<D> {
                 continue;
             }
             let mut op = op.reborrow();
-            match &mut op {
-                Op::Read { lba, .. } | Op::Write { lba, .. } => *lba = self.place.lba_below(*lba),
-                Op::Append { zone, .. } => *zone = self.place.zone_below(*zone),
-                Op::Flush => {}
-            }
+            op.renumber(|zone| self.place.zone_below(zone), |lba| self.place.lba_below(lba));
             below.push(op, result);
         }
         below.submit(&self.below);
