@@ -1,4 +1,4 @@
-//! A disk whose blocks are those of a file.
+//! A disk that is a file: block `n` of the disk is block `n` of the file.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ impl FurrowDisk {
         if self.shape.is_read_only { Err(DiskError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Makes what a request has written durable, if the request wants that.
+    /// Ends a request: makes its data durable if the request asks for that.
     fn end(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Later => Ok(()),

@@ -102,15 +102,9 @@ impl Disks {
 
     /// All disks, by name.
     pub fn list(&self) -> Result<Vec<DiskInfo>> {
-        let entries = match self.volume.read_dir(DIRECTORY) {
-            Err(error) if matches!(error.reason(), FsError::NotFound) => return Ok(Vec::new()),
-            entries => entries?,
-        };
         let mut disks = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.name.to_str().and_then(|name| name.parse().ok());
-            let Some(name) = name.filter(|_| entry.kind == FileKind::Regular) else { continue };
+        for name in self.file_names()? {
+            let Ok(name) = name.parse() else { continue };
             match self.info(&name) {
                 Err(Error::NotADisk { .. }) => {}
                 disk => disks.push(disk?),
@@ -179,7 +173,7 @@ impl Disks {
     pub fn remove(&self, name: &DiskName) -> Result<()> {
         self.sweep()?;
         let disk = self.locked(name, OpenFlags::READ)?;
-        let hidden = hidden(name);
+        let hidden = name.hidden_path();
         self.volume.rename_with(name.path(), &hidden, RenameFlags::NOREPLACE)?;
         drop(disk);
         self.discard(&hidden)?;
@@ -190,8 +184,8 @@ impl Disks {
     /// Makes a disk `snapshot` with the present content of `name`, which takes no writes.
     pub fn snapshot(&self, name: &DiskName, snapshot: &DiskName) -> Result<()> {
         let original = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
-        let settings = DiskSettings { is_read_only: true, ..original.settings };
-        let settings = DiskSettings { space: DiskSpace::Thin, ..settings };
+        let DiskSettings { block_size, .. } = original.settings;
+        let settings = DiskSettings { block_size, space: DiskSpace::Thin, is_read_only: true };
         self.copy(&original, snapshot, settings)
     }
 
@@ -230,7 +224,7 @@ impl Disks {
         if self.volume.symlink_metadata(name.path()).is_ok() {
             return Err(Error::Exists { name: name.clone() });
         }
-        let hidden = hidden(name);
+        let hidden = name.hidden_path();
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE_NEW;
         let made = (|| {
             let file = self.volume.open_with(&hidden, flags, FILE_PERM)?;
@@ -276,18 +270,26 @@ impl Disks {
 
     /// Removes what a power cut has left of disks.
     fn sweep(&self) -> Result<()> {
-        let entries = match self.volume.read_dir(DIRECTORY) {
-            Err(error) if matches!(error.reason(), FsError::NotFound) => return Ok(()),
-            entries => entries?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            let is_hidden = entry.name.to_str().is_some_and(name::is_hidden);
-            if is_hidden && entry.kind == FileKind::Regular {
-                self.discard(&format!("{DIRECTORY}/{}", entry.name.display()))?;
-            }
+        for name in self.file_names()?.iter().filter(|name| name::is_hidden(name)) {
+            self.discard(&format!("{DIRECTORY}/{name}"))?;
         }
         Ok(())
+    }
+
+    /// Names of the regular files in the directory of the disks, without those that are not UTF-8.
+    fn file_names(&self) -> Result<Vec<String>> {
+        let entries = match self.volume.read_dir(DIRECTORY) {
+            Err(error) if matches!(error.reason(), FsError::NotFound) => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.kind == FileKind::Regular {
+                names.extend(entry.name.into_string().ok());
+            }
+        }
+        Ok(names)
     }
 
     /// Removes a file, and returns when its blocks are free.
@@ -329,11 +331,6 @@ struct LockedDisk {
     file: File,
     settings: DiskSettings,
     bytes: u64,
-}
-
-/// The name of a disk that is being made or removed.
-fn hidden(name: &DiskName) -> String {
-    format!("{DIRECTORY}/{}", name.hidden())
 }
 
 fn settings_of(name: &DiskName, file: &volume::File) -> Result<DiskSettings> {

@@ -8,7 +8,7 @@ use super::{DIRECTORY, Error};
 /// Longest name, and longest name of a snapshot, in bytes.
 const PART_MAX: usize = 64;
 
-/// What the name of a file begins with that is no disk yet, or no disk any more.
+/// The beginning of the name of a file that is no disk yet, or no disk any more.
 const HIDDEN: &str = ".unfinished-";
 
 /// The name of a disk: `NAME`, or `NAME@SNAPSHOT`.
@@ -21,9 +21,9 @@ impl DiskName {
         format!("{DIRECTORY}/{}", self.0)
     }
 
-    /// The name of its file while it is being made or removed.
-    pub(super) fn hidden(&self) -> String {
-        format!("{HIDDEN}{}", self.0)
+    /// The path of its file while the disk is being made or removed.
+    pub(super) fn hidden_path(&self) -> String {
+        format!("{DIRECTORY}/{HIDDEN}{}", self.0)
     }
 
     /// The name of a snapshot of this disk.
@@ -32,7 +32,7 @@ impl DiskName {
     }
 }
 
-/// Whether a file has the name of a disk that is being made or removed.
+/// Whether this is the name of a file whose disk is being made or removed.
 pub(super) fn is_hidden(name: &str) -> bool {
     name.starts_with(HIDDEN)
 }

@@ -1,4 +1,4 @@
-//! What a disk remembers beside its content, in an extended attribute of its file.
+//! The settings of a disk, in an extended attribute of its file.
 
 use serde::{Deserialize, Serialize};
 use zonal::BlockSize;

@@ -157,7 +157,9 @@ impl State {
                 holes.push(at..start);
             }
             if self.is_shared(entry) {
-                shared.push(start);
+                if entry.preallocated() == 0 {
+                    shared.push(start);
+                }
             } else if matches!(entry, MapEntry::Shared { .. }) {
                 own.push(start);
             }
@@ -189,13 +191,9 @@ impl State {
         else {
             return;
         };
-        let before = space.preallocated(*blocks);
         *space = CopySpace::Preallocated;
-        let growth = space.preallocated(*blocks) - before;
-        if growth == 0 {
-            return;
-        }
-        self.totals.add_preallocated(growth);
+        let blocks = space.preallocated(*blocks);
+        self.totals.add_preallocated(blocks);
         self.mark(RowKind::Map, ino.get(), start);
     }
 

@@ -182,8 +182,8 @@ impl Furrow {
         }
     }
 
-    /// Bytes that are written as one operation on a full drive, too. Reclaim frees a zone at a time,
-    /// so it finds room for half a zone.
+    /// Bytes that are written as one operation on a full drive, too. Reclaim frees a zone at a
+    /// time, so it finds room for half a zone.
     pub(super) fn atomic_bytes(&self) -> u64 {
         CHUNK_BYTES.min(self.drive.layout.zone_bytes() / 2)
     }
