@@ -82,6 +82,11 @@ pub struct Figure {
 }
 
 impl Figure {
+    /// Samples without a unit.
+    pub fn new(name: impl Into<String>, variant: impl Into<String>, samples: Vec<f64>) -> Self {
+        Self { name: name.into(), variant: variant.into(), samples, ..Self::default() }
+    }
+
     /// The median, if there is a number.
     pub fn value(&self) -> Option<f64> {
         if self.samples.is_empty() { self.median } else { Some(median(&self.samples)) }

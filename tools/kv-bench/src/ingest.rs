@@ -1,5 +1,6 @@
-//! LevelDB filled on simulated drives, in virtual time: what the drives alone allow, where the program
-//! takes no time. The sequences are those of the zonefs talk at VAULT 2020, and `overwrite`.
+//! LevelDB filled on simulated drives, in virtual time: what the drives alone allow, where the
+//! program takes no time. The sequences are those of the zonefs talk at VAULT 2020, and
+//! `overwrite`.
 
 use anyhow::{Context, Result, ensure};
 use bench_support::Figure;
@@ -73,12 +74,7 @@ fn carry_out(bench: &mut Bench, replay: &Replay<'_>, sequence: &str) -> Result<(
     let base = rates.iter().find(|(set_up, _)| *set_up == SetUp::EXT4).context("ext4's rate")?.1;
     for (set_up, rate) in rates {
         let sequence = sequence.split(',').next_back().unwrap_or(sequence);
-        let figure = |variant: String, value| Figure {
-            name: set_up.name().to_owned(),
-            variant,
-            samples: vec![value],
-            ..Figure::default()
-        };
+        let figure = |variant: String, value| Figure::new(set_up.name(), variant, vec![value]);
         bench.ingest.push(figure(format!("{sequence}, thousand puts/s"), rate));
         bench.ingest.push(figure(format!("{sequence}, beside in place"), rate / base));
     }

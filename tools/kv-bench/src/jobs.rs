@@ -1,8 +1,9 @@
 //! The jobs of a store's threads, from its `LOG`: which tables each flush and each compaction read
 //! and wrote.
 //!
-//! RocksDB has events in it, LevelDB lines. LevelDB does not say which tables it merges, but which it
-//! deletes when they are merged. The write-ahead log is not in it: each memtable that is flushed had a log with as many bytes.
+//! RocksDB has events in it, LevelDB lines. LevelDB does not say which tables it merges, but which
+//! it deletes when they are merged. The write-ahead log is not in it: each memtable that is flushed
+//! had a log with as many bytes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 /// A table, numbered in the order in which they were complete.
 pub(crate) type TableId = usize;
 
-/// What a job is.
+/// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Writes memtables of so many puts, and so many bytes, as a table.
@@ -33,7 +34,7 @@ pub(crate) struct Job {
     pub(crate) ended: usize,
 }
 
-/// What the threads of a store did.
+/// The recorded jobs of a store's threads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
     /// In the order in which they began.

@@ -5,7 +5,7 @@
 //! | `leveldb`, `rocksdb`, `reads` | what is run, and with which sizes? |
 //! | `simulated` | how fast is a store on simulated drives? |
 //! | `ingest` | how fast is LevelDB filled on simulated drives? |
-//! | `timeline`, `stores`, `setups` | how are jobs carried out in virtual time, and on which drives? |
+//! | `timeline`, `stores`, `setups` | how do jobs run in virtual time, and on which drives? |
 //! | `place` | where can a store be, and how is that made? |
 //! | `child` | how much processor time did a program use? |
 //! | `db_bench`, `jobs` | what does a program say of itself? |

@@ -64,11 +64,9 @@ impl Samples {
         let mut figures = Vec::new();
         for at in self.phases() {
             for place in self.places() {
-                let of = columns.iter().map(|(head, field)| Figure {
-                    name: format!("{}, {}, {place}", at.0, at.1),
-                    variant: (*head).to_owned(),
-                    samples: self.values(at, place, *field),
-                    ..Figure::default()
+                let name = format!("{}, {}, {place}", at.0, at.1);
+                let of = columns.iter().map(|(head, field)| {
+                    Figure::new(name.as_str(), *head, self.values(at, place, *field))
                 });
                 figures.extend(of.filter(|figure| !figure.samples.is_empty()));
             }
@@ -90,12 +88,8 @@ impl Samples {
                 };
                 let at = (workload, phase);
                 let samples = self.ratios(at, (place, base), |sample| sample.ops_s);
-                figures.push(Figure {
-                    name: format!("{workload}, {fill}{place}"),
-                    variant: benchmark.to_owned(),
-                    samples,
-                    ..Figure::default()
-                });
+                let name = format!("{workload}, {fill}{place}");
+                figures.push(Figure::new(name, benchmark, samples));
             }
         }
         figures.retain(|figure| !figure.samples.is_empty());

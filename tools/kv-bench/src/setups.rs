@@ -1,5 +1,5 @@
-//! Where simulated files can be: on the preset `zn540`, or on a conventional drive of the same flash
-//! and controller, both with smaller zones.
+//! Where simulated files can be: on the preset `zn540`, or on a conventional drive of the same
+//! flash and controller, both with smaller zones.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) enum SetUp {
     InPlace(Discard, Past),
 }
 
-/// What was done to a conventional drive before.
+/// The history of a conventional drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
     New,
@@ -93,8 +93,8 @@ pub(crate) fn run(replay: &Replay<'_>, set_up: SetUp, superblocks: f64) -> Resul
     }
 }
 
-/// The drive: `zn540` with smaller zones, resets that take proportionally less time, and fewer zones
-/// for a smaller store. The conventional one has the over-provisioning of `conventional-7`.
+/// The drive: `zn540` with smaller zones, resets that take proportionally less time, and fewer
+/// zones for a smaller store. The conventional one has the over-provisioning of `conventional-7`.
 fn config(set_up: SetUp, superblocks: f64) -> Result<Config> {
     let preset = |name: &str| -> Result<Config> {
         Ok(Config::parse(Preset::find(name).context("a preset")?.text)?)
@@ -114,8 +114,8 @@ fn config(set_up: SetUp, superblocks: f64) -> Result<Config> {
     }
     match set_up {
         SetUp::Furrow => {}
-        // A table has a zone of its own and fills it by four fifths in the mean, so there have to be
-        // more zones. They are as fast.
+        // A table has a zone of its own and fills it by four fifths in the mean, so there have to
+        // be more zones. They are as fast.
         SetUp::Zonefs => config.flash.superblocks += superblocks / 2,
         SetUp::InPlace(..) => {
             config.drive.kind = Kind::Conventional;

@@ -2,12 +2,12 @@
 //! beside a file system that overwrites in place on a conventional drive of the same flash, and
 //! beside what was published of RocksDB on that drive.
 //!
-//! Published are the statistics of `db_bench` with 1.3 · 10^9 pairs of 20 and 800 bytes, of the public
-//! raw data of arXiv 2310.19094 (MIT licence). `db_bench` runs here with 1/1024 of its pairs, memtables,
-//! tables and levels; its `LOG` says what each job read and wrote ([`jobs`](crate::jobs)), and the jobs
-//! are carried out with larger files ([`timeline`](crate::timeline)). How fast the program is without a
-//! drive is taken from the same statistics: `fillrandom` is as fast on XFS and on `ZenFS`, so no drive
-//! limits it.
+//! Published are the statistics of `db_bench` with 1.3 · 10^9 pairs of 20 and 800 bytes, of the
+//! public raw data of arXiv 2310.19094 (MIT licence). `db_bench` runs here with 1/1024 of its
+//! pairs, memtables, tables and levels; its `LOG` says what each job read and wrote
+//! ([`jobs`](crate::jobs)), and the jobs are carried out with larger files
+//! ([`timeline`](crate::timeline)). How fast the program is without a drive is taken from the same
+//! statistics: `fillrandom` is as fast on XFS and on `ZenFS`, so no drive limits it.
 
 use std::fmt::Write;
 
@@ -34,9 +34,9 @@ const PENDING_HARD: u64 = 256 << 30;
 /// Published pairs for each of ours.
 const RECORDED: u64 = 1024;
 
-/// The program without a drive. A put: `fillrandom` of XFS and of `ZenFS`, 103,900 a second. A byte of a
-/// table: the mean of the four published runs (`CompMergeCPU`), 5.11 s for each GiB that a flush
-/// writes and 7.39 s for a compaction. Threads as published; those that read are 32.
+/// The program without a drive. A put: `fillrandom` of XFS and of `ZenFS`, 103,900 a second. A byte
+/// of a table: the mean of the four published runs (`CompMergeCPU`), 5.11 s for each GiB that a
+/// flush writes and 7.39 s for a compaction. Threads as published; those that read are 32.
 const PROGRAM: Program = Program {
     put_ns: 9_624.0,
     flush_ns: 4.76,
@@ -49,10 +49,10 @@ const PROGRAM: Program = Program {
 /// Part of the puts that are `overwrite` with readers beside them: the last ones.
 const READ_PART: usize = 32;
 
-/// Which blocks are read.
+/// Chooses the blocks that are read.
 const SEED: u64 = 1;
 
-/// What was published: thousand puts a second, and µs of a get beside writes at 50 and 99 %.
+/// Published figures: thousand puts a second, and µs of a get beside writes at 50 and 99 %.
 struct Published {
     name: &'static str,
     fill: f64,
@@ -125,7 +125,7 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// What RocksDB's threads do while pairs are put and overwritten.
+/// Records the jobs of RocksDB's threads while pairs are put and overwritten.
 fn record(bench: &Bench, pairs: u64) -> Result<Recorded> {
     let shape = Shape { zone: ZONE, zones: 0 };
     let made = Made::new(Place::Directly, &bench.built, bench.scratch(), shape)?;
@@ -183,12 +183,8 @@ impl Row {
 impl Flash {
     /// The rows as figures of a results file.
     pub(crate) fn figures(&self) -> Vec<Figure> {
-        let figure = |name: &str, (variant, value): (&str, f64)| Figure {
-            name: name.to_owned(),
-            variant: variant.to_owned(),
-            samples: vec![value],
-            ..Figure::default()
-        };
+        let figure =
+            |name: &str, (variant, value): (&str, f64)| Figure::new(name, variant, vec![value]);
         let base = self.rows.iter().find(|row| row.set_up == SetUp::ALL[SetUp::ALL.len() - 1]);
         let mut figures = Vec::new();
         for row in &self.rows {

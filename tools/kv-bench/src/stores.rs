@@ -50,7 +50,7 @@ pub(crate) trait Store {
     /// Does work in the background.
     fn work(&mut self) -> Result<()>;
 
-    /// What the drive did so far.
+    /// Counts of the drive so far.
     fn account(&self) -> Account;
 }
 

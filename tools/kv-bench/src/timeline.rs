@@ -1,12 +1,12 @@
-//! The jobs of a store in virtual time: a thread that puts, flushes, compactions and readers share a
-//! drive.
+//! The jobs of a store in virtual time: a thread that puts, flushes, compactions and readers share
+//! a drive.
 //!
 //! What each job reads and writes is recorded ([`jobs`](crate::jobs)); when it does so follows from
 //! the drive. A job begins as soon as the tables that it merges are there and a thread is free, the
-//! first recorded one first. The thread that puts fills the log and waits as RocksDB lets it wait: for
-//! the flush of the memtable before the last, and for compactions that had ended when the record was
-//! at a memtable [`MEMTABLES_AHEAD`] before this one. Each step (a piece of the log, a piece of a
-//! table) begins when its thread is there, the earliest first.
+//! first recorded one first. The thread that puts fills the log and waits as RocksDB lets it wait:
+//! for the flush of the memtable before the last, and for compactions that had ended when the
+//! record was at a memtable [`MEMTABLES_AHEAD`] before this one. Each step (a piece of the log, a
+//! piece of a table) begins when its thread is there, the earliest first.
 
 use anyhow::{Result, ensure};
 use rand::{RngExt, SeedableRng};
@@ -56,7 +56,7 @@ pub(crate) struct Program {
     pub(crate) readers: usize,
 }
 
-/// What a phase of the program was.
+/// Measurements of a phase of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) puts: f64,
@@ -149,7 +149,14 @@ struct Running {
     input_bytes: u64,
 }
 
-/// What takes the next step.
+/// When a phase began, and what had been done by then.
+struct PhaseStart {
+    at_ns: u64,
+    file_bytes: u64,
+    account: Account,
+}
+
+/// The thread that takes the next step.
 #[derive(Clone, Copy, Debug)]
 enum Actor {
     Log,
@@ -177,8 +184,7 @@ struct Timeline<'a, S> {
     file_bytes: u64,
     random: ChaCha8Rng,
     phases: Vec<Phase>,
-    /// When the phase began, and what had been done then.
-    begun: (u64, u64, Account),
+    phase_start: PhaseStart,
     reads_ns: Vec<u64>,
 }
 
@@ -186,7 +192,7 @@ impl<'a, S: Store> Timeline<'a, S> {
     fn new(replay: &'a Replay<'a>, store: &'a mut S) -> Self {
         let recorded = replay.recorded;
         let at_ns = store.now_ns();
-        let begun = (at_ns, 0, store.account());
+        let phase_start = PhaseStart { at_ns, file_bytes: 0, account: store.account() };
         Self {
             replay,
             store,
@@ -204,7 +210,7 @@ impl<'a, S: Store> Timeline<'a, S> {
             file_bytes: 0,
             random: ChaCha8Rng::seed_from_u64(replay.seed),
             phases: Vec::new(),
-            begun,
+            phase_start,
             reads_ns: Vec::new(),
         }
     }
@@ -371,19 +377,19 @@ impl<'a, S: Store> Timeline<'a, S> {
         }
         let first = ended.checked_sub(1).map_or(0, |before| self.replay.phases[before]);
         let puts: u64 = self.flushes[first..self.log.number].iter().map(|&(_, puts)| puts).sum();
-        let (begun_ns, file_bytes, before) = self.begun.clone();
-        let after = self.store.account();
+        let account = self.store.account();
+        let next = PhaseStart { at_ns: now_ns, file_bytes: self.file_bytes, account };
+        let start = std::mem::replace(&mut self.phase_start, next);
         let mut reads_ns = std::mem::take(&mut self.reads_ns);
         reads_ns.sort_unstable();
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         self.phases.push(Phase {
             puts: puts as f64 * self.replay.scale,
-            ns: now_ns - begun_ns,
-            file_bytes: self.file_bytes - file_bytes,
-            accounts: [before, after.clone()],
+            ns: now_ns - start.at_ns,
+            file_bytes: self.file_bytes - start.file_bytes,
+            accounts: [start.account, self.phase_start.account.clone()],
             reads_ns,
         });
-        self.begun = (now_ns, self.file_bytes, after);
         if self.phases.len() + 1 == self.replay.phases.len() {
             self.readers = vec![now_ns; self.replay.program.readers];
         }
@@ -481,7 +487,7 @@ impl<'a, S: Store> Timeline<'a, S> {
     }
 }
 
-/// What RocksDB says of the life of a table of a level.
+/// The lifetime hint that RocksDB gives to tables of a level.
 const fn lifetime(level: u64) -> WriteLifetime {
     match level {
         0 | 1 => WriteLifetime::Medium,

@@ -1,4 +1,5 @@
-//! The quick variant of `cargo xtask bench kv --only simulated`, with the `db_bench` of this machine.
+//! The quick variant of `cargo xtask bench kv --only simulated`, with the `db_bench` of this
+//! machine.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
