@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::path::Path;
+mod printed;
 
 use zonal_sim::measured::sn540::{Tenth, overwrite_config, page, points, tenths};
 use zonal_sim::measured::{Compared, compare, mean_and_worst};
@@ -26,12 +26,9 @@ fn preset_sn540_meets_measured_points() {
     let compared = compare(&config, points().unwrap()).unwrap();
     let run = timed::run(&overwrite_config(&config).unwrap()).unwrap();
     let tenths = tenths(&run).unwrap();
-    let printed = page(&compared, &tenths);
-    println!("{printed}");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance/sn540.md");
-    if std::env::var_os("WRITE_PAGE").is_some() {
-        std::fs::write(&path, &printed).unwrap();
-    }
+    let page_text = page(&compared, &tenths);
+    println!("{page_text}");
+    printed::compare("sn540.md", &page_text);
     assert_eq!(tenths.len(), 20);
     assert_eq!(compared.iter().filter(|row| row.point.basis == Basis::Calibrated).count(), 7);
     assert_eq!(tenths.iter().filter(|tenth| tenth.basis == Basis::Calibrated).count(), 1);
@@ -41,5 +38,4 @@ fn preset_sn540_meets_measured_points() {
     assert!(p99 <= P99_MEAN_MAX, "99th percentile {p99}");
     let (mean, worst) = mean_and_worst(tenths.iter().map(Tenth::error));
     assert!(mean <= TENTHS_MEAN_MAX && worst <= TENTHS_WORST_MAX, "tenths {mean}, {worst}");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), printed, "WRITE_PAGE=1 prints it anew");
 }

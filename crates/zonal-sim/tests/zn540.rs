@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::path::Path;
+mod printed;
 
 use zonal_sim::Config;
 use zonal_sim::measured::{Compared, Managed, compare, managed, mean_and_worst, page, points};
@@ -32,15 +32,12 @@ fn preset_zn540_meets_measured_points() {
     let config = Config::parse(&text).unwrap();
     let (compared, managed) =
         (compare(&config, points().unwrap()).unwrap(), managed(&config).unwrap());
-    let printed = page(&compared, &managed);
-    println!("{printed}");
+    let page_text = page(&compared, &managed);
+    println!("{page_text}");
     if asked.is_some() {
         return;
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance/zn540.md");
-    if std::env::var_os("WRITE_PAGE").is_some() {
-        std::fs::write(&path, &printed).unwrap();
-    }
+    printed::compare("zn540.md", &page_text);
     assert!(compared.iter().filter(|row| row.point.basis == Basis::Calibrated).count() <= 10);
     let (mean, worst) = mean_and_worst(compared.iter().map(Compared::mean_error));
     assert!(mean <= MEAN_MAX && worst <= WORST_MAX, "mean {mean}, worst {worst}");
@@ -49,5 +46,4 @@ fn preset_zn540_meets_measured_points() {
     let (mean, worst) = mean_and_worst(managed.iter().map(Managed::error));
     let small = mean <= ZONES_MEAN_MAX && worst <= ZONES_WORST_MAX;
     assert!(small, "zones: mean {mean}, worst {worst}");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), printed, "WRITE_PAGE=1 prints it anew");
 }
