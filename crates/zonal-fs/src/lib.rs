@@ -30,8 +30,8 @@
 //! Programs use files through [`volume`], by path and handle. Below it, [`vfs::FileSystem`] is what
 //! front ends call, and two file systems implement it: [`furrow`], a POSIX file system that needs
 //! nothing but zones, and [`zonefs`], where every zone is a file. [`signature`] recognises the
-//! content of a device. [`disk`] has ordinary disks in a volume. Drives come from [`zonal::spec`], and those of the kernel from the crate
-//! `zonal-linux`.
+//! content of a device. [`disk`] has ordinary disks in a volume. Drives come from [`zonal::spec`],
+//! and block devices of the kernel from the crate `zonal-linux`.
 
 #![forbid(unsafe_code)]
 #![allow(

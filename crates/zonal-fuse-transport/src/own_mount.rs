@@ -33,8 +33,8 @@ pub enum Call {
         /// Flags of umount2(2).
         flags: UnmountFlags,
     },
-    /// fsconfig(2): makes the file system read-only and keeps all other flags. A remount by mount(2)
-    /// would drop each flag that its caller does not name.
+    /// fsconfig(2): makes the file system read-only and keeps all other flags. A remount by
+    /// mount(2) would drop each flag that its caller does not name.
     MakeReadOnly {
         /// The directory.
         point: PathBuf,

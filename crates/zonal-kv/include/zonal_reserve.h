@@ -80,7 +80,7 @@ inline bool IsLog(const std::string& path) {
   return at == path.size() - 4 && path.find("/archive/") == std::string::npos;
 }
 
-// What the writer of one file may use.
+// The space that the writer of one file may use.
 class Allowance {
  public:
   // Bytes that are written between two looks at how much is free.

@@ -346,8 +346,8 @@ db.close()
     place.run(&some);
 }
 
-/// Fills a drive until a put is refused, twice: at once, and when the store was opened again. Then it
-/// goes on in the room that another store has left.
+/// Fills a drive until a put is refused, twice: at once, and when the store was opened again. Then
+/// it goes on in the room that another store has left.
 const FULL: &str = "
 import hashlib, plyvel
 

@@ -1,5 +1,5 @@
-//! What can go wrong while serving over NBD. What goes wrong in a request is an answer to the client,
-//! see [`NbdError`](crate::wire::NbdError).
+//! Errors of the NBD server. A failed request is no error of the server but an answer to the
+//! client, see [`NbdError`](crate::wire::NbdError).
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub enum Error {
     Export {
         /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// An address that cannot be listened at.

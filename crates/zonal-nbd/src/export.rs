@@ -1,4 +1,4 @@
-//! A disk with the name by which clients ask for it, and all that a server has.
+//! A disk with the name by which clients ask for it, and the list of all exports of a server.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Export {
         &self.name
     }
 
-    /// What people read about it.
+    /// A description for people.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -62,7 +62,7 @@ impl Export {
     }
 }
 
-/// What a server has: at least one export, each with a name of its own.
+/// The exports of a server: at least one, each with a name of its own.
 pub struct Exports(Vec<Arc<Export>>);
 
 impl Exports {

@@ -1,8 +1,8 @@
 //! The memory of all connections of a server together: one budget, and the spare buffers in it.
 //!
 //! A connection *reserves* what it may use, and a reservation that does not fit is refused: however
-//! many peers there are, and whatever they do, the buffers of connections never exceed the budget. A
-//! connection reserves all that one request at a time needs before it takes requests, so it makes
+//! many peers there are, and whatever they do, the buffers of connections never exceed the budget.
+//! A connection reserves all that one request at a time needs before it takes requests, so it makes
 //! progress whatever other peers do.
 
 use std::collections::BTreeMap;
@@ -98,8 +98,8 @@ impl Drop for Reservation {
     }
 }
 
-/// A buffer for the data of a request, where any device takes it without a copy. It becomes a spare one
-/// when it is dropped.
+/// A buffer for the data of a request, where any device takes it without a copy. It becomes a spare
+/// one when it is dropped.
 pub struct Buffer {
     memory: Arc<Budget>,
     data: AlignedBytes,

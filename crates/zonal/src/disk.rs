@@ -67,7 +67,7 @@ pub enum Durability {
     AtOnce,
 }
 
-/// What becomes of the space of blocks that are written with zeroes.
+/// Whether a disk keeps the space of blocks that it writes with zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroedSpace {
     /// A thin disk gives it back.
@@ -179,7 +179,7 @@ pub enum DiskError {
     /// A flush has failed before.
     #[error("a flush failed before, so data may be lost: open the disk again")]
     FlushFailed,
-    /// What lies below failed.
+    /// A layer below failed.
     #[error("{source}")]
     Below {
         /// As an errno.

@@ -1,4 +1,4 @@
-//! What slices and concats promise beyond the device contract.
+//! Promises of slices and concats beyond the device contract.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

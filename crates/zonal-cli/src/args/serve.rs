@@ -55,7 +55,7 @@ pub(crate) struct Nbd {
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Offer TLS with this certificate, and those that lead to its authority, in PEM
+    /// Offer TLS with this certificate, followed by the chain of its issuers, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
     /// Private key of the certificate, in PEM
@@ -90,7 +90,7 @@ pub(crate) struct Ublk {
     /// Depth of each queue
     #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: u16,
-    /// Threads for each queue; a slow request delays only those of its thread
+    /// Threads for each queue; a slow request delays only the other requests of its thread
     #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) threads: u16,
     /// List the ublk devices of this machine

@@ -1,8 +1,9 @@
-//! Ordinary disks on zones: what a disk promises, compared with bytes in memory and after power cuts.
+//! Ordinary disks on zones: what a disk promises, compared with bytes in memory and after power
+//! cuts.
 //!
 //! | file | question |
 //! | --- | --- |
-//! | `model` | does a disk do what an array of bytes does, also over snapshots, resizes and mounts? |
+//! | `model` | does a disk act as an array of bytes, over snapshots, resizes and mounts too? |
 //! | `cuts` | what does a power cut leave? |
 //! | `set` | how are disks made, listed, copied and removed, and what is refused? |
 //!

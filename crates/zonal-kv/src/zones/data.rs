@@ -120,8 +120,8 @@ impl ZoneStore {
         outcome
     }
 
-    /// Writes the first bytes of a range of the buffer, as many as one zone takes, and returns their
-    /// number.
+    /// Writes the first bytes of a range of the buffer, as many as one zone takes, and returns
+    /// their number.
     fn write_part(&self, state: &mut State, ino: u64, range: Range<usize>) -> Result<usize> {
         let mut failed = 0;
         loop {

@@ -23,7 +23,7 @@ const SKIP_MAX: u32 = 1 << 20;
 /// The number by which a client knows [`CONTEXT`].
 pub(super) const CONTEXT_NUMBER: u32 = 1;
 
-/// What a client has chosen.
+/// The choices of a client: its export, and the form of replies.
 pub(super) struct Chosen {
     pub(super) export: Arc<Export>,
     pub(super) replies: Replies,
@@ -31,7 +31,7 @@ pub(super) struct Chosen {
     pub(super) has_context: bool,
 }
 
-/// What happens after an option.
+/// The next step after an option.
 enum Next {
     Option,
     Transmission(Arc<Export>),

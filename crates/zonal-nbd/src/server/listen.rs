@@ -40,7 +40,7 @@ pub(super) enum Listener {
 pub(super) struct Accepted {
     pub(super) fd: OwnedFd,
     pub(super) transport: Transport,
-    /// Who it is, for the log.
+    /// A name of the client, for the log.
     pub(super) name: String,
 }
 

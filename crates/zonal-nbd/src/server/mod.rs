@@ -1,13 +1,15 @@
 //! Serves exports to every client that reaches an address.
 //!
 //! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. `handshake.rs`
-//! is what a connection does until its client has chosen an export, `transmission.rs` how its threads
-//! take requests, `perform.rs` what a request does to the disk, `answer.rs` how that is answered,
-//! `socket.rs` the bytes, `tls.rs` their protection, and `listen.rs` the addresses.
+//! lets a client choose an export. `transmission.rs` receives requests on several threads,
+//! `perform.rs` checks them and performs them on the disk, and `answer.rs` sends the replies.
+//! `socket.rs` has the bytes of a connection, `tls.rs` encrypts them, and `listen.rs` has the
+//! addresses.
 //!
-//! A write is answered when the disk has it. A flush, or a request with FUA, is answered when the disk
-//! says that it is durable. The size of an export follows its disk: after a disk was resized, requests
-//! of all clients go up to its new end, and clients that connect from then on are given the new size.
+//! A write is answered when the disk has it. A flush, or a request with FUA, is answered when the
+//! disk says that it is durable. The size of an export follows its disk: after a disk was resized,
+//! requests of all clients go up to its new end, and clients that connect from then on are given
+//! the new size.
 
 mod answer;
 mod handshake;
@@ -63,7 +65,7 @@ pub struct Settings {
     pub memory_max: usize,
 }
 
-/// What all threads share.
+/// State that all threads share.
 struct Shared {
     exports: Exports,
     clock: Arc<dyn Clock>,
@@ -74,7 +76,7 @@ struct Shared {
     ended: Condvar,
 }
 
-/// Who is connected.
+/// The open connections.
 #[derive(Default)]
 struct Connections {
     next: u64,

@@ -1,4 +1,4 @@
-//! What a request does to a disk: checks it, and performs it.
+//! Checks requests, and performs them on a disk.
 
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
 }
 
-/// What a part of a read is.
+/// The kind of a part of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartKind {
     /// In the buffer.
@@ -179,7 +179,7 @@ fn parts(disk: &dyn Disk, read: &Checked) -> Result<Vec<Part>, Failure> {
     Ok(parts)
 }
 
-/// The extents of `BLOCK_STATUS`, without those that are too many for an answer.
+/// The extents of `BLOCK_STATUS`: the first ones, as many as an answer may have.
 pub(super) fn status(disk: &dyn Disk, status: &Checked) -> Result<Vec<Extent>, Failure> {
     if status.blocks == LbaCount::ZERO {
         return Err(Failure::new(NbdError::Invalid, "extents of no range"));
@@ -220,8 +220,8 @@ pub(super) fn trim(disk: &dyn Disk, trim: &Checked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Performs `WRITE_ZEROES`. Zeroes that give back their space need no data on any disk; those that keep
-/// it may, so a client that wants them fast is refused.
+/// Performs `WRITE_ZEROES`. A disk gives space back without writing data. To keep the space it may
+/// have to write zeroes, so this refuses a client that asks for both space and speed.
 pub(super) fn write_zeroes(disk: &dyn Disk, zeroes: &Checked) -> Result<(), Failure> {
     let keeps = zeroes.request.has(command_flag::NO_HOLE);
     if keeps && zeroes.request.has(command_flag::FAST_ZERO) {

@@ -100,7 +100,7 @@ impl Socket {
 
     fn send(&self, slices: &mut [IoSlice<'_>], deadline_ns: u64) -> io::Result<()> {
         let mut rest = slices;
-        // What is empty is left out.
+        // Leaves out empty slices.
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(SLICES_MAX)];
@@ -132,7 +132,7 @@ pub(super) struct Input {
     handshake_deadline_ns: Option<u64>,
 }
 
-/// What a socket gives, decrypted.
+/// The bytes that a socket receives, decrypted.
 struct Source {
     socket: Arc<Socket>,
     tls_bytes: Box<[u8]>,
@@ -240,7 +240,7 @@ impl Input {
 }
 
 impl Source {
-    /// What has arrived; `None` if a tick passes.
+    /// Receives the bytes that have arrived; `None` if a tick passes.
     fn receive(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             let Some(mut tls) = self.socket.tls() else {

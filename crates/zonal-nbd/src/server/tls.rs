@@ -74,7 +74,7 @@ impl Tls {
     /// The server's side of a connection.
     pub(super) fn connection(&self) -> Result<ServerConnection, rustls::Error> {
         let mut connection = ServerConnection::new(Arc::clone(&self.config))?;
-        // What is encrypted is sent at once.
+        // Sends encrypted bytes at once.
         connection.set_buffer_limit(None);
         Ok(connection)
     }

@@ -1,13 +1,14 @@
 //! Transmission: requests of a client, performed by several threads at once.
 //!
 //! The threads take turns at receiving: one receives a request with its data, lets another receive
-//! the next, performs its own, and sends the answer. So a request never changes threads, a client has
-//! at most [`THREADS_MAX`] requests performed at once, and the rest stays in its socket. Threads are
-//! started as requests come that find none waiting. Answers are sent in the order in which requests
-//! end, which NBD allows.
+//! the next, performs its own, and sends the answer. So a request never changes threads, a client
+//! has at most [`THREADS_MAX`] requests performed at once, and the rest stays in its socket.
+//! Threads are started as requests come that find none waiting. Answers are sent in the order in
+//! which requests end, which NBD allows.
 //!
-//! Data has a buffer within the budget of the server. A request that finds none left is performed in
-//! pieces, in memory that the connection has reserved: it makes progress whatever other clients do.
+//! Data has a buffer within the budget of the server. A request that finds none left is performed
+//! in pieces, in memory that the connection has reserved: it makes progress whatever other clients
+//! do.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -117,7 +118,7 @@ impl Drop for EndOnPanic<'_> {
 }
 
 impl Transmission<'_> {
-    /// What each thread does.
+    /// The loop of each thread.
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let _end = EndOnPanic(self.socket);
         while let Some(task) = self.next(scope) {
@@ -272,7 +273,7 @@ impl Transmission<'_> {
             let count = piece.len().min(one.payload() - at);
             let data = &mut piece[..count];
             input.read(data)?;
-            // What follows a failure is received all the same.
+            // The data behind a failed piece is received all the same.
             result = result
                 .and_then(|()| self.export.disk().write(self.lba(one, at), data, one.durability()));
         }

@@ -110,7 +110,7 @@ pub struct ClientFlags {
     pub flags: U32,
 }
 
-/// What an option begins with.
+/// The header of an option.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct OptionHeader {
@@ -122,7 +122,7 @@ pub struct OptionHeader {
     pub length: U32,
 }
 
-/// What a reply to an option begins with.
+/// The header of a reply to an option.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct OptionReply {

@@ -1,8 +1,8 @@
 //! The messages of NBD and their numbers, big-endian as on the wire.
 //!
-//! `handshake`: what is sent until a client has chosen an export; `transmission`: requests and replies.
-//! Bytes from a peer are parsed by [`ExportQuery`], [`ContextQuery`] and [`Request`]; all others are
-//! sent by this side.
+//! `handshake`: what is sent until a client has chosen an export; `transmission`: requests and
+//! replies. Bytes from a peer are parsed by [`ExportQuery`], [`ContextQuery`] and [`Request`]; all
+//! others are sent by this side.
 
 mod handshake;
 mod transmission;

@@ -7,7 +7,7 @@ use zonal::DiskError;
 
 use super::magic;
 
-/// What an export offers.
+/// The flags of an export.
 pub mod transmission_flag {
     /// The field is valid.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -67,7 +67,7 @@ pub mod state {
     pub const ZERO: u32 = 1 << 1;
 }
 
-/// What a request begins with.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RequestHeader {
@@ -85,7 +85,7 @@ pub struct RequestHeader {
     pub length: U32,
 }
 
-/// What clients ask for.
+/// Commands of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Data is read.
@@ -205,7 +205,7 @@ pub struct SimpleReply {
     pub cookie: U64,
 }
 
-/// What a chunk of a structured reply begins with.
+/// The header of a chunk of a structured reply.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Chunk {

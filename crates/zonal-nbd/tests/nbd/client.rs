@@ -22,7 +22,7 @@ pub(crate) struct Reply {
     pub(crate) data: Vec<u8>,
 }
 
-/// What a server answers to a request.
+/// Replies of a server to a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) cookie: u64,

@@ -1,4 +1,4 @@
-//! What a client learns before it has chosen an export.
+//! Tests of the handshake: the answers to a client that has not chosen an export yet.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What requests do, and how they are answered.
+//! Tests of requests and of their replies.
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;

@@ -2,8 +2,8 @@
 //!
 //! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Every
 //! connection has a thread, because commands block. [`pdu`] has the bytes, `session.rs` what a
-//! connection does, [`zonal::budget`] how much memory connections may take, `peers.rs` who has to go
-//! where there is no room, and [`crate`] what commands do.
+//! connection does, [`zonal::budget`] how much memory connections may take, `peers.rs` who has to
+//! go where there is no room, and [`crate`] what commands do.
 //!
 //! A write completes when the device has it. A flush, or a write with FUA, completes when the device
 //! says that it is durable.
@@ -50,7 +50,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long to wait until a connection that makes room for another has ended.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What all threads share.
+/// State that all threads share.
 struct Shared {
     subsystem: Arc<Subsystem>,
     clock: Arc<dyn Clock>,

@@ -61,8 +61,8 @@ pub struct Controller {
     pub suspend_pulse_us: f64,
     /// Reads for which one program is suspended at most; the next ones wait for its end.
     pub suspends_max: u32,
-    /// Writes of the size of the one that waits, for which a full write buffer must have room before
-    /// that one goes on.
+    /// Writes of the size of the one that waits, for which a full write buffer must have room
+    /// before that one goes on.
     pub resume_writes: u32,
     /// Stripes of the host after which the drive programs one of its own; 0: never.
     pub own_stripe_every: u32,

@@ -143,8 +143,8 @@ impl InPlace {
         }
     }
 
-    /// Writes every block of the drive once, as whoever used it before has done: without TRIM all of
-    /// them hold data for the drive.
+    /// Writes every block of the drive once, as whoever used it before has done: without TRIM all
+    /// of them hold data for the drive.
     pub fn fill_drive(&mut self) {
         let units = self.layout.limit;
         for first in (0..units).step_by(FILL_BLOCKS as usize) {

@@ -260,7 +260,7 @@ pub fn page(compared: &[Compared], managed: &[Managed]) -> String {
     text
 }
 
-/// What the page begins with.
+/// The head of the page.
 const HEAD: &str = "\
 # The preset zn540 beside the drive
 

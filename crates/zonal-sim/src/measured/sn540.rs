@@ -249,7 +249,7 @@ pub fn page(compared: &[Compared], tenths: &[Tenth]) -> String {
     text
 }
 
-/// What the page begins with.
+/// The head of the page.
 const HEAD: &str = "\
 # The preset sn540 beside the drive
 

@@ -71,7 +71,7 @@ pub struct Deviation {
     pub unit: DeviationUnit,
 }
 
-/// What a deviation counts.
+/// The unit of a deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -133,11 +133,11 @@ pub struct Claim {
     pub note: String,
 }
 
-/// What was published together, beside ours: all in one unit.
+/// Values that one document published together, beside ours, all in one unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PublishedChart {
-    /// What it shows.
+    /// The title of the chart.
     pub title: String,
     /// Where it was published.
     pub document: String,

@@ -57,7 +57,7 @@ pub(super) struct Array {
     operations: Operations,
 }
 
-/// What a write still has for the write buffer.
+/// The rest of a write that the write buffer has not taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
     /// Units, the current one included.
@@ -179,7 +179,8 @@ impl Array {
         self.operations.busy_ns += count * takes;
     }
 
-    /// Reads a unit for GC, in its turn behind what its die does. Neighbours in one page are one read.
+    /// Reads a unit for GC, in its turn behind what its die does. Neighbours in one page are one
+    /// read.
     pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
         let page = self.place.page_start(slot);
         if self.collected.replace(page) == Some(page) {

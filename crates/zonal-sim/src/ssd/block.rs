@@ -2,10 +2,11 @@
 //! compared with [`SimSsd`](super::SimSsd) on the same flash: conventional, FDP, or a zoned drive
 //! below the host's log.
 //!
-//! Without a controller GC runs in the foreground, a victim at a time, as soon as too few superblocks
-//! are free: total time and wear are right, the latency of single writes is not. A drive with a
-//! [controller](crate::config::Controller) paces GC by what the host writes, as timed mode does, and
-//! its commands overlap if the caller begins them at times of its own ([`BlockSsd::begin_at`]).
+//! Without a controller GC runs in the foreground, a victim at a time, as soon as too few
+//! superblocks are free: total time and wear are right, the latency of single writes is not. A
+//! drive with a [controller](crate::config::Controller) paces GC by what the host writes, as timed
+//! mode does, and its commands overlap if the caller begins them at times of its own
+//! ([`BlockSsd::begin_at`]).
 
 use super::array::Left;
 use super::timing::Timing;

@@ -94,7 +94,7 @@ fn power_of_two(stack: Stack, _: &Arc<dyn Clock>) -> Result<Stack> {
     Ok(Stack { device: Arc::new(PowerOfTwo::new(stack.device)?), ..stack })
 }
 
-/// What stands in the parentheses of `slice`.
+/// The text in the parentheses of `slice`, parsed.
 struct SliceText {
     range: ZoneRange,
     limits: ZoneLimits,

@@ -1,4 +1,4 @@
-//! Which specifications open what, and what is wrong with others.
+//! Tests of specifications: the devices that they open, and the errors of bad ones.
 
 use super::*;
 use crate::layer::meter::OpKind;

@@ -2,10 +2,10 @@
 //! remount of a zonefs that does not name `explicit-open` drops it.
 //!
 //! The command reads the options in force from the control directory, applies the options of its
-//! command line to a copy as a new mount does, and sends the copy back. The kernel changes what is the mount's: `ro`,
-//! `nodev` and the like. The daemon changes what is the file system's. Which comes first: a mount
-//! that is read-only takes no commands. What was mounted read-only is mounted anew to become
-//! writable: `anew.rs`.
+//! command line to a copy as a new mount does, and sends the copy back. The kernel changes what is
+//! the mount's: `ro`, `nodev` and the like. The daemon changes what is the file system's. Which
+//! comes first: a mount that is read-only takes no commands. What was mounted read-only is mounted
+//! anew to become writable: `anew.rs`.
 //!
 //! mount(8) comes here by the type in the mount table, such as `fuse.zonefs` or `fuseblk.furrow`,
 //! so by a link such as `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package

@@ -18,7 +18,7 @@ use crate::cmd::disk;
 use crate::notify;
 use crate::output::json;
 
-/// What is exported, printed when clients can connect.
+/// The exports, printed when clients can connect.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Answer<'a> {
     /// Where it listens, as `ADDRESS:PORT` or `unix:PATH`.
