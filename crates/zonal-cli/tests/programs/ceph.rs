@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -53,13 +53,20 @@ fn free_port() -> u16 {
     ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap()
 }
 
-/// Shows a file if the test fails.
-struct ShownAtPanic<'a>(&'a Path);
+/// Shows the last lines of the output of the commands and of the servers' logs if the test fails.
+struct ShownAtPanic<'a>(&'a Place);
 
 impl Drop for ShownAtPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("{}", fs::read_to_string(self.0).unwrap_or_default());
+        if !std::thread::panicking() {
+            return;
+        }
+        for name in ["logs/mon.a.log", "logs/osd.0.log", "told"] {
+            let text = fs::read(self.0.path(name)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines.len().saturating_sub(30);
+            eprintln!("the end of {name}:\n{}", lines[last..].join("\n"));
         }
     }
 }
@@ -75,11 +82,18 @@ impl Cluster {
     fn run(&self, commands: &str) -> String {
         let told = self.place.path("told");
         let mut shell = Command::new("sh");
-        shell.env("CEPH_CONF", self.place.path("ceph.conf"));
+        self.configure(&mut shell);
         let commands = format!("exec > told 2>&1\n{commands}");
-        let _shown = ShownAtPanic(&told);
+        let _shown = ShownAtPanic(&self.place);
         page::run_block(&commands, &self.place.path(""), &[&self.programs], shell);
         fs::read_to_string(&told).unwrap()
+    }
+
+    /// The configuration file, and its `fsid`: Ceph 16 gets that from the monitor, and does not wait
+    /// for it before a command, which the monitor then refuses.
+    fn configure(&self, command: &mut Command) {
+        command.env("CEPH_CONF", self.place.path("ceph.conf"));
+        command.env("CEPH_ARGS", "--no-mon-config");
     }
 
     /// Kills the daemon of the mount while objects are written, and ends the cluster. Returns the
@@ -90,7 +104,7 @@ impl Cluster {
                    done";
         let mut shell = Command::new("setsid");
         shell.args(["sh", "-c", put, "sh", text(&self.programs.join("rados"))]);
-        shell.env("CEPH_CONF", self.place.path("ceph.conf"));
+        self.configure(&mut shell);
         shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut writer = shell.spawn().unwrap();
         let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
