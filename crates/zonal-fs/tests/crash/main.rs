@@ -19,6 +19,7 @@
 //! | `fresh` | what if a batch is there and its data is not? |
 //! | `liveness` | does a drive go on after any number of cuts, however full it is? |
 //! | `recovery` | what if a recovery is cut off, and the recovery of that? |
+//! | `concat` | what if one of two joined drives loses power, or fails? |
 //! | `conventional` | what if data is in conventional zones, of which a cut leaves any blocks? |
 //! | `copy` | what does a copy leave whose source or target changes meanwhile? |
 //! | `copies` | what if one or both copies of other metadata are bad? |
@@ -36,6 +37,7 @@ mod ops;
 mod ace;
 mod bursts;
 mod check;
+mod concat;
 mod conventional;
 mod copies;
 mod copy;

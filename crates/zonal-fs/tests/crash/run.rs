@@ -115,7 +115,7 @@ pub(crate) fn end_of(recording: &Recording) -> Image {
 }
 
 /// Operations that are several calls are taken apart: a commit may fall between them.
-fn parts(op: &Op) -> Vec<Op> {
+pub(crate) fn parts(op: &Op) -> Vec<Op> {
     let Op::Churn { file, seed } = *op else { return vec![op.clone()] };
     let write = |round: u16, at: u64, len| Op::Write {
         file,
