@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use zonal::layer::concat::Concat;
 use zonal::layer::fault::Fault;
@@ -159,6 +159,30 @@ fn concat_flush_reaches_members_behind_failed_one() {
     assert_eq!(stack.counters[0].of(OpKind::Flush).count, 1);
     stack.device.flush().unwrap();
     assert_eq!(stack.counters[0].of(OpKind::Flush).count, 2);
+}
+
+/// A drive whose flush waits for that of the other one.
+struct Meeting {
+    below: MemoryDrive,
+    flushes: Arc<Barrier>,
+}
+
+impl ZonedDevice for Meeting {
+    zonal::pass_on!(
+        below: geometry, report, read, write, append, manage, deallocate, identity, submit
+    );
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flushes.wait();
+        self.below.flush()
+    }
+}
+
+#[test]
+fn concat_flush_reaches_members_at_same_time() {
+    let flushes = Arc::new(Barrier::new(2));
+    let member = || Meeting { below: drive(4), flushes: Arc::clone(&flushes) };
+    Concat::new(vec![member(), member()]).unwrap().flush().unwrap();
 }
 
 #[test]

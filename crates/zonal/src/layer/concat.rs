@@ -9,11 +9,14 @@
 //! none. [`Limited`] keeps to them; the members alone would not.
 //!
 //! D4 holds for each member: a flush reaches all of them, and a power cut may leave each at another
-//! time between two flushes. Members are flushed in turn, and all of them even if one fails.
+//! time between two flushes. Members are flushed at the same time, and all of them even if one
+//! fails. The log names the member that failed, with the numbers that the member itself uses.
 //!
 //! [`Limited`]: crate::layer::limited::Limited
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use super::limited::{Limited, ZoneLimits};
 use super::refusal_of_crossing;
@@ -71,6 +74,8 @@ struct Joined<D> {
 
 struct Member<D> {
     device: D,
+    /// Its place among the members, from 1.
+    number: usize,
     /// Its first zone and block, as shown.
     first: ZoneId,
     start: Lba,
@@ -99,6 +104,9 @@ impl<D: ZonedDevice> Member<D> {
 
     fn shown<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| {
+            if is_failure(&error) {
+                tracing::warn!(member = self.number, %error, "a member of a concat failed");
+            }
             error.renumbered(|zone| self.shown_zone(zone), |lba| self.shown_lba(lba))
         })
     }
@@ -139,7 +147,7 @@ impl<D: ZonedDevice> Joined<D> {
             let first = u32::try_from(zones)
                 .map_err(|_| DeviceError::Geometry { what: format!("{zones} zones") })?;
             blocks += geometry.block_count();
-            members.push(Member { device, first: ZoneId::new(first), start });
+            members.push(Member { device, number, first: ZoneId::new(first), start });
         }
         let open = match (limits.open, limits.active) {
             (Some(open), Some(active)) => Some(open.min(active)),
@@ -241,6 +249,12 @@ fn mismatch(first: &Geometry, member: &Geometry) -> Option<String> {
     None
 }
 
+/// Whether the drive failed, rather than refused.
+const fn is_failure(error: &DeviceError) -> bool {
+    use DeviceError::{Io, Medium, PowerCut, ZoneOffline, ZoneReadOnly};
+    matches!(error, Io { .. } | Medium { .. } | PowerCut | ZoneOffline { .. } | ZoneReadOnly { .. })
+}
+
 /// The smaller of the limits so far and those of a member, if its zones can reach them.
 fn smaller(so_far: ZoneLimits, member: &Geometry) -> ZoneLimits {
     let sequential = member.zone_count() - member.spec().conventional_zones;
@@ -327,9 +341,18 @@ impl<D: ZonedDevice> ZonedDevice for Joined<D> {
     }
 
     fn flush(&self) -> Result<()> {
-        let flushed = self.members.iter().map(|member| member.shown(member.device.flush()));
-        // All of them, whatever becomes of the first.
-        flushed.fold(Ok(()), Result::and)
+        let flush = |member: &Member<D>| member.shown(member.device.flush());
+        let Some((first, others)) = self.members.split_first() else { return Ok(()) };
+        thread::scope(|scope| {
+            let start = |member| thread::Builder::new().spawn_scoped(scope, move || flush(member));
+            let started: Vec<_> = others.iter().map(|member| (member, start(member))).collect();
+            // All of them, whatever becomes of the first.
+            started.into_iter().fold(flush(first), |so_far, (member, thread)| {
+                // Without a thread the member gets its turn here.
+                let Ok(thread) = thread else { return so_far.and(flush(member)) };
+                so_far.and(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            })
+        })
     }
 
     fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
