@@ -17,6 +17,7 @@ use zonal::nvme::{self, Nsid, NvmeStatus, Opcode, SubmissionEntry, command_set, 
 use super::controller::{COMMAND_CAPSULE, Features, VERSION};
 use super::events::ERRORS_MAX;
 use super::namespace::Usage;
+use super::subsystem::WriteCache;
 use super::{
     Controller, DONE, ENTRIES_MAX, Executed, Namespace, Outcome, Payload, Plan, QUEUES_MAX, Role,
     TRANSFER_MAX, TRANSFER_MAX_SHIFT,
@@ -26,6 +27,12 @@ use super::{
 const HOST_ID_128: u32 = 1;
 /// CTRATT bit 6: traffic based keep alive (NVM Express 2.0, section 3.9.4).
 const ANY_COMMAND_KEEPS_ALIVE: u32 = 1 << 6;
+/// ONCS bit 2: Dataset Management.
+const DATASET_MANAGEMENT: u16 = 1 << 2;
+/// ONCS bit 3: Write Zeroes.
+const WRITE_ZEROES: u16 = 1 << 3;
+/// VWC bit 0: there is a volatile write cache.
+const VOLATILE: u8 = 1;
 /// Most outstanding Asynchronous Event Requests.
 const EVENTS_MAX: u8 = 4;
 /// The temperature that is reported, in kelvin: 25 °C.
@@ -100,13 +107,15 @@ fn identify(
         return Err(status::INVALID_FIELD);
     }
     match (asked.what, asked.command_set) {
-        (cns::ACTIVE_NAMESPACES, _) | (cns::COMMAND_SET_NAMESPACES, command_set::ZNS) => {
-            list_namespaces(controller, entry.nsid(), out)
+        (cns::ACTIVE_NAMESPACES, _) => list_namespaces(controller, entry.nsid(), None, out),
+        (cns::COMMAND_SET_NAMESPACES, command_set::NVM | command_set::ZNS) => {
+            list_namespaces(controller, entry.nsid(), Some(asked.command_set), out)
         }
-        (cns::COMMAND_SET_NAMESPACES, command_set::NVM) => Ok(()),
         (cns::COMMAND_SET_CONTROLLER, command_set::NVM) => {
             let mut answer = IdentifyNvmController::new_zeroed();
-            answer.write_zeroes_max = TRANSFER_MAX_SHIFT;
+            answer.write_zeroes_max = write_zeroes_max_shift(controller);
+            // DMRL, DMRSL and DMSL stay 0: a Dataset Management may have as many ranges and blocks as
+            // it can name.
             give(&answer, out);
             Ok(())
         }
@@ -140,27 +149,38 @@ fn identify_namespace(
         (cns::NAMESPACE, _) => give(&namespace.identify(), out),
         // No protection information: all fields are zero.
         (cns::COMMAND_SET_NAMESPACE, command_set::NVM) => {}
-        (cns::COMMAND_SET_NAMESPACE, command_set::ZNS) => give(&namespace.identify_zoned(), out),
-        (cns::COMMON_NAMESPACE, _) => give(&Namespace::identify_common(), out),
+        (cns::COMMAND_SET_NAMESPACE, command_set::ZNS) => {
+            let zoned = namespace.zoned().ok_or(status::INVALID_FIELD)?;
+            give(&zoned.identify_zoned(), out);
+        }
+        (cns::COMMON_NAMESPACE, _) => give(&namespace.identify_common(), out),
         (cns::DESCRIPTORS, _) => {
             let rest = descriptor::put(out, descriptor::GUID, &namespace.uuid());
             let rest = descriptor::put(rest, descriptor::UUID, &namespace.uuid());
-            descriptor::put(rest, descriptor::COMMAND_SET, &[command_set::ZNS]);
+            descriptor::put(rest, descriptor::COMMAND_SET, &[namespace.command_set()]);
         }
         _ => return Err(status::INVALID_FIELD),
     }
     Ok(())
 }
 
-/// Namespaces after `after`, as many as fit.
-fn list_namespaces(controller: &Controller, after: Nsid, out: &mut [u8]) -> Result<(), NvmeStatus> {
+/// Namespaces after `after`, of one command set or of all that the host has selected; as many as fit.
+fn list_namespaces(
+    controller: &Controller,
+    after: Nsid,
+    of: Option<u8>,
+    out: &mut [u8],
+) -> Result<(), NvmeStatus> {
     if after.get() >= Nsid::ALL.get() - 1 {
         return Err(status::INVALID_NAMESPACE);
     }
-    if !controller.sees_zoned() {
-        return Ok(());
-    }
-    let following = controller.subsystem().namespaces().filter(|(nsid, _)| *nsid > after);
+    let is_listed = |namespace: &Namespace| {
+        let command_set = namespace.command_set();
+        of.is_none_or(|of| of == command_set)
+            && (command_set == command_set::NVM || controller.sees_zoned())
+    };
+    let listed = controller.subsystem().namespaces().filter(|(_, one)| is_listed(one));
+    let following = listed.filter(|(nsid, _)| *nsid > after);
     for (slot, (nsid, _)) in out.chunks_exact_mut(4).zip(following) {
         give(&U32::new(nsid.get()), slot);
     }
@@ -204,12 +224,17 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
             let count = subsystem.namespaces().count();
             answer.namespaces = u32::try_from(count).expect("few").into();
             answer.namespaces_max = answer.namespaces;
-            // Write Zeroes.
-            answer.commands = (1 << 3).into();
-            answer.events = event::ZONE_NOTICES.into();
+            answer.commands = WRITE_ZEROES.into();
+            if subsystem.has_disks() {
+                answer.commands = (WRITE_ZEROES | DATASET_MANAGEMENT).into();
+            }
+            answer.events = (event::ZONE_NOTICES | event::NAMESPACE_NOTICES).into();
             answer.error_log = ERRORS_MAX - 1;
-            // There is a volatile write cache; a flush can be for all namespaces.
-            answer.write_cache = 1 | 3 << 1;
+            // A flush can be for all namespaces.
+            answer.write_cache = 3 << 1;
+            if subsystem.write_cache() == WriteCache::Volatile {
+                answer.write_cache |= VOLATILE;
+            }
             answer.subsystem = nvme::name(subsystem.nqn());
         }
     }
@@ -231,13 +256,22 @@ fn serial(nqn: &str) -> String {
 /// ZASL: the smallest append limit of all namespaces, rounded down to a power of two of pages. A limit
 /// below one page cannot be reported; larger appends fail.
 fn append_max_shift(controller: &Controller) -> u8 {
-    let limits = controller.subsystem().namespaces().map(|(_, namespace)| {
+    let zoned = controller.subsystem().namespaces().filter_map(|(_, one)| one.zoned());
+    let limits = zoned.map(|namespace| {
         let geometry = namespace.geometry();
         let pages = geometry.bytes(geometry.max_append()).get() / 4096;
         pages.checked_ilog2().unwrap_or(0)
     });
     let least = limits.min().unwrap_or(0).min(TRANSFER_MAX_SHIFT.into());
     u8::try_from(least).expect("at most the transfer limit")
+}
+
+/// WZSL: the smallest limit of all namespaces, as a power of two of pages. No host may need more blocks
+/// for it than a command can name: Linux cuts their number off.
+fn write_zeroes_max_shift(controller: &Controller) -> u8 {
+    let limits = controller.subsystem().namespaces().map(|(_, one)| one.write_zeroes_max());
+    let pages = limits.min().unwrap_or(0) / 4096;
+    u8::try_from(pages.checked_ilog2().unwrap_or(0)).expect("a logarithm of 64 bits")
 }
 
 fn get_log_page(
@@ -257,7 +291,14 @@ fn get_log_page(
             slots.slot_1 = nvme::ascii(FIRMWARE);
             slots.as_bytes().to_vec()
         }
-        (Role::Io, page::CHANGED_NAMESPACES) => vec![0; 4096],
+        (Role::Io, page::CHANGED_NAMESPACES) => {
+            let changed = controller.changed_namespaces(asked.read);
+            let mut list = vec![0; 4096];
+            for (slot, nsid) in list.chunks_exact_mut(4).zip(changed) {
+                give(&U32::new(nsid.get()), slot);
+            }
+            list
+        }
         (Role::Io, page::EFFECTS) => effects(asked.command_set)?.as_bytes().to_vec(),
         (Role::Io, page::CHANGED_ZONES) => {
             let zones = controller.changed_zones(entry.nsid(), asked.read)?;
@@ -337,8 +378,8 @@ fn effects(of: u8) -> Result<Effects, NvmeStatus> {
     ] {
         effects.admin[usize::from(opcode.0)] = only;
     }
-    let zoned = match of {
-        command_set::NVM => [].as_slice(),
+    let more = match of {
+        command_set::NVM => &[(Opcode::DATASET_MANAGEMENT, changes)][..],
         command_set::ZNS => &[
             (Opcode::ZONE_RECEIVE, only),
             (Opcode::ZONE_SEND, changes),
@@ -352,7 +393,7 @@ fn effects(of: u8) -> Result<Effects, NvmeStatus> {
         (Opcode::WRITE, changes),
         (Opcode::WRITE_ZEROES, changes),
     ];
-    for &(opcode, effect) in plain.iter().chain(zoned) {
+    for &(opcode, effect) in plain.iter().chain(more) {
         effects.io[usize::from(opcode.0)] = effect;
     }
     Ok(effects)
@@ -372,6 +413,7 @@ fn get_feature(controller: &Controller, entry: &SubmissionEntry, payload: Payloa
         }
     };
     let queues = QueueCounts { submission: QUEUES_MAX.into(), completion: QUEUES_MAX.into() };
+    let has_cache = controller.subsystem().write_cache() == WriteCache::Volatile;
     let value = match (controller.role(), which) {
         (_, id::ASYNC_EVENTS) => features.async_events,
         (_, id::KEEP_ALIVE) => controller.keep_alive_ms().unwrap_or(0),
@@ -379,7 +421,7 @@ fn get_feature(controller: &Controller, entry: &SubmissionEntry, payload: Payloa
         (Role::Io, id::ERROR_RECOVERY) => features.error_recovery,
         (Role::Io, id::POWER | id::WRITE_ATOMICITY | id::COMMAND_SET_PROFILE) => 0,
         (Role::Io, id::TEMPERATURE) => 343,
-        (Role::Io, id::WRITE_CACHE) => 1,
+        (Role::Io, id::WRITE_CACHE) if has_cache => 1,
         (Role::Io, id::QUEUES) => queues.encode(),
         (Role::Io, id::HOST_ID) if select == Select::Current => {
             payload.room().copy_from_slice(&controller.host().id);
@@ -418,6 +460,11 @@ fn set_feature(controller: &Controller, entry: &SubmissionEntry) -> Executed {
             return Ok(Outcome::Done(given.encode().into()));
         }
         (Role::Io, id::COMMAND_SET_PROFILE) if matches!(value & 0x1ff, 0) => {}
+        (Role::Io, id::WRITE_CACHE)
+            if controller.subsystem().write_cache() == WriteCache::None =>
+        {
+            return Err(status::INVALID_FIELD);
+        }
         (Role::Io, id::WRITE_CACHE) if value & 1 == 1 => {}
         (Role::Io, id::POWER) if matches!(value & 0x1f, 0) => {}
         (Role::Io, id::WRITE_CACHE | id::POWER | id::WRITE_ATOMICITY | id::TEMPERATURE) => {

@@ -1,10 +1,10 @@
-//! Reads, writes and appends of a namespace side by side.
+//! Reads, writes and appends of a zoned namespace side by side.
 
 use zonal::nvme::NvmeStatus;
 use zonal::nvme::decode::Durability;
 use zonal::{Io, Lba, Op};
 
-use super::Namespace;
+use super::zoned::ZonedNamespace;
 
 /// What to do at a block.
 pub(crate) enum Access<'a> {
@@ -31,7 +31,7 @@ enum Kind {
     Append,
 }
 
-impl Namespace {
+impl ZonedNamespace {
     /// Performs accesses that were planned. Returns what each command completes with. Of those that are
     /// to be durable, none completes before all are.
     pub(crate) fn submit<'a>(

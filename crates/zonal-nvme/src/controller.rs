@@ -12,7 +12,7 @@ use crate::wire::fabrics::{DiscoveryEntry, Property};
 use crate::wire::log::ErrorEntry;
 use crate::wire::log::LogRead;
 use zonal::Lba;
-use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
+use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, command_set, status};
 
 use super::events::{AsyncEvents, ErrorLog};
 use super::{ENTRIES_MAX, IN_CAPSULE_MAX, Namespace, QUEUES_MAX, Subsystem};
@@ -286,7 +286,12 @@ impl Controller {
             return None;
         }
         let due = {
-            let state = self.state();
+            let mut state = self.state();
+            if state.features.wants(event::NAMESPACE_NOTICES)
+                && let Some((id, event)) = state.events.next_resized(&self.subsystem)
+            {
+                return Some((id, event.encode()));
+            }
             if !state.features.wants(event::ZONE_NOTICES) {
                 return None;
             }
@@ -302,6 +307,11 @@ impl Controller {
         })
     }
 
+    /// Namespaces that were resized since the host last read this log page.
+    pub(super) fn changed_namespaces(&self, read: LogRead) -> Vec<Nsid> {
+        self.state().events.changed_namespaces(&self.subsystem, read)
+    }
+
     /// Zones that failed since the host last read this log page.
     pub(super) fn changed_zones(&self, nsid: Nsid, read: LogRead) -> Result<Vec<Lba>, NvmeStatus> {
         let failed = self.subsystem.namespace(nsid)?.failed_zones()?;
@@ -310,7 +320,11 @@ impl Controller {
 
     /// Adds a command that failed to the error log.
     pub(crate) fn log_error(&self, queue: u16, entry: &SubmissionEntry, status: NvmeStatus) {
-        self.state().errors.add(queue, entry, status);
+        let command_set = match self.subsystem.namespace(entry.nsid()) {
+            Ok(namespace) if queue != 0 => namespace.command_set(),
+            Ok(_) | Err(_) => command_set::NVM,
+        };
+        self.state().errors.add(queue, entry, command_set, status);
     }
 
     pub(super) fn error_count(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! What a controller reports beside the completions of commands: zones that failed, by the Changed
-//! Zone List log page and asynchronous events; and commands that failed, by the Error Information
+//! What a controller reports beside the completions of commands: zones that failed, and disks that
+//! were resized, by log pages and asynchronous events; and commands that failed, by the Error Information
 //! log page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -8,7 +8,7 @@ use crate::wire::event::Event;
 use crate::wire::log::ErrorEntry;
 use crate::wire::log::LogRead;
 use zerocopy::FromZeros;
-use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, command_set, status};
+use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
 use zonal::{Lba, ZoneCond};
 
 use super::{Namespace, Subsystem};
@@ -22,6 +22,22 @@ pub(super) struct AsyncEvents {
     /// Command identifiers of the requests.
     outstanding: BTreeSet<u16>,
     namespaces: BTreeMap<Nsid, ReportedFailures>,
+    sizes: ReportedSizes,
+}
+
+/// What the host knows of the sizes of namespaces.
+#[derive(Default)]
+struct ReportedSizes {
+    /// Blocks of each namespace when the controller was created, or when the host last read the log
+    /// page.
+    blocks: BTreeMap<Nsid, u64>,
+    /// An event was sent. The next one is sent after the host has read the log page.
+    reported: bool,
+}
+
+/// Blocks of every namespace now.
+fn sizes(subsystem: &Subsystem) -> BTreeMap<Nsid, u64> {
+    subsystem.namespaces().map(|(nsid, one)| (nsid, one.blocks())).collect()
 }
 
 /// What the host knows of a namespace.
@@ -46,7 +62,8 @@ impl AsyncEvents {
     /// For a new controller: zones that have failed already are no events. Asks the devices.
     pub(super) fn since_now(subsystem: &Subsystem) -> Self {
         let known = subsystem.namespaces().map(|(nsid, one)| (nsid, ReportedFailures::of(one)));
-        Self { outstanding: BTreeSet::new(), namespaces: known.collect() }
+        let sizes = ReportedSizes { blocks: sizes(subsystem), reported: false };
+        Self { outstanding: BTreeSet::new(), namespaces: known.collect(), sizes }
     }
 
     /// Adds an Asynchronous Event Request.
@@ -65,6 +82,31 @@ impl AsyncEvents {
     pub(super) fn reset(&mut self) {
         self.outstanding.clear();
         self.namespaces.values_mut().for_each(|known| known.reported = false);
+        self.sizes.reported = false;
+    }
+
+    /// Namespaces whose size has changed since the host last read the log page.
+    pub(super) fn changed_namespaces(&mut self, subsystem: &Subsystem, read: LogRead) -> Vec<Nsid> {
+        let now = sizes(subsystem);
+        let known = &mut self.sizes;
+        let is_other = |nsid, blocks| known.blocks.get(nsid).is_some_and(|known| known != blocks);
+        let changed = now.iter().filter(|&(nsid, blocks)| is_other(nsid, blocks));
+        let changed = changed.map(|(&nsid, _)| nsid).collect();
+        match read {
+            LogRead::Clear => *known = ReportedSizes { blocks: now, reported: false },
+            LogRead::Retain => {}
+        }
+        changed
+    }
+
+    /// An event about namespaces whose size has changed, and the request that it completes.
+    pub(super) fn next_resized(&mut self, subsystem: &Subsystem) -> Option<(u16, Event)> {
+        let is_due = !self.outstanding.is_empty() && !self.sizes.reported;
+        if !is_due || self.changed_namespaces(subsystem, LogRead::Retain).is_empty() {
+            return None;
+        }
+        self.sizes.reported = true;
+        Some((self.outstanding.pop_first()?, Event::NamespacesChanged))
     }
 
     /// Which of `failed`, the failed zones of a namespace, have failed since the host last read the
@@ -130,8 +172,14 @@ impl ErrorLog {
         self.count
     }
 
-    /// Adds a command that failed.
-    pub(super) fn add(&mut self, queue: u16, command: &SubmissionEntry, status: NvmeStatus) {
+    /// Adds a command of a command set, which failed.
+    pub(super) fn add(
+        &mut self,
+        queue: u16,
+        command: &SubmissionEntry,
+        command_set: u8,
+        status: NvmeStatus,
+    ) {
         self.count += 1;
         self.entries.truncate(usize::from(ERRORS_MAX) - 1);
         let mut entry = ErrorEntry::new_zeroed();
@@ -148,7 +196,7 @@ impl ErrorLog {
         }
         entry.nsid = command.nsid;
         entry.transport = 3;
-        entry.command_set = if queue == 0 { command_set::NVM } else { command_set::ZNS };
+        entry.command_set = command_set;
         entry.opcode = command.opcode;
         entry.version = 1;
         self.entries.push_front(entry);
@@ -165,7 +213,7 @@ impl ErrorLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal::nvme::Opcode;
+    use zonal::nvme::{Opcode, command_set};
 
     #[test]
     fn error_log_keeps_newest_and_counts_all() {
@@ -173,7 +221,7 @@ mod tests {
         for number in 0..100_u16 {
             let mut command = SubmissionEntry::new(Opcode::READ, Nsid::new(2));
             command.id = number.into();
-            log.add(1, &command, status::ZONE_FULL);
+            log.add(1, &command, command_set::ZNS, status::ZONE_FULL);
         }
         let page = log.page();
         assert_eq!((log.count(), page.len()), (100, 64));

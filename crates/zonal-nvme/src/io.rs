@@ -1,13 +1,17 @@
-//! Commands of I/O queues: those of the NVM command set that zoned namespaces have, and those of the
-//! Zoned Namespace Command Set.
+//! Commands of I/O queues. Those of zoned namespaces are here: of the NVM command set what they have,
+//! and the Zoned Namespace Command Set. Those of disks are in `disk.rs`.
 
 use std::sync::LazyLock;
 
 use zonal::Select;
-use zonal::nvme::decode::{BlockRange, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction};
+use zonal::nvme::decode::{
+    BlockRange, Durability, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction,
+};
 use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, status};
 
 use super::batch::Access;
+use super::namespace::Kind;
+use super::zoned::ZonedNamespace;
 use super::{DONE, Executed, Outcome, Payload, Plan, Subsystem, TRANSFER_MAX};
 
 /// Data of the largest Write Zeroes, which all connections share.
@@ -22,7 +26,13 @@ pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Pla
     if entry.opcode() == Opcode::FLUSH && entry.nsid() == Nsid::ALL {
         return Ok(Plan::NoData);
     }
-    let namespace = subsystem.namespace(entry.nsid())?;
+    match subsystem.namespace(entry.nsid())?.kind() {
+        Kind::Zoned(zoned) => plan_zoned(zoned, entry),
+        Kind::Disk(disk) => disk.plan(entry),
+    }
+}
+
+fn plan_zoned(namespace: &ZonedNamespace, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
     let range = BlockRange::decode(entry);
     match entry.opcode() {
         Opcode::FLUSH => Ok(Plan::NoData),
@@ -64,8 +74,20 @@ pub(super) fn execute(
         subsystem.namespaces().try_for_each(|(_, namespace)| namespace.flush())?;
         return DONE;
     }
-    let namespace = subsystem.namespace(entry.nsid())?;
-    let BlockRange { first, blocks, durability } = BlockRange::decode(entry);
+    let durability = subsystem.durability(BlockRange::decode(entry).durability);
+    match subsystem.namespace(entry.nsid())?.kind() {
+        Kind::Zoned(zoned) => execute_zoned(zoned, entry, durability, payload),
+        Kind::Disk(disk) => disk.execute(entry, durability, payload),
+    }
+}
+
+fn execute_zoned(
+    namespace: &ZonedNamespace,
+    entry: &SubmissionEntry,
+    durability: Durability,
+    payload: Payload<'_>,
+) -> Executed {
+    let BlockRange { first, blocks, .. } = BlockRange::decode(entry);
     match entry.opcode() {
         Opcode::FLUSH => namespace.flush()?,
         Opcode::WRITE_ZEROES => {
@@ -117,6 +139,7 @@ pub(super) fn execute_batch(
     };
     let accesses = batch.into_iter().map(|(entry, payload)| {
         let BlockRange { first, durability, .. } = BlockRange::decode(&entry);
+        let durability = subsystem.durability(durability);
         let what = match entry.opcode() {
             Opcode::READ => Access::Read(payload.room()),
             Opcode::WRITE => Access::Write(payload.sent(), durability),
@@ -124,6 +147,9 @@ pub(super) fn execute_batch(
         };
         (first, what)
     });
-    let done = namespace.submit(accesses);
+    let done = match namespace.kind() {
+        Kind::Zoned(zoned) => zoned.submit(accesses),
+        Kind::Disk(disk) => disk.submit(accesses),
+    };
     done.into_iter().map(|done| done.map(Outcome::Done)).collect()
 }

@@ -1,8 +1,10 @@
-//! An NVM subsystem made of zoned devices, and NVMe/TCP, the transport by which hosts reach it.
+//! An NVM subsystem made of zoned devices and ordinary disks, and NVMe/TCP, the transport by which hosts reach it.
 //!
 //! - [`tcp`]: serves a subsystem to every host that reaches an address. Start here.
 //! - [`subsystem`]: the namespaces, the hosts that may connect, and their controllers.
-//! - [`namespace`]: a device as a zoned namespace; [`extension`]: its zone descriptor extensions.
+//! - [`namespace`]: what all namespaces have; `zoned`: a device as a zoned namespace;
+//!   [`extension`]: its zone descriptor extensions; `disk`: a disk as a namespace of the NVM command
+//!   set.
 //! - `controller`: the properties, queues and features that belong to one host; `events`:
 //!   asynchronous events and the error log.
 //! - `command`: what a queue is sent; `admin` and `io`: the commands of the two kinds of queue.
@@ -18,6 +20,7 @@ mod admin;
 mod batch;
 mod command;
 mod controller;
+mod disk;
 pub mod error;
 mod events;
 pub mod extension;
@@ -26,6 +29,7 @@ pub mod namespace;
 pub mod subsystem;
 pub mod tcp;
 pub mod wire;
+mod zoned;
 
 use zonal::nvme::NvmeStatus;
 

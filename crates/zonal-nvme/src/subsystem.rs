@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::wire::fabrics::{
     ConnectData, ConnectFault, DISCOVERY_NQN, DYNAMIC_CONTROLLER, DiscoveryEntry, NQN_BYTES_MAX,
 };
+use zonal::nvme::decode::Durability;
 use zonal::nvme::{self, Nsid, NvmeStatus, status};
 
 use super::controller::Host;
@@ -34,11 +35,22 @@ impl Hosts {
     }
 }
 
+/// Whether completed writes may be lost before a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCache {
+    /// There is a volatile write cache: by a power cut, and of a disk also when the server is
+    /// killed. Hosts flush.
+    Volatile,
+    /// A write completes when it is durable.
+    None,
+}
+
 /// A subsystem.
 pub struct Subsystem {
     nqn: String,
     namespaces: Vec<Namespace>,
     hosts: Hosts,
+    write_cache: WriteCache,
     controllers: Mutex<BTreeMap<u16, Arc<Controller>>>,
 }
 
@@ -52,7 +64,31 @@ impl Subsystem {
         if let Hosts::Named(names) = &hosts {
             names.iter().try_for_each(|name| check_nqn(name))?;
         }
-        Ok(Self { nqn: nqn.to_owned(), namespaces, hosts, controllers: Mutex::default() })
+        let (nqn, write_cache) = (nqn.to_owned(), WriteCache::Volatile);
+        Ok(Self { nqn, namespaces, hosts, write_cache, controllers: Mutex::default() })
+    }
+
+    /// With or without a volatile write cache; with one unless this is called.
+    #[must_use]
+    pub fn with_write_cache(self, write_cache: WriteCache) -> Self {
+        Self { write_cache, ..self }
+    }
+
+    pub(crate) const fn write_cache(&self) -> WriteCache {
+        self.write_cache
+    }
+
+    /// How durable a write has to be for which a host has asked this.
+    pub(crate) const fn durability(&self, asked: Durability) -> Durability {
+        match self.write_cache {
+            WriteCache::Volatile => asked,
+            WriteCache::None => Durability::Durable,
+        }
+    }
+
+    /// Whether a namespace is an ordinary disk.
+    pub(crate) fn has_disks(&self) -> bool {
+        self.namespaces.iter().any(|one| one.zoned().is_none())
     }
 
     /// Its NQN.

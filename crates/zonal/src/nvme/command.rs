@@ -37,6 +37,8 @@ impl Opcode {
     pub const READ: Self = Self(0x02);
     /// Write Zeroes.
     pub const WRITE_ZEROES: Self = Self(0x08);
+    /// Dataset Management.
+    pub const DATASET_MANAGEMENT: Self = Self(0x09);
     /// Zone Management Send.
     pub const ZONE_SEND: Self = Self(0x79);
     /// Zone Management Receive.

@@ -3,6 +3,9 @@
 //! Decoding fails for reserved values, with the status of the specification. Values that depend on the
 //! namespace, such as addresses, are not checked here.
 
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use super::Nsid;
 use super::command::{Opcode, SubmissionEntry};
 use super::status::{self, NvmeStatus};
@@ -63,6 +66,90 @@ impl BlockRange {
         entry
     }
 }
+
+/// Whether Write Zeroes may deallocate blocks (NVM, section 3.2.8: DEAC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deallocate {
+    /// The blocks stay allocated.
+    No,
+    /// The controller should deallocate them.
+    Wanted,
+}
+
+impl Deallocate {
+    /// DEAC in dword 12.
+    const BIT: u32 = 1 << 25;
+
+    /// Decodes the bit of a Write Zeroes.
+    pub const fn decode(entry: &SubmissionEntry) -> Self {
+        if entry.dword(12) & Self::BIT == 0 { Self::No } else { Self::Wanted }
+    }
+
+    /// Adds the bit to a Write Zeroes.
+    pub fn add_to(self, entry: &mut SubmissionEntry) {
+        match self {
+            Self::No => {}
+            Self::Wanted => entry.set_dword(12, entry.dword(12) | Self::BIT),
+        }
+    }
+}
+
+/// Dataset Management (NVM, section 3.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatasetManagement {
+    /// NR: ranges in the data, 0's based on the wire.
+    pub ranges: usize,
+    /// AD: deallocate the ranges. All else that a host may say of them is advice.
+    pub deallocate: Deallocate,
+}
+
+impl DatasetManagement {
+    /// Most ranges of one command.
+    pub const RANGES_MAX: usize = 256;
+    /// AD in dword 11.
+    const AD: u32 = 1 << 2;
+
+    /// Bytes of the ranges.
+    pub const fn bytes(self) -> usize {
+        self.ranges * size_of::<DatasetRange>()
+    }
+
+    /// Decodes the dwords.
+    pub const fn decode(entry: &SubmissionEntry) -> Self {
+        let ranges = (entry.dword(10) & 0xff) as usize + 1;
+        let wanted = entry.dword(11) & Self::AD != 0;
+        Self { ranges, deallocate: if wanted { Deallocate::Wanted } else { Deallocate::No } }
+    }
+
+    /// Encodes the command.
+    ///
+    /// # Panics
+    /// If there are no ranges or too many for one command.
+    pub fn encode(self, nsid: Nsid) -> SubmissionEntry {
+        assert!((1..=Self::RANGES_MAX).contains(&self.ranges), "1 to 256 ranges");
+        let mut entry = SubmissionEntry::new(Opcode::DATASET_MANAGEMENT, nsid);
+        entry.set_dword(10, u32::try_from(self.ranges - 1).expect("at most 255"));
+        entry.set_dword(11, if self.deallocate == Deallocate::Wanted { Self::AD } else { 0 });
+        entry
+    }
+}
+
+/// A range of Dataset Management (NVM, section 3.2.3).
+///
+/// | at | bytes | field | meaning |
+/// | --- | --- | --- | --- |
+/// | 0 | 4 | attributes | advice about future accesses |
+/// | 4 | 4 | blocks | how many |
+/// | 8 | 8 | first | first block |
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the table above documents the fields")]
+pub struct DatasetRange {
+    pub attributes: U32,
+    pub blocks: U32,
+    pub first: U64,
+}
+const _: () = assert!(size_of::<DatasetRange>() == 16);
 
 /// What Zone Management Send asks for (ZNS, section 3.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,6 +367,20 @@ mod tests {
         assert_eq!(BlockRange::decode(&entry), range);
         let most = BlockRange { blocks: BlockRange::BLOCKS_MAX, ..range };
         assert_eq!(BlockRange::decode(&most.encode(Opcode::READ, NSID)), most);
+    }
+
+    #[test]
+    fn dataset_ranges_are_counted_from_zero() {
+        let every = DatasetManagement { ranges: 256, deallocate: Deallocate::Wanted };
+        let entry = every.encode(NSID);
+        assert_eq!((entry.dword(10), entry.dword(11), every.bytes()), (255, 4, 4096));
+        assert_eq!(DatasetManagement::decode(&entry), every);
+        let advice = DatasetManagement { ranges: 1, deallocate: Deallocate::No };
+        assert_eq!(DatasetManagement::decode(&advice.encode(NSID)), advice);
+        let mut zeroes = SubmissionEntry::new(Opcode::WRITE_ZEROES, NSID);
+        assert_eq!(Deallocate::decode(&zeroes), Deallocate::No);
+        Deallocate::Wanted.add_to(&mut zeroes);
+        assert_eq!((zeroes.dword(12), Deallocate::decode(&zeroes)), (1 << 25, Deallocate::Wanted));
     }
 
     #[test]

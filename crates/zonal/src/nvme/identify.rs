@@ -61,7 +61,7 @@ pub mod cns {
 /// | 513 | 1 | cq_entry | CQES: the same of a completion entry |
 /// | 514 | 2 | command_max | MAXCMD: commands at once on a queue |
 /// | 516 | 4 | namespaces | NN: largest namespace identifier |
-/// | 520 | 2 | commands | ONCS; bit 3: write zeroes |
+/// | 520 | 2 | commands | ONCS; bit 2: dataset management, bit 3: write zeroes |
 /// | 525 | 1 | write_cache | VWC; bit 0: there is one; bits 1-2: what a flush of all namespaces does |
 /// | 526 | 4 | atomicity | AWUN, AWUPF, 0's based |
 /// | 536 | 4 | sgl | SGLS: which data pointers |
@@ -160,11 +160,20 @@ const _: () = assert!(size_of::<BlockFormat>() == 4);
 /// | 0 | 8 | size | NSZE: blocks |
 /// | 8 | 8 | capacity | NCAP: blocks that can be allocated |
 /// | 16 | 8 | used | NUSE: blocks that are |
-/// | 24 | 1 | features | NSFEAT |
+/// | 24 | 1 | features | NSFEAT; bit 1: the atomic sizes are valid, bit 4: the preferred sizes are |
 /// | 25 | 1 | formats | NLBAF, 0's based |
 /// | 26 | 1 | format | FLBAS: number of the format in use |
 /// | 30 | 1 | sharing | NMIC; bit 0: several controllers may have it |
-/// | 33 | 1 | deallocation | DLFEAT; 1: deallocated blocks read as zeroes |
+/// | 33 | 1 | deallocation | DLFEAT; 1: deallocated blocks read as zeroes, bit 3: Write Zeroes can deallocate |
+/// | 34 | 2 | atomic | NAWUN: blocks that are written at once as others see it, 0's based |
+/// | 36 | 2 | atomic_power | NAWUPF: the same as a power cut leaves it, 0's based |
+/// | 38 | 2 | atomic_fused | NACWU: the same of Compare and Write, 0's based |
+/// | 42 | 2 | atomic_offset | NABO: first atomic boundary; without boundaries 0 |
+/// | 64 | 2 | write_unit | NPWG: preferred blocks of a write, 0's based |
+/// | 66 | 2 | write_alignment | NPWA: preferred alignment of a write, 0's based |
+/// | 68 | 2 | free_unit | NPDG: preferred blocks of a deallocation, 0's based |
+/// | 70 | 2 | free_alignment | NPDA: preferred alignment of a deallocation, 0's based |
+/// | 72 | 2 | write_optimal | NOWS: optimal blocks of a write, 0's based |
 /// | 99 | 1 | attributes | NSATTR; bit 0: write protected |
 /// | 104 | 16 | guid | NGUID |
 /// | 120 | 8 | eui | EUI64 |
@@ -183,7 +192,18 @@ pub struct IdentifyNamespace {
     pub sharing: u8,
     pub reserved_31: [u8; 2],
     pub deallocation: u8,
-    pub reserved_34: [u8; 65],
+    pub atomic: U16,
+    pub atomic_power: U16,
+    pub atomic_fused: U16,
+    pub reserved_40: [u8; 2],
+    pub atomic_offset: U16,
+    pub reserved_44: [u8; 20],
+    pub write_unit: U16,
+    pub write_alignment: U16,
+    pub free_unit: U16,
+    pub free_alignment: U16,
+    pub write_optimal: U16,
+    pub reserved_74: [u8; 25],
     pub attributes: u8,
     pub reserved_100: [u8; 4],
     pub guid: [u8; 16],
@@ -194,6 +214,10 @@ pub struct IdentifyNamespace {
 const _: () = assert!(size_of::<IdentifyNamespace>() == BYTES);
 const _: () = assert!(offset_of!(IdentifyNamespace, sharing) == 30);
 const _: () = assert!(offset_of!(IdentifyNamespace, deallocation) == 33);
+const _: () = assert!(offset_of!(IdentifyNamespace, atomic_power) == 36);
+const _: () = assert!(offset_of!(IdentifyNamespace, atomic_offset) == 42);
+const _: () = assert!(offset_of!(IdentifyNamespace, write_unit) == 64);
+const _: () = assert!(offset_of!(IdentifyNamespace, write_optimal) == 72);
 const _: () = assert!(offset_of!(IdentifyNamespace, attributes) == 99);
 const _: () = assert!(offset_of!(IdentifyNamespace, block_formats) == 128);
 
@@ -275,15 +299,24 @@ pub fn decode_limit(raw: U32) -> Option<u32> {
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
 /// | 1 | 1 | write_zeroes_max | WZSL: log₂ of the largest Write Zeroes in pages; 0: no limit told |
+/// | 3 | 1 | ranges_max | DMRL: ranges of a Dataset Management; 0: no limit told |
+/// | 4 | 4 | range_max | DMRSL: blocks of such a range; 0: no limit told |
+/// | 8 | 8 | deallocate_max | DMSL: blocks of all its ranges; 0: no limit told |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
 pub struct IdentifyNvmController {
     pub verify_max: u8,
     pub write_zeroes_max: u8,
-    pub reserved: [u8; 4094],
+    pub reserved_2: u8,
+    pub ranges_max: u8,
+    pub range_max: U32,
+    pub deallocate_max: U64,
+    pub reserved_16: [u8; 4080],
 }
 const _: () = assert!(size_of::<IdentifyNvmController>() == BYTES);
+const _: () = assert!(offset_of!(IdentifyNvmController, range_max) == 4);
+const _: () = assert!(offset_of!(IdentifyNvmController, deallocate_max) == 8);
 
 /// Controller, the part of the zoned command set (ZNS, figure 50).
 ///
