@@ -6,7 +6,7 @@
 
 use zerocopy::FromBytes;
 use zonal::nvme::SubmissionEntry;
-use zonal::nvme::decode::{BlockRange, Identify, ZoneReceive, ZoneSend};
+use zonal::nvme::decode::{BlockRange, DatasetManagement, Identify, ZoneReceive, ZoneSend};
 use zonal::nvme::identify::descriptor;
 use zonal::nvme::zone::ZoneDescriptor;
 use zonal::{LbaCount, ZoneId};
@@ -23,6 +23,12 @@ pub(crate) fn nvme(data: &[u8]) {
     let nsid = entry.nsid();
     let _ = BlockRange::decode(&entry);
     let _ = Identify::decode(&entry);
+    let ranges = DatasetManagement::decode(&entry);
+    assert_eq!(
+        DatasetManagement::decode(&ranges.encode(nsid)),
+        ranges,
+        "it is read as it was made"
+    );
     let _ = SetFeature::decode(&entry);
     let _ = (Property::decode(&entry), Connect::decode(&entry), GetLogPage::decode(&entry));
     if let Ok(send) = ZoneSend::decode(&entry) {

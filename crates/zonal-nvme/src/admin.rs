@@ -460,9 +460,7 @@ fn set_feature(controller: &Controller, entry: &SubmissionEntry) -> Executed {
             return Ok(Outcome::Done(given.encode().into()));
         }
         (Role::Io, id::COMMAND_SET_PROFILE) if matches!(value & 0x1ff, 0) => {}
-        (Role::Io, id::WRITE_CACHE)
-            if controller.subsystem().write_cache() == WriteCache::None =>
-        {
+        (Role::Io, id::WRITE_CACHE) if controller.subsystem().write_cache() == WriteCache::None => {
             return Err(status::INVALID_FIELD);
         }
         (Role::Io, id::WRITE_CACHE) if value & 1 == 1 => {}

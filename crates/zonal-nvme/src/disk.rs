@@ -184,9 +184,9 @@ impl DiskNamespace {
         let ranges = data.chunks_exact(size_of::<DatasetRange>()).take(asked.ranges);
         let ranges: Vec<DatasetRange> =
             ranges.filter_map(|range| DatasetRange::read_from_bytes(range).ok()).collect();
-        let places = ranges.iter().map(|range| {
-            (Lba::new(range.first.get()), LbaCount::new(range.blocks.get().into()))
-        });
+        let places = ranges
+            .iter()
+            .map(|range| (Lba::new(range.first.get()), LbaCount::new(range.blocks.get().into())));
         // Before anything changes.
         for (first, blocks) in places.clone() {
             self.check(first, blocks)?;

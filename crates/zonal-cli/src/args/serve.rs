@@ -8,7 +8,7 @@ use zonal::{ByteCount, size};
 
 #[derive(Subcommand)]
 pub(crate) enum ServeCommand {
-    /// Export devices as zoned namespaces over NVMe/TCP, until SIGTERM or SIGINT
+    /// Export devices and disks as namespaces over NVMe/TCP, until SIGTERM or SIGINT
     NvmeTcp(NvmeTcp),
     /// Export ordinary disks over NBD, until SIGTERM or SIGINT
     Nbd(Nbd),
@@ -18,8 +18,9 @@ pub(crate) enum ServeCommand {
 
 #[derive(Args)]
 pub(crate) struct NvmeTcp {
-    /// Devices; the first becomes namespace 1
-    #[arg(required = true, value_name = "DEVICE")]
+    /// Devices, as zoned namespaces, and disks of devices, as namespaces without zones; the first
+    /// becomes namespace 1
+    #[arg(required = true, value_name = "DEVICE[//NAME]")]
     pub(crate) devices: Vec<String>,
     /// Address to listen on. Traffic is neither encrypted nor authenticated: use addresses other
     /// than 127.0.0.1 only on a trusted network
@@ -35,6 +36,10 @@ pub(crate) struct NvmeTcp {
     /// server stops [default: no extensions]
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
+    /// Complete writes only when they are durable: without a volatile write cache, also a server that
+    /// is killed loses nothing
+    #[arg(long)]
+    pub(crate) write_through: bool,
     /// Memory limit for all connections; each queue uses 2.9 MiB
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
     pub(crate) memory: ByteCount,

@@ -8,12 +8,15 @@ mod contract;
 mod depth;
 #[path = "../../../zonal/tests/devices/mod.rs"]
 mod devices;
+mod disks;
 mod hostile;
 mod initiator;
 mod memory;
 mod remote;
 mod silent;
 mod slow;
+#[path = "../../../zonal-nbd/tests/nbd/disk.rs"]
+mod test_disk;
 mod zones;
 
 use std::net::SocketAddr;
@@ -61,9 +64,16 @@ fn serve_at(
     hosts: Hosts,
     addresses: &[SocketAddr],
 ) -> (Server, SocketAddr, Arc<ManualClock>) {
-    let subsystem = Arc::new(Subsystem::new(NQN, namespaces, hosts).unwrap());
+    start(Subsystem::new(NQN, namespaces, hosts).unwrap(), addresses)
+}
+
+fn serve_subsystem(subsystem: Subsystem) -> (Server, SocketAddr, Arc<ManualClock>) {
+    start(subsystem, &["127.0.0.1:0".parse().unwrap()])
+}
+
+fn start(subsystem: Subsystem, addresses: &[SocketAddr]) -> (Server, SocketAddr, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(0));
-    let server = Server::start(subsystem, addresses, MEMORY_MAX, clock.clone()).unwrap();
+    let server = Server::start(Arc::new(subsystem), addresses, MEMORY_MAX, clock.clone()).unwrap();
     let address = server.addresses()[0];
     (server, address, clock)
 }

@@ -12,6 +12,8 @@ mod initiator;
 mod mutate;
 #[path = "../../../../fuzz/sessions.rs"]
 mod sessions;
+#[path = "../../../zonal-nbd/tests/nbd/disk.rs"]
+mod test_disk;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,15 +23,15 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 use zonal::nvme::decode::{
-    BlockRange, Durability, Identify, ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend,
-    ZoneSendAction,
+    BlockRange, DatasetManagement, Deallocate, Durability, Identify, ReportCount, ReportForm,
+    SendTarget, ZoneReceive, ZoneSend, ZoneSendAction,
 };
 use zonal::nvme::identify::{BYTES, cns};
 use zonal::nvme::status::CONNECT_BUSY;
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry};
 use zonal::spec::open_stack;
 use zonal::wait::wait_until;
-use zonal::{Lba, LbaCount, ManualClock, OpenMode, ZoneAction};
+use zonal::{BlockSize, Lba, LbaCount, ManualClock, OpenMode, ZoneAction};
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp::pdu::{self, DataPdu, PduType};
@@ -41,9 +43,12 @@ use zonal_nvme::{Namespace, Subsystem};
 
 use initiator::{Host, Move, Placement, Queue, Style};
 use mutate::Random;
+use test_disk::TestDisk;
 
 const NQN: &str = "nqn.2026-11.localhost:test";
 const ONE: Nsid = Nsid::new(1);
+/// An ordinary disk.
+const TWO: Nsid = Nsid::new(2);
 /// Bytes of the controller's identifier in the PDU that connects a queue: header, host identifier.
 const CONTROLLER_AT: usize = 72 + 16;
 
@@ -64,7 +69,9 @@ fn serve_within(memory_max: usize) -> (Server, Arc<Subsystem>, SocketAddr, Arc<M
     let stack = open_stack(spec, OpenMode::ReadWrite, clock.clone()).unwrap();
     let namespace = Namespace::new(stack, "a device", [1; 16]).unwrap();
     let namespace = namespace.with_extensions(ExtensionSize::from_bytes(64).unwrap());
-    let subsystem = Arc::new(Subsystem::new(NQN, vec![namespace], Hosts::All).unwrap());
+    let disk = Arc::new(TestDisk::new(BlockSize::B4096, 256));
+    let namespaces = vec![namespace, Namespace::of_disk(disk, [2; 16])];
+    let subsystem = Arc::new(Subsystem::new(NQN, namespaces, Hosts::All).unwrap());
     let anywhere = ["127.0.0.1:0".parse().unwrap()];
     let server =
         Server::start(Arc::clone(&subsystem), &anywhere, memory_max, clock.clone()).unwrap();
@@ -107,6 +114,18 @@ fn record(address: SocketAddr, style: Style) -> [Vec<Vec<u8>>; 2] {
     queue.command(range(Opcode::WRITE_ZEROES, 77, 4), &Move::Nothing).unwrap();
     queue.command(manage(ZoneAction::Finish, zone), &Move::Nothing).unwrap();
     queue.command(manage(ZoneAction::Reset, zone), &Move::Nothing).unwrap();
+    for (opcode, data) in [
+        (Opcode::WRITE, Move::Send(&data[..12288])),
+        (Opcode::WRITE_ZEROES, Move::Nothing),
+        (Opcode::READ, Move::Receive(12288)),
+        (Opcode::FLUSH, Move::Nothing),
+    ] {
+        let entry = SubmissionEntry { nsid: TWO.get().into(), ..range(opcode, 40, 3) };
+        queue.command(entry, &data).unwrap();
+    }
+    let ranges = DatasetManagement { ranges: 2, deallocate: Deallocate::Wanted };
+    let both = [[0, 0, 0, 0, 3, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]; 2].concat();
+    queue.command(ranges.encode(TWO), &Move::Send(&both)).unwrap();
     let extension = ZoneSend { action: ZoneSendAction::SetExtension, zones: zone }.encode(ONE);
     queue.command(extension, &Move::Send(&data[..64])).unwrap();
     for form in [ReportForm::Plain, ReportForm::Extended] {

@@ -1,5 +1,6 @@
 //! `zonal serve`: devices and disks for other kernels and hosts.
 
+mod disks;
 pub(crate) mod nbd;
 pub(crate) mod ublk;
 
@@ -12,10 +13,11 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use zonal::SystemClock;
 use zonal_nvme::extension::ExtensionSize;
-use zonal_nvme::subsystem::Hosts;
+use zonal_nvme::subsystem::{Hosts, WriteCache};
 use zonal_nvme::tcp;
 use zonal_nvme::{Namespace, Subsystem};
 
+use self::disks::{DiskSpec, Drives};
 use crate::args::Global;
 use crate::args::serve::{NvmeTcp, ServeCommand};
 use crate::device::{self, OpenMode};
@@ -30,7 +32,7 @@ pub(crate) struct Answer<'a> {
     /// Where it listens, as `ADDRESS:PORT` or `unix:PATH`.
     #[schemars(with = "Vec<String>")]
     addresses: &'a [SocketAddr],
-    /// The devices, the first one as namespace 1.
+    /// The devices and disks, the first one as namespace 1.
     namespaces: &'a [String],
 }
 
@@ -44,31 +46,46 @@ pub(crate) fn run(global: &Global, command: &ServeCommand) -> Result<()> {
 }
 
 fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
+    let mut drives = Drives::default();
     let mut namespaces = Vec::new();
     for (spec, nsid) in args.devices.iter().zip(1..) {
-        let stack = device::open_stack(spec, OpenMode::ReadWrite)?;
-        let unique = stack.device.identity().unique;
-        let name = unique.unwrap_or_else(|| device::source(spec));
-        let namespace = Namespace::new(stack, spec, identity(&args.nqn, &name, nsid))?;
-        namespaces.push(match args.zone_extension {
-            Some(bytes) => namespace.with_extensions(extension_size(bytes)?),
-            None => namespace,
-        });
+        namespaces.push(namespace(args, spec, nsid, &mut drives)?);
     }
     let hosts = match args.allow_host.as_slice() {
         [] => Hosts::All,
         names => Hosts::Named(names.to_vec()),
     };
-    let subsystem = Arc::new(Subsystem::new(&args.nqn, namespaces, hosts)?);
+    let cache = if args.write_through { WriteCache::None } else { WriteCache::Volatile };
+    let subsystem = Subsystem::new(&args.nqn, namespaces, hosts)?.with_write_cache(cache);
     let clock = Arc::new(SystemClock::new());
     let memory = usize::try_from(args.memory.get()).unwrap_or(usize::MAX);
-    tcp::serve(subsystem, &args.listen, memory, clock, |addresses| {
+    let served = tcp::serve(Arc::new(subsystem), &args.listen, memory, clock, |addresses| {
         notify::ready();
         if let Err(error) = tell(global, args, addresses) {
             tracing::warn!("{error:#}");
         }
     })
-    .context("serving over NVMe/TCP")
+    .context("serving over NVMe/TCP");
+    drives.close()?;
+    served
+}
+
+/// A device or a disk as a namespace.
+fn namespace(args: &NvmeTcp, spec: &str, nsid: u32, drives: &mut Drives) -> Result<Namespace> {
+    if disks::is_disk(spec) {
+        let disk = Arc::new(drives.open(spec)?);
+        let DiskSpec { device, name } = DiskSpec::parse(spec)?;
+        let place = format!("{}//{name}", device::source(device));
+        return Ok(Namespace::of_disk(disk, identity(&args.nqn, &place, nsid)));
+    }
+    let stack = device::open_stack(spec, OpenMode::ReadWrite)?;
+    let unique = stack.device.identity().unique;
+    let name = unique.unwrap_or_else(|| device::source(spec));
+    let namespace = Namespace::new(stack, spec, identity(&args.nqn, &name, nsid))?;
+    Ok(match args.zone_extension {
+        Some(bytes) => namespace.with_extensions(extension_size(bytes)?),
+        None => namespace,
+    })
 }
 
 fn extension_size(bytes: u16) -> Result<ExtensionSize> {

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::{SystemClock, shown};
-use zonal_fs::disk::{DiskName, Disks};
-use zonal_fs::vfs;
+use zonal::SystemClock;
 use zonal_nbd::export::Access;
 use zonal_nbd::server::{self, PORT, TlsFiles, TlsPolicy};
 use zonal_nbd::{Address, Export, Exports, Settings, Tls};
 
+use super::disks::{DiskSpec, Drives};
 use crate::args::Global;
 use crate::args::serve::Nbd;
-use crate::cmd::disk;
 use crate::notify;
 use crate::output::json;
 
@@ -27,29 +25,18 @@ pub(crate) struct Answer<'a> {
     disks: &'a [String],
 }
 
-/// A drive whose disks are served.
-struct Drive {
-    device: String,
-    disks: Disks,
-}
-
 /// Serves.
 pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     let clock = Arc::new(SystemClock::new());
     let memory_max = usize::try_from(args.memory.get()).unwrap_or(usize::MAX);
     let settings = Settings { addresses: addresses(args), tls: tls(args)?, memory_max };
     let access = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let mut drives: Vec<Drive> = Vec::new();
+    let mut drives = Drives::default();
     let mut exports = Vec::new();
     for spec in &args.disks {
-        let (device, name) = divide(spec)?;
-        if !drives.iter().any(|drive| drive.device == device) {
-            let disks = disk::disks(device, vfs::Access::ReadWrite)?;
-            drives.push(Drive { device: device.to_owned(), disks });
-        }
-        let drive = drives.iter().find(|drive| drive.device == device).expect("it was opened");
-        let opened = drive.disks.open(&name).with_context(|| format!("opening {}", shown(spec)))?;
-        exports.push(Export::new(&name.to_string(), spec, Arc::new(opened), access)?);
+        let disk = drives.open(spec)?;
+        let DiskSpec { name, .. } = DiskSpec::parse(spec)?;
+        exports.push(Export::new(&name.to_string(), spec, Arc::new(disk), access)?);
     }
     let served = server::serve(Exports::new(exports)?, settings, clock, |addresses| {
         notify::ready();
@@ -58,20 +45,8 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
         }
     })
     .context("serving over NBD");
-    for drive in drives {
-        let closed = drive.disks.close();
-        closed.with_context(|| format!("making changes of {} durable", shown(&drive.device)))?;
-    }
+    drives.close()?;
     served
-}
-
-/// Takes `DEVICE//NAME` apart.
-fn divide(spec: &str) -> Result<(&str, DiskName)> {
-    let Some((device, name)) = spec.rsplit_once("//").filter(|(device, _)| !device.is_empty())
-    else {
-        bail!("{} names no disk: DEVICE//NAME", shown(spec));
-    };
-    Ok((device, name.parse()?))
 }
 
 /// Where to listen.
@@ -106,7 +81,7 @@ fn tell(global: &Global, args: &Nbd, addresses: &[Address]) -> Result<()> {
     }
     let scheme = if args.tls_required { "nbds" } else { "nbd" };
     for spec in &args.disks {
-        let (_, name) = divide(spec)?;
+        let DiskSpec { name, .. } = DiskSpec::parse(spec)?;
         for address in addresses {
             match address {
                 Address::Tcp(address) => sayln!("{spec} is {scheme}://{address}/{name}"),
@@ -117,23 +92,4 @@ fn tell(global: &Global, args: &Nbd, addresses: &[Address]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn disk_splits_at_last_two_slashes() {
-        for (spec, device, name) in [
-            ("drive.zns//root", "drive.zns", "root"),
-            ("po2:/a//b.zns//root@monday", "po2:/a//b.zns", "root@monday"),
-        ] {
-            let found = divide(spec).unwrap();
-            assert_eq!((found.0, found.1.to_string().as_str()), (device, name));
-        }
-        for spec in ["drive.zns", "drive.zns/root", "//root", "drive.zns//", "drive.zns//a/b"] {
-            assert!(divide(spec).is_err(), "{spec}");
-        }
-    }
 }
