@@ -137,7 +137,8 @@ impl Export {
         Ok(())
     }
 
-    fn connect(&mut self, port: &str, options: &str) -> Result<()> {
+    /// Lets the kernel connect, with `options` of its own (each with a comma in front).
+    pub(super) fn connect(&mut self, port: &str, options: &str) -> Result<()> {
         let mut fabrics = File::options().read(true).write(true).open("/dev/nvme-fabrics")?;
         let nqn = &self.nqn;
         let request = format!(
@@ -149,6 +150,16 @@ impl Export {
         let number = answer.split(',').find_map(|part| part.strip_prefix("instance="));
         self.controller = Some(format!("nvme{}", number.context("the kernel's answer")?.trim()));
         Ok(())
+    }
+
+    /// The kernel's controller, `nvme0`; nothing if none is connected.
+    pub(super) fn controller(&self) -> &str {
+        self.controller.as_deref().unwrap_or_default()
+    }
+
+    /// The controller of a server that crashed, whose place this one takes.
+    pub(super) fn adopt(&mut self, controller: &str) {
+        self.controller = Some(controller.to_owned());
     }
 
     /// The disk of a namespace.

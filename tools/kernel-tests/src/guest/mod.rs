@@ -13,6 +13,7 @@ mod kernel_quirks;
 mod mounted;
 mod null_blk;
 mod nvme_cli;
+mod nvme_disk;
 mod nvme_tcp;
 mod refused;
 mod shape;
@@ -105,7 +106,7 @@ pub(crate) struct Machine {
 const ONE_PATH: &str = "nvme_core.multipath=N";
 
 /// The longest first: they run side by side.
-pub(crate) const MACHINES: [Machine; 6] = [
+pub(crate) const MACHINES: [Machine; 7] = [
     Machine {
         part: Part::Essential,
         kernel_options: "",
@@ -133,6 +134,11 @@ pub(crate) const MACHINES: [Machine; 6] = [
         part: Part::Rest,
         kernel_options: ONE_PATH,
         subjects: &[Subject { name: "file-systems", checks: 6, run: file_systems::checks }],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: "",
+        subjects: &[Subject { name: "nvme-disk", checks: 8, run: nvme_disk::checks }],
     },
     Machine {
         part: Part::Rest,

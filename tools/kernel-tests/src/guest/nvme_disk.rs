@@ -1,0 +1,294 @@
+//! Ordinary disks that `zonal serve nvme-tcp` serves as namespaces without zones: what the kernel
+//! reads about them, random I/O that is verified, file systems, a server that is killed, and a disk
+//! beside zones in one subsystem.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::contents::{Contents, Syncing};
+use super::export::{Export, queue_attribute, wait_for};
+use super::mounted::Mounted;
+use super::{side, zone_files};
+use xtask::run;
+use xtask::tally::Tally;
+
+/// Size of the disks. XFS takes none below 300 MiB.
+const SIZE: &str = "320MiB";
+/// Bytes that are written to a file system.
+const FILL: u64 = 150 << 20;
+/// What fio does with data, whatever the test.
+const FIO: [&str; 6] = [
+    "--name=verify",
+    "--ioengine=libaio",
+    "--direct=1",
+    "--verify=crc32c",
+    "--verify_fatal=1",
+    "--group_reporting",
+];
+
+/// Everything.
+pub(super) fn checks(tally: &mut Tally) {
+    for block_size in [4096, 512] {
+        tally.check(&format!("a disk of {block_size}: what the kernel knows of it"), || {
+            attributes(block_size)
+        });
+        tally.check(&format!("a disk of {block_size}: fio verifies it"), || verify(block_size));
+    }
+    for kind in ["ext4", "xfs"] {
+        tally.check(&format!("a disk: {kind} on it"), || file_system(kind));
+    }
+    tally.check("a disk: its server is killed while fio verifies it", killed);
+    tally.check("a disk beside zones in one subsystem", beside_zones);
+}
+
+/// A drive with a disk on it. The file is removed with this.
+struct Drive {
+    file: String,
+}
+
+impl Drive {
+    fn new(block_size: u32) -> Result<Self> {
+        let file = format!("/tmp/disks{}.zns", side::next_number());
+        side::zonal(&["create", &file, "--size=480M", "--zone-size=4M"])?;
+        let drive = Self { file };
+        side::zonal(&["mkfs", &drive.file])?;
+        let block_size = format!("--block-size={block_size}");
+        side::zonal(&["disk", "create", &drive.file, "one", "--size", SIZE, &block_size])?;
+        Ok(drive)
+    }
+
+    /// As the server takes it.
+    fn disk(&self) -> String {
+        format!("{}//one", self.file)
+    }
+
+    /// What was written is sound on the drive itself.
+    fn check(&self) -> Result<()> {
+        side::zonal(&["check", "--data", &self.file]).map(drop)
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// Every limit that Linux takes from Identify.
+fn attributes(block_size: u32) -> Result<()> {
+    let drive = Drive::new(block_size)?;
+    let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
+    let logical = block_size.to_string();
+    // As many blocks as a command names.
+    let zeroes = (u64::from(block_size) << 16).to_string();
+    let discard = (u64::from(u32::MAX) << 9 & !(u64::from(block_size) - 1)).to_string();
+    for (attribute, expected) in [
+        ("zoned", "none"),
+        ("logical_block_size", &*logical),
+        ("physical_block_size", "4096"),
+        ("minimum_io_size", "4096"),
+        ("atomic_write_max_bytes", "1048576"),
+        ("atomic_write_unit_max_bytes", "1048576"),
+        ("atomic_write_unit_min_bytes", &*logical),
+        ("atomic_write_boundary_bytes", "0"),
+        ("max_hw_sectors_kb", "1024"),
+        ("discard_max_hw_bytes", &*discard),
+        ("write_zeroes_max_bytes", &*zeroes),
+        ("write_zeroes_unmap_max_hw_bytes", &*zeroes),
+        ("write_cache", "write back"),
+        ("fua", "1"),
+    ] {
+        let found = queue_attribute(&disk, attribute)?;
+        ensure!(found == expected, "{attribute} is {found}, not {expected}");
+    }
+    let size = run::quietly(Command::new("blockdev").arg("--getsize64").arg(&disk))?;
+    ensure!(size.trim() == (320 << 20).to_string(), "{size}");
+    // Zeroes by a command without data, and a discard of the whole disk.
+    fio(&disk, &["--rw=write", "--bs=1M", "--size=8M"])?;
+    run::quietly(Command::new("blkdiscard").args(["--zeroout", "--length=4M"]).arg(&disk))?;
+    run::quietly(Command::new("blkdiscard").args(["--force", "--offset=4M"]).arg(&disk))?;
+    let mut compare = Command::new("cmp");
+    run::quietly(compare.arg("--bytes=8388608").arg(&disk).arg("/dev/zero")).context("zeroes")?;
+    export.end()?;
+    drive.check()
+}
+
+/// Random writes at depth 1 and 32, of single blocks up to a MiB, with trims between them.
+fn verify(block_size: u32) -> Result<()> {
+    let drive = Drive::new(block_size)?;
+    let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
+    let sizes = format!("--bsrange={block_size}-1M");
+    let align = format!("--ba={block_size}");
+    for depth in ["--iodepth=1", "--iodepth=32"] {
+        fio(&disk, &["--rw=randwrite", &sizes, &align, depth, "--io_size=160M"])?;
+        fio(&disk, &["--rw=randtrimwrite", "--bs=64k", depth, "--io_size=96M"])?;
+        let mixed = ["--rw=randrw", "--bs=4k", depth, "--io_size=32M", "--fdatasync=32"];
+        fio(&disk, &mixed)?;
+    }
+    export.end()?;
+    drive.check()
+}
+
+fn fio(disk: &Path, more: &[&str]) -> Result<()> {
+    let mut command = Command::new("fio");
+    command.args(FIO).args(more).arg(format!("--filename={}", disk.display()));
+    run::quietly(&mut command).map(drop)
+}
+
+/// Made, filled, changed, checked by its own tool and read back; trimmed at last.
+fn file_system(kind: &str) -> Result<()> {
+    let drive = Drive::new(4096)?;
+    let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
+    make(kind, &disk)?;
+    let place = side::mount_point()?;
+    let mounted = Mounted::kernel(kind, "rw", &disk, &place)?;
+    let mut contents = Contents::new(&place.join("files"), Syncing::Files)?;
+    contents.fill(FILL).context("filling it")?;
+    contents.change().context("changing files")?;
+    contents.fill(FILL / 3).context("filling it again")?;
+    contents.verify().context("reading everything back")?;
+    run::quietly(Command::new("fstrim").arg(&place))?;
+    mounted.unmount()?;
+    check(kind, &disk)?;
+    export.end()?;
+    // Another server: what the first made durable.
+    let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
+    let mounted = Mounted::kernel(kind, "rw", &disk, &place).context("mounting it again")?;
+    contents.verify().context("reading everything back after it was mounted again")?;
+    mounted.unmount()?;
+    export.end()?;
+    drive.check()
+}
+
+fn make(kind: &str, disk: &Path) -> Result<()> {
+    run::quietly(Command::new(format!("mkfs.{kind}")).arg("-q").arg(disk)).map(drop)
+}
+
+fn check(kind: &str, disk: &Path) -> Result<()> {
+    let mut command = match kind {
+        "ext4" => Command::new("e2fsck"),
+        _ => Command::new("xfs_repair"),
+    };
+    let options: &[&str] = if kind == "ext4" { &["-f", "-n"] } else { &["-n"] };
+    run::quietly(command.args(options).arg(disk)).context("its own check").map(drop)
+}
+
+/// Without a volatile write cache no write is lost, also not of a file system that stays mounted.
+fn killed() -> Result<()> {
+    let drive = Drive::new(4096)?;
+    let arguments = [drive.disk(), "--write-through".to_owned()];
+    let mut server = Killable::start(&arguments)?;
+    let disk = server.export()?.disk(1)?;
+    let cache = queue_attribute(&disk, "write_cache")?;
+    ensure!(cache == "write through", "{cache}");
+    let depth =
+        ["--rw=randwrite", "--bsrange=4k-256k", "--iodepth=32", "--io_size=200M", "--rate=40M"];
+    let mut job = Command::new("fio");
+    job.args(FIO).args(depth).arg(format!("--filename={}", disk.display()));
+    let mut job = job.stdout(Stdio::piped()).spawn()?;
+    for _ in 0..3 {
+        std::thread::park_timeout(Duration::from_millis(1500));
+        server.kill_and_restart()?;
+    }
+    ended(&mut job).context("fio, over three kills")?;
+    make("ext4", &disk)?;
+    let place = side::mount_point()?;
+    let mounted = Mounted::kernel("ext4", "rw", &disk, &place)?;
+    let mut contents = Contents::new(&place.join("files"), Syncing::Whole)?;
+    for _ in 0..3 {
+        contents.fill(FILL / 6)?;
+        server.kill_and_restart()?;
+        contents.change()?;
+    }
+    contents.verify()?;
+    mounted.unmount()?;
+    check("ext4", &disk)?;
+    server.end()?;
+    drive.check()
+}
+
+/// Waits for a process, which has to end well.
+fn ended(job: &mut Child) -> Result<()> {
+    let status = job.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = String::new();
+    if let Some(mut output) = job.stdout.take() {
+        output.read_to_string(&mut said)?;
+    }
+    bail!("it ended with {status}: {said}")
+}
+
+/// A server whose host stays connected when it is killed.
+struct Killable {
+    export: Option<Export>,
+    arguments: Vec<String>,
+    nqn: String,
+    port: String,
+}
+
+impl Killable {
+    fn start(arguments: &[String]) -> Result<Self> {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut export = Export::serve(&words)?;
+        let (nqn, port) = (export.nqn().to_owned(), export.port().to_owned());
+        export.connect(&port, ",reconnect_delay=1,ctrl_loss_tmo=600")?;
+        let arguments = [arguments, &[format!("--listen=127.0.0.1:{port}")]].concat();
+        Ok(Self { export: Some(export), arguments, nqn, port })
+    }
+
+    fn export(&self) -> Result<&Export> {
+        self.export.as_ref().context("the server")
+    }
+
+    fn kill_and_restart(&mut self) -> Result<()> {
+        let killed = self.export.take().context("the server")?;
+        let controller = killed.controller().to_owned();
+        killed.crash()?;
+        let words: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let mut export = Export::serve_as(&self.nqn, &words)?;
+        ensure!(export.port() == self.port, "another port");
+        export.adopt(&controller);
+        self.export = Some(export);
+        // The kernel may take a moment to notice the end of the connection.
+        let place = PathBuf::from("/sys/class/nvme").join(controller).join("state");
+        wait_for(|| Ok(fs::read_to_string(&place)?.trim() == "live"))
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.export.take().context("the server")?.end()
+    }
+}
+
+/// The kernel's zonefs on one namespace, ext4 on the other, at the same time.
+fn beside_zones() -> Result<()> {
+    let drive = Drive::new(4096)?;
+    let zoned = "mem:zone=4M,capacity=3M,zones=16,open=8,active=12";
+    let mut export = Export::serve(&[zoned, &drive.disk()])?;
+    let port = export.port().to_owned();
+    export.connect(&port, "")?;
+    let (zones, disk) = (export.disk(1)?, export.disk(2)?);
+    for (node, expected) in [(&zones, "host-managed"), (&disk, "none")] {
+        let found = queue_attribute(node, "zoned")?;
+        ensure!(found == expected, "{} is {found}", node.display());
+    }
+    run::quietly(Command::new("mkzonefs").arg("-f").arg(&zones))?;
+    make("ext4", &disk)?;
+    let place = side::mount_point()?;
+    let mounted = Mounted::kernel("ext4", "discard", &disk, &place)?;
+    let mut contents = Contents::new(&place.join("files"), Syncing::Files)?;
+    contents.fill(FILL / 3)?;
+    zone_files::exercise(|place| Mounted::kernel("zonefs", "rw", &zones, place))?;
+    contents.change()?;
+    contents.verify()?;
+    mounted.unmount()?;
+    check("ext4", &disk)?;
+    export.end()?;
+    drive.check()
+}
