@@ -86,14 +86,17 @@ fn attributes(block_size: u32) -> Result<()> {
     let logical = block_size.to_string();
     // As many blocks as a command names.
     let zeroes = (u64::from(block_size) << 16).to_string();
-    let discard = (u64::from(u32::MAX) << 9 & !(u64::from(block_size) - 1)).to_string();
+    let discard = (u64::from(u32::MAX) << 9).to_string();
+    // What a request surely holds (`blk_queue_max_guaranteed_bio`) is less than 1 MiB with blocks
+    // below a page, and only powers of two are allowed.
+    let unit = if block_size == 4096 { "1048576" } else { "524288" };
     for (attribute, expected) in [
         ("zoned", "none"),
         ("logical_block_size", &*logical),
         ("physical_block_size", "4096"),
         ("minimum_io_size", "4096"),
         ("atomic_write_max_bytes", "1048576"),
-        ("atomic_write_unit_max_bytes", "1048576"),
+        ("atomic_write_unit_max_bytes", unit),
         ("atomic_write_unit_min_bytes", &*logical),
         ("atomic_write_boundary_bytes", "0"),
         ("max_hw_sectors_kb", "1024"),
@@ -125,9 +128,9 @@ fn verify(block_size: u32) -> Result<()> {
     let sizes = format!("--bsrange={block_size}-1M");
     let align = format!("--ba={block_size}");
     for depth in ["--iodepth=1", "--iodepth=32"] {
-        fio(&disk, &["--rw=randwrite", &sizes, &align, depth, "--io_size=160M"])?;
-        fio(&disk, &["--rw=randtrimwrite", "--bs=64k", depth, "--io_size=96M"])?;
-        let mixed = ["--rw=randrw", "--bs=4k", depth, "--io_size=32M", "--fdatasync=32"];
+        fio(&disk, &["--rw=randwrite", &sizes, &align, depth, "--io_size=64M"])?;
+        fio(&disk, &["--rw=randtrimwrite", "--bs=64k", depth, "--io_size=48M"])?;
+        let mixed = ["--rw=randrw", "--bs=4k", depth, "--io_size=16M", "--fdatasync=32"];
         fio(&disk, &mixed)?;
     }
     export.end()?;
