@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `model` | does a disk act as an array of bytes, over snapshots, resizes and mounts too? |
 //! | `cuts` | what does a power cut leave? |
+//! | `threads` | does a reader see a part of a write? |
 //! | `set` | how are disks made, listed, copied and removed, and what is refused? |
 //!
 //! In the environment: `SEED` chooses the random work (it is printed), `COUNT` multiplies it.
@@ -15,6 +16,7 @@
 mod cuts;
 mod model;
 mod set;
+mod threads;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
