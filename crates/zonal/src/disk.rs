@@ -146,7 +146,15 @@ pub trait Disk: Send + Sync {
         blocks: LbaCount,
         each: &mut dyn FnMut(DiskExtent) -> bool,
     ) -> Result<()>;
+
+    /// Has `resized` called with the new shape each time the disk has got another size, for a front
+    /// end that tells its clients. A later call replaces an earlier one. Unless a disk can change
+    /// its size while it is open, this does nothing.
+    fn on_resize(&self, _resized: Resized) {}
 }
+
+/// Is called when a disk has got another size.
+pub type Resized = Box<dyn Fn(DiskShape) + Send + Sync>;
 
 /// Why a request to a disk failed.
 #[derive(Debug, thiserror::Error)]

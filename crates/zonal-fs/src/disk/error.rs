@@ -1,7 +1,7 @@
 //! Errors of the set of disks.
 
-use zonal::ByteCount;
 use zonal::size::readable;
+use zonal::{ByteCount, DiskError};
 
 use super::DiskName;
 use crate::volume;
@@ -62,6 +62,14 @@ pub enum Error {
     ReadOnly {
         /// Its name.
         name: DiskName,
+    },
+    /// The disk is open, and its content is not what its user takes it for.
+    #[error("making disk {name} durable: {source}")]
+    Flush {
+        /// Its name.
+        name: DiskName,
+        /// The failure.
+        source: DiskError,
     },
     /// The drive has no room for a thick disk.
     #[error(

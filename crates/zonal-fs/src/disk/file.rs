@@ -1,17 +1,21 @@
 //! A disk that is a file: block `n` of the disk is block `n` of the file.
+//!
+//! While a disk is open it can grow, and be copied as it is at one moment: the copy holds off the
+//! requests that change the disk.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 use zonal::disk::{
-    Content, Disk, DiskError, DiskExtent, DiskShape, Durability, Result, ZeroedSpace,
+    Content, Disk, DiskError, DiskExtent, DiskShape, Durability, Resized, Result, ZeroedSpace,
 };
 use zonal::{BlockSize, ByteCount, Lba, LbaCount};
 
 use super::settings::{DiskSettings, DiskSpace};
 use crate::FsError;
-use crate::vfs::{Allocate, Seek, WriteFlags};
+use crate::vfs::{Access, Allocate, Seek, WriteFlags};
 use crate::volume::{self, File};
 
 /// Bytes of a block of Furrow.
@@ -19,29 +23,31 @@ const PHYSICAL: BlockSize = BlockSize::B4096;
 
 /// An open disk of a volume. Dropping it closes it, and makes nothing durable.
 pub struct FurrowDisk {
-    file: File,
+    pub(super) file: File,
     settings: DiskSettings,
-    shape: DiskShape,
+    access: Access,
+    /// Bytes that the volume writes as one operation.
+    atomic: ByteCount,
+    /// Its size.
+    bytes: AtomicU64,
     has_failed: AtomicBool,
+    /// Shared by requests that change the disk; alone, it belongs to what copies the disk.
+    changes: RwLock<()>,
+    resized: Mutex<Option<Resized>>,
 }
 
 impl FurrowDisk {
-    /// `file` is open and locked, and has `bytes` bytes. The volume writes `atomic` bytes as one
-    /// operation.
-    pub(super) const fn new(
+    /// `file` is open for `access` and locked. The volume writes `atomic` bytes as one operation.
+    pub(super) fn new(
         file: File,
         settings: DiskSettings,
-        bytes: u64,
+        access: Access,
         atomic: ByteCount,
-    ) -> Self {
-        let shape = DiskShape {
-            block_size: settings.block_size,
-            physical_size: PHYSICAL,
-            blocks: LbaCount::new(bytes >> settings.block_size.shift()),
-            atomic,
-            is_read_only: settings.is_read_only,
-        };
-        Self { file, settings, shape, has_failed: AtomicBool::new(false) }
+    ) -> volume::Result<Self> {
+        let bytes = AtomicU64::new(file.metadata()?.size);
+        let has_failed = AtomicBool::new(false);
+        let (changes, resized) = (RwLock::default(), Mutex::default());
+        Ok(Self { file, settings, access, atomic, bytes, has_failed, changes, resized })
     }
 
     /// Its settings.
@@ -49,8 +55,31 @@ impl FurrowDisk {
         self.settings
     }
 
-    fn check_writable(&self) -> Result<()> {
-        if self.shape.is_read_only { Err(DiskError::ReadOnly) } else { Ok(()) }
+    /// Its size in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Its file has this size from now on.
+    pub(super) fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Release);
+        let resized = self.resized.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(resized) = &*resized {
+            resized(self.shape());
+        }
+    }
+
+    /// Holds off requests that change it, after those that have begun.
+    pub(super) fn freeze(&self) -> RwLockWriteGuard<'_, ()> {
+        self.changes.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a request that changes it.
+    fn begin(&self) -> Result<RwLockReadGuard<'_, ()>> {
+        if self.shape().is_read_only {
+            return Err(DiskError::ReadOnly);
+        }
+        Ok(self.changes.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Ends a request: makes its data durable if the request asks for that.
@@ -83,17 +112,24 @@ impl FurrowDisk {
 
 impl Disk for FurrowDisk {
     fn shape(&self) -> DiskShape {
-        self.shape
+        let DiskSettings { block_size, is_read_only, .. } = self.settings;
+        DiskShape {
+            block_size,
+            physical_size: PHYSICAL,
+            blocks: LbaCount::new(self.bytes() >> block_size.shift()),
+            atomic: self.atomic,
+            is_read_only: is_read_only || self.access == Access::ReadOnly,
+        }
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        let bytes = self.shape.range_of(lba, buffer.len())?;
+        let bytes = self.shape().range_of(lba, buffer.len())?;
         self.file.read_exact_at(buffer, bytes.start).map_err(disk_error)
     }
 
     fn write(&self, lba: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        let bytes = self.shape.range_of(lba, data.len())?;
-        self.check_writable()?;
+        let bytes = self.shape().range_of(lba, data.len())?;
+        let _change = self.begin()?;
         // A disk has no times of its own, and a change of the inode with every write costs rows.
         let how = WriteFlags::KEEP_TIMES | WriteFlags::KEEP_CAPABILITY;
         self.file.put(data, bytes.start, how).map_err(disk_error)?;
@@ -111,8 +147,8 @@ impl Disk for FurrowDisk {
     }
 
     fn discard(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
-        let bytes = self.shape.range(lba, blocks)?;
-        self.check_writable()?;
+        let bytes = self.shape().range(lba, blocks)?;
+        let _change = self.begin()?;
         // Zeroing a part of a physical unit would write it.
         let unit = PHYSICAL.bytes();
         let whole = bytes.start.next_multiple_of(unit)..bytes.end / unit * unit;
@@ -126,8 +162,8 @@ impl Disk for FurrowDisk {
         space: ZeroedSpace,
         durability: Durability,
     ) -> Result<()> {
-        let bytes = self.shape.range(lba, blocks)?;
-        self.check_writable()?;
+        let bytes = self.shape().range(lba, blocks)?;
+        let _change = self.begin()?;
         self.zero(bytes, space)?;
         self.end(durability)
     }
@@ -138,9 +174,9 @@ impl Disk for FurrowDisk {
         blocks: LbaCount,
         each: &mut dyn FnMut(DiskExtent) -> bool,
     ) -> Result<()> {
-        let bytes = self.shape.range(lba, blocks)?;
+        let bytes = self.shape().range(lba, blocks)?;
         let takes_space = self.settings.space == DiskSpace::Thick;
-        let shift = self.shape.block_size.shift();
+        let shift = self.settings.block_size.shift();
         let mut at = bytes.start;
         while at < bytes.end {
             let data = self.seek(Seek::Data, at)?;
@@ -157,6 +193,10 @@ impl Disk for FurrowDisk {
             at = end;
         }
         Ok(())
+    }
+
+    fn on_resize(&self, resized: Resized) {
+        *self.resized.lock().unwrap_or_else(PoisonError::into_inner) = Some(resized);
     }
 }
 

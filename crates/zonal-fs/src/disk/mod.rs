@@ -29,6 +29,10 @@
 //! the space for a copy of them is preallocated to each thick disk among the two, or there is no
 //! snapshot.
 //!
+//! Other threads may make disks, snapshots and clones while disks are open, and make open ones
+//! larger. A snapshot has all writes to its original that had returned before, and none that begin
+//! afterwards; writes wait while it is made.
+//!
 //! Changes of the set of disks are durable when they return. A power cut leaves a disk as it was
 //! before or as it is afterwards; files that a cut has left behind have names that begin with a
 //! dot, and the next change removes them.
@@ -38,15 +42,18 @@ mod file;
 mod name;
 mod settings;
 
-use serde::Serialize;
-use zonal::{BlockSize, ByteCount};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use serde::{Deserialize, Serialize};
+use zonal::{BlockSize, ByteCount, Disk};
 
 pub use self::error::{Error, Result};
 pub use self::file::FurrowDisk;
 pub use self::name::DiskName;
 pub use self::settings::{DISK_XATTR, DiskSettings, DiskSpace};
 use crate::FsError;
-use crate::vfs::{Allocate, FileKind, FileModel, RenameFlags, XattrMode};
+use crate::vfs::{Access, Allocate, FileKind, FileModel, RenameFlags, XattrMode};
 use crate::volume::{self, File, OpenFlags, Volume};
 
 /// The directory of the disks in the file system.
@@ -59,7 +66,7 @@ const FILE_PERM: u16 = 0o600;
 const STEP: u64 = 64 << 20;
 
 /// A disk, as a list shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskInfo {
     /// Its name.
@@ -84,6 +91,10 @@ pub struct DiskInfo {
 /// The disks of a volume.
 pub struct Disks {
     volume: Volume,
+    /// The disks that are open, and some that were.
+    open: Mutex<BTreeMap<DiskName, Weak<FurrowDisk>>>,
+    /// Held while the set of disks changes, or a disk is opened.
+    changing: Mutex<()>,
 }
 
 impl Disks {
@@ -92,12 +103,12 @@ impl Disks {
         if volume.model()? == FileModel::Zones {
             return Err(Error::NotFurrow);
         }
-        Ok(Self { volume })
+        Ok(Self { volume, open: Mutex::default(), changing: Mutex::default() })
     }
 
     /// Ends the volume: see [`Volume::close`].
-    pub fn close(self) -> Result<()> {
-        Ok(self.volume.close()?)
+    pub fn close(&self) -> Result<()> {
+        Ok(self.volume.clone().close()?)
     }
 
     /// All disks, by name.
@@ -129,20 +140,16 @@ impl Disks {
         })
     }
 
-    /// Opens a disk. Nothing else opens or changes it until it is dropped.
-    pub fn open(&self, name: &DiskName) -> Result<FurrowDisk> {
-        let mut found = self.locked(name, OpenFlags::READ)?;
-        if !found.settings.is_read_only {
-            drop(found);
-            found = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
-        }
-        let atomic = ByteCount::new(self.volume.atomic_write()?);
-        Ok(FurrowDisk::new(found.file, found.settings, found.bytes, atomic))
+    /// Opens a disk. Nothing else opens, shrinks or removes it until it is dropped.
+    pub fn open(&self, name: &DiskName) -> Result<Arc<FurrowDisk>> {
+        let _changing = self.changing();
+        self.open_disk(name)
     }
 
     /// Makes a disk. It reads as zeroes.
     pub fn create(&self, name: &DiskName, size: ByteCount, settings: DiskSettings) -> Result<()> {
         check_size(size)?;
+        let _changing = self.changing();
         let made = self.make(name, settings, |file| match settings.space {
             DiskSpace::Thick => file.allocate(Allocate::Extend, 0..size.get()),
             DiskSpace::Thin => file.set_len(size.get()),
@@ -150,29 +157,39 @@ impl Disks {
         made.map_err(|error| self.explain(name, size.get(), error))
     }
 
-    /// Changes the size of a disk. What lies behind the new end is lost.
+    /// Changes the size of a disk. What lies behind the new end is lost; a disk that is open can
+    /// only grow.
     pub fn resize(&self, name: &DiskName, size: ByteCount) -> Result<()> {
         check_size(size)?;
-        let disk = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
-        if disk.settings.is_read_only {
+        let _changing = self.changing();
+        let open = self.find_open(name);
+        if open.as_ref().is_some_and(|disk| size.get() < disk.bytes()) {
+            return Err(Error::InUse { name: name.clone() });
+        }
+        let disk = open.map_or_else(|| self.open_disk(name), Ok)?;
+        if disk.settings().is_read_only {
             return Err(Error::ReadOnly { name: name.clone() });
         }
-        if size.get() > disk.bytes && disk.settings.space == DiskSpace::Thick {
-            let grown = disk.file.allocate(Allocate::Extend, disk.bytes..size.get());
+        let bytes = disk.bytes();
+        if size.get() > bytes && disk.settings().space == DiskSpace::Thick {
+            let grown = disk.file.allocate(Allocate::Extend, bytes..size.get());
             if let Err(error) = grown {
-                disk.file.set_len(disk.bytes)?;
-                return Err(self.explain(name, size.get() - disk.bytes, error.into()));
+                disk.file.set_len(bytes)?;
+                return Err(self.explain(name, size.get() - bytes, error.into()));
             }
         } else {
             disk.file.set_len(size.get())?;
         }
-        Ok(disk.file.sync_all()?)
+        disk.file.sync_all()?;
+        disk.set_bytes(size.get());
+        Ok(())
     }
 
     /// Removes a disk.
     pub fn remove(&self, name: &DiskName) -> Result<()> {
+        let _changing = self.changing();
         self.sweep()?;
-        let disk = self.locked(name, OpenFlags::READ)?;
+        let disk = self.open_disk(name)?;
         let hidden = name.hidden_path();
         self.volume.rename_with(name.path(), &hidden, RenameFlags::NOREPLACE)?;
         drop(disk);
@@ -183,26 +200,47 @@ impl Disks {
 
     /// Makes a disk `snapshot` with the present content of `name`, which takes no writes.
     pub fn snapshot(&self, name: &DiskName, snapshot: &DiskName) -> Result<()> {
-        let original = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
-        let DiskSettings { block_size, .. } = original.settings;
-        let settings = DiskSettings { block_size, space: DiskSpace::Thin, is_read_only: true };
-        self.copy(&original, snapshot, settings)
+        let settings = |DiskSettings { block_size, .. }| DiskSettings {
+            block_size,
+            space: DiskSpace::Thin,
+            is_read_only: true,
+        };
+        self.copy(name, snapshot, settings)
     }
 
     /// Makes a disk `clone` with the present content of `name`, which may be a snapshot. It is as
     /// thick as `space` says.
     pub fn clone_disk(&self, name: &DiskName, clone: &DiskName, space: DiskSpace) -> Result<()> {
-        let original = self.locked(name, OpenFlags::READ | OpenFlags::WRITE)?;
-        let settings = DiskSettings { space, is_read_only: false, ..original.settings };
-        self.copy(&original, clone, settings)
+        self.copy(name, clone, |settings| DiskSettings { space, is_read_only: false, ..settings })
     }
 
-    fn copy(&self, original: &LockedDisk, copy: &DiskName, settings: DiskSettings) -> Result<()> {
-        let bytes = original.bytes;
+    /// Makes a disk with the present content of `name`, and settings that follow from the original's.
+    fn copy(
+        &self,
+        name: &DiskName,
+        copy: &DiskName,
+        settings: impl FnOnce(DiskSettings) -> DiskSettings,
+    ) -> Result<()> {
+        let _changing = self.changing();
+        let original = self.find_open(name).map_or_else(|| self.open_disk(name), Ok)?;
+        let settings = settings(original.settings());
+        // Most of it becomes durable before writes have to wait. A disk whose flush has failed may
+        // have lost data, and no copy may hide that.
+        original.flush().map_err(|source| Error::Flush { name: name.clone(), source })?;
+        // Also while a copy that failed is removed: until then the original may lack space.
+        let _frozen = original.freeze();
+        let bytes = original.bytes();
         let made = self.make(copy, settings, |file| {
             file.set_len(bytes)?;
-            original.file.copy_to(0..bytes, file, 0)?;
-            for (file, settings) in [(file, settings), (&original.file, original.settings)] {
+            let mut at = 0;
+            while at < bytes {
+                // It copies less than it should where a step fails, and then the next call fails.
+                match original.file.copy_to(at..bytes, file, at)? {
+                    0 => break,
+                    copied => at += copied,
+                }
+            }
+            for (file, settings) in [(file, settings), (&original.file, original.settings())] {
                 if settings.space == DiskSpace::Thick && bytes > 0 {
                     file.allocate(Allocate::KeepSize, 0..bytes)?;
                 }
@@ -316,21 +354,33 @@ impl Disks {
         }
     }
 
-    /// The file of a disk, locked against others of this volume.
-    fn locked(&self, name: &DiskName, flags: OpenFlags) -> Result<LockedDisk> {
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk, if it is open.
+    fn find_open(&self, name: &DiskName) -> Option<Arc<FurrowDisk>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.get(name).and_then(Weak::upgrade)
+    }
+
+    /// Opens a disk that nothing else has open.
+    fn open_disk(&self, name: &DiskName) -> Result<Arc<FurrowDisk>> {
+        let access = self.volume.access()?;
+        let flags = match access {
+            Access::ReadOnly => OpenFlags::READ,
+            Access::ReadWrite => OpenFlags::READ | OpenFlags::WRITE,
+        };
         let file = self.file(name, flags)?;
         let settings = settings_of(name, &file)?;
         file.try_lock().map_err(|_| Error::InUse { name: name.clone() })?;
-        let bytes = file.metadata()?.size;
-        Ok(LockedDisk { file, settings, bytes })
+        let atomic = ByteCount::new(self.volume.atomic_write()?);
+        let disk = Arc::new(FurrowDisk::new(file, settings, access, atomic)?);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, disk| disk.strong_count() > 0);
+        open.insert(name.clone(), Arc::downgrade(&disk));
+        Ok(disk)
     }
-}
-
-/// A disk that nothing else opens or changes.
-struct LockedDisk {
-    file: File,
-    settings: DiskSettings,
-    bytes: u64,
 }
 
 fn settings_of(name: &DiskName, file: &volume::File) -> Result<DiskSettings> {

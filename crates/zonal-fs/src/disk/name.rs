@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::{DIRECTORY, Error};
 
 /// Longest name, and longest name of a snapshot, in bytes.
@@ -12,7 +14,8 @@ const PART_MAX: usize = 64;
 const HIDDEN: &str = ".unfinished-";
 
 /// The name of a disk: `NAME`, or `NAME@SNAPSHOT`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct DiskName(String);
 
 impl DiskName {
@@ -40,6 +43,20 @@ pub(super) fn is_hidden(name: &str) -> bool {
 impl fmt::Display for DiskName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl From<DiskName> for String {
+    fn from(name: DiskName) -> Self {
+        name.0
+    }
+}
+
+impl TryFrom<String> for DiskName {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
     }
 }
 

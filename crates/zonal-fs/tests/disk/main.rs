@@ -7,6 +7,7 @@
 //! | `cuts` | what does a power cut leave? |
 //! | `threads` | does a reader see a part of a write? |
 //! | `set` | how are disks made, listed, copied and removed, and what is refused? |
+//! | `open` | what can be done with a disk that is in use? |
 //!
 //! In the environment: `SEED` chooses the random work (it is printed), `COUNT` multiplies it.
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -15,6 +16,7 @@
 
 mod cuts;
 mod model;
+mod open;
 mod set;
 mod threads;
 

@@ -18,7 +18,7 @@ struct Model {
     drive: Arc<MemoryDrive>,
     volume: Volume,
     disks: Disks,
-    disk: Option<FurrowDisk>,
+    disk: Option<Arc<FurrowDisk>>,
     settings: DiskSettings,
     bytes: Vec<u8>,
     /// Snapshots with their content.
@@ -133,7 +133,7 @@ impl Model {
         if self.snapshots.len() == 3 {
             return;
         }
-        self.disk = None;
+        self.close_sometimes();
         let snapshot = format!("s{}", self.dice.below(1 << 40));
         self.disks.snapshot(&name("disk"), &name("disk").snapshot(&snapshot).unwrap()).unwrap();
         self.snapshots.push((snapshot, self.bytes.clone()));
@@ -151,14 +151,18 @@ impl Model {
         disk.read(Lba::ZERO, &mut found).unwrap();
         assert!(found == content, "{snapshot}");
         drop(disk);
-        self.disk = None;
+        self.close_sometimes();
         self.disks.remove(&snapshot).unwrap();
         self.reopen();
     }
 
     fn resize(&mut self) {
-        self.disk = None;
         let size = (64 + self.dice.below(400)) * UNIT;
+        if size < self.bytes.len() as u64 {
+            self.disk = None;
+        } else {
+            self.close_sometimes();
+        }
         self.disks.resize(&name("disk"), ByteCount::new(size)).unwrap();
         self.bytes.resize(size as usize, 0);
         self.reopen();
@@ -172,10 +176,16 @@ impl Model {
         self.reopen();
     }
 
+    fn close_sometimes(&mut self) {
+        if self.dice.below(2) == 0 {
+            self.disk = None;
+        }
+    }
+
     fn reopen(&mut self) {
-        let disk = self.disks.open(&name("disk")).unwrap();
+        let open = || self.disks.open(&name("disk")).unwrap();
+        let disk = self.disk.get_or_insert_with(open);
         assert_eq!(disk.shape().bytes(), self.bytes.len() as u64);
-        self.disk = Some(disk);
     }
 
     fn end(mut self) {

@@ -177,7 +177,7 @@ fn misuse_of_disks_is_refused_with_reason() {
         (disks.open(&name("none")).err().unwrap(), "there is no disk none"),
         (disks.open(&name("disk")).err().unwrap(), "disk disk is in use"),
         (disks.remove(&name("disk")).unwrap_err(), "disk disk is in use"),
-        (disks.resize(&name("disk"), small).unwrap_err(), "disk disk is in use"),
+        (disks.resize(&name("disk"), ByteCount::new(4096)).unwrap_err(), "disk disk is in use"),
         (disks.resize(&name("disk@one"), small).unwrap_err(), "disk disk@one is read-only"),
         (disks.open(&name("odd")).err().unwrap(), "odd is no disk: 1000 bytes are no size"),
     ];
