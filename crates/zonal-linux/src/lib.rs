@@ -63,7 +63,7 @@ fn open_namespace(
     via: SubmissionPath,
 ) -> std::result::Result<Stack, OpenError> {
     let drive = PassthroughDrive::open(Path::new(path), mode, via)?;
-    Ok(Stack::of_device(Arc::new(drive)))
+    Ok(Stack { files: vec![path.into()], ..Stack::of_device(Arc::new(drive)) })
 }
 
 /// Opens the device that a path names; `None` if it is a plain file, a disk with virtual zones in the

@@ -21,6 +21,7 @@ use zonal_fuse::ServeError;
 use zonal_linux::ublk;
 
 use crate::args::Cli;
+use crate::cmd::disk::control::ServerError;
 use crate::mounts;
 
 /// Separates a hint from its alternative. A command prints the parts whose options it has.
@@ -136,7 +137,7 @@ fn say(text: &str) {
 }
 
 /// The error number of the first cause that has one.
-fn errno(error: &anyhow::Error) -> Option<i32> {
+pub(crate) fn errno(error: &anyhow::Error) -> Option<i32> {
     error.chain().find_map(|cause| {
         if let Some(error) = cause.downcast_ref::<DeviceError>() {
             Some(error.errno().raw_os_error())
@@ -144,6 +145,8 @@ fn errno(error: &anyhow::Error) -> Option<i32> {
             Some(error.errno())
         } else if let Some(error) = cause.downcast_ref::<volume::Error>() {
             Some(error.errno())
+        } else if let Some(error) = cause.downcast_ref::<ServerError>() {
+            error.errno
         } else if let Some(errno) = cause.downcast_ref::<Errno>() {
             Some(errno.raw_os_error())
         } else {

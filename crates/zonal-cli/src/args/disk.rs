@@ -12,7 +12,7 @@ pub(crate) enum DiskCommand {
     List(ListDisks),
     /// Print size, space and settings of a disk
     Info(OneDisk),
-    /// Change the size of a disk
+    /// Change the size of a disk; one that is served can only grow
     Resize(ResizeDisk),
     /// Keep the present content of a disk as a read-only disk NAME@SNAPSHOT
     Snapshot(SnapshotDisk),
@@ -23,7 +23,8 @@ pub(crate) enum DiskCommand {
 }
 
 /// The help of the device.
-const DEVICE: &str = "Device with a Furrow file system that is not mounted";
+const DEVICE: &str =
+    "Device with a Furrow file system that is not mounted; its disks may be served";
 
 #[derive(Args)]
 pub(crate) struct CreateDisk {

@@ -52,7 +52,7 @@ pub enum Error {
         why: String,
     },
     /// The disk is open.
-    #[error("disk {name} is in use")]
+    #[error("disk {name} is in use: meanwhile it can only grow, and be copied")]
     InUse {
         /// Its name.
         name: DiskName,

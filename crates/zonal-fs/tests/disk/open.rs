@@ -58,6 +58,15 @@ fn open_disk_grows_and_says_so() {
     assert_clean(drive);
 }
 
+/// Ends the threads that write, also where the test fails.
+struct EndWriters<'a>(&'a AtomicBool);
+
+impl Drop for EndWriters<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Each thread numbers its writes, and writes to its blocks in turn. So a state of the disk is one
 /// that it had at some moment if the block with the highest number of a thread is as new as the
 /// thread was, and all its other blocks as new as they were then.
@@ -76,6 +85,7 @@ fn snapshot_of_disk_in_use_is_of_one_moment() {
     let written: [AtomicU64; THREADS as usize] = Default::default();
     let own = BLOCKS / THREADS;
     std::thread::scope(|scope| {
+        let _end = EndWriters(&is_over);
         for thread in 0..THREADS {
             let (disk, is_over, written) = (&disk, &is_over, &written[thread as usize]);
             scope.spawn(move || {
@@ -113,7 +123,6 @@ fn snapshot_of_disk_in_use_is_of_one_moment() {
             }
             disks.remove(&snapshot).unwrap();
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     drop(disk);
     volume.close().unwrap();

@@ -64,8 +64,8 @@ pub struct Stack {
     pub failing: Option<Arc<dyn FailZone>>,
     /// What the innermost device is made of.
     pub base: Base,
-    /// The files that are read and written where this device is used: another output is none of
-    /// them.
+    /// The files and nodes that are read and written where this device is used, that of the
+    /// innermost device first: another output is none of them.
     pub files: Vec<PathBuf>,
 }
 
@@ -91,11 +91,8 @@ impl Stack {
     /// An emulated drive, made of `base`: one device under two traits.
     pub fn emulated<D: ZonedDevice + FailZone + 'static>(drive: D, base: Base) -> Self {
         let drive = Arc::new(drive);
-        let files = match &base {
-            Base::File(path) => vec![path.clone()],
-            Base::Memory | Base::Simulated(_) | Base::Device => Vec::new(),
-        };
-        Self { device: drive.clone(), counters: Vec::new(), failing: Some(drive), base, files }
+        let (counters, files) = (Vec::new(), Vec::new());
+        Self { device: drive.clone(), counters, failing: Some(drive), base, files }
     }
 
     /// The clock that shows the device's time: a model's own, or else `clock`.
@@ -338,14 +335,14 @@ impl Openers {
         }
         for opener in &self.paths {
             if let Some(device) = opener(Path::new(path), mode)? {
-                return Ok(Stack::of_device(device));
+                return Ok(Stack { files: vec![path.into()], ..Stack::of_device(device) });
             }
         }
         match FileDrive::open(path, mode) {
             Ok(drive) => {
                 let is_file = Path::new(path).is_file();
                 let base = if is_file { Base::File(path.into()) } else { Base::Device };
-                Ok(Stack::emulated(drive, base))
+                Ok(Stack { files: vec![path.into()], ..Stack::emulated(drive, base) })
             }
             // A misspelt scheme is taken for a file name.
             Err(DeviceError::Io { source, .. })

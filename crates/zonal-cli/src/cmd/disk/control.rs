@@ -7,6 +7,7 @@
 //!
 //! A process connects, sends a [`Call`] as JSON and closes its side; the server sends an [`Answer`].
 
+use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -49,12 +50,19 @@ enum Answer {
 }
 
 /// A failure in the server. Its message has the advice, too.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
+#[derive(Debug)]
 pub(crate) struct ServerError {
     message: String,
     pub(crate) errno: Option<i32>,
 }
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ServerError {}
 
 /// The socket of a server, and the thread that performs what is asked for.
 pub(crate) struct Control {
@@ -82,7 +90,8 @@ impl Control {
         let server = Server { disks, spec: spec.to_owned(), layers: layers(spec, held) };
         let thread = thread::Builder::new().name("disk-control".to_owned());
         let (accepting, stopping) = (Arc::clone(&listener), Arc::clone(&is_stopping));
-        let thread = thread.spawn(move || server.run(&accepting, &stopping)).with_context(failed)?;
+        let thread =
+            thread.spawn(move || server.run(&accepting, &stopping)).with_context(failed)?;
         Ok(Self { path, listener, is_stopping, thread: Some(thread) })
     }
 }
@@ -93,6 +102,7 @@ impl Drop for Control {
         // This wakes up the accepting thread.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
         // What is left is replaced by the next server.
@@ -113,12 +123,13 @@ impl Server {
             if is_stopping.load(Ordering::Acquire) {
                 return;
             }
-            let served = accepted.map_err(anyhow::Error::from).and_then(|(stream, _)| {
-                self.serve(stream)
-            });
-            if let Err(error) = served {
-                tracing::warn!("a call about disks: {error:#}");
-                thread::sleep(RETRY_DELAY);
+            match accepted.map(|(stream, _)| self.serve(stream)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!("a call about disks: {error:#}"),
+                Err(error) => {
+                    tracing::warn!(%error, "a call about disks could not be accepted");
+                    thread::park_timeout(RETRY_DELAY);
+                }
             }
         }
     }
@@ -212,7 +223,7 @@ fn make_private(dir: &Path) -> Result<()> {
     }
     let found = fs::symlink_metadata(dir)?;
     let is_own = found.is_dir() && found.uid() == geteuid().as_raw();
-    ensure!(is_own && found.mode() & 0o077 == 0, "it is there, and others can change it");
+    ensure!(is_own && found.mode() & 0o777 == 0o700, "it is there, and others can change it");
     Ok(())
 }
 

@@ -1,114 +1,98 @@
 //! `zonal disk`: ordinary disks on a drive.
 //!
-//! Each command opens the drive as a mount does, so a drive that is mounted, or whose disks are
-//! served, is refused; changes are durable when the command ends.
+//! Each command opens the drive as a mount does, so a drive that is mounted is refused. If the drive
+//! is held by a process that serves its disks, the command has that process do the work. Changes
+//! are durable when the command ends.
 
-use anyhow::{Context, Result, bail};
+pub(crate) mod control;
+mod request;
+
+use anyhow::{Context, Result};
 use zonal::shown;
-use zonal_fs::disk::{DiskInfo, DiskName, DiskSettings, DiskSpace, Disks};
+use zonal_fs::disk::{DiskInfo, DiskSettings, DiskSpace, Disks};
 use zonal_fs::vfs::Access;
 
+use self::control::Connection;
+use self::request::{Request, Shrink};
 use super::files::open;
 use crate::args::Global;
-use crate::args::disk::{
-    CloneDisk, CreateDisk, DiskCommand, ListDisks, OneDisk, ResizeDisk, SnapshotDisk,
-};
+use crate::args::disk::DiskCommand;
 use crate::output::table::Table;
 use crate::output::{json, size};
 
 /// Does what the arguments say.
 pub(crate) fn run(global: &Global, command: &DiskCommand) -> Result<()> {
-    match command {
-        DiskCommand::Create(args) => create(global, args),
-        DiskCommand::List(args) => list(global, args),
-        DiskCommand::Info(args) => {
-            let disks = disks(&args.device, Access::ReadOnly)?;
-            print(global, &disks.info(&args.name).with_context(|| shown(&args.device))?)
+    let (device, request) = match command {
+        DiskCommand::Create(args) => {
+            let (block_size, space) = (args.block_size, args.provisioning.space());
+            let settings = DiskSettings { block_size, space, is_read_only: false };
+            let (name, bytes) = (args.name.clone(), args.size.get());
+            (&args.device, Request::Create { name, bytes, settings })
         }
-        DiskCommand::Resize(args) => resize(global, args),
-        DiskCommand::Snapshot(args) => snapshot(global, args),
-        DiskCommand::Clone(args) => clone(global, args),
-        DiskCommand::Rm(args) => remove(args),
+        DiskCommand::List(args) => {
+            let disks = perform(&args.device, Request::List)?;
+            return print_list(global, &args.device, disks);
+        }
+        DiskCommand::Info(args) => (&args.device, Request::Info(args.name.clone())),
+        DiskCommand::Resize(args) => {
+            let (name, bytes) = (args.name.clone(), args.size.get());
+            let shrink = if args.force { Shrink::Allowed } else { Shrink::Refused };
+            (&args.device, Request::Resize { name, bytes, shrink })
+        }
+        DiskCommand::Snapshot(args) => {
+            let snapshot = args.name.snapshot(&args.snapshot)?;
+            (&args.device, Request::Snapshot { name: args.name.clone(), snapshot })
+        }
+        DiskCommand::Clone(args) => {
+            let (name, new, space) =
+                (args.name.clone(), args.new.clone(), args.provisioning.space());
+            (&args.device, Request::Clone { name, new, space })
+        }
+        DiskCommand::Rm(args) => (&args.device, Request::Remove(args.name.clone())),
+    };
+    perform(device, request)?.iter().try_for_each(|disk| print(global, disk))
+}
+
+/// Performs a request on a drive, or has the server of its disks perform it.
+fn perform(device: &str, request: Request) -> Result<Vec<DiskInfo>> {
+    let access = request.access();
+    let disks = match disks(device, access) {
+        Ok(disks) => disks,
+        Err(error) => {
+            let Some(server) = Connection::to_holder(&error) else { return Err(error) };
+            return server.ask(device, request).with_context(|| shown(device));
+        }
+    };
+    let outcome = request.perform(&disks);
+    if access == Access::ReadWrite {
+        // What was done before a failure stays.
+        let closed = disks.close();
+        closed.with_context(|| format!("making changes of {} durable", shown(device)))?;
     }
+    outcome.with_context(|| shown(device))
 }
 
-fn create(global: &Global, args: &CreateDisk) -> Result<()> {
-    let (block_size, space) = (args.block_size, args.provisioning.space());
-    let settings = DiskSettings { block_size, space, is_read_only: false };
-    change(global, &args.device, &args.name, |disks| {
-        Ok(disks.create(&args.name, args.size, settings)?)
-    })
+/// The disks of a drive.
+fn disks(device: &str, access: Access) -> Result<Disks> {
+    Disks::new(open(device, access)?).with_context(|| shown(device))
 }
 
-fn list(global: &Global, args: &ListDisks) -> Result<()> {
-    let disks = disks(&args.device, Access::ReadOnly)?;
-    let found = disks.list().with_context(|| shown(&args.device))?;
+fn print_list(global: &Global, device: &str, disks: Vec<DiskInfo>) -> Result<()> {
     if global.json {
-        return json::document(&found);
+        return json::document(&disks);
     }
-    if found.is_empty() {
-        sayln!("no disks on {}; `zonal disk create` makes one", shown(&args.device));
+    if disks.is_empty() {
+        sayln!("no disks on {}; `zonal disk create` makes one", shown(device));
         return Ok(());
     }
     let mut table = Table::new(1, &["disk", "size", "allocated", "block", "space"]);
-    for disk in found {
+    for disk in disks {
         let sizes = [disk.bytes, disk.allocated_bytes, disk.block_bytes].map(size);
         let space = provisioning(&disk).to_owned();
         table.row(std::iter::once(disk.name).chain(sizes).chain([space]).collect());
     }
     say!("{}", table.text());
     Ok(())
-}
-
-fn resize(global: &Global, args: &ResizeDisk) -> Result<()> {
-    change(global, &args.device, &args.name, |disks| {
-        let bytes = disks.info(&args.name)?.bytes;
-        if args.size.get() < bytes && !args.force {
-            let (old, new) = (size(bytes), size(args.size.get()));
-            bail!(
-                "{} has {old}, and what lies behind {new} would be lost: shrink its file system \
-                 first, then repeat this with --force",
-                args.name
-            );
-        }
-        Ok(disks.resize(&args.name, args.size)?)
-    })
-}
-
-fn snapshot(global: &Global, args: &SnapshotDisk) -> Result<()> {
-    let snapshot = args.name.snapshot(&args.snapshot)?;
-    change(global, &args.device, &snapshot, |disks| Ok(disks.snapshot(&args.name, &snapshot)?))
-}
-
-fn clone(global: &Global, args: &CloneDisk) -> Result<()> {
-    change(global, &args.device, &args.new, |disks| {
-        Ok(disks.clone_disk(&args.name, &args.new, args.provisioning.space())?)
-    })
-}
-
-fn remove(args: &OneDisk) -> Result<()> {
-    let disks = disks(&args.device, Access::ReadWrite)?;
-    let outcome = disks.remove(&args.name).with_context(|| shown(&args.device));
-    disks.close()?;
-    outcome
-}
-
-/// Changes a disk and prints what it is then.
-fn change(
-    global: &Global,
-    device: &str,
-    name: &DiskName,
-    action: impl FnOnce(&Disks) -> Result<()>,
-) -> Result<()> {
-    let disks = disks(device, Access::ReadWrite)?;
-    let outcome = action(&disks).and_then(|()| Ok(disks.info(name)?));
-    disks.close().with_context(|| format!("making changes of {} durable", shown(device)))?;
-    print(global, &outcome.with_context(|| shown(device))?)
-}
-
-/// The disks of a drive.
-pub(crate) fn disks(device: &str, access: Access) -> Result<Disks> {
-    Disks::new(open(device, access)?).with_context(|| shown(device))
 }
 
 const fn provisioning(disk: &DiskInfo) -> &'static str {

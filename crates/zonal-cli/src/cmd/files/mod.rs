@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use zonal::{SystemClock, shown};
+use zonal::{SystemClock, ZonedDevice, shown};
 use zonal_fs::vfs::{Access, Caller, Privilege};
 use zonal_fs::volume::{Volume, VolumeOptions};
 
@@ -69,7 +69,11 @@ pub(super) fn open(spec: &str, access: Access) -> Result<Volume> {
         Access::ReadOnly => OpenMode::ReadLocked,
         Access::ReadWrite => OpenMode::ReadWrite,
     };
-    let device = device::open(spec, mode)?;
+    open_on(device::open(spec, mode)?, spec, access)
+}
+
+/// Opens the file system on an open device, which messages call `spec`.
+pub(super) fn open_on(device: Arc<dyn ZonedDevice>, spec: &str, access: Access) -> Result<Volume> {
     let uid = rustix::process::geteuid();
     let privilege = if uid.is_root() { Privilege::Full } else { Privilege::None };
     let options = VolumeOptions {
@@ -83,7 +87,7 @@ pub(super) fn open(spec: &str, access: Access) -> Result<Volume> {
         ..VolumeOptions::default()
     };
     tracing::debug!(device = shown(spec), "opening the file system");
-    Volume::mount(Arc::clone(&device), Arc::new(SystemClock::new()), &options)
+    Volume::mount(device, Arc::new(SystemClock::new()), &options)
         .with_context(|| format!("opening the file system of {}", shown(spec)))
 }
 

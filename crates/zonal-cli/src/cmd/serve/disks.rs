@@ -1,13 +1,18 @@
-//! Disks that a server has open, by `DEVICE//NAME`: each drive is opened once.
+//! Disks that a server has open, by `DEVICE//NAME`: each drive is opened once. While they are
+//! served, `zonal disk` changes them through a socket: `disk/control.rs`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use zonal::shown;
+use zonal::spec::{Base, Stack};
 use zonal_fs::disk::{DiskName, Disks, FurrowDisk};
 use zonal_fs::vfs::Access;
 
-use crate::cmd::disk;
+use crate::cmd::disk::control::Control;
+use crate::cmd::files;
+use crate::device::{self, OpenMode};
 
 /// Drives whose disks are served.
 #[derive(Default)]
@@ -15,16 +20,17 @@ pub(super) struct Drives(Vec<Drive>);
 
 struct Drive {
     device: String,
-    disks: Disks,
+    disks: Arc<Disks>,
+    /// None for a drive that no other process can name, or without a place for sockets.
+    control: Option<Control>,
 }
 
 impl Drives {
     /// Opens a disk.
-    pub(super) fn open(&mut self, spec: &str) -> Result<FurrowDisk> {
+    pub(super) fn open(&mut self, spec: &str) -> Result<Arc<FurrowDisk>> {
         let DiskSpec { device, name } = DiskSpec::parse(spec)?;
         if !self.0.iter().any(|drive| drive.device == device) {
-            let disks = disk::disks(device, Access::ReadWrite)?;
-            self.0.push(Drive { device: device.to_owned(), disks });
+            self.0.push(Drive::open(device)?);
         }
         let drive = self.0.iter().find(|drive| drive.device == device).expect("it was opened");
         drive.disks.open(&name).with_context(|| format!("opening {}", shown(spec)))
@@ -32,11 +38,39 @@ impl Drives {
 
     /// Makes everything durable and closes the drives. Their disks are closed.
     pub(super) fn close(self) -> Result<()> {
-        for Drive { device, disks } in self.0 {
+        for Drive { device, disks, control } in self.0 {
+            // First, as a call may be performed now.
+            drop(control);
             let closed = disks.close();
             closed.with_context(|| format!("making changes of {} durable", shown(&device)))?;
         }
         Ok(())
+    }
+}
+
+impl Drive {
+    fn open(device: &str) -> Result<Self> {
+        let stack = device::open_stack(device, OpenMode::ReadWrite)?;
+        let held = held(&stack);
+        let volume = files::open_on(stack.device, device, Access::ReadWrite)?;
+        let disks = Arc::new(Disks::new(volume).with_context(|| shown(device))?);
+        let control = held.and_then(|held| {
+            let started = Control::start(Arc::clone(&disks), device, &held);
+            let failed = |error| {
+                tracing::warn!("`zonal disk` will not reach the disks of {device}: {error:#}");
+            };
+            started.map_err(failed).ok()
+        });
+        Ok(Self { device: device.to_owned(), disks, control })
+    }
+}
+
+/// The file or node that this process has locked for a device; of several, that which another
+/// process finds locked first.
+fn held(stack: &Stack) -> Option<PathBuf> {
+    match stack.base {
+        Base::File(_) | Base::Device => stack.files.first().cloned(),
+        Base::Memory | Base::Simulated(_) => None,
     }
 }
 

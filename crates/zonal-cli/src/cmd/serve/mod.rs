@@ -73,7 +73,7 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
 /// A device or a disk as a namespace.
 fn namespace(args: &NvmeTcp, spec: &str, nsid: u32, drives: &mut Drives) -> Result<Namespace> {
     if disks::is_disk(spec) {
-        let disk = Arc::new(drives.open(spec)?);
+        let disk = drives.open(spec)?;
         let DiskSpec { device, name } = DiskSpec::parse(spec)?;
         let place = format!("{}//{name}", device::source(device));
         return Ok(Namespace::of_disk(disk, identity(&args.nqn, &place, nsid)));
