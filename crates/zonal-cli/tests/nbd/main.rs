@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
+mod live;
+mod programs;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -21,9 +24,7 @@ struct Place(tempfile::TempDir);
 
 impl Place {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        place.must("create drive.zns --zones 64 --zone-size 4MiB");
-        place.must("mkfs drive.zns");
+        let place = Self::with_zones(64);
         let clock = Arc::new(SystemClock::new());
         let path = place.file("drive.zns");
         let drive = spec::open(path.to_str().unwrap(), OpenMode::ReadWrite, clock.clone()).unwrap();
@@ -34,6 +35,14 @@ impl Place {
             disks.create(&name.parse().unwrap(), ByteCount::new(32 << 20), settings).unwrap();
         }
         disks.close().unwrap();
+        place
+    }
+
+    /// A folder with a drive that has no disks.
+    fn with_zones(zones: u32) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.must(&format!("create drive.zns --zones {zones} --zone-size 4MiB"));
+        place.must("mkfs drive.zns");
         place
     }
 
@@ -111,7 +120,8 @@ fn text(output: &Output) -> String {
 /// Whether a program is installed, after saying so if it is not.
 fn has(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let found = folders.any(|folder| folder.join(name).is_file());
     if !found {
         println!("SKIP: {name} is not installed");
     }
@@ -215,77 +225,4 @@ fn qemu_io(uri: &str, commands: &[&str]) {
     line.push(uri);
     let said = run("qemu-io", &line);
     assert!(!said.contains("failed"), "{said}");
-}
-
-#[test]
-fn disks_are_changed_while_they_are_served() {
-    if !has("qemu-io") || !has("nbdinfo") {
-        return;
-    }
-    let place = Place::new();
-    let before = place.must("disk list drive.zns");
-    let served = place.serve("drive.zns//root drive.zns//small");
-    assert_eq!(place.must("disk list drive.zns"), before);
-    for name in ["root", "small"] {
-        qemu_io(&place.uri(name), &["write -P 1 0 2M"]);
-    }
-    let said = place.must("disk snapshot drive.zns root monday");
-    assert!(said.starts_with("root@monday: 32 MiB, read-only"), "{said}");
-    place.must("disk clone drive.zns small other --thin");
-    qemu_io(&place.uri("root"), &["write -P 2 1M 2M"]);
-    let grown: Value =
-        serde_json::from_str(&place.must("disk resize drive.zns root --size 40MiB --json"))
-            .unwrap();
-    assert_eq!(grown["size_bytes"], 40 << 20);
-    assert_eq!(run("nbdinfo", &["--size", &place.uri("root")]).trim(), (40 << 20).to_string());
-    qemu_io(&place.uri("root"), &["write -P 3 38M 2M"]);
-    place.must("disk create drive.zns new --size 1MiB");
-    place.must("disk rm drive.zns new");
-    let list = place.must("disk list drive.zns");
-    served.stop();
-    assert_eq!(place.must("disk list drive.zns"), list);
-    let served = place.serve("drive.zns//root drive.zns//root@monday drive.zns//other");
-    qemu_io(&place.uri("root"), &["read -P 1 0 1M", "read -P 2 1M 2M", "read -P 3 38M 2M"]);
-    qemu_io(&place.uri("root@monday"), &["read -P 1 0 2M", "read -P 0 2M 1M"]);
-    qemu_io(&place.uri("other"), &["read -P 1 0 2M", "read -P 0 2M 1M"]);
-    served.stop();
-    let checked = place.must("check drive.zns");
-    assert!(checked.contains("clean"), "{checked}");
-}
-
-#[test]
-fn change_of_served_disk_is_refused_as_of_others() {
-    let place = Place::new();
-    let commands = [
-        "disk info drive.zns none",
-        "disk create drive.zns root --size 1MiB",
-        "disk create drive.zns big --size 1TiB",
-        "disk resize drive.zns root --size 1MiB",
-        "disk info drive.zns none --json",
-    ];
-    let before = commands.map(|line| place.refused(line));
-    let served = place.serve("drive.zns//root");
-    let meanwhile = commands.map(|line| place.refused(line));
-    assert_eq!(meanwhile, before);
-    let in_use =
-        "zonal: drive.zns: disk root is in use: meanwhile it can only grow, and be copied\n";
-    for line in ["disk rm drive.zns root", "disk resize drive.zns root --size 1MiB --force"] {
-        assert_eq!(place.refused(line), in_use);
-    }
-    let said = place.refused("disk list po2:drive.zns");
-    assert_eq!(said, "zonal: po2:drive.zns: it is served as drive.zns: name it so\n");
-    place.must("disk rm drive.zns small");
-    served.stop();
-}
-
-#[test]
-fn server_after_killed_one_is_reached() {
-    let place = Place::new();
-    let mut served = place.serve("drive.zns//root");
-    served.child.kill().unwrap();
-    served.child.wait().unwrap();
-    let list = place.must("disk list drive.zns");
-    let served = place.serve("drive.zns//root");
-    assert_eq!(place.must("disk list drive.zns"), list);
-    served.stop();
 }
