@@ -16,7 +16,7 @@ use crate::artifacts::{self, Program};
 const PROGRAMS: [&str; 2] = ["zonal", "kernel-tests-guest"];
 
 /// The files of tests that it runs.
-const TESTS: [&str; 4] = ["null_blk", "passthrough", "side_by_side", "ublk"];
+const TESTS: [&str; 5] = ["null_blk", "passthrough", "scsi_debug", "side_by_side", "ublk"];
 
 /// Builds, and hands the arguments on.
 pub(crate) fn main(root: &Path, arguments: &[String]) -> Result<ExitCode> {

@@ -447,10 +447,17 @@ fn report_all(file: &File, sectors: u64) -> rustix::io::Result<Vec<RawZone>> {
 /// The shape of a device, or why it is not one that is understood.
 fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<Geometry, String> {
     let number = |name: &str| attributes.number(name).map_err(|error| error.to_string());
-    let bytes = number("logical_block_size")?;
+    // A disk of 512e addresses blocks of 512 bytes, and its sequential zones take whole ones of 4096.
+    let granularity = attributes.number("zone_write_granularity").unwrap_or(0);
+    let bytes = number("logical_block_size")?.max(granularity);
     let block_size = BlockSize::from_bytes(bytes)
         .ok_or(format!("has blocks of {bytes} bytes, not 512 or 4096"))?;
     let shift = block_size.shift() - SECTOR_SHIFT;
+    let is_whole = |sectors: u64| sectors.is_multiple_of(1 << shift);
+    if let Some(zone) = zones.iter().find(|zone| !is_whole(zone.len) || !is_whole(zone.capacity)) {
+        let (start, len) = (zone.start, zone.len);
+        return Err(format!("has a zone of {len} sectors at {start}, not of whole blocks"));
+    }
     let conventional = zones.iter().take_while(|zone| zone.kind == CONVENTIONAL).count();
     if zones[conventional..].iter().any(|zone| zone.kind == CONVENTIONAL) {
         return Err("has conventional zones that are not at its start".to_owned());

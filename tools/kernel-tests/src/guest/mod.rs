@@ -16,6 +16,7 @@ mod nvme_cli;
 mod nvme_disk;
 mod nvme_tcp;
 mod refused;
+mod scsi_debug;
 mod shape;
 mod side;
 mod side_by_side;
@@ -146,6 +147,7 @@ pub(crate) const MACHINES: [Machine; 7] = [
         subjects: &[
             Subject { name: "refused", checks: 12, run: refused::checks },
             Subject { name: "fuseblk", checks: 4, run: fuseblk::checks },
+            Subject { name: "scsi", checks: 10, run: scsi_debug::checks },
         ],
     },
     Machine {
