@@ -15,11 +15,12 @@ use rand::SeedableRng as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 use zonal::workload::Pattern;
-use zonal::workload::queued::{self, Beside, Workload};
+use zonal::workload::queued::{self, Beside, Outcome, Workload};
 use zonal::{Clock, DeviceError, Io, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 use zonal_sim::flash::Flash;
 use zonal_sim::ftl::{PageMapped, Refusal, Translation, ZoneMapped};
 use zonal_sim::ssd::{Account, BlockSsd};
+use zonal_sim::preset::Preset;
 use zonal_sim::timed::{Job, Pacing, Timed, Until};
 use zonal_sim::{Config, SimError, SimSsd, Size, load};
 
@@ -159,6 +160,54 @@ fn ssd_keeps_requests_in_flight_and_leaves_zones_empty() {
         assert!(drive.report_all().unwrap().iter().all(|zone| zone.cond == ZoneCond::Empty));
     }
     assert!(iops[1] > 10.0 * iops[0], "{iops:?}");
+}
+
+#[test]
+fn ssd_zone_marked_as_written_is_full_of_zeroes() {
+    for controller in ["", "\n[controller]"] {
+        let drive = drive(&format!("superblocks = 3{controller}"));
+        let (queue, zone) = (drive.virtual_queue().unwrap(), ZoneId::new(1));
+        queue.mark_written(zone).unwrap();
+        assert_eq!(drive.zone(zone).unwrap().cond, ZoneCond::Full);
+        let account = drive.account();
+        assert_eq!((account.host_bytes, account.buffered_bytes), (192 << 10, 0));
+        let mut buffer = vec![1; 192 << 10];
+        let read_ns = {
+            let begun_ns = drive.clock().monotonic_ns();
+            drive.read(drive.zone(zone).unwrap().start, &mut buffer).unwrap();
+            drive.clock().monotonic_ns() - begun_ns
+        };
+        assert!(buffer.iter().all(|byte| *byte == 0));
+        // From the flash: 24 programs of 2 pages on 4 dies.
+        assert!(read_ns > 12 * 60_000, "{read_ns}");
+        assert!(queue.mark_written(zone).unwrap_err().to_string().contains("is full"));
+        drive.manage(Select::One(zone), ZoneAction::Reset).unwrap();
+        assert_eq!(drive.account().erased, 3);
+        queue.mark_written(zone).unwrap();
+    }
+}
+
+#[test]
+fn ssd_measured_beside_resets_fills_zones_in_no_time() {
+    let config = Config::parse(Preset::find("zn540").unwrap().text).unwrap();
+    let drive = SimSsd::new(&config).unwrap();
+    let workload = Workload {
+        pattern: Pattern::Append,
+        blocks: LbaCount::new(1),
+        zones: 1,
+        depth: 1,
+        time_ns: 100_000_000,
+        seed: 1,
+        beside: Beside::Resets,
+    };
+    let Outcome { main, beside } = queued::run(&drive, &workload).unwrap();
+    // A full zone takes 15 ms to reset; writing it would take 0.9 s.
+    assert!((5..=10).contains(&beside.operations), "{} resets", beside.operations);
+    assert!(main.operations > 1_000, "{} appends", main.operations);
+    // A second of rest before and after it.
+    let passed_ns = drive.clock().monotonic_ns();
+    assert!(passed_ns < 2_500_000_000, "{passed_ns}");
+    assert!(drive.report_all().unwrap().iter().all(|zone| zone.cond == ZoneCond::Empty));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use crate::batch::Io;
 use crate::error::Result;
-use crate::{ManualClock, Select, ZoneAction};
+use crate::{ManualClock, Select, ZoneAction, ZoneId};
 
 /// The queue of a device in virtual time.
 ///
@@ -21,4 +21,8 @@ pub trait VirtualQueue: Send + Sync {
 
     /// Changes the condition of zones from `at_ns` on, and returns when that ends.
     fn manage_at(&self, zones: Select, action: ZoneAction, at_ns: u64) -> Result<u64>;
+
+    /// Makes an empty zone full of zeroes, as if they had been written long ago: it takes no
+    /// virtual time, and nothing of it is in a write buffer. The counts of the device have it.
+    fn mark_written(&self, zone: ZoneId) -> Result<()>;
 }

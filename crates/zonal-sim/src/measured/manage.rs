@@ -23,7 +23,7 @@ const ROUNDS: u32 = 8;
 const REST_NS: u64 = 5_000_000_000;
 
 /// Virtual time beside resets.
-const BESIDE_NS: u64 = 400_000_000;
+const BESIDE_NS: u64 = 5_000_000_000;
 
 /// A time of the drive, and of the simulator.
 #[derive(Clone, Debug, PartialEq)]

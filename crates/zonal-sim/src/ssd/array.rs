@@ -151,6 +151,13 @@ impl Array {
         accepted
     }
 
+    /// Units were programmed long ago, in whole programs.
+    pub(super) fn mark_programmed(&mut self, units: u32) {
+        let programs = u64::from(units / self.place.program_units);
+        self.operations.programs += programs;
+        self.operations.busy_ns += programs * ns(self.flash.program_us);
+    }
+
     /// Units of padding were placed up to and including `slot`. Returns when they are programmed,
     /// if that completes a program.
     pub(super) fn padded(&mut self, now: Ns, slot: Slot) -> Ns {

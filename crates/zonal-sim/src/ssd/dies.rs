@@ -125,6 +125,13 @@ impl Dies {
         accepted
     }
 
+    /// Units were programmed long ago, in whole programs.
+    pub(super) fn mark_programmed(&mut self, units: u32) {
+        let programs = u64::from(units / self.place.program_units);
+        self.operations.programs += programs;
+        self.operations.busy_ns += programs * self.times.program;
+    }
+
     /// Erases a superblock: one block of every die.
     pub(super) fn erase(&mut self, now: Ns) {
         for die in &mut self.states {

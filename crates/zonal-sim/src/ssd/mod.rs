@@ -413,6 +413,15 @@ impl Flash {
         self.timing.reset(now, Reset { superblocks, open_units, stripe }, erases)
     }
 
+    /// Places all of an empty zone, and counts its programs.
+    fn mark_written(&mut self, zone: ZoneId) {
+        for offset in 0..u64::from(self.zones.zone_units()) {
+            let unit = self.unit(zone, offset);
+            self.zones.try_place(unit).expect("the memory drive had an empty zone");
+        }
+        self.timing.mark_programmed(self.zones.zone_units());
+    }
+
     fn finish(&mut self, now: u64, zone: u32) -> u64 {
         let written = self.zones.written(zone);
         let last = written.checked_sub(1).map(|last| self.unit(ZoneId::new(zone), last.into()));
@@ -513,5 +522,17 @@ impl VirtualQueue for SimSsd {
     fn manage_at(&self, zones: Select, action: ZoneAction, at_ns: u64) -> DeviceResult<u64> {
         let (outcome, end) = self.manage_from(&mut self.flash(), zones, action, at_ns);
         outcome.map(|()| end)
+    }
+
+    fn mark_written(&self, zone: ZoneId) -> DeviceResult<()> {
+        let mut flash = self.flash();
+        let cond = self.drive.zone(zone)?.cond;
+        if cond != ZoneCond::Empty {
+            return Err(DeviceError::Transition { zone, cond, action: ZoneAction::Finish });
+        }
+        // To the memory drive a finished zone is full of zeroes.
+        self.drive.manage(Select::One(zone), ZoneAction::Finish)?;
+        flash.mark_written(zone);
+        Ok(())
     }
 }

@@ -91,6 +91,14 @@ impl Timing {
         }
     }
 
+    /// Units were programmed long ago, in whole programs.
+    pub(super) fn mark_programmed(&mut self, units: u32) {
+        match self {
+            Self::Constant { dies, .. } => dies.mark_programmed(units),
+            Self::Controlled { array, .. } => array.mark_programmed(units),
+        }
+    }
+
     /// GC reads a unit, in its turn behind what its die does.
     pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
         match self {

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use fit::Fit;
 pub use format::{Event, Format, Line, Parser};
 pub(crate) use replay::{Replay, from_now};
-pub use sizing::{size_drive, touched_bytes};
+pub use sizing::{of_fit, size_drive, touched_bytes};
 
 pub use crate::request::Seen;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::fit::Fitting;
 use super::{Fit, Reader, Trace};
 use crate::config::{Config, Kind};
-use crate::error::Result;
+use crate::error::{Result, SimError};
 use crate::flash::{Flash, within};
 use crate::size::Size;
 
@@ -33,7 +33,7 @@ pub fn touched_bytes(path: &Path, options: &Trace) -> Result<u64> {
 /// `op`. Erase blocks become smaller or larger and erases faster or slower with them; the number of
 /// superblocks stays about the same. A drive with too few of them gets fewer dies.
 pub fn size_drive(config: &mut Config, user_bytes: u64, op: f64) -> Result<()> {
-    within("--fit", op, 0.0, 100.0)?;
+    within("--fit", op * 100.0, 0.0, 1e4)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -60,5 +60,27 @@ pub fn size_drive(config: &mut Config, user_bytes: u64, op: f64) -> Result<()> {
     config.zones.size = Size(0); // the capacity is another one now
     config.drive.user = Some(Size(user_bytes));
     config.drive.op = op;
-    config.check()
+    config.check().map_err(|error| of_fit(error, op))
+}
+
+/// An error about a drive that was sized for a nominal over-provisioning of `op`: it names what was
+/// asked for, and not the field that follows from it.
+pub fn of_fit(error: SimError, op: f64) -> SimError {
+    let SimError::Field { field, value, allowed } = error else { return error };
+    let percent = (op * 1e6).round() / 1e4;
+    let allowed = match field {
+        "drive.user" => {
+            let more = (2.0 * percent).ceil().max(7.0);
+            format!(
+                "the trace takes {value}, and a drive of this size holds {allowed}; more \
+                 over-provisioning leaves more, so try `--fit {more}%`"
+            )
+        }
+        "flash.superblocks" => format!(
+            "the drive would have {value} superblocks, and a drive has {allowed}; smaller erase \
+             blocks or fewer dies make more of them, larger ones fewer"
+        ),
+        _ => return SimError::Field { field, value, allowed },
+    };
+    SimError::Field { field: "--fit", value: format!("{percent}%"), allowed }
 }

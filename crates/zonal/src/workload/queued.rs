@@ -349,14 +349,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Full zones, enough for resets of ten milliseconds all the time.
+    /// Full zones, enough for resets of ten milliseconds all the time, or all that are left.
     fn fill_for_resets(&mut self) -> Result<Vec<ZoneId>> {
         const RESET_NS: u64 = 10_000_000;
         let wanted = (self.workload.time_ns + self.workload.time_ns / RAMP) / RESET_NS + 1;
         let mut full = Vec::new();
         while (full.len() as u64) < wanted && !self.free.is_empty() {
             let zone = self.take()?;
-            self.fill(zone, self.capacity())?;
+            self.queue.mark_written(zone)?;
             full.push(zone);
         }
         Ok(full)

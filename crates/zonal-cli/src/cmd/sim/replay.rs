@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
-use zonal_sim::Config;
 use zonal_sim::config::{Layout, Mode, Pattern};
 use zonal_sim::counting::{self, Report};
-use zonal_sim::trace::{BadLines, Fit, ReplayTimes, Seen};
+use zonal_sim::trace::{self, BadLines, Fit, ReplayTimes, Seen};
+use zonal_sim::{Config, SimError};
 
 use super::run::Ran;
 use crate::args::Global;
@@ -20,8 +20,18 @@ const DRIVE_WRITES_MAX: f64 = 1e6;
 /// Replays it and prints what came out.
 pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     let config = config(args)?;
+    replay(global, args, &config).map_err(|error| {
+        match (args.fit, error.downcast::<SimError>()) {
+            (Some(TraceFit::Drive { op }), Ok(error)) => trace::of_fit(error, op).into(),
+            (_, Ok(error)) => error.into(),
+            (_, Err(error)) => error,
+        }
+    })
+}
+
+fn replay(global: &Global, args: &SimReplay, config: &Config) -> Result<()> {
     if config.run.mode == Mode::Timed {
-        let measured = super::run::watched(&config)?;
+        let measured = super::run::watched(config)?;
         warn(measured.outcome.trace.as_ref(), &measured.layout);
         match (global.json, args.csv) {
             (true, _) => json::document(&Ran::Timed(measured.summary()))?,
@@ -31,7 +41,7 @@ pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
         return Ok(());
     }
     let bar = progress::bar(0, progress::Unit::Share, "replaying");
-    let report = counting::run(&config, &mut |progress| {
+    let report = counting::run(config, &mut |progress| {
         if args.drive_writes.is_some() {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
@@ -84,9 +94,8 @@ fn config(args: &SimReplay) -> Result<Config> {
         (loops, None) => (loops.unwrap_or(1).max(1), DRIVE_WRITES_MAX),
     };
     if let Some(TraceFit::Drive { op }) = args.fit {
-        let touched = zonal_sim::trace::touched_bytes(&args.trace, &config.trace)?;
-        zonal_sim::trace::size_drive(&mut config, touched, op)
-            .with_context(|| format!("a drive for the {} of the trace", size(touched)))?;
+        let touched = trace::touched_bytes(&args.trace, &config.trace)?;
+        trace::size_drive(&mut config, touched, op)?;
     }
     config.check()?;
     Ok(config)

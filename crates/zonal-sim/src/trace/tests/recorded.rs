@@ -157,7 +157,10 @@ fn drive_sized_to_trace_has_asked_over_provisioning() {
         assert_eq!((seen.touched_bytes, seen.reached_bytes, seen.shared), (touched, touched, 0));
     }
     let error = size_drive(&mut Config::default(), touched, -0.1).expect_err("below 0").to_string();
-    assert!(error.starts_with("--fit = -0.1 is not possible"), "{error}");
+    assert!(error.starts_with("--fit = -10 is not possible"), "{error}");
     let error = size_drive(&mut Config::default(), 1 << 20, 0.01).expect_err("none").to_string();
-    assert!(error.contains("is not possible"), "{error}");
+    assert!(error.starts_with("--fit = 1% is not possible: the drive would have 11"), "{error}");
+    let error = size_drive(&mut Config::default(), 40 << 20, 0.01).expect_err("none").to_string();
+    assert!(error.starts_with("--fit = 1% is not possible: the trace takes 40MiB"), "{error}");
+    assert!(error.ends_with("try `--fit 7%`") && !error.contains("drive.user"), "{error}");
 }
