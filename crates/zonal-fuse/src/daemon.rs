@@ -63,6 +63,13 @@ pub fn spawn(command: &mut Command) -> Result<u32> {
     Err(ServeError::NotReady(String::from_utf8_lossy(&message).trim_end().to_owned()))
 }
 
+/// Whether a process with this environment, as `/proc/PID/environ` has it, was started by
+/// [`spawn`].
+pub fn is_of_spawn(environment: &[u8]) -> bool {
+    let mark = format!("{MARK}=").into_bytes();
+    environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&mark))
+}
+
 /// The process that waits for this daemon to be ready. Dropping it without a message means to the
 /// parent that the daemon failed.
 #[derive(Debug)]

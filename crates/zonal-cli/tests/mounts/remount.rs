@@ -84,3 +84,45 @@ fn remount_of_zonefs_follows_table() {
     place.mount("rw");
     assert!(try_rows(&place, &["zonefs"]) > 7);
 }
+
+#[test]
+fn remount_to_writable_keeps_counts_and_verbosity() {
+    let Some(place) = Place::mountable() else { return };
+    let (drive, dir, log) = (place.drive(), place.dir(), place.path("log"));
+    let counts = place.path("counts.json");
+    let options = ["--log", text(&log), "--counts", text(&counts), "-vv", "-o", "ro"];
+    zonal(&[["mount", text(&drive), text(&dir)].as_slice(), &options].concat());
+    zonal(&["mount", "-o", "remount,rw", text(&drive), text(&dir)]);
+    let daemon = zonal_fuse::unmount::daemon_of(&dir).unwrap();
+    let command = std::fs::read(format!("/proc/{daemon}/cmdline")).unwrap();
+    let command: Vec<_> = command.split(|byte| *byte == 0).collect();
+    assert_eq!(command.iter().filter(|word| **word == b"-v").count(), 2, "{command:?}");
+    std::fs::write(dir.join("file"), vec![1; 1 << 20]).unwrap();
+    place.umount();
+    let counts: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&counts).unwrap()).unwrap();
+    let written = counts.to_string();
+    assert!(written.contains("1048576"), "{written}");
+}
+
+#[test]
+fn remount_to_writable_refuses_mount_in_foreground() {
+    let Some(place) = Place::mountable() else { return };
+    let (drive, dir) = (place.drive(), place.dir());
+    let mut served = std::process::Command::new(ZONAL)
+        .args(["mount", "--foreground", "-o", "ro", text(&drive), text(&dir)])
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = std::io::BufReader::new(served.stderr.take().unwrap());
+    let mut lines = std::io::BufRead::lines(log);
+    assert!(lines.by_ref().any(|line| line.unwrap().contains("mounted")), "it ended");
+    let arguments = ["mount", "-o", "remount,rw", text(&drive), text(&dir)];
+    let refused = errors(&run(Path::new(ZONAL), &arguments));
+    let process = format!("process {} serves it in the foreground", served.id());
+    assert!(refused.contains(&process), "{refused}");
+    zonal(&["umount", text(&dir)]);
+    drop(lines);
+    assert!(served.wait().unwrap().success());
+}

@@ -5,17 +5,21 @@
 //! device for writing. That needs a moment in which nothing of the mount is in use; a file that is
 //! open, or a directory that is somebody's own, refuses it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use zonal_fs::vfs::Access;
 use zonal_fuse::MountConfig;
+use zonal_fuse::daemon;
 use zonal_fuse::options::Options;
 use zonal_fuse::unmount::{daemon_of, is_mounted_elsewhere, unmount_and_wait};
 
 use super::in_background;
-use crate::args::{Global, Mount};
+use crate::args::{Cli, Command, Global, Mount};
 
 /// How long the daemon may take to end: it has nothing to write.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -26,7 +30,19 @@ const WHY: &str = "it was mounted read-only, so its device is not open for writi
 /// Mounts what is mounted at the directory of `args` again, writable, with these options.
 pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()> {
     let dir = &args.dir;
-    let global = Global { log: global.log.clone().or_else(|| log_of(dir)), ..global.clone() };
+    let old = Daemon::of(dir)?;
+    if old.stays == Stays::InForeground {
+        bail!(
+            "{WHY}: but process {} serves it in the foreground and would end; unmount it, and \
+             mount it again with -o rw",
+            old.process
+        );
+    }
+    let global = Global {
+        log: global.log.clone().or(old.log),
+        verbose: global.verbose.max(old.verbose),
+        ..global.clone()
+    };
     let new = Mount {
         device: options.mount.source.clone(),
         dir: dir.clone(),
@@ -34,7 +50,7 @@ pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()
         read_only: false,
         options: Vec::new(),
         foreground: false,
-        counts: None,
+        counts: args.counts.clone().or(old.counts),
         quiet: true,
     };
     let mount = |access| {
@@ -52,9 +68,55 @@ pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()
     Err(refused.context("it is mounted read-only as before"))
 }
 
-/// The file to which the daemon of the mount at `dir` logs, if it does: the next one goes on there.
-fn log_of(dir: &Path) -> Option<PathBuf> {
-    let daemon = daemon_of(dir).ok()?;
-    let log = std::fs::read_link(format!("/proc/{daemon}/fd/2")).ok()?;
-    log.is_file().then_some(log)
+/// What the daemon of a mount was started with that its options in force do not say.
+struct Daemon {
+    process: u32,
+    /// The file to which it logs, if it does: the next one goes on there.
+    log: Option<PathBuf>,
+    verbose: u8,
+    counts: Option<PathBuf>,
+    stays: Stays,
+}
+
+/// Where a daemon serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stays {
+    InBackground,
+    /// Whoever has started it waits for its end.
+    InForeground,
+}
+
+impl Daemon {
+    /// That of the mount at `dir`, by its command line.
+    fn of(dir: &Path) -> Result<Self> {
+        let process = daemon_of(dir)?;
+        let read = |name| {
+            let path = format!("/proc/{process}/{name}");
+            std::fs::read(&path).with_context(|| format!("reading {path}"))
+        };
+        let (arguments, environment) = (read("cmdline")?, read("environ")?);
+        let log = std::fs::read_link(format!("/proc/{process}/fd/2")).ok();
+        let mut daemon = Self {
+            process,
+            log: log.filter(|log| log.is_file()),
+            verbose: 0,
+            counts: None,
+            stays: Stays::InBackground,
+        };
+        if !daemon::is_of_spawn(&environment) {
+            daemon.stays = Stays::InForeground;
+        }
+        let arguments = split(&arguments).map(|argument| OsStr::from_bytes(argument).to_owned());
+        // A library or another version may serve it.
+        if let Ok(Cli { global, command: Command::Mount(args) }) = Cli::try_parse_from(arguments) {
+            daemon.verbose = global.verbose;
+            daemon.counts = args.counts;
+        }
+        Ok(daemon)
+    }
+}
+
+/// The strings of a file of `/proc`, each of which ends with a zero.
+fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == 0).filter(|argument| !argument.is_empty())
 }
