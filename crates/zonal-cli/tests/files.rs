@@ -5,10 +5,14 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use zonal::{FileDrive, OpenMode};
+use zonal::{Clock, FileDrive, OpenMode, SystemClock};
+use zonal_fs::vfs::Access;
+use zonal_fs::volume::{Volume, VolumeOptions};
+use zonal_kv::zones::ZoneStore;
 
 /// A directory in which the commands run.
 struct Place {
@@ -128,6 +132,51 @@ fn files_are_created_moved_linked_and_removed() {
     place.must(&["rm", "-r", "drive.zns:/a", "drive.zns:/hard", "drive.zns:/soft"]);
     assert_eq!(place.must(&["ls", "drive.zns"]), "");
     place.must(&["check", "drive.zns"]);
+}
+
+#[test]
+fn files_of_store_on_zonefs_are_listed_copied_and_removed() {
+    let place = Place::new();
+    place.must(&["mkzonefs", "--force", "drive.zns"]);
+    // Without names it shows its zone files.
+    assert!(place.must(&["ls", "drive.zns:/seq"]).starts_with("0\n1\n"));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let device =
+        || Arc::new(FileDrive::open(&place.path("drive.zns"), OpenMode::ReadWrite).unwrap());
+    let store = ZoneStore::mount(device(), clock, Access::ReadWrite).unwrap();
+    let volume = Volume::new(Arc::new(store), &VolumeOptions::default());
+    volume.create_dir("/kv").unwrap();
+    let content: Vec<u8> = (0..1_500_001_u32).map(|number| number.to_le_bytes()[1]).collect();
+    for name in ["/kv/000004.sst", "/kv/000007.sst"] {
+        volume.create(name).unwrap().append(&content).unwrap();
+    }
+    volume.create("/kv/CURRENT").unwrap().append(b"MANIFEST-000003\n").unwrap();
+    volume.close().unwrap();
+    let before = fs::metadata(place.path("drive.zns")).unwrap().modified().unwrap();
+    let all = "kv\nkv/000004.sst\nkv/000007.sst\nkv/CURRENT\n";
+    assert_eq!(place.must(&["ls", "-R", "drive.zns:/"]), all);
+    assert!(place.must(&["ls", "-l", "drive.zns:/kv"]).contains(" 1500001 "));
+    assert_eq!(place.must(&["cat", "drive.zns:/kv/CURRENT"]), "MANIFEST-000003\n");
+    place.must(&["cp", "-a", "drive.zns:/kv", "backup"]);
+    assert_eq!(fs::read(place.path("backup/000007.sst")).unwrap(), content);
+    let after = fs::metadata(place.path("drive.zns")).unwrap().modified().unwrap();
+    assert_eq!(before, after, "commands that look write nothing");
+    let used = |place: &Place| -> u64 {
+        let json: serde_json::Value =
+            serde_json::from_str(&place.must(&["df", "--json", "drive.zns"])).unwrap();
+        json[0]["used_bytes"].as_u64().unwrap()
+    };
+    let full = used(&place);
+    place.must(&["rm", "drive.zns:/kv/000004.sst"]);
+    assert!(used(&place) < full, "its zones are free");
+    place.must(&["rm", "-r", "drive.zns:/kv"]);
+    assert_eq!(place.must(&["ls", "drive.zns:/"]), "");
+    // A backup goes back, in whole files.
+    place.must(&["cp", "-r", "backup", "drive.zns:/kv"]);
+    place.must(&["cp", "-r", "drive.zns:/kv", "again"]);
+    assert_eq!(fs::read(place.path("again/000004.sst")).unwrap(), content);
+    let refused = place.refused(&["cat", "drive.zns:/kv/none"]);
+    assert!(refused.contains("/kv/none"), "{refused}");
 }
 
 #[test]

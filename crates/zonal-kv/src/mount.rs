@@ -7,7 +7,7 @@ use zonal::{Clock, OpenMode};
 use zonal_fs::furrow::stats::Traffic;
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::signature::{self, Content};
-use zonal_fs::vfs::{Caller, FileSystem};
+use zonal_fs::vfs::{Access, Caller, FileSystem};
 use zonal_fs::volume::VolumeOptions;
 use zonal_fs::zonefs;
 
@@ -100,7 +100,7 @@ pub(crate) fn mount_files(
         (None, Blank::Refuse) | (Some(Content::Furrow | Content::Foreign(_)), _) => false,
     };
     if is_zonefs {
-        let zones = ZoneStore::mount(device(), Arc::clone(clock))?;
+        let zones = ZoneStore::mount(device(), Arc::clone(clock), Access::ReadWrite)?;
         return Ok(Files::Zones(Arc::new(zones)));
     }
     let options = MountOptions {

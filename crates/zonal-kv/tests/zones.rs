@@ -16,7 +16,7 @@ use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder};
 use zonal::{ManualClock, ZoneCond, ZoneFailure, ZoneId, ZonedDevice};
 use zonal_fs::FsError;
-use zonal_fs::vfs::FileSystem;
+use zonal_fs::vfs::{Access, FileSystem};
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 use zonal_kv::zones::ZoneStore;
 
@@ -250,7 +250,8 @@ fn more_files_grow_than_zones_can_be_active() {
 #[test]
 fn traffic_counts_all_that_is_written() {
     let volume_and_store = |drive| {
-        let store = ZoneStore::mount(drive, Arc::new(ManualClock::new(1_000))).unwrap();
+        let store =
+            ZoneStore::mount(drive, Arc::new(ManualClock::new(1_000)), Access::ReadWrite).unwrap();
         let store = Arc::new(store);
         let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
         (Volume::new(Arc::clone(&store) as Arc<dyn FileSystem>, &options), store)
@@ -443,6 +444,50 @@ fn map_moves_between_zones_as_needed() {
 }
 
 #[test]
+fn store_mounted_to_read_shows_files_and_writes_nothing() {
+    let mut run = Run::new(formatted(&geometry("zone=256K,zones=10")));
+    for name in ["/kept", "/removed"] {
+        run.volume.create(name).unwrap().append(&[7; 70_000]).unwrap();
+    }
+    run.volume.sync().unwrap();
+    run.volume.remove_file("/removed").unwrap();
+    run.volume.sync().unwrap();
+    run.did();
+    // As a kill leaves it: nobody has closed it, and a zone of a file is not full.
+    let (device, clock) = (Arc::clone(&run.recorder), Arc::new(ManualClock::new(1_000)));
+    let device = device as Arc<dyn ZonedDevice>;
+    let before = device.report_all().unwrap();
+    assert!(ZoneStore::is_on(&device, &(Arc::clone(&clock) as _)).unwrap());
+    let store = ZoneStore::mount(Arc::clone(&device), clock, Access::ReadOnly).unwrap();
+    let volume = Volume::new(Arc::new(store), &VolumeOptions::default());
+    assert_eq!(&files(&volume), run.states.last().unwrap());
+    assert_eq!(volume.access().unwrap(), Access::ReadOnly);
+    let refused = [
+        volume.create("/new").err().unwrap(),
+        volume.create_dir("/other").unwrap_err(),
+        volume.remove_file("/kept").unwrap_err(),
+        volume.rename("/kept", "/moved").unwrap_err(),
+        volume.hard_link("/kept", "/linked").unwrap_err(),
+    ];
+    for error in refused {
+        assert!(matches!(error.reason(), FsError::ReadOnly), "{error}");
+    }
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    assert_eq!(device.report_all().unwrap(), before);
+}
+
+#[test]
+fn zonefs_without_name_map_is_no_store() {
+    let clock: Arc<dyn zonal::Clock> = Arc::new(ManualClock::new(1_000));
+    let empty = formatted(&geometry("zone=256K,zones=10"));
+    let device: Arc<dyn ZonedDevice> = Arc::new(Recorder::new(empty));
+    assert!(!ZoneStore::is_on(&device, &clock).unwrap());
+    let blank = Image::empty(&geometry("zone=256K,zones=10"));
+    assert!(!ZoneStore::is_on(&(Arc::new(Recorder::new(blank)) as _), &clock).unwrap());
+}
+
+#[test]
 fn drive_with_too_few_zones_is_refused() {
     let refused = mount(drive("zone=256K,zones=6")).err().unwrap();
     assert!(refused.to_string().contains("5 sequential zones"), "{refused}");
@@ -455,7 +500,7 @@ fn drive_with_too_few_zones_is_refused() {
 #[test]
 fn listing_continues_where_it_was() {
     let clock = Arc::new(ManualClock::new(1_000));
-    let store = ZoneStore::mount(drive("zone=256K,zones=10"), clock).unwrap();
+    let store = ZoneStore::mount(drive("zone=256K,zones=10"), clock, Access::ReadWrite).unwrap();
     let store = Arc::new(store);
     let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
     let volume = Volume::new(Arc::clone(&store) as Arc<dyn FileSystem>, &options);

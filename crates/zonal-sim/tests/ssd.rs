@@ -19,8 +19,8 @@ use zonal::workload::queued::{self, Beside, Outcome, Workload};
 use zonal::{Clock, DeviceError, Io, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 use zonal_sim::flash::Flash;
 use zonal_sim::ftl::{PageMapped, Refusal, Translation, ZoneMapped};
-use zonal_sim::ssd::{Account, BlockSsd};
 use zonal_sim::preset::Preset;
+use zonal_sim::ssd::{Account, BlockSsd};
 use zonal_sim::timed::{Job, Pacing, Timed, Until};
 use zonal_sim::{Config, SimError, SimSsd, Size, load};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use zonal_fs::furrow::{self, Furrow};
+use zonal_fs::vfs::Access;
 use zonal_fs::zonefs;
 use zonal_kv::zones::ZoneStore;
 use zonal_sim::config::Kind;
@@ -80,7 +81,7 @@ pub(crate) fn run(replay: &Replay<'_>, set_up: SetUp, superblocks: f64) -> Resul
             let clock = drive.clock();
             zonefs::mkfs(&*drive, &zonefs::MkfsOptions::default(), &mut |_| ())?;
             let queue = Arc::new(Queued::new(drive));
-            let fs = ZoneStore::mount(queue.clone(), clock)?;
+            let fs = ZoneStore::mount(queue.clone(), clock, Access::ReadWrite)?;
             replay.run(&mut OnZones::new(fs, queue, Hints::Unknown))
         }
         SetUp::InPlace(discard, past) => {

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zonal::{ByteCount, Clock};
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::Traffic;
-use zonal_fs::vfs::{Caller, FileSystem, Ino, Result, SetAttr, WriteFlags};
+use zonal_fs::vfs::{Access, Caller, FileSystem, Ino, Result, SetAttr, WriteFlags};
 use zonal_fs::zonefs::{Group, ZoneFs};
 
 use self::format::{Encoder, Entry, Extent, Head, Kind};
@@ -194,8 +194,17 @@ impl ZoneStore {
         self.zones.setattr(&Caller::ROOT, self.zone(number), &set).map(drop)
     }
 
+    /// Refuses changes with read access only.
+    fn check_writable(&self) -> Result<()> {
+        match self.zones.access() {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(FsError::ReadOnly),
+        }
+    }
+
     /// Makes everything durable.
     fn commit(&self) -> Result<()> {
+        self.check_writable()?;
         let mut journal = lock(&self.journal);
         let mut state = lock(&self.state);
         let placed = self.place_all(&mut state);

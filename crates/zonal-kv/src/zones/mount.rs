@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 
 use zonal::{Clock, ZonedDevice};
 use zonal_fs::FsError;
-use zonal_fs::vfs::{FileSystem, Result};
+use zonal_fs::signature::{self, Content};
+use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{ErrorPolicy, Group, Health, MountOptions, ZoneFs};
 
 use super::data::memory;
@@ -25,10 +26,36 @@ use super::{Inode, Journal, MAP_ZONES, ROOT, State, ZoneStore, lock};
 const ZONES_MIN: u32 = 6;
 
 impl ZoneStore {
-    /// Opens the files on a zonefs, or makes the name map on an empty one.
-    pub fn mount(device: Arc<dyn ZonedDevice>, clock: Arc<dyn Clock>) -> Result<Self> {
+    /// Whether a device holds a zonefs with a name map.
+    pub fn is_on(device: &Arc<dyn ZonedDevice>, clock: &Arc<dyn Clock>) -> Result<bool> {
+        if signature::find(&**device)?.map(|found| found.kind) != Some(Content::Zonefs) {
+            return Ok(false);
+        }
+        let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+        let zones = ZoneFs::mount(Arc::clone(device), Arc::clone(clock), options)?;
+        let mut magic = [0; format::MAGIC.len()];
+        for number in 0..MAP_ZONES {
+            if let Some(zone) = zones.file(Group::Sequential, number)
+                && zones.health(zone)? == Health::Good
+                && zones.read(zone, 0, &mut magic)? == magic.len()
+                && magic == format::MAGIC
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens the files on a zonefs, or makes the name map on an empty one. With read access only it
+    /// writes nothing, and puts right in memory only.
+    pub fn mount(
+        device: Arc<dyn ZonedDevice>,
+        clock: Arc<dyn Clock>,
+        access: Access,
+    ) -> Result<Self> {
         let block = device.geometry().block_size().bytes();
-        let options = MountOptions { errors: ErrorPolicy::Repair, ..MountOptions::default() };
+        let options =
+            MountOptions { errors: ErrorPolicy::Repair, access, ..MountOptions::default() };
         let zones = ZoneFs::mount(device, Arc::clone(&clock), options)?;
         let store = Self {
             created_ns: clock.wall_ns(),
@@ -62,7 +89,9 @@ impl ZoneStore {
             }
         }
         // F3: what is emptied below is what a durable record no longer refers to.
-        self.zones.sync()?;
+        if self.access() == Access::ReadWrite {
+            self.zones.sync()?;
+        }
         let (first, second) = (self.content(0)?, self.content(1)?);
         let maps = [self.records(&first), self.records(&second)];
         let newest = (0..MAP_ZONES)
@@ -96,7 +125,9 @@ impl ZoneStore {
         self.put_right(&mut state, count)?;
         *lock(&self.state) = state;
         // What is left behind the last record is left there: the map goes on in the other zone.
-        self.commit()?;
+        if self.access() == Access::ReadWrite {
+            self.commit()?;
+        }
         Ok(self)
     }
 
@@ -222,8 +253,11 @@ impl ZoneStore {
             }
             let (written, capacity) = (self.written(number)?, self.capacity(number));
             match used.contains(&number) {
-                true if written < capacity => self.set_zone_size(number, capacity)?,
+                true if written < capacity && self.access() == Access::ReadWrite => {
+                    self.set_zone_size(number, capacity)?;
+                }
                 true => {}
+                false if written > 0 && self.access() == Access::ReadOnly => {}
                 false if written > 0 => self.recycle(state, number),
                 false => {
                     state.free.insert(number);

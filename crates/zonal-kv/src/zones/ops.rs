@@ -2,9 +2,9 @@
 
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
-    Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing, NAME_MAX,
-    NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp,
-    WriteFlags, Written, XattrMode,
+    Access, Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing,
+    NAME_MAX, NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind,
+    Timestamp, WriteFlags, Written, XattrMode,
 };
 use zonal_fs::zonefs::Health;
 
@@ -18,6 +18,10 @@ const COMMIT_NS: i64 = 5_000_000_000;
 const NO_XATTR: FsError = FsError::Unsupported { what: "extended attributes of files on zonefs" };
 
 impl FileSystem for ZoneStore {
+    fn access(&self) -> Access {
+        self.zones.access()
+    }
+
     fn open(&self, ino: Ino, purpose: OpenFor) -> Result<()> {
         if purpose == OpenFor::Writing {
             file(&mut lock(&self.state), ino.get())?.writers += 1;
@@ -55,6 +59,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn setattr(&self, _: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.check_writable()?;
         let mut state = lock(&self.state);
         if let Some(size) = set.size
             && file(&mut state, ino.get())?.size() != size
@@ -69,6 +74,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn create(&self, _: &Caller, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+        self.check_writable()?;
         let kind = match new.kind {
             FileKind::Regular => Kind::File,
             FileKind::Directory => Kind::Directory,
@@ -93,6 +99,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
         let mut state = lock(&self.state);
         let ino = *state.names.get(&key(parent, name)).ok_or(FsError::NotFound)?;
         file(&mut state, ino)?;
@@ -102,6 +109,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
         let mut state = lock(&self.state);
         let ino = *state.names.get(&key(parent, name)).ok_or(FsError::NotFound)?;
         directory(&state, Ino::new(ino))?;
@@ -114,6 +122,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
+        self.check_writable()?;
         if !(flags - RenameFlags::NOREPLACE).is_empty() {
             return Err(FsError::Unsupported { what: "exchanging names on zonefs" });
         }
@@ -142,6 +151,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.check_writable()?;
         let mut state = lock(&self.state);
         self.check_new(&state, parent, name)?;
         file(&mut state, ino.get())?.links += 1;
@@ -168,6 +178,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
+        self.check_writable()?;
         let grow = || {
             let mut state = lock(&self.state);
             let end = file(&mut state, ino.get())?.size();
@@ -192,11 +203,11 @@ impl FileSystem for ZoneStore {
     }
 
     fn fsync(&self, _: Ino, _: SyncKind) -> Result<()> {
-        self.commit()
+        if self.access() == Access::ReadOnly { Ok(()) } else { self.commit() }
     }
 
     fn sync(&self) -> Result<()> {
-        self.commit()
+        if self.access() == Access::ReadOnly { Ok(()) } else { self.commit() }
     }
 
     fn readdir_with(
@@ -296,7 +307,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn tick(&self) -> Result<()> {
-        let is_due = {
+        let is_due = self.access() == Access::ReadWrite && {
             let state = lock(&self.state);
             let oldest = state.dirty_since_ns.unwrap_or(i64::MAX);
             !state.doomed.is_empty() || oldest.saturating_add(COMMIT_NS) <= self.clock.wall_ns()
@@ -316,6 +327,9 @@ impl FileSystem for ZoneStore {
             for ino in growing {
                 self.seal(&mut state, ino)?;
             }
+        }
+        if self.access() == Access::ReadOnly {
+            return self.zones.shutdown();
         }
         self.commit()?;
         if let Err(error) = self.close_map() {

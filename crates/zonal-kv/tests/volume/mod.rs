@@ -8,6 +8,7 @@ use zonal::layer::record::{Outage, Recorder};
 use zonal::profile::Changes;
 use zonal::{Geometry, ManualClock, ZonedDevice};
 use zonal_fs::FsError;
+use zonal_fs::vfs::Access;
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 use zonal_fs::zonefs::{MkfsOptions, mkfs};
 use zonal_kv::zones::ZoneStore;
@@ -29,7 +30,7 @@ pub(crate) fn formatted(geometry: &Geometry) -> Image {
 
 pub(crate) fn mount(device: Arc<dyn ZonedDevice>) -> Result<Volume, FsError> {
     let clock = Arc::new(ManualClock::new(1_000));
-    let store = ZoneStore::mount(device, clock)?;
+    let store = ZoneStore::mount(device, clock, Access::ReadWrite)?;
     let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
     Ok(Volume::new(Arc::new(store), &options))
 }

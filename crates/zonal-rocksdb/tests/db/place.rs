@@ -9,7 +9,7 @@ use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Clock, Rules, SystemClock};
 use zonal_fs::furrow::{self, CheckOptions, DataCheck, MkfsOptions, MountOptions};
-use zonal_fs::vfs::FileKind;
+use zonal_fs::vfs::{Access, FileKind};
 use zonal_fs::volume::{Volume, VolumeOptions};
 use zonal_fs::zonefs;
 use zonal_rocksdb::zonal_kv::zones::ZoneStore;
@@ -201,9 +201,10 @@ impl Place {
         let (drive, options) = (Arc::new(self.open_drive()), VolumeOptions::default());
         match self.kind {
             Kind::Furrow => Volume::mount(drive, clock, &options).unwrap(),
-            Kind::Zonefs => {
-                Volume::new(Arc::new(ZoneStore::mount(drive, clock).unwrap()), &options)
-            }
+            Kind::Zonefs => Volume::new(
+                Arc::new(ZoneStore::mount(drive, clock, Access::ReadWrite).unwrap()),
+                &options,
+            ),
         }
     }
 

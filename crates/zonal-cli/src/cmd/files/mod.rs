@@ -3,6 +3,9 @@
 //! A place is `DEVICE:/PATH`, divided at the last `:/`. Each command opens the drive as a mount does,
 //! so a drive that is mounted, or that another program has open, is refused; changes are durable when
 //! the command ends. Commands that only look write nothing.
+//!
+//! A zonefs that a key-value store has given names shows the files with these names, and not its
+//! zone files.
 
 mod copy;
 pub(crate) mod list;
@@ -15,9 +18,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use zonal::{SystemClock, ZonedDevice, shown};
+use zonal::{Clock, SystemClock, ZonedDevice, shown};
 use zonal_fs::vfs::{Access, Caller, Privilege};
 use zonal_fs::volume::{Volume, VolumeOptions};
+use zonal_kv::zones::ZoneStore;
 
 use crate::device::{self, OpenMode};
 
@@ -87,8 +91,15 @@ pub(super) fn open_on(device: Arc<dyn ZonedDevice>, spec: &str, access: Access) 
         ..VolumeOptions::default()
     };
     tracing::debug!(device = shown(spec), "opening the file system");
-    Volume::mount(device, Arc::new(SystemClock::new()), &options)
-        .with_context(|| format!("opening the file system of {}", shown(spec)))
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mount = || -> Result<Volume> {
+        if ZoneStore::is_on(&device, &clock)? {
+            let store = ZoneStore::mount(Arc::clone(&device), Arc::clone(&clock), access)?;
+            return Ok(Volume::new(Arc::new(store), &options));
+        }
+        Ok(Volume::mount(Arc::clone(&device), Arc::clone(&clock), &options)?)
+    };
+    mount().with_context(|| format!("opening the file system of {}", shown(spec)))
 }
 
 /// Runs `action` on the drive of `places`, which must be one, and makes its changes durable.

@@ -34,7 +34,7 @@ pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()
     if old.stays == Stays::InForeground {
         bail!(
             "{WHY}: but process {} serves it in the foreground and would end; unmount it, and \
-             mount it again with -o rw",
+             mount it again without ro",
             old.process
         );
     }

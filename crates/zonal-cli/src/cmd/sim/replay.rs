@@ -20,12 +20,10 @@ const DRIVE_WRITES_MAX: f64 = 1e6;
 /// Replays it and prints what came out.
 pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     let config = config(args)?;
-    replay(global, args, &config).map_err(|error| {
-        match (args.fit, error.downcast::<SimError>()) {
-            (Some(TraceFit::Drive { op }), Ok(error)) => trace::of_fit(error, op).into(),
-            (_, Ok(error)) => error.into(),
-            (_, Err(error)) => error,
-        }
+    replay(global, args, &config).map_err(|error| match (args.fit, error.downcast::<SimError>()) {
+        (Some(TraceFit::Drive { op }), Ok(error)) => trace::of_fit(error, op).into(),
+        (_, Ok(error)) => error.into(),
+        (_, Err(error)) => error,
     })
 }
 
