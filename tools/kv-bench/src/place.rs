@@ -51,7 +51,7 @@ impl Place {
         match self {
             Self::Directly => "tmpfs",
             Self::Ext4 => "ext4",
-            Self::Zonefs => "zonefs Env",
+            Self::Zonefs => "plugin on zonefs",
             Self::Plugin(Hints::Followed) => "plugin",
             Self::Plugin(Hints::Ignored) => "plugin, no hints",
             Self::Mount(Cache::Through, Hints::Followed) => "mount",

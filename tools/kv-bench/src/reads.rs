@@ -10,7 +10,7 @@ use crate::rocksdb::{buffered, is_there, program};
 use crate::sample::{Bound, Goal, Sample};
 use crate::{Bench, step};
 
-const PLACES: [Place; 2] = [Place::Ext4, Place::Plugin(Hints::Followed)];
+const PLACES: [Place; 3] = [Place::Ext4, Place::Zonefs, Place::Plugin(Hints::Followed)];
 
 /// The benchmarks of one process, and the names of those that read.
 const BENCHMARKS: &str = "fillrandom,readseq,readseq,readrandom,readrandom,readwhilewriting";
@@ -50,12 +50,14 @@ pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
             }
         }
     }
-    let [ext4, plugin] = PLACES.map(Place::name);
+    let [ext4, plugins @ ..] = PLACES.map(Place::name);
     for Load { workload, .. } in LOADS {
-        for phase in PHASES {
+        for (phase, plugin) in PHASES.iter().flat_map(|phase| plugins.map(|place| (*phase, place)))
+        {
             let ratio = bench.samples.ratio((workload, phase), (plugin, ext4), |one| one.ops_s);
             if let Some(found) = ratio {
-                let what = format!("{workload}, {phase}: operations a second beside ext4");
+                let what =
+                    format!("{plugin}: {workload}, {phase}: operations a second beside ext4");
                 bench.goal(Goal { what, found: found.median, wanted: 1.0, bound: Bound::AtLeast });
             }
         }
