@@ -8,12 +8,14 @@
 //! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in [`ublk`] is
 //!   `unsafe`.
 //! - `transfer`: direct I/O from and to memory anywhere.
-//! - [`ublk`]: the reverse, any device as a zoned block device of the kernel.
+//! - [`ublk`]: the reverse, any device or disk as a block device of the kernel.
+//! - [`own_disk`]: servers that never wait for what they serve.
 
 mod block;
 mod by_zone;
 mod discard;
 mod ioctl;
+pub mod own_disk;
 mod passthrough;
 mod ring;
 mod rounds;

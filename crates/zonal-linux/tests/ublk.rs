@@ -21,7 +21,7 @@ use zonal::{
     ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
 };
 use zonal_linux::BlockDrive;
-use zonal_linux::ublk::{Number, Queues, Server};
+use zonal_linux::ublk::{Number, Queues, Server, Source};
 
 const QUEUES: Queues = Queues { count: 1, depth: 32, threads: 32 };
 
@@ -42,7 +42,7 @@ fn stack(spec: &str) -> Stack {
 }
 
 fn serve(device: Arc<dyn ZonedDevice>) -> Server {
-    Server::start(device, Number::Any, QUEUES).unwrap()
+    Server::start(Source::Device(device), Number::Any, QUEUES).unwrap()
 }
 
 fn open(server: &Server) -> BlockDrive {
@@ -209,7 +209,7 @@ fn requests_that_have_arrived_are_one_batch() {
     let blocks: Vec<u8> = (0..62_u8).flat_map(|number| [number; 4096]).collect();
     device.write(Lba::ZERO, &blocks).unwrap();
     let queues = Queues { threads: 1, ..QUEUES };
-    let server = Server::start(device.clone(), Number::Any, queues).unwrap();
+    let server = Server::start(Source::Device(device.clone()), Number::Any, queues).unwrap();
     let drive = open(&server);
     let mut found = AlignedBytes::zeroed(31 * 4096);
     device.clear();

@@ -291,7 +291,7 @@ fn of_ublk(error: &ublk::Error) -> Option<String> {
         ublk::Error::Served { server, .. } => {
             format!("another number, or `kill {server}` first, which removes the device")
         }
-        ublk::Error::NotRecoverable { id, .. } => {
+        ublk::Error::NotRecoverable { id, .. } | ublk::Error::Notes { id, .. } => {
             format!("`zonal serve ublk --remove {id}`, and serve it as a new one")
         }
         ublk::Error::OtherShape { .. } => {

@@ -12,7 +12,7 @@ pub(crate) enum ServeCommand {
     NvmeTcp(NvmeTcp),
     /// Export ordinary disks over NBD, until SIGTERM or SIGINT
     Nbd(Nbd),
-    /// Export a device as a local zoned block device, /dev/ublkbN, until SIGTERM or SIGINT
+    /// Export a device or a disk as a local block device, /dev/ublkbN, until SIGTERM or SIGINT
     Ublk(Ublk),
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Nbd {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Ublk {
-    /// Device: a path or a specification; see `zonal --help`
+    /// Device: a path or a specification, see `zonal --help`; or a disk on it, DEVICE//NAME
     #[arg(group = "what")]
     pub(crate) device: Option<String>,
     /// Number of the new device, /dev/ublkbN [default: any that is free]

@@ -140,6 +140,12 @@ impl Disks {
         })
     }
 
+    /// A name of a disk that no disk of another drive has.
+    pub fn unique_name(&self, name: &DiskName) -> Result<String> {
+        let uuid = self.volume.uuid()?.unwrap_or_default();
+        Ok(format!("{:032x}//{name}", u128::from_be_bytes(uuid)))
+    }
+
     /// Opens a disk. Nothing else opens, shrinks or removes it until it is dropped.
     pub fn open(&self, name: &DiskName) -> Result<Arc<FurrowDisk>> {
         let _changing = self.changing();

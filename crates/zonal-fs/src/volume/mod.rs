@@ -219,6 +219,16 @@ impl Volume {
         self.whole("asking for access", |fs| Ok(fs.access()))
     }
 
+    /// The UUID of Furrow; `None` for another file system.
+    pub fn uuid(&self) -> Result<Option<[u8; 16]>> {
+        let entered = self.owner.shared.enter();
+        let entered = entered.map_err(|error| whole("asking for the UUID", error))?;
+        Ok(match entered.mounted() {
+            Mounted::Furrow(fs) => Some(fs.uuid()),
+            Mounted::Zonefs(_) | Mounted::Other(_) => None,
+        })
+    }
+
     /// Statistics; `None` for a file system that was passed to [`new`](Self::new): its owner can
     /// ask it.
     pub fn stats(&self) -> Result<Option<Stats>> {

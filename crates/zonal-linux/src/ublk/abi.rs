@@ -68,6 +68,7 @@ pub(super) mod op {
     pub(crate) const WRITE: u8 = 1;
     pub(crate) const FLUSH: u8 = 2;
     pub(crate) const DISCARD: u8 = 3;
+    pub(crate) const WRITE_ZEROES: u8 = 5;
     pub(crate) const ZONE_OPEN: u8 = 10;
     pub(crate) const ZONE_CLOSE: u8 = 11;
     pub(crate) const ZONE_FINISH: u8 = 12;
@@ -79,6 +80,9 @@ pub(super) mod op {
 
 /// `UBLK_IO_F_FUA`: durable when it completes.
 pub(super) const FUA: u32 = 1 << 13;
+
+/// `UBLK_IO_F_NOUNMAP`: zeroes that keep their space.
+pub(super) const NOUNMAP: u32 = 1 << 15;
 
 /// `UBLK_MAX_QUEUE_DEPTH`.
 pub(super) const DEPTH_MAX: u16 = 4096;
@@ -141,11 +145,12 @@ pub(super) const PARAMS_BASIC: u32 = 1;
 pub(super) const PARAMS_DISCARD: u32 = 1 << 1;
 pub(super) const PARAMS_ZONED: u32 = 1 << 3;
 
-/// `UBLK_ATTR_VOLATILE_CACHE`, `UBLK_ATTR_FUA`.
+/// `UBLK_ATTR_READ_ONLY`, `UBLK_ATTR_VOLATILE_CACHE`, `UBLK_ATTR_FUA`.
+pub(super) const ATTR_READ_ONLY: u32 = 1;
 pub(super) const ATTR_VOLATILE_CACHE: u32 = 1 << 2;
 pub(super) const ATTR_FUA: u32 = 1 << 3;
 
-/// The start of `struct ublk_params`, which is all that a zoned device needs.
+/// The start of `struct ublk_params`, which is all that disks and zoned devices need.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Params {

@@ -16,7 +16,8 @@ use zonal::{AlignedBytes, Io, Op};
 
 use super::abi::{self, Descriptor, SECTOR_SHIFT, op};
 use super::export::errno;
-use super::queue::{At, Worker};
+use super::queue::At;
+use super::zoned::ZonedWork;
 
 /// Most bytes of data of a batch: more than one request has.
 const DATA_MAX: usize = 4 * abi::IO_BYTES_MAX as usize;
@@ -57,13 +58,13 @@ fn durability(request: Descriptor) -> Durability {
     }
 }
 
-impl Worker {
+impl ZonedWork<'_> {
     /// How many of the requests that have arrived are performed together: the first ones that join others,
     /// as far as there may be memory for their data. 0 if the first is performed alone.
     pub(super) fn batch_len(&self, tags: &[u16]) -> usize {
         let mut bytes = 0;
         let fits = |tag: &&u16| {
-            let request = self.descriptors.get(**tag);
+            let request = self.worker.descriptors.get(**tag);
             bytes += memory_bytes(request);
             joins_others(request) && bytes <= DATA_MAX
         };
@@ -77,13 +78,13 @@ impl Worker {
         tags: &[u16],
         memory: &mut AlignedBytes,
     ) -> io::Result<()> {
-        let needed = tags.iter().map(|&tag| memory_bytes(self.descriptors.get(tag))).sum();
+        let needed = tags.iter().map(|&tag| memory_bytes(self.worker.descriptors.get(tag))).sum();
         if memory.len() < needed {
             *memory = AlignedBytes::zeroed(needed.next_power_of_two());
         }
         let (members, mut ios) = self.prepare(tags, memory);
         // A panic in a device must not leave programs waiting forever.
-        let performed = AssertUnwindSafe(|| self.shared.export.submit(&mut ios));
+        let performed = AssertUnwindSafe(|| self.export.submit(&mut ios));
         if catch_unwind(performed).is_err() {
             tracing::error!(?members, "serving these requests panicked");
         }
@@ -92,7 +93,7 @@ impl Worker {
                 Some(number) => self.finish(member.tag, &ios[number]),
                 None => Ok(At::bytes(0)),
             });
-            self.push_answer(ring, member.tag, done.and_then(|at| flushed.map(|()| at)));
+            self.worker.push_answer(ring, member.tag, done.and_then(|at| flushed.map(|()| at)));
         };
         let is_durable = |member: &&Member| member.durability == Durability::Durable;
         for member in members.iter().filter(|member| !is_durable(member)) {
@@ -100,7 +101,7 @@ impl Worker {
         }
         if members.iter().any(|member| is_durable(&member)) {
             ring.submit()?;
-            let flushed = self.guarded(|| self.shared.export.flush());
+            let flushed = self.worker.guarded(|| self.export.flush());
             for member in members.iter().filter(is_durable) {
                 answer(ring, member, flushed);
             }
@@ -113,7 +114,7 @@ impl Worker {
         let (mut members, mut ios) = (Vec::with_capacity(tags.len()), Vec::new());
         let mut rest = memory;
         for &tag in tags {
-            let request = self.descriptors.get(tag);
+            let request = self.worker.descriptors.get(tag);
             let (place, left) = mem::take(&mut rest).split_at_mut(memory_bytes(request));
             rest = left;
             let io = data_bytes(request)
@@ -140,12 +141,12 @@ impl Worker {
             op::READ => Some(Io::read(self.lba(request.sector)?, data)),
             op::WRITE => {
                 let lba = self.lba(request.sector)?;
-                self.take(tag, data)?;
+                self.worker.take(tag, data)?;
                 Some(Io::write(lba, data))
             }
             op::ZONE_APPEND => {
                 let zone = self.zone(request.sector)?;
-                self.take(tag, data)?;
+                self.worker.take(tag, data)?;
                 Some(Io::append(zone, data))
             }
             _ => None,
@@ -160,7 +161,7 @@ impl Worker {
             None => return Err(Errno::IO),
         };
         match &io.op {
-            Op::Read { buffer, .. } => self.give(tag, buffer)?,
+            Op::Read { buffer, .. } => self.worker.give(tag, buffer)?,
             Op::Append { data, .. } => {
                 return Ok(At { bytes: data.len(), sector: at.get() << self.block_shift() });
             }

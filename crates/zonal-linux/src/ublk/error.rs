@@ -3,7 +3,7 @@
 use std::io;
 
 use rustix::io::Errno;
-use zonal::DeviceError;
+use zonal::{DeviceError, DiskError};
 
 /// Result of an operation on a ublk device.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -23,6 +23,9 @@ pub enum Error {
         "this kernel's ublk driver has no zoned devices; Linux 6.6 and later have, with CONFIG_BLK_DEV_ZONED"
     )]
     NoZones,
+    /// The driver cannot serve disks.
+    #[error("this kernel's ublk driver has no user copy; Linux 6.5 and later have")]
+    NoUserCopy,
     /// Linux accepts only zone sizes that are a power of two.
     #[error("Linux accepts no such device: its zones are of {kib} KiB, not a power of two")]
     ZoneSize {
@@ -77,6 +80,17 @@ pub enum Error {
     /// What was written could not be made durable at the end.
     #[error("what was written could not be made durable: {0}")]
     Flush(DeviceError),
+    /// The same of a disk.
+    #[error("what was written could not be made durable: {0}")]
+    FlushDisk(DiskError),
+    /// There is no room for what a disk has not flushed, or the room that a killed server left is gone.
+    #[error("ublk device {id}: the notes of what is not flushed, in /run/zonal/ublk{id}: {source}")]
+    Notes {
+        /// The number.
+        id: u32,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Refused {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use zonal::{
-    DeviceError, Identity, Io, Lba, LbaCount, Op, Select, Zone, ZoneAction, ZoneId, ZonedDevice,
+    DeviceError, Geometry, Io, Lba, LbaCount, Op, Select, Zone, ZoneAction, ZoneId, ZonedDevice,
 };
 
 use super::reissue::Reissue;
@@ -18,6 +18,10 @@ pub(super) struct Export {
 impl Export {
     pub(super) fn new(device: Arc<dyn ZonedDevice>, reissue: Reissue) -> Self {
         Self { device, reissue }
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        self.device.geometry()
     }
 
     /// Performs reads, writes and appends. While writes are to be expected that the kernel reissues, one
@@ -39,11 +43,6 @@ impl Export {
                 Op::Read { .. } | Op::Flush => io.perform(&*self.device),
             }
         }
-    }
-
-    /// What the device says it is.
-    pub(super) fn identity(&self) -> Identity {
-        self.device.identity()
     }
 
     /// Makes durable what was completed before.

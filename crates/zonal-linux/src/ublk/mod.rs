@@ -1,10 +1,11 @@
-//! ublk: a zoned block device whose requests the kernel hands to this process.
+//! ublk: a block device whose requests the kernel hands to this process, with zones or without.
 //!
-//! - [`serve`], [`Server`]: serve a device. Start here.
+//! - [`serve`], [`Server`]: serve a device or an ordinary disk. Start here.
 //! - [`list`], [`remove`]: the ublk devices of this machine, whoever created them.
 //! - `Device`: one device from its creation to its removal; `queue`: the threads that serve requests.
-//! - `batch`: requests that are performed together; `export`: who answers them, from a device.
-//! - `shape`: which devices Linux accepts, and their parameters.
+//! - `zoned`: requests for a device; `batch`: those that are performed together; `export`: the device.
+//! - `disk`: requests for a disk; `unflushed`: what of it survives a server that is killed.
+//! - `shape`: which devices and disks Linux accepts, and their parameters.
 //! - `control`: commands to the driver; `abi`: the structures of its header.
 //!
 //! Data is copied by reading and writing `/dev/ublkcN` ("user copy"), since the driver supports zones
@@ -14,6 +15,7 @@
 mod abi;
 mod batch;
 mod control;
+mod disk;
 mod error;
 mod export;
 mod mounted;
@@ -21,6 +23,8 @@ mod queue;
 mod reissue;
 mod server;
 mod shape;
+mod unflushed;
+mod zoned;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -30,21 +34,16 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use zonal::Geometry;
 
-use self::abi::{DeviceInfo, feature, state};
+use self::abi::{DeviceInfo, Params, feature, state};
 use self::control::{Control, Ended, Start};
 pub use self::error::{Error, Result};
-use self::export::Export;
-use self::queue::{Descriptors, Event, Shared, Worker};
-pub use self::server::{Number, Server, serve};
+use self::queue::{Descriptors, Event, Shared, Target, Worker};
+pub use self::server::{NamedDisk, Number, Server, Source, serve};
 
 /// How long a removal waits for programs that still use the device, and a recovery for the driver to
 /// notice that the last server is gone.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Features that the driver must have.
-const NEEDED: u64 = feature::ZONED | feature::USER_COPY;
 
 /// How requests are served.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +56,15 @@ pub struct Queues {
     pub threads: u16,
 }
 
+/// What the driver has to know of a device.
+struct Outline {
+    params: Params,
+    /// [`shape::mark`] or [`shape::mark_of_disk`].
+    mark: u64,
+    /// Features that the driver must have.
+    needed: u64,
+}
+
 /// A ublk device that is served by this process.
 struct Device {
     id: u32,
@@ -66,41 +74,46 @@ struct Device {
 }
 
 impl Device {
-    /// Creates a device with number `id` or any free one, and starts it.
+    /// Creates a device with number `id` or any free one, and starts it. `target` gets its number.
     fn create(
-        geometry: &Geometry,
+        outline: &Outline,
         id: Option<u32>,
         queues: Queues,
-        export: Arc<Export>,
+        target: impl FnOnce(u32) -> Result<Target>,
     ) -> Result<Self> {
-        let (params, mark) = (shape::params(geometry)?, shape::mark(&export.identity()));
+        let needed = outline.needed;
+        let too_old = || {
+            let is_zoned = needed & feature::ZONED != 0;
+            if is_zoned { Error::NoZones } else { Error::NoUserCopy }
+        };
         let mut control = Control::open()?;
         let mut info = DeviceInfo {
             queues: queues.count,
             depth: queues.depth.clamp(1, abi::DEPTH_MAX),
             io_bytes_max: abi::IO_BYTES_MAX,
             id: id.unwrap_or(u32::MAX),
-            flags: NEEDED
+            flags: needed
                 | feature::CMD_IOCTL_ENCODE
                 | feature::USER_RECOVERY
                 | feature::USER_RECOVERY_REISSUE,
-            server_flags: mark,
+            server_flags: outline.mark,
             ..DeviceInfo::default()
         };
         control.add(&mut info).map_err(|errno| match (errno, id) {
             (Errno::EXIST, Some(id)) => Error::Taken { id },
             (Errno::PERM, _) => Error::Denied,
-            // A kernel without zoned ublk devices.
-            (Errno::INVAL, _) => Error::NoZones,
+            // An older kernel.
+            (Errno::INVAL, _) => too_old(),
             (errno, _) => Error::refused("making a ublk device", errno),
         })?;
         let id = info.id;
         let started = (|| {
-            if info.flags & NEEDED != NEEDED {
-                return Err(Error::NoZones);
+            if info.flags & needed != needed {
+                return Err(too_old());
             }
-            control.set_params(id, params).map_err(|errno| Error::of("describing", id, errno))?;
-            Self::start(&mut control, &info, geometry, queues.threads, export, Start::New)
+            let described = control.set_params(id, outline.params);
+            described.map_err(|errno| Error::of("describing", id, errno))?;
+            Self::start(&mut control, &info, queues.threads, target(id)?, Start::New)
         })();
         if started.is_err() {
             // The first error is the one to report.
@@ -110,8 +123,12 @@ impl Device {
     }
 
     /// Takes over a device whose server is gone.
-    fn recover(geometry: &Geometry, id: u32, threads: u16, export: Arc<Export>) -> Result<Self> {
-        let params = shape::params(geometry)?;
+    fn recover(
+        outline: &Outline,
+        id: u32,
+        threads: u16,
+        target: impl FnOnce(u32) -> Result<Target>,
+    ) -> Result<Self> {
         let mut control = Control::open()?;
         let info = control.info(id).map_err(|errno| Error::of("looking at", id, errno))?;
         if info.flags & feature::USER_RECOVERY == 0 {
@@ -121,18 +138,17 @@ impl Device {
             return Err(Error::NotRecoverable { id, why: "it was never started, or is stopped" });
         }
         let found = control.params(id).map_err(|errno| Error::of("looking at", id, errno))?;
-        shape::compare(id, &found, &params)?;
-        shape::compare_marks(id, info.server_flags, shape::mark(&export.identity()))?;
+        shape::compare(id, &found, &outline.params)?;
+        shape::compare_marks(id, info.server_flags, outline.mark)?;
         take_over(&mut control, id)?;
-        Self::start(&mut control, &info, geometry, threads, export, Start::Recovered)
+        Self::start(&mut control, &info, threads, target(id)?, Start::Recovered)
     }
 
     fn start(
         control: &mut Control,
         info: &DeviceInfo,
-        geometry: &Geometry,
         threads: u16,
-        export: Arc<Export>,
+        target: Target,
         start: Start,
     ) -> Result<Self> {
         let id = info.id;
@@ -143,7 +159,7 @@ impl Device {
             .write(true)
             .open(&path)
             .map_err(|source| Error::refused(format!("opening {path}"), source))?;
-        let shared = Arc::new(Shared { file, geometry: *geometry, export });
+        let shared = Arc::new(Shared { file, target });
         let (sender, events) = mpsc::channel();
         // An older driver allows one thread for each queue.
         let threads = match info.flags & feature::PER_IO_DAEMON {
@@ -183,9 +199,9 @@ impl Device {
         self.id
     }
 
-    /// Serves until this process or another stops the device; then removes it. After an error the
-    /// device is still there, and can be recovered when this process has ended.
-    fn wait(mut self) -> Result<()> {
+    /// Serves until this process or another stops the device; then calls `end`, and removes the device.
+    /// After an error the device is still there, and can be recovered when this process has ended.
+    fn wait(mut self, end: impl FnOnce() -> Result<()>) -> Result<()> {
         let id = self.id;
         while self.running > 0 {
             match self.events.recv() {
@@ -199,6 +215,7 @@ impl Device {
                 Err(_) => break,
             }
         }
+        end()?;
         match remove(id) {
             // Whoever stopped it may have removed it as well.
             Err(Error::Missing { .. }) => Ok(()),
@@ -289,9 +306,11 @@ fn stop(id: u32) -> Result<()> {
     Control::open()?.stop(id).map_err(|errno| Error::of("stopping", id, errno))
 }
 
-/// Stops and removes a device. I/O that waits for a server fails.
+/// Stops and removes a device. I/O that waits for a server fails, and what a killed server of a disk has
+/// answered and not flushed is lost.
 pub fn remove(id: u32) -> Result<()> {
     stop(id)?;
+    unflushed::discard(id);
     match Control::open()?.delete(id, REMOVE_TIMEOUT) {
         Ok(Ended::Yes) => Ok(()),
         Ok(Ended::NotYet) => {

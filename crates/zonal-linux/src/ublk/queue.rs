@@ -1,8 +1,8 @@
 //! The threads that serve requests.
 //!
 //! A thread owns some tags of one queue, and an `io_uring` of its own. It fetches a request for each tag,
-//! serves those that have arrived, together as far as they go together (`batch.rs`), and fetches the next
-//! with each completion. So a request waits only for those of the same thread.
+//! serves those that have arrived (`zoned.rs`, `disk.rs`), and fetches the next with each completion. So a
+//! request waits only for those of the same thread.
 #![expect(unsafe_code, reason = "the driver shares memory, and a ring trusts its entries")]
 
 use std::fs::File;
@@ -20,19 +20,26 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use zerocopy::IntoBytes;
 use zonal::aligned::ALIGNMENT;
-use zonal::{AlignedBytes, Geometry, Lba, LbaCount, Select, ZoneAction, ZoneId};
+use zonal::{AlignedBytes, Disk};
 
-use super::abi::{self, Descriptor, IoCommand, SECTOR_SHIFT, op};
+use super::abi::{self, Descriptor, IoCommand};
+use super::disk::{self, DiskWork};
 use super::export::Export;
-use super::shape::raw_zone;
-use crate::ioctl::RawZone;
+use super::zoned::ZonedWork;
+
+/// Who performs the requests.
+pub(super) enum Target {
+    /// A device with zones.
+    Zoned(Export),
+    /// An ordinary disk.
+    Disk(Arc<dyn Disk>),
+}
 
 /// What all threads of a device share.
 pub(super) struct Shared {
     /// `/dev/ublkcN`.
     pub(super) file: File,
-    pub(super) geometry: Geometry,
-    pub(super) export: Arc<Export>,
+    pub(super) target: Target,
 }
 
 /// What a thread reports.
@@ -111,8 +118,6 @@ impl Worker {
     }
 
     fn serve(&self, events: &Sender<Event>) -> io::Result<()> {
-        // Freeing memory must not write to this device. Only root may set this, so failing is no error.
-        let _ = rustix::process::configure_io_flusher_behavior(true);
         let entries = u32::try_from(self.tags.len()).expect("at most a queue's depth");
         let mut ring = IoUring::builder()
             .setup_single_issuer()
@@ -128,7 +133,10 @@ impl Worker {
             return Err(refusal(end.result()));
         }
         let _ = events.send(Event::Ready);
-        let mut memory = AlignedBytes::default();
+        let mut memory = match &self.shared.target {
+            Target::Zoned(_) => AlignedBytes::default(),
+            Target::Disk(_) => disk::memory(),
+        };
         let mut arrived: Vec<u16> = Vec::with_capacity(self.tags.len());
         let mut with_driver = self.tags.len();
         while with_driver > 0 {
@@ -143,36 +151,19 @@ impl Worker {
                     refused => return Err(refusal(refused)),
                 }
             }
-            self.serve_arrived(&mut ring, &arrived, &mut memory)?;
+            match &self.shared.target {
+                Target::Zoned(export) => {
+                    ZonedWork { worker: self, export }.serve(&mut ring, &arrived, &mut memory)?;
+                }
+                Target::Disk(disk) => {
+                    DiskWork { worker: self, disk: &**disk }.serve(
+                        &mut ring,
+                        &arrived,
+                        &mut memory,
+                    )?;
+                }
+            }
             arrived.clear();
-        }
-        Ok(())
-    }
-
-    /// Serves requests, and answers each as soon as those that it is performed with are done.
-    fn serve_arrived(
-        &self,
-        ring: &mut IoUring,
-        arrived: &[u16],
-        memory: &mut AlignedBytes,
-    ) -> io::Result<()> {
-        let mut rest = arrived;
-        while let [first, others @ ..] = rest {
-            match self.batch_len(rest) {
-                0 => {
-                    let request = self.descriptors.get(*first);
-                    let outcome = self.guarded(|| self.perform(*first, request));
-                    self.push_answer(ring, *first, outcome);
-                    rest = others;
-                }
-                count => {
-                    self.serve_batch(ring, &rest[..count], memory)?;
-                    rest = &rest[count..];
-                }
-            }
-            if !rest.is_empty() {
-                ring.submit()?;
-            }
         }
         Ok(())
     }
@@ -208,51 +199,6 @@ impl Worker {
         })
     }
 
-    /// Performs a request that goes with no others.
-    fn perform(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
-        match request.operation() {
-            op::ZONE_OPEN => self.manage(ZoneAction::Open, request.sector),
-            op::ZONE_CLOSE => self.manage(ZoneAction::Close, request.sector),
-            op::ZONE_FINISH => self.manage(ZoneAction::Finish, request.sector),
-            op::ZONE_RESET => self.manage(ZoneAction::Reset, request.sector),
-            op::ZONE_RESET_ALL => {
-                self.shared.export.manage(Select::All, ZoneAction::Reset)?;
-                Ok(At::bytes(0))
-            }
-            op::REPORT_ZONES => self.report(tag, request),
-            op::DISCARD => self.discard(request),
-            // Writing zeroes is not offered.
-            _ => Err(Errno::OPNOTSUPP),
-        }
-    }
-
-    fn manage(&self, action: ZoneAction, sector: u64) -> Result<At, Errno> {
-        let zones = Select::One(self.zone(sector)?);
-        self.shared.export.manage(zones, action).map(|()| At::bytes(0))
-    }
-
-    fn discard(&self, request: Descriptor) -> Result<At, Errno> {
-        let (first, shift) = (self.lba(request.sector)?, self.block_shift());
-        let blocks = LbaCount::new(u64::from(request.count) >> shift);
-        for (lba, blocks) in self.shared.geometry.by_zone(first, blocks) {
-            self.shared.export.deallocate(lba, blocks)?;
-        }
-        Ok(At::bytes((request.count as usize) << SECTOR_SHIFT))
-    }
-
-    /// Reports as many zones as requested, from the zone that contains the sector: a report may start
-    /// anywhere in a zone, as that of fsck.f2fs does. The driver has zeroed the rest.
-    fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
-        let (first, _) = self.shared.geometry.locate(self.lba(request.sector)?);
-        let limit = usize::try_from(request.count).map_err(|_| Errno::INVAL)?;
-        let zones = self.shared.export.report(first, limit)?;
-        let raw: Vec<RawZone> =
-            zones.iter().map(|zone| raw_zone(zone, self.block_shift())).collect();
-        self.give(tag, raw.as_bytes())?;
-        // The driver expects the length of the whole buffer.
-        Ok(At::bytes(abi::IO_BYTES_MAX as usize))
-    }
-
     /// Copies data into the pages of the request.
     pub(super) fn give(&self, tag: u16, data: &[u8]) -> Result<(), Errno> {
         let copied = self.shared.file.write_all_at(data, abi::data_offset(self.queue, tag));
@@ -263,27 +209,6 @@ impl Worker {
     pub(super) fn take(&self, tag: u16, data: &mut [u8]) -> Result<(), Errno> {
         let copied = self.shared.file.read_exact_at(data, abi::data_offset(self.queue, tag));
         copied.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    }
-
-    pub(super) fn block_shift(&self) -> u32 {
-        self.shared.geometry.block_size().shift() - SECTOR_SHIFT
-    }
-
-    /// The block that holds a sector; an error where it is beyond the device's end.
-    pub(super) fn lba(&self, sector: u64) -> Result<Lba, Errno> {
-        let lba = Lba::new(sector >> self.block_shift());
-        if lba >= Lba::ZERO + self.shared.geometry.block_count() {
-            return Err(Errno::IO);
-        }
-        Ok(lba)
-    }
-
-    /// The zone that starts at a sector.
-    pub(super) fn zone(&self, sector: u64) -> Result<ZoneId, Errno> {
-        match self.shared.geometry.locate(self.lba(sector)?) {
-            (zone, LbaCount::ZERO) => Ok(zone),
-            (_, _) => Err(Errno::INVAL),
-        }
     }
 }
 

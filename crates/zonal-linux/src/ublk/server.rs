@@ -1,11 +1,12 @@
-//! Serves a device as the zoned block device `/dev/ublkbN` of the running kernel.
+//! Serves a device or a disk as the block device `/dev/ublkbN` of the running kernel.
 //!
-//! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. `export.rs`
-//! answers each request of the kernel; how requests arrive is in `queue.rs`.
+//! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. `zoned.rs` and
+//! `disk.rs` answer the requests of the kernel; how requests arrive is in `queue.rs`.
 //!
 //! A write completes when the device has it. A flush, or a write with FUA, completes when the device
 //! says that it is durable. When a server was killed and another takes over, the kernel reissues the
-//! requests that were not completed; `reissue.rs` finds out which of them were already done.
+//! requests that were not completed; `reissue.rs` finds out which of them were already done by a device.
+//! A disk may repeat them; what it had answered and not flushed, `unflushed.rs` writes again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +14,29 @@ use std::thread;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zonal::ZonedDevice;
+use zonal::{Disk, ZonedDevice};
 
+use super::abi::feature;
 use super::export::Export;
+use super::queue::Target;
 use super::reissue::Reissue;
-use super::{Device, Error, Queues, Result, mounted, node};
+use super::{Device, Error, Outline, Queues, Result, mounted, node, shape, unflushed};
+
+/// What is served.
+pub enum Source {
+    /// A device with zones, as one with zones.
+    Device(Arc<dyn ZonedDevice>),
+    /// An ordinary disk.
+    Disk(NamedDisk),
+}
+
+/// A disk, and a name by which a server that takes it over knows it again.
+pub struct NamedDisk {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// A name that no other disk has.
+    pub unique: String,
+}
 
 /// Which ublk device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,29 +49,78 @@ pub enum Number {
     Recovered(u32),
 }
 
-/// A device that is served.
+impl Source {
+    fn outline(&self) -> Result<Outline> {
+        Ok(match self {
+            Self::Device(device) => Outline {
+                params: shape::params(device.geometry())?,
+                mark: shape::mark(&device.identity()),
+                needed: feature::ZONED | feature::USER_COPY,
+            },
+            Self::Disk(NamedDisk { disk, unique }) => Outline {
+                params: shape::disk_params(&disk.shape()),
+                mark: shape::mark_of_disk(unique),
+                needed: feature::USER_COPY,
+            },
+        })
+    }
+
+    /// Who performs the requests for the device `id`, which is new.
+    fn target(&self, id: u32, mark: u64) -> Result<Target> {
+        match self {
+            Self::Device(device) => {
+                Ok(Target::Zoned(Export::new(Arc::clone(device), Reissue::none())))
+            }
+            Self::Disk(NamedDisk { disk, .. }) => unflushed::create(Arc::clone(disk), id, mark)
+                .map(|disk| Target::Disk(Arc::new(disk)))
+                .map_err(|source| Error::Notes { id, source }),
+        }
+    }
+
+    /// The same for a device whose server was killed.
+    fn recovered(&self, id: u32, mark: u64) -> Result<Target> {
+        match self {
+            Self::Device(device) => {
+                let reissue = Reissue::after_kill(&**device).map_err(Error::Report)?;
+                Ok(Target::Zoned(Export::new(Arc::clone(device), reissue)))
+            }
+            Self::Disk(NamedDisk { disk, .. }) => unflushed::recover(Arc::clone(disk), id, mark)
+                .map(|disk| Target::Disk(Arc::new(disk)))
+                .map_err(|source| Error::Notes { id, source }),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        match self {
+            Self::Device(device) => device.flush().map_err(Error::Flush),
+            Self::Disk(NamedDisk { disk, .. }) => disk.flush().map_err(Error::FlushDisk),
+        }
+    }
+}
+
+/// A device or a disk that is served.
 pub struct Server {
     id: u32,
     /// `None` once it has ended.
     served: Option<Device>,
-    device: Arc<dyn ZonedDevice>,
+    source: Source,
 }
 
 impl Server {
     /// Creates the block device, or takes it over, and serves it.
-    pub fn start(device: Arc<dyn ZonedDevice>, number: Number, queues: Queues) -> Result<Self> {
-        let geometry = *device.geometry();
-        let export = |reissue| Arc::new(Export::new(Arc::clone(&device), reissue));
+    pub fn start(source: Source, number: Number, queues: Queues) -> Result<Self> {
+        let outline = source.outline()?;
+        let mark = outline.mark;
+        let new = |id| source.target(id, mark);
         let served = match number {
-            Number::Any => Device::create(&geometry, None, queues, export(Reissue::none())),
-            Number::New(id) => Device::create(&geometry, Some(id), queues, export(Reissue::none())),
+            Number::Any => Device::create(&outline, None, queues, new),
+            Number::New(id) => Device::create(&outline, Some(id), queues, new),
             Number::Recovered(id) => {
-                let reissue = Reissue::after_kill(&*device).map_err(Error::Report)?;
-                Device::recover(&geometry, id, queues.threads, export(reissue))
+                Device::recover(&outline, id, queues.threads, |id| source.recovered(id, mark))
             }
         };
         let served = served?;
-        Ok(Self { id: served.id(), served: Some(served), device })
+        Ok(Self { id: served.id(), served: Some(served), source })
     }
 
     /// The block device.
@@ -65,7 +133,7 @@ impl Server {
         self.id
     }
 
-    /// Removes the block device after the running requests, and makes everything durable.
+    /// Makes everything durable after the running requests, and removes the block device.
     pub fn stop(self) -> Result<()> {
         stop(self.id)?;
         self.wait()
@@ -73,10 +141,10 @@ impl Server {
 
     /// Serves until the device is stopped by another process; then makes everything durable.
     pub fn wait(mut self) -> Result<()> {
-        if let Some(served) = self.served.take() {
-            served.wait()?;
+        match self.served.take() {
+            Some(served) => served.wait(|| self.source.flush()),
+            None => Ok(()),
         }
-        self.device.flush().map_err(Error::Flush)
     }
 }
 
@@ -84,7 +152,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // Only after a failure; no caller remains to return this error to.
         if let Some(served) = self.served.take() {
-            let _ = super::stop(self.id).and_then(|()| served.wait());
+            let _ = super::stop(self.id).and_then(|()| served.wait(|| self.source.flush()));
         }
     }
 }
@@ -92,7 +160,7 @@ impl Drop for Server {
 /// Serves until SIGTERM or SIGINT arrives, or until the device is removed by another process. Calls
 /// `ready` with the block device as soon as programs can use it.
 pub fn serve(
-    device: Arc<dyn ZonedDevice>,
+    source: Source,
     number: Number,
     queues: Queues,
     ready: impl FnOnce(&Path),
@@ -100,7 +168,7 @@ pub fn serve(
     let failed = |source| Error::refused("waiting for signals", source);
     // Before there is a device: from now on a signal removes it cleanly.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
-    let server = Server::start(device, number, queues)?;
+    let server = Server::start(source, number, queues)?;
     ready(&server.node());
     let (id, handle) = (server.id(), signals.handle());
     let stopper = thread::Builder::new().name("signals".to_owned()).spawn(move || {

@@ -1,11 +1,12 @@
-//! Which zoned devices Linux accepts, and their parameters.
+//! Which devices and disks Linux accepts, and their parameters.
 
 use zonal::crc32c::crc32c;
-use zonal::{Geometry, Identity, Zone, ZoneCond, ZoneId, ZoneKind};
+use zonal::disk::DiskShape;
+use zonal::{BlockSize, Geometry, Identity, Zone, ZoneCond, ZoneId, ZoneKind};
 
 use super::abi::{
-    ATTR_FUA, ATTR_VOLATILE_CACHE, BasicParams, DiscardParams, IO_BYTES_MAX, PARAMS_BASIC,
-    PARAMS_DISCARD, PARAMS_ZONED, Params, SECTOR_SHIFT, ZonedParams,
+    ATTR_FUA, ATTR_READ_ONLY, ATTR_VOLATILE_CACHE, BasicParams, DiscardParams, IO_BYTES_MAX,
+    PARAMS_BASIC, PARAMS_DISCARD, PARAMS_ZONED, Params, SECTOR_SHIFT, ZonedParams,
 };
 use super::error::{Error, Result};
 use crate::ioctl::RawZone;
@@ -68,6 +69,40 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     })
 }
 
+/// Most sectors of a discard or of zeroes: as many as a bio of the kernel has, in whole physical blocks.
+const RANGE_SECTORS_MAX: u32 = (u32::MAX >> SECTOR_SHIFT) & !7;
+
+/// The parameters of an ordinary disk.
+pub(super) fn disk_params(shape: &DiskShape) -> Params {
+    let shift = |bytes: BlockSize| u8::try_from(bytes.shift()).expect("9 or 12");
+    let (logical_shift, physical_shift) = (shift(shape.block_size), shift(shape.physical_size));
+    let read_only = if shape.is_read_only { ATTR_READ_ONLY } else { 0 };
+    Params {
+        len: u32::try_from(size_of::<Params>()).expect("small"),
+        types: PARAMS_BASIC | PARAMS_DISCARD,
+        basic: BasicParams {
+            attributes: ATTR_VOLATILE_CACHE | ATTR_FUA | read_only,
+            logical_shift,
+            physical_shift,
+            io_opt_shift: physical_shift,
+            io_min_shift: physical_shift,
+            io_sectors_max: IO_BYTES_MAX >> SECTOR_SHIFT,
+            zone_sectors: 0,
+            device_sectors: shape.bytes() >> SECTOR_SHIFT,
+            virt_boundary_mask: 0,
+        },
+        discard: DiscardParams {
+            alignment: 0,
+            granularity: 1 << physical_shift,
+            sectors_max: RANGE_SECTORS_MAX,
+            zeroes_sectors_max: RANGE_SECTORS_MAX,
+            segments_max: 1,
+            reserved: 0,
+        },
+        ..Params::default()
+    }
+}
+
 /// Discards are for conventional zones: a sequential one is reset. A request is for a zone at most, since
 /// the kernel splits it at multiples of the largest, not where zones end.
 fn discard(geometry: &Geometry, zone_sectors: u32) -> Option<DiscardParams> {
@@ -102,7 +137,8 @@ pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
     }
     // One that an older server made takes no discards, and needs none.
     let has_discards = found.types & PARAMS_DISCARD != 0 && found.discard != ours.discard;
-    if (found.types & PARAMS_ZONED == 0) || found.basic != ours.basic || has_discards {
+    let is_other_kind = (found.types ^ ours.types) & PARAMS_ZONED != 0;
+    if is_other_kind || found.basic != ours.basic || has_discards {
         return Err(Error::OtherShape { id, what: "it was not made by zonal".into() });
     }
     Ok(())
@@ -115,6 +151,11 @@ const MARKED: u64 = 1 << 32;
 /// it is.
 pub(super) fn mark(identity: &Identity) -> u64 {
     identity.unique.as_ref().map_or(0, |name| MARKED | u64::from(crc32c(name.as_bytes())))
+}
+
+/// The same for a disk, from a name that no other disk has.
+pub(super) fn mark_of_disk(unique: &str) -> u64 {
+    MARKED | u64::from(crc32c(unique.as_bytes()))
 }
 
 /// An error if device `id` was made of another drive. One without a mark may be of any.
@@ -219,6 +260,26 @@ mod tests {
         assert!(compare_marks(3, one, unknown).is_ok() && compare_marks(3, unknown, one).is_ok());
         let error = compare_marks(3, one, other).unwrap_err().to_string();
         assert!(error.contains("its drive has another identity"), "{error}");
+    }
+
+    #[test]
+    fn ublk_disk_has_physical_blocks_and_whole_ranges() {
+        let shape = DiskShape {
+            block_size: BlockSize::B512,
+            physical_size: BlockSize::B4096,
+            blocks: LbaCount::new(800),
+            atomic: zonal::ByteCount::new(1 << 20),
+            is_read_only: false,
+        };
+        let params = disk_params(&shape);
+        let basic = params.basic;
+        assert_eq!((basic.logical_shift, basic.physical_shift), (9, 12));
+        assert_eq!((basic.device_sectors, basic.attributes & ATTR_READ_ONLY), (800, 0));
+        assert_eq!((params.discard.granularity, params.discard.sectors_max), (4096, 8_388_600));
+        assert_eq!(disk_params(&DiskShape { is_read_only: true, ..shape }).basic.attributes & 1, 1);
+        let zoned = super::params(&Geometry::new(spec()).unwrap()).unwrap();
+        assert!(compare(3, &params, &params).is_ok());
+        assert!(compare(3, &zoned, &params).is_err() && compare(3, &params, &zoned).is_err());
     }
 
     #[test]

@@ -36,6 +36,13 @@ impl Drives {
         drive.disks.open(&name).with_context(|| format!("opening {}", shown(spec)))
     }
 
+    /// A name of a disk that is open, which no disk of another drive has.
+    pub(super) fn unique_name(&self, spec: &str) -> Result<String> {
+        let DiskSpec { device, name } = DiskSpec::parse(spec)?;
+        let drive = self.0.iter().find(|drive| drive.device == device).expect("it is open");
+        Ok(drive.disks.unique_name(&name)?)
+    }
+
     /// Makes everything durable and closes the drives. Their disks are closed.
     pub(super) fn close(self) -> Result<()> {
         for Drive { device, disks, control } in self.0 {

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use zonal::SystemClock;
+use zonal_linux::own_disk;
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::{Hosts, WriteCache};
 use zonal_nvme::tcp;
@@ -38,10 +39,28 @@ pub(crate) struct Answer<'a> {
 
 /// Serves.
 pub(crate) fn run(global: &Global, command: &ServeCommand) -> Result<()> {
+    protect(command);
     match command {
         ServeCommand::NvmeTcp(args) => serve_nvme_tcp(global, args),
         ServeCommand::Nbd(args) => nbd::run(global, args),
         ServeCommand::Ublk(args) => ublk::run(global, args),
+    }
+}
+
+/// Keeps the server from waiting for what it serves, if this machine uses that. Only ublk always is of
+/// this machine, so the others say it to those who ask.
+fn protect(command: &ServeCommand) {
+    let is_local = match command {
+        ServeCommand::Ublk(args) if args.device.is_none() => return,
+        ServeCommand::Ublk(_) => true,
+        ServeCommand::NvmeTcp(_) | ServeCommand::Nbd(_) => false,
+    };
+    for unprotected in own_disk::protect() {
+        if is_local {
+            tracing::warn!("{unprotected}");
+        } else {
+            tracing::info!("{unprotected}");
+        }
     }
 }
 

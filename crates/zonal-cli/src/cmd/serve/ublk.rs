@@ -1,13 +1,15 @@
-//! `zonal serve ublk`: a zoned block device of this machine, and the ones there are.
+//! `zonal serve ublk`: a block device of this machine, with zones or an ordinary disk, and those that
+//! there are.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal_linux::ublk::{self, Number, Queues};
+use zonal_linux::ublk::{self, NamedDisk, Number, Queues, Source};
 
 use crate::args::Global;
 use crate::args::serve::Ublk;
@@ -15,6 +17,8 @@ use crate::device::{self, OpenMode};
 use crate::notify;
 use crate::output::json;
 use crate::output::table::Table;
+
+use super::disks::{self, Drives};
 
 /// Most queues that are made without being asked for.
 const QUEUES_USUAL: usize = 4;
@@ -34,7 +38,7 @@ pub(crate) enum Answer<'a> {
 pub(crate) struct Served<'a> {
     /// The block device.
     node: &'a Path,
-    /// The device, as the command line names it.
+    /// The device or the disk, as the command line names it.
     device: &'a str,
 }
 
@@ -63,22 +67,38 @@ pub(super) fn run(global: &Global, args: &Ublk) -> Result<()> {
 }
 
 fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
-    let device = device::open(spec, OpenMode::ReadWrite)?;
-    let number = match (args.recover, args.id) {
+    let served = |source| {
+        ublk::serve(source, number(args), queues(args), |node| {
+            notify::ready();
+            if let Err(error) = tell(global, node, spec) {
+                tracing::warn!("{error:#}");
+            }
+        })
+        .with_context(|| format!("serving {spec}"))
+    };
+    if !disks::is_disk(spec) {
+        return served(Source::Device(device::open(spec, OpenMode::ReadWrite)?));
+    }
+    let mut drives = Drives::default();
+    let opened = drives.open(spec)?;
+    let unique = drives.unique_name(spec)?;
+    let outcome = served(Source::Disk(NamedDisk { disk: Arc::new(opened), unique }));
+    drives.close()?;
+    outcome
+}
+
+fn number(args: &Ublk) -> Number {
+    match (args.recover, args.id) {
         (Some(id), _) => Number::Recovered(id),
         (None, Some(id)) => Number::New(id),
         (None, None) => Number::Any,
-    };
+    }
+}
+
+fn queues(args: &Ublk) -> Queues {
     let usual = || thread::available_parallelism().map_or(1, usize::from).min(QUEUES_USUAL);
     let count = args.queues.unwrap_or_else(|| u16::try_from(usual()).expect("at most four"));
-    let queues = Queues { count, depth: args.depth, threads: args.threads };
-    ublk::serve(device, number, queues, |node| {
-        notify::ready();
-        if let Err(error) = tell(global, node, spec) {
-            tracing::warn!("{error:#}");
-        }
-    })
-    .with_context(|| format!("serving {spec}"))
+    Queues { count, depth: args.depth, threads: args.threads }
 }
 
 /// Not as other results are printed: where nobody reads, the device is served all the same.
