@@ -1,1 +1,190 @@
+//! Tests: servers that are killed at any moment lose nothing that they have answered.
 
+use std::env;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use zonal::{BlockSize, ByteCount};
+
+use super::*;
+
+const BLOCK: usize = 512;
+const BLOCKS: usize = 4096;
+const MARK: u64 = 7;
+
+/// A disk in memory that forgets what is not flushed when its server is killed.
+struct Volatile {
+    now: Mutex<Vec<u8>>,
+    flushed: Mutex<Vec<u8>>,
+    flushes: AtomicU64,
+}
+
+impl Volatile {
+    fn new() -> Arc<Self> {
+        let zeroes = vec![0; BLOCK * BLOCKS];
+        let (now, flushed) = (Mutex::new(zeroes.clone()), Mutex::new(zeroes));
+        Arc::new(Self { now, flushed, flushes: AtomicU64::new(0) })
+    }
+
+    fn kill(&self) {
+        let flushed = lock(&self.flushed).clone();
+        *lock(&self.now) = flushed;
+    }
+
+    fn zero(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        let bytes = self.shape().range(lba, blocks)?;
+        let bytes = usize::try_from(bytes.start).unwrap()..usize::try_from(bytes.end).unwrap();
+        lock(&self.now)[bytes].fill(0);
+        Ok(())
+    }
+}
+
+impl Disk for Volatile {
+    fn shape(&self) -> DiskShape {
+        DiskShape {
+            block_size: BlockSize::B512,
+            physical_size: BlockSize::B4096,
+            blocks: LbaCount::new(BLOCKS as u64),
+            atomic: ByteCount::new(4096),
+            is_read_only: false,
+        }
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        let start = usize::try_from(self.shape().range_of(lba, buffer.len())?.start).unwrap();
+        buffer.copy_from_slice(&lock(&self.now)[start..start + buffer.len()]);
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8], _: Durability) -> Result<()> {
+        let start = usize::try_from(self.shape().range_of(lba, data.len())?.start).unwrap();
+        lock(&self.now)[start..start + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let now = lock(&self.now).clone();
+        *lock(&self.flushed) = now;
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn discard(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        self.zero(lba, blocks)
+    }
+
+    fn write_zeroes(
+        &self,
+        lba: Lba,
+        blocks: LbaCount,
+        _: ZeroedSpace,
+        _: Durability,
+    ) -> Result<()> {
+        self.zero(lba, blocks)
+    }
+
+    fn extents(&self, _: Lba, _: LbaCount, _: &mut dyn FnMut(DiskExtent) -> bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn seed() -> u64 {
+    let seed = env::var("SEED").ok().map_or_else(rand::random, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    seed
+}
+
+/// A random change of blocks `within`.
+fn change(rng: &mut StdRng, within: Range<usize>, disk: &dyn Disk) {
+    let first = rng.random_range(within.clone());
+    let count = rng.random_range(1..=64.min(within.end - first));
+    let (lba, blocks) = (Lba::new(first as u64), LbaCount::new(count as u64));
+    let durability = if rng.random_bool(0.05) { Durability::AtOnce } else { Durability::Later };
+    match rng.random_range(0..20) {
+        0 => disk.flush(),
+        1 => disk.discard(lba, blocks),
+        2 => disk.write_zeroes(lba, blocks, ZeroedSpace::Free, durability),
+        3 => disk.write_zeroes(lba, blocks, ZeroedSpace::Keep, durability),
+        _ => disk.write(lba, &vec![rng.random(); count * BLOCK], durability),
+    }
+    .unwrap();
+}
+
+#[test]
+fn killed_server_of_disk_loses_nothing_answered() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unflushed");
+    let disk = Volatile::new();
+    let mut served = SurvivingDisk::create(disk.clone(), &path, MARK).unwrap();
+    for _ in 0..50 {
+        for _ in 0..rng.random_range(0..100) {
+            change(&mut rng, 0..BLOCKS, &served);
+        }
+        let answered = lock(&disk.now).clone();
+        drop(served);
+        disk.kill();
+        // A server may be killed while it makes the changes again.
+        if rng.random_bool(0.3) {
+            Notes::open(&path, MARK).unwrap().replay(&*disk).unwrap();
+            disk.kill();
+        }
+        served = SurvivingDisk::recover(disk.clone(), &path, MARK).unwrap();
+        assert!(*lock(&disk.now) == answered, "answered changes are lost");
+        assert!(*lock(&disk.flushed) == answered, "they are not durable");
+    }
+}
+
+#[test]
+fn killed_server_keeps_order_of_overlapping_changes() {
+    let seed = seed();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unflushed");
+    let disk = Volatile::new();
+    let served = SurvivingDisk::create(disk.clone(), &path, MARK).unwrap();
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let served = &served;
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(seed ^ number);
+                for _ in 0..500 {
+                    change(&mut rng, 0..100, served);
+                }
+            });
+        }
+    });
+    let answered = lock(&disk.now).clone();
+    drop(served);
+    disk.kill();
+    drop(SurvivingDisk::recover(disk.clone(), &path, MARK).unwrap());
+    assert!(*lock(&disk.now) == answered, "other changes win");
+}
+
+#[test]
+fn full_notes_make_writer_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unflushed");
+    let disk = Volatile::new();
+    let served = SurvivingDisk::create(disk.clone(), &path, MARK).unwrap();
+    let data = vec![3; 1 << 20];
+    for _ in 0..100 {
+        served.write(Lba::ZERO, &data, Durability::Later).unwrap();
+    }
+    assert_eq!(disk.flushes.load(Ordering::Relaxed), 3);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), FILE_BYTES);
+}
+
+#[test]
+fn notes_of_other_disk_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unflushed");
+    let disk = Volatile::new();
+    drop(SurvivingDisk::create(disk.clone(), &path, MARK).unwrap());
+    assert!(SurvivingDisk::create(disk.clone(), &path, MARK).is_err());
+    let refused = SurvivingDisk::recover(disk.clone(), &path, MARK + 1);
+    assert!(refused.err().unwrap().to_string().contains("another disk"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(SurvivingDisk::recover(disk, &path, MARK).is_err());
+}
