@@ -113,6 +113,11 @@ impl Export {
         Ok((export, format!("/dev/ublkb{number}").into()))
     }
 
+    /// The server's process.
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Kills the server. Its ublk device stays, for another that takes over.
     pub(super) fn kill(&mut self) -> Result<()> {
         self.process.kill()?;

@@ -22,6 +22,7 @@ mod side;
 mod side_by_side;
 mod superblock;
 mod ublk;
+mod ublk_disk;
 mod virtual_zones;
 mod zbd;
 mod zone_files;
@@ -57,6 +58,11 @@ enum Args {
     Calls(Calls),
     /// Measure what served drives cost, and print a table
     Bench,
+    /// Use so much memory, and read all of it back
+    Hog {
+        /// MiB
+        mib: usize,
+    },
 }
 
 /// Does what the command line asks for.
@@ -65,6 +71,7 @@ pub fn main() -> ExitCode {
         Args::Subjects { names } => return tallied(|tally| checks(&names, tally)),
         Args::Calls(arguments) => calls::run(&arguments, &mut std::io::stdout().lock()),
         Args::Bench => bench::run(),
+        Args::Hog { mib } => ublk_disk::hog(mib),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -106,8 +113,11 @@ pub(crate) struct Machine {
 /// fio's tests want an I/O scheduler, which a disk of several paths has not.
 const ONE_PATH: &str = "nvme_core.multipath=N";
 
+/// So that a little more than this has to be swapped out.
+const LITTLE_MEMORY: &str = "mem=512M";
+
 /// The longest first: they run side by side.
-pub(crate) const MACHINES: [Machine; 7] = [
+pub(crate) const MACHINES: [Machine; 9] = [
     Machine {
         part: Part::Essential,
         kernel_options: "",
@@ -149,6 +159,16 @@ pub(crate) const MACHINES: [Machine; 7] = [
             Subject { name: "fuseblk", checks: 4, run: fuseblk::checks },
             Subject { name: "scsi", checks: 10, run: scsi_debug::checks },
         ],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: "",
+        subjects: &[Subject { name: "ublk-disk", checks: 12, run: ublk_disk::checks }],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: LITTLE_MEMORY,
+        subjects: &[Subject { name: "swap", checks: 1, run: ublk_disk::swap }],
     },
     Machine {
         part: Part::Rest,
