@@ -163,7 +163,7 @@ pub(crate) const MACHINES: [Machine; 9] = [
     Machine {
         part: Part::Rest,
         kernel_options: "",
-        subjects: &[Subject { name: "ublk-disk", checks: 12, run: ublk_disk::checks }],
+        subjects: &[Subject { name: "ublk-disk", checks: 13, run: ublk_disk::checks }],
     },
     Machine {
         part: Part::Rest,

@@ -25,8 +25,20 @@ const FILE_SYSTEMS: [(&str, &[&str], &[&str]); 3] = [
     ("btrfs", &["mkfs.btrfs", "-q", "-f"], &["btrfs", "check", "--readonly"]),
 ];
 
-/// Depths of fio, and what it writes at once.
-const FIO_JOBS: [(&str, &str); 2] = [("1", "512-64k"), ("32", "512-1m")];
+/// What fio writes.
+struct FioJob {
+    depth: &'static str,
+    /// Bytes at once, from the least to the most.
+    blocks: &'static str,
+    /// Whether it finds zeroes where it has trimmed. A part of a physical block may keep its data.
+    finds_zeroes: bool,
+}
+
+const FIO_JOBS: [FioJob; 3] = [
+    FioJob { depth: "1", blocks: "512-128k", finds_zeroes: false },
+    FioJob { depth: "32", blocks: "512-1m", finds_zeroes: false },
+    FioJob { depth: "32", blocks: "4k-1m", finds_zeroes: true },
+];
 
 /// `PF_MEMALLOC_NOIO` of `include/linux/sched.h`: what `PR_SET_IO_FLUSHER` sets.
 const FLAG_NO_IO: u64 = 0x0008_0000;
@@ -38,9 +50,11 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("disk over ublk: discards and zeroes", discards_and_zeroes);
     tally.check("disk over ublk: other disks cannot take it over", takeovers);
     tally.check("disk over ublk: threads never wait for their disk", protected);
-    for (depth, blocks) in FIO_JOBS {
-        let name = format!("disk over ublk: the server is killed while fio writes, depth {depth}");
-        tally.check(&name, || killed_while_writing(depth, blocks));
+    for job in &FIO_JOBS {
+        let FioJob { depth, blocks, .. } = job;
+        let what = format!("{blocks} at depth {depth}");
+        let name = format!("disk over ublk: the server is killed while fio writes {what}");
+        tally.check(&name, || killed_while_writing(job));
     }
     for (kind, make, check) in FILE_SYSTEMS {
         tally.check(&format!("disk over ublk: {kind}, and its server is killed"), || {
@@ -98,10 +112,11 @@ impl ServedDisk {
 
     /// Ends the server, which has to end well, and checks all data of the drive.
     fn end(self) -> Result<()> {
+        let notes = Path::new("/run/zonal").join(format!("ublk{}", self.number()?));
+        ensure!(notes.join("unflushed").exists(), "there were no notes");
         self.export.end()?;
         ensure!(!self.block.exists(), "{} is still there", self.block.display());
-        let notes = fs::read_dir("/run/zonal").map(Iterator::count).unwrap_or(0);
-        ensure!(notes == 0, "notes of {notes} disks are left");
+        ensure!(!notes.exists(), "its notes are left");
         let outcome = run::quietly(Command::new(ZONAL).args(["check", "--data"]).arg(&self.drive));
         fs::remove_file(&self.drive)?;
         outcome.map(drop).context("checking the drive")
@@ -229,7 +244,8 @@ fn protected() -> Result<()> {
     let place = PathBuf::from(format!("/proc/{}", disk.export.pid()));
     let mut threads = 0;
     for thread in fs::read_dir(place.join("task"))? {
-        let stat = fs::read_to_string(thread?.path().join("stat"))?;
+        // A thread may end meanwhile.
+        let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
         // The ninth word, where the second ends with the last bracket.
         let (_, rest) = stat.rsplit_once(')').context("a name of a thread")?;
         let flags: u64 = rest.split_whitespace().nth(6).context("flags")?.parse()?;
@@ -256,15 +272,16 @@ impl Drop for Running {
 }
 
 /// fio writes and trims at random, and compares all of it with what it has written.
-fn killed_while_writing(depth: &str, blocks: &str) -> Result<()> {
+fn killed_while_writing(job: &FioJob) -> Result<()> {
     let mut disk = ServedDisk::start(&["--size=200M", "--block-size=512", "--thin"], "")?;
     let log = "/tmp/ublk-fio";
     let fio = Command::new("fio")
         .args(["--name=job", "--rw=randwrite", "--size=40M", "--direct=1", "--ioengine=libaio"])
         .args(["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--randseed=7"])
-        .args(["--trim_percentage=10", "--trim_verify_zero=1", "--trim_backlog=32"])
-        .arg(format!("--bsrange={blocks}"))
-        .arg(format!("--iodepth={depth}"))
+        .args(["--trim_percentage=10", "--trim_backlog=32"])
+        .arg(format!("--trim_verify_zero={}", u8::from(job.finds_zeroes)))
+        .arg(format!("--bsrange={}", job.blocks))
+        .arg(format!("--iodepth={}", job.depth))
         .arg(format!("--filename={}", disk.block.display()))
         .stdout(File::create(log)?)
         .stderr(Stdio::inherit())
