@@ -447,7 +447,7 @@ fn map_moves_between_zones_as_needed() {
 fn store_mounted_to_read_shows_files_and_writes_nothing() {
     let mut run = Run::new(formatted(&geometry("zone=256K,zones=10")));
     for name in ["/kept", "/removed"] {
-        run.volume.create(name).unwrap().append(&[7; 70_000]).unwrap();
+        run.volume.create(name).unwrap().append(&vec![7; 70_000]).unwrap();
     }
     run.volume.sync().unwrap();
     run.volume.remove_file("/removed").unwrap();

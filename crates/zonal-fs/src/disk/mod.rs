@@ -5,7 +5,8 @@
 //! it: checksums, reclaim, power cuts.
 //!
 //! ```
-//! use std::sync::Arc;
+//! use std::fmt::Write as _;
+use std::sync::Arc;
 //! use zonal::disk::{Disk, Durability};
 //! use zonal::{ByteCount, Lba, ManualClock, OpenMode, spec};
 //! use zonal_fs::disk::{DiskSettings, Disks};
@@ -143,7 +144,11 @@ impl Disks {
     /// A name of a disk that no disk of another drive has.
     pub fn unique_name(&self, name: &DiskName) -> Result<String> {
         let uuid = self.volume.uuid()?.unwrap_or_default();
-        Ok(format!("{:032x}//{name}", u128::from_be_bytes(uuid)))
+        let mut unique = String::new();
+        for byte in uuid {
+            write!(unique, "{byte:02x}").expect("a string takes all that is written to it");
+        }
+        Ok(format!("{unique}//{name}"))
     }
 
     /// Opens a disk. Nothing else opens, shrinks or removes it until it is dropped.

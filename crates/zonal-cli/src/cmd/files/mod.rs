@@ -73,11 +73,11 @@ pub(super) fn open(spec: &str, access: Access) -> Result<Volume> {
         Access::ReadOnly => OpenMode::ReadLocked,
         Access::ReadWrite => OpenMode::ReadWrite,
     };
-    open_on(device::open(spec, mode)?, spec, access)
+    open_on(&device::open(spec, mode)?, spec, access)
 }
 
 /// Opens the file system on an open device, which messages call `spec`.
-pub(super) fn open_on(device: Arc<dyn ZonedDevice>, spec: &str, access: Access) -> Result<Volume> {
+pub(super) fn open_on(device: &Arc<dyn ZonedDevice>, spec: &str, access: Access) -> Result<Volume> {
     let uid = rustix::process::geteuid();
     let privilege = if uid.is_root() { Privilege::Full } else { Privilege::None };
     let options = VolumeOptions {
@@ -93,11 +93,11 @@ pub(super) fn open_on(device: Arc<dyn ZonedDevice>, spec: &str, access: Access) 
     tracing::debug!(device = shown(spec), "opening the file system");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mount = || -> Result<Volume> {
-        if ZoneStore::is_on(&device, &clock)? {
-            let store = ZoneStore::mount(Arc::clone(&device), Arc::clone(&clock), access)?;
+        if ZoneStore::is_on(device, &clock)? {
+            let store = ZoneStore::mount(Arc::clone(device), Arc::clone(&clock), access)?;
             return Ok(Volume::new(Arc::new(store), &options));
         }
-        Ok(Volume::mount(Arc::clone(&device), Arc::clone(&clock), &options)?)
+        Ok(Volume::mount(Arc::clone(device), Arc::clone(&clock), &options)?)
     };
     mount().with_context(|| format!("opening the file system of {}", shown(spec)))
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::{Disk, SystemClock, shown};
+use zonal::SystemClock;
 use zonal_nbd::export::Access;
 use zonal_nbd::server::{self, PORT, TlsFiles, TlsPolicy};
 use zonal_nbd::{Address, Export, Exports, Settings, Tls};
 
-use super::disks::{DiskSpec, Drives};
+use super::disks::{self, DiskSpec, Drives};
 use crate::args::Global;
 use crate::args::serve::Nbd;
 use crate::notify;
@@ -36,7 +36,8 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     for spec in &args.disks {
         let disk = drives.open(spec)?;
         let DiskSpec { name, .. } = DiskSpec::parse(spec)?;
-        note_growth(spec, &*disk);
+        // NBD has no message for it.
+        disks::note_growth(spec, &*disk, "clients that connect now see it");
         exports.push(Export::new(&name.to_string(), spec, disk, access)?);
     }
     let served = server::serve(Exports::new(exports)?, settings, clock, |addresses| {
@@ -48,15 +49,6 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     .context("serving over NBD");
     drives.close()?;
     served
-}
-
-/// NBD has no message that an export has grown, so this only logs it.
-fn note_growth(spec: &str, disk: &dyn Disk) {
-    let spec = shown(spec);
-    disk.on_resize(Box::new(move |shape| {
-        let bytes = shape.bytes();
-        tracing::info!(disk = spec, bytes, "a disk has grown: clients that connect now see it");
-    }));
 }
 
 /// Where to listen.

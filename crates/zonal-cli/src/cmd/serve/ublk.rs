@@ -3,7 +3,6 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -80,9 +79,10 @@ fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
         return served(Source::Device(device::open(spec, OpenMode::ReadWrite)?));
     }
     let mut drives = Drives::default();
-    let opened = drives.open(spec)?;
+    let disk = drives.open(spec)?;
+    disks::note_growth(spec, &*disk, "the block device shows it when it is served anew");
     let unique = drives.unique_name(spec)?;
-    let outcome = served(Source::Disk(NamedDisk { disk: Arc::new(opened), unique }));
+    let outcome = served(Source::Disk(NamedDisk { disk, unique }));
     drives.close()?;
     outcome
 }
