@@ -142,7 +142,7 @@ fn files_of_store_on_zonefs_are_listed_copied_and_removed() {
     assert!(place.must(&["ls", "drive.zns:/seq"]).starts_with("0\n1\n"));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let device =
-        || Arc::new(FileDrive::open(&place.path("drive.zns"), OpenMode::ReadWrite).unwrap());
+        || Arc::new(FileDrive::open(place.path("drive.zns"), OpenMode::ReadWrite).unwrap());
     let store = ZoneStore::mount(device(), clock, Access::ReadWrite).unwrap();
     let volume = Volume::new(Arc::new(store), &VolumeOptions::default());
     volume.create_dir("/kv").unwrap();

@@ -1,5 +1,5 @@
-//! One namespace of a subsystem: a zoned device ([`zoned`](crate::zoned)), or an ordinary disk
-//! ([`disk`](crate::disk)); and what both have.
+//! One namespace of a subsystem: a zoned device (`zoned.rs`), or an ordinary disk
+//! (`disk.rs`); and what both have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,8 +5,7 @@
 //! it: checksums, reclaim, power cuts.
 //!
 //! ```
-//! use std::fmt::Write as _;
-use std::sync::Arc;
+//! use std::sync::Arc;
 //! use zonal::disk::{Disk, Durability};
 //! use zonal::{ByteCount, Lba, ManualClock, OpenMode, spec};
 //! use zonal_fs::disk::{DiskSettings, Disks};
@@ -44,6 +43,7 @@ mod name;
 mod settings;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};

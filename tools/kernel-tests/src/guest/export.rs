@@ -229,6 +229,13 @@ pub(super) fn queue_attribute(disk: &Path, attribute: &str) -> Result<String> {
     Ok(found.trim().to_owned())
 }
 
+/// Bytes written to a disk, as the kernel counts them: `Documentation/ABI/stable/sysfs-block`.
+pub(super) fn bytes_written(disk: &Path) -> Result<u64> {
+    let name = disk.file_name().context("a name")?;
+    let text = fs::read_to_string(Path::new("/sys/block").join(name).join("stat"))?;
+    Ok(text.split_whitespace().nth(6).context("the seventh number")?.parse::<u64>()? * 512)
+}
+
 /// Waits until something is so, as long as it takes.
 pub(super) fn wait_for(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     while !is_so()? {

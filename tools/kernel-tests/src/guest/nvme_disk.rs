@@ -6,12 +6,11 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::contents::{Contents, Syncing};
-use super::export::{Export, queue_attribute, wait_for};
+use super::export::{Export, bytes_written, queue_attribute, wait_for};
 use super::mounted::Mounted;
 use super::{side, zone_files};
 use xtask::run;
@@ -191,13 +190,13 @@ fn killed() -> Result<()> {
     let disk = server.export()?.disk(1)?;
     let cache = queue_attribute(&disk, "write_cache")?;
     ensure!(cache == "write through", "{cache}");
-    let depth =
-        ["--rw=randwrite", "--bsrange=4k-256k", "--iodepth=32", "--io_size=200M", "--rate=40M"];
+    let depth = ["--rw=randwrite", "--bsrange=4k-256k", "--iodepth=32", "--io_size=200M"];
     let mut job = Command::new("fio");
     job.args(FIO).args(depth).arg(format!("--filename={}", disk.display()));
     let mut job = job.stdout(Stdio::piped()).spawn()?;
-    for _ in 0..3 {
-        std::thread::park_timeout(Duration::from_millis(1500));
+    for part in 1..=3_u64 {
+        let written = (part * 32) << 20;
+        wait_for(|| Ok(job.try_wait()?.is_some() || bytes_written(&disk)? >= written))?;
         server.kill_and_restart()?;
     }
     ended(&mut job).context("fio, over three kills")?;

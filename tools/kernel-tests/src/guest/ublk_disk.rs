@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::contents::{Contents, Syncing};
-use super::export::{Export, queue_attribute, wait_for};
+use super::export::{Export, bytes_written, queue_attribute, wait_for};
 use super::mounted::Mounted;
 use super::side::{self, ZONAL, next_number, zonal};
 use xtask::run;
@@ -298,13 +298,6 @@ fn killed_while_writing(job: &FioJob) -> Result<()> {
     let ended = fio.0.wait()?;
     ensure!(ended.success(), "fio ended with {ended}\n{}", fs::read_to_string(log)?);
     disk.end()
-}
-
-/// Bytes written to a disk, as the kernel counts them: `Documentation/ABI/stable/sysfs-block`.
-fn bytes_written(disk: &Path) -> Result<u64> {
-    let name = disk.file_name().context("a name")?;
-    let text = fs::read_to_string(Path::new("/sys/block").join(name).join("stat"))?;
-    Ok(text.split_whitespace().nth(6).context("the seventh number")?.parse::<u64>()? * 512)
 }
 
 /// Files on a file system: written, changed while `disturb` does what it does, and read back before and
