@@ -138,7 +138,7 @@ impl Device {
             return Err(Error::NotRecoverable { id, why: "it was never started, or is stopped" });
         }
         let found = control.params(id).map_err(|errno| Error::of("looking at", id, errno))?;
-        shape::compare(id, &found, &outline.params)?;
+        shape::compare(id, &found, &shape::as_made(outline.params, &found))?;
         shape::compare_marks(id, info.server_flags, outline.mark)?;
         take_over(&mut control, id)?;
         Self::start(&mut control, &info, threads, target(id)?, Start::Recovered)

@@ -116,6 +116,16 @@ fn discard(geometry: &Geometry, zone_sectors: u32) -> Option<DiscardParams> {
     })
 }
 
+/// Our parameters as they were when `found` was made: a disk may have grown since then.
+pub(super) fn as_made(ours: Params, found: &Params) -> Params {
+    let is_disk = ours.types & PARAMS_ZONED == 0;
+    let device_sectors = match found.basic.device_sectors {
+        fewer if is_disk && fewer < ours.basic.device_sectors => fewer,
+        _ => ours.basic.device_sectors,
+    };
+    Params { basic: BasicParams { device_sectors, ..ours.basic }, ..ours }
+}
+
 /// An error if device `id` was created with other parameters.
 pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
     let numbers = [
@@ -277,6 +287,9 @@ mod tests {
         assert_eq!((basic.device_sectors, basic.attributes & ATTR_READ_ONLY), (800, 0));
         assert_eq!((params.discard.granularity, params.discard.sectors_max), (4096, 8_388_600));
         assert_eq!(disk_params(&DiskShape { is_read_only: true, ..shape }).basic.attributes & 1, 1);
+        let grown = disk_params(&DiskShape { blocks: LbaCount::new(808), ..shape });
+        assert!(compare(3, &params, &as_made(grown, &params)).is_ok());
+        assert!(compare(3, &grown, &as_made(params, &grown)).is_err());
         let zoned = super::params(&Geometry::new(spec()).unwrap()).unwrap();
         assert!(compare(3, &params, &params).is_ok());
         assert!(compare(3, &zoned, &params).is_err() && compare(3, &params, &zoned).is_err());

@@ -148,7 +148,7 @@ fn attributes() -> Result<()> {
         ensure!(size.trim() == "41943040", "a size of {size}");
         let found = run::quietly(Command::new("blockdev").arg("--getro").arg(&disk.block))?;
         ensure!(found.trim() == read_only, "read-only: {found}");
-        let busy = zonal(&["disk", "list", disk.drive.to_str().context("a name")?]);
+        let busy = zonal(&["ls", disk.drive.to_str().context("a name")?]);
         ensure!(busy.is_err(), "the drive of a served disk was opened");
         disk.end()?;
     }
@@ -222,6 +222,8 @@ fn takeovers() -> Result<()> {
     let mut disk = ServedDisk::start(&["--size=40M"], "")?;
     let drive = disk.drive.to_str().context("a name")?.to_owned();
     let file = File::options().read(true).write(true).open(&disk.block)?;
+    // It grows while it is served; the block device keeps its size.
+    zonal(&["disk", "resize", &drive, "root", "--size=44M"])?;
     disk.export.kill()?;
     zonal(&["disk", "create", &drive, "other", "--size=40M"])?;
     zonal(&["disk", "create", &drive, "small", "--size=20M"])?;
