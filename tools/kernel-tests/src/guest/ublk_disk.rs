@@ -148,7 +148,7 @@ fn attributes() -> Result<()> {
         ensure!(size.trim() == "41943040", "a size of {size}");
         let found = run::quietly(Command::new("blockdev").arg("--getro").arg(&disk.block))?;
         ensure!(found.trim() == read_only, "read-only: {found}");
-        let busy = zonal(&["ls", disk.drive.to_str().context("a name")?]);
+        let busy = zonal(&["ls", &format!("{}:/", disk.drive.display())]);
         ensure!(busy.is_err(), "the drive of a served disk was opened");
         disk.end()?;
     }
