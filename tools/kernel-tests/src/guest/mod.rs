@@ -168,7 +168,7 @@ pub(crate) const MACHINES: [Machine; 9] = [
     Machine {
         part: Part::Rest,
         kernel_options: LITTLE_MEMORY,
-        subjects: &[Subject { name: "swap", checks: 1, run: ublk_disk::swap }],
+        subjects: &[Subject { name: "swap", checks: 2, run: ublk_disk::swap }],
     },
     Machine {
         part: Part::Rest,

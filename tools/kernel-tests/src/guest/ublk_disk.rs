@@ -12,6 +12,7 @@ use super::contents::{Contents, Syncing};
 use super::export::{Export, bytes_written, queue_attribute, wait_for};
 use super::mounted::Mounted;
 use super::side::{self, ZONAL, next_number, zonal};
+use crate::drives;
 use xtask::run;
 use xtask::tally::Tally;
 
@@ -70,7 +71,10 @@ pub(super) fn checks(tally: &mut Tally) {
 
 /// Swap space, in a machine with little memory.
 pub(super) fn swap(tally: &mut Tally) {
-    tally.check("disk over ublk: swap space under memory pressure", swapped);
+    for drive in [drives::TWIN, drives::REFUSED] {
+        let name = format!("disk over ublk: swap space under memory pressure, on {drive}");
+        tally.check(&name, || swapped(drive));
+    }
 }
 
 /// A disk on a drive in a file, and its server. All of it ends with this.
@@ -85,10 +89,14 @@ impl ServedDisk {
     /// Makes a disk with these options on a new drive, and `snapshot` of it if that has a name, which is
     /// served then.
     fn start(options: &[&str], snapshot: &str) -> Result<Self> {
-        // Not in memory, which the drive of swap space must not need.
-        let drive = PathBuf::from(format!("/root/disk{}.zns", next_number()));
-        let name = drive.to_str().context("we made it of letters")?;
-        zonal(&["create", name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
+        let name = format!("/root/disk{}.zns", next_number());
+        zonal(&["create", &name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
+        Self::on(&name, options, snapshot)
+    }
+
+    /// The same on a drive that there is.
+    fn on(name: &str, options: &[&str], snapshot: &str) -> Result<Self> {
+        let drive = PathBuf::from(name);
         zonal(&["mkfs", name])?;
         zonal(&[&["disk", "create", name, "root"], options].concat())?;
         let mut spec = format!("{name}//root");
@@ -118,7 +126,9 @@ impl ServedDisk {
         ensure!(!self.block.exists(), "{} is still there", self.block.display());
         ensure!(!notes.exists(), "its notes are left");
         let outcome = run::quietly(Command::new(ZONAL).args(["check", "--data"]).arg(&self.drive));
-        fs::remove_file(&self.drive)?;
+        if self.drive.is_file() {
+            fs::remove_file(&self.drive)?;
+        }
         outcome.map(drop).context("checking the drive")
     }
 }
@@ -375,9 +385,10 @@ fn luks() -> Result<()> {
     disk.end()
 }
 
-/// A program that needs more memory than there is, and swap space on our disk alone.
-fn swapped() -> Result<()> {
-    let disk = ServedDisk::start(&["--size=128M"], "")?;
+/// A program that needs more memory than there is, and swap space on our disk alone. Its drive is no file:
+/// a file system that writes back the pages of one allocates memory, and so waits for the swap space.
+fn swapped(drive: &str) -> Result<()> {
+    let disk = ServedDisk::on(drive, &["--size=128M"], "")?;
     run::quietly(Command::new("mkswap").arg(&disk.block))?;
     run::quietly(Command::new("swapon").arg(&disk.block))?;
     let total = memory("MemTotal")?;
