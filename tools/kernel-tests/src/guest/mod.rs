@@ -58,11 +58,6 @@ enum Args {
     Calls(Calls),
     /// Measure what served drives cost, and print a table
     Bench,
-    /// Use so much memory, and read all of it back
-    Hog {
-        /// MiB
-        mib: usize,
-    },
 }
 
 /// Does what the command line asks for.
@@ -71,7 +66,6 @@ pub fn main() -> ExitCode {
         Args::Subjects { names } => return tallied(|tally| checks(&names, tally)),
         Args::Calls(arguments) => calls::run(&arguments, &mut std::io::stdout().lock()),
         Args::Bench => bench::run(),
-        Args::Hog { mib } => ublk_disk::hog(mib),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -113,11 +107,8 @@ pub(crate) struct Machine {
 /// fio's tests want an I/O scheduler, which a disk of several paths has not.
 const ONE_PATH: &str = "nvme_core.multipath=N";
 
-/// So that a little more than this has to be swapped out.
-const LITTLE_MEMORY: &str = "mem=512M";
-
 /// The longest first: they run side by side.
-pub(crate) const MACHINES: [Machine; 9] = [
+pub(crate) const MACHINES: [Machine; 8] = [
     Machine {
         part: Part::Essential,
         kernel_options: "",
@@ -164,11 +155,6 @@ pub(crate) const MACHINES: [Machine; 9] = [
         part: Part::Rest,
         kernel_options: "",
         subjects: &[Subject { name: "ublk-disk", checks: 13, run: ublk_disk::checks }],
-    },
-    Machine {
-        part: Part::Rest,
-        kernel_options: LITTLE_MEMORY,
-        subjects: &[Subject { name: "swap", checks: 2, run: ublk_disk::swap }],
     },
     Machine {
         part: Part::Rest,

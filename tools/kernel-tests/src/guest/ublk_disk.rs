@@ -12,7 +12,6 @@ use super::contents::{Contents, Syncing};
 use super::export::{Export, bytes_written, queue_attribute, wait_for};
 use super::mounted::Mounted;
 use super::side::{self, ZONAL, next_number, zonal};
-use crate::drives;
 use xtask::run;
 use xtask::tally::Tally;
 
@@ -44,7 +43,7 @@ const FIO_JOBS: [FioJob; 3] = [
 /// `PF_MEMALLOC_NOIO` of `include/linux/sched.h`: what `PR_SET_IO_FLUSHER` sets.
 const FLAG_NO_IO: u64 = 0x0008_0000;
 
-/// Everything but swap space.
+/// Disks over ublk.
 pub(super) fn checks(tally: &mut Tally) {
     tally.check("disk over ublk: what the kernel finds", attributes);
     tally.check("disk over ublk: partitions are found", partitions);
@@ -69,14 +68,6 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("disk over ublk: LUKS", luks);
 }
 
-/// Swap space, in a machine with little memory.
-pub(super) fn swap(tally: &mut Tally) {
-    for drive in [drives::TWIN, drives::REFUSED] {
-        let name = format!("disk over ublk: swap space under memory pressure, on {drive}");
-        tally.check(&name, || swapped(drive));
-    }
-}
-
 /// A disk on a drive in a file, and its server. All of it ends with this.
 struct ServedDisk {
     export: Export,
@@ -89,14 +80,9 @@ impl ServedDisk {
     /// Makes a disk with these options on a new drive, and `snapshot` of it if that has a name, which is
     /// served then.
     fn start(options: &[&str], snapshot: &str) -> Result<Self> {
-        let name = format!("/root/disk{}.zns", next_number());
-        zonal(&["create", &name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
-        Self::on(&name, options, snapshot)
-    }
-
-    /// The same on a drive that there is.
-    fn on(name: &str, options: &[&str], snapshot: &str) -> Result<Self> {
-        let drive = PathBuf::from(name);
+        let drive = PathBuf::from(format!("/root/disk{}.zns", next_number()));
+        let name = drive.to_str().context("we made it of letters")?;
+        zonal(&["create", name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
         zonal(&["mkfs", name])?;
         zonal(&[&["disk", "create", name, "root"], options].concat())?;
         let mut spec = format!("{name}//root");
@@ -126,9 +112,7 @@ impl ServedDisk {
         ensure!(!self.block.exists(), "{} is still there", self.block.display());
         ensure!(!notes.exists(), "its notes are left");
         let outcome = run::quietly(Command::new(ZONAL).args(["check", "--data"]).arg(&self.drive));
-        if self.drive.is_file() {
-            fs::remove_file(&self.drive)?;
-        }
+        fs::remove_file(&self.drive)?;
         outcome.map(drop).context("checking the drive")
     }
 }
@@ -383,45 +367,4 @@ fn luks() -> Result<()> {
     file_system(kind, make, check, Path::new("/dev/mapper/secret"), || disk.kill_and_recover())?;
     mapper("cryptsetup", &["close", "secret"])?;
     disk.end()
-}
-
-/// A program that needs more memory than there is, and swap space on our disk alone. Its drive is no file:
-/// a file system that writes back the pages of one allocates memory, and so waits for the swap space.
-fn swapped(drive: &str) -> Result<()> {
-    let disk = ServedDisk::on(drive, &["--size=128M"], "")?;
-    run::quietly(Command::new("mkswap").arg(&disk.block))?;
-    run::quietly(Command::new("swapon").arg(&disk.block))?;
-    let total = memory("MemTotal")?;
-    // All that there is, and half of the swap space.
-    let needed = (memory("MemAvailable")? + memory("SwapTotal")? / 2) >> 20;
-    let program = std::env::current_exe()?;
-    run::quietly(Command::new(program).arg("hog").arg(needed.to_string()))?;
-    let written = bytes_written(&disk.block)?;
-    println!("{needed} MiB used, of {} MiB; {} MiB swapped out", total >> 20, written >> 20);
-    ensure!(written > 16 << 20, "only {written} bytes were swapped out");
-    run::quietly(Command::new("swapoff").arg(&disk.block))?;
-    disk.end()
-}
-
-/// Bytes, as `/proc/meminfo` has them.
-fn memory(name: &str) -> Result<u64> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let kib: u64 = line.and_then(|line| line.trim().strip_suffix(" kB")).context("kB")?.parse()?;
-    Ok(kib << 10)
-}
-
-/// Fills so many MiB of memory, and reads all of it back several times.
-pub(super) fn hog(mib: usize) -> Result<()> {
-    let page = |number: usize, round: usize| (number * 31 + round).to_le_bytes();
-    let mut memory = vec![0_u8; mib << 20];
-    for round in 0..3 {
-        for (number, bytes) in memory.chunks_mut(4096).enumerate() {
-            if round > 0 {
-                ensure!(bytes[..8] == page(number, round - 1), "page {number} is wrong");
-            }
-            bytes[..8].copy_from_slice(&page(number, round));
-        }
-    }
-    Ok(())
 }
