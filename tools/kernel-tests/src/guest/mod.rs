@@ -154,7 +154,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
     Machine {
         part: Part::Rest,
         kernel_options: "",
-        subjects: &[Subject { name: "ublk-disk", checks: 13, run: ublk_disk::checks }],
+        subjects: &[Subject { name: "ublk-disk", checks: 10, run: ublk_disk::checks }],
     },
     Machine {
         part: Part::Rest,

@@ -4,12 +4,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use super::contents::{Contents, Syncing};
-use super::export::{Export, bytes_written, queue_attribute, wait_for};
+use super::export::{Export, queue_attribute, wait_for};
 use super::mounted::Mounted;
 use super::side::{self, ZONAL, next_number, zonal};
 use xtask::run;
@@ -25,21 +25,6 @@ const FILE_SYSTEMS: [(&str, &[&str], &[&str]); 3] = [
     ("btrfs", &["mkfs.btrfs", "-q", "-f"], &["btrfs", "check", "--readonly"]),
 ];
 
-/// What fio writes.
-struct FioJob {
-    depth: &'static str,
-    /// Bytes at once, from the least to the most.
-    blocks: &'static str,
-    /// Whether it finds zeroes where it has trimmed. A part of a physical block may keep its data.
-    finds_zeroes: bool,
-}
-
-const FIO_JOBS: [FioJob; 3] = [
-    FioJob { depth: "1", blocks: "512-128k", finds_zeroes: false },
-    FioJob { depth: "32", blocks: "512-1m", finds_zeroes: false },
-    FioJob { depth: "32", blocks: "4k-1m", finds_zeroes: true },
-];
-
 /// `PF_MEMALLOC_NOIO` of `include/linux/sched.h`: what `PR_SET_IO_FLUSHER` sets.
 const FLAG_NO_IO: u64 = 0x0008_0000;
 
@@ -50,12 +35,6 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("disk over ublk: discards and zeroes", discards_and_zeroes);
     tally.check("disk over ublk: other disks cannot take it over", takeovers);
     tally.check("disk over ublk: threads never wait for their disk", protected);
-    for job in &FIO_JOBS {
-        let FioJob { depth, blocks, .. } = job;
-        let what = format!("{blocks} at depth {depth}");
-        let name = format!("disk over ublk: the server is killed while fio writes {what}");
-        tally.check(&name, || killed_while_writing(job));
-    }
     for (kind, make, check) in FILE_SYSTEMS {
         tally.check(&format!("disk over ublk: {kind}, and its server is killed"), || {
             let mut disk = ServedDisk::start(&["--size=300M"], "")?;
@@ -142,8 +121,6 @@ fn attributes() -> Result<()> {
         ensure!(size.trim() == "41943040", "a size of {size}");
         let found = run::quietly(Command::new("blockdev").arg("--getro").arg(&disk.block))?;
         ensure!(found.trim() == read_only, "read-only: {found}");
-        let busy = zonal(&["ls", &format!("{}:/", disk.drive.display())]);
-        ensure!(busy.is_err(), "the drive of a served disk was opened");
         disk.end()?;
     }
     Ok(())
@@ -253,46 +230,6 @@ fn protected() -> Result<()> {
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).context("VmLck")?;
     println!("{threads} threads, locked:{}", locked.trim_start());
     ensure!(locked.trim() != "0 kB", "nothing is locked");
-    disk.end()
-}
-
-/// A program that ends with this.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended already, if nothing went wrong.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// fio writes and trims at random, and compares all of it with what it has written.
-fn killed_while_writing(job: &FioJob) -> Result<()> {
-    let mut disk = ServedDisk::start(&["--size=200M", "--block-size=512", "--thin"], "")?;
-    let log = "/tmp/ublk-fio";
-    let fio = Command::new("fio")
-        .args(["--name=job", "--rw=randwrite", "--size=40M", "--direct=1", "--ioengine=libaio"])
-        .args(["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--randseed=7"])
-        .args(["--trim_percentage=10", "--trim_backlog=32"])
-        .arg(format!("--trim_verify_zero={}", u8::from(job.finds_zeroes)))
-        .arg(format!("--bsrange={}", job.blocks))
-        .arg(format!("--iodepth={}", job.depth))
-        .arg(format!("--filename={}", disk.block.display()))
-        .stdout(File::create(log)?)
-        .stderr(Stdio::inherit())
-        .spawn()?;
-    let mut fio = Running(fio);
-    for part in 1..=3_u64 {
-        let written = (part * 8) << 20;
-        let block = disk.block.clone();
-        wait_for(|| Ok(fio.0.try_wait()?.is_some() || bytes_written(&block)? >= written))?;
-        ensure!(fio.0.try_wait()?.is_none(), "fio ended too early\n{}", fs::read_to_string(log)?);
-        disk.kill_and_recover()?;
-    }
-    wait_for(|| Ok(fio.0.try_wait()?.is_some()))?;
-    let ended = fio.0.wait()?;
-    ensure!(ended.success(), "fio ended with {ended}\n{}", fs::read_to_string(log)?);
     disk.end()
 }
 

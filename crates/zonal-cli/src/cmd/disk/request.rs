@@ -62,7 +62,7 @@ impl Request {
                     let (old, new) = (size(old), size(*bytes));
                     bail!(
                         "{name} has {old}, and what lies behind {new} would be lost: shrink its file \
-                         system first, then repeat this with --force"
+                         system first, then force it"
                     );
                 }
                 disks.resize(name, ByteCount::new(*bytes))?;
