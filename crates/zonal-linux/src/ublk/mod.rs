@@ -3,8 +3,8 @@
 //! - [`serve`], [`Server`]: serve a device or an ordinary disk. Start here.
 //! - [`list`], [`remove`]: the ublk devices of this machine, whoever created them.
 //! - `Device`: one device from its creation to its removal; `queue`: the threads that serve requests.
-//! - `zoned`: requests for a device; `batch`: those that are performed together; `export`: the device.
-//! - `disk`: requests for a disk; `unflushed`: what of it survives a server that is killed.
+//! - `zoned`: requests for a device; `batch`: several of them at once; `export`: the device.
+//! - `disk`: requests for a disk; `unflushed`: what of it survives when its server is killed.
 //! - `shape`: which devices and disks Linux accepts, and their parameters.
 //! - `control`: commands to the driver; `abi`: the structures of its header.
 //!
@@ -74,12 +74,12 @@ struct Device {
 }
 
 impl Device {
-    /// Creates a device with number `id` or any free one, and starts it. `target` gets its number.
+    /// Creates a device with number `id` or any free one, and starts it.
     fn create(
         outline: &Outline,
         id: Option<u32>,
         queues: Queues,
-        target: impl FnOnce(u32) -> Result<Target>,
+        target: impl FnOnce(u32, Start) -> Result<Target>,
     ) -> Result<Self> {
         let needed = outline.needed;
         let too_old = || {
@@ -113,7 +113,7 @@ impl Device {
             }
             let described = control.set_params(id, outline.params);
             described.map_err(|errno| Error::of("describing", id, errno))?;
-            Self::start(&mut control, &info, queues.threads, target(id)?, Start::New)
+            Self::start(&mut control, &info, queues.threads, target(id, Start::New)?, Start::New)
         })();
         if started.is_err() {
             // The first error is the one to report.
@@ -127,7 +127,7 @@ impl Device {
         outline: &Outline,
         id: u32,
         threads: u16,
-        target: impl FnOnce(u32) -> Result<Target>,
+        target: impl FnOnce(u32, Start) -> Result<Target>,
     ) -> Result<Self> {
         let mut control = Control::open()?;
         let info = control.info(id).map_err(|errno| Error::of("looking at", id, errno))?;
@@ -141,7 +141,7 @@ impl Device {
         shape::compare(id, &found, &shape::as_made(outline.params, &found))?;
         shape::compare_marks(id, info.server_flags, outline.mark)?;
         take_over(&mut control, id)?;
-        Self::start(&mut control, &info, threads, target(id)?, Start::Recovered)
+        Self::start(&mut control, &info, threads, target(id, Start::Recovered)?, Start::Recovered)
     }
 
     fn start(
@@ -199,8 +199,9 @@ impl Device {
         self.id
     }
 
-    /// Serves until this process or another stops the device; then calls `end`, and removes the device.
-    /// After an error the device is still there, and can be recovered when this process has ended.
+    /// Serves until this process or another stops the device; then calls `end`, and removes the
+    /// device. After an error the device is still there, and can be recovered when this process has
+    /// ended.
     fn wait(mut self, end: impl FnOnce() -> Result<()>) -> Result<()> {
         let id = self.id;
         while self.running > 0 {
@@ -306,8 +307,8 @@ fn stop(id: u32) -> Result<()> {
     Control::open()?.stop(id).map_err(|errno| Error::of("stopping", id, errno))
 }
 
-/// Stops and removes a device. I/O that waits for a server fails, and what a killed server of a disk has
-/// answered and not flushed is lost.
+/// Stops and removes a device. I/O that waits for a server fails, and what a killed server of a
+/// disk has answered and not flushed is lost.
 pub fn remove(id: u32) -> Result<()> {
     stop(id)?;
     unflushed::discard(id);

@@ -3,10 +3,11 @@
 //! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. `zoned.rs` and
 //! `disk.rs` answer the requests of the kernel; how requests arrive is in `queue.rs`.
 //!
-//! A write completes when the device has it. A flush, or a write with FUA, completes when the device
-//! says that it is durable. When a server was killed and another takes over, the kernel reissues the
-//! requests that were not completed; `reissue.rs` finds out which of them were already done by a device.
-//! A disk may repeat them; what it had answered and not flushed, `unflushed.rs` writes again.
+//! A write completes when the device has it. A flush, or a write with FUA, completes when the
+//! device says that it is durable. When a server was killed and another takes over, the kernel
+//! reissues the requests that were not completed; `reissue.rs` finds out which of them were already
+//! done by a device. A disk may repeat them; what it had answered and not flushed, `unflushed.rs`
+//! writes again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use signal_hook::iterator::Signals;
 use zonal::{Disk, ZonedDevice};
 
 use super::abi::feature;
+use super::control::Start;
 use super::export::Export;
 use super::queue::Target;
 use super::reissue::Reissue;
@@ -65,28 +67,24 @@ impl Source {
         })
     }
 
-    /// Who performs the requests for the device `id`, which is new.
-    fn target(&self, id: u32, mark: u64) -> Result<Target> {
+    /// The part that performs the requests for the ublk device `id`.
+    fn target(&self, id: u32, mark: u64, start: Start) -> Result<Target> {
         match self {
             Self::Device(device) => {
-                Ok(Target::Zoned(Export::new(Arc::clone(device), Reissue::none())))
-            }
-            Self::Disk(NamedDisk { disk, .. }) => unflushed::create(Arc::clone(disk), id, mark)
-                .map(|disk| Target::Disk(Arc::new(disk)))
-                .map_err(|source| Error::Notes { id, source }),
-        }
-    }
-
-    /// The same for a device whose server was killed.
-    fn recovered(&self, id: u32, mark: u64) -> Result<Target> {
-        match self {
-            Self::Device(device) => {
-                let reissue = Reissue::after_kill(&**device).map_err(Error::Report)?;
+                let reissue = match start {
+                    Start::New => Reissue::none(),
+                    Start::Recovered => Reissue::after_kill(&**device).map_err(Error::Report)?,
+                };
                 Ok(Target::Zoned(Export::new(Arc::clone(device), reissue)))
             }
-            Self::Disk(NamedDisk { disk, .. }) => unflushed::recover(Arc::clone(disk), id, mark)
-                .map(|disk| Target::Disk(Arc::new(disk)))
-                .map_err(|source| Error::Notes { id, source }),
+            Self::Disk(NamedDisk { disk, .. }) => {
+                let surviving = match start {
+                    Start::New => unflushed::create(Arc::clone(disk), id, mark),
+                    Start::Recovered => unflushed::recover(Arc::clone(disk), id, mark),
+                };
+                let disk = surviving.map_err(|source| Error::Notes { id, source })?;
+                Ok(Target::Disk(Arc::new(disk)))
+            }
         }
     }
 
@@ -111,13 +109,11 @@ impl Server {
     pub fn start(source: Source, number: Number, queues: Queues) -> Result<Self> {
         let outline = source.outline()?;
         let mark = outline.mark;
-        let new = |id| source.target(id, mark);
+        let target = |id, start| source.target(id, mark, start);
         let served = match number {
-            Number::Any => Device::create(&outline, None, queues, new),
-            Number::New(id) => Device::create(&outline, Some(id), queues, new),
-            Number::Recovered(id) => {
-                Device::recover(&outline, id, queues.threads, |id| source.recovered(id, mark))
-            }
+            Number::Any => Device::create(&outline, None, queues, target),
+            Number::New(id) => Device::create(&outline, Some(id), queues, target),
+            Number::Recovered(id) => Device::recover(&outline, id, queues.threads, target),
         };
         let served = served?;
         Ok(Self { id: served.id(), served: Some(served), source })

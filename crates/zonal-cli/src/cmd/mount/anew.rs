@@ -68,7 +68,7 @@ pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()
     Err(refused.context("it is mounted read-only as before"))
 }
 
-/// What the daemon of a mount was started with that its options in force do not say.
+/// The daemon of a mount: settings of its command line that the options of the mount do not have.
 struct Daemon {
     process: u32,
     /// The file to which it logs, if it does: the next one goes on there.
@@ -82,7 +82,7 @@ struct Daemon {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stays {
     InBackground,
-    /// Whoever has started it waits for its end.
+    /// The program that started it waits for its end.
     InForeground,
 }
 
@@ -101,11 +101,12 @@ impl Daemon {
             log: log.filter(|log| log.is_file()),
             verbose: 0,
             counts: None,
-            stays: Stays::InBackground,
+            stays: if daemon::is_of_spawn(&environment) {
+                Stays::InBackground
+            } else {
+                Stays::InForeground
+            },
         };
-        if !daemon::is_of_spawn(&environment) {
-            daemon.stays = Stays::InForeground;
-        }
         let arguments = split(&arguments).map(|argument| OsStr::from_bytes(argument).to_owned());
         // A library or another version may serve it.
         if let Ok(Cli { global, command: Command::Mount(args) }) = Cli::try_parse_from(arguments) {

@@ -27,20 +27,26 @@ struct Drive {
 
 impl Drives {
     /// Opens a disk.
-    pub(super) fn open(&mut self, spec: &str) -> Result<Arc<FurrowDisk>> {
-        let DiskSpec { device, name } = DiskSpec::parse(spec)?;
-        if !self.0.iter().any(|drive| drive.device == device) {
+    pub(super) fn open(&mut self, spec: &DiskSpec<'_>) -> Result<Arc<FurrowDisk>> {
+        let DiskSpec { device, name } = spec;
+        if self.find(spec).is_none() {
             self.0.push(Drive::open(device)?);
         }
-        let drive = self.0.iter().find(|drive| drive.device == device).expect("it was opened");
-        drive.disks.open(&name).with_context(|| format!("opening {}", shown(spec)))
+        let drive = self.find(spec).expect("it was opened");
+        drive
+            .disks
+            .open(name)
+            .with_context(|| format!("opening {}", shown(format!("{device}//{name}"))))
     }
 
     /// A name of a disk that is open, which no disk of another drive has.
-    pub(super) fn unique_name(&self, spec: &str) -> Result<String> {
-        let DiskSpec { device, name } = DiskSpec::parse(spec)?;
-        let drive = self.0.iter().find(|drive| drive.device == device).expect("it is open");
-        Ok(drive.disks.unique_name(&name)?)
+    pub(super) fn unique_name(&self, spec: &DiskSpec<'_>) -> Result<String> {
+        Ok(self.find(spec).expect("it is open").disks.unique_name(&spec.name)?)
+    }
+
+    /// The drive of a disk, if it is open.
+    fn find(&self, spec: &DiskSpec<'_>) -> Option<&Drive> {
+        self.0.iter().find(|drive| drive.device == spec.device)
     }
 
     /// Makes everything durable and closes the drives. Their disks are closed.
@@ -72,8 +78,8 @@ impl Drive {
     }
 }
 
-/// The file or node that this process has locked for a device; of several, that which another
-/// process finds locked first.
+/// The file or node that this process has locked for a device; of several, the one that another
+/// process tries to lock first.
 fn held(stack: &Stack) -> Option<PathBuf> {
     match stack.base {
         Base::File(_) | Base::Device => stack.files.first().cloned(),
@@ -107,8 +113,8 @@ impl<'a> DiskSpec<'a> {
     }
 }
 
-/// Whether a device or a disk is meant by this: a path may have two slashes as well, and then a
-/// directory before them.
+/// Whether `spec` names a disk, not a device. A path may have two slashes too, but then a directory
+/// stands before them.
 pub(super) fn is_disk(spec: &str) -> bool {
     let path = |device: &str| device.rsplit_once(':').map_or(device, |(_, path)| path).to_owned();
     let parts = spec.rsplit_once("//").filter(|(device, _)| !device.is_empty());

@@ -47,8 +47,8 @@ pub(crate) fn run(global: &Global, command: &ServeCommand) -> Result<()> {
     }
 }
 
-/// Keeps the server from waiting for what it serves, if this machine uses that. Only ublk always is of
-/// this machine, so the others say it to those who ask.
+/// Protects the server against waiting for a disk of its own. This machine uses every ublk device,
+/// so a server of one warns of a missing protection; the other servers log it with `-v`.
 fn protect(command: &ServeCommand) {
     let is_local = match command {
         ServeCommand::Ublk(args) if args.device.is_none() => return,
@@ -92,9 +92,9 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
 /// A device or a disk as a namespace.
 fn namespace(args: &NvmeTcp, spec: &str, nsid: u32, drives: &mut Drives) -> Result<Namespace> {
     if disks::is_disk(spec) {
-        let disk = drives.open(spec)?;
-        let DiskSpec { device, name } = DiskSpec::parse(spec)?;
-        let place = format!("{}//{name}", device::source(device));
+        let spec = DiskSpec::parse(spec)?;
+        let disk = drives.open(&spec)?;
+        let place = format!("{}//{}", device::source(spec.device), spec.name);
         return Ok(Namespace::of_disk(disk, identity(&args.nqn, &place, nsid)));
     }
     let stack = device::open_stack(spec, OpenMode::ReadWrite)?;

@@ -34,11 +34,11 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     let mut drives = Drives::default();
     let mut exports = Vec::new();
     for spec in &args.disks {
-        let disk = drives.open(spec)?;
-        let DiskSpec { name, .. } = DiskSpec::parse(spec)?;
+        let parsed = DiskSpec::parse(spec)?;
+        let disk = drives.open(&parsed)?;
         // NBD has no message for it.
         disks::note_growth(spec, &*disk, "clients that connect now see it");
-        exports.push(Export::new(&name.to_string(), spec, disk, access)?);
+        exports.push(Export::new(&parsed.name.to_string(), spec, disk, access)?);
     }
     let served = server::serve(Exports::new(exports)?, settings, clock, |addresses| {
         notify::ready();

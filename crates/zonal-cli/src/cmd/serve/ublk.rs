@@ -1,5 +1,5 @@
-//! `zonal serve ublk`: a block device of this machine, with zones or an ordinary disk, and those that
-//! there are.
+//! `zonal serve ublk`: serves a device or a disk as a block device of this machine, and lists or
+//! removes such block devices.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::notify;
 use crate::output::json;
 use crate::output::table::Table;
 
-use super::disks::{self, Drives};
+use super::disks::{self, DiskSpec, Drives};
 
 /// Most queues that are made without being asked for.
 const QUEUES_USUAL: usize = 4;
@@ -79,9 +79,10 @@ fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
         return served(Source::Device(device::open(spec, OpenMode::ReadWrite)?));
     }
     let mut drives = Drives::default();
-    let disk = drives.open(spec)?;
+    let parsed = DiskSpec::parse(spec)?;
+    let disk = drives.open(&parsed)?;
     disks::note_growth(spec, &*disk, "the block device shows it when it is served anew");
-    let unique = drives.unique_name(spec)?;
+    let unique = drives.unique_name(&parsed)?;
     let outcome = served(Source::Disk(NamedDisk { disk, unique }));
     drives.close()?;
     outcome
