@@ -453,7 +453,7 @@ fn store_mounted_to_read_shows_files_and_writes_nothing() {
     run.volume.remove_file("/removed").unwrap();
     run.volume.sync().unwrap();
     run.did();
-    // As a kill leaves it: nobody has closed it, and a zone of a file is not full.
+    // The program was killed: it closed no file, and the last zone of a file is not full.
     let (device, clock) = (Arc::clone(&run.recorder), Arc::new(ManualClock::new(1_000)));
     let device = device as Arc<dyn ZonedDevice>;
     let before = device.report_all().unwrap();

@@ -1,7 +1,7 @@
-//! A server that never waits for what it serves.
+//! Protections of a server whose disk the same machine mounts.
 //!
-//! If this machine uses what this process serves, as swap space or below a file system, then freeing
-//! memory writes to it. A thread of the server that waits for memory would then wait for itself.
+//! To free memory, the kernel writes to that disk. A thread of the server that waited for this
+//! memory would wait for itself.
 
 use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
@@ -24,12 +24,12 @@ pub enum Unprotected {
     Locked(Errno),
 }
 
-/// Lets this process serve what this machine uses, and returns the protections that it may not have.
-/// Threads have them from their parent: call this before there are any.
+/// Protects this process, and returns the protections that the kernel refuses to it. Threads
+/// inherit them: call this before there are any.
 ///
 /// - Memory for its threads is freed without writing (`PR_SET_IO_FLUSHER`).
-/// - What it has in memory stays there: pages that it touches are locked from then on. Limits of memory
-///   that a server has, for metadata, queues and connections, are limits of what is locked.
+/// - Pages that it touches stay in memory. The server's own limits, for metadata, queues and
+///   connections, bound the memory that is locked.
 pub fn protect() -> Vec<Unprotected> {
     let io_flusher = configure_io_flusher_behavior(true).map_err(Unprotected::IoFlusher);
     [io_flusher, lock_memory().map_err(Unprotected::Locked)]
@@ -38,7 +38,8 @@ pub fn protect() -> Vec<Unprotected> {
         .collect()
 }
 
-/// Locks all pages that are touched. With a limit of locked memory, allocations would fail later on.
+/// Locks all pages that are touched. With a limit of locked memory, allocations would fail later
+/// on.
 fn lock_memory() -> Result<(), Errno> {
     if getrlimit(Resource::Memlock).current.is_some() && !may_lock() {
         return Err(Errno::PERM);

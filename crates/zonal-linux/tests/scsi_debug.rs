@@ -1,5 +1,5 @@
-//! The contract of every device, kept by SCSI drives with zones: the kernel's `scsi_debug`. Runs as root
-//! in a kernel that has it; `cargo xtask vm` has one.
+//! The contract of every device, kept by SCSI drives with zones: the kernel's `scsi_debug`. Runs as
+//! root in a kernel that has it; `cargo xtask vm` has one.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

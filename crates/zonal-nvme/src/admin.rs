@@ -114,8 +114,8 @@ fn identify(
         (cns::COMMAND_SET_CONTROLLER, command_set::NVM) => {
             let mut answer = IdentifyNvmController::new_zeroed();
             answer.write_zeroes_max = write_zeroes_max_shift(controller);
-            // DMRL, DMRSL and DMSL stay 0: a Dataset Management may have as many ranges and blocks as
-            // it can name.
+            // DMRL, DMRSL and DMSL stay 0: a Dataset Management may have as many ranges and blocks
+            // as it can name.
             give(&answer, out);
             Ok(())
         }
@@ -164,7 +164,8 @@ fn identify_namespace(
     Ok(())
 }
 
-/// Namespaces after `after`, of one command set or of all that the host has selected; as many as fit.
+/// Namespaces after `after`, of one command set or of all that the host has selected; as many as
+/// fit.
 fn list_namespaces(
     controller: &Controller,
     after: Nsid,
@@ -266,8 +267,8 @@ fn append_max_shift(controller: &Controller) -> u8 {
     u8::try_from(least).expect("at most the transfer limit")
 }
 
-/// WZSL: the smallest limit of all namespaces, as a power of two of pages. No host may need more blocks
-/// for it than a command can name: Linux cuts their number off.
+/// WZSL: the smallest limit of all namespaces, as a power of two of pages. No host may need more
+/// blocks for it than a command can name: Linux cuts their number off.
 fn write_zeroes_max_shift(controller: &Controller) -> u8 {
     let limits = controller.subsystem().namespaces().map(|(_, one)| one.write_zeroes_max());
     let pages = limits.min().unwrap_or(0) / 4096;

@@ -1,6 +1,6 @@
 //! What a controller reports beside the completions of commands: zones that failed, and disks that
-//! were resized, by log pages and asynchronous events; and commands that failed, by the Error Information
-//! log page.
+//! were resized, by log pages and asynchronous events; and commands that failed, by the Error
+//! Information log page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,10 +1,11 @@
-//! An NVM subsystem made of zoned devices and ordinary disks, and NVMe/TCP, the transport by which hosts reach it.
+//! An NVM subsystem made of zoned devices and ordinary disks, and NVMe/TCP, the transport by which
+//! hosts reach it.
 //!
 //! - [`tcp`]: serves a subsystem to every host that reaches an address. Start here.
 //! - [`subsystem`]: the namespaces, the hosts that may connect, and their controllers.
 //! - [`namespace`]: what all namespaces have; `zoned`: a device as a zoned namespace;
-//!   [`extension`]: its zone descriptor extensions; `disk`: a disk as a namespace of the NVM command
-//!   set.
+//!   [`extension`]: its zone descriptor extensions; `disk`: a disk as a namespace of the NVM
+//!   command set.
 //! - `controller`: the properties, queues and features that belong to one host; `events`:
 //!   asynchronous events and the error log.
 //! - `command`: what a queue is sent; `admin` and `io`: the commands of the two kinds of queue.

@@ -1,5 +1,5 @@
-//! A zoned device as a zoned namespace: its Identify data structures, its zone reports, and the rules
-//! of the command set that a [`ZonedDevice`] does not have.
+//! A zoned device as a zoned namespace: its Identify data structures, its zone reports, and the
+//! rules of the command set that a [`ZonedDevice`] does not have.
 //!
 //! NVMe has no conventional zones, so a device with conventional zones is refused. All zones of a
 //! namespace have one size: a smaller last zone is served with full size and less capacity, and its
@@ -229,8 +229,8 @@ impl ZonedNamespace {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Zones that are ReadOnly or Offline. One that a host took offline counts as ReadOnly, which it
-    /// was before.
+    /// Zones that are ReadOnly or Offline. One that a host took offline counts as ReadOnly, which
+    /// it was before.
     pub(crate) fn failed_zones(&self) -> Result<FailedZones, NvmeStatus> {
         let mut failed = FailedZones::new();
         self.scan(ZoneId::ZERO, |zone| {

@@ -36,8 +36,8 @@ pub(crate) struct NvmeTcp {
     /// server stops [default: no extensions]
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
-    /// Complete writes only when they are durable: without a volatile write cache, also a server that
-    /// is killed loses nothing
+    /// Complete writes only when they are durable: without a volatile write cache, a server that is
+    /// killed loses nothing
     #[arg(long)]
     pub(crate) write_through: bool,
     /// Memory limit for all connections; each queue uses 2.9 MiB

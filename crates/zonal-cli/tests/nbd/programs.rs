@@ -6,8 +6,8 @@ use std::process::Command;
 
 use super::{Place, has, run};
 
-/// Random writes of all sizes with checksums. Trims are qemu-io's part: fio 3.33 aborts on those of
-/// jobs that verify.
+/// Random writes of all sizes with checksums. qemu-io tests trims: fio 3.33 aborts when a job that
+/// verifies trims.
 #[test]
 fn fio_verifies_small_and_large_writes() {
     if !has("fio") {

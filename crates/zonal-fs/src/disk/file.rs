@@ -31,7 +31,7 @@ pub struct FurrowDisk {
     /// Its size.
     bytes: AtomicU64,
     has_failed: AtomicBool,
-    /// Shared by requests that change the disk; alone, it belongs to what copies the disk.
+    /// Each change of the disk holds it shared, and a copy of the disk holds it alone.
     changes: RwLock<()>,
     resized: Mutex<Option<Resized>>,
 }
@@ -69,7 +69,8 @@ impl FurrowDisk {
         }
     }
 
-    /// Holds off requests that change it, after those that have begun.
+    /// Waits for the running changes of the disk, and holds off new ones until the guard is
+    /// dropped.
     pub(super) fn freeze(&self) -> RwLockWriteGuard<'_, ()> {
         self.changes.write().unwrap_or_else(PoisonError::into_inner)
     }

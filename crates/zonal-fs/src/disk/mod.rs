@@ -225,7 +225,8 @@ impl Disks {
         self.copy(name, clone, |settings| DiskSettings { space, is_read_only: false, ..settings })
     }
 
-    /// Makes a disk with the present content of `name`, and settings that follow from the original's.
+    /// Makes a disk with the present content of `name`, and settings that follow from the
+    /// original's.
     fn copy(
         &self,
         name: &DiskName,
@@ -325,7 +326,7 @@ impl Disks {
         Ok(())
     }
 
-    /// Names of the regular files in the directory of the disks, without those that are not UTF-8.
+    /// Names of the regular files in the directory of the disks, as far as they are UTF-8.
     fn file_names(&self) -> Result<Vec<String>> {
         let entries = match self.volume.read_dir(DIRECTORY) {
             Err(error) if matches!(error.reason(), FsError::NotFound) => return Ok(Vec::new()),

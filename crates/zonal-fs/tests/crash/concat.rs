@@ -148,7 +148,8 @@ impl Run {
     }
 }
 
-/// Random workloads with a member that fails at or from the n-th operation. Returns how many failed.
+/// Random workloads with a member that fails at or from the n-th operation. Returns how many
+/// failed.
 fn run_all(rounds: u64, rule: impl Fn(u64) -> FaultRule, check: impl Fn(&Run)) -> u64 {
     let seed = seed();
     let mut failed = 0;

@@ -447,7 +447,8 @@ fn report_all(file: &File, sectors: u64) -> rustix::io::Result<Vec<RawZone>> {
 /// The shape of a device, or why it is not one that is understood.
 fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<Geometry, String> {
     let number = |name: &str| attributes.number(name).map_err(|error| error.to_string());
-    // A disk of 512e addresses blocks of 512 bytes, and its sequential zones take whole ones of 4096.
+    // A disk of 512e addresses blocks of 512 bytes, and its sequential zones take whole ones of
+    // 4096.
     let granularity = attributes.number("zone_write_granularity").unwrap_or(0);
     let bytes = number("logical_block_size")?.max(granularity);
     let block_size = BlockSize::from_bytes(bytes)

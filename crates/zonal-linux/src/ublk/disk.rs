@@ -1,7 +1,7 @@
 //! Performs the requests for an ordinary disk.
 //!
-//! A thread performs those that have arrived for it one after the other, and answers each at once. Those
-//! that have to be durable are answered after one flush for all of them.
+//! A thread performs its requests one after the other, in the order in which they arrived, and
+//! answers each at once. A flush, and a write with FUA, waits for one flush that serves them all.
 
 use std::io;
 
@@ -63,7 +63,7 @@ impl DiskWork<'_> {
         Ok(())
     }
 
-    /// Performs a request, but for its flush.
+    /// Performs a request, and leaves its flush to the caller.
     fn perform(&self, tag: u16, request: Descriptor, memory: &mut [u8]) -> Result<At, Errno> {
         let range = Range::of(&self.disk.shape(), request)?;
         let data = || {
@@ -117,7 +117,7 @@ impl Range {
     }
 }
 
-/// As the kernel gets it; `blk_errors[]` in `block/blk-core.c` is how it maps an errno.
+/// The errno for the kernel, which `blk_errors[]` in `block/blk-core.c` maps.
 fn errno(error: &DiskError) -> Errno {
     match error {
         DiskError::ReadOnly | DiskError::OutOfRange { .. } | DiskError::Unaligned { .. } => {

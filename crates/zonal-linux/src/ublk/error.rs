@@ -83,7 +83,7 @@ pub enum Error {
     /// The same of a disk.
     #[error("what was written could not be made durable: {0}")]
     FlushDisk(DiskError),
-    /// There is no room for what a disk has not flushed, or the room that a killed server left is gone.
+    /// The notes of unflushed writes could not be made, or a killed server left none.
     #[error("ublk device {id}: the notes of what is not flushed, in /run/zonal/ublk{id}: {source}")]
     Notes {
         /// The number.

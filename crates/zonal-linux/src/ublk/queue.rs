@@ -1,8 +1,8 @@
 //! The threads that serve requests.
 //!
-//! A thread owns some tags of one queue, and an `io_uring` of its own. It fetches a request for each tag,
-//! serves those that have arrived (`zoned.rs`, `disk.rs`), and fetches the next with each completion. So a
-//! request waits only for those of the same thread.
+//! A thread owns some tags of one queue, and an `io_uring` of its own. It fetches a request for
+//! each tag, serves the requests that have arrived (`zoned.rs`, `disk.rs`), and fetches the next
+//! with each completion. So a request waits only for other requests of its thread.
 #![expect(unsafe_code, reason = "the driver shares memory, and a ring trusts its entries")]
 
 use std::fs::File;

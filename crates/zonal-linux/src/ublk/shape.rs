@@ -69,7 +69,8 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     })
 }
 
-/// Most sectors of a discard or of zeroes: as many as a bio of the kernel has, in whole physical blocks.
+/// Most sectors of a discard or of zeroes: as many as a bio of the kernel has, in whole physical
+/// blocks.
 const RANGE_SECTORS_MAX: u32 = (u32::MAX >> SECTOR_SHIFT) & !7;
 
 /// The parameters of an ordinary disk.

@@ -1,14 +1,16 @@
 //! Keeps what a disk has not flushed yet when its server is killed.
 //!
-//! The kernel that uses a ublk disk goes on when the server dies: it expects that every write that was
-//! answered is there when another server takes over. A disk in this process has such writes in memory
-//! until the next flush. So each is also noted in a file in memory that outlives the process, and is
-//! written again by the server that takes over. A power cut loses the notes, as it loses a disk's cache.
+//! The kernel that uses a ublk disk goes on when the server dies: it expects that every write that
+//! was answered is there when another server takes over. A disk in this process has such writes in
+//! memory until the next flush. So each is also noted in a file in memory that outlives the
+//! process, and is written again by the server that takes over. A power cut loses the notes, as it
+//! loses a disk's cache.
 //!
-//! Two halves of the file take turns. A flush begins with the other half, and once it is durable the half
-//! that it has covered is empty again. A full half makes its writer flush. A note says which blocks have
-//! which content, so writing all of them again in order gives the same disk, whichever of them a flush had
-//! covered. Overlapping changes wait for one another, so that notes have the order of the changes.
+//! Two halves of the file take turns. A flush begins with the other half, and once it is durable
+//! the half that it has covered is empty again. A full half makes its writer flush. A note says
+//! which blocks have which content, so writing all of them again in order gives the same disk,
+//! whichever of them a flush had covered. Overlapping changes wait for one another, so that notes
+//! have the order of the changes.
 
 use std::fs::{self, File};
 use std::io;
@@ -152,7 +154,8 @@ impl Notes {
         Ok(true)
     }
 
-    /// A flush begins: notes go to the other half if it is empty. Returns the half that the flush covers.
+    /// A flush begins: notes go to the other half if it is empty. Returns the half that the flush
+    /// covers.
     fn begin_flush(&mut self) -> io::Result<Option<usize>> {
         let (covered, other) = (self.active, 1 - self.active);
         if self.len[other] > 0 || self.len[covered] == 0 {
@@ -336,8 +339,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The directory for the notes of ublk device `id`: memory that is never swapped out, or the notes of a
-/// disk with swap space could not be read when its server is gone.
+/// The directory for the notes of ublk device `id`. The kernel never swaps its memory out: without
+/// a server, nobody could read notes back from a disk that is swap space.
 fn folder(id: u32) -> PathBuf {
     PathBuf::from(format!("/run/zonal/ublk{id}"))
 }

@@ -82,8 +82,8 @@ impl ZonedWork<'_> {
         Ok(At::bytes((request.count as usize) << SECTOR_SHIFT))
     }
 
-    /// Reports as many zones as requested, from the zone that contains the sector: a report may start
-    /// anywhere in a zone, as that of fsck.f2fs does. The driver has zeroed the rest.
+    /// Reports as many zones as requested, from the zone that contains the sector: a report may
+    /// start anywhere in a zone, as that of fsck.f2fs does. The driver has zeroed the rest.
     fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
         let (first, _) = self.export.geometry().locate(self.lba(request.sector)?);
         let limit = usize::try_from(request.count).map_err(|_| Errno::INVAL)?;

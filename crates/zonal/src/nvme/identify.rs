@@ -160,11 +160,11 @@ const _: () = assert!(size_of::<BlockFormat>() == 4);
 /// | 0 | 8 | size | NSZE: blocks |
 /// | 8 | 8 | capacity | NCAP: blocks that can be allocated |
 /// | 16 | 8 | used | NUSE: blocks that are |
-/// | 24 | 1 | features | NSFEAT; bit 1: the atomic sizes are valid, bit 4: the preferred sizes are |
+/// | 24 | 1 | features | NSFEAT; bit 1: atomic sizes are valid, bit 4: preferred sizes are valid |
 /// | 25 | 1 | formats | NLBAF, 0's based |
 /// | 26 | 1 | format | FLBAS: number of the format in use |
 /// | 30 | 1 | sharing | NMIC; bit 0: several controllers may have it |
-/// | 33 | 1 | deallocation | DLFEAT; 1: deallocated blocks read as zeroes, bit 3: Write Zeroes can deallocate |
+/// | 33 | 1 | deallocation | DLFEAT; 1: deallocated reads as zeroes, bit 3: zeroes deallocate |
 /// | 34 | 2 | atomic | NAWUN: blocks that are written at once as others see it, 0's based |
 /// | 36 | 2 | atomic_power | NAWUPF: the same as a power cut leaves it, 0's based |
 /// | 38 | 2 | atomic_fused | NACWU: the same of Compare and Write, 0's based |

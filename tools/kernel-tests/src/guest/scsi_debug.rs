@@ -15,8 +15,9 @@ use xtask::tally::Tally;
 const TESTS: [&str; 2] =
     ["scsi_disks_keep_device_contract", "scsi_disk_of_512e_has_blocks_of_its_write_granularity"];
 
-/// Drives by the options of the module: blocks of 4096 bytes with gaps behind the capacity, and blocks of 4096
-/// that are addressed by 512. Both have conventional zones, limits, and the second a smaller last zone.
+/// Drives by the options of the module: blocks of 4096 bytes with gaps behind the capacity, and
+/// blocks of 4096 that are addressed by 512. Both have conventional zones, limits, and the second a
+/// smaller last zone.
 const DRIVES: [(&str, &[&str]); 2] = [
     ("4Kn with gaps", &["sector_size=4096", "zone_size_mb=4", "zone_cap_mb=3", "dev_size_mb=256"]),
     ("512e", &["sector_size=512", "physblk_exp=3", "zone_size_mb=4", "dev_size_mb=254"]),

@@ -1,5 +1,5 @@
-//! Ordinary disks over ublk in the guest: what the kernel finds, the kernel's own file systems, LVM and
-//! LUKS on one, and what survives when its server is killed.
+//! Ordinary disks over ublk in the guest: what the kernel finds, the kernel's own file systems, LVM
+//! and LUKS on one, and what survives when its server is killed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -56,8 +56,8 @@ struct ServedDisk {
 }
 
 impl ServedDisk {
-    /// Makes a disk with these options on a new drive, and `snapshot` of it if that has a name, which is
-    /// served then.
+    /// Makes a disk with these options on a new drive, and `snapshot` of it if that has a name,
+    /// which is served then.
     fn start(options: &[&str], snapshot: &str) -> Result<Self> {
         let drive = PathBuf::from(format!("/root/disk{}.zns", next_number()));
         let name = drive.to_str().context("we made it of letters")?;
@@ -149,8 +149,8 @@ fn partitions() -> Result<()> {
     ServedDisk { export, block, spec, drive }.end()
 }
 
-/// The whole disk is discarded, parts are zeroed with and without their space, and a thin disk gives back
-/// what it has space for.
+/// The whole disk is discarded, parts are zeroed with and without their space, and a thin disk
+/// gives back what it has space for.
 fn discards_and_zeroes() -> Result<()> {
     let disk = ServedDisk::start(&["--size=200M", "--thin", "--block-size=512"], "")?;
     let file = File::options().read(true).write(true).open(&disk.block)?;
@@ -231,8 +231,8 @@ fn protected() -> Result<()> {
     disk.end()
 }
 
-/// Files on a file system: written, changed while `disturb` does what it does, and read back before and
-/// after it is mounted anew.
+/// Files on a file system: written, changed while `disturb` does what it does, and read back before
+/// and after it is mounted anew.
 fn file_system(
     kind: &str,
     make: &[&str],

@@ -5,7 +5,8 @@
 //! server has locked, so a process that finds it locked finds the socket. Only the user of the
 //! server and root can connect.
 //!
-//! A process connects, sends a [`Call`] as JSON and closes its side; the server sends an [`Answer`].
+//! A process connects, sends a [`Call`] as JSON and closes its side; the server sends an
+//! [`Answer`].
 
 use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
@@ -64,7 +65,7 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// The socket of a server, and the thread that performs what is asked for.
+/// The socket of a server, and the thread that performs the calls of other processes.
 pub(crate) struct Control {
     path: PathBuf,
     listener: Arc<UnixListener>,
@@ -79,7 +80,7 @@ impl Control {
         make_private(&dir).with_context(|| format!("making {}", dir.display()))?;
         let path = dir.join(socket_name(held)?);
         let failed = || format!("listening on {}", path.display());
-        // Nobody else has the drive, so a socket there is one that a killed server has left.
+        // This process holds the drive, so a killed server has left any socket of this name.
         match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.with_context(failed)?,
@@ -105,7 +106,7 @@ impl Drop for Control {
             thread.thread().unpark();
             let _ = thread.join();
         }
-        // What is left is replaced by the next server.
+        // The next server replaces a socket that stays.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -169,8 +170,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The server of disks that holds the drive which could not be opened; `None` if there is none,
-    /// or if it is not this user's.
+    /// The server that holds the drive, when opening that failed with `error`; `None` if no server
+    /// of this user does.
     pub(super) fn to_holder(error: &anyhow::Error) -> Option<Self> {
         let locked = error.chain().find_map(|cause| match cause.downcast_ref() {
             Some(DeviceError::Locked { path, by }) => Some((path, *by)),

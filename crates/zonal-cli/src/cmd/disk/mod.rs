@@ -1,8 +1,8 @@
 //! `zonal disk`: ordinary disks on a drive.
 //!
-//! Each command opens the drive as a mount does, so a drive that is mounted is refused. If the drive
-//! is held by a process that serves its disks, the command has that process do the work. Changes
-//! are durable when the command ends.
+//! Each command opens the drive as a mount does, so a drive that is mounted is refused. If the
+//! drive is held by a process that serves its disks, the command has that process do the work.
+//! Changes are durable when the command ends.
 
 pub(crate) mod control;
 mod request;

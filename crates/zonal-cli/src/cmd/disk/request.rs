@@ -1,4 +1,4 @@
-//! What `zonal disk` has done, by this process or by the one that serves the disks.
+//! The requests of `zonal disk`. Its own process performs them, or the server of the disks.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
