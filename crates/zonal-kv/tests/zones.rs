@@ -13,6 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use volume::{Files, count, files, formatted, geometry, mount, seed};
 use zonal::image::{Image, Tail};
+use zonal::layer::fault::Fault;
 use zonal::layer::record::{Outage, Recorder};
 use zonal::{ManualClock, ZoneCond, ZoneFailure, ZoneId, ZonedDevice};
 use zonal_fs::FsError;
@@ -426,6 +427,22 @@ fn zone_failing_during_write_costs_nothing() {
     file.sync_all().unwrap();
     let content = volume.read("/table").unwrap();
     assert!(content == [vec![1; 300_000], vec![2; 300_000]].concat());
+}
+
+#[test]
+fn sync_after_failed_write_is_error_while_changes_are_left() {
+    let recorder = Recorder::new(formatted(&geometry("zone=1M,zones=12")));
+    // The first write of data is the one after the record of the mount.
+    let plan = "write,nth=2,power-cut".parse().unwrap();
+    let volume = mount(Arc::new(Fault::new(recorder, plan))).unwrap();
+    let log = volume.create("/log").unwrap();
+    log.append(b"a record").unwrap();
+    volume.create("/table").unwrap().append(&vec![1; 300_000]).unwrap_err();
+    // The failed write has made the zonefs read-only; the log's record is in memory only.
+    log.sync_all().unwrap_err();
+    volume.sync().unwrap_err();
+    drop(log);
+    volume.close().unwrap_err();
 }
 
 #[test]

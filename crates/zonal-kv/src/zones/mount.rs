@@ -60,6 +60,7 @@ impl ZoneStore {
         let store = Self {
             created_ns: clock.wall_ns(),
             opened_ns: clock.monotonic_ns(),
+            rights: access,
             clock,
             block,
             zones,
@@ -89,7 +90,7 @@ impl ZoneStore {
             }
         }
         // F3: what is emptied below is what a durable record no longer refers to.
-        if self.access() == Access::ReadWrite {
+        if self.rights == Access::ReadWrite {
             self.zones.sync()?;
         }
         let (first, second) = (self.content(0)?, self.content(1)?);
@@ -125,9 +126,7 @@ impl ZoneStore {
         self.put_right(&mut state, count)?;
         *lock(&self.state) = state;
         // What is left behind the last record is left there: the map goes on in the other zone.
-        if self.access() == Access::ReadWrite {
-            self.commit()?;
-        }
+        self.commit()?;
         Ok(self)
     }
 
@@ -253,11 +252,11 @@ impl ZoneStore {
             }
             let (written, capacity) = (self.written(number)?, self.capacity(number));
             match used.contains(&number) {
-                true if written < capacity && self.access() == Access::ReadWrite => {
+                true if written < capacity && self.rights == Access::ReadWrite => {
                     self.set_zone_size(number, capacity)?;
                 }
                 true => {}
-                false if written > 0 && self.access() == Access::ReadOnly => {}
+                false if written > 0 && self.rights == Access::ReadOnly => {}
                 false if written > 0 => self.recycle(state, number),
                 false => {
                     state.free.insert(number);

@@ -203,11 +203,11 @@ impl FileSystem for ZoneStore {
     }
 
     fn fsync(&self, _: Ino, _: SyncKind) -> Result<()> {
-        if self.access() == Access::ReadOnly { Ok(()) } else { self.commit() }
+        self.commit()
     }
 
     fn sync(&self) -> Result<()> {
-        if self.access() == Access::ReadOnly { Ok(()) } else { self.commit() }
+        self.commit()
     }
 
     fn readdir_with(
@@ -307,7 +307,7 @@ impl FileSystem for ZoneStore {
     }
 
     fn tick(&self) -> Result<()> {
-        let is_due = self.access() == Access::ReadWrite && {
+        let is_due = {
             let state = lock(&self.state);
             let oldest = state.dirty_since_ns.unwrap_or(i64::MAX);
             !state.doomed.is_empty() || oldest.saturating_add(COMMIT_NS) <= self.clock.wall_ns()
@@ -328,11 +328,10 @@ impl FileSystem for ZoneStore {
                 self.seal(&mut state, ino)?;
             }
         }
-        if self.access() == Access::ReadOnly {
-            return self.zones.shutdown();
-        }
         self.commit()?;
-        if let Err(error) = self.close_map() {
+        if self.rights == Access::ReadWrite
+            && let Err(error) = self.close_map()
+        {
             tracing::warn!(%error, "the name map has no record that says that it was closed");
         }
         self.zones.shutdown()

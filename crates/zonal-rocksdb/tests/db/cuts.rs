@@ -55,6 +55,19 @@ fn acknowledged(printed: &str) -> (usize, usize) {
     })
 }
 
+/// How what a store shows differs from what was there after operation `first`.
+fn difference(states: &[Keys], first: usize, found: &Keys) -> String {
+    if let Some(number) = states.iter().rposition(|state| state == found) {
+        return format!("after {number}");
+    }
+    let expected = &states[first];
+    let keys = expected.keys().chain(found.keys().filter(|key| !expected.contains_key(key)));
+    let differing = keys.filter(|&key| expected.get(key) != found.get(key));
+    let lines =
+        differing.map(|key| format!("{key}: {:?}, not {:?}", found.get(key), expected.get(key)));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
 /// Cuts the power so many times on each kind of drive.
 fn cut_each(default: u64) {
     for kind in Kind::ALL {
@@ -108,7 +121,8 @@ fn cut(kind: Kind, default: u64) {
         let legal = &states[first..=end.min(states.len() - 1)];
         assert!(
             legal.contains(&found),
-            "{what}: not what was there after {first} to {end}\n{said}"
+            "{what}: not what was there after {first} to {end}, but {}\n{said}",
+            difference(&states, first, &found)
         );
         cut_off += u64::from(was_cut);
         kept += u64::from(was_cut && synced > 0);

@@ -69,7 +69,9 @@ enum Committed {
 }
 
 impl Log {
-    /// Makes everything before this call durable, and helps with maintenance of the table.
+    /// Makes everything before this call durable, and helps with maintenance of the table. On a
+    /// file system that is read-only it writes nothing, and is an error if changes are not durable:
+    /// those from before a thread panicked.
     pub(in crate::furrow) fn commit(&self, ending: Ending) -> Result<()> {
         let need = self.commit_need(&self.tree.read_state(), ending);
         self.commit_needed(need, ending)
@@ -81,7 +83,7 @@ impl Log {
         mut need: CommitNeed,
         ending: Ending,
     ) -> Result<()> {
-        if need.table_is_too_large {
+        if need.table_is_too_large && !self.tree.is_read_only() {
             self.compact(StepBudget::All);
             // Compaction changes rows too, and may have committed the others meanwhile.
             need = self.commit_need(&self.tree.read_state(), ending);
@@ -97,9 +99,10 @@ impl Log {
 
     /// Work of a commit that makes every change so far durable.
     pub(in crate::furrow) fn commit_need(&self, state: &State, ending: Ending) -> CommitNeed {
-        let nothing = state.batch.is_empty()
-            && state.buffered.is_empty()
-            && !state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
+        // Zones to reset are no promise: a file system that is read-only leaves them.
+        let resets = !self.tree.is_read_only()
+            && state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
+        let nothing = state.batch.is_empty() && state.buffered.is_empty() && !resets;
         let leaves_records = ending == Ending::Clean && state.zones.has_records();
         let forgets = self.tree.has_planted(PlantedBug::SyncForgetsUnderway);
         let is_taken = if forgets { 2 } else { 1 };

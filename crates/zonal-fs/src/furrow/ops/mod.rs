@@ -127,11 +127,11 @@ impl FileSystem for Furrow {
             state.inode(ino)?;
             Ok(self.log.commit_need(&state, Ending::Record))
         })?;
-        if self.tree.is_read_only() { Ok(()) } else { self.log.commit_needed(need, Ending::Record) }
+        self.log.commit_needed(need, Ending::Record)
     }
 
     fn sync(&self) -> Result<()> {
-        if self.tree.is_read_only() { Ok(()) } else { self.log.commit(Ending::Record) }
+        self.log.commit(Ending::Record)
     }
 
     fn readdir_with(
@@ -222,7 +222,8 @@ impl FileSystem for Furrow {
 
     fn shutdown(&self) -> Result<()> {
         if self.tree.is_read_only() {
-            return Ok(());
+            // An error if changes are left from before a thread panicked.
+            return self.log.commit(Ending::Record);
         }
         // So that a clean drive has no blocks of deleted files.
         while self.truncator.truncate_one() {}
@@ -273,6 +274,25 @@ mod tests {
         assert!(create <= 3, "create: {create}");
         assert!(overwrites.iter().all(|&count| count <= 4), "overwrite: {overwrites:?}");
         assert!(fsync <= 6, "fsync of a block: {fsync}");
+    }
+
+    #[test]
+    fn sync_after_panic_is_error_while_changes_are_left() {
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        for is_left in [false, true] {
+            let (drive, clock) = formatted(32, 64);
+            let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+            let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+            fs.sync().unwrap();
+            if is_left {
+                fs.write(ino, 0, &[7; BLOCK_BYTES], WriteFlags::empty()).unwrap();
+            }
+            assert_eq!(fs.give_up("a thread panicked"), Remains::Readable);
+            let ends = [fs.fsync(ino, SyncKind::Full), fs.sync(), fs.shutdown()];
+            for end in ends {
+                assert_eq!(matches!(end, Err(FsError::ReadOnly)), is_left, "{end:?}");
+            }
+        }
     }
 
     #[test]
