@@ -138,7 +138,7 @@ fn told() -> Result<()> {
     let host = Host::connect(&export, ONE, &[])?;
     let (controller, namespace) = (host.node(), generic(&export.disk(1)?)?);
     for (words, expected) in [
-        ("id-ctrl CTRL", &["mn        : Zonal", "cntrltype : 1", "oaes      : 0x8000000"][..]),
+        ("id-ctrl CTRL", &["mn        : Zonal", "cntrltype : 1", "oaes      : 0x8000100"][..]),
         ("id-iocs CTRL", &["I/O Command Set Combination[0]:5"]),
         ("list-ns CTRL", &["[   0]:0x1"]),
         ("show-regs CTRL", &["version : 0x20000", "cc      : 0x460061", "csts    : 0x1"]),
@@ -150,7 +150,7 @@ fn told() -> Result<()> {
         ("get-feature CTRL --feature-id=5", &["Error Recovery"]),
         ("get-feature CTRL --feature-id=6", &["value:0x00000001"]),
         ("get-feature CTRL --feature-id=7", &["value:0x003f003f"]),
-        ("get-feature CTRL --feature-id=11", &["value:00000000"]),
+        ("get-feature CTRL --feature-id=11", &["value:0x00000100"]),
         ("get-feature CTRL --feature-id=15", &["value:0x00001388"]),
         ("id-ns NODE", &["nsze    : 0x8000", "nmic    : 0x1"]),
         ("ns-descs NODE", &["csi     : 0x2", "uuid"]),
