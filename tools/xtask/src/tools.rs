@@ -65,8 +65,9 @@ const UNPACKED: [Packaged; 5] = [
 ];
 
 /// The programs of unpacked packages that the suites start.
-const USED: [&str; 15] = [
+const USED: [&str; 16] = [
     "ceph",
+    "ceph-authtool",
     "ceph-bluestore-tool",
     "ceph-mon",
     "ceph-osd",

@@ -89,11 +89,8 @@ impl Cluster {
         fs::read_to_string(&told).unwrap()
     }
 
-    /// The configuration file, and its `fsid`: Ceph 16 gets that from the monitor, and does not
-    /// wait for it before a command, which the monitor then refuses.
     fn configure(&self, command: &mut Command) {
         command.env("CEPH_CONF", self.place.path("ceph.conf"));
-        command.env("CEPH_ARGS", "--no-mon-config");
     }
 
     /// Kills the daemon of the mount while objects are written, and ends the cluster. Returns the
