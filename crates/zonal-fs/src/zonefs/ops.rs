@@ -273,7 +273,8 @@ impl FileSystem for ZoneFs {
                 self.let_go(file, &mut writer);
             }
         }
-        match self.access.get() {
+        // Not the present access: a failure makes the file system read-only after others wrote.
+        match self.options().access {
             Access::ReadWrite => self.sync(),
             Access::ReadOnly => Ok(()),
         }

@@ -212,3 +212,14 @@ fn zone_that_fails_close_makes_all_read_only() {
     fs.close(file, OpenFor::Writing);
     assert_eq!(fs.access(), Access::ReadOnly);
 }
+
+#[test]
+fn shutdown_after_failure_flushes_data_of_other_zones() {
+    let failed_write = "write,zone=2,nth=2,medium";
+    for (flush_fails, plan) in [(false, ""), (true, ";flush")] {
+        let setup = setup(ErrorPolicy::RemountRo, &format!("{failed_write}{plan}"));
+        let written = setup.fs.write(seq(&setup.fs, 1), 2 * BLOCK, &[8; BLOCK_LEN], DIRECT);
+        assert_eq!((errno(written), setup.fs.access()), (5, Access::ReadOnly));
+        assert_eq!(setup.fs.shutdown().is_err(), flush_fails, "flush fails: {flush_fails}");
+    }
+}
