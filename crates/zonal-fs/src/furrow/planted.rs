@@ -133,6 +133,12 @@ pub enum PlantedBug {
     LinkStaysOrphan,
     /// A rename that replaces a file leaves its link count.
     ReplaceKeepsLink,
+    /// A write past the buffer leaves older blocks in the buffer.
+    KeepOlderBuffered,
+    /// Reclaim maps a file to the copies of blocks that have been overwritten.
+    RelocateOverwritten,
+    /// A write is split into blocks that are committed one by one.
+    SplitWrite,
 }
 
 /// The mistake to make, if there is one.

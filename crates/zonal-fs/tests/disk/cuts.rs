@@ -259,10 +259,13 @@ fn disk_keeps_its_promises_after_every_cut() {
 }
 
 /// Each rule that a disk on a log must keep, with mistakes that break it.
-const MISTAKES: [(&str, PlantedBug); 9] = [
+const MISTAKES: [(&str, PlantedBug); 12] = [
     ("a flush returns when the data is durable", PlantedBug::SkipDataFlush),
     ("a flush returns when the way to the data is durable", PlantedBug::SkipRecordFlush),
     ("a flush leaves no data in memory", PlantedBug::SkipWriteBack),
+    ("the order of writes is that of the requests", PlantedBug::KeepOlderBuffered),
+    ("a copy of reclaim never replaces a newer write", PlantedBug::RelocateOverwritten),
+    ("a write of the atomic size is whole or absent", PlantedBug::SplitWrite),
     ("a zone is reset when its blocks are durable elsewhere", PlantedBug::ResetBeforeDurable),
     ("what reclaim moves is found again", PlantedBug::ForgetRelocation),
     ("moved blocks are durable before the record of the move", PlantedBug::SkipMovedFlush),

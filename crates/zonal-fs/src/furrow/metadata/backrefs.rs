@@ -12,6 +12,7 @@ use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::{MapEntry, Owner};
 use crate::furrow::metadata::remaps::Noted;
 use crate::furrow::metadata::{File, State};
+use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::Key;
 use crate::furrow::table::memtable::Value;
 use crate::vfs::Ino;
@@ -89,11 +90,13 @@ impl State {
                 let limit = first.saturating_add(u64::from(record.blocks));
                 let file = self.stored_file(ino, first, limit)?;
                 let entries = file.into_iter().flat_map(|file| file.overlapping(first, limit));
+                let takes_any = self.planted.has(PlantedBug::RelocateOverwritten);
                 let runs = entries.filter_map(|(start, entry)| {
-                    let (from, at, crcs) = overlap(zone, first..limit, start, entry)?;
-                    let expected = u64::from(record.block) + (from - first);
+                    let (from, at, crcs) = overlap(first..limit, start, entry)?;
+                    let block = record.block.checked_add(u32::try_from(from - first).ok()?)?;
                     let owner = Owner::Entry(ino, from);
-                    (u64::from(at) == expected).then_some(LiveRun { owner, block: at, crcs })
+                    let is_here = at == Address { zone, block } || takes_any;
+                    is_here.then_some(LiveRun { owner, block, crcs })
                 });
                 Ok(runs.collect())
             }
@@ -132,19 +135,14 @@ impl State {
     }
 }
 
-/// The overlap of file blocks with a map entry in a zone, which begins at file block `start`: the
-/// first file block, the first zone block, and the checksums.
-fn overlap(
-    zone: u32,
-    blocks: Range<u64>,
-    start: u64,
-    entry: &MapEntry,
-) -> Option<(u64, u32, Vec<u32>)> {
-    let MapEntry::At { zone: lies_in, block, crcs } = entry else { return None };
+/// The overlap of file blocks with a map entry, which begins at file block `start`: the first file
+/// block, its place, and the checksums.
+fn overlap(blocks: Range<u64>, start: u64, entry: &MapEntry) -> Option<(u64, Address, Vec<u32>)> {
+    let MapEntry::At { zone, block, crcs } = entry else { return None };
     let from = start.max(blocks.start);
     let to = blocks.end.min(start + u64::from(entry.blocks()));
     let narrow = |blocks: u64| usize::try_from(blocks).expect("inside the entry");
     let crcs = &crcs.as_slice()[narrow(from - start)..narrow(to - start)];
     let skip = u32::try_from(from - start).expect("inside the entry");
-    (*lies_in == zone).then(|| (from, block + skip, crcs.to_vec()))
+    Some((from, Address { zone: *zone, block: block + skip }, crcs.to_vec()))
 }

@@ -211,7 +211,8 @@ impl Furrow {
             return Ok((Published::Done, durability));
         }
         let (mut at, mut durability) = (start, Durability::Later);
-        let mut chunk_bytes = CHUNK_BYTES;
+        let splits = self.tree.has_planted(PlantedBug::SplitWrite);
+        let mut chunk_bytes = if splits { BLOCK } else { CHUNK_BYTES };
         while at < end {
             // A write no longer than one chunk is one operation, wherever it begins.
             let boundary = (at / chunk_bytes + 1).saturating_mul(chunk_bytes);
@@ -237,6 +238,9 @@ impl Furrow {
                 Published::Done => at = next,
                 Published::EndMoved => return Ok((Published::EndMoved, durability)),
                 Published::NotLast => {}
+            }
+            if splits {
+                self.log.commit(Ending::Record)?;
             }
             if written.has_gathered {
                 self.writer.release_gathered(ino);
@@ -381,7 +385,11 @@ impl Furrow {
         if !edges.are_current(state)? && !self.tree.has_planted(PlantedBug::PublishOnStale) {
             return Ok(Attempt::Stale);
         }
-        state.unmap(ino, chunk.straight.start, chunk.straight.end);
+        if self.tree.has_planted(PlantedBug::KeepOlderBuffered) {
+            state.unmap_stored(ino, chunk.straight.start, chunk.straight.end);
+        } else {
+            state.unmap(ino, chunk.straight.start, chunk.straight.end);
+        }
         map_placed(state, FileBlock { ino, block: chunk.straight.start }, data);
         for block in chunk.buffered() {
             let (at, bytes) = chunk.bytes_of(block);
