@@ -12,6 +12,7 @@ mod numbers;
 mod page;
 mod place;
 mod postgresql;
+mod qemu;
 mod repository;
 mod server;
 
