@@ -36,6 +36,7 @@ pub(super) const SET_PARAMS: u32 = control(READ_WRITE, 0x08);
 pub(super) const GET_PARAMS: u32 = control(READ, 0x09);
 pub(super) const START_USER_RECOVERY: u32 = control(READ_WRITE, 0x10);
 pub(super) const END_USER_RECOVERY: u32 = control(READ_WRITE, 0x11);
+pub(super) const UPDATE_SIZE: u32 = control(READ_WRITE, 0x15);
 
 /// `UBLK_U_IO_*`.
 pub(super) const FETCH: u32 = io(0x20);
@@ -50,6 +51,8 @@ pub(super) mod feature {
     /// Data is copied by reading and writing the character device.
     pub(crate) const USER_COPY: u64 = 1 << 7;
     pub(crate) const ZONED: u64 = 1 << 8;
+    /// A device that is served can change its size.
+    pub(crate) const UPDATE_SIZE: u64 = 1 << 10;
     /// Each tag may have a thread of its own, not only each queue.
     pub(crate) const PER_IO_DAEMON: u64 = 1 << 13;
 }
@@ -263,6 +266,7 @@ mod tests {
         assert_eq!(GET_DEV_INFO, 0x8020_7502);
         assert_eq!(ADD_DEV, 0xc020_7504);
         assert_eq!(END_USER_RECOVERY, 0xc020_7511);
+        assert_eq!(UPDATE_SIZE, 0xc020_7515);
         assert_eq!(FETCH, 0xc010_7520);
         assert_eq!(COMMIT_AND_FETCH, 0xc010_7521);
         assert_eq!(DESCRIPTORS_STRIDE, 98_304);

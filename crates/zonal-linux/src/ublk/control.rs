@@ -85,6 +85,11 @@ impl Control {
         self.run(abi::START_USER_RECOVERY, id, 0, &mut [])
     }
 
+    /// Gives the block device another size.
+    pub(super) fn update_size(&mut self, id: u32, sectors: u64) -> Result<(), Errno> {
+        self.run(abi::UPDATE_SIZE, id, sectors, &mut [])
+    }
+
     /// Stops the block device, after the running requests.
     pub(super) fn stop(&mut self, id: u32) -> Result<(), Errno> {
         self.run(abi::STOP_DEV, id, 0, &mut [])

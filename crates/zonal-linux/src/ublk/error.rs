@@ -58,6 +58,14 @@ pub enum Error {
         /// The process.
         server: u32,
     },
+    /// The driver cannot change its size.
+    #[error(
+        "ublk device {id} keeps its size until it is served anew; Linux 6.16 and later change it"
+    )]
+    FixedSize {
+        /// The number.
+        id: u32,
+    },
     /// Another server cannot take it over.
     #[error("ublk device {id} cannot be recovered: {why}")]
     NotRecoverable {

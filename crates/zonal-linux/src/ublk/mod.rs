@@ -34,6 +34,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use zonal::disk::DiskShape;
 
 use self::abi::{DeviceInfo, Params, feature, state};
 use self::control::{Control, Ended, Start};
@@ -95,7 +96,9 @@ impl Device {
             flags: needed
                 | feature::CMD_IOCTL_ENCODE
                 | feature::USER_RECOVERY
-                | feature::USER_RECOVERY_REISSUE,
+                | feature::USER_RECOVERY_REISSUE
+                // An older driver leaves it out.
+                | feature::UPDATE_SIZE,
             server_flags: outline.mark,
             ..DeviceInfo::default()
         };
@@ -300,6 +303,22 @@ pub fn list() -> Result<Vec<Listed>> {
         }
     }
     Ok(devices)
+}
+
+/// Gives the block device `id` the size of its disk, if that is another.
+fn update_size(id: u32, disk: &DiskShape) -> Result<()> {
+    let failed = |errno| Error::of("changing the size of", id, errno);
+    let mut control = Control::open()?;
+    let sectors = shape::disk_params(disk).basic.device_sectors;
+    if control.params(id).map_err(failed)?.basic.device_sectors == sectors {
+        return Ok(());
+    }
+    if control.info(id).map_err(failed)?.flags & feature::UPDATE_SIZE == 0 {
+        return Err(Error::FixedSize { id });
+    }
+    control.update_size(id, sectors).map_err(failed)?;
+    tracing::info!(id, bytes = disk.bytes(), "the block device has the new size of its disk");
+    Ok(())
 }
 
 /// Stops the block device after its running requests; its server ends then.

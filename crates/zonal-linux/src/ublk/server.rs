@@ -15,6 +15,7 @@ use std::thread;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use zonal::disk::DiskShape;
 use zonal::{Disk, ZonedDevice};
 
 use super::abi::feature;
@@ -116,7 +117,13 @@ impl Server {
             Number::Recovered(id) => Device::recover(&outline, id, queues.threads, target),
         };
         let served = served?;
-        Ok(Self { id: served.id(), served: Some(served), source })
+        let id = served.id();
+        if let Source::Disk(NamedDisk { disk, .. }) = &source {
+            disk.on_resize(Box::new(move |shape| follow_size(id, &shape)));
+            // It may have grown before this, or without a server.
+            follow_size(id, &disk.shape());
+        }
+        Ok(Self { id, served: Some(served), source })
     }
 
     /// The block device.
@@ -183,6 +190,13 @@ pub fn serve(
         let _ = stopper.join();
     }
     outcome
+}
+
+/// Gives the block device the size of its disk. Without that it is used in the size that it has.
+fn follow_size(id: u32, disk: &DiskShape) {
+    if let Err(error) = super::update_size(id, disk) {
+        tracing::warn!("{error}");
+    }
 }
 
 /// Stops a device that is served. File systems that are mounted from it are synced first.

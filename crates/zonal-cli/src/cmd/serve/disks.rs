@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use zonal::shown;
 use zonal::spec::{Base, Stack};
-use zonal::{Disk, shown};
 use zonal_fs::disk::{DiskName, Disks, FurrowDisk};
 use zonal_fs::vfs::Access;
 
@@ -85,14 +85,6 @@ fn held(stack: &Stack) -> Option<PathBuf> {
         Base::File(_) | Base::Device => stack.files.first().cloned(),
         Base::Memory | Base::Simulated(_) => None,
     }
-}
-
-/// Logs that a disk grows, and `when` its users see that.
-pub(super) fn note_growth(spec: &str, disk: &dyn Disk, when: &'static str) {
-    let spec = shown(spec);
-    disk.on_resize(Box::new(move |shape| {
-        tracing::info!(disk = spec, bytes = shape.bytes(), "a disk has grown: {when}");
-    }));
 }
 
 /// `DEVICE//NAME`, taken apart.

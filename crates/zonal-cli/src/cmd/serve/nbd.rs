@@ -5,12 +5,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::SystemClock;
+use zonal::{Disk, SystemClock, shown};
 use zonal_nbd::export::Access;
 use zonal_nbd::server::{self, PORT, TlsFiles, TlsPolicy};
 use zonal_nbd::{Address, Export, Exports, Settings, Tls};
 
-use super::disks::{self, DiskSpec, Drives};
+use super::disks::{DiskSpec, Drives};
 use crate::args::Global;
 use crate::args::serve::Nbd;
 use crate::notify;
@@ -37,7 +37,11 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
         let parsed = DiskSpec::parse(spec)?;
         let disk = drives.open(&parsed)?;
         // NBD has no message for it.
-        disks::note_growth(spec, &*disk, "clients that connect now see it");
+        let name = shown(spec);
+        disk.on_resize(Box::new(move |shape| {
+            let bytes = shape.bytes();
+            tracing::info!(disk = name, bytes, "a disk has grown: clients that connect now see it");
+        }));
         exports.push(Export::new(&parsed.name.to_string(), spec, disk, access)?);
     }
     let served = server::serve(Exports::new(exports)?, settings, clock, |addresses| {

@@ -81,7 +81,6 @@ fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
     let mut drives = Drives::default();
     let parsed = DiskSpec::parse(spec)?;
     let disk = drives.open(&parsed)?;
-    disks::note_growth(spec, &*disk, "the block device shows it when it is served anew");
     let unique = drives.unique_name(&parsed)?;
     let outcome = served(Source::Disk(NamedDisk { disk, unique }));
     drives.close()?;
