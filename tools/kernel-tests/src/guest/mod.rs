@@ -15,6 +15,7 @@ mod null_blk;
 mod nvme_cli;
 mod nvme_disk;
 mod nvme_tcp;
+mod plain_fs;
 mod refused;
 mod scsi_debug;
 mod shape;
@@ -154,7 +155,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
     Machine {
         part: Part::Rest,
         kernel_options: "",
-        subjects: &[Subject { name: "ublk-disk", checks: 10, run: ublk_disk::checks }],
+        subjects: &[Subject { name: "ublk-disk", checks: 15, run: ublk_disk::checks }],
     },
     Machine {
         part: Part::Rest,

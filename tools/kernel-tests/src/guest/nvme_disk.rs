@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::contents::{Contents, Syncing};
 use super::export::{Export, bytes_written, queue_attribute, wait_for};
 use super::mounted::Mounted;
+use super::plain_fs::PlainFs;
 use super::{side, zone_files};
 use xtask::run;
 use xtask::tally::Tally;
@@ -38,8 +39,8 @@ pub(super) fn checks(tally: &mut Tally) {
         });
         tally.check(&format!("a disk of {block_size}: fio verifies it"), || verify(block_size));
     }
-    for kind in ["ext4", "xfs"] {
-        tally.check(&format!("a disk: {kind} on it"), || file_system(kind));
+    for kind in [PlainFs::Ext4, PlainFs::Xfs] {
+        tally.check(&format!("a disk: {} on it", kind.name()), || file_system(kind));
     }
     tally.check("a disk: its server is killed while fio verifies it", killed);
     tally.check("a disk beside zones in one subsystem", beside_zones);
@@ -144,42 +145,17 @@ fn fio(disk: &Path, more: &[&str]) -> Result<()> {
     run::quietly(&mut command).map(drop)
 }
 
-/// Made, filled, changed, checked by its own tool and read back; trimmed at last.
-fn file_system(kind: &str) -> Result<()> {
+/// A file system whose files another server has, too.
+fn file_system(kind: PlainFs) -> Result<()> {
     let drive = Drive::new(4096)?;
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
-    make(kind, &disk)?;
-    let place = side::mount_point()?;
-    let mounted = Mounted::kernel(kind, "rw", &disk, &place)?;
-    let mut contents = Contents::new(&place.join("files"), Syncing::Files)?;
-    contents.fill(FILL).context("filling it")?;
-    contents.change().context("changing files")?;
-    contents.fill(FILL / 3).context("filling it again")?;
-    contents.verify().context("reading everything back")?;
-    run::quietly(Command::new("fstrim").arg(&place))?;
-    mounted.unmount()?;
-    check(kind, &disk)?;
+    let exercised = kind.exercise(&disk, FILL, || Ok(()))?;
     export.end()?;
     // Another server: what the first made durable.
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
-    let mounted = Mounted::kernel(kind, "rw", &disk, &place).context("mounting it again")?;
-    contents.verify().context("reading everything back after it was mounted again")?;
-    mounted.unmount()?;
+    exercised.verify(&disk)?;
     export.end()?;
     drive.check()
-}
-
-fn make(kind: &str, disk: &Path) -> Result<()> {
-    run::quietly(Command::new(format!("mkfs.{kind}")).arg("-q").arg(disk)).map(drop)
-}
-
-fn check(kind: &str, disk: &Path) -> Result<()> {
-    let mut command = match kind {
-        "ext4" => Command::new("e2fsck"),
-        _ => Command::new("xfs_repair"),
-    };
-    let options: &[&str] = if kind == "ext4" { &["-f", "-n"] } else { &["-n"] };
-    run::quietly(command.args(options).arg(disk)).context("its own check").map(drop)
 }
 
 /// Without a volatile write cache no write is lost, also not of a file system that stays mounted.
@@ -200,7 +176,7 @@ fn killed() -> Result<()> {
         server.kill_and_restart()?;
     }
     ended(&mut job).context("fio, over three kills")?;
-    make("ext4", &disk)?;
+    PlainFs::Ext4.make(&disk)?;
     let place = side::mount_point()?;
     let mounted = Mounted::kernel("ext4", "rw", &disk, &place)?;
     let mut contents = Contents::new(&place.join("files"), Syncing::Whole)?;
@@ -211,7 +187,7 @@ fn killed() -> Result<()> {
     }
     contents.verify()?;
     mounted.unmount()?;
-    check("ext4", &disk)?;
+    PlainFs::Ext4.check(&disk)?;
     server.end()?;
     drive.check()
 }
@@ -283,7 +259,7 @@ fn beside_zones() -> Result<()> {
         ensure!(found == expected, "{} is {found}", node.display());
     }
     run::quietly(Command::new("mkzonefs").arg("-f").arg(&zones))?;
-    make("ext4", &disk)?;
+    PlainFs::Ext4.make(&disk)?;
     let place = side::mount_point()?;
     let mounted = Mounted::kernel("ext4", "discard", &disk, &place)?;
     let mut contents = Contents::new(&place.join("files"), Syncing::Files)?;
@@ -292,7 +268,7 @@ fn beside_zones() -> Result<()> {
     contents.change()?;
     contents.verify()?;
     mounted.unmount()?;
-    check("ext4", &disk)?;
+    PlainFs::Ext4.check(&disk)?;
     export.end()?;
     drive.check()
 }

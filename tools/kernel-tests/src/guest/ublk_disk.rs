@@ -4,42 +4,77 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::contents::{Contents, Syncing};
-use super::export::{Export, queue_attribute, wait_for};
-use super::mounted::Mounted;
-use super::side::{self, ZONAL, next_number, zonal};
+use super::export::{Export, bytes_written, queue_attribute, wait_for};
+use super::plain_fs::PlainFs;
+use super::side::{ZONAL, next_number, zonal};
 use xtask::run;
 use xtask::tally::Tally;
 
 /// What is written to a file system: less than its disk holds.
 const FILL_BYTES: u64 = 40 << 20;
 
-/// The file systems that need nothing of a disk: how they are made and checked.
-const FILE_SYSTEMS: [(&str, &[&str], &[&str]); 3] = [
-    ("ext4", &["mkfs.ext4", "-q"], &["e2fsck", "-f", "-n"]),
-    ("xfs", &["mkfs.xfs", "-q", "-f"], &["xfs_repair", "-n"]),
-    ("btrfs", &["mkfs.btrfs", "-q", "-f"], &["btrfs", "check", "--readonly"]),
-];
-
 /// `PF_MEMALLOC_NOIO` of `include/linux/sched.h`: what `PR_SET_IO_FLUSHER` sets.
 const FLAG_NO_IO: u64 = 0x0008_0000;
+
+/// What fio writes, and reads back after that.
+struct FioJob {
+    name: &'static str,
+    options: &'static [&'static str],
+}
+
+/// fio takes trimmed blocks off its list but not out of its random numbers, unless it verifies that
+/// they are zeroes: then it finds wrong seeds, on any disk. A part of a physical block may keep its
+/// data, so what is trimmed is whole ones. It trims blocks that are still being written, unless
+/// requests that overlap wait for one another.
+const FIO_JOBS: [FioJob; 4] = [
+    FioJob { name: "512 B to 128 KiB at depth 1", options: &["--bsrange=512-128k"] },
+    FioJob { name: "512 B to 1 MiB at depth 32", options: &["--bsrange=512-1m", "--iodepth=32"] },
+    FioJob {
+        name: "blocks again and again",
+        options: &[
+            "--bsrange=512-256k",
+            "--iodepth=32",
+            "--norandommap=1",
+            "--io_size=80M",
+            "--serialize_overlap=1",
+        ],
+    },
+    FioJob {
+        name: "and trims 4 KiB to 1 MiB",
+        options: &[
+            "--bsrange=4k-1m",
+            "--iodepth=32",
+            "--trim_percentage=10",
+            "--trim_backlog=32",
+            "--trim_verify_zero=1",
+            "--serialize_overlap=1",
+        ],
+    },
+];
 
 /// Disks over ublk.
 pub(super) fn checks(tally: &mut Tally) {
     tally.check("disk over ublk: what the kernel finds", attributes);
     tally.check("disk over ublk: partitions are found", partitions);
     tally.check("disk over ublk: discards and zeroes", discards_and_zeroes);
+    tally.check("disk over ublk: it grows while it is used", growth);
     tally.check("disk over ublk: other disks cannot take it over", takeovers);
     tally.check("disk over ublk: threads never wait for their disk", protected);
-    for (kind, make, check) in FILE_SYSTEMS {
-        tally.check(&format!("disk over ublk: {kind}, and its server is killed"), || {
+    for job in &FIO_JOBS {
+        let name = format!("disk over ublk: the server is killed while fio writes {}", job.name);
+        tally.check(&name, || killed_while_writing(job));
+    }
+    for kind in PlainFs::ALL {
+        let name = format!("disk over ublk: {}, and its server is killed", kind.name());
+        tally.check(&name, || {
             let mut disk = ServedDisk::start(&["--size=300M"], "")?;
             let block = disk.block.clone();
-            file_system(kind, make, check, &block, || disk.kill_and_recover())?;
+            let exercised = kind.exercise(&block, FILL_BYTES, || disk.kill_and_recover())?;
+            exercised.verify(&block)?;
             disk.end()
         });
     }
@@ -189,6 +224,30 @@ fn discards_and_zeroes() -> Result<()> {
     ServedDisk { export, block, spec, drive }.end()
 }
 
+/// The block device has the new size of a disk that grows: at once, or when a server takes over.
+fn growth() -> Result<()> {
+    let mut disk = ServedDisk::start(&["--size=40M"], "")?;
+    let drive = disk.drive.to_str().context("a name")?.to_owned();
+    let file = File::options().read(true).write(true).open(&disk.block)?;
+    let grow = |mib: u64| zonal(&["disk", "resize", &drive, "root", &format!("--size={mib}M")]);
+    let is_of = |mib: u64| {
+        let found = run::quietly(Command::new("blockdev").arg("--getsize64").arg(&disk.block))?;
+        ensure!(found.trim() == (mib << 20).to_string(), "{found}, not {mib} MiB");
+        file.write_all_at(&[5; 4096], (mib << 20) - 4096).context("writing its last block")
+    };
+    grow(44)?;
+    is_of(44)?;
+    disk.export.kill()?;
+    grow(48)?;
+    disk.export.recover(&disk.spec)?;
+    is_of(48)?;
+    grow(52)?;
+    is_of(52)?;
+    file.sync_all()?;
+    drop(file);
+    disk.end()
+}
+
 fn takeovers() -> Result<()> {
     let mut disk = ServedDisk::start(&["--size=40M"], "")?;
     let drive = disk.drive.to_str().context("a name")?.to_owned();
@@ -231,33 +290,43 @@ fn protected() -> Result<()> {
     disk.end()
 }
 
-/// Files on a file system: written, changed while `disturb` does what it does, and read back before
-/// and after it is mounted anew.
-fn file_system(
-    kind: &str,
-    make: &[&str],
-    check: &[&str],
-    block: &Path,
-    mut disturb: impl FnMut() -> Result<()>,
-) -> Result<()> {
-    run::quietly(Command::new(make[0]).args(&make[1..]).arg(block))?;
-    let place = side::mount_point()?;
-    let mounted = Mounted::kernel(kind, "discard", block, &place)?;
-    let mut contents = Contents::new(&place.join("files"), Syncing::Files)?;
-    contents.fill(FILL_BYTES / 2)?;
-    disturb()?;
-    contents.fill(FILL_BYTES / 2)?;
-    contents.change()?;
-    disturb()?;
-    contents.fill(FILL_BYTES / 4)?;
-    run::quietly(Command::new("fstrim").arg(&place))?;
-    contents.verify().context("reading everything back")?;
-    mounted.unmount()?;
-    let checked = run::quietly(Command::new(check[0]).args(&check[1..]).arg(block));
-    checked.context("its own check")?;
-    let mounted = Mounted::kernel(kind, "ro", block, &place).context("mounting it again")?;
-    contents.verify().context("reading everything back after it was mounted again")?;
-    mounted.unmount()
+/// A program that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already, if nothing went wrong.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// fio writes at random, and compares all of it with what it has written.
+fn killed_while_writing(job: &FioJob) -> Result<()> {
+    let mut disk = ServedDisk::start(&["--size=200M", "--block-size=512", "--thin"], "")?;
+    let seed = std::env::var("SEED").unwrap_or_else(|_| "7".to_owned());
+    println!("SEED={seed}");
+    let log = "/tmp/ublk-fio";
+    let fio = Command::new("fio")
+        .args(["--name=job", "--rw=randwrite", "--size=40M", "--direct=1", "--ioengine=libaio"])
+        .args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"])
+        .args(job.options)
+        .arg(format!("--randseed={seed}"))
+        .arg(format!("--filename={}", disk.block.display()))
+        .stdout(File::create(log)?)
+        .stderr(Stdio::inherit())
+        .spawn()?;
+    let mut fio = Running(fio);
+    for part in 1..=3_u64 {
+        let written = (part * 8) << 20;
+        let block = disk.block.clone();
+        wait_for(|| Ok(fio.0.try_wait()?.is_some() || bytes_written(&block)? >= written))?;
+        ensure!(fio.0.try_wait()?.is_none(), "fio ended too early\n{}", fs::read_to_string(log)?);
+        disk.kill_and_recover()?;
+    }
+    let ended = fio.0.wait()?;
+    ensure!(ended.success(), "fio ended with {ended}\n{}", fs::read_to_string(log)?);
+    disk.end()
 }
 
 /// A command that makes or removes a device of device mapper: nothing here listens to udev.
@@ -276,11 +345,9 @@ fn lvm() -> Result<()> {
     let lvm = |arguments: &[&str]| mapper("lvm", &[arguments, &config].concat());
     lvm(&["vgcreate", "group", &names[0], &names[1]])?;
     lvm(&["lvcreate", "--yes", "--stripes=2", "--extents=100%FREE", "--name=volume", "group"])?;
-    let (kind, make, check) = FILE_SYSTEMS[0];
-    let used = file_system(kind, make, check, Path::new("/dev/mapper/group-volume"), || {
-        first.kill_and_recover()
-    });
-    used?;
+    let volume = Path::new("/dev/mapper/group-volume");
+    let exercised = PlainFs::Ext4.exercise(volume, FILL_BYTES, || first.kill_and_recover())?;
+    exercised.verify(volume)?;
     lvm(&["vgchange", "--activate=n", "group"])?;
     first.end()?;
     other.end()
@@ -298,8 +365,9 @@ fn luks() -> Result<()> {
     mapper("cryptsetup", &[&["luksFormat"], &key[..], &cheap, &[&block]].concat())?;
     let open = ["open", "--allow-discards"];
     mapper("cryptsetup", &[&open[..], &key, &[&block, "secret"]].concat())?;
-    let (kind, make, check) = FILE_SYSTEMS[0];
-    file_system(kind, make, check, Path::new("/dev/mapper/secret"), || disk.kill_and_recover())?;
+    let opened = Path::new("/dev/mapper/secret");
+    let exercised = PlainFs::Ext4.exercise(opened, FILL_BYTES, || disk.kill_and_recover())?;
+    exercised.verify(opened)?;
     mapper("cryptsetup", &["close", "secret"])?;
     disk.end()
 }
