@@ -46,6 +46,9 @@ pub use self::server::{NamedDisk, Number, Server, Source, serve};
 /// notice that the last server is gone.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Stack of a thread that serves requests. A server of a disk has all of it in memory.
+const STACK_BYTES: usize = 512 << 10;
+
 /// How requests are served.
 #[derive(Clone, Copy, Debug)]
 pub struct Queues {
@@ -181,7 +184,8 @@ impl Device {
                     tags: (first..info.depth).step_by(threads.into()).collect(),
                 };
                 let sender = sender.clone();
-                let thread = thread::Builder::new().name(format!("ublk{id}-{queue}"));
+                let name = format!("ublk{id}-{queue}");
+                let thread = thread::Builder::new().name(name).stack_size(STACK_BYTES);
                 thread.spawn(move || worker.run(&sender)).map_err(failed)?;
                 running += 1;
             }

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use zonal::SystemClock;
-use zonal_linux::own_disk;
+use zonal_linux::own_disk::{self, LockedMemory};
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::{Hosts, WriteCache};
 use zonal_nvme::tcp;
@@ -50,12 +50,16 @@ pub(crate) fn run(global: &Global, command: &ServeCommand) -> Result<()> {
 /// Protects the server against waiting for a disk of its own. This machine uses every ublk device,
 /// so a server of one warns of a missing protection; the other servers log it with `-v`.
 fn protect(command: &ServeCommand) {
-    let is_local = match command {
-        ServeCommand::Ublk(args) if args.device.is_none() => return,
-        ServeCommand::Ublk(_) => true,
-        ServeCommand::NvmeTcp(_) | ServeCommand::Nbd(_) => false,
+    let (is_local, locked) = match command {
+        ServeCommand::Ublk(args) => match &args.device {
+            Some(spec) if disks::is_disk(spec) => (true, LockedMemory::Mapped),
+            // A drive in memory takes memory as it is written.
+            Some(_) => (true, LockedMemory::Touched),
+            None => return,
+        },
+        ServeCommand::NvmeTcp(_) | ServeCommand::Nbd(_) => (false, LockedMemory::Touched),
     };
-    for unprotected in own_disk::protect() {
+    for unprotected in own_disk::protect(locked) {
         if is_local {
             tracing::warn!("{unprotected}");
         } else {
