@@ -407,7 +407,9 @@ impl Op {
             }
             Self::Append { zone: number, .. } => Io::append(zone(number).id, memory),
             Self::Read { zone: number, offset, .. } => {
-                Io::read(zone(number).start + LbaCount::new(offset), memory)
+                // Some drives show fewer than eight zones; those that are written are the first four.
+                let zone = &zones[4 + (number as usize - 4) % (zones.len() - 4)];
+                Io::read(zone.start + LbaCount::new(offset), memory)
             }
             Self::Manage(..) | Self::ManageAll(_) | Self::Deallocate { .. } | Self::Flush => {
                 Io::flush()

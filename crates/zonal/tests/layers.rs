@@ -14,8 +14,8 @@ use zonal::layer::meter::{Meter, OpKind};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
-    BlockSize, Clock, DeviceError, FileDrive, GeometrySpec, Io, Lba, LbaCount, MemoryDrive,
-    OpenMode, Rules, Select, ZoneAction, ZoneId, ZonedDevice,
+    BlockSize, Clock, DeviceError, FailZone, FileDrive, GeometrySpec, Io, Lba, LbaCount,
+    MemoryDrive, OpenMode, Rules, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
 };
 
 type Result<T> = std::result::Result<T, DeviceError>;
@@ -80,6 +80,10 @@ proptest! {
         let shown = PowerOfTwo::new(Spy { below, seen: Mutex::default() }).unwrap();
         let size = zone_size.next_power_of_two();
         let count = shown.geometry().block_count().get();
+        // Shown conventional zones are whole, and as many as lie on real ones.
+        let shown_conventional = u64::from(conventional) * zone_size / size;
+        let fewer = u64::from(conventional) - shown_conventional;
+        prop_assert_eq!(u64::from(shown.geometry().spec().conventional_zones), shown_conventional);
         let (first, blocks) = (first % count, blocks.min(count - first % count));
 
         let mut found = vec![0xee; blocks as usize * 512];
@@ -87,9 +91,10 @@ proptest! {
         let mut expected_below = Vec::new();
         for (at, block) in (first..first + blocks).zip(found.chunks(512)) {
             let (zone, offset) = (at / size, at % size);
-            let below = zone * zone_size + offset;
-            let is_real = offset < zone_size && below < real;
-            let holds_data = is_real && (zone < u64::from(conventional) || offset < capacity);
+            let is_conventional = zone < shown_conventional;
+            let below = if is_conventional { at } else { (zone + fewer) * zone_size + offset };
+            let is_real = is_conventional || (offset < zone_size && below < real);
+            let holds_data = is_real && (is_conventional || offset < capacity);
             let byte = if holds_data { below as u8 | 1 } else { 0 };
             prop_assert!(block.iter().all(|&found| found == byte), "block {}", at);
             if is_real {
@@ -100,13 +105,16 @@ proptest! {
         let seen: Vec<u64> = seen.iter().flat_map(|&(lba, blocks)| lba..lba + blocks).collect();
         prop_assert_eq!(seen, expected_below);
 
-        // No write that reaches a gap gets below.
+        // No write that reaches a gap or another zone gets below; in a conventional zone any other does.
         shown.below().seen.lock().unwrap().clear();
-        let reaches_gap = first % size + blocks > zone_size.min(size);
+        let is_conventional = first / size < shown_conventional;
+        let end = if is_conventional { size } else { zone_size };
+        let crosses = first % size + blocks > end;
         let outcome = shown.write(Lba::new(first), &found);
         let passed = !shown.below().seen.lock().unwrap().is_empty();
-        prop_assert!(!(reaches_gap && passed), "{:?}", outcome);
-        prop_assert!(!(reaches_gap && outcome.is_ok()));
+        prop_assert!(!(crosses && passed), "{:?}", outcome);
+        prop_assert!(!(crosses && outcome.is_ok()));
+        prop_assert!(!is_conventional || crosses || outcome.is_ok(), "{:?}", outcome);
     }
 
     /// Any bytes: an error or a replay, never a panic.
@@ -231,7 +239,7 @@ fn meter_measures_slow_operations() {
 /// A batch is one call on the device at the bottom, whatever lies above, and each layer does its work.
 #[test]
 fn layers_pass_batch_on() {
-    let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap(), Duration::ZERO));
+    let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), Duration::ZERO));
     let fault = Fault::new(Arc::clone(&below), FaultPlan::default());
     let mut file = Vec::new();
     let trace = Trace::new(fault, &mut file, TraceContent::Data).unwrap();
@@ -256,40 +264,72 @@ fn layers_pass_batch_on() {
 
     // A read across a gap follows in parts.
     below.clear();
-    let mut batch = [Io::read(Lba::new(64), &mut first), Io::read(Lba::new(10), &mut across)];
+    let mut batch = [Io::read(Lba::new(64), &mut first), Io::read(Lba::new(40), &mut across)];
     meter.submit(&mut batch);
     assert!(batch.into_iter().all(|io| io.outcome().is_ok()));
     assert_eq!((below.rounds(), below.requests()), (3, 3));
     drop(meter);
-    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 2, 3)).unwrap()).unwrap();
     assert_eq!((done.operations, done.end), (8, TraceEnd::Whole));
 }
 
-/// A deallocation arrives at the device at the bottom, with its addresses, and each layer does its work.
+/// A deallocation arrives at the device at the bottom, in parts of one zone there, and each layer does
+/// its work.
 #[test]
 fn layers_pass_deallocation_on() {
     let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), Duration::ZERO));
-    let fault = Fault::new(Arc::clone(&below), "deallocate,nth=2".parse::<FaultPlan>().unwrap());
+    let fault = Fault::new(Arc::clone(&below), "deallocate,nth=3".parse::<FaultPlan>().unwrap());
     let mut file = Vec::new();
     let trace = Trace::new(fault, &mut file, TraceContent::Data).unwrap();
     let meter = Meter::new(PowerOfTwo::new(trace).unwrap(), Arc::new(Steps(0.into(), 1_000)));
     // Zone 1 begins at block 32 above the adapter, and at block 24 below.
-    meter.write(Lba::new(32), &[7; 512 * 4]).unwrap();
-    meter.deallocate(Lba::new(33), LbaCount::new(2)).unwrap();
+    meter.write(Lba::new(22), &[7; 512 * 4]).unwrap();
+    meter.deallocate(Lba::new(23), LbaCount::new(2)).unwrap();
     let mut found = vec![0; 512 * 4];
-    below.read(Lba::new(24), &mut found).unwrap();
+    below.read(Lba::new(22), &mut found).unwrap();
     let kept: Vec<u8> = found.chunks(512).map(|block| block[0]).collect();
     assert_eq!(kept, [7, 0, 0, 7]);
-    let failed = meter.deallocate(Lba::new(35), LbaCount::new(1)).unwrap_err();
-    assert!(matches!(failed, DeviceError::Medium { lba } if lba == Lba::new(35)), "{failed}");
-    let gap = meter.deallocate(Lba::new(32 + 20), LbaCount::new(5)).unwrap_err();
-    assert!(matches!(gap, DeviceError::CrossesZone { .. }), "P1: {gap}");
+    let failed = meter.deallocate(Lba::new(25), LbaCount::new(1)).unwrap_err();
+    assert!(matches!(failed, DeviceError::Medium { lba } if lba == Lba::new(25)), "{failed}");
+    let across = meter.deallocate(Lba::new(30), LbaCount::new(3)).unwrap_err();
+    assert!(matches!(across, DeviceError::CrossesZone { .. }), "{across}");
     let counted = meter.counters().of(OpKind::Deallocate);
     assert_eq!((counted.count, counted.errors), (1, 2));
     drop(meter);
-    let plan: FaultPlan = "deallocate,nth=2".parse().unwrap();
+    let plan: FaultPlan = "deallocate,nth=3".parse().unwrap();
     let again = Fault::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), plan);
-    assert_eq!(replay_on(&file, &again).unwrap().operations, 3);
+    assert_eq!(replay_on(&file, &again).unwrap().operations, 5);
+}
+
+/// Conventional zones lie on those below without gaps: there are fewer, and sequential ones have
+/// smaller numbers. What fails below fails above.
+#[test]
+fn po2_conventional_zones_are_whole() {
+    let below = Arc::new(MemoryDrive::new(spec(24, 17, 3, 3)).unwrap());
+    let shown = PowerOfTwo::new(Arc::clone(&below)).unwrap();
+    let zones = shown.report_all().unwrap();
+    let found: Vec<(u64, u64, ZoneCond)> =
+        zones.iter().map(|zone| (zone.size.get(), zone.capacity.get(), zone.cond)).collect();
+    let conventional = (32, 32, ZoneCond::NotWp);
+    let (sequential, runt) = ((32, 17, ZoneCond::Empty), (3, 3, ZoneCond::Empty));
+    assert_eq!(found, [conventional, conventional, sequential, sequential, runt]);
+    // Blocks 20 to 30 are in two zones below, 30 to 34 in two above.
+    shown.write(Lba::new(20), &[5; 512 * 10]).unwrap();
+    let across = shown.write(Lba::new(30), &[5; 512 * 4]).unwrap_err();
+    assert!(matches!(across, DeviceError::CrossesZone { zone, .. } if zone == ZoneId::ZERO));
+    assert_eq!(shown.append(ZoneId::new(2), &[6; 512]).unwrap(), Lba::new(64));
+    assert_eq!(below.zone(ZoneId::new(3)).unwrap().written(), Some(LbaCount::new(1)));
+    let refused = shown.manage(Select::One(ZoneId::new(1)), ZoneAction::Reset).unwrap_err();
+    assert!(
+        matches!(refused, DeviceError::Transition { zone, .. } | DeviceError::Conventional { zone }
+        if zone == ZoneId::new(1)),
+        "{refused}"
+    );
+    let beyond = shown.append(ZoneId::new(5), &[6; 512]).unwrap_err();
+    assert!(matches!(beyond, DeviceError::NoSuchZone { zone } if zone == ZoneId::new(5)));
+    below.fail_zone(ZoneId::new(1), ZoneFailure::ReadOnly).unwrap();
+    let conds: Vec<ZoneCond> = shown.report_all().unwrap().iter().map(|zone| zone.cond).collect();
+    assert_eq!(conds[..3], [ZoneCond::ReadOnly, ZoneCond::ReadOnly, ZoneCond::ImplicitOpen]);
 }
 
 #[test]

@@ -88,8 +88,6 @@ pub struct Geometry {
     zone_count: u32,
     /// `floor((2^64 - 1) / zone_size)`, see [`Geometry::locate`].
     reciprocal: u64,
-    /// Writable blocks of a conventional zone: its size, except under `PowerOfTwo`.
-    conventional_capacity: LbaCount,
 }
 
 impl Geometry {
@@ -140,17 +138,7 @@ impl Geometry {
             return invalid("a largest append of 0 blocks".into());
         }
         let reciprocal = u64::MAX / size;
-        let conventional_capacity = spec.zone_size;
-        Ok(Self { spec, zone_count, reciprocal, conventional_capacity })
-    }
-
-    pub(crate) const fn conventional_capacity(&self) -> LbaCount {
-        self.conventional_capacity
-    }
-
-    /// The same, with conventional zones that have a gap after `capacity`.
-    pub(crate) fn with_conventional_capacity(self, capacity: LbaCount) -> Self {
-        Self { conventional_capacity: capacity, ..self }
+        Ok(Self { spec, zone_count, reciprocal })
     }
 
     /// What it was made from.
@@ -218,10 +206,10 @@ impl Geometry {
         rest.min(self.spec.zone_size)
     }
 
-    /// Capacity of this zone. Conventional zones have no gap, except under `PowerOfTwo`.
+    /// Capacity of this zone. Conventional zones have no gap.
     pub fn capacity_of(&self, zone: ZoneId) -> LbaCount {
         match self.kind(zone) {
-            ZoneKind::Conventional => self.size_of(zone).min(self.conventional_capacity),
+            ZoneKind::Conventional => self.size_of(zone),
             ZoneKind::SequentialRequired => self.size_of(zone).min(self.spec.zone_capacity),
         }
     }

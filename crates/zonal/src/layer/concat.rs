@@ -160,8 +160,7 @@ impl<D: ZonedDevice> Joined<D> {
             max_append,
             ..*first.spec()
         };
-        let geometry =
-            Geometry::new(spec)?.with_conventional_capacity(first.conventional_capacity());
+        let geometry = Geometry::new(spec)?;
         Ok(Self { members, geometry })
     }
 

@@ -86,8 +86,7 @@ impl<D: ZonedDevice> Limited<D> {
                 return Err(DeviceError::Geometry { what });
             }
         }
-        let geometry = Geometry::new(GeometrySpec { max_open, max_active, ..*real.spec() })?
-            .with_conventional_capacity(real.conventional_capacity());
+        let geometry = Geometry::new(GeometrySpec { max_open, max_active, ..*real.spec() })?;
         let zones = below.report_all()?;
         let conds = zones.iter().map(|_| ZoneCond::Empty).collect();
         let mut account = Account { conds, limits: Limits::new(&geometry) };

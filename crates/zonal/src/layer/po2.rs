@@ -1,20 +1,28 @@
 //! `PowerOfTwo`: a drive of any zone size, shown with zones whose size is a power of two.
 //!
-//! Linux and much software take only such drives. Each zone's size is rounded up; its capacity
-//! stays. What is between the end of the real zone and the end of the shown one is the *gap*:
+//! Linux and much software take only such drives. The size of each sequential zone is rounded up; its
+//! capacity stays. What is between the end of the real zone and the end of the shown one is the *gap*:
 //!
 //! - reads return zeroes there; a read that touches the gap is split;
 //! - writes that reach the gap fail with [`DeviceError::Gap`] or [`DeviceError::CrossesZone`];
 //! - P1: the gap is never read or written below: there are no blocks for it.
 //!
-//! Zones keep their numbers, so actions pass through; addresses in reports, append results and
-//! errors are translated. A smaller last zone stays as small as it is. Conventional zones get a gap
-//! too and report the real size as their capacity.
+//! Conventional zones get no gap, which no software expects: shown ones lie across the real ones, at
+//! the same blocks, as many as there is room for. What remains of the last real one is not shown. So
+//! there may be fewer of them, and sequential zones have smaller numbers than below.
+//!
+//! Actions pass through; addresses and numbers in reports, append results and errors are translated. A
+//! smaller last zone stays as small as it is.
+
+use std::sync::Arc;
 
 use crate::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::layer::refusal_of_crossing;
-use crate::{DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Zone, ZoneId, ZonedDevice};
+use crate::{
+    DeviceError, FailZone, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction,
+    ZoneCond, ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
+};
 
 /// A device whose zone size is a power of two, over one whose zone size need not be.
 ///
@@ -31,7 +39,7 @@ use crate::{DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Zone, ZoneId, Zo
 /// ```
 pub struct PowerOfTwo<D> {
     below: D,
-    geometry: Geometry,
+    place: Place,
     /// Bytes of a block, log₂.
     block_shift: u32,
     /// Blocks of a shown zone, log₂.
@@ -40,37 +48,156 @@ pub struct PowerOfTwo<D> {
     real_zone_size: u64,
     /// Blocks of a gap.
     gap: u64,
+    /// Blocks of the zones that are not shown.
+    unshown: u64,
 }
 
 /// Where shown blocks are below.
 enum Mapped {
-    /// All in one real zone, or in none; from this block on.
+    /// All in one zone, above and below; from this block on.
     At(Lba),
-    /// Some are in a gap or in another zone.
+    /// In several zones, or in a gap.
     Split,
+}
+
+/// How shown zones lie on real ones.
+#[derive(Clone, Copy)]
+struct Place {
+    shown: Geometry,
+    real: Geometry,
+    /// From here on zones are sequential; before it shown and real blocks are the same.
+    sequential: Lba,
+    /// By how much the number of a sequential zone is smaller than below.
+    fewer: u32,
+}
+
+/// The first blocks of a range: those of one real zone, and those of the gap behind it.
+struct Piece {
+    real: Lba,
+    blocks: LbaCount,
+    gap: LbaCount,
+}
+
+impl Place {
+    fn new(real: Geometry) -> Result<Self> {
+        let zone_size = LbaCount::new(real.zone_size().get().next_power_of_two());
+        let last = ZoneId::new(real.zone_count() - 1);
+        let conventional = real.spec().conventional_zones;
+        let zones_of = |blocks: u64| {
+            u32::try_from(blocks).expect("no more zones than below, since none is smaller")
+        };
+        let (block_count, conventional_zones, sequential) = match real.kind(last) {
+            ZoneKind::Conventional => {
+                let zones = real.block_count().get().div_ceil(zone_size.get());
+                (real.block_count(), zones_of(zones), Lba::new(u64::MAX))
+            }
+            ZoneKind::SequentialRequired => {
+                let end = real.zone_start(ZoneId::new(conventional)).get();
+                let shown = end / zone_size.get();
+                let before_last = shown + u64::from(last.get() - conventional);
+                let last_size = match real.size_of(last) {
+                    whole if whole == real.zone_size() => zone_size,
+                    runt => runt,
+                };
+                let blocks = LbaCount::new(before_last * zone_size.get()) + last_size;
+                (blocks, zones_of(shown), Lba::new(shown * zone_size.get()))
+            }
+        };
+        let spec = GeometrySpec { block_count, zone_size, conventional_zones, ..*real.spec() };
+        let fewer = conventional - conventional_zones;
+        Ok(Self { shown: Geometry::new(spec)?, real, sequential, fewer })
+    }
+
+    fn is_conventional(&self, zone: ZoneId) -> bool {
+        self.shown.kind(zone) == ZoneKind::Conventional
+    }
+
+    /// The real zone of a shown one; of a conventional zone, that of its first block.
+    fn real_zone(&self, zone: ZoneId) -> Result<ZoneId> {
+        if zone.get() >= self.shown.zone_count() {
+            return Err(DeviceError::NoSuchZone { zone });
+        }
+        if self.is_conventional(zone) {
+            return Ok(self.real.locate(self.shown.zone_start(zone)).0);
+        }
+        Ok(ZoneId::new(zone.get() + self.fewer))
+    }
+
+    /// Errors of a bad device may name any zone, so nothing is asserted here.
+    fn shown_zone(&self, real: ZoneId) -> ZoneId {
+        ZoneId::new(real.get().saturating_sub(self.fewer))
+    }
+
+    /// The shown address of a real one in a sequential zone. The block after the last one, as write
+    /// pointers can be, is that of the zone before it.
+    fn shown_lba(&self, zone: ZoneId, real: Lba) -> Lba {
+        let start = self.real.zone_start(ZoneId::new(zone.get() + self.fewer));
+        self.shown.zone_start(zone) + (real - start)
+    }
+
+    /// Blocks of a shown zone that are not in the gap.
+    fn blocks_of(&self, zone: ZoneId) -> LbaCount {
+        if self.is_conventional(zone) {
+            return self.shown.size_of(zone);
+        }
+        self.real.size_of(ZoneId::new(zone.get() + self.fewer))
+    }
+
+    /// The first of `limit` blocks from `lba` on.
+    fn piece(&self, lba: Lba, limit: LbaCount) -> Piece {
+        if lba < self.sequential {
+            let (zone, offset) = self.real.locate(lba);
+            let left = (self.real.size_of(zone) - offset).min(self.sequential - lba);
+            return Piece { real: lba, blocks: limit.min(left), gap: LbaCount::ZERO };
+        }
+        let (zone, offset) = self.shown.locate(lba);
+        let shown = limit.min(self.shown.size_of(zone) - offset);
+        let blocks = shown.min(self.blocks_of(zone).saturating_sub(offset));
+        let start = self.real.zone_start(ZoneId::new(zone.get() + self.fewer));
+        Piece { real: start + offset, blocks, gap: shown - blocks }
+    }
+
+    /// The zones of `real`, which are those under the conventional `zone`, as one. It can do what each
+    /// of them can.
+    fn shown_conventional(&self, zone: ZoneId, real: &[Zone]) -> Zone {
+        let worst = [ZoneCond::Offline, ZoneCond::ReadOnly]
+            .into_iter()
+            .find(|cond| real.iter().any(|zone| zone.cond == *cond));
+        let size = self.shown.size_of(zone);
+        Zone {
+            id: zone,
+            kind: ZoneKind::Conventional,
+            cond: worst.unwrap_or(ZoneCond::NotWp),
+            start: self.shown.zone_start(zone),
+            size,
+            capacity: size,
+            wp: None,
+        }
+    }
+
+    /// An error of an access to `zone` or an action on it, as it is shown above.
+    #[cold]
+    fn shown_error(&self, zone: ZoneId, error: DeviceError) -> DeviceError {
+        if self.is_conventional(zone) {
+            return error.renumbered(|_| zone, |lba| lba);
+        }
+        error.renumbered(|zone| self.shown_zone(zone), |lba| self.shown_lba(zone, lba))
+    }
 }
 
 impl<D: ZonedDevice> PowerOfTwo<D> {
     /// `below`, with zones of the next power of two. Where they are one already, nothing changes.
     pub fn new(below: D) -> Result<Self> {
-        let real = *below.geometry();
-        let zone_size = LbaCount::new(real.zone_size().get().next_power_of_two());
-        let last = ZoneId::new(real.zone_count() - 1);
-        let rounded = u64::from(last.get()) * zone_size.get();
-        let last_size = match real.size_of(last) {
-            whole if whole == real.zone_size() => zone_size,
-            runt => runt,
-        };
-        let block_count = LbaCount::new(rounded) + last_size;
-        let geometry = Geometry::new(GeometrySpec { block_count, zone_size, ..*real.spec() })?
-            .with_conventional_capacity(real.conventional_capacity());
+        let place = Place::new(*below.geometry())?;
+        let (real, shown) = (place.real.zone_size().get(), place.shown.zone_size().get());
         Ok(Self {
             below,
-            geometry,
-            block_shift: real.block_size().shift(),
-            zone_shift: zone_size.get().trailing_zeros(),
-            real_zone_size: real.zone_size().get(),
-            gap: zone_size.get() - real.zone_size().get(),
+            place,
+            block_shift: place.real.block_size().shift(),
+            zone_shift: shown.trailing_zeros(),
+            real_zone_size: real,
+            gap: shown - real,
+            unshown: u64::from(place.fewer) * real,
         })
     }
 
@@ -79,15 +206,38 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         &self.below
     }
 
+    /// The [`FailZone`] of the zones that are shown, over that of the drive.
+    pub(crate) fn failing(&self, below: Arc<dyn FailZone>) -> Arc<dyn FailZone> {
+        Arc::new(FailShown { below, place: self.place })
+    }
+
     /// The way of nearly every access: a few instructions, and no access to the zone's state. Blocks
     /// beyond the device's end map to blocks beyond the real end, so the device below refuses them.
     #[inline]
     fn map(&self, lba: Lba, bytes: usize) -> Mapped {
         let blocks = bytes as u64 >> self.block_shift;
+        if lba < self.place.sequential {
+            return self.map_conventional(lba, bytes);
+        }
         let zone = lba.get() >> self.zone_shift;
         let offset = lba.get() - (zone << self.zone_shift);
         if offset + blocks <= self.real_zone_size && blocks > 0 {
-            Mapped::At(Lba::new(lba.get() - zone * self.gap))
+            Mapped::At(Lba::new((lba.get() - zone * self.gap).saturating_add(self.unshown)))
+        } else {
+            Mapped::Split
+        }
+    }
+
+    fn map_conventional(&self, lba: Lba, bytes: usize) -> Mapped {
+        let is_in_one_zone = |geometry: &Geometry| {
+            let blocks = geometry.blocks_at(lba, bytes).unwrap_or(LbaCount::ZERO);
+            blocks > LbaCount::ZERO && {
+                let (zone, offset) = geometry.locate(lba);
+                offset + blocks <= geometry.size_of(zone)
+            }
+        };
+        if is_in_one_zone(&self.place.shown) && is_in_one_zone(&self.place.real) {
+            Mapped::At(lba)
         } else {
             Mapped::Split
         }
@@ -99,8 +249,8 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         match error {
             DeviceError::OutOfRange { blocks, .. } => DeviceError::OutOfRange { lba, blocks },
             // No zone is there whose addresses could be translated.
-            other if lba - Lba::ZERO >= self.geometry.block_count() => other,
-            other => self.shown_error(self.geometry.locate(lba).0, other),
+            other if lba - Lba::ZERO >= self.geometry().block_count() => other,
+            other => self.place.shown_error(self.geometry().locate(lba).0, other),
         }
     }
 
@@ -118,45 +268,53 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 
     fn shown_append(&self, zone: ZoneId, outcome: Result<Lba>) -> Result<Lba> {
         match outcome {
-            Ok(real) => Ok(self.shown_lba(zone, real)),
-            Err(error) => Err(self.shown_error(zone, error)),
+            // Only an append of nothing succeeds there.
+            Ok(_) if self.place.is_conventional(zone) => Ok(self.geometry().zone_start(zone)),
+            Ok(real) => Ok(self.place.shown_lba(zone, real)),
+            Err(error) => Err(self.place.shown_error(zone, error)),
         }
-    }
-
-    /// The real size of a zone.
-    fn real_size(&self, zone: ZoneId) -> LbaCount {
-        self.below.geometry().size_of(zone)
-    }
-
-    fn real_lba(&self, zone: ZoneId, offset: LbaCount) -> Lba {
-        self.below.geometry().zone_start(zone) + offset
-    }
-
-    /// The shown address of a real one. The block after the last one, as write pointers can be, is
-    /// that of the zone before it.
-    fn shown_lba(&self, zone: ZoneId, real: Lba) -> Lba {
-        self.geometry.zone_start(zone) + (real - self.below.geometry().zone_start(zone))
     }
 
     /// Splits a read at gaps and zone boundaries.
     #[cold]
     fn read_in_parts(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.geometry.blocks_at(lba, buffer.len())?;
+        self.geometry().blocks_at(lba, buffer.len())?;
         let (mut at, mut rest) = (lba, buffer);
         while !rest.is_empty() {
-            let (zone, offset) = self.geometry.locate(at);
             let left = LbaCount::new((rest.len() >> self.block_shift) as u64);
-            let shown = left.min(self.geometry.size_of(zone) - offset);
-            let real = shown.min(self.real_size(zone).saturating_sub(offset));
-            let (head, tail) = rest.split_at_mut(self.byte_len(shown));
-            let (data, gap) = head.split_at_mut(self.byte_len(real));
+            let piece = self.place.piece(at, left);
+            let (data, tail) = rest.split_at_mut(self.byte_len(piece.blocks));
+            let (gap, tail) = tail.split_at_mut(self.byte_len(piece.gap));
             if !data.is_empty() {
-                self.below
-                    .read(self.real_lba(zone, offset), data)
-                    .map_err(|error| self.shown_error(zone, error))?;
+                let done = self.below.read(piece.real, data);
+                done.map_err(|error| self.access_error(at, error))?;
             }
             gap.fill(0);
-            (at, rest) = (at + shown, tail);
+            (at, rest) = (at + piece.blocks + piece.gap, tail);
+        }
+        Ok(())
+    }
+
+    /// Splits a write in a conventional zone where real zones end, and refuses any other.
+    #[cold]
+    fn write_in_parts(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        let blocks = self.geometry().blocks_at(lba, data.len())?;
+        if blocks == LbaCount::ZERO {
+            return Ok(());
+        }
+        let (zone, offset) = self.geometry().locate(lba);
+        let fits = offset + blocks <= self.geometry().size_of(zone);
+        if !fits || !self.place.is_conventional(zone) {
+            return Err(self.refusal(zone, lba, blocks));
+        }
+        let (mut at, mut rest) = (lba, data);
+        while !rest.is_empty() {
+            let left = LbaCount::new((rest.len() >> self.block_shift) as u64);
+            let piece = self.place.piece(at, left);
+            let (head, tail) = rest.split_at(self.byte_len(piece.blocks));
+            let done = self.below.write(piece.real, head);
+            done.map_err(|error| self.place.shown_error(zone, error))?;
+            (at, rest) = (at + piece.blocks, tail);
         }
         Ok(())
     }
@@ -164,43 +322,69 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
     /// P1: a write that reaches a gap goes nowhere, since below, the block after a zone's last one
     /// is one of the next zone. It is refused first for what the zone is, as every drive does.
     #[cold]
-    fn refuse_write(&self, lba: Lba, bytes: usize) -> Result<()> {
-        let blocks = self.geometry.blocks_at(lba, bytes)?;
-        if blocks == LbaCount::ZERO {
-            return Ok(());
+    fn refusal(&self, zone: ZoneId, lba: Lba, blocks: LbaCount) -> DeviceError {
+        if lba - self.geometry().zone_start(zone) >= self.place.blocks_of(zone) {
+            return DeviceError::Gap { zone, lba };
         }
-        let (zone, offset) = self.geometry.locate(lba);
-        if offset >= self.real_size(zone) {
-            return Err(DeviceError::Gap { zone, lba });
+        match self.zone(zone) {
+            Ok(zone) => refusal_of_crossing(&zone, lba, blocks),
+            Err(error) => error,
         }
-        Err(refusal_of_crossing(&self.zone(zone)?, lba, blocks))
     }
 
     fn byte_len(&self, count: LbaCount) -> usize {
         usize::try_from(count.get() << self.block_shift).expect("a buffer's length fits")
     }
 
-    /// An error from below, with the addresses shown above.
-    #[cold]
-    fn shown_error(&self, zone: ZoneId, error: DeviceError) -> DeviceError {
-        error.renumbered(|id| id, |lba| self.shown_lba(zone, lba))
+    /// Reports conventional zones from `first` to before `end`.
+    fn report_conventional(&self, first: u32, end: u32, zones: &mut Vec<Zone>) -> Result<()> {
+        let Place { shown, real, .. } = &self.place;
+        let below = |zone: u32| {
+            let (start, size) =
+                (shown.zone_start(ZoneId::new(zone)), shown.size_of(ZoneId::new(zone)));
+            let last = start + (size - LbaCount::new(1));
+            real.locate(start).0.index()..=real.locate(last).0.index()
+        };
+        let (begin, last) = (*below(first).start(), *below(end - 1).end());
+        let mut found = Vec::new();
+        let first_below = ZoneId::new(u32::try_from(begin).expect("the number of a zone"));
+        self.below.report(first_below, &mut found, last - begin + 1)?;
+        for zone in first..end {
+            let (from, to) = (*below(zone).start() - begin, *below(zone).end() - begin);
+            // A bad device may report less than it has.
+            let real = found.get(from..=to).unwrap_or_default();
+            zones.push(self.place.shown_conventional(ZoneId::new(zone), real));
+        }
+        Ok(())
     }
 }
 
 impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
-    crate::pass_on!(below: manage, flush, identity);
+    crate::pass_on!(below: flush, identity);
 
     fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.place.shown
     }
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        let conventional = self.place.shown.spec().conventional_zones;
+        let mut next = first;
+        let mut left = limit;
+        if first.get() < conventional && limit > 0 {
+            let count = u32::try_from(limit).unwrap_or(u32::MAX).min(conventional - first.get());
+            next = ZoneId::new(first.get() + count);
+            left -= count as usize;
+            self.report_conventional(first.get(), next.get(), zones)?;
+        }
+        if left == 0 || next.get() >= self.place.shown.zone_count() {
+            return Ok(());
+        }
         let before = zones.len();
-        self.below.report(first, zones, limit)?;
+        self.below.report(ZoneId::new(next.get() + self.place.fewer), zones, left)?;
         for zone in &mut zones[before..] {
-            zone.wp = zone.wp.map(|wp| self.shown_lba(zone.id, wp));
-            zone.start = self.geometry.zone_start(zone.id);
-            zone.size = self.geometry.size_of(zone.id);
+            let id = self.place.shown_zone(zone.id);
+            zone.renumber(|_| id, |lba| self.place.shown_lba(id, lba));
+            zone.size = self.geometry().size_of(id);
         }
         Ok(())
     }
@@ -221,21 +405,40 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
                 Ok(()) => Ok(()),
                 Err(error) => Err(self.access_error(lba, error)),
             },
-            Mapped::Split => self.refuse_write(lba, data.len()),
+            Mapped::Split => self.write_in_parts(lba, data),
         }
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.shown_append(zone, self.below.append(zone, data))
+        self.geometry().blocks(data.len())?;
+        self.shown_append(zone, self.below.append(self.place.real_zone(zone)?, data))
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        match zones {
+            Select::One(zone) => {
+                let one = Select::One(self.place.real_zone(zone)?);
+                let done = self.below.manage(one, action);
+                done.map_err(|error| self.place.shown_error(zone, error))
+            }
+            Select::All => {
+                let done = self.below.manage(zones, action);
+                done.map_err(|error| {
+                    error.renumbered(|zone| self.place.shown_zone(zone), |lba| lba)
+                })
+            }
+        }
     }
 
     fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
-        let Some((zone, offset)) = self.geometry.locate_conventional(lba, blocks)? else {
+        let Some((zone, _)) = self.geometry().locate_conventional(lba, blocks)? else {
             return Ok(());
         };
-        // P1: all of it is below the capacity, so none of it is in a gap.
-        let done = self.below.deallocate(self.real_lba(zone, offset), blocks);
-        done.map_err(|error| self.shown_error(zone, error))
+        for (lba, blocks) in self.place.real.by_zone(lba, blocks) {
+            let done = self.below.deallocate(lba, blocks);
+            done.map_err(|error| self.place.shown_error(zone, error))?;
+        }
+        Ok(())
     }
 
     /// What lies in one real zone goes below together, and reads that do not follow. With a write that
@@ -254,18 +457,16 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
         let mut below = Part::default();
         for Io { op, result } in &mut *batch {
             *result = None;
-            let mapped = match op {
-                Op::Read { lba, buffer } => self.map(*lba, buffer.len()),
-                Op::Write { lba, data } => self.map(*lba, data.len()),
-                Op::Append { .. } | Op::Flush => Mapped::At(Lba::ZERO),
-            };
-            let Mapped::At(real) = mapped else { continue };
             let mut op = op.reborrow();
-            match &mut op {
-                Op::Read { lba, .. } | Op::Write { lba, .. } => *lba = real,
-                Op::Append { .. } | Op::Flush => {}
+            let is_mapped = match &mut op {
+                Op::Read { lba, buffer } => self.place_at(lba, buffer.len()),
+                Op::Write { lba, data } => self.place_at(lba, data.len()),
+                Op::Append { zone, .. } => self.place_in(zone),
+                Op::Flush => true,
+            };
+            if is_mapped {
+                below.push(op, result);
             }
-            below.push(op, result);
         }
         below.submit(&self.below);
         for Io { op, result } in batch {
@@ -274,5 +475,41 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
                 Some(outcome) => self.shown_outcome(op, outcome),
             });
         }
+    }
+}
+
+impl<D: ZonedDevice> PowerOfTwo<D> {
+    /// Makes a shown address that below; `false` if the access has to be split.
+    fn place_at(&self, lba: &mut Lba, bytes: usize) -> bool {
+        match self.map(*lba, bytes) {
+            Mapped::At(real) => {
+                *lba = real;
+                true
+            }
+            Mapped::Split => false,
+        }
+    }
+
+    /// Makes the number of a shown zone that below; `false` if there is none.
+    fn place_in(&self, zone: &mut ZoneId) -> bool {
+        match self.place.real_zone(*zone) {
+            Ok(real) => {
+                *zone = real;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+struct FailShown {
+    below: Arc<dyn FailZone>,
+    place: Place,
+}
+
+impl FailZone for FailShown {
+    fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
+        let done = self.below.fail_zone(self.place.real_zone(zone)?, failure);
+        done.map_err(|error| self.place.shown_error(zone, error))
     }
 }

@@ -98,8 +98,7 @@ impl<D: ZonedDevice> Slice<D> {
         let conventional = (first.get()..=last.get()).take_while(is_conventional).count();
         let conventional_zones = u32::try_from(conventional).expect("no more than there are zones");
         let spec = GeometrySpec { block_count: end - start, conventional_zones, ..*real.spec() };
-        let geometry =
-            Geometry::new(spec)?.with_conventional_capacity(real.conventional_capacity());
+        let geometry = Geometry::new(spec)?;
         Ok(Self { below, geometry, place: Place { first, start } })
     }
 

@@ -91,7 +91,9 @@ fn memory(options: &str, _: OpenMode) -> Result<Stack> {
 }
 
 fn power_of_two(stack: Stack, _: &Arc<dyn Clock>) -> Result<Stack> {
-    Ok(Stack { device: Arc::new(PowerOfTwo::new(stack.device)?), ..stack })
+    let device = PowerOfTwo::new(stack.device)?;
+    let failing = stack.failing.map(|below| device.failing(below));
+    Ok(Stack { device: Arc::new(device), failing, ..stack })
 }
 
 /// The text in the parentheses of `slice`, parsed.

@@ -71,7 +71,8 @@ fn zones_of_members_can_be_failed() {
 
 #[test]
 fn zones_below_layers_can_be_failed() {
-    let stack = stack("po2:meter:mem:zone=3M,zones=4").unwrap();
+    // The first sequential zone is zone 3 below.
+    let stack = stack("po2:meter:mem:zone=3M,zones=6,conventional=3").unwrap();
     let zone = crate::ZoneId::new(2);
     stack.failing.unwrap().fail_zone(zone, crate::ZoneFailure::Offline).unwrap();
     assert_eq!(stack.device.zone(zone).unwrap().cond, crate::ZoneCond::Offline);
