@@ -31,13 +31,8 @@ struct Member {
     number: Result<Option<usize>, Errno>,
 }
 
-/// Whether a request is performed together with others.
-fn joins_others(request: Descriptor) -> bool {
-    matches!(request.operation(), op::READ | op::WRITE | op::ZONE_APPEND | op::FLUSH)
-}
-
 /// Bytes of data of a request; an error if there are too many.
-fn data_bytes(request: Descriptor) -> Result<usize, Errno> {
+pub(super) fn data_bytes(request: Descriptor) -> Result<usize, Errno> {
     match (request.operation(), (request.count as usize) << SECTOR_SHIFT) {
         (op::FLUSH, _) => Ok(0),
         (_, bytes) if bytes > abi::IO_BYTES_MAX as usize => Err(Errno::INVAL),
@@ -59,6 +54,15 @@ fn durability(request: Descriptor) -> Durability {
 }
 
 impl ZonedWork<'_> {
+    /// Whether a request is performed together with others.
+    fn joins_others(&self, request: Descriptor) -> bool {
+        match request.operation() {
+            op::READ => !self.is_at_end(request),
+            op::WRITE | op::ZONE_APPEND | op::FLUSH => true,
+            _ => false,
+        }
+    }
+
     /// How many of the requests that have arrived are performed together: the first ones that join others,
     /// as far as there may be memory for their data. 0 if the first is performed alone.
     pub(super) fn batch_len(&self, tags: &[u16]) -> usize {
@@ -66,7 +70,7 @@ impl ZonedWork<'_> {
         let fits = |tag: &&u16| {
             let request = self.worker.descriptors.get(**tag);
             bytes += memory_bytes(request);
-            joins_others(request) && bytes <= DATA_MAX
+            self.joins_others(request) && bytes <= DATA_MAX
         };
         tags.iter().take_while(fits).count()
     }
@@ -139,6 +143,8 @@ impl ZonedWork<'_> {
     ) -> Result<Option<Io<'m>>, Errno> {
         Ok(match request.operation() {
             op::READ => Some(Io::read(self.lba(request.sector)?, data)),
+            // A write at the end that does begin before it, the device refuses.
+            op::WRITE if self.lba(request.sector)? >= self.device_end() => return Err(Errno::IO),
             op::WRITE => {
                 let lba = self.lba(request.sector)?;
                 self.worker.take(tag, data)?;

@@ -61,10 +61,26 @@ impl Export {
         self.device.deallocate(lba, blocks).map_err(|error| errno(&error))
     }
 
-    /// Reports up to `limit` zones.
+    /// Reads what there is of blocks some of which are behind a smaller last zone, and zeroes for the
+    /// others.
+    pub(super) fn read_at_end(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), Errno> {
+        let blocks = self.geometry().block_count().saturating_sub(lba - Lba::ZERO);
+        let bytes = usize::try_from(self.geometry().bytes(blocks).get()).unwrap_or(usize::MAX);
+        let (data, gap) = buffer.split_at_mut(bytes.min(buffer.len()));
+        gap.fill(0);
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.device.read(lba, data).map_err(|error| errno(&error))
+    }
+
+    /// Reports up to `limit` zones, all of one size.
     pub(super) fn report(&self, first: ZoneId, limit: usize) -> Result<Vec<Zone>, Errno> {
         let mut zones = Vec::new();
         self.device.report(first, &mut zones, limit).map_err(|error| errno(&error))?;
+        for zone in &mut zones {
+            zone.size = self.geometry().zone_size();
+        }
         Ok(zones)
     }
 }

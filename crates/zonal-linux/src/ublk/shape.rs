@@ -2,7 +2,7 @@
 
 use zonal::crc32c::crc32c;
 use zonal::disk::DiskShape;
-use zonal::{BlockSize, Geometry, Identity, Zone, ZoneCond, ZoneId, ZoneKind};
+use zonal::{BlockSize, Geometry, Identity, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind};
 
 use super::abi::{
     ATTR_FUA, ATTR_READ_ONLY, ATTR_VOLATILE_CACHE, BasicParams, DiscardParams, IO_BYTES_MAX,
@@ -14,8 +14,8 @@ use crate::ioctl::RawZone;
 /// The parameters of a device; an error if Linux does not accept such a device.
 ///
 /// What is an error here is refused without a message by the driver and `blk_revalidate_disk_zones` in
-/// `block/blk-zoned.c`: a zone size that is not a power of two, a smaller last zone, no sequential
-/// zone, conventional zones with a gap.
+/// `block/blk-zoned.c`: a zone size that is not a power of two, and no sequential zone. The driver has
+/// only whole zones: a smaller last zone is served with full size and less capacity.
 pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     let unsuitable = |why: String| Err(Error::Unsuitable { why });
     let block_shift = geometry.block_size().shift() - SECTOR_SHIFT;
@@ -24,15 +24,8 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     if !zone_size.get().is_power_of_two() {
         return Err(Error::ZoneSize { kib: geometry.bytes(zone_size).get() >> 10 });
     }
-    if geometry.size_of(last) != zone_size {
-        return unsuitable(format!("its last zone, {last}, is smaller than the others"));
-    }
     if geometry.kind(last) == ZoneKind::Conventional {
         return unsuitable("all its zones are conventional".into());
-    }
-    let first = ZoneId::ZERO;
-    if geometry.kind(first) == ZoneKind::Conventional && geometry.capacity_of(first) < zone_size {
-        return unsuitable("its conventional zones are smaller than their distance".into());
     }
     let Ok(zone_sectors) = u32::try_from(zone_size.get() << block_shift) else {
         return unsuitable("its zones are of 2 TiB or more".into());
@@ -55,7 +48,7 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
             io_min_shift: shift,
             io_sectors_max: IO_BYTES_MAX >> SECTOR_SHIFT,
             zone_sectors,
-            device_sectors: geometry.block_count().get() << block_shift,
+            device_sectors: served_blocks(geometry).get() << block_shift,
             virt_boundary_mask: 0,
         },
         zoned: ZonedParams {
@@ -67,6 +60,11 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
         discard: discard.unwrap_or_default(),
         ..Params::default()
     })
+}
+
+/// Blocks that the kernel sees: whole zones.
+pub(super) fn served_blocks(geometry: &Geometry) -> LbaCount {
+    LbaCount::new(u64::from(geometry.zone_count()) * geometry.zone_size().get())
 }
 
 /// Most sectors of a discard or of zeroes: as many as a bio of the kernel has, in whole physical
@@ -200,7 +198,7 @@ pub(super) fn raw_zone(zone: &Zone, block_shift: u32) -> RawZone {
 
 #[cfg(test)]
 mod tests {
-    use zonal::{GeometrySpec, LbaCount, Profile};
+    use zonal::{GeometrySpec, Profile};
 
     use super::*;
 
@@ -220,6 +218,13 @@ mod tests {
         assert_eq!(params.basic.device_sectors, 16 * 256 * 8);
         assert_eq!(params.basic.zone_sectors, 256 * 8);
         assert_eq!(params.basic.logical_shift, 12);
+    }
+
+    #[test]
+    fn ublk_smaller_last_zone_is_served_whole() {
+        let spec = GeometrySpec { block_count: LbaCount::new(15 * 256 + 1), ..spec() };
+        let params = params(&Geometry::new(spec).unwrap()).unwrap();
+        assert_eq!(params.basic.device_sectors, 16 * 256 * 8);
     }
 
     #[test]
@@ -255,7 +260,6 @@ mod tests {
                     ..good
                 },
             ),
-            ("last zone, 15", GeometrySpec { block_count: LbaCount::new(16 * 256 - 1), ..good }),
             ("all its zones", GeometrySpec { conventional_zones: 16, ..good }),
         ] {
             let error = params(&Geometry::new(spec).unwrap()).unwrap_err().to_string();

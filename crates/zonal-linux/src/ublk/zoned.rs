@@ -10,9 +10,10 @@ use zerocopy::IntoBytes;
 use zonal::{AlignedBytes, Lba, LbaCount, Select, ZoneAction, ZoneId};
 
 use super::abi::{self, Descriptor, SECTOR_SHIFT, op};
+use super::batch::data_bytes;
 use super::export::Export;
 use super::queue::{At, Worker};
-use super::shape::raw_zone;
+use super::shape::{raw_zone, served_blocks};
 use crate::ioctl::RawZone;
 
 /// A thread that serves a device with zones.
@@ -63,6 +64,7 @@ impl ZonedWork<'_> {
             }
             op::REPORT_ZONES => self.report(tag, request),
             op::DISCARD => self.discard(request),
+            op::READ => self.read_at_end(tag, request),
             // Writing zeroes is not offered.
             _ => Err(Errno::OPNOTSUPP),
         }
@@ -73,9 +75,31 @@ impl ZonedWork<'_> {
         self.export.manage(zones, action).map(|()| At::bytes(0))
     }
 
+    /// Whether a request reaches behind a smaller last zone.
+    pub(super) fn is_at_end(&self, request: Descriptor) -> bool {
+        let end = request.sector.saturating_add(u64::from(request.count)) >> self.block_shift();
+        end > self.device_end().get()
+    }
+
+    /// Where the device's blocks end.
+    pub(super) fn device_end(&self) -> Lba {
+        Lba::ZERO + self.export.geometry().block_count()
+    }
+
+    fn read_at_end(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
+        let mut data = AlignedBytes::zeroed(data_bytes(request)?);
+        self.export.read_at_end(self.lba(request.sector)?, &mut data)?;
+        self.worker.give(tag, &data)?;
+        Ok(At::bytes(data.len()))
+    }
+
     fn discard(&self, request: Descriptor) -> Result<At, Errno> {
         let (first, shift) = (self.lba(request.sector)?, self.block_shift());
         let blocks = LbaCount::new(u64::from(request.count) >> shift);
+        if self.is_at_end(request) {
+            // That zone is a sequential one.
+            return Err(Errno::OPNOTSUPP);
+        }
         for (lba, blocks) in self.export.geometry().by_zone(first, blocks) {
             self.export.deallocate(lba, blocks)?;
         }
@@ -85,7 +109,7 @@ impl ZonedWork<'_> {
     /// Reports as many zones as requested, from the zone that contains the sector: a report may
     /// start anywhere in a zone, as that of fsck.f2fs does. The driver has zeroed the rest.
     fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
-        let (first, _) = self.export.geometry().locate(self.lba(request.sector)?);
+        let first = self.zone_of(self.lba(request.sector)?);
         let limit = usize::try_from(request.count).map_err(|_| Errno::INVAL)?;
         let zones = self.export.report(first, limit)?;
         let raw: Vec<RawZone> =
@@ -99,20 +123,25 @@ impl ZonedWork<'_> {
         self.export.geometry().block_size().shift() - SECTOR_SHIFT
     }
 
-    /// The block that holds a sector; an error where it is beyond the device's end.
+    /// The block that holds a sector; an error where it is beyond the last zone's end.
     pub(super) fn lba(&self, sector: u64) -> Result<Lba, Errno> {
         let lba = Lba::new(sector >> self.block_shift());
-        if lba >= Lba::ZERO + self.export.geometry().block_count() {
+        if lba >= Lba::ZERO + served_blocks(self.export.geometry()) {
             return Err(Errno::IO);
         }
         Ok(lba)
     }
 
+    /// The zone of a block, which may be behind a smaller last zone.
+    fn zone_of(&self, lba: Lba) -> ZoneId {
+        let zone = lba.get() / self.export.geometry().zone_size().get();
+        ZoneId::new(u32::try_from(zone).expect("a block of the device"))
+    }
+
     /// The zone that starts at a sector.
     pub(super) fn zone(&self, sector: u64) -> Result<ZoneId, Errno> {
-        match self.export.geometry().locate(self.lba(sector)?) {
-            (zone, LbaCount::ZERO) => Ok(zone),
-            (_, _) => Err(Errno::INVAL),
-        }
+        let lba = self.lba(sector)?;
+        let zone = self.zone_of(lba);
+        if self.export.geometry().zone_start(zone) == lba { Ok(zone) } else { Err(Errno::INVAL) }
     }
 }
