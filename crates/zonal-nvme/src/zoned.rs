@@ -51,8 +51,13 @@ impl ZonedNamespace {
         let geometry = stack.device.geometry();
         let conventional = |zone| geometry.kind(zone) == ZoneKind::Conventional;
         if conventional(ZoneId::ZERO) {
-            let (device, why) = (name.to_owned(), "NVMe has no conventional zones".to_owned());
-            return Err(Error::Export { device, why });
+            let first = geometry.spec().conventional_zones;
+            let why = if first == geometry.zone_count() {
+                "NVMe has no conventional zones".to_owned()
+            } else {
+                format!("NVMe has no conventional zones; try: `slice({first}-):` in front of it")
+            };
+            return Err(Error::Export { device: name.to_owned(), why });
         }
         let Stack { device, failing, .. } = stack;
         Ok(Self {

@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::export::{Export, Way};
-use super::shape::Shape;
 use super::side;
 use xtask::tally::Tally;
 
@@ -30,7 +29,8 @@ const NOT_FOR_US: [(&str, &[u32]); 3] = [
 /// A drive that the tests run on.
 struct Drive {
     way: Way,
-    shape: Shape,
+    name: &'static str,
+    device: &'static str,
     /// What it has or has not, and the tests that therefore do nothing.
     idle: &'static [(&'static str, &'static [u32])],
 }
@@ -40,16 +40,8 @@ struct Drive {
 const DRIVES: [Drive; 2] = [
     Drive {
         way: Way::NvmeTcp,
-        shape: Shape {
-            name: "over NVMe/TCP, an open limit",
-            block: 4096,
-            size_mib: 512,
-            zone_mib: 4,
-            capacity_mib: 3,
-            conventional: 0,
-            open: 16,
-            active: 0,
-        },
+        name: "over NVMe/TCP, an open limit",
+        device: "mem:size=512M,zone=4M,capacity=3M,open=16,active=none",
         idle: &[
             ("for 129 zones and more", &[3, 4]),
             ("for conventional zones", &[14, 50, 51, 52, 53]),
@@ -58,16 +50,8 @@ const DRIVES: [Drive; 2] = [
     },
     Drive {
         way: Way::Ublk,
-        shape: Shape {
-            name: "over ublk, conventional zones and both limits",
-            block: 4096,
-            size_mib: 576,
-            zone_mib: 4,
-            capacity_mib: 4,
-            conventional: 16,
-            open: 8,
-            active: 12,
-        },
+        name: "over ublk and `po2:`, conventional zones, both limits, a smaller last zone",
+        device: "po2:mem:profile=smr,size=448M,zone=3M,conventional=22,open=8,active=12",
         idle: &[
             ("for 129 zones and more", &[3, 4]),
             ("for an open limit that is not below the active one", &[66, 67]),
@@ -87,7 +71,7 @@ pub(super) fn over_ublk(tally: &mut Tally) {
 }
 
 fn checks(drive: &Drive, tally: &mut Tally) {
-    let name = format!("fio's tests of zoned devices {}", drive.shape.name);
+    let name = format!("fio's tests of zoned devices {}", drive.name);
     if Path::new(SCRIPTS).exists() {
         tally.check(&name, || drive.judge(&run_on(drive)?));
     } else {
@@ -99,7 +83,7 @@ fn checks(drive: &Drive, tally: &mut Tally) {
 type Outcome = BTreeMap<u32, String>;
 
 fn run_on(drive: &Drive) -> Result<Outcome> {
-    let name = drive.shape.name;
+    let name = drive.name;
     let place = PathBuf::from(format!("/tmp/zbd{}", side::next_number()));
     // They look for fio two folders above.
     let scripts = place.join("t/zbd");
@@ -109,7 +93,7 @@ fn run_on(drive: &Drive) -> Result<Outcome> {
         fs::copy(script.path(), scripts.join(script.file_name()))?;
     }
     symlink("/usr/bin/fio", place.join("fio"))?;
-    let (export, disk) = Export::start(drive.way, &drive.shape.memory_drive())?;
+    let (export, disk) = Export::start(drive.way, drive.device)?;
     let mut tests = Command::new("bash")
         .args(["t/zbd/test-zbd-support", "-r"])
         .arg(disk)
@@ -162,7 +146,7 @@ impl Drive {
             reasons.flat_map(|(_, tests)| *tests).any(|test| test == number)
         };
         let count = outcome.values().filter(|how| *how == "PASS").count();
-        println!("{}: {count} of {} passed", self.shape.name, outcome.len());
+        println!("{}: {count} of {} passed", self.name, outcome.len());
         let last = outcome.keys().next_back().copied().unwrap_or(0);
         ensure!(last >= 75, "only {last} tests");
         let wrong: Vec<String> = (1..=last)
