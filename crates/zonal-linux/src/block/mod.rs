@@ -46,6 +46,8 @@ pub struct BlockDrive {
     discards: Discards,
     /// Log₂ of the sectors of a block.
     block_shift: u32,
+    /// Sectors of the device, more than its blocks where the last zone holds less than the others.
+    sectors: u64,
     zones: Box<[Slot]>,
     /// `None` where `io_uring` is disabled.
     rings: Option<FileRings>,
@@ -85,8 +87,8 @@ impl BlockDrive {
         if attributes.is_partition() {
             return Err(unsuitable("is a partition; zones belong to whole drives".into()));
         }
-        let report =
-            report_all(&file, attributes.sectors()?).map_err(|source| failed(source.into()))?;
+        let sectors = attributes.sectors()?;
+        let report = report_all(&file, sectors).map_err(|source| failed(source.into()))?;
         let geometry = geometry(&attributes, &report).map_err(unsuitable)?;
         let block_shift = geometry.block_size().shift() - SECTOR_SHIFT;
         let slot = |raw: &RawZone| Slot {
@@ -112,6 +114,7 @@ impl BlockDrive {
             identity,
             discards,
             block_shift,
+            sectors,
             zones,
             rings,
         })
@@ -267,10 +270,9 @@ impl BlockDrive {
 
     /// The sectors of a zone.
     fn range(&self, zone: ZoneId) -> ioctl::Range {
-        ioctl::Range {
-            start: self.sector(self.geometry.zone_start(zone)),
-            len: self.geometry.size_of(zone).get() << self.block_shift,
-        }
+        let start = self.sector(self.geometry.zone_start(zone));
+        let size = self.geometry.zone_size().get() << self.block_shift;
+        ioctl::Range { start, len: size.min(self.sectors - start) }
     }
 
     fn manage_one(&self, zone: ZoneId, action: ZoneAction) -> Result<()> {
@@ -470,11 +472,13 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
     if regular.clone().any(|zone| zone.len != first.len || zone.capacity != capacity) {
         return Err("has zones of different sizes or capacities".to_owned());
     }
+    // Servers give a smaller last zone the size of the others, and less capacity.
+    let last_blocks = if last.capacity < capacity { last.capacity } else { last.len };
     let limit =
         |name: &str| Ok::<_, String>(u32::try_from(number(name)?).ok().filter(|limit| *limit > 0));
     let spec = GeometrySpec {
         block_size,
-        block_count: LbaCount::new((last.start + last.len) >> shift),
+        block_count: LbaCount::new((last.start + last_blocks) >> shift),
         zone_size: LbaCount::new(first.len >> shift),
         zone_capacity: LbaCount::new(capacity >> shift),
         conventional_zones: u32::try_from(conventional).map_err(|error| error.to_string())?,
