@@ -90,6 +90,12 @@ enum Bench {
         #[arg(long)]
         check: bool,
     },
+    /// Zone sizes in a virtual machine: the tables of a talk (Linux Plumbers 2022) beside ours
+    Lpc {
+        /// As for `cargo xtask vm bench`: --icount, --json FILE
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// LevelDB and RocksDB
     #[command(disable_help_flag = true)]
     Kv {
@@ -113,6 +119,10 @@ fn main() -> ExitCode {
         Task::Vm { arguments } => vm::main(&root, &arguments),
         Task::Dist { arguments } => dist(&root, &arguments),
         Task::Bench { part: Some(Bench::Kv { arguments }), .. } => kv_bench(&root, &arguments),
+        Task::Bench { part: Some(Bench::Lpc { arguments }), .. } => {
+            let bench = ["bench", "--lpc"].map(str::to_owned);
+            vm::main(&root, &[&bench, arguments.as_slice()].concat())
+        }
         Task::Bench { part: Some(Bench::Report { check: false }), .. } => {
             figures::refresh(&root).map(|()| ExitCode::SUCCESS)
         }

@@ -31,15 +31,15 @@ const SHAPE: Shape = Shape {
 
 const ROUNDS: usize = 5;
 
-/// Seconds of the guest that one measurement takes.
-const SECONDS: u32 = 2;
+/// Of the guest's time that one measurement takes, as fio reads it.
+const RUNTIME: &str = "2s";
 
 /// What fio does.
-struct Job {
-    name: &'static str,
-    rw: &'static str,
-    block: &'static str,
-    depth: u32,
+pub(super) struct Job {
+    pub(super) name: &'static str,
+    pub(super) rw: &'static str,
+    pub(super) block: &'static str,
+    pub(super) depth: u32,
 }
 
 /// The writes come first: the reads are of what is written.
@@ -91,18 +91,35 @@ pub(super) fn run() -> Result<()> {
 impl Job {
     /// Operations per second.
     fn rate(&self, drive: &Path) -> Result<f64> {
+        self.run(drive, RUNTIME).map(|done| done.rate)
+    }
+
+    pub(super) fn run(&self, drive: &Path, runtime: &str) -> Result<Done> {
         let mut fio = Command::new("fio");
-        fio.args(["--name=bench", "--direct=1", "--ioengine=libaio", "--zonemode=zbd"]);
+        fio.args(["--name=bench", "--direct=1", "--ioengine=libaio"]);
+        if export::queue_attribute(drive, "zoned")? != "none" {
+            fio.arg("--zonemode=zbd");
+        }
         fio.args(["--output-format=json", "--time_based", "--randseed=1"]);
-        fio.arg(format!("--runtime={SECONDS}")).arg(format!("--filename={}", drive.display()));
+        fio.arg(format!("--runtime={runtime}")).arg(format!("--filename={}", drive.display()));
         fio.arg(format!("--rw={}", self.rw)).arg(format!("--bs={}", self.block));
         let printed = run::quietly(fio.arg(format!("--iodepth={}", self.depth)))?;
         // It may say something before.
         let json = printed.find('{').map_or("", |start| &printed[start..]);
         let told: serde_json::Value = serde_json::from_str(json).context("what fio printed")?;
         let side = if self.rw == "write" { "write" } else { "read" };
-        told["jobs"][0][side]["iops"].as_f64().context("fio told no rate")
+        let figure = |name| told["jobs"][0][side][name].as_f64();
+        let (rate, operations) = (figure("iops"), figure("total_ios"));
+        let (rate, operations) = rate.zip(operations).context("fio told no rate")?;
+        Ok(Done { rate, operations })
     }
+}
+
+/// What fio has done.
+pub(super) struct Done {
+    /// Operations per second.
+    pub(super) rate: f64,
+    pub(super) operations: f64,
 }
 
 const SUBSYSTEMS: &str = "/sys/kernel/config/nvmet/subsystems";

@@ -10,6 +10,7 @@ mod export;
 mod file_systems;
 mod fuseblk;
 mod kernel_quirks;
+mod lpc;
 mod mounted;
 mod null_blk;
 mod nvme_cli;
@@ -65,6 +66,8 @@ enum Args {
         /// MiB
         mib: usize,
     },
+    /// Measure what the talk about zone sizes measured, and print its tables beside ours
+    Lpc,
 }
 
 /// Does what the command line asks for.
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Args::Calls(arguments) => calls::run(&arguments, &mut std::io::stdout().lock()),
         Args::Bench => bench::run(),
         Args::Hog { mib } => ublk_swap::hog(mib),
+        Args::Lpc => lpc::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -20,14 +20,7 @@ pub(super) struct NullBlk {
 impl NullBlk {
     /// Makes an empty one.
     pub(super) fn new(shape: &Shape) -> Result<Self> {
-        // A device that could not be removed is no trap for the next one.
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("zoned{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let config = Path::new(CONFIG).join(&name);
-        fs::create_dir(&config).context("making a null_blk device")?;
-        let device = Self { config, device: Path::new("/dev").join(name) };
-        for (attribute, value) in [
-            ("memory_backed", 1),
+        Self::with(&[
             ("zoned", 1),
             ("blocksize", shape.block),
             ("size", shape.size_mib),
@@ -36,10 +29,26 @@ impl NullBlk {
             ("zone_nr_conv", shape.conventional),
             ("zone_max_open", shape.open),
             ("zone_max_active", shape.active),
-            ("power", 1),
-        ] {
-            device.set(attribute, value)?;
+        ])
+    }
+
+    /// Makes one without zones, with blocks of 4096 bytes.
+    pub(super) fn plain(size_mib: u32) -> Result<Self> {
+        Self::with(&[("blocksize", 4096), ("size", size_mib)])
+    }
+
+    fn with(attributes: &[(&str, u32)]) -> Result<Self> {
+        // A device that could not be removed is no trap for the next one.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("memory{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let config = Path::new(CONFIG).join(&name);
+        fs::create_dir(&config).context("making a null_blk device")?;
+        let device = Self { config, device: Path::new("/dev").join(name) };
+        device.set("memory_backed", 1)?;
+        for (attribute, value) in attributes {
+            device.set(attribute, *value)?;
         }
+        device.set("power", 1)?;
         Ok(device)
     }
 

@@ -87,6 +87,12 @@ struct Bench {
     /// The guest's clock counts instructions: ratios of work, however busy the host is
     #[arg(long)]
     icount: bool,
+    /// Instead: the tables of the talk about zone sizes (Linux Plumbers 2022) beside ours
+    #[arg(long)]
+    lpc: bool,
+    /// Write the figures of --lpc to this file too
+    #[arg(long, value_name = "FILE", requires = "lpc")]
+    json: Option<PathBuf>,
 }
 
 /// Does what the command line asks for.
@@ -304,10 +310,19 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     for program in ["zonal", "kernel-tests-guest"] {
         fs::copy(root.join("target/release").join(program), share.join(program))?;
     }
-    let command = ["/share/kernel-tests-guest", "bench"].map(str::to_owned).to_vec();
-    let run =
-        Run { share: Some(share), icount: bench.icount, memory: 2048, timeout: None, command };
-    run_command(root, &run, accelerator)
+    let figures = share.join("lpc.json");
+    // Of an earlier run.
+    if figures.exists() {
+        fs::remove_file(&figures)?;
+    }
+    let (subcommand, memory) = if bench.lpc { ("lpc", 4096) } else { ("bench", 2048) };
+    let command = ["/share/kernel-tests-guest", subcommand].map(str::to_owned).to_vec();
+    let run = Run { share: Some(share), icount: bench.icount, memory, timeout: None, command };
+    let code = run_command(root, &run, accelerator)?;
+    if let Some(target) = &bench.json {
+        fs::copy(&figures, target).with_context(|| format!("writing {}", target.display()))?;
+    }
+    Ok(code)
 }
 
 /// A script that starts `command`, whatever is in its words.
