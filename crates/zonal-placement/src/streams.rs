@@ -222,7 +222,8 @@ impl Streams {
         if supply == Supply::Empty && self.open.len() + self.busy.len() < self.limit(target) {
             return Choice::Open;
         }
-        let shared = self.claim(target).or_else(|| self.nearest(target));
+        let shared = self.with_room(target, whole, &room);
+        let shared = shared.or_else(|| self.claim(target)).or_else(|| self.nearest(target));
         let shared = shared.or_else(|| match target {
             Target::File(_) | Target::Class(_) | Target::Hinted(_) => {
                 let written = self.least_used(|open| is_written(open.target));
@@ -378,6 +379,32 @@ impl Streams {
                 self.budget.open
             }
         }
+    }
+
+    /// The zone of another file that has room for all of a file, and the least room of these.
+    fn with_room(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
+        let Target::File(_) = target else { return None };
+        let wanted = whole.blocks.min(self.zone_blocks);
+        let files = self.open.iter().filter(|open| is_file(open) && wanted > 0);
+        let fits = files.map(|open| open.zone).filter(|&zone| room(zone) >= wanted);
+        fits.min_by_key(|&zone| (room(zone), zone))
+    }
+
+    /// Where a file would lie in several zones because no more can be opened: the zones of other
+    /// files, of which one could be given up for it.
+    pub fn zones_beside_cut(
+        &self,
+        target: Target,
+        whole: Whole,
+        room: impl Fn(u32) -> u64,
+    ) -> impl Iterator<Item = u32> {
+        let is_cut = matches!(target, Target::File(_))
+            && whole.blocks > 0
+            && self.open.len() + self.busy.len() >= self.limit(target)
+            && self.own(target, |_| 0).is_none()
+            && self.with_room(target, whole, room).is_none();
+        let files = self.open.iter().filter(move |open| is_cut && is_file(open));
+        files.map(|open| open.zone)
     }
 
     /// A file's zone that a class can claim, since files have more than their share. Room for users
@@ -603,6 +630,26 @@ mod tests {
         assert_eq!(choose(&streams, 10, None), Choice::Zone(0));
         assert_eq!(choose(&streams, 10, Some(1)), Choice::Zone(1), "the rest of it is there");
         assert_eq!(choose(&streams, 0, None), Choice::Zone(0));
+    }
+
+    #[test]
+    fn file_goes_where_all_of_it_fits_if_none_opens() {
+        let mut streams = Streams::new(Budget::of(3), 100);
+        (0..3).for_each(|zone| streams.open(zone, Target::File(zone.into()), 1));
+        let (file, room) = (Target::File(7), [10, 60, 40]);
+        let choose = |blocks| choice(&streams, file, (blocks, None), &room);
+        assert_eq!([40, 41].map(choose), [2, 1].map(Choice::Zone));
+        let beside = |streams: &Streams, file, blocks| {
+            let whole = Whole { blocks, near: None };
+            let target = Target::File(file);
+            let zones = streams.zones_beside_cut(target, whole, |zone| room[zone as usize]);
+            zones.collect::<Vec<_>>()
+        };
+        assert_eq!(beside(&streams, 7, 60), []);
+        assert_eq!(beside(&streams, 7, 61), [0, 1, 2]);
+        assert_eq!(beside(&streams, 0, 90), [], "it goes on in its zone");
+        streams.close(0);
+        assert_eq!(beside(&streams, 7, 90), [], "it gets a zone of its own");
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod rows;
 mod share;
 mod steps;
 mod straddle;
+mod tables;
 mod turns;
 
 use std::sync::Arc;

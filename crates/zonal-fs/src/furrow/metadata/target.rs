@@ -58,9 +58,9 @@ pub(in crate::furrow) enum WrittenAs {
     Buffered,
     /// Past the buffer, with others.
     Straight {
-        /// Up to this block of the file.
+        /// The write ends before this block of the file.
         up_to: u64,
-        /// The write fills a whole step, so more is expected.
+        /// The write consists of full steps: so more is expected.
         is_full: bool,
     },
 }
@@ -93,13 +93,18 @@ impl State {
         let is_scarce = self.is_scarce();
         let share = if is_scarce { OWN_ZONE_SHARE_SCARCE } else { OWN_ZONE_SHARE };
         let least = u64::from(self.zones.zone_blocks()) / share;
-        let context = inode.context.filter(|_| self.zones.limits.evidence.learned);
-        match context.and_then(|context| self.learned.size(context)) {
+        match self.learned_size(inode) {
             Some(blocks) if blocks > least => (Expected::Large, least.min(BEGUN_BLOCKS)),
             Some(_) => (Expected::Small, least),
             None if is_scarce => (Expected::Unknown, least),
             None => (Expected::Unknown, least.min(GROWN_BLOCKS)),
         }
+    }
+
+    /// How many blocks files like this one have had.
+    fn learned_size(&self, inode: &Inode) -> Option<u64> {
+        let context = inode.context.filter(|_| self.zones.limits.evidence.learned)?;
+        self.learned.size(context)
     }
 
     /// Whether few zones are empty.
@@ -151,15 +156,21 @@ impl State {
         is_run.then_some(if goes_on && !is_full && end - first > rest { end - rest } else { end })
     }
 
-    /// What a write is to lie together with: what the file has before it and, where the program
-    /// writes as much at once as one step can take, as much again. A file that is longer than a
-    /// zone lies in several anyway.
+    /// What a write is to lie together with: what the file has before it, the rest of the write
+    /// and, where more is expected, as much again or what files like this one have. A file that is
+    /// longer than a zone lies in several anyway.
     pub(in crate::furrow) fn whole_of(&self, ino: Ino, first: u64, written: WrittenAs) -> Whole {
         let WrittenAs::Straight { up_to, is_full } = written else { return Whole::default() };
-        if up_to > u64::from(self.zones.zone_blocks()) {
+        let zone_blocks = u64::from(self.zones.zone_blocks());
+        if up_to > zone_blocks {
             return Whole::default();
         }
-        let blocks = up_to.saturating_sub(first) << u32::from(is_full);
+        let mut blocks = up_to.saturating_sub(first);
+        if is_full {
+            let like_it = self.inodes.peek(ino).and_then(|inode| self.learned_size(inode));
+            let like_it = like_it.filter(|&size| size <= zone_blocks).unwrap_or_default();
+            blocks = (2 * blocks).max(like_it.saturating_sub(first));
+        }
         let file = self.inodes.peek_file(ino);
         let before = file.and_then(|file| file.covering(first.checked_sub(1)?));
         let near = before.and_then(|(_, entry)| self.near(entry));

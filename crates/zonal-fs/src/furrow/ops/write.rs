@@ -221,7 +221,7 @@ impl Furrow {
             // Only the first chunk of an append depends on the end of the file.
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
             let bytes = &data[index(at)..index(next)];
-            let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags));
+            let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags).of_write(start..end));
             let written = match self.truncator.with_truncated_space(write) {
                 // The drive is so full, and its zones so small, that reclaim finds no room for the
                 // whole chunk at once.

@@ -23,6 +23,8 @@ pub(in crate::furrow) struct Chunk<'a> {
     pub(in crate::furrow) straight: std::ops::Range<u64>,
     pub(in crate::furrow) last: LastBlock,
     pub(in crate::furrow) flags: WriteFlags,
+    /// The bytes that are written, of which this is a part.
+    write: std::ops::Range<u64>,
 }
 
 /// What to do with a last block that the write covers only in part.
@@ -44,8 +46,14 @@ impl<'a> Chunk<'a> {
             count >= STRAIGHT_BLOCKS || (flags.contains(WriteFlags::DIRECT) && count > 0);
         let first = offset / BLOCK;
         let straight = if is_straight { whole } else { first..first };
-        let last = LastBlock::Buffered;
-        Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last, flags }
+        let (last, limit) = (LastBlock::Buffered, end.div_ceil(BLOCK));
+        let write = offset..end;
+        Self { ino, offset, data, first, limit, straight, last, flags, write }
+    }
+
+    /// Says of what write this is a chunk.
+    pub(in crate::furrow) fn of_write(self, write: std::ops::Range<u64>) -> Self {
+        Self { write, ..self }
     }
 
     /// Whether the chunk may go through the buffer although its blocks are whole: it is no direct
@@ -105,10 +113,12 @@ impl<'a> Chunk<'a> {
         (at, &self.data[index(from)..index(to)])
     }
 
-    /// What the size of the chunk says about the file.
+    /// What the size of the write that the chunk belongs to says about the file.
     pub(in crate::furrow) fn written_as(&self) -> WrittenAs {
-        let blocks = self.straight.end - self.straight.start;
-        WrittenAs::Straight { up_to: self.straight.end, is_full: blocks * BLOCK >= CHUNK_BYTES }
+        let is_last = self.write.end == self.end();
+        let up_to = if is_last { self.straight.end } else { self.write.end.div_ceil(BLOCK) };
+        let bytes = self.write.end - self.write.start;
+        WrittenAs::Straight { up_to, is_full: bytes.is_multiple_of(CHUNK_BYTES) }
     }
 
     /// The bytes that go straight to the drive.

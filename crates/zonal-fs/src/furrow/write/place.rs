@@ -89,6 +89,7 @@ impl Writer {
     /// call it again.
     pub(in crate::furrow) fn place_rest(&self, placement: &mut Placement<'_>) -> Result<()> {
         while !placement.rest.is_empty() {
+            self.retire_remnant(placement);
             let wanted = placement.room_wanted(self.tree.layout().extent_max);
             let granted = self.grant(&mut self.tree.write_accounts(), wanted);
             let Some(grant) = granted else {
@@ -118,6 +119,27 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// Seals an open zone that is almost full where a file would be cut otherwise, if the room that
+    /// is lost is spare.
+    fn retire_remnant(&self, placement: &Placement<'_>) {
+        let Purpose::Write(target) = placement.write.purpose else { return };
+        let remnant = {
+            let mut state = self.tree.write_accounts();
+            let Some(zone) = state.zones.find_remnant(target, placement.whole) else { return };
+            let room = self.tree.space.writer_room(&state).blocks;
+            let lost = u64::from(state.zones.slot(zone).remaining());
+            let zone_blocks = u64::from(state.zones.zone_blocks());
+            if self.tree.space.spare_zones(&state) < 2
+                || room < state.totals.pending() + lost + zone_blocks
+            {
+                return;
+            }
+            state.zones.seal(zone);
+            zone
+        };
+        self.finish_zone(remnant);
     }
 
     /// Ends a placement. After an error it gives up the blocks that are on the drive.

@@ -14,6 +14,11 @@ use zonal_placement::victim::Policy;
 
 use crate::furrow::zones::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
 
+/// A zone whose room is at most its capacity divided by this is given up sooner than that a file is
+/// cut. By trial below RocksDB on a drive of 256 zones that it fills to 80 %, Furrow amplifies
+/// overwrites with 16 to 1.061 to 1.066, with 8 to 1.049 to 1.057, with 3 to 1.044 to 1.055.
+const REMNANT_SHARE: u32 = 3;
+
 /// Blocks of a zone that a writer has got.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct Grant {
@@ -381,6 +386,18 @@ impl Zones {
         self.open(zone, target, written, last_write);
         self.index(zone);
         true
+    }
+
+    /// An open zone with little room, that could be sealed so that a file gets a zone with room for
+    /// all of it. A file that is cut costs more than this room: what lies beside its parts is moved.
+    pub(in crate::furrow) fn find_remnant(&self, target: Target, whole: Whole) -> Option<u32> {
+        let room = |zone| u64::from(self.slot(zone).remaining());
+        let candidates = self.streams.zones_beside_cut(target, whole, room);
+        let idle = candidates.filter(|&zone| {
+            let slot = self.slot(zone);
+            slot.in_flight == 0 && slot.remaining() <= slot.capacity / REMNANT_SHARE
+        });
+        idle.min_by_key(|&zone| (room(zone), zone))
     }
 
     /// Seals an open zone with more dead blocks than room, if reclaim gains more from it than from
