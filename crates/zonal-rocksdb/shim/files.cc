@@ -112,16 +112,27 @@ class RandomAccess : public FSRandomAccessFile {
   const bool direct_;
 };
 
+// Whether a path is that of a table, by its name as RocksDB gives it.
+bool IsTable(const std::string& path) {
+  return path.size() >= 4 && path.compare(path.size() - 4, 4, ".sst") == 0;
+}
+
+// A new table gathers here up to so many bytes.
+constexpr size_t kGatherMax = 8 << 20;
+
 // What an Append or PositionedAppend has written survives the death of the process when it returns:
-// so Flush has nothing to do.
+// so Flush has nothing to do. Not so of a new table, which RocksDB syncs before it uses it: its
+// bytes gather, so that the drive gets it in one write and finds a zone with room for all of it.
 class Writable : public FSWritableFile {
  public:
   Writable(FileHandle file, const std::string& path, bool direct, uint64_t size,
            std::shared_ptr<Reserve> reserve)
       : file_(std::move(file)),
         direct_(direct),
+        gathers_(size == 0 && IsTable(path)),
         size_(size),
         allowance_(std::move(reserve), path) {}
+  ~Writable() override { Place().PermitUncheckedError(); }
 
   using FSWritableFile::Append;
   using FSWritableFile::PositionedAppend;
@@ -132,23 +143,34 @@ class Writable : public FSWritableFile {
   IOStatus PositionedAppend(const Slice& data, uint64_t offset, const IOOptions&,
                             IODebugContext*) override {
     IOStatus status = Reserved(data.size());
-    if (status.ok()) status = WriteAt(file_.get(), offset, data);
+    if (status.ok()) status = Gathers(data, offset) ? IOStatus::OK() : Place();
+    if (status.ok() && !gathers_) status = WriteAt(file_.get(), offset, data);
     if (!status.ok()) return status;
     size_ = offset + data.size();
     allowance_.Wrote(size_);
     return status;
   }
   IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
-    IOStatus status = StatusOf(zkv_file_set_len(file_.get(), size));
+    IOStatus status;
+    if (gathers_ && size <= gathered_.size()) {
+      gathered_.resize(size);
+    } else {
+      status = Place();
+      if (status.ok()) status = StatusOf(zkv_file_set_len(file_.get(), size));
+    }
     if (status.ok()) size_ = size;
     return status;
   }
   IOStatus Close(const IOOptions&, IODebugContext*) override {
-    return file_ ? StatusOf(zkv_file_close(file_.release())) : IOStatus::OK();
+    IOStatus placed = Place();
+    if (!file_) return placed;
+    IOStatus closed = StatusOf(zkv_file_close(file_.release()));
+    return placed.ok() ? closed : placed;
   }
   IOStatus Flush(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
   IOStatus Sync(const IOOptions&, IODebugContext*) override {
-    return StatusOf(zkv_file_sync(file_.get()));
+    IOStatus status = Place();
+    return status.ok() ? StatusOf(zkv_file_sync(file_.get())) : status;
   }
   IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
     return Sync(options, debug);
@@ -181,15 +203,34 @@ class Writable : public FSWritableFile {
  private:
   // Refuses what would take the space that is kept for flushes.
   IOStatus Reserved(uint64_t size) {
-    const int error = allowance_.Check(size_, size);
+    const int error = allowance_.Check(size_, gathered_.size() + size);
     if (error != Allowance::kKept) return StatusOf(error);
     IOStatus status = IOStatus::NoSpace(Allowance::kKeptText);
     status.SetRetryable(true);
     return status;
   }
 
+  // Keeps bytes that continue what has gathered, if there is room for them.
+  bool Gathers(const Slice& data, uint64_t offset) {
+    const bool fits = offset == gathered_.size() && offset + data.size() <= kGatherMax;
+    if (!gathers_ || !fits) return false;
+    gathered_.append(data.data(), data.size());
+    return true;
+  }
+  // Writes what has gathered. From then on nothing gathers.
+  IOStatus Place() {
+    if (!gathers_) return IOStatus::OK();
+    gathers_ = false;
+    IOStatus status = gathered_.empty() ? IOStatus::OK() : WriteAt(file_.get(), 0, gathered_);
+    std::string().swap(gathered_);
+    return status;
+  }
+
   FileHandle file_;
   const bool direct_;
+  // A new table's bytes, which the drive does not have yet.
+  bool gathers_;
+  std::string gathered_;
   std::atomic<uint64_t> size_;
   Allowance allowance_;
 };
