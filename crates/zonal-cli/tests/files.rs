@@ -177,6 +177,34 @@ fn files_of_store_on_zonefs_are_listed_copied_and_removed() {
     assert_eq!(fs::read(place.path("again/000004.sst")).unwrap(), content);
     let refused = place.refused(&["cat", "drive.zns:/kv/none"]);
     assert!(refused.contains("/kv/none"), "{refused}");
+    names_of_store_change(&place);
+}
+
+/// `stat`, `mkdir`, `mv` and `ln` on a store at `/kv`, as each command that comes later sees it.
+fn names_of_store_change(place: &Place) {
+    let table = "drive.zns:/kv/000004.sst";
+    assert!(place.must(&["stat", table]).contains("1500001"));
+    place.must(&["mkdir", "-p", "drive.zns:/old/kv"]);
+    place.must(&["mv", table, "drive.zns:/old/kv/000005.sst"]);
+    place.must(&["ln", "drive.zns:/kv/CURRENT", "drive.zns:/old/CURRENT"]);
+    let all = "kv\nkv/000007.sst\nkv/CURRENT\nold\nold/CURRENT\nold/kv\nold/kv/000005.sst\n";
+    assert_eq!(place.must(&["ls", "-R", "drive.zns:/"]), all);
+    let json: serde_json::Value =
+        serde_json::from_str(&place.must(&["stat", "--json", "drive.zns:/old/CURRENT"])).unwrap();
+    assert_eq!(json[0]["links"], 2, "{json}");
+    // One name less; the file is there by the other one, and over it goes what is moved there.
+    place.must(&["rm", "drive.zns:/kv/CURRENT"]);
+    assert_eq!(place.must(&["cat", "drive.zns:/old/CURRENT"]), "MANIFEST-000003\n");
+    place.must(&["mv", "drive.zns:/old/kv/000005.sst", "drive.zns:/kv/000007.sst"]);
+    place.must(&["mv", "drive.zns:/kv", "drive.zns:/old/kv/store"]);
+    assert_eq!(
+        place.must(&["ls", "-R", "drive.zns:/old"]),
+        "CURRENT\nkv\nkv/store\nkv/store/000007.sst\n"
+    );
+    let refused = place.refused(&["ln", "-s", "CURRENT", "drive.zns:/old/soft"]);
+    assert!(refused.contains("files on zonefs of this kind"), "{refused}");
+    let refused = place.refused(&["mv", "drive.zns:/old", "drive.zns:/old/kv/old"]);
+    assert!(refused.contains("into itself"), "{refused}");
 }
 
 #[test]
