@@ -14,8 +14,8 @@ use zonal::layer::meter::{Meter, OpKind};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
-    BlockSize, Clock, DeviceError, FailZone, FileDrive, GeometrySpec, Io, Lba, LbaCount,
-    MemoryDrive, OpenMode, Rules, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
+    BlockSize, Clock, DeviceError, FileDrive, GeometrySpec, Io, Lba, LbaCount, MemoryDrive,
+    OpenMode, Rules, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
 };
 
 type Result<T> = std::result::Result<T, DeviceError>;

@@ -31,7 +31,7 @@ impl Store {
         let ino: Ino = create(&self.fs, &name);
         let bytes = usize::try_from(blocks * BLOCK).unwrap();
         self.fs.write(ino, 0, &self.data[..bytes], WriteFlags::DIRECT).unwrap();
-        self.fs.fsync(ino, SyncKind::All).unwrap();
+        self.fs.fsync(ino, SyncKind::Full).unwrap();
         self.tables.push((name, blocks));
     }
 
