@@ -6,12 +6,14 @@
 mod bench;
 mod contents;
 mod differ;
+mod drive_with_disk;
 mod export;
 mod file_systems;
 mod fuseblk;
 mod kernel_quirks;
 mod lpc;
 mod mounted;
+mod nbd_disk;
 mod null_blk;
 mod nvme_cli;
 mod nvme_disk;
@@ -155,7 +157,10 @@ pub(crate) const MACHINES: [Machine; 9] = [
     Machine {
         part: Part::Rest,
         kernel_options: "",
-        subjects: &[Subject { name: "nvme-disk", checks: 8, run: nvme_disk::checks }],
+        subjects: &[
+            Subject { name: "nvme-disk", checks: 8, run: nvme_disk::checks },
+            Subject { name: "nbd-disk", checks: 4, run: nbd_disk::checks },
+        ],
     },
     Machine {
         part: Part::Rest,

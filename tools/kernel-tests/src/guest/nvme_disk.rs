@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::contents::{Contents, Syncing};
+use super::drive_with_disk::{DriveWithDisk, FILL};
 use super::export::{Export, bytes_written, queue_attribute, wait_for};
 use super::mounted::Mounted;
 use super::plain_fs::PlainFs;
@@ -17,10 +18,6 @@ use super::{side, zone_files};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// Size of the disks. XFS takes none below 300 MiB.
-const SIZE: &str = "320MiB";
-/// Bytes that are written to a file system.
-const FILL: u64 = 150 << 20;
 /// What fio does with data, whatever the test.
 const FIO: [&str; 6] = [
     "--name=verify",
@@ -46,42 +43,9 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("a disk beside zones in one subsystem", beside_zones);
 }
 
-/// A drive with a disk on it. The file is removed with this.
-struct Drive {
-    file: String,
-}
-
-impl Drive {
-    fn new(block_size: u32) -> Result<Self> {
-        let file = format!("/tmp/disks{}.zns", side::next_number());
-        side::zonal(&["create", &file, "--size=480M", "--zone-size=4M"])?;
-        let drive = Self { file };
-        side::zonal(&["mkfs", &drive.file])?;
-        let block_size = format!("--block-size={block_size}");
-        side::zonal(&["disk", "create", &drive.file, "one", "--size", SIZE, &block_size])?;
-        Ok(drive)
-    }
-
-    /// As the server takes it.
-    fn disk(&self) -> String {
-        format!("{}//one", self.file)
-    }
-
-    /// What was written is sound on the drive itself.
-    fn check(&self) -> Result<()> {
-        side::zonal(&["check", "--data", &self.file]).map(drop)
-    }
-}
-
-impl Drop for Drive {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.file);
-    }
-}
-
 /// Every limit that Linux takes from Identify.
 fn attributes(block_size: u32) -> Result<()> {
-    let drive = Drive::new(block_size)?;
+    let drive = DriveWithDisk::new(block_size)?;
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
     let logical = block_size.to_string();
     // As many blocks as a command names.
@@ -125,7 +89,7 @@ fn attributes(block_size: u32) -> Result<()> {
 
 /// Random writes at depth 1 and 32, of single blocks up to a MiB, with trims between them.
 fn verify(block_size: u32) -> Result<()> {
-    let drive = Drive::new(block_size)?;
+    let drive = DriveWithDisk::new(block_size)?;
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
     let sizes = format!("--bsrange={block_size}-1M");
     let align = format!("--ba={block_size}");
@@ -147,7 +111,7 @@ fn fio(disk: &Path, more: &[&str]) -> Result<()> {
 
 /// A file system whose files another server has, too.
 fn file_system(kind: PlainFs) -> Result<()> {
-    let drive = Drive::new(4096)?;
+    let drive = DriveWithDisk::new(4096)?;
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
     let exercised = kind.exercise(&disk, FILL, || Ok(()))?;
     export.end()?;
@@ -160,7 +124,7 @@ fn file_system(kind: PlainFs) -> Result<()> {
 
 /// Without a volatile write cache no write is lost, also not of a file system that stays mounted.
 fn killed() -> Result<()> {
-    let drive = Drive::new(4096)?;
+    let drive = DriveWithDisk::new(4096)?;
     let arguments = [drive.disk(), "--write-through".to_owned()];
     let mut server = Killable::start(&arguments)?;
     let disk = server.export()?.disk(1)?;
@@ -248,7 +212,7 @@ impl Killable {
 
 /// The kernel's zonefs on one namespace, ext4 on the other, at the same time.
 fn beside_zones() -> Result<()> {
-    let drive = Drive::new(4096)?;
+    let drive = DriveWithDisk::new(4096)?;
     let zoned = "mem:zone=4M,capacity=3M,zones=16,open=8,active=12";
     let mut export = Export::serve(&[zoned, &drive.disk()])?;
     let port = export.port().to_owned();

@@ -196,9 +196,11 @@ impl Recipe {
 /// Copies modules with what they depend on, and makes depmod's index.
 fn take_modules(names: &[&str], kernel: &Path, root: &Path, version: &str) -> Result<()> {
     let modules = modules_of(version);
+    // This machine's own configuration would add its options to the paths.
     let shown = run::quietly(
         Command::new("modprobe")
-            .args(["--show-depends", "--all", "--set-version", version, "--dirname"])
+            .args(["--config=/dev/null", "--show-depends", "--all"])
+            .args(["--set-version", version, "--dirname"])
             .arg(kernel)
             .args(names),
     )?;
