@@ -228,6 +228,8 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         }
     }
 
+    /// Out of the way of accesses to sequential zones, which are most.
+    #[inline(never)]
     fn map_conventional(&self, lba: Lba, bytes: usize) -> Mapped {
         let is_in_one_zone = |geometry: &Geometry| {
             let blocks = geometry.blocks_at(lba, bytes).unwrap_or(LbaCount::ZERO);
