@@ -27,7 +27,6 @@ mod side_by_side;
 mod superblock;
 mod ublk;
 mod ublk_disk;
-mod ublk_swap;
 mod virtual_zones;
 mod zbd;
 mod zone_files;
@@ -63,11 +62,6 @@ enum Args {
     Calls(Calls),
     /// Measure what served drives cost, and print a table
     Bench,
-    /// Use so much memory, and read all of it back
-    Hog {
-        /// MiB
-        mib: usize,
-    },
     /// Measure what the talk about zone sizes measured, and print its tables beside ours
     Lpc,
 }
@@ -78,7 +72,6 @@ pub fn main() -> ExitCode {
         Args::Subjects { names } => return tallied(|tally| checks(&names, tally)),
         Args::Calls(arguments) => calls::run(&arguments, &mut std::io::stdout().lock()),
         Args::Bench => bench::run(),
-        Args::Hog { mib } => ublk_swap::hog(mib),
         Args::Lpc => lpc::run(),
     };
     match outcome {
@@ -121,11 +114,8 @@ pub(crate) struct Machine {
 /// fio's tests want an I/O scheduler, which a disk of several paths has not.
 const ONE_PATH: &str = "nvme_core.multipath=N";
 
-/// So that a little more than this is swapped out.
-const LITTLE_MEMORY: &str = "mem=512M";
-
 /// The longest first: they run side by side.
-pub(crate) const MACHINES: [Machine; 9] = [
+pub(crate) const MACHINES: [Machine; 8] = [
     Machine {
         part: Part::Essential,
         kernel_options: "",
@@ -175,11 +165,6 @@ pub(crate) const MACHINES: [Machine; 9] = [
         part: Part::Rest,
         kernel_options: "",
         subjects: &[Subject { name: "ublk-disk", checks: 15, run: ublk_disk::checks }],
-    },
-    Machine {
-        part: Part::Rest,
-        kernel_options: LITTLE_MEMORY,
-        subjects: &[Subject { name: "swap", checks: 2, run: ublk_swap::checks }],
     },
     Machine {
         part: Part::Rest,
