@@ -7,12 +7,13 @@ use std::path::Path;
 
 /// Pages below `docs/` whose commands run here. Pages that need a mount, root or other programs
 /// have tests of their own.
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "guide/use/devices",
     "guide/use/disks",
     "guide/use/furrow",
     "guide/use/zonefs",
     "guide/operate/capacity",
+    "guide/operate/compliance",
     "guide/operate/split-and-join",
     "guide/lab/faults",
     "guide/lab/sim",

@@ -8,6 +8,7 @@
 //! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in [`ublk`] is
 //!   `unsafe`.
 //! - `transfer`: direct I/O from and to memory anywhere.
+//! - [`raw`]: both without checks of ours, to find out what a device does.
 //! - [`ublk`]: the reverse, any device or disk as a block device of the kernel.
 //! - [`own_disk`]: servers that never wait for what they serve.
 
@@ -17,6 +18,7 @@ mod discard;
 mod ioctl;
 pub mod own_disk;
 mod passthrough;
+pub mod raw;
 mod ring;
 mod rounds;
 mod sysfs;

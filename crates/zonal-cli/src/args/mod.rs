@@ -2,6 +2,7 @@
 //!
 //! What a subcommand does is in `cmd/`, one file each.
 
+pub(crate) mod compliance;
 pub(crate) mod disk;
 pub(crate) mod features;
 pub(crate) mod files;
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Append(Append),
     /// Measure a device and compare it with the limit of the machine
     Bench(Bench),
+    /// Check whether a device follows the rules of its specification
+    Compliance(compliance::Compliance),
     /// Make a Furrow file system
     Mkfs(Mkfs),
     /// Make a zonefs file system, in which every zone is a file

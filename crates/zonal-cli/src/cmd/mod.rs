@@ -3,6 +3,7 @@
 mod bench;
 mod block;
 mod check;
+mod compliance;
 mod create;
 pub(crate) mod disk;
 mod division;
@@ -60,6 +61,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Mkdir(args) => files::make_dir(args)?,
         Command::Df(args) => files::space(global, args)?,
         Command::Bench(args) => bench::run(global, args)?,
+        Command::Compliance(args) => return compliance::run(global, args),
         Command::Trace(command) => trace::run(global, command)?,
         Command::Sim(command) => sim::run(global, command)?,
         Command::Serve(command) => serve::run(global, command)?,

@@ -13,7 +13,10 @@ use zonal_fs::disk::DiskInfo;
 use zonal_fuse::control::Report;
 use zonal_sim::experiment::Document;
 
-use super::{bench, block, check, create, files, info, mkfs, mkzonefs, mount, quickstart, reclaim};
+use super::{
+    bench, block, check, compliance, create, files, info, mkfs, mkzonefs, mount, quickstart,
+    reclaim,
+};
 use super::{serve, sim, trace, umount, zone, zones};
 use crate::advice;
 use crate::args::schemas::Schemas;
@@ -23,10 +26,11 @@ type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
 /// `zone` is also that of its subcommands. `error` is no command: each command that fails prints it.
-const SCHEMAS: [(&str, Make); 40] = [
+const SCHEMAS: [(&str, Make); 41] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),
+    ("compliance", of::<compliance::Answer<'_>>),
     ("create", of::<create::Created<'_>>),
     ("df", of::<Vec<files::space::Report>>),
     ("disk clone", of::<DiskInfo>),

@@ -139,7 +139,7 @@ fn json_schemas_are_all_compared_with_output() {
 }
 
 /// Commands on drives: the name of the schema, and the command line.
-const DRIVES: [(&str, &str); 31] = [
+const DRIVES: [(&str, &str); 32] = [
     ("create", "create drive.zns --zones 60 --zone-size 1MiB"),
     ("mkfs", "mkfs drive.zns --dry-run"),
     ("mkfs", "mkfs drive.zns --label words"),
@@ -170,6 +170,7 @@ const DRIVES: [(&str, &str); 31] = [
     ("append", "append trace(trace):mem:profile=small --zone 7 --input words"),
     ("trace-replay", "trace replay trace mem:profile=small"),
     ("bench", "bench mem: --op write,append,read,randread --block-size 4KiB --seconds 0.02"),
+    ("compliance", "compliance mem:profile=small --zones 0-15 --force --before-cut cut.json"),
     ("quickstart", "quickstart --no-mount --place quickstart --dir tree"),
 ];
 
@@ -223,6 +224,10 @@ fn json_of_drive_commands_matches_schemas() {
     let maps = place.output("dump drive.zns maps").stdout;
     let map: Value = Deserializer::from_slice(&maps).into_iter().next().unwrap().unwrap();
     place.must("zone", &format!("zone offline drive.zns {}", map["zone"]));
+    // A drive of NVMe, held to the rules of SCSI.
+    let line = "compliance mem:zone=1M,zones=8,open=2,active=3 --zones 0-7 --force --rules zbc";
+    let found = place.ends(4, "compliance", line);
+    assert!(found[0]["totals"]["failed_must"].as_u64() > Some(0), "{found:?}");
     let found = place.ends(4, "check", "check drive.zns");
     assert_eq!(found[0]["losses"][0]["path"], "/words", "{found:?}");
     serve(&mut place);

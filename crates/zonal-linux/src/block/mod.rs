@@ -5,6 +5,7 @@
 //! therefore knows. If another program moves it, a write fails, and the pointer is reported again.
 
 mod batch;
+pub(crate) mod raw;
 
 use std::fs::File;
 use std::io;

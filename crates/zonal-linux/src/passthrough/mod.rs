@@ -7,6 +7,7 @@
 //! - `shape.rs`: decodes what the drive reports about itself.
 //! - `command.rs`: commands; `channel.rs`: the two paths to the kernel, `ioctl.rs` and `ring.rs`.
 //! - `batch.rs`: several requests at once.
+//! - `raw.rs`: commands without checks of ours.
 //! - `failure.rs`: turns statuses into errors.
 
 mod batch;
@@ -14,6 +15,7 @@ mod channel;
 mod command;
 mod failure;
 mod ioctl;
+pub(crate) mod raw;
 mod ring;
 mod shape;
 

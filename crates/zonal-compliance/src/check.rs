@@ -1,0 +1,338 @@
+//! Performs rules, and the report of what they showed.
+
+use serde::Serialize;
+use zonal::{Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice};
+
+use crate::bench::Bench;
+use crate::rule::{Check, Checked, Level, Needs, Rule, Stop, Verdict};
+use crate::{Target, all, appends, cases, conventional, filters, limits, reads, reports, zones};
+
+/// What may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Nothing.
+    ReadOnly,
+    /// The zones from one to another; what they hold is lost.
+    Zones {
+        /// The first.
+        first: ZoneId,
+        /// The last.
+        last: ZoneId,
+    },
+}
+
+impl Scope {
+    fn has(self, zone: ZoneId) -> bool {
+        match self {
+            Self::ReadOnly => false,
+            Self::Zones { first, last } => first <= zone && zone <= last,
+        }
+    }
+}
+
+/// What became of a rule.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Outcome {
+    /// Name of the rule.
+    pub rule_name: String,
+    /// Where the specification has it.
+    pub clause: &'static str,
+    /// `must` or `should`.
+    pub level: &'static str,
+    /// What it requires.
+    pub requires: String,
+    /// `pass`, `fail` or `skip`.
+    pub verdict: &'static str,
+    /// What it demands here, if the device breaks it.
+    pub expected: Option<String>,
+    /// What the device did instead.
+    pub observed: Option<String>,
+    /// The requests that show it, in order.
+    pub steps: Vec<String>,
+    /// Why it was not tried, if it was not.
+    pub reason: Option<String>,
+}
+
+/// A limit, as reported and as found by trial.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Limit {
+    /// What is limited: `open` or `active` zones.
+    pub resource: &'static str,
+    /// What the device reports; null for no limit.
+    pub reported_max: Option<u32>,
+    /// How many zones there could be at once; null if the range has too few zones to find out.
+    pub trial_max: Option<u32>,
+}
+
+/// How many rules came out how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Totals {
+    /// Rules that the device follows.
+    pub passed: u64,
+    /// Rules of level `must` that it breaks.
+    pub failed_must: u64,
+    /// Rules of level `should` that it breaks.
+    pub failed_should: u64,
+    /// Rules that were not tried.
+    pub skipped: u64,
+}
+
+/// What a device was found to do.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Report {
+    /// The device, as the command line names it.
+    pub device: String,
+    /// How it was reached.
+    pub interface: &'static str,
+    /// `zns` or `zbc`: whose rules it was held to where they differ.
+    pub rules: &'static str,
+    /// First zone that was written; null if none was.
+    pub first_zone: Option<u32>,
+    /// Last zone that was written; null if none was.
+    pub last_zone: Option<u32>,
+    /// How many rules came out how.
+    pub totals: Totals,
+    /// Limits by trial; empty if nothing was written.
+    pub limits: Vec<Limit>,
+    /// Every rule.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Report {
+    /// Whether the device follows every rule of level `must` that was tried.
+    pub const fn is_compliant(&self) -> bool {
+        self.totals.failed_must == 0
+    }
+}
+
+/// Every rule, in the order in which they are tried, as one set of rules words it.
+pub fn rules(set: zonal::Rules) -> Vec<Rule> {
+    let rows = [reports::ROWS, reads::ROWS, zones::ROWS, appends::ROWS];
+    let mut rules: Vec<Rule> = rows.iter().copied().flatten().map(crate::rule::Row::rule).collect();
+    rules.extend(filters::rules());
+    rules.extend(cases::rules(set));
+    let rows = [limits::ROWS, all::ROWS, conventional::ROWS];
+    rules.extend(rows.iter().copied().flatten().map(crate::rule::Row::rule));
+    rules
+}
+
+/// Checks `target`. `progress` gets the name of each rule, and how many there are.
+pub fn check(
+    target: &Target<'_>,
+    scope: Scope,
+    progress: &mut dyn FnMut(&str, usize),
+) -> zonal::error::Result<Report> {
+    let before = target.device.report_all()?;
+    let samples = samples(target.device, &before, scope);
+    let bench = Bench::new(target, before.clone(), |zone| scope.has(zone));
+    let rules = rules(target.rules);
+    let mut outcomes = Vec::with_capacity(rules.len() + 1);
+    let mut run = Run { bench: &bench, scope, last: None };
+    for rule in &rules {
+        progress(&rule.id, rules.len());
+        let verdict = run.verdict(rule);
+        outcomes.push(outcome(rule, verdict));
+    }
+    let mut found_limits = Vec::new();
+    if scope != Scope::ReadOnly {
+        found_limits = limits::found(&bench);
+        // They are left as a new user would want them; a refusal was told by rules before.
+        let _ = bench.reset_range();
+    }
+    outcomes.push(outside(target.device, scope, &before, &samples));
+    Ok(summary(target, scope, found_limits, outcomes))
+}
+
+/// A run over the rules.
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    scope: Scope,
+    last: Option<Last>,
+}
+
+/// The last case, whose aspects are rules one after the other.
+struct Last {
+    case: cases::Case,
+    seen: Result<cases::Observation, Stop>,
+    steps: Vec<String>,
+}
+
+impl Run<'_> {
+    fn verdict(&mut self, rule: &Rule) -> Verdict {
+        if let Err(Stop::Skip(reason)) = self.meets(rule.needs) {
+            return Verdict::Skip { reason };
+        }
+        match rule.check {
+            Check::By(check) => {
+                self.bench.take_steps();
+                let checked = check(self.bench);
+                verdict(checked, || self.bench.take_steps())
+            }
+            Check::Case(case) => self.case(case),
+        }
+    }
+
+    fn meets(&self, needs: Needs) -> Checked {
+        let skip = |reason: String| Err(Stop::Skip(reason));
+        if needs != Needs::Reading && self.scope == Scope::ReadOnly {
+            return skip("it writes, and nothing may be written".to_owned());
+        }
+        match needs {
+            Needs::Zones(count) if self.bench.zones.len() < count => {
+                skip(format!("it needs {count} sequential zones in the range"))
+            }
+            Needs::Conventional if self.bench.conventional.is_empty() => {
+                skip("the range has no conventional zone".to_owned())
+            }
+            Needs::Reading | Needs::Zones(_) | Needs::Conventional => Ok(()),
+        }
+    }
+
+    fn case(&mut self, case: cases::Case) -> Verdict {
+        let same =
+            |last: &Last| last.case.start == case.start && last.case.operation == case.operation;
+        if !self.last.as_ref().is_some_and(same) {
+            let seen = cases::observe(self.bench, case);
+            let steps = self.bench.take_steps();
+            self.last = Some(Last { case, seen, steps });
+        }
+        let last = self.last.as_ref().expect("it was just made");
+        let checked = match &last.seen {
+            Ok(seen) => cases::judge(self.bench, case, seen),
+            Err(stop) => Err(stop.clone()),
+        };
+        verdict(checked, || last.steps.clone())
+    }
+}
+
+fn verdict(checked: Checked, steps: impl FnOnce() -> Vec<String>) -> Verdict {
+    match checked {
+        Ok(()) => Verdict::Pass,
+        Err(Stop::Skip(reason)) => Verdict::Skip { reason },
+        Err(Stop::Fail { expected, found }) => Verdict::Fail { expected, found, steps: steps() },
+    }
+}
+
+pub(crate) fn outcome(rule: &Rule, verdict: Verdict) -> Outcome {
+    let mut outcome = Outcome {
+        rule_name: rule.id.clone(),
+        clause: rule.clause,
+        level: rule.level.name(),
+        requires: rule.requires.clone(),
+        verdict: "pass",
+        expected: None,
+        observed: None,
+        steps: Vec::new(),
+        reason: None,
+    };
+    match verdict {
+        Verdict::Pass => {}
+        Verdict::Fail { expected, found, steps } => {
+            outcome.verdict = "fail";
+            (outcome.expected, outcome.observed, outcome.steps) =
+                (Some(expected), Some(found), steps);
+        }
+        Verdict::Skip { reason } => (outcome.verdict, outcome.reason) = ("skip", Some(reason)),
+    }
+    outcome
+}
+
+pub(crate) fn summary(
+    target: &Target<'_>,
+    scope: Scope,
+    limits: Vec<Limit>,
+    outcomes: Vec<Outcome>,
+) -> Report {
+    let mut totals = Totals::default();
+    for outcome in &outcomes {
+        let count = match (outcome.verdict, outcome.level) {
+            ("pass", _) => &mut totals.passed,
+            ("skip", _) => &mut totals.skipped,
+            (_, "must") => &mut totals.failed_must,
+            _ => &mut totals.failed_should,
+        };
+        *count += 1;
+    }
+    let (first_zone, last_zone) = match scope {
+        Scope::ReadOnly => (None, None),
+        Scope::Zones { first, last } => (Some(first.get()), Some(last.get())),
+    };
+    Report {
+        device: target.name.to_owned(),
+        interface: target.interface.name(),
+        rules: match target.rules {
+            zonal::Rules::Zns => "zns",
+            zonal::Rules::Zbc => "zbc",
+        },
+        first_zone,
+        last_zone,
+        totals,
+        limits,
+        outcomes,
+    }
+}
+
+/// Zones outside the range of which a block is compared.
+const SAMPLES: usize = 64;
+
+/// The first block of a zone.
+struct Sample {
+    lba: Lba,
+    data: Option<Vec<u8>>,
+}
+
+fn first_block(device: &dyn ZonedDevice, lba: Lba) -> Option<Vec<u8>> {
+    let block = usize::try_from(device.geometry().block_size().bytes()).expect("a block");
+    let mut data = vec![0; block];
+    device.read(lba, &mut data).ok().map(|()| data)
+}
+
+fn samples(device: &dyn ZonedDevice, zones: &[Zone], scope: Scope) -> Vec<Sample> {
+    let outside = zones.iter().filter(|zone| !scope.has(zone.id) && scope != Scope::ReadOnly);
+    let holds = |zone: &&Zone| zone.wp != Some(zone.start);
+    let sample = |zone: &Zone| Sample { lba: zone.start, data: first_block(device, zone.start) };
+    outside.filter(holds).take(SAMPLES).map(sample).collect()
+}
+
+/// Whether zones outside the range are as they were.
+fn outside(device: &dyn ZonedDevice, scope: Scope, before: &[Zone], samples: &[Sample]) -> Outcome {
+    let changed = |(old, new): &(&Zone, &Zone)| {
+        let closed = old.cond == ZoneCond::ImplicitOpen && new.cond == ZoneCond::Closed;
+        !scope.has(old.id) && (old.wp != new.wp || old.cond != new.cond && !closed)
+    };
+    let verdict = match device.report_all() {
+        Err(error) => Err(error.to_string()),
+        Ok(after) => match before.iter().zip(&after).find(changed) {
+            Some((old, new)) => {
+                Err(format!("zone {} was {} and is {}", old.id, old.cond.name(), new.cond.name()))
+            }
+            None => samples
+                .iter()
+                .find(|sample| first_block(device, sample.lba) != sample.data)
+                .map_or(Ok(()), |sample| Err(format!("block {} has changed", sample.lba))),
+        },
+    };
+    let rule = Rule {
+        id: "range.outside".to_owned(),
+        clause: "ZNS 1.1, 2.1.1 (a zone changes by requests for it)",
+        requires: "Zones for which there was no request are as they were.".to_owned(),
+        level: Level::Must,
+        needs: Needs::Reading,
+        check: Check::By(|_| Ok(())),
+    };
+    let verdict = match verdict {
+        Ok(()) => Verdict::Pass,
+        Err(found) => {
+            let expected = "no change of a zone outside the range".to_owned();
+            Verdict::Fail { expected, found, steps: Vec::new() }
+        }
+    };
+    outcome(&rule, verdict)
+}
+
+/// One block.
+pub(crate) const ONE: LbaCount = LbaCount::new(1);

@@ -1,0 +1,154 @@
+//! A rule, and what trying it showed.
+
+use zonal::ZoneAction;
+
+use crate::bench::Bench;
+use crate::cases::Case;
+
+/// How binding a rule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// A device that breaks it is wrong.
+    Must,
+    /// Hosts expect it, but the specification leaves it to the device.
+    Should,
+}
+
+impl Level {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Must => "must",
+            Self::Should => "should",
+        }
+    }
+}
+
+/// What a rule needs before it can be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Nothing: it only reads.
+    Reading,
+    /// So many sequential zones that may be written.
+    Zones(usize),
+    /// A conventional zone that may be written.
+    Conventional,
+}
+
+/// A function that tries a rule.
+pub(crate) type Try = fn(&Bench<'_>) -> Checked;
+
+/// How a rule is tried.
+#[derive(Clone, Copy)]
+pub(crate) enum Check {
+    /// By a function of its own.
+    By(Try),
+    /// By a case of the state machine.
+    Case(Case),
+}
+
+/// One requirement.
+#[derive(Clone)]
+pub struct Rule {
+    /// Its name: a group, then what it is about.
+    pub id: String,
+    /// Where the specification says it.
+    pub clause: &'static str,
+    /// What it requires, as a sentence.
+    pub requires: String,
+    /// How binding it is.
+    pub level: Level,
+    pub(crate) needs: Needs,
+    pub(crate) check: Check,
+}
+
+/// A rule with a function of its own, for tables.
+pub(crate) struct Row {
+    pub(crate) id: &'static str,
+    pub(crate) clause: &'static str,
+    pub(crate) level: Level,
+    pub(crate) needs: Needs,
+    pub(crate) requires: &'static str,
+    pub(crate) check: Try,
+}
+
+impl Row {
+    pub(crate) fn rule(&self) -> Rule {
+        Rule {
+            id: self.id.to_owned(),
+            clause: self.clause,
+            requires: self.requires.to_owned(),
+            level: self.level,
+            needs: self.needs,
+            check: Check::By(self.check),
+        }
+    }
+}
+
+/// What trying a rule showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The device follows it.
+    Pass,
+    /// The device breaks it.
+    Fail {
+        /// What the rule demands here.
+        expected: String,
+        /// What the device did.
+        found: String,
+        /// The requests that lead there, from a reset on.
+        steps: Vec<String>,
+    },
+    /// It could not be tried.
+    Skip {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why a check ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The device breaks the rule.
+    Fail { expected: String, found: String },
+    /// The rule cannot be tried.
+    Skip(String),
+}
+
+/// The end of a check.
+pub(crate) type Checked = Result<(), Stop>;
+
+/// A failure if something does not hold.
+#[expect(clippy::fn_params_excessive_bools, reason = "it is a condition, as of an assertion")]
+pub(crate) fn require(
+    holds: bool,
+    expected: impl Into<String>,
+    found: impl FnOnce() -> String,
+) -> Checked {
+    if holds { Ok(()) } else { Err(Stop::Fail { expected: expected.into(), found: found() }) }
+}
+
+/// A rule that cannot be tried.
+pub(crate) fn skip<T>(reason: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Skip(reason.into()))
+}
+
+/// The section of ZNS about an action.
+pub(crate) const fn clause_of(action: ZoneAction) -> &'static str {
+    match action {
+        ZoneAction::Open => "ZNS 1.1, 3.4.3 (Open Zone) and 2.1.1",
+        ZoneAction::Close => "ZNS 1.1, 3.4.3 (Close Zone) and 2.1.1",
+        ZoneAction::Finish => "ZNS 1.1, 3.4.3 (Finish Zone) and 2.1.1",
+        ZoneAction::Reset => "ZNS 1.1, 3.4.3 (Reset Zone) and 2.1.1",
+    }
+}
+
+/// The command of ZBC-2 that is an action.
+pub(crate) const fn zbc_clause_of(action: ZoneAction) -> &'static str {
+    match action {
+        ZoneAction::Open => "ZBC-2, OPEN ZONE command",
+        ZoneAction::Close => "ZBC-2, CLOSE ZONE command",
+        ZoneAction::Finish => "ZBC-2, FINISH ZONE command",
+        ZoneAction::Reset => "ZBC-2, RESET WRITE POINTER command",
+    }
+}

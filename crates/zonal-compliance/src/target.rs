@@ -1,0 +1,80 @@
+//! The device that is checked, and by which interface it is reached.
+
+use zonal::error::Result;
+use zonal::nvme::decode::ReportCount;
+use zonal::{Lba, LbaCount, Rules, Zone, ZoneCond, ZonedDevice};
+use zonal_linux::raw::RawNamespace;
+
+/// By which interface a device is reached: it decides which requests can be made, and which errors
+/// come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// A device of this process: a drive file, an emulated drive, layers.
+    Library,
+    /// A zoned block device of the kernel: no appends, an errno for each failure.
+    Block,
+    /// NVMe commands: every status is visible.
+    Nvme,
+}
+
+impl Interface {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Library => "library",
+            Self::Block => "block device",
+            Self::Nvme => "NVMe commands",
+        }
+    }
+}
+
+/// A report of zones in one condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilteredReport {
+    /// The number of zones that the header states.
+    pub count: u64,
+    /// The zones that are in the report.
+    pub zones: Vec<Zone>,
+}
+
+/// What a device needs so that filters of reports can be checked.
+pub trait Filters {
+    /// Reports zones from the one that holds `first` on: those in condition `only`, with room for
+    /// `room` zones.
+    fn filtered(
+        &self,
+        first: Lba,
+        only: Option<ZoneCond>,
+        count: ReportCount,
+        room: usize,
+    ) -> Result<FilteredReport>;
+}
+
+impl Filters for RawNamespace {
+    fn filtered(
+        &self,
+        first: Lba,
+        only: Option<ZoneCond>,
+        count: ReportCount,
+        room: usize,
+    ) -> Result<FilteredReport> {
+        let (count, zones) = self.filtered_report(first, only, count, room)?;
+        Ok(FilteredReport { count, zones })
+    }
+}
+
+/// A device to be checked.
+pub struct Target<'a> {
+    /// As the command line names it.
+    pub name: &'a str,
+    /// The device.
+    pub device: &'a dyn ZonedDevice,
+    /// How it is reached.
+    pub interface: Interface,
+    /// Whose rules it follows where NVMe and SCSI differ.
+    pub rules: Rules,
+    /// Most blocks of one write.
+    pub transfer: LbaCount,
+    /// Filters of reports, where the interface has them.
+    pub filters: Option<&'a dyn Filters>,
+}
