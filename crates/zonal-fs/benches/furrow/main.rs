@@ -24,6 +24,7 @@
 //! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
 //! | `check` | what does a check cost, by the same? |
 //! | `metadata` | how many bytes of metadata for each byte of data? |
+//! | `disk-rate`, `disk-flush`, `disk-size`, `disk-steady` | what does a disk cost: writes, flushes, metadata, amplification? |
 //! | `placement-model`, `placement-furrow` | how many blocks does reclaim move, by policy, workload and live share? |
 //! | `placement-files` | how many when whole files come and go, by what is known of their lives? |
 
@@ -33,6 +34,7 @@
 mod commit;
 mod costs;
 mod depth;
+mod disk;
 mod drive;
 mod metadata;
 mod names;
@@ -95,7 +97,7 @@ fn main() {
     let command = "cargo bench -p zonal-fs --bench furrow";
     let mut report = Report::begin(command, &mut arguments);
     let args = parse(arguments);
-    let subjects: [(&str, Measure); 15] = [
+    let subjects: [(&str, Measure); 19] = [
         ("costs", costs::costs),
         ("names", names::names),
         ("overwrites", names::overwrites),
@@ -108,6 +110,10 @@ fn main() {
         ("extents", scale::extents),
         ("check", scale::checks),
         ("metadata", metadata::metadata),
+        ("disk-rate", disk::rate),
+        ("disk-flush", disk::flush),
+        ("disk-size", disk::size),
+        ("disk-steady", disk::steady),
         ("placement-model", placement::on_the_model),
         ("placement-furrow", placement::in_the_file_system),
         ("placement-files", placement::files),

@@ -38,7 +38,7 @@ pub(in crate::furrow) fn checksums(data: &[u8]) -> Vec<u32> {
 impl File {
     /// The map entry that covers `block`, with its first block.
     pub(in crate::furrow) fn covering(&self, block: u64) -> Option<(u64, &MapEntry)> {
-        let (&first, entry) = self.map.range(..=block).next_back()?;
+        let (&first, entry) = self.map.at_or_before(block)?;
         (block < first + u64::from(entry.blocks())).then_some((first, entry))
     }
 
@@ -207,7 +207,7 @@ impl State {
         self.record_owner(ino, first, &entry);
         let blocks_max = self.zones.extent_max();
         let file = self.file_mut(ino);
-        let before = file.map.range(..first).next_back();
+        let before = first.checked_sub(1).and_then(|last| file.map.at_or_before(last));
         let before = before.and_then(|(&start, before)| {
             let is_next = start + u64::from(before.blocks()) == first;
             let joined = is_next.then(|| before.joined(&entry, blocks_max)).flatten();

@@ -68,6 +68,16 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
+    /// The entry of a key, or of the last one before it. In a large tree the key itself is looked
+    /// for first: where nearly every key has an entry, one way down is enough, and a range takes
+    /// two.
+    pub(in crate::furrow) fn at_or_before(&self, key: K) -> Option<(&K, &V)> {
+        match &self.0 {
+            Repr::Few(_) => self.range(..=key).next_back(),
+            Repr::Many(tree) => tree.get_key_value(&key).or_else(|| tree.range(..=key).next_back()),
+        }
+    }
+
     pub(in crate::furrow) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         match &mut self.0 {
             Repr::Few(list) => place(list, key).ok().map(|at| &mut list[at].1),
@@ -222,6 +232,7 @@ mod tests {
                 prop_assert_eq!(map.get(&key), tree.get(&key));
                 prop_assert_eq!(map.get_mut(&from), tree.get_mut(&from));
                 prop_assert_eq!(map.len(), tree.len());
+                prop_assert_eq!(map.at_or_before(from), tree.range(..=from).next_back());
                 if from <= to {
                     prop_assert!(map.range(from..to).eq(tree.range(from..to)));
                     prop_assert!(map.range(from..=to).rev().eq(tree.range(from..=to).rev()));
