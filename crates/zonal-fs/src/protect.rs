@@ -80,7 +80,11 @@ pub fn check_removal(directory: InodeFlags, inode: InodeFlags) -> Result<()> {
 pub fn check_allocate(flags: InodeFlags, how: Allocate) -> Result<()> {
     match how {
         Allocate::Extend | Allocate::KeepSize => refuse(flags, InodeFlags::IMMUTABLE),
-        Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize => refuse(flags, LOCKED),
+        Allocate::Punch
+        | Allocate::Zero
+        | Allocate::ZeroKeepSize
+        | Allocate::PunchLater
+        | Allocate::ZeroLater => refuse(flags, LOCKED),
     }
 }
 

@@ -15,7 +15,7 @@ use zonal::{
     ZoneId, ZonedDevice,
 };
 use zonal_fs::disk::{DiskName, DiskSettings, Disks, FurrowDisk};
-use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, StepProgress, Work, mkfs};
 use zonal_fs::vfs::FileSystem;
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 
@@ -295,6 +295,22 @@ fn discard(subject: &Subject, report: &mut Report) {
     let mut found = [1; BLOCK_BYTES];
     subject.disk.read(Lba::new(subject.blocks / 3), &mut found).expect("read");
     assert!(found == [0; BLOCK_BYTES], "what was discarded reads as zeroes");
+    let mut steps = Latencies::default();
+    let (took, ()) = timed(|| {
+        loop {
+            let start = Machine.monotonic_ns();
+            let progress = subject.fs.step(Work::Truncate).expect("removed");
+            steps.push(Machine.monotonic_ns() - start);
+            if progress == StepProgress::Idle {
+                break;
+            }
+        }
+    });
+    let name = |figure: &str| format!("discard of the whole disk, in the background: {figure}");
+    report.count(&name("processor time"), "ms", took.processor * 1e3);
+    for (share, word) in [(0.5, "step, p50"), (1.0, "step, longest")] {
+        report.count(&name(word), "µs", steps.quantile_us(share));
+    }
 }
 
 /// Ten turns of a drive: how much more than the disk's bytes it writes, and how long writes take.

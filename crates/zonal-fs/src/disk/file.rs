@@ -91,14 +91,16 @@ impl FurrowDisk {
         }
     }
 
-    /// Makes bytes read as zeroes, and keeps their space unless `free`.
+    /// Makes bytes read as zeroes, and keeps their space unless `free`. A thick disk has space for
+    /// all of them.
     fn zero(&self, bytes: Range<u64>, space: ZeroedSpace) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         let how = match (self.settings.space, space) {
-            (DiskSpace::Thin, ZeroedSpace::Free) => Allocate::Punch,
-            (DiskSpace::Thick, _) | (_, ZeroedSpace::Keep) => Allocate::ZeroKeepSize,
+            (DiskSpace::Thin, ZeroedSpace::Free) => Allocate::PunchLater,
+            (DiskSpace::Thin, ZeroedSpace::Keep) => Allocate::ZeroKeepSize,
+            (DiskSpace::Thick, _) => Allocate::ZeroLater,
         };
         self.file.allocate(how, bytes).map_err(disk_error)
     }

@@ -57,6 +57,7 @@ invariants! {
     NAMES "C34" "an indexed directory has the cookie of each entry in the row of its name's hash, and no others";
     LEARNED "C35" "rows of what was learned have possible numbers, and so have the contexts of files";
     MOVED "C36" "where a piece of a file is, with its moves, is in the generation of a zone in which something lives, and each table of moves has a number of its own";
+    DISCARDS "C37" "discarded ranges of a file do not overlap, and none is empty";
 }
 
 /// A rule that does not hold.

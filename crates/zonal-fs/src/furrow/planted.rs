@@ -64,6 +64,8 @@ pub enum PlantedBug {
     ForgetZoneRows,
     /// Rows of orphans are left out of batches.
     ForgetOrphanRows,
+    /// Rows of discarded ranges are left out of batches.
+    ForgetDiscards,
     /// Rows of names are left out of batches.
     ForgetNames,
     /// Records of shared extents are left out of rows of owners.
@@ -181,7 +183,7 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All that power cuts of small drives bring out.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -208,6 +210,7 @@ impl PlantedBug {
         Self::ForgetTotals,
         Self::ForgetZoneRows,
         Self::ForgetOrphanRows,
+        Self::ForgetDiscards,
         Self::ForgetNames,
         Self::ForgetExtentOwners,
         Self::ListOpenZones,

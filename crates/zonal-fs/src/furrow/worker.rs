@@ -33,7 +33,7 @@ pub enum Work {
     Commit,
     /// Resets a zone in which nothing lives.
     Reset,
-    /// Removes up to 1,024 map entries of deleted or truncated files.
+    /// Removes up to 1,024 map entries of deleted or truncated files, or of discarded ranges.
     Truncate,
     /// Moves a mebibyte out of a victim if few zones are free, else out of a read-only zone.
     Reclaim,
@@ -86,7 +86,7 @@ impl Worker {
             }
             Work::Truncate => {
                 self.truncator.truncate_one();
-                let more = !self.tree.read_state().lives.truncating().is_empty();
+                let more = self.truncator.is_due();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Backrefs => {

@@ -262,13 +262,21 @@ impl FileSystem for Tree {
         protected?;
         match how {
             Allocate::Extend | Allocate::KeepSize => {}
-            Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize => {
+            Allocate::Punch
+            | Allocate::Zero
+            | Allocate::ZeroKeepSize
+            | Allocate::PunchLater
+            | Allocate::ZeroLater => {
                 content.punch(offset, end);
             }
         }
         match how {
             Allocate::Extend | Allocate::Zero => content.truncate(end.max(content.size())),
-            Allocate::KeepSize | Allocate::Punch | Allocate::ZeroKeepSize => {}
+            Allocate::KeepSize
+            | Allocate::Punch
+            | Allocate::ZeroKeepSize
+            | Allocate::PunchLater
+            | Allocate::ZeroLater => {}
         }
         inode.xattrs.remove(rules::CAPABILITY_XATTR);
         inode.changed(now);

@@ -272,6 +272,11 @@ pub enum Allocate {
     Zero,
     /// The same without growing the file.
     ZeroKeepSize,
+    /// As `Punch`, but the space may become free later, in steps.
+    PunchLater,
+    /// Make the range read as zeroes, at once; the file keeps the space that it has there. The size
+    /// stays.
+    ZeroLater,
 }
 
 /// Targets of `lseek`.

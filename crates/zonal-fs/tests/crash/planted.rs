@@ -115,9 +115,26 @@ fn scenarios() -> Vec<Scenario> {
         before: overwrites(0..200, 16),
         ops: overwrites(200..280, 5),
     };
-    let mut scenarios: Vec<Scenario> = from_new.into_iter().collect();
+    let mut scenarios: Vec<_> = from_new.into_iter().chain([discarded(create(0))]).collect();
     scenarios.insert(5, moves);
     scenarios
+}
+
+/// A file of single blocks, written from the end on, so that each has a map entry: more entries
+/// than a discard removes at once.
+fn discarded(create: Op) -> Scenario {
+    let single = (0..140_u16).rev().map(|block| {
+        let (offset, flags) = (u64::from(block) * 4096, WriteFlags::DIRECT);
+        Op::Write { file: 0, offset, len: 4096, seed: block, flags }
+    });
+    let (how, len) = (Allocate::PunchLater, 140 * 4096);
+    Scenario {
+        name: "a discarded file",
+        shape: SMALL,
+        ballast: 0,
+        before: [create].into_iter().chain(single).chain([Op::Sync]).collect(),
+        ops: vec![Op::Fallocate { file: 0, how, offset: 0, len }, Op::Sync],
+    }
 }
 
 /// Several records in a batch.
@@ -351,6 +368,7 @@ noticed! {
     forget_totals_is_noticed: ForgetTotals by "a file cut, grown and marked";
     forget_zone_rows_is_noticed: ForgetZoneRows by "a file cut, grown and marked";
     forget_orphan_rows_is_noticed: ForgetOrphanRows by "an orphan";
+    forget_discards_is_noticed: ForgetDiscards by "a discarded file";
     forget_names_is_noticed: ForgetNames by "many syncs";
     forget_extent_owners_is_noticed: ForgetExtentOwners by "blocks shared on a full drive";
     list_open_zones_is_noticed: ListOpenZones by "a file cut, grown and marked";

@@ -1,11 +1,11 @@
-//! Power cuts while a file of many extents is removed in steps.
+//! Power cuts while a file of many extents, or its content, is removed in steps.
 
 use std::sync::Arc;
 
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder, Recording};
 use zonal_fs::furrow::{DataCheck, Furrow, MountOptions, StepProgress, Work, check};
-use zonal_fs::vfs::{Caller, FileSystem, Ino, SetAttr, WriteFlags};
+use zonal_fs::vfs::{Allocate, Caller, FileSystem, Ino, Seek, SetAttr, WriteFlags};
 
 use crate::ops::content;
 use crate::ops::drives::{self, SMALL, StepClock};
@@ -125,4 +125,36 @@ fn truncate_in_steps_cut_anywhere_revives_nothing() {
             assert_eq!(free, after, "after change {at}: space is lost");
         }
     });
+}
+
+#[test]
+fn discard_in_steps_cut_anywhere_is_all_or_nothing() {
+    for how in [Allocate::PunchLater, Allocate::ZeroLater] {
+        let discard = |fs: &Furrow, ino| {
+            fs.fallocate(ino, how, 0, SIZE as u64).expect("discard");
+            fs.sync().expect("sync");
+        };
+        let (recording, begin, [before, after]) = record(discard);
+        let is_freed = how == Allocate::PunchLater;
+        assert_eq!(is_freed, after + 1 >= before, "{after} of {before} blocks are free");
+        at_every_cut(&recording, begin, |fs, at| {
+            let ino = fs.lookup(Ino::ROOT, b"file").expect("it stays").ino;
+            let mut found = vec![1; SIZE];
+            fs.read(ino, 0, &mut found).expect("read");
+            if found == original() {
+                return;
+            }
+            assert!(found.iter().all(|byte| *byte == 0), "{how:?}, after change {at}: a mixture");
+            let data = fs.seek(ino, Seek::Data, 0);
+            assert!(data.is_err(), "{how:?}, after change {at}: data at {data:?}");
+            // What is written next does not go with what was there.
+            let (block, data) = (100 * BLOCK, [7; BLOCK]);
+            fs.write(ino, block as u64, &data, WriteFlags::empty()).expect("write");
+            while fs.step(Work::Truncate).expect("truncate") == StepProgress::More {}
+            fs.read(ino, 0, &mut found).expect("read");
+            let mut expected = vec![0; SIZE];
+            expected[block..block + BLOCK].copy_from_slice(&data);
+            assert!(found == expected, "{how:?}, after change {at}: other bytes");
+        });
+    }
 }

@@ -9,7 +9,7 @@ use zonal::image::{Image, ImageDrive, Tail};
 use zonal::layer::record::{Outage, Recorder, Recording};
 use zonal::{ByteCount, DeviceError, Geometry, Lba, LbaCount, ManualClock, ZonedDevice};
 use zonal_fs::disk::{DiskSettings, DiskSpace, Disks, FurrowDisk};
-use zonal_fs::furrow::{Furrow, MountOptions, PlantedBug, sample};
+use zonal_fs::furrow::{Eviction, Furrow, MountOptions, PlantedBug, Work, sample};
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 
 use super::{Dice, count, format, name};
@@ -57,12 +57,26 @@ struct Run {
     atomic: u64,
 }
 
-fn mount(drive: Arc<dyn ZonedDevice>, planted: Option<PlantedBug>) -> Disks {
+fn mount(drive: Arc<dyn ZonedDevice>, options: MountOptions) -> Disks {
+    mount_both(drive, options).1
+}
+
+fn mount_both(drive: Arc<dyn ZonedDevice>, options: MountOptions) -> (Arc<Furrow>, Disks) {
     let clock = Arc::new(ManualClock::new(1));
-    let options = MountOptions { planted: planted.into(), ..MountOptions::default() };
-    let fs = Furrow::mount(drive, clock, options).unwrap();
+    let fs = Arc::new(Furrow::mount(drive, clock, options).unwrap());
     let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
-    Disks::new(Volume::new(Arc::new(fs), &options)).unwrap()
+    let disks = Disks::new(Volume::new(fs.clone(), &options)).unwrap();
+    (fs, disks)
+}
+
+/// A mount of which the discards leave all but two map entries for later.
+fn discarding_late(planted: Option<PlantedBug>) -> MountOptions {
+    let (planted, eviction) = (planted.into(), Eviction::AtEveryLock);
+    MountOptions { planted, eviction, ..MountOptions::default() }
+}
+
+fn with_bug(planted: PlantedBug) -> MountOptions {
+    MountOptions { planted: Some(planted).into(), ..MountOptions::default() }
 }
 
 /// A drive with an empty disk. The rest is nearly full, so that zones are reclaimed.
@@ -70,7 +84,7 @@ fn start(settings: DiskSettings, rest: u64) -> Image {
     let shape = sample::shape(28, 64);
     let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(shape).unwrap())));
     format(recorder.clone());
-    let disks = mount(recorder.clone(), None);
+    let disks = mount(recorder.clone(), MountOptions::default());
     disks.create(&name("disk"), ByteCount::new(BLOCKS * 4096), settings).unwrap();
     if rest > 0 {
         disks.create(&name("rest"), ByteCount::new(rest * 4096), DiskSettings::default()).unwrap();
@@ -87,12 +101,12 @@ fn start(settings: DiskSettings, rest: u64) -> Image {
 /// Does random requests and records what they change. A request that fails breaks a promise, too.
 fn run(
     image: &Image,
-    planted: Option<PlantedBug>,
+    options: MountOptions,
     requests: u64,
     dice: &mut Dice,
 ) -> Result<Run, String> {
     let recorder = Arc::new(Recorder::new(image.clone()));
-    let disks = mount(recorder.clone(), planted);
+    let (fs, disks) = mount_both(recorder.clone(), options);
     let disk = disks.open(&name("disk")).map_err(|error| error.to_string())?;
     let mut done: Vec<Request> = Vec::new();
     for number in 1..=requests {
@@ -109,6 +123,9 @@ fn run(
         let blocks = (1 + dice.below(longest)).min(BLOCKS - lba);
         perform(&disk, kind, number, Lba::new(lba), LbaCount::new(blocks))
             .map_err(|error| format!("request {number}, {kind:?} of {blocks} at {lba}: {error}"))?;
+        if dice.below(4) == 0 {
+            fs.step(Work::Truncate).map_err(|error| error.to_string())?;
+        }
         done.push(Request { kind, lba, blocks, begun, ended: recorder.len() });
     }
     // The volume is dropped after the recording is taken: the power goes.
@@ -136,8 +153,8 @@ fn perform(
 }
 
 /// The numbers of the requests that wrote the blocks of the disk; 0 for zeroes.
-fn found(image: &Image, planted: Option<PlantedBug>) -> Result<Vec<u64>, String> {
-    let disks = mount(Arc::new(image.power_on()), planted);
+fn found(image: &Image, options: MountOptions) -> Result<Vec<u64>, String> {
+    let disks = mount(Arc::new(image.power_on()), options);
     let disk = disks.open(&name("disk")).map_err(|error| error.to_string())?;
     let mut found = Vec::new();
     for block in 0..BLOCKS {
@@ -212,7 +229,7 @@ impl Run {
     }
 
     /// Goes through the cuts until one violates a promise.
-    fn check(&self, planted: Option<PlantedBug>, dice: &mut Dice) -> Result<u64, String> {
+    fn check(&self, options: MountOptions, dice: &mut Dice) -> Result<u64, String> {
         let mut outage = Outage::at_start(&self.recording);
         let mut states = 0;
         loop {
@@ -226,7 +243,7 @@ impl Run {
             }
             for image in images {
                 states += 1;
-                let violation = match found(&image, planted) {
+                let violation = match found(&image, options) {
                     Ok(found) => self.violation(outage.at(), &found),
                     Err(what) => Some(what),
                 };
@@ -244,13 +261,18 @@ impl Run {
 #[test]
 fn disk_keeps_its_promises_after_every_cut() {
     let mut dice = Dice::new();
-    for space in [DiskSpace::Thick, DiskSpace::Thin] {
+    for (space, options) in [
+        (DiskSpace::Thick, MountOptions::default()),
+        (DiskSpace::Thin, MountOptions::default()),
+        (DiskSpace::Thick, discarding_late(None)),
+        (DiskSpace::Thin, discarding_late(None)),
+    ] {
         for rest in [0, 400] {
             let image = start(DiskSettings { space, ..DiskSettings::default() }, rest);
             let mut states = 0;
             for _ in 0..count(2) {
-                let run = run(&image, None, 40, &mut dice);
-                let checked = run.and_then(|run| run.check(None, &mut dice));
+                let run = run(&image, options, 40, &mut dice);
+                let checked = run.and_then(|run| run.check(options, &mut dice));
                 states += checked.unwrap_or_else(|what| panic!("{space:?}: {what}"));
             }
             println!("{space:?}, {rest} blocks beside it: {states} states");
@@ -259,7 +281,7 @@ fn disk_keeps_its_promises_after_every_cut() {
 }
 
 /// Each rule that a disk on a log must keep, with mistakes that break it.
-const MISTAKES: [(&str, PlantedBug); 12] = [
+const MISTAKES: [(&str, PlantedBug); 13] = [
     ("a flush returns when the data is durable", PlantedBug::SkipDataFlush),
     ("a flush returns when the way to the data is durable", PlantedBug::SkipRecordFlush),
     ("a flush leaves no data in memory", PlantedBug::SkipWriteBack),
@@ -270,6 +292,7 @@ const MISTAKES: [(&str, PlantedBug); 12] = [
     ("what reclaim moves is found again", PlantedBug::ForgetRelocation),
     ("moved blocks are durable before the record of the move", PlantedBug::SkipMovedFlush),
     ("moves are recorded", PlantedBug::ForgetMoved),
+    ("discards are recorded", PlantedBug::ForgetDiscards),
     ("recovery believes no batch without its data", PlantedBug::BelieveNewestBatch),
     ("recovery takes every batch that is whole", PlantedBug::ReplayStopsEarly),
 ];
@@ -278,10 +301,15 @@ const MISTAKES: [(&str, PlantedBug); 12] = [
 fn planted_mistake_breaks_a_promise_of_the_disk() {
     for (rule, mistake) in MISTAKES {
         let mut dice = Dice::new();
+        let options = if mistake == PlantedBug::ForgetDiscards {
+            discarding_late(Some(mistake))
+        } else {
+            with_bug(mistake)
+        };
         let images = [0, 400].map(|rest| start(DiskSettings::default(), rest));
         let violation = (0..12).find_map(|round| {
-            let run = run(&images[round % 2], Some(mistake), 60, &mut dice);
-            run.and_then(|run| run.check(Some(mistake), &mut dice)).err()
+            let run = run(&images[round % 2], options, 60, &mut dice);
+            run.and_then(|run| run.check(options, &mut dice)).err()
         });
         println!("{mistake:?}: {violation:?}");
         assert!(violation.is_some(), "{rule}: {mistake:?} was not noticed");
@@ -309,7 +337,7 @@ impl ZonedDevice for OneFlushFails {
 fn flushes_fail_once_one_has_failed() {
     let below = start(DiskSettings::default(), 0).power_on();
     let drive = Arc::new(OneFlushFails { below, is_armed: AtomicBool::new(false) });
-    let disks = mount(drive.clone(), None);
+    let disks = mount(drive.clone(), MountOptions::default());
     let disk = disks.open(&name("disk")).unwrap();
     disk.write(Lba::ZERO, &[1; 4096], Durability::AtOnce).unwrap();
     disk.write(Lba::ZERO, &[2; 4096], Durability::Later).unwrap();
@@ -326,7 +354,7 @@ fn thick_disk_on_full_drive_is_never_refused() {
     let mut dice = Dice::new();
     let image = start(DiskSettings::default(), 400);
     for round in 0..count(30) {
-        if let Err(what) = run(&image, None, 200, &mut dice) {
+        if let Err(what) = run(&image, MountOptions::default(), 200, &mut dice) {
             panic!("round {round}: {what}");
         }
     }

@@ -152,8 +152,15 @@ const KINDS: [FileKind; 7] = [
     FileKind::CharDevice,
     FileKind::BlockDevice,
 ];
-const HOWS: [Allocate; 5] =
-    [Allocate::Extend, Allocate::KeepSize, Allocate::Punch, Allocate::Zero, Allocate::ZeroKeepSize];
+const HOWS: [Allocate; 7] = [
+    Allocate::Extend,
+    Allocate::KeepSize,
+    Allocate::Punch,
+    Allocate::Zero,
+    Allocate::ZeroKeepSize,
+    Allocate::PunchLater,
+    Allocate::ZeroLater,
+];
 const MODES: [XattrMode; 4] =
     [XattrMode::Any, XattrMode::Any, XattrMode::Create, XattrMode::Replace];
 
@@ -252,7 +259,12 @@ impl Op {
             36..=38 => Self::Truncate { file: pick, size: offset(at) },
             39 | 40 => {
                 let (offset, len) = (offset(at) % 200_000, u64::from(len(length)));
-                Self::Fallocate { file: pick, how: HOWS[usize::from(seed % 5)], offset, len }
+                Self::Fallocate {
+                    file: pick,
+                    how: HOWS[usize::from(seed) % HOWS.len()],
+                    offset,
+                    len,
+                }
             }
             41 | 42 => {
                 let (from, to) = (offset(at) % 100_000, offset(how) % 100_000);

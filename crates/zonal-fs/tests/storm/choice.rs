@@ -240,6 +240,8 @@ impl Chooser<'_> {
             Allocate::Punch,
             Allocate::Zero,
             Allocate::ZeroKeepSize,
+            Allocate::PunchLater,
+            Allocate::ZeroLater,
         ];
         let len = if self.races { len.min(3 * BLOCK) } else { len };
         Op::Allocate { ino, how: one_of(self.random, &ways), offset, len }

@@ -240,7 +240,7 @@ impl State {
 
     fn allocate(&mut self, ino: u64, how: Allocate, offset: u64, len: u64) -> Outcome {
         let mut node = self.file(ino)?;
-        if matches!(how, Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize) {
+        if !matches!(how, Allocate::Extend | Allocate::KeepSize) {
             node.zero(offset, offset + len);
         }
         if matches!(how, Allocate::Extend | Allocate::Zero) {

@@ -117,7 +117,7 @@ impl World {
                 | Op::Fsync { .. }
                 | Op::Sync
                 | Op::Tick
-                | Op::Allocate { how: Allocate::Punch, .. }
+                | Op::Allocate { how: Allocate::Punch | Allocate::PunchLater, .. }
                 | Op::Truncate { .. }
         );
         match error {

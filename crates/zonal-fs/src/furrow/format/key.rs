@@ -20,6 +20,9 @@ pub enum RowKind {
     Orphan = 0x02,
     /// Lifetimes and sizes that placement has learned for some contexts.
     Learned = 0x03,
+    /// A range of a file that was discarded: it reads as zeroes, and its map entries wait to be
+    /// removed.
+    Discard = 0x04,
     /// An inode.
     Inode = 0x10,
     /// An extended attribute.
@@ -39,8 +42,8 @@ pub enum RowKind {
 }
 
 impl RowKind {
-    /// All kinds, in their order.
-    pub const ALL: [Self; 12] = [
+    /// All kinds, in the order of the numbers that leaves have for them.
+    pub const ALL: [Self; 13] = [
         Self::Totals,
         Self::Zone,
         Self::Orphan,
@@ -53,6 +56,7 @@ impl RowKind {
         Self::Extent,
         Self::Backrefs,
         Self::Remap,
+        Self::Discard,
     ];
 
     /// The kind with this number.
@@ -111,7 +115,7 @@ impl Key {
     pub const REMAPS: Self = Self::new(RowKind::Remap, 0, 0);
 
     /// The key of a row. `owner` is the number of an inode, extent or zone. `at` is the first block
-    /// of a map entry, the cookie of an entry, the hash of a name, the slot of an attribute, the
+    /// of a map entry or of a discarded range, the cookie of an entry, the hash of a name, the slot of an attribute, the
     /// number of a row of back-references or of a remap table; for other kinds it is 0.
     pub const fn new(kind: RowKind, owner: u64, at: u64) -> Self {
         Self { group: kind.group(), owner, kind, at }
@@ -142,8 +146,9 @@ impl Key {
             (RowKind::Totals, _) => Self::new(RowKind::Zone, self.owner, 0),
             (RowKind::Zone, _) => Self::new(RowKind::Orphan, self.owner, 0),
             (RowKind::Orphan, _) => Self::new(RowKind::Learned, self.owner, 0),
-            (RowKind::Learned, Some(owner)) => Self::new(RowKind::Totals, owner, 0),
-            (RowKind::Learned, None) => Self::new(RowKind::Inode, 0, 0),
+            (RowKind::Learned, _) => Self::new(RowKind::Discard, self.owner, 0),
+            (RowKind::Discard, Some(owner)) => Self::new(RowKind::Totals, owner, 0),
+            (RowKind::Discard, None) => Self::new(RowKind::Inode, 0, 0),
             (RowKind::Inode, _) => Self::new(RowKind::Xattr, self.owner, 0),
             (RowKind::Xattr, _) => Self::new(RowKind::Map, self.owner, 0),
             (RowKind::Map, _) => Self::new(RowKind::Name, self.owner, 0),
@@ -167,13 +172,14 @@ impl Key {
             return Self::new(self.kind, self.owner, at);
         }
         match (self.kind, self.owner.checked_sub(1)) {
-            (RowKind::Totals, Some(owner)) => Self::new(RowKind::Learned, owner, last),
+            (RowKind::Totals, Some(owner)) => Self::new(RowKind::Discard, owner, last),
             (RowKind::Totals, None) => Self::MIN,
             (RowKind::Zone, _) => Self::new(RowKind::Totals, self.owner, last),
             (RowKind::Orphan, _) => Self::new(RowKind::Zone, self.owner, last),
             (RowKind::Learned, _) => Self::new(RowKind::Orphan, self.owner, last),
+            (RowKind::Discard, _) => Self::new(RowKind::Learned, self.owner, last),
             (RowKind::Inode, Some(owner)) => Self::new(RowKind::Entry, owner, last),
-            (RowKind::Inode, None) => Self::new(RowKind::Learned, last, last),
+            (RowKind::Inode, None) => Self::new(RowKind::Discard, last, last),
             (RowKind::Xattr, _) => Self::new(RowKind::Inode, self.owner, last),
             (RowKind::Map, _) => Self::new(RowKind::Xattr, self.owner, last),
             (RowKind::Name, _) => Self::new(RowKind::Map, self.owner, last),
@@ -286,8 +292,9 @@ mod tests {
             (Key::new(RowKind::Totals, 5, last), Key::new(RowKind::Zone, 5, 0)),
             (Key::new(RowKind::Zone, 5, last), Key::new(RowKind::Orphan, 5, 0)),
             (Key::new(RowKind::Orphan, 5, last), Key::new(RowKind::Learned, 5, 0)),
-            (Key::new(RowKind::Learned, 5, last), Key::new(RowKind::Totals, 6, 0)),
-            (Key::new(RowKind::Learned, last, last), Key::BASE_END),
+            (Key::new(RowKind::Learned, 5, last), Key::new(RowKind::Discard, 5, 0)),
+            (Key::new(RowKind::Discard, 5, last), Key::new(RowKind::Totals, 6, 0)),
+            (Key::new(RowKind::Discard, last, last), Key::BASE_END),
             (Key::BASE_END, Key::new(RowKind::Inode, 0, 1)),
             (Key::new(RowKind::Inode, 5, last), Key::new(RowKind::Xattr, 5, 0)),
             (Key::new(RowKind::Xattr, 5, last), Key::new(RowKind::Map, 5, 0)),

@@ -76,6 +76,17 @@ pub struct LearnedRow {
     pub sizes: [U16; 64],
 }
 
+/// A range of a file that was discarded: it reads as zeroes, whatever map entries it still has. Key:
+/// the inode, and the first block of the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct DiscardRow {
+    /// The block behind the range.
+    pub limit: U64,
+    /// 1: the file keeps the space that it has there. 0: it gets a hole.
+    pub keeps_space: u8,
+}
+
 /// An inode; then the target of a symbolic link. Key: its number, which no other inode ever gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -287,6 +298,7 @@ pub const fn entry_bytes(name: &[u8]) -> u64 {
 const _: () = assert!(size_of::<TotalsRow>() == 64);
 const _: () = assert!(size_of::<ZoneRow>() == 36);
 const _: () = assert!(size_of::<LearnedRow>() == 256);
+const _: () = assert!(size_of::<DiscardRow>() == 9);
 const _: () = assert!(size_of::<InodeRow>() == 104);
 const _: () = assert!(size_of::<EntryRow>() == 9);
 const _: () = assert!(size_of::<XattrRow>() == 2);
@@ -306,6 +318,8 @@ pub enum Row<'a> {
     Orphan,
     /// Lifetimes and sizes of some contexts.
     Learned(&'a LearnedRow),
+    /// A discarded range of a file.
+    Discard(DiscardRow),
     /// An inode and its link target.
     Inode(InodeRow, &'a [u8]),
     /// An entry and its name.
@@ -337,6 +351,7 @@ impl<'a> Row<'a> {
             | Self::Zone(_)
             | Self::Orphan
             | Self::Learned(_)
+            | Self::Discard(_)
             | Self::Inode(..)
             | Self::Entry(..)
             | Self::Xattr(..)
@@ -355,6 +370,7 @@ pub fn encode(row: &Row<'_>) -> Box<[u8]> {
         Row::Zone(row) => row.as_bytes().into(),
         Row::Orphan => Box::default(),
         Row::Learned(row) => row.as_bytes().into(),
+        Row::Discard(row) => row.as_bytes().into(),
         Row::Name(cookies) => cookies.as_bytes().into(),
         Row::Backrefs(records) => backref::encode(records).into_boxed_slice(),
         Row::Remap(row, tail) => parts([row.as_bytes(), tail, &[]]),
@@ -391,6 +407,7 @@ fn decode_value(kind: RowKind, value: &[u8]) -> Option<Row<'_>> {
         RowKind::Zone => Row::Zone(ZoneRow::read_from_bytes(value).ok()?),
         RowKind::Orphan => value.is_empty().then_some(Row::Orphan)?,
         RowKind::Learned => Row::Learned(LearnedRow::ref_from_bytes(value).ok()?),
+        RowKind::Discard => Row::Discard(DiscardRow::read_from_bytes(value).ok()?),
         RowKind::Name => Row::Name(<[U64]>::ref_from_bytes(value).ok()?),
         RowKind::Backrefs => Row::Backrefs(backref::decode(value).ok()?.into()),
         RowKind::Inode => {

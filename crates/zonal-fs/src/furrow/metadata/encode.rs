@@ -112,6 +112,7 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
         (PlantedBug::ForgetZoneRows, RowKind::Zone),
         (PlantedBug::ForgetOrphanRows, RowKind::Orphan),
         (PlantedBug::ForgetNames, RowKind::Name),
+        (PlantedBug::ForgetDiscards, RowKind::Discard),
         (PlantedBug::ForgetMoved, RowKind::Remap),
     ];
     kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
@@ -168,6 +169,10 @@ fn present_value(state: &State, key: Key) -> Value {
         }
         RowKind::Backrefs => None,
         RowKind::Remap => state.moving.value(key),
+        RowKind::Discard => {
+            let row = state.discards.row(Ino::new(key.owner()), key.at())?;
+            Some(encode(&Row::Discard(row)))
+        }
     }
 }
 

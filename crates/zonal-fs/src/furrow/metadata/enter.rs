@@ -182,7 +182,8 @@ impl State {
                 | Missing::Map(..)
                 | Missing::Entries(..)
                 | Missing::Name(..)
-                | Missing::Extent(_),
+                | Missing::Extent(_)
+                | Missing::Discard(..),
                 _,
             ) => {
                 unreachable!("a load finds what it looks for")

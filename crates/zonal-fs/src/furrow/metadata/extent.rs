@@ -93,6 +93,13 @@ impl State {
     /// The end of one step that changes the map from `first` on: `limit`, or after [`STEP_ENTRIES`]
     /// entries. Everything up to there is in memory.
     pub(in crate::furrow) fn step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
+        let end = self.stored_step_end(ino, first, limit)?;
+        self.check_discards(ino, first..end)?;
+        Ok(end)
+    }
+
+    /// As [`step_end`](Self::step_end), also where the file was discarded.
+    pub(super) fn stored_step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
         let file = self.inode(ino)?.file()?;
         let known = file.known.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
         let ahead = file.map.range(first..known.min(limit)).nth(STEP_ENTRIES);
@@ -102,12 +109,12 @@ impl State {
             None if known < limit => return Err(Stop::NotLoaded(Missing::Map(ino, known))),
             None => limit,
         };
-        self.mapped_file(ino, first, end)?;
+        self.resident_file(ino, first, end)?;
         Ok(end)
     }
 
     /// Whether another entry names the same extent.
-    fn is_shared(&self, entry: &MapEntry) -> bool {
+    pub(super) fn is_shared(&self, entry: &MapEntry) -> bool {
         match entry {
             MapEntry::Preallocated { .. } | MapEntry::At { .. } => false,
             MapEntry::Shared { extent, .. } => {

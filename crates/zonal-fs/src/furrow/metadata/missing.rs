@@ -25,6 +25,8 @@ pub(in crate::furrow) enum Missing {
     Name(Ino, Box<[u8]>),
     /// A shared extent.
     Extent(ExtentId),
+    /// The end of a discard: the entries around a block are still there.
+    Discard(Ino, u64),
 }
 
 /// Why an operation has no answer.

@@ -16,6 +16,7 @@ pub(super) mod batch;
 pub(super) mod buckets;
 pub(super) mod buffered;
 pub(super) mod decode;
+pub(super) mod discards;
 pub(super) mod encode;
 pub(super) mod enter;
 pub(super) mod evict;
@@ -50,6 +51,7 @@ use crate::furrow::format::row::INODE_BYTES;
 use crate::furrow::metadata::batch::Batch;
 use crate::furrow::metadata::buckets::Buckets;
 use crate::furrow::metadata::buffered::Buffered;
+use crate::furrow::metadata::discards::Discards;
 use crate::furrow::metadata::evict::Residency;
 use crate::furrow::metadata::held::{Loaded, Used};
 use crate::furrow::metadata::inodes::Inodes;
@@ -290,6 +292,7 @@ pub(super) struct State {
     name_key: NameKey,
     pub(super) inodes: Inodes,
     pub(super) lives: Lives,
+    pub(super) discards: Discards,
     /// Blocks that several map entries have.
     extents: SharedExtents,
     pub(super) buffered: Buffered,
@@ -314,6 +317,7 @@ impl State {
             name_key,
             inodes: Inodes::default(),
             lives: Lives::default(),
+            discards: Discards::default(),
             extents: SharedExtents::default(),
             buffered: Buffered::default(),
             zones,
@@ -382,8 +386,14 @@ impl State {
     }
 
     /// Looks up a file whose map entries in `first..limit` are in memory, with the shared extents
-    /// that they name.
+    /// that they name. None of these blocks has an entry that a discard has left behind.
     pub(super) fn mapped_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<&File> {
+        self.check_discards(ino, first..limit)?;
+        self.resident_file(ino, first, limit)
+    }
+
+    /// As [`mapped_file`](Self::mapped_file), also where the file was discarded.
+    pub(super) fn resident_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<&File> {
         let file = self.inode(ino)?.file()?;
         if let Some(block) = file.known.first_unknown(first..limit) {
             return Err(Stop::NotLoaded(Missing::Map(ino, block)));
@@ -430,6 +440,7 @@ impl State {
     pub(super) fn remove_inode(&mut self, ino: Ino) {
         if self.inodes.peek_file(ino).is_some() {
             self.unmap(ino, 0, u64::MAX);
+            self.cut_discards(ino, 0..u64::MAX);
         }
         let Some(inode) = self.inodes.peek(ino) else { return };
         let slots: Vec<u64> = inode.xattrs.slots().collect();

@@ -13,6 +13,7 @@ use crate::furrow::format::GENERATIONS;
 use crate::furrow::format::row::{LearnedRow, Row, TotalsRow, ZoneRow};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::State;
+use crate::furrow::metadata::discards::Discards;
 use crate::furrow::metadata::lives::Lives;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::totals::{Numbers, Totals};
@@ -62,6 +63,7 @@ pub(in crate::furrow) struct Base {
     zones: BTreeMap<u64, ZoneRow>,
     orphans: BTreeSet<Ino>,
     learned: Learned,
+    discards: Discards,
 }
 
 impl Base {
@@ -72,6 +74,7 @@ impl Base {
             Row::Zone(row) => drop(self.zones.insert(key.owner(), *row)),
             Row::Orphan => drop(self.orphans.insert(Ino::new(key.owner()))),
             Row::Learned(row) => self.learned.restore(key.owner(), &learned_of(row)),
+            Row::Discard(row) => self.discards.restore(key, row),
             Row::Inode(..)
             | Row::Xattr(..)
             | Row::Map(..)
@@ -121,6 +124,10 @@ impl Base {
         state.lives = Lives::of_orphans(self.orphans.clone());
         self.apply_clocks(&mut state, problems);
         state.learned = self.learned;
+        for what in self.discards.problems() {
+            problems.add(rule::DISCARDS, what);
+        }
+        state.discards = self.discards;
         state
     }
 

@@ -47,6 +47,7 @@ impl State {
     /// Removes the blocks of a file from `first` on: few at once, many in later steps.
     pub(in crate::furrow) fn begin_truncation(&mut self, ino: Ino, first: u64) {
         self.drop_buffered(ino, first, u64::MAX);
+        self.cut_discards(ino, first..u64::MAX);
         let max = self.step_entries_max();
         let Some(file) = self.inodes.peek_file(ino) else { return };
         let is_known = file.known.first_unknown(first..u64::MAX).is_none();
@@ -125,7 +126,7 @@ impl State {
         self.mark(RowKind::Inode, ino.get(), 0);
     }
 
-    fn step_entries_max(&self) -> usize {
+    pub(super) fn step_entries_max(&self) -> usize {
         match self.residency.policy() {
             Eviction::ByNeed => ENTRIES_MAX.min(self.zones.zone_blocks() as usize),
             // So that the small files of tests take several steps too.

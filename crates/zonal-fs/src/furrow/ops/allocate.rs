@@ -1,8 +1,11 @@
 //! fallocate(2): space in advance, holes, and ranges of zeroes.
 
+use std::ops::Range;
+
 use super::write::{Attempt, BLOCK, Edges, holds_data};
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::metadata::discards::DiscardedSpace;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
@@ -15,10 +18,12 @@ impl Furrow {
     /// Reserves the blocks at the edges of a range, of which the caller zeroes a part.
     fn reserve_edges(&self, how: Allocate) -> Result<Reservation<'_>> {
         match how {
-            Allocate::Punch => Ok(self.throttle.reserve_for_shrinking(2)),
-            Allocate::Extend | Allocate::KeepSize | Allocate::Zero | Allocate::ZeroKeepSize => {
-                self.throttle.reserve(2)
-            }
+            Allocate::Punch | Allocate::PunchLater => Ok(self.throttle.reserve_for_shrinking(2)),
+            Allocate::Extend
+            | Allocate::KeepSize
+            | Allocate::Zero
+            | Allocate::ZeroKeepSize
+            | Allocate::ZeroLater => self.throttle.reserve(2),
         }
     }
 
@@ -34,12 +39,68 @@ impl Furrow {
             inode.file()?;
             Ok(protect::check_allocate(inode.flags, how)?)
         })?;
-        let mut at = offset;
-        while at < end {
-            at = self.allocate_step(AllocateRange { ino, how, offset: at, end })?;
+        match how {
+            Allocate::PunchLater => {
+                let range = AllocateRange { ino, how: Allocate::Punch, offset, end };
+                self.discard(range, DiscardedSpace::Free)
+            }
+            Allocate::ZeroLater => {
+                let range = AllocateRange { ino, how: Allocate::ZeroKeepSize, offset, end };
+                self.discard(range, DiscardedSpace::Kept)
+            }
+            Allocate::Extend
+            | Allocate::KeepSize
+            | Allocate::Punch
+            | Allocate::Zero
+            | Allocate::ZeroKeepSize => self.allocate_all(AllocateRange { ino, how, offset, end }),
+        }
+    }
+
+    fn allocate_all(&self, range: AllocateRange) -> Result<()> {
+        let mut at = range.offset;
+        while at < range.end {
+            at = self.allocate_step(AllocateRange { offset: at, ..range })?;
             self.log.after_change();
         }
         Ok(())
+    }
+
+    /// Discards a range: what `range.how` would do to its whole blocks happens to their map entries
+    /// later, unless very much waits for that already.
+    fn discard(&self, range: AllocateRange, space: DiscardedSpace) -> Result<()> {
+        let AllocateRange { ino, offset, end, .. } = range;
+        let whole = offset.div_ceil(BLOCK)..end / BLOCK;
+        if whole.is_empty() || self.tree.read_state().discards.are_many() {
+            return self.allocate_all(range);
+        }
+        self.allocate_all(AllocateRange { end: whole.start * BLOCK, ..range })?;
+        self.allocate_all(AllocateRange { offset: whole.end * BLOCK, ..range })?;
+        while self.tree.loaded(|| self.try_discard(ino, whole.clone(), space))? == Discarding::Waits
+        {
+            self.truncator.wait_for_truncation(ino, whole.end);
+        }
+        self.log.after_change();
+        self.tree.bell.wake_worker();
+        Ok(())
+    }
+
+    fn try_discard(
+        &self,
+        ino: Ino,
+        blocks: Range<u64>,
+        space: DiscardedSpace,
+    ) -> Lookup<Discarding> {
+        let mut guard = self.tree.write_state();
+        let state = &mut *guard;
+        if state.awaits_truncation(ino, blocks.end) {
+            return Ok(Discarding::Waits);
+        }
+        take_capability(state, ino)?;
+        state.discard(ino, blocks, space)?;
+        let now = self.now();
+        let inode = state.change_inode(ino)?;
+        (inode.mtime, inode.ctime) = (now, now);
+        Ok(Discarding::Done)
     }
 
     /// Allocates as much of a range as has few enough map entries for one step. Returns where the
@@ -117,6 +178,14 @@ impl Furrow {
     }
 }
 
+/// What became of a discard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Discarding {
+    Done,
+    /// Map entries of a truncation are in the way.
+    Waits,
+}
+
 /// What became of an allocation.
 enum Allocated {
     /// The range is allocated up to this byte.
@@ -129,7 +198,11 @@ enum Allocated {
 fn zeroes(how: Allocate) -> bool {
     match how {
         Allocate::Extend | Allocate::KeepSize => false,
-        Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize => true,
+        Allocate::Punch
+        | Allocate::Zero
+        | Allocate::ZeroKeepSize
+        | Allocate::PunchLater
+        | Allocate::ZeroLater => true,
     }
 }
 

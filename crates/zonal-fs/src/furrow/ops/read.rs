@@ -99,15 +99,20 @@ impl Furrow {
             return Ok(ReadPlan::default());
         }
         let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
-        let file = state.mapped_file(ino, blocks.start, blocks.end)?;
+        for part in state.discards.shown(ino, blocks.clone()) {
+            state.resident_file(ino, part.start, part.end)?;
+        }
+        let file = inode.file()?;
         let direct = direct_blocks(offset, len, room as u64);
         let mut stored = Vec::new();
         // No run of blocks may cross from one of the three buffers into the next.
         for part in [blocks.start..direct.start, direct.clone(), direct.end..blocks.end] {
-            let entries = file.overlapping(part.start, part.end);
-            stored.extend(entries.filter_map(|(start, entry)| {
-                stored_part(&state, FileBlock { ino, block: start }, entry, part.clone())
-            }));
+            for part in state.discards.shown(ino, part) {
+                let entries = file.overlapping(part.start, part.end);
+                stored.extend(entries.filter_map(|(start, entry)| {
+                    stored_part(&state, FileBlock { ino, block: start }, entry, part.clone())
+                }));
+            }
         }
         let dirty = file.dirty.range(blocks.clone());
         let buffered = dirty.map(|(&block, dirty)| (block, Arc::clone(&dirty.data))).collect();
@@ -169,9 +174,18 @@ impl Furrow {
             let limit = inode.size.div_ceil(BLOCK);
             // Continues behind the resident range once the next one is loaded.
             while block < limit {
+                let zeroes = state.discards.first_in(ino, &(block..limit));
+                let zeroes = zeroes.unwrap_or(limit..limit);
+                if zeroes.start == block {
+                    match what {
+                        Seek::Data => block = zeroes.end,
+                        Seek::Hole => return Ok(offset.max(block * BLOCK).min(inode.size)),
+                    }
+                    continue;
+                }
                 let known =
                     file.known.end_of(block).ok_or(Stop::NotLoaded(Missing::Map(ino, block)))?;
-                let end = known.min(limit);
+                let end = known.min(zeroes.start);
                 if let Some(found) = seek_in(file, what, block..end) {
                     let position = offset.max(found * BLOCK).min(inode.size);
                     return Ok(position);

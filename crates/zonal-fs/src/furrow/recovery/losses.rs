@@ -97,6 +97,7 @@ impl Losses {
             | Row::Zone(_)
             | Row::Orphan
             | Row::Learned(_)
+            | Row::Discard(_)
             | Row::Xattr(..)
             | Row::Name(_)
             | Row::Entry(..)

@@ -195,7 +195,7 @@ impl FoundRows {
             Row::Zone(row) => drop(self.zone_rows.insert(owner, *row)),
             Row::Orphan => drop(self.listed_orphans.insert(owner)),
             // Those that can be read stay.
-            Row::Learned(_) | Row::Remap(..) => {}
+            Row::Learned(_) | Row::Discard(_) | Row::Remap(..) => {}
             Row::Inode(row, target) => {
                 self.ino_max = self.ino_max.max(owner);
                 if owner == Ino::ROOT.get() {

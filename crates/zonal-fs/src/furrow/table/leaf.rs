@@ -88,6 +88,7 @@ const fn index_of(kind: RowKind) -> u8 {
         RowKind::Extent => 9,
         RowKind::Backrefs => 10,
         RowKind::Remap => 11,
+        RowKind::Discard => 12,
     }
 }
 
@@ -669,7 +670,7 @@ mod tests {
         let (entry, moved) = (index_of(RowKind::Entry), index_of(RowKind::Remap));
         let far = TAG_DELETED | TAG_OWNER_FAR;
         let cases: [(&[u8], &[u8], &str); 12] = [
-            (&[12], &[], "an unknown kind"),
+            (&[13], &[], "an unknown kind"),
             (&[far], &beyond, "a number beyond 64 bits"),
             (&[far], &[0xff, 0xff], "the bytes end in a number"),
             (&[far, far], &[&most[..], &[1]].concat(), "an owner beyond the last"),

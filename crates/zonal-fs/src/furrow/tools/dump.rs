@@ -13,7 +13,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::remap::RemapRow;
-use crate::furrow::format::row::{LearnedRow, Place, Row, decode};
+use crate::furrow::format::row::{DiscardRow, LearnedRow, Place, Row, decode};
 use crate::furrow::format::superblock::Superblock;
 use crate::furrow::format::{ZoneGeneration, remap};
 use crate::furrow::invariant::Problems;
@@ -275,6 +275,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         RowKind::Zone => json!({ "zone": owner }),
         RowKind::Orphan => json!({ "orphan": owner }),
         RowKind::Learned => json!({ "learned": owner }),
+        RowKind::Discard => json!({ "discarded_in": owner, "first": at }),
         RowKind::Name => json!({ "parent": owner, "hash": format!("{at:016x}") }),
         RowKind::Backrefs => json!({ "zone": owner, "list": at }),
         RowKind::Remap => {
@@ -320,6 +321,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         }),
         Row::Orphan => json!({}),
         Row::Learned(row) => learned_value(owner, row),
+        Row::Discard(row) => discarded_value(row),
         Row::Name(cookies) => json!({
             "cookies": cookies.iter().map(|cookie| cookie.get()).collect::<Vec<_>>(),
         }),
@@ -332,6 +334,10 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         value[name] = field.clone();
     }
     value
+}
+
+fn discarded_value(row: &DiscardRow) -> Value {
+    json!({ "limit": row.limit.get(), "keeps_space": row.keeps_space == 1 })
 }
 
 /// Each context with a learned life or size, by its slot.
@@ -391,6 +397,7 @@ fn value_of(key: Key, row: &Row<'_>) -> Option<Value> {
         | Row::Zone(_)
         | Row::Orphan
         | Row::Learned(_)
+        | Row::Discard(_)
         | Row::Name(_)
         | Row::Backrefs(_)
         | Row::Remap(..) => None,

@@ -37,7 +37,7 @@ impl Tree {
             &Missing::Inode(ino) => {
                 self.read_inode(ino).map(|inode| Fetched::Inode(Box::new(inode)))
             }
-            &Missing::Map(ino, block) => self.read_map(ino, block),
+            &Missing::Map(ino, block) | &Missing::Discard(ino, block) => self.read_map(ino, block),
             &Missing::Entries(ino, cookie) => {
                 let (entries, known) = self.read_entries(ino, cookie)?;
                 Ok(Fetched::Entries(entries, known))
@@ -95,6 +95,7 @@ impl Tree {
                 | RowKind::Zone
                 | RowKind::Orphan
                 | RowKind::Learned
+                | RowKind::Discard
                 | RowKind::Inode
                 | RowKind::Name
                 | RowKind::Entry

@@ -28,9 +28,11 @@ impl Tree {
             Missing::Extent(id) => {
                 broken(Key::new(RowKind::Extent, id.0, 0), "a map names it, and it does not exist")
             }
-            Missing::Inode(_) | Missing::Map(..) | Missing::Entries(..) | Missing::Name(..) => {
-                FsError::NotFound
-            }
+            Missing::Inode(_)
+            | Missing::Map(..)
+            | Missing::Entries(..)
+            | Missing::Name(..)
+            | Missing::Discard(..) => FsError::NotFound,
         })
     }
 
@@ -70,6 +72,9 @@ impl Tree {
 
     /// Loads something for an operation, which begins with its first load.
     fn load(&self, missing: &Missing, operation: &mut Option<Operation>) -> Result<()> {
+        if let Missing::Discard(ino, block) = *missing {
+            return self.loaded(|| self.write_state().end_discard_at(ino, block));
+        }
         for _ in 0..ATTEMPTS_MAX {
             if self.try_load(missing, operation)? {
                 return Ok(());
@@ -109,7 +114,7 @@ fn keys_of(missing: &Missing) -> Range<Key> {
             let last = Key::new(RowKind::Entry, ino.get(), u64::MAX);
             Key::new(RowKind::Inode, ino.get(), 0)..last.successor()
         }
-        Missing::Map(ino, _) => {
+        Missing::Map(ino, _) | Missing::Discard(ino, _) => {
             Key::new(RowKind::Map, ino.get(), 0)..Key::new(RowKind::Map, ino.get(), u64::MAX)
         }
         Missing::Entries(ino, cookie) => {

@@ -5,6 +5,8 @@
 //! marked, in memory and in its row, so that a mount after a crash continues. No caller sees the
 //! entries that are left: reads end at the file's size, lookups do not find a deleted file, and a
 //! write that would grow the file over such entries first waits until they are removed.
+//!
+//! It removes the entries of [discarded ranges](crate::furrow::metadata::discards) likewise.
 
 pub(super) mod lost_blocks;
 
@@ -35,9 +37,15 @@ impl Truncator {
     /// Takes one step for one file, and returns whether any file had entries left. A writer without
     /// space calls it too.
     pub(super) fn truncate_one(&self) -> bool {
-        let first = self.tree.read_state().lives.truncating().first().copied();
-        let Some(ino) = first else { return false };
-        self.step(ino);
+        let (truncating, discarding) = {
+            let state = self.tree.read_state();
+            (state.lives.truncating().first().copied(), state.discards.first_file())
+        };
+        match (truncating, discarding) {
+            (Some(ino), _) => self.step(ino),
+            (None, Some(ino)) => self.discard_step(ino),
+            (None, None) => return false,
+        }
         true
     }
 
@@ -60,6 +68,28 @@ impl Truncator {
             }
         }
         self.log.after_change();
+    }
+
+    /// Removes map entries of a file's discarded ranges, a step's worth. Entries that cannot be
+    /// read wait for the next mount.
+    fn discard_step(&self, ino: Ino) {
+        let step = || {
+            let mut state = self.tree.write_state();
+            state.end_some_discard(ino)?;
+            self.steps.fetch_add(1, Ordering::AcqRel);
+            Ok(())
+        };
+        if let Err(error) = self.tree.loaded(step) {
+            tracing::error!(inode = %ino, %error, "what is left of a discarded range stays");
+            self.tree.write_state().discards.give_up(ino);
+        }
+        self.log.after_change();
+    }
+
+    /// Whether a step has something to do.
+    pub(super) fn is_due(&self) -> bool {
+        let state = self.tree.read_state();
+        !state.lives.truncating().is_empty() || state.discards.first_file().is_some()
     }
 
     /// Marks the next lost range of a deleted file's map as a hole, and returns whether there is
