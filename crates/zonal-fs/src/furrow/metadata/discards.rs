@@ -298,14 +298,15 @@ mod tests {
     const FILE: NewInode<'_> =
         NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
     const BLOCK: u64 = BLOCK_BYTES as u64;
-    const BLOCKS: u64 = 6000;
+    const BLOCKS: usize = 6000;
+    const BYTES: u64 = 6000 * BLOCK;
 
     /// A file of single blocks, each with a map entry of its own.
     fn fragmented() -> (Arc<dyn ZonedDevice>, Furrow, Ino) {
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
-        for block in (0..BLOCKS).rev() {
+        for block in (0..6000).rev() {
             fs.write(ino, block * BLOCK, &[7; BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
         }
         fs.sync().unwrap();
@@ -313,7 +314,7 @@ mod tests {
     }
 
     fn content(fs: &Furrow, ino: Ino) -> Vec<u8> {
-        let mut content = vec![1; BLOCKS as usize * BLOCK_BYTES];
+        let mut content = vec![1; BLOCKS * BLOCK_BYTES];
         fs.read(ino, 0, &mut content).unwrap();
         content.chunks(BLOCK_BYTES).for_each(|block| assert!(block.iter().all(|b| *b == block[0])));
         content.into_iter().step_by(BLOCK_BYTES).collect()
@@ -325,24 +326,24 @@ mod tests {
 
     #[test]
     fn discard_of_many_entries_leaves_them_for_later() {
-        for (how, blocks) in [(Allocate::PunchLater, 1), (Allocate::ZeroLater, BLOCKS)] {
+        for (how, blocks) in [(Allocate::PunchLater, 1), (Allocate::ZeroLater, 6000)] {
             let (drive, fs, ino) = fragmented();
-            fs.fallocate(ino, how, 0, BLOCKS * BLOCK).unwrap();
-            assert_eq!(entries(&fs, ino), BLOCKS as usize, "it removes none");
-            assert_eq!(content(&fs, ino), vec![0; BLOCKS as usize]);
+            fs.fallocate(ino, how, 0, BYTES).unwrap();
+            assert_eq!(entries(&fs, ino), BLOCKS, "it removes none");
+            assert_eq!(content(&fs, ino), vec![0; BLOCKS]);
             assert!(fs.seek(ino, Seek::Data, 0).is_err());
             assert_eq!(fs.seek(ino, Seek::Hole, 5 * BLOCK).unwrap(), 5 * BLOCK);
             // A write takes away the entries around it, and no others.
             fs.write(ino, 3000 * BLOCK, &[9; BLOCK_BYTES], WriteFlags::empty()).unwrap();
             let left = entries(&fs, ino);
-            assert!(left < BLOCKS as usize && left > BLOCKS as usize - 1100, "{left} entries");
+            assert!(left < BLOCKS && left > BLOCKS - 1100, "{left} entries");
             assert_eq!(fs.seek(ino, Seek::Data, 0).unwrap(), 3000 * BLOCK);
             while fs.step(Work::Truncate).unwrap() == StepProgress::More {}
             fs.sync().unwrap();
             let left = entries(&fs, ino);
             assert!(left < 20, "{left} entries");
             assert_eq!(fs.getattr(ino).unwrap().blocks, blocks * 8, "{how:?}");
-            let mut expected = vec![0; BLOCKS as usize];
+            let mut expected = vec![0; BLOCKS];
             expected[3000] = 9;
             assert_eq!(content(&fs, ino), expected);
             fs.shutdown().unwrap();
@@ -358,7 +359,7 @@ mod tests {
         for (first, blocks) in [(10, 2000), (2010, 2000), (5000, 1), (1000, 500)] {
             fs.fallocate(ino, Allocate::PunchLater, first * BLOCK, blocks * BLOCK).unwrap();
         }
-        let mut expected = vec![7; BLOCKS as usize];
+        let mut expected = vec![7; BLOCKS];
         expected[10..4010].fill(0);
         expected[5000] = 0;
         assert_eq!(content(&fs, ino), expected);
@@ -370,12 +371,12 @@ mod tests {
         let clock = formatted(32, 64).1;
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         assert_eq!(content(&fs, ino), expected);
-        let copied = fs.copy_range((ino, 0), (copy, 0), BLOCKS * BLOCK, WriteFlags::empty());
-        assert_eq!(copied.unwrap(), BLOCKS * BLOCK);
+        let copied = fs.copy_range((ino, 0), (copy, 0), BYTES, WriteFlags::empty());
+        assert_eq!(copied.unwrap(), BYTES);
         assert_eq!(content(&fs, copy), expected);
         fs.write(ino, 20 * BLOCK, &[9; BLOCK_BYTES], WriteFlags::empty()).unwrap();
         assert_eq!(content(&fs, copy), expected, "it shares what the other had");
-        fs.fallocate(ino, Allocate::ZeroLater, 0, BLOCKS * BLOCK).unwrap();
+        fs.fallocate(ino, Allocate::ZeroLater, 0, BYTES).unwrap();
         fs.unlink(Ino::ROOT, b"file").unwrap();
         while fs.step(Work::Truncate).unwrap() == StepProgress::More {}
         assert!(fs.tree.read_state().discards.first_file().is_none());

@@ -20,7 +20,7 @@ use crate::furrow::table::key::RowKind;
 use crate::vfs::Ino;
 
 /// Map entries that one step changes.
-const STEP_ENTRIES: usize = 1024;
+pub(in crate::furrow) const STEP_ENTRIES: usize = 1024;
 
 /// A run of blocks that the device has taken, not yet mapped.
 #[derive(Clone, Copy, Debug)]

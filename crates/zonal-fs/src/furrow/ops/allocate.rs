@@ -6,6 +6,7 @@ use super::write::{Attempt, BLOCK, Edges, holds_data};
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::discards::DiscardedSpace;
+use crate::furrow::metadata::extent::STEP_ENTRIES;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::PlantedBug;
@@ -66,15 +67,22 @@ impl Furrow {
     }
 
     /// Discards a range: what `range.how` would do to its whole blocks happens to their map entries
-    /// later, unless very much waits for that already.
+    /// later, unless very much waits for that already. A range of few blocks reads as zeroes from
+    /// one moment on; the edges of a longer one that cuts blocks become zeroes before the rest.
     fn discard(&self, range: AllocateRange, space: DiscardedSpace) -> Result<()> {
         let AllocateRange { ino, offset, end, .. } = range;
         let whole = offset.div_ceil(BLOCK)..end / BLOCK;
-        if whole.is_empty() || self.tree.read_state().discards.are_many() {
+        let cuts_blocks = !offset.is_multiple_of(BLOCK) || !end.is_multiple_of(BLOCK);
+        // One step takes them all.
+        let is_short = end.div_ceil(BLOCK) - offset / BLOCK <= STEP_ENTRIES as u64;
+        let is_at_once = whole.is_empty() || (cuts_blocks && is_short);
+        if is_at_once || self.tree.read_state().discards.are_many() {
             return self.allocate_all(range);
         }
-        self.allocate_all(AllocateRange { end: whole.start * BLOCK, ..range })?;
-        self.allocate_all(AllocateRange { offset: whole.end * BLOCK, ..range })?;
+        if cuts_blocks {
+            self.allocate_all(AllocateRange { end: whole.start * BLOCK, ..range })?;
+            self.allocate_all(AllocateRange { offset: whole.end * BLOCK, ..range })?;
+        }
         while self.tree.loaded(|| self.try_discard(ino, whole.clone(), space))? == Discarding::Waits
         {
             self.truncator.wait_for_truncation(ino, whole.end);
