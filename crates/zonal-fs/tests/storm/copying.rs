@@ -18,6 +18,8 @@ const READ_MAX: u64 = 1 << 20;
 pub(crate) enum Progress {
     /// A copy of so many bytes, and of those that it has read and not yet written.
     Copied(u64, Option<Arc<[u8]>>),
+    /// A write in parts that began at `start`, up to byte `at` of the file.
+    Written { start: u64, at: u64 },
     /// It has taken effect completely.
     Done,
 }
@@ -28,6 +30,7 @@ impl Progress {
         match self {
             Self::Copied(bytes, None) => (*bytes, 0, 0),
             Self::Copied(bytes, Some(held)) => (*bytes, held.len() as u64, hash_of(held)),
+            Self::Written { start, at } => (*at, *start, u64::MAX),
             Self::Done => (u64::MAX, 0, 0),
         }
     }
@@ -80,7 +83,7 @@ pub(crate) fn steps(
         None if whole == 0 && source_node.size > from => return steps,
         None => (0, None),
         Some(Progress::Copied(at, held)) => (*at, held.clone()),
-        Some(Progress::Done) => return steps,
+        Some(Progress::Written { .. } | Progress::Done) => return steps,
     };
     let target_node = if source == target { source_node.clone() } else { target_node };
     let copied = |bytes: &[u8]| {

@@ -11,6 +11,7 @@ use zonal_fs::vfs::WriteFlags;
 
 use crate::copying::{self, Progress};
 use crate::model::{Op, Refusal, Reply, State};
+use crate::splitting;
 
 /// Whether calls of the drive may fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +77,8 @@ const ALIVE_MAX: usize = 2500;
 /// Everything that happened, with all that it may have meant.
 #[derive(Default)]
 pub(crate) struct History {
+    /// Bytes up to which a write is one operation on a full drive too.
+    pub(crate) atomic: u64,
     pub(crate) records: Vec<Record>,
     /// With the number of changes of the drive before each.
     pub(crate) events: Vec<(usize, Event)>,
@@ -207,7 +210,7 @@ impl History {
     /// What the next step of an operation can make of a state, in accordance with its answer.
     fn steps(&self, from: usize, index: usize) -> Vec<(State, Progress)> {
         let place = &self.places[from];
-        let Record { op, ref reply, drive } = self.records[index];
+        let Record { op, ref reply, .. } = self.records[index];
         let progress = place.progress.get(&index);
         if progress == Some(&Progress::Done) {
             return Vec::new();
@@ -215,6 +218,16 @@ impl History {
         if let Op::Copy { .. } = op {
             return copying::steps(&place.state, op, reply.as_ref(), progress);
         }
+        let mut parts = splitting::steps(&place.state, op, reply.as_ref(), progress, self.atomic);
+        if progress.is_none() {
+            parts.extend(self.whole_step(place, index));
+        }
+        parts
+    }
+
+    /// What an operation makes of a state at once.
+    fn whole_step(&self, place: &Place, index: usize) -> Vec<(State, Progress)> {
+        let Record { op, ref reply, drive } = self.records[index];
         let mut state = place.state.clone();
         let made = if let Some(Reply::Ino(made)) = reply { *made } else { 0 };
         let outcome = state.perform(op, made);

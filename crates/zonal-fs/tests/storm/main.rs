@@ -37,6 +37,7 @@ mod planted;
 mod round;
 mod scheduler;
 mod setting;
+mod splitting;
 mod world;
 
 use check::Tally;

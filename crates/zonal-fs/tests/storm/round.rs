@@ -106,6 +106,7 @@ impl Round {
         if self.setting.has_worker {
             fs.on_work(Arc::new(|| ()));
         }
+        self.world.history().atomic = fs.atomic_write();
         Ok(Arc::new(fs))
     }
 
