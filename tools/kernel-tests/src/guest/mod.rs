@@ -13,7 +13,6 @@ mod fuseblk;
 mod kernel_quirks;
 mod lpc;
 mod mounted;
-mod nbd_disk;
 mod null_blk;
 mod nvme_cli;
 mod nvme_disk;
@@ -147,10 +146,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
     Machine {
         part: Part::Rest,
         kernel_options: "",
-        subjects: &[
-            Subject { name: "nvme-disk", checks: 8, run: nvme_disk::checks },
-            Subject { name: "nbd-disk", checks: 4, run: nbd_disk::checks },
-        ],
+        subjects: &[Subject { name: "nvme-disk", checks: 8, run: nvme_disk::checks }],
     },
     Machine {
         part: Part::Rest,
