@@ -147,7 +147,8 @@ struct Appended {
     data: Vec<u8>,
 }
 
-/// Appends blocks to each of `zones` by as many threads, and once more, and returns where they went.
+/// Appends blocks to each of `zones` by as many threads, and once more, and returns where they
+/// went.
 fn at_once(bench: &Bench<'_>, zones: &[ZoneId]) -> Result<Vec<Appended>, Stop> {
     let device = bench.device();
     let mut jobs = Vec::new();

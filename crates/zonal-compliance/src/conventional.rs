@@ -1,4 +1,4 @@
-//! Rules of conventional zones, which NVMe has not: those of SCSI and of the kernel.
+//! Rules of conventional zones, from SCSI and the kernel: NVMe has no such zones.
 
 use zonal::{Lba, LbaCount, Zone, ZoneAction, ZoneCond};
 

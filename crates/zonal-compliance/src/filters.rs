@@ -37,7 +37,7 @@ const ROWS: &[Row] = &[
     row("filter.inside", RECEIVE, "A report from inside a zone begins with that zone.", inside),
 ];
 
-/// A rule for each condition, and those of partial reports.
+/// A rule for each condition, and the rules of partial reports.
 pub(crate) fn rules() -> Vec<Rule> {
     type Pair = (ZoneCond, &'static str, Try, Try);
     const CONDS: [Pair; 7] = [
@@ -98,7 +98,7 @@ fn filters<'a>(bench: &Bench<'a>) -> Result<&'a dyn Filters, Stop> {
     }
 }
 
-/// What a report is asked for.
+/// A request for a report.
 struct Wanted {
     first: Lba,
     only: Option<ZoneCond>,

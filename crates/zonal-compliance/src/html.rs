@@ -1,4 +1,5 @@
-//! A report as one HTML page, which needs no other file and follows the reader's light or dark mode.
+//! A report as one HTML page, which needs no other file and follows the reader's light or dark
+//! mode.
 
 use std::fmt::Write;
 

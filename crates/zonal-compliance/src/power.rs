@@ -1,5 +1,5 @@
-//! What survives a power cut, in two runs: one writes and says what it wrote, the next one, after the
-//! power is back, looks what is there.
+//! What survives a power cut, in two runs: the first writes and returns a record of its writes, the
+//! second, after the power is back, compares the zones with that record.
 //!
 //! D4: a zone then holds a prefix of what was written to it, at least up to the last flush.
 
@@ -103,13 +103,13 @@ fn roles(bench: &Bench<'_>) -> &'static [Role] {
     let geometry = bench.device().geometry();
     let limits = [geometry.max_open(), geometry.max_active()];
     let active = limits.into_iter().flatten().min().unwrap_or(u32::MAX) as usize;
-    // Finished, filled and reset zones use up nothing, but come after those that do.
+    // Finished, filled and reset zones are not active, but come after the active ones.
     let most = if active < 5 { active.min(2) } else { ROLES.len() };
     &ROLES[..most.min(bench.zones.len())]
 }
 
-/// The first run: writes to zones of `scope` and flushes. What it returns has to be kept somewhere
-/// else before the power is cut.
+/// The first run: writes to zones of `scope` and flushes. The caller stores the returned record on
+/// another device before the power is cut.
 ///
 /// # Errors
 /// With what went wrong, as a sentence.

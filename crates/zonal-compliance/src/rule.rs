@@ -24,7 +24,7 @@ impl Level {
     }
 }
 
-/// What a rule needs before it can be tried.
+/// The access and the zones that a rule needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Nothing: it only reads.

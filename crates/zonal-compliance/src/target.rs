@@ -37,7 +37,7 @@ pub struct FilteredReport {
     pub zones: Vec<Zone>,
 }
 
-/// What a device needs so that filters of reports can be checked.
+/// Reports with a filter, for devices whose interface has them.
 pub trait Filters {
     /// Reports zones from the one that holds `first` on: those in condition `only`, with room for
     /// `room` zones.

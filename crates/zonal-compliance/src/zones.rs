@@ -1,5 +1,5 @@
-//! Rules of writes that concern more than one operation: neighbours, resets, flushes, batches, every
-//! zone of the range.
+//! Rules of writes that concern more than one operation: neighbours, resets, flushes, batches,
+//! every zone of the range.
 
 use zonal::{Io, Lba, LbaCount, ZoneAction, ZoneCond};
 

@@ -36,7 +36,7 @@ fn broken(report: &Report) -> Vec<&str> {
     broken.map(|one| one.rule_name.as_str()).collect()
 }
 
-/// What a drive does when its power is cut: open zones are closed, those without data become Empty.
+/// Closes open zones as a power cut does; zones without data become Empty.
 fn close_all(drive: &MemoryDrive) {
     for zone in drive.report_all().unwrap() {
         if zone.cond.is_open() {

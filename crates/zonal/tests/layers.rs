@@ -105,7 +105,8 @@ proptest! {
         let seen: Vec<u64> = seen.iter().flat_map(|&(lba, blocks)| lba..lba + blocks).collect();
         prop_assert_eq!(seen, expected_below);
 
-        // No write that reaches a gap or another zone gets below; in a conventional zone any other does.
+        // No write that reaches a gap or another zone gets below; in a conventional zone any other
+        // does.
         shown.below().seen.lock().unwrap().clear();
         let is_conventional = first / size < shown_conventional;
         let end = if is_conventional { size } else { zone_size };
@@ -273,8 +274,8 @@ fn layers_pass_batch_on() {
     assert_eq!((done.operations, done.end), (8, TraceEnd::Whole));
 }
 
-/// A deallocation arrives at the device at the bottom, in parts of one zone there, and each layer does
-/// its work.
+/// A deallocation arrives at the device at the bottom, in parts of one zone there, and each layer
+/// does its work.
 #[test]
 fn layers_pass_deallocation_on() {
     let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), Duration::ZERO));

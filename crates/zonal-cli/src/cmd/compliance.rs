@@ -1,7 +1,8 @@
 //! `zonal compliance`: whether a device follows the rules of its specification.
 //!
-//! A block device and an NVMe namespace are reached without what Zonal adds to them: what the device
-//! does is checked, not what we make of it. The exit code is 4 if a rule of level `must` is broken.
+//! Requests reach a block device or an NVMe namespace as they are, without the checks that Zonal
+//! adds elsewhere: the rules are for the device. The exit code is 4 if a rule of level `must` is
+//! broken.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -41,7 +42,7 @@ pub(crate) struct Prepared<'a> {
     written_zones: u32,
 }
 
-/// The exit code if a rule of level `must` is broken: as `zonal check` says that it has found something.
+/// The exit code if a rule of level `must` is broken: the one of `zonal check` for a finding.
 const BROKEN: u8 = 4;
 
 /// Bytes of one write to a device of this process.
@@ -154,7 +155,7 @@ fn check(target: &Target<'_>, scope: Scope) -> Result<Report> {
     report.with_context(|| format!("cannot check {}", target.name))
 }
 
-/// A number that is another one in each run: data of an earlier run is not taken for that of this one.
+/// A number that differs from run to run, so that this run does not mistake older data for its own.
 fn seed() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().1
 }

@@ -1,7 +1,9 @@
-//! What does a disk cost that is a file of Furrow? Everything goes through [`Disk`], as a server does it.
+//! What does a disk cost that is a file of Furrow? Everything goes through [`Disk`], as a server
+//! does it.
 //!
-//! Rates and times are by the clock or by processor time, as the unit of each says; bytes come out the same
-//! each time. A disk of a terabyte does not fit here: one of 16 GiB is mounted with the same share of memory.
+//! Rates and times are by the clock or by processor time, as the unit of each says; bytes come out
+//! the same each time. A disk of a terabyte does not fit here: one of 16 GiB is mounted with the
+//! same share of memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +13,7 @@ use bench_support::{Took, WarmUp};
 use zonal::disk::{Disk, Durability};
 use zonal::layer::delay::Delay;
 use zonal::{
-    BlockSize, ByteCount, Clock, GeometrySpec, Lba, LbaCount, MemoryDrive, Select, ZoneAction,
-    ZoneId, ZonedDevice,
+    ByteCount, Clock, Lba, LbaCount, MemoryDrive, Select, ZoneAction, ZoneId, ZonedDevice,
 };
 use zonal_fs::disk::{DiskName, DiskSettings, Disks, FurrowDisk};
 use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, StepProgress, Work, mkfs};
@@ -20,7 +21,7 @@ use zonal_fs::vfs::FileSystem;
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 
 use crate::Args;
-use crate::drive::SparseDrive;
+use crate::drive::{SparseDrive, shape};
 use crate::metadata::Zipf;
 use crate::report::{Latencies, Rounds};
 use crate::volume::{BLOCK, BLOCK_BYTES, Dice, new_block};
@@ -110,20 +111,9 @@ impl Subject {
     }
 }
 
-/// A drive in memory that keeps what is written to it: `mem:`.
+/// A drive in memory that stores its data: `mem:`.
 fn memory_drive(zones: u64, zone_mib: u64) -> MemoryDrive {
-    let zone_size = LbaCount::new(zone_mib << 8);
-    MemoryDrive::new(GeometrySpec {
-        block_size: BlockSize::B4096,
-        block_count: LbaCount::new(zones * zone_size.get()),
-        zone_size,
-        zone_capacity: zone_size,
-        conventional_zones: 0,
-        max_open: Some(14),
-        max_active: Some(14),
-        max_append: LbaCount::new(256),
-    })
-    .expect("a possible shape")
+    MemoryDrive::new(shape(zones, zone_mib)).expect("a possible shape")
 }
 
 /// Random writes of 4 KiB, half full: each second of a processor, reclaim and commits included.
@@ -159,7 +149,7 @@ pub(crate) fn rate(args: &Args, report: &mut Report) {
     rounds.report(report);
 }
 
-/// Write and flush of 4 KiB beside those of the drive below, on drives whose calls take a time.
+/// Write and flush of 4 KiB on a disk beside the same on its drive, with drives of several speeds.
 pub(crate) fn flush(args: &Args, report: &mut Report) {
     for latency in [0, 100, 1000] {
         let drive = || Delay::new(memory_drive(256, 8), Duration::from_micros(latency));

@@ -96,20 +96,25 @@ enum Content {
 /// Where a zone's content is stored: in memory, or in a file from some place on.
 type Place<'a> = Option<(&'a File, u64)>;
 
+/// A drive of `zones` zones of `zone_mib` MiB, with the limits that most drives have.
+pub(crate) fn shape(zones: u64, zone_mib: u64) -> GeometrySpec {
+    let zone_size = LbaCount::new(zone_mib << 8);
+    GeometrySpec {
+        block_size: BlockSize::B4096,
+        block_count: LbaCount::new(zones * zone_size.get()),
+        zone_size,
+        zone_capacity: zone_size,
+        conventional_zones: 0,
+        max_open: Some(14),
+        max_active: Some(14),
+        max_append: LbaCount::new(256),
+    }
+}
+
 impl SparseDrive {
-    /// `zones` zones of `zone_mib` MiB, and the limits that most drives have.
+    /// An empty drive of this [`shape`].
     pub(crate) fn new(zones: u64, zone_mib: u64) -> Self {
-        let zone_size = LbaCount::new(zone_mib << 8);
-        let geometry = Geometry::new(GeometrySpec {
-            block_size: BlockSize::B4096,
-            block_count: LbaCount::new(zones * zone_size.get()),
-            zone_size,
-            zone_capacity: zone_size,
-            conventional_zones: 0,
-            max_open: Some(14),
-            max_active: Some(14),
-            max_append: LbaCount::new(256),
-        });
+        let geometry = Geometry::new(shape(zones, zone_mib));
         let geometry = geometry.expect("a possible shape");
         let empty = || Slot {
             state: ZoneState { cond: ZoneCond::Empty, written: LbaCount::ZERO },

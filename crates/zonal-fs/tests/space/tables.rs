@@ -1,5 +1,5 @@
-//! Tables of a key-value store: each is written at once, most fill a zone but for a little, and merging
-//! replaces them at random.
+//! Tables of a key-value store: each is written at once, most fill a zone but for a little, and
+//! merging replaces them at random.
 
 use std::sync::Arc;
 

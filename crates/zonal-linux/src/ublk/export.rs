@@ -61,8 +61,8 @@ impl Export {
         self.device.deallocate(lba, blocks).map_err(|error| errno(&error))
     }
 
-    /// Reads what there is of blocks some of which are behind a smaller last zone, and zeroes for the
-    /// others.
+    /// Reads what there is of blocks some of which are behind a smaller last zone, and zeroes for
+    /// the others.
     pub(super) fn read_at_end(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), Errno> {
         let blocks = self.geometry().block_count().saturating_sub(lba - Lba::ZERO);
         let bytes = usize::try_from(self.geometry().bytes(blocks).get()).unwrap_or(usize::MAX);

@@ -1,18 +1,19 @@
 //! `PowerOfTwo`: a drive of any zone size, shown with zones whose size is a power of two.
 //!
-//! Linux and much software take only such drives. The size of each sequential zone is rounded up; its
-//! capacity stays. What is between the end of the real zone and the end of the shown one is the *gap*:
+//! Linux and much software take only such drives. The size of each sequential zone is rounded up;
+//! its capacity stays. What is between the end of the real zone and the end of the shown one is the
+//! *gap*:
 //!
 //! - reads return zeroes there; a read that touches the gap is split;
 //! - writes that reach the gap fail with [`DeviceError::Gap`] or [`DeviceError::CrossesZone`];
 //! - P1: the gap is never read or written below: there are no blocks for it.
 //!
-//! Conventional zones get no gap, which no software expects: shown ones lie across the real ones, at
-//! the same blocks, as many as there is room for. What remains of the last real one is not shown. So
-//! there may be fewer of them, and sequential zones have smaller numbers than below.
+//! Conventional zones get no gap, which no software expects: shown ones lie across the real ones,
+//! at the same blocks, as many as there is room for. What remains of the last real one is not
+//! shown. So there may be fewer of them, and sequential zones have smaller numbers than below.
 //!
-//! Actions pass through; addresses and numbers in reports, append results and errors are translated. A
-//! smaller last zone stays as small as it is.
+//! Actions pass through; addresses and numbers in reports, append results and errors are
+//! translated. A smaller last zone stays as small as it is.
 
 use std::sync::Arc;
 
@@ -157,8 +158,8 @@ impl Place {
         Piece { real: start + offset, blocks, gap: shown - blocks }
     }
 
-    /// The zones of `real`, which are those under the conventional `zone`, as one. It can do what each
-    /// of them can.
+    /// The zones of `real`, which are those under the conventional `zone`, as one. It can do what
+    /// each of them can.
     fn shown_conventional(&self, zone: ZoneId, real: &[Zone]) -> Zone {
         let worst = [ZoneCond::Offline, ZoneCond::ReadOnly]
             .into_iter()

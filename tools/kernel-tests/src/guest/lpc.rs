@@ -1,9 +1,10 @@
-//! The three tables of "Supporting zoned block devices with non-power-of-2 zone sizes" (Linux Plumbers
-//! Conference 2022) beside ours: fio in the guest, operations of 4 KiB at depth 4 and 8.
+//! The three tables of "Supporting zoned block devices with non-power-of-2 zone sizes" (Linux
+//! Plumbers Conference 2022) beside ours: fio in the guest, operations of 4 KiB at depth 4 and 8.
 //!
-//! The talk measures the kernel's `null_blk` and `dm-po2zoned`. A kernel takes no zones of 96 MiB, so what
-//! its native column is to `dm-po2zoned`, zones of 128 MiB that hold 96 MiB are to `po2:` here: the same
-//! block device without the layer. Rounds go from drive to drive, so that a busy host slows all.
+//! The talk measures the kernel's `null_blk` and `dm-po2zoned`. A kernel takes no zones of 96 MiB,
+//! so what its native column is to `dm-po2zoned`, zones of 128 MiB that hold 96 MiB are to `po2:`
+//! here: the same block device without the layer. Rounds go from drive to drive, so that a busy
+//! host slows all.
 
 use std::collections::BTreeMap;
 use std::fs;

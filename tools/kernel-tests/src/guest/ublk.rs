@@ -151,8 +151,8 @@ const MIXED: [(&str, usize); 2] = [
     ("po2:mem:profile=smr,zone=3M,size=31M,conventional=3", 10),
 ];
 
-/// The kernel finds whole zones. A conventional one takes writes anywhere, the last one as much as it
-/// has room for, and behind that it reads as zeroes.
+/// The kernel finds whole zones. A conventional one takes writes anywhere, the last one as much as
+/// it has room for, and behind that it reads as zeroes.
 fn conventional_and_smaller(drive: &str, zones: usize) -> Result<()> {
     let (export, disk) = Export::ublk(drive, &[])?;
     let report = blkzone(&["report"], &disk)?;

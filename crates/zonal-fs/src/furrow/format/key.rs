@@ -115,8 +115,9 @@ impl Key {
     pub const REMAPS: Self = Self::new(RowKind::Remap, 0, 0);
 
     /// The key of a row. `owner` is the number of an inode, extent or zone. `at` is the first block
-    /// of a map entry or of a discarded range, the cookie of an entry, the hash of a name, the slot of an attribute, the
-    /// number of a row of back-references or of a remap table; for other kinds it is 0.
+    /// of a map entry or of a discarded range, the cookie of an entry, the hash of a name, the slot
+    /// of an attribute, the number of a row of back-references or of a remap table; for other kinds
+    /// it is 0.
     pub const fn new(kind: RowKind, owner: u64, at: u64) -> Self {
         Self { group: kind.group(), owner, kind, at }
     }

@@ -76,8 +76,8 @@ pub struct LearnedRow {
     pub sizes: [U16; 64],
 }
 
-/// A range of a file that was discarded: it reads as zeroes, whatever map entries it still has. Key:
-/// the inode, and the first block of the range.
+/// A range of a file that was discarded: it reads as zeroes, whatever map entries it still has.
+/// Key: the inode, and the first block of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct DiscardRow {

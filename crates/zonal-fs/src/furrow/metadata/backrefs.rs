@@ -96,7 +96,7 @@ impl State {
                     let block = record.block.checked_add(u32::try_from(from - first).ok()?)?;
                     let owner = Owner::Entry(ino, from);
                     let is_here = at == Address { zone, block } || takes_any;
-                    is_here.then_some(LiveRun { owner, block, crcs })
+                    is_here.then(|| LiveRun { owner, block, crcs: crcs.to_vec() })
                 });
                 Ok(runs.collect())
             }
@@ -137,12 +137,12 @@ impl State {
 
 /// The overlap of file blocks with a map entry, which begins at file block `start`: the first file
 /// block, its place, and the checksums.
-fn overlap(blocks: Range<u64>, start: u64, entry: &MapEntry) -> Option<(u64, Address, Vec<u32>)> {
+fn overlap(blocks: Range<u64>, start: u64, entry: &MapEntry) -> Option<(u64, Address, &[u32])> {
     let MapEntry::At { zone, block, crcs } = entry else { return None };
     let from = start.max(blocks.start);
     let to = blocks.end.min(start + u64::from(entry.blocks()));
     let narrow = |blocks: u64| usize::try_from(blocks).expect("inside the entry");
     let crcs = &crcs.as_slice()[narrow(from - start)..narrow(to - start)];
     let skip = u32::try_from(from - start).expect("inside the entry");
-    Some((from, Address { zone: *zone, block: block + skip }, crcs.to_vec()))
+    Some((from, Address { zone: *zone, block: block + skip }, crcs))
 }

@@ -24,7 +24,7 @@ const RANGES_MAX: usize = 4096;
 /// Blocks, aligned, from which a change of one of them removes the entries.
 const WINDOW_BLOCKS: u64 = 1024;
 
-/// What a file has where a range of it was discarded.
+/// The space of a file in a range that was discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum DiscardedSpace {
     /// A hole.

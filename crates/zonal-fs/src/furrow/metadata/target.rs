@@ -156,9 +156,9 @@ impl State {
         is_run.then_some(if goes_on && !is_full && end - first > rest { end - rest } else { end })
     }
 
-    /// What a write is to lie together with: what the file has before it, the rest of the write
-    /// and, where more is expected, as much again or what files like this one have. A file that is
-    /// longer than a zone lies in several anyway.
+    /// The blocks that should lie in one zone with a write: the file's blocks before it, the rest
+    /// of the write and, where more is expected, as many again or as many as files like it have. A
+    /// file that is longer than a zone lies in several anyway.
     pub(in crate::furrow) fn whole_of(&self, ino: Ino, first: u64, written: WrittenAs) -> Whole {
         let WrittenAs::Straight { up_to, is_full } = written else { return Whole::default() };
         let zone_blocks = u64::from(self.zones.zone_blocks());

@@ -389,7 +389,8 @@ impl Zones {
     }
 
     /// An open zone with little room, that could be sealed so that a file gets a zone with room for
-    /// all of it. A file that is cut costs more than this room: what lies beside its parts is moved.
+    /// all of it. A file that is cut costs more than this room: what lies beside its parts is
+    /// moved.
     pub(in crate::furrow) fn find_remnant(&self, target: Target, whole: Whole) -> Option<u32> {
         let room = |zone| u64::from(self.slot(zone).remaining());
         let candidates = self.streams.zones_beside_cut(target, whole, room);
