@@ -26,7 +26,7 @@ use super::*;
 use crate::control::Control;
 use crate::latency::{Latencies, Operation};
 use crate::names::{CONTROL_DIR, CONTROL_INO};
-use crate::options::MountConfig;
+use crate::options::{MountConfig, WriteCache};
 
 fn latencies() -> Arc<Latencies> {
     Arc::new(Latencies::new(Arc::new(zonal::ManualClock::new(0))))
@@ -85,8 +85,8 @@ impl FileSystem for Closed {
     fn lookup(&self, _: Ino, _: &[u8]) -> Result<Attr> {
         self.getattr(Ino::new(7))
     }
-    fn setattr(&self, _: &Caller, _: Ino, _: &SetAttr) -> Result<Attr> {
-        unsupported()
+    fn setattr(&self, _: &Caller, ino: Ino, _: &SetAttr) -> Result<Attr> {
+        self.getattr(ino)
     }
     fn readlink(&self, _: Ino) -> Result<Vec<u8>> {
         unsupported()
@@ -135,7 +135,15 @@ impl FileSystem for Closed {
         unsupported()
     }
     fn statfs(&self) -> Result<StatFs> {
-        unsupported()
+        Ok(StatFs {
+            block_size: 4096,
+            name_max: 255,
+            blocks: 1000,
+            blocks_free: 0,
+            inodes: 1,
+            inodes_free: 0,
+            inodes_unlinked: 0,
+        })
     }
     fn getxattr(&self, _: Ino, _: &[u8]) -> Result<Vec<u8>> {
         unsupported()
@@ -274,6 +282,38 @@ fn attributes_of_file_losing_name_are_not_cached() {
     assert_eq!(numbers(&serve(NodeId(8), look())), [answer], "another file");
     serve(NodeId::ROOT, Op::Link { source: file, name: b"more" });
     assert_eq!(numbers(&serve(file, look())), [answer], "the kernel knows");
+}
+
+#[test]
+fn attributes_are_not_cached_while_write_must_fail() {
+    let content =
+        MountContent { fs: Arc::new(Closed::default()), control: None, latencies: latencies() };
+    let mut config = MountConfig::new("", Path::new("/"));
+    config.write_cache = WriteCache::Back;
+    let server = FuseServer::new(content, &config);
+    let file = NodeId(7);
+    server.shared.writeback.add_writer(file);
+    // For how many seconds the kernel may cache the attributes, and where the answer says so.
+    let seconds = |node, op, at: usize| {
+        let kernel = Arc::new(Kernel(Mutex::default()));
+        let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
+        server.serve(&header, op, Reply::new(5, Arc::clone(&kernel) as _));
+        let answer = kernel.0.lock().unwrap().remove(0);
+        assert!(answer.len() > 64, "no error: {answer:?}");
+        u64::from_le_bytes(answer[16 + at..24 + at].try_into().unwrap())
+    };
+    let cached = || {
+        let set = request::SetAttr { mode: Some(0o600), ..Default::default() };
+        [
+            seconds(file, Op::Getattr { open: false }, 0),
+            seconds(file, Op::Statx, 0),
+            seconds(file, Op::Setattr(set), 0),
+            seconds(NodeId::ROOT, Op::Lookup { name: b"name" }, 24),
+        ]
+    };
+    assert!(cached().iter().all(|&seconds| seconds > 0), "{:?}", cached());
+    server.shared.writeback.note_failure(file, Errno::NOSPC);
+    assert_eq!(cached(), [0; 4]);
 }
 
 #[test]

@@ -1,19 +1,20 @@
 //! Attributes of inodes and sizes of the file system.
 
+use std::time::Duration;
+
+use zonal_fs::rules::{SETGID, SETUID};
 use zonal_fs::vfs::{Attr, SetAttr};
-use zonal_fuse_transport::abi::Kstatfs;
+use zonal_fuse_transport::abi::{self, Kstatfs};
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply, request};
 
-use super::reply::{self, ttl};
 use crate::fuse::page_cache::HoldsNoPage;
-use crate::fuse::server::FuseServer;
+use crate::fuse::server::{FuseServer, TTL};
 use crate::fuse::{convert, rights};
 use crate::latency::Operation;
 
 impl FuseServer {
     pub(super) fn getattr(&self, ino: NodeId, reply: Reply) {
-        reply::attr(reply, self.attributes(ino).map(|attr| self.attr(&attr)));
-        self.invalidate_attrs_on_pending_error(ino);
+        self.reply_attr(reply, ino, self.attributes(ino).map(|attr| self.attr(&attr)));
     }
 
     /// Attributes for an open file: the kernel may need them for a write(2).
@@ -36,12 +37,11 @@ impl FuseServer {
     pub(super) fn statx(&self, ino: NodeId, reply: Reply) {
         match self.attributes(ino) {
             Ok(attr) => {
-                let ttl = ttl(&self.attr(&attr));
+                let ttl = self.attr_ttl(ino, &self.attr(&attr));
                 reply.statx(&convert::statx(&attr, self.shared.blksize), ttl);
             }
             Err(error) => reply.error(error),
         }
-        self.invalidate_attrs_on_pending_error(ino);
     }
 
     pub(super) fn setattr(&self, header: &Header, what: &request::SetAttr, reply: Reply) {
@@ -76,9 +76,11 @@ impl FuseServer {
         });
         if size.is_some() {
             let answered = HoldsNoPage::of_setattr();
-            self.drop_cached_pages(ino, answered, move || reply::attr(reply, result));
+            let server = self.clone();
+            let answer = move || server.reply_attr(reply, ino, result);
+            self.drop_cached_pages(ino, answered, answer);
         } else {
-            reply::attr(reply, result);
+            self.reply_attr(reply, ino, result);
         }
     }
 
@@ -99,12 +101,21 @@ impl FuseServer {
         }
     }
 
-    /// Makes the kernel forget attributes that stat(2) asked for if the next write(2) must fail: it
-    /// then asks for them before that write.
-    fn invalidate_attrs_on_pending_error(&self, node: NodeId) {
-        if self.pending_write_error(node).is_some() {
-            self.forget_attributes(node);
+    fn reply_attr(&self, reply: Reply, node: NodeId, result: Result<abi::Attr, Errno>) {
+        match result {
+            Ok(attr) => reply.attr(&attr, self.attr_ttl(node, &attr)),
+            Err(error) => reply.error(error),
         }
+    }
+
+    /// How long the kernel may cache these attributes of `node`. Not at all
+    ///
+    /// - if a write may clear setuid or setgid: after a direct write the kernel does not look;
+    /// - if the next write(2) must fail: the kernel then asks for them before that write. A
+    ///   notification after the answer could come later than the write.
+    pub(super) fn attr_ttl(&self, node: NodeId, attr: &abi::Attr) -> Duration {
+        let setid = attr.mode & u32::from(SETUID | SETGID) != 0 && convert::is_regular(attr.mode);
+        if setid || self.pending_write_error(node).is_some() { Duration::ZERO } else { TTL }
     }
 
     /// Error with which a write(2) to a file fails, if the kernel collects writes.

@@ -6,7 +6,7 @@ use zonal_fuse_transport::answer::{Entry, Opened};
 use zonal_fuse_transport::request::Create;
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
 
-use super::reply::{self, ttl};
+use super::reply;
 use crate::fuse::real_time::now;
 use crate::fuse::server::FuseServer;
 use crate::fuse::{convert, rights};
@@ -107,7 +107,7 @@ impl FuseServer {
         self.shared.lookup_counts.add(fs, attr.ino)?;
         let node = self.shared.nodes.node(attr.ino);
         let attr = self.attr(attr);
-        Ok(Entry { node, attr, ttl: ttl(&attr) })
+        Ok(Entry { node, attr, ttl: self.attr_ttl(node, &attr) })
     }
 
     /// Takes lookups of an inode back. A stopped server has unpinned all inodes already.

@@ -1,16 +1,12 @@
 //! Answers from results.
 
-use std::time::Duration;
-
 use zonal_fs::furrow::AtimePolicy;
-use zonal_fs::rules::{SETGID, SETUID};
 use zonal_fs::vfs::FileModel;
 use zonal_fuse_transport::abi::{Attr, FopenFlags};
 use zonal_fuse_transport::answer::{Entry, Opened};
 use zonal_fuse_transport::listing::DirListing;
 use zonal_fuse_transport::{BackingId, Errno, NodeId, Reply};
 
-use crate::fuse::convert;
 use crate::fuse::route::Route;
 use crate::fuse::server::TTL;
 
@@ -36,13 +32,6 @@ pub(super) fn opened(
     Opened { handle: route.handle(), flags, backing }
 }
 
-/// How long the kernel may cache these attributes. Not at all if a write may clear setuid or
-/// setgid: after a direct write the kernel does not look.
-pub(super) fn ttl(attr: &Attr) -> Duration {
-    let setid = attr.mode & u32::from(SETUID | SETGID) != 0 && convert::is_regular(attr.mode);
-    if setid { Duration::ZERO } else { TTL }
-}
-
 /// Answer to a lookup of a missing name: node 0 makes the kernel cache that it is missing.
 pub(super) fn absent() -> Entry {
     Entry { node: NodeId(0), attr: Attr::default(), ttl: TTL }
@@ -51,13 +40,6 @@ pub(super) fn absent() -> Entry {
 pub(super) fn entry(reply: Reply, result: Result<Entry, Errno>) {
     match result {
         Ok(entry) => reply.entry(&entry),
-        Err(error) => reply.error(error),
-    }
-}
-
-pub(super) fn attr(reply: Reply, result: Result<Attr, Errno>) {
-    match result {
-        Ok(attr) => reply.attr(&attr, ttl(&attr)),
         Err(error) => reply.error(error),
     }
 }
