@@ -151,6 +151,15 @@ fn nearly_full_drives_survive_cut_recoveries() {
     }
 }
 
+/// Their recoveries commit while they remove deleted files. A recovery that opened the pair of the
+/// manifest only afterwards had two open pairs: too many active zones, and perhaps a pair that the
+/// manifest had released.
+#[test]
+fn recovery_that_truncates_and_commits_keeps_one_open_pair() {
+    cut_nearly_full(5447, 8);
+    cut_nearly_full(1_384_561_729, 7);
+}
+
 #[test]
 #[ignore = "takes many minutes; run by cargo xtask test --soak"]
 fn nearly_full_drives_survive_cut_recoveries_soak() {

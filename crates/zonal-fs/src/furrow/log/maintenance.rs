@@ -312,7 +312,7 @@ impl Log {
         self.committer.lock().expect("no holder panicked")
     }
 
-    pub(super) fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
+    pub(in crate::furrow) fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
         self.pairs.lock().expect("no holder panicked")
     }
 

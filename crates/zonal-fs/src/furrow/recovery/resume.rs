@@ -95,7 +95,10 @@ impl<'a> Recovery<'a> {
         }
         if !whole {
             self.free_active_zone(loaded);
-            self.log.lock_committer().void_rest(self.drive)?;
+            let mut committer = self.log.lock_committer();
+            committer.void_rest(self.drive)?;
+            // The next batch would follow a torn one, or be in one copy only.
+            committer.journal.failed = [true; 2];
         }
         let mut unfinished;
         {
@@ -120,19 +123,15 @@ impl<'a> Recovery<'a> {
             }
             self.tree.write_accounts().zones.allow_resets(&others);
         }
+        if let Some(ManifestPair { zones, next }) = loaded.open_pair {
+            self.log.lock_pairs().resume(self.drive, zones, next);
+        }
+        // From here on there may be commits: a deleted file whose map is long needs several.
         if !self.tree.has_planted(PlantedBug::ForgetOrphans) {
             self.truncate_orphans();
         }
-        if let Some(ManifestPair { zones, next }) = loaded.open_pair {
-            let mut pairs = self.log.pairs.lock().expect("no holder panicked");
-            pairs.open = crate::furrow::table::pairs::resume(self.drive, zones, next);
-        }
         if !(whole && loaded.copies_are_whole) {
             let mut committer = self.log.lock_committer();
-            if !whole {
-                // The next batch would follow a torn one, or be in one copy only.
-                committer.journal.failed = [true; 2];
-            }
             // Rebuilt rows are not durable yet: until then the table keeps its own rows of that
             // range.
             let outcome = if self.tree.view.has_unwritten() || self.log.has_zones_to_recover_again()

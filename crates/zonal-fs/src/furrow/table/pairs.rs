@@ -248,30 +248,35 @@ impl Pairs {
         self.unnamed.clear();
         self.end_reservation(zones);
     }
+
+    /// Opens the pair that holds the manifest again, if both its zones can be written. After a power
+    /// cut one zone may have more blocks than the other (`next`), which then gets zeroes up to the
+    /// same block. A recovery calls it before its first manifest: that one goes to another pair if
+    /// none is open, and releases this one.
+    pub(in crate::furrow) fn resume(&mut self, drive: &Drive, zones: [u32; 2], next: [u32; 2]) {
+        assert!(self.open.is_none(), "a manifest has opened another pair");
+        let end = next[0].max(next[1]);
+        for copy in 0..2 {
+            let at = Address { zone: zones[copy], block: next[copy] };
+            if let Err(error) = write_zeroes(drive, at, end) {
+                tracing::warn!(zone = at.zone, %error, "a pair of metadata zones is given up");
+                for zone in zones {
+                    drive.finish(zone);
+                }
+                return;
+            }
+        }
+        self.open = Some(OpenPair { zones, next: end });
+    }
 }
 
-/// Opens the pair that holds the manifest again, if both its zones can be written. After a power
-/// cut one zone may have more blocks than the other (`next`), which then gets zeroes up to the same
-/// block.
-pub(in crate::furrow) fn resume(
-    drive: &Drive,
-    zones: [u32; 2],
-    next: [u32; 2],
-) -> Option<OpenPair> {
-    let end = next[0].max(next[1]);
-    for copy in 0..2 {
-        let missing = (end - next[copy]) as usize;
-        let zeroes = vec![0; missing.min(256) * BLOCK_BYTES];
-        let mut block = next[copy];
-        while block < end {
-            let count = (end - block).min(256);
-            let at = Address { zone: zones[copy], block };
-            if let Err(error) = drive.write(at, &zeroes[..count as usize * BLOCK_BYTES]) {
-                tracing::warn!(zone = at.zone, %error, "a pair of metadata zones is given up");
-                return None;
-            }
-            block += count;
-        }
+/// Writes zeroes from a zone's write pointer up to block `end`.
+fn write_zeroes(drive: &Drive, mut at: Address, end: u32) -> std::result::Result<(), DeviceError> {
+    let zeroes = vec![0; (end.saturating_sub(at.block)).min(256) as usize * BLOCK_BYTES];
+    while at.block < end {
+        let count = (end - at.block).min(256);
+        drive.write(at, &zeroes[..count as usize * BLOCK_BYTES])?;
+        at.block += count;
     }
-    Some(OpenPair { zones, next: end })
+    Ok(())
 }
