@@ -2,7 +2,9 @@
 //!
 //! One step shares all whole blocks, with a short last one where both files end in it. Two steps
 //! copy a part of a block: the first reads it, the second writes it, and other operations come in
-//! between.
+//! between. If both places are at the start of a block, a step before them looks for a block to
+//! share. The read takes the bytes that are there by then, so it can take a whole block of a source
+//! that has grown since.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ const READ_MAX: u64 = 1 << 20;
 pub(crate) enum Progress {
     /// A copy of so many bytes, and of those that it has read and not yet written.
     Copied(u64, Option<Arc<[u8]>>),
+    /// A copy of so many bytes that found no block to share next, and has not read yet.
+    Unshared(u64),
     /// A write in parts that began at `start`, up to byte `at` of the file.
     Written { start: u64, at: u64 },
     /// It has taken effect completely.
@@ -29,6 +33,7 @@ impl Progress {
     fn key(&self) -> (u64, u64, u64) {
         match self {
             Self::Copied(bytes, None) => (*bytes, 0, 0),
+            Self::Unshared(bytes) => (*bytes, 0, 1),
             Self::Copied(bytes, Some(held)) => (*bytes, held.len() as u64, hash_of(held)),
             Self::Written { start, at } => (*at, *start, u64::MAX),
             Self::Done => (u64::MAX, 0, 0),
@@ -79,10 +84,15 @@ pub(crate) fn steps(
         }
         Some(_) | None => len.min(source_node.size.saturating_sub(from)),
     };
+    let mut looks = true;
     let (at, held) = match progress {
         None if whole == 0 && source_node.size > from => return steps,
         None => (0, None),
         Some(Progress::Copied(at, held)) => (*at, held.clone()),
+        Some(Progress::Unshared(at)) => {
+            looks = false;
+            (*at, None)
+        }
         Some(Progress::Written { .. } | Progress::Done) => return steps,
     };
     let target_node = if source == target { source_node.clone() } else { target_node };
@@ -107,10 +117,14 @@ pub(crate) fn steps(
     }
     let there = (whole - at).min(source_node.size.saturating_sub(from + at));
     let is_aligned = (from + at).is_multiple_of(BLOCK) && (to + at).is_multiple_of(BLOCK);
-    let is_end = from + at + there == source_node.size && to + at + there >= target_node.size;
-    let shared = if is_end { there } else { there / BLOCK * BLOCK };
-    if is_aligned && shared > 0 {
-        steps.push(copied(&source_node.read(from + at, shared)));
+    if is_aligned && looks {
+        let is_end = from + at + there == source_node.size && to + at + there >= target_node.size;
+        let shared = if is_end { there } else { there / BLOCK * BLOCK };
+        steps.push(if shared > 0 {
+            copied(&source_node.read(from + at, shared))
+        } else {
+            (state.clone(), Progress::Unshared(at))
+        });
     } else if there > 0 {
         let is_parallel = (from + at) % BLOCK == (to + at) % BLOCK;
         let most = if is_parallel { BLOCK - (to + at) % BLOCK } else { READ_MAX };

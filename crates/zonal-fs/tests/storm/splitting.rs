@@ -24,7 +24,7 @@ pub(crate) fn steps(
         None if appends => (node.size, node.size),
         None => (offset, offset),
         Some(Progress::Written { start, at }) => (*start, *at),
-        Some(Progress::Copied(..) | Progress::Done) => return Vec::new(),
+        Some(Progress::Copied(..) | Progress::Unshared(_) | Progress::Done) => return Vec::new(),
     };
     let mut steps = Vec::new();
     match reply {
