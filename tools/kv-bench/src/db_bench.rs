@@ -13,6 +13,8 @@ pub(crate) struct Bench {
     pub(crate) p50_us: Option<f64>,
     /// 99 of 100 did.
     pub(crate) p99_us: Option<f64>,
+    /// 999 of 1,000 did.
+    pub(crate) p999_us: Option<f64>,
 }
 
 impl Bench {
@@ -35,6 +37,7 @@ pub(crate) fn benches(text: &str) -> Vec<Bench> {
             // Of several histograms the first is that of the benchmark itself.
             last.p50_us = after(rest, "P50:");
             last.p99_us = after(rest, "P99:");
+            last.p999_us = after(rest, "P99.9:");
         }
     }
     found
@@ -50,7 +53,7 @@ fn bench(line: &str) -> Option<Bench> {
     }
     let rate = words.next().and_then(|word| word.parse().ok());
     let ops_s = rate.filter(|_| words.next() == Some("ops/sec"));
-    Some(Bench { name: name.trim().to_owned(), micros, ops_s, p50_us: None, p99_us: None })
+    Some(Bench { name: name.trim().to_owned(), micros, ops_s, ..Bench::default() })
 }
 
 /// The number behind a word.
@@ -104,6 +107,7 @@ readseq      :       0.500 micros/op; 3000.1 MB/s
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!((found[0].name.as_str(), found[0].rate()), ("filluniquerandom", 51144.0));
         assert_eq!((found[1].p50_us, found[1].p99_us), (Some(8.36), Some(879.83)));
+        assert_eq!(found[1].p999_us, Some(3003.45));
         assert_eq!(bytes_written(ROCKS), Some(495_360_000 + 724_823_040 + 483_492_164));
     }
 

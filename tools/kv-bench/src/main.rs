@@ -104,12 +104,13 @@ struct Bench {
     tools: PathBuf,
 }
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     ("µs of processor time per operation", |sample| sample.cpu_us),
     ("of these in the daemon", |sample| sample.daemon_us),
     ("operations/s", |sample| sample.ops_s),
     ("p50, µs", |sample| sample.p50_us),
     ("p99, µs", |sample| sample.p99_us),
+    ("p99.9, µs", |sample| sample.p999_us),
     ("bytes to the device per byte of RocksDB", |sample| sample.device_wa),
     ("write amplification of Furrow", |sample| sample.furrow_wa),
     ("files per byte of pairs", |sample| sample.space),

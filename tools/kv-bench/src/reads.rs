@@ -90,6 +90,7 @@ fn run(
         ops_s: Some(found.rate()),
         p50_us: found.p50_us,
         p99_us: found.p99_us,
+        p999_us: found.p999_us,
         ..Sample::default()
     });
     Ok(samples.collect())

@@ -146,13 +146,18 @@ pub(crate) fn measure_full(bench: &mut Bench) -> Result<()> {
     for &place in &places {
         let goal = match place {
             Place::Plugin(Hints::Ignored) | Place::Mount(_, Hints::Ignored) => 1.1,
-            Place::Plugin(Hints::Followed) | Place::Mount(_, Hints::Followed) => 1.02,
+            Place::Plugin(Hints::Followed) | Place::Mount(_, Hints::Followed) => 1.05,
             Place::Directly | Place::Ext4 | Place::Zonefs => continue,
         };
         if let Some(found) = bench.samples.spread(at, place.name(), |sample| sample.furrow_wa) {
             let what = format!("{}: write amplification of Furrow at 80 %", place.name());
             bench.goal(Goal { what, found: found.median, wanted: goal, bound: Bound::AtMost });
         }
+    }
+    let (plugin, ext4) = (Place::Plugin(Hints::Followed).name(), Place::Ext4.name());
+    if let Some(found) = bench.samples.ratio(at, (plugin, ext4), |sample| sample.p999_us) {
+        let what = format!("{plugin}: p99.9 of puts at 80 % beside ext4");
+        bench.goal(Goal { what, found: found.median, wanted: 0.5, bound: Bound::AtMost });
     }
     Ok(())
 }
@@ -238,6 +243,7 @@ impl Step<'_> {
             daemon_us: daemon.map(|daemon| micros(daemon, self.count)),
             p50_us: found.p50_us,
             p99_us: found.p99_us,
+            p999_us: found.p999_us,
             device_wa: below.zip(written).map(|(below, written)| ratio(below, written)),
             furrow_wa: counts
                 .filter(|_| made.place() != Place::Zonefs)

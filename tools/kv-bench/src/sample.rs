@@ -26,6 +26,8 @@ pub(crate) struct Sample {
     pub(crate) p50_us: Option<f64>,
     /// 99 of 100 did.
     pub(crate) p99_us: Option<f64>,
+    /// 999 of 1,000 did.
+    pub(crate) p999_us: Option<f64>,
     /// Bytes written to the device for each that the program wrote.
     pub(crate) device_wa: Option<f64>,
     /// The same as Furrow counts it: for each byte of file data that came to it.
