@@ -45,7 +45,7 @@ use zonal_sim::report::chart::Picture;
 use zonal_sim::report::svg;
 
 use crate::place::Place;
-use crate::sample::{Column, Goal, Samples};
+use crate::sample::{Column, Field, Goal, Samples};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench kv", about = "Benchmarks of LevelDB and RocksDB")]
@@ -117,6 +117,43 @@ const COLUMNS: [Column; 10] = [
     ("files, of the drive", |sample| sample.fill),
 ];
 
+/// A load, as results name it.
+struct Load {
+    subject: &'static str,
+    /// What the names of its workloads begin with.
+    workload: &'static str,
+    /// The place beside which others are seen, and by which figure.
+    base: Place,
+    compared: Field,
+}
+
+const LOADS: [Load; 4] = [
+    Load {
+        subject: "LevelDB",
+        workload: "LevelDB, ",
+        base: Place::Ext4,
+        compared: |sample| sample.ops_s,
+    },
+    Load {
+        subject: "puts",
+        workload: "RocksDB, ",
+        base: Place::Directly,
+        compared: |sample| sample.cpu_us,
+    },
+    Load {
+        subject: "reads",
+        workload: "RocksDB reads, ",
+        base: Place::Ext4,
+        compared: |sample| sample.ops_s,
+    },
+    Load {
+        subject: "full",
+        workload: rocksdb::FULL,
+        base: Place::Ext4,
+        compared: |sample| sample.p999_us,
+    },
+];
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).collect();
     let report = Report::begin("cargo xtask bench kv", &mut arguments);
@@ -148,11 +185,18 @@ fn measure(args: &Args, mut report: Report) -> Result<()> {
         }
     }
     bench.tell();
-    report.subject("stores", usize::try_from(bench.rounds)?);
-    bench.samples.figures(&COLUMNS).into_iter().for_each(|figure| report.record(figure));
-    for load in ["LevelDB", "RocksDB reads"] {
-        report.subject(&format!("{load} beside ext4"), usize::try_from(bench.rounds)?);
-        for figure in bench.of(load).beside(Place::Ext4.name()) {
+    for Load { subject, workload, base, compared } in &LOADS {
+        let samples = bench.of(workload);
+        let rounds = usize::try_from(samples.rounds())?;
+        if rounds == 0 {
+            continue;
+        }
+        report.subject(subject, rounds);
+        for figure in samples.figures(workload, &COLUMNS) {
+            report.record(figure);
+        }
+        report.subject(&format!("{subject} beside {}", base.name()), rounds);
+        for figure in samples.beside(workload, base.name(), *compared) {
             report.record(figure);
         }
     }

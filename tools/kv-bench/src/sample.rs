@@ -62,11 +62,13 @@ impl Samples {
     }
 
     /// The samples as figures of a results file: a row for each phase and place.
-    pub(crate) fn figures(&self, columns: &[Column]) -> Vec<Figure> {
+    pub(crate) fn figures(&self, load: &str, columns: &[Column]) -> Vec<Figure> {
         let mut figures = Vec::new();
         for at in self.phases() {
+            let workload = at.0.strip_prefix(load).unwrap_or(at.0);
             for place in self.places() {
-                let name = format!("{}, {}, {place}", at.0, at.1);
+                let names = [workload, at.1, place].into_iter().filter(|name| !name.is_empty());
+                let name = names.collect::<Vec<_>>().join(", ");
                 let of = columns.iter().map(|(head, field)| {
                     Figure::new(name.as_str(), *head, self.values(at, place, *field))
                 });
@@ -76,9 +78,9 @@ impl Samples {
         figures
     }
 
-    /// Rates beside those of `base` in the same rounds: a row for each load and place, a column for
-    /// each benchmark of a process.
-    pub(crate) fn beside(&self, base: &str) -> Vec<Figure> {
+    /// Figures beside those of `base` in the same rounds: a row for each workload and place, a
+    /// column for each benchmark of a process. Names leave out `load`.
+    pub(crate) fn beside(&self, load: &str, base: &str, field: Field) -> Vec<Figure> {
         let mut figures = Vec::new();
         for place in self.places().into_iter().filter(|place| *place != base) {
             for (workload, phase) in self.phases() {
@@ -89,14 +91,23 @@ impl Samples {
                     None => (String::new(), phase),
                 };
                 let at = (workload, phase);
-                let samples = self.ratios(at, (place, base), |sample| sample.ops_s);
-                let name = format!("{workload}, {fill}{place}");
+                let samples = self.ratios(at, (place, base), field);
+                let workload = match workload.strip_prefix(load) {
+                    Some("") => String::new(),
+                    rest => format!("{}, ", rest.unwrap_or(workload)),
+                };
+                let name = format!("{workload}{fill}{place}");
                 figures.push(Figure::new(name, benchmark, samples));
             }
         }
         figures.retain(|figure| !figure.samples.is_empty());
         figures.sort_by(|one, other| one.name.cmp(&other.name));
         figures
+    }
+
+    /// Rounds that were measured.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.0.iter().map(|sample| sample.round).max().unwrap_or(0)
     }
 
     /// What the rounds gave.
@@ -117,8 +128,7 @@ impl Samples {
     fn ratios(&self, at: (&str, &str), (place, base): (&str, &str), field: Field) -> Vec<f64> {
         let of =
             |place, round| self.of(at, place).find(|sample| sample.round == round).and_then(field);
-        let rounds = self.0.iter().map(|sample| sample.round).max().unwrap_or(0);
-        (1..=rounds).filter_map(|round| Some(of(place, round)? / of(base, round)?)).collect()
+        (1..=self.rounds()).filter_map(|round| Some(of(place, round)? / of(base, round)?)).collect()
     }
 
     /// Workloads with their phases, in the order in which they were measured.
@@ -269,9 +279,9 @@ mod tests {
         for sample in &mut samples.0 {
             sample.phase = "fillseq: readseq".to_owned();
         }
-        let figures = samples.beside("ext4");
+        let figures = samples.beside("RocksDB, ", "ext4", |sample| sample.ops_s);
         assert_eq!(figures.len(), 1);
-        assert_eq!(figures[0].name, "RocksDB, 16 B/4 KiB, fillseq, mount");
+        assert_eq!(figures[0].name, "16 B/4 KiB, fillseq, mount");
         assert_eq!((&*figures[0].variant, &*figures[0].samples), ("readseq", &[0.5, 2.0][..]));
     }
 
@@ -284,9 +294,9 @@ mod tests {
         assert_eq!(lines[0], "| load | place | ops/s |");
         assert_eq!(lines[2], "| RocksDB, 16 B/4 KiB, overwrite | ext4 | 15 (10 to 20) |");
         assert_eq!(lines.len(), 4);
-        let figures = samples().figures(&columns);
+        let figures = samples().figures("RocksDB, ", &columns);
         let of: Vec<_> = figures.iter().map(|of| (of.name.as_str(), of.samples.len())).collect();
-        let row = |place| format!("RocksDB, 16 B/4 KiB, overwrite, {place}");
+        let row = |place| format!("16 B/4 KiB, overwrite, {place}");
         assert_eq!(of, [(row("ext4").as_str(), 2), (row("mount").as_str(), 3)]);
     }
 
