@@ -50,11 +50,11 @@ impl Store {
 fn tables_as_large_as_zones_are_rarely_moved() {
     let seed = std::env::var("SEED").map_or(11, |text| text.parse().unwrap());
     println!("SEED={seed}");
-    let (max_open, max_active) = (Some(14), Some(14));
+    let (max_open, max_active) = (Some(8), Some(8));
     let shape = GeometrySpec { max_open, max_active, ..shape(128, ZONE_BLOCKS) };
     let drive = Arc::new(MemoryDrive::new(shape).unwrap());
     let fs = format(drive.clone());
-    let most = fs.statfs().unwrap().blocks * 88 / 100;
+    let most = fs.statfs().unwrap().blocks * 92 / 100;
     let data = vec![7; usize::try_from(ZONE_BLOCKS * BLOCK).unwrap()];
     let mut store = Store { fs, dice: Dice(seed), tables: Vec::new(), made: 0, data };
     for _ in 0..600 {
@@ -66,6 +66,8 @@ fn tables_as_large_as_zones_are_rarely_moved() {
     let stats = store.fs.stats();
     let moved = stats.reclaim_bytes as f64 / stats.user_bytes as f64;
     println!("of {} MiB {moved:.3} were moved", stats.user_bytes >> 20);
+    // Seeds 1 to 20: at most 0.003; 0.100 to 0.152 where each part of a table goes to any zone with
+    // room for the part.
     assert!(moved < 0.04, "{moved}");
     drop(store);
     assert_clean(drive);
