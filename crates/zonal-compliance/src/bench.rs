@@ -107,14 +107,14 @@ impl<'a> Bench<'a> {
     /// Blocks that say where they belong and by which write they came.
     fn pattern(&self, lba: Lba, blocks: LbaCount, version: u64) -> Vec<u8> {
         let words = self.block_bytes() / 16;
-        (lba.get()..lba.get() + blocks.get())
-            .flat_map(|lba| {
-                let mut word = [0; 16];
-                word[..8].copy_from_slice(&lba.to_le_bytes());
-                word[8..].copy_from_slice(&version.to_le_bytes());
-                word.repeat(words)
-            })
-            .collect()
+        let mut data = Vec::with_capacity(self.bytes(blocks));
+        for lba in lba.get()..lba.get() + blocks.get() {
+            let mut word = [0; 16];
+            word[..8].copy_from_slice(&lba.to_le_bytes());
+            word[8..].copy_from_slice(&version.to_le_bytes());
+            data.extend_from_slice(&word.repeat(words));
+        }
+        data
     }
 
     fn next_version(&self) -> u64 {

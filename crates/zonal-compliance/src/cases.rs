@@ -474,8 +474,9 @@ fn statuses(case: Case, refusal: Refusal) -> Vec<NvmeStatus> {
     }
 }
 
-/// `EIO`: what a block device says of a request that its zone refuses.
-const EIO: i32 = 5;
+/// What a block device says of a request that its zone refuses: `EIO`, or `EREMOTEIO`, which Linux
+/// makes of the sense key ILLEGAL REQUEST.
+const ERRNOS: [i32; 2] = [5, 121];
 
 fn judge_status(bench: &Bench<'_>, case: Case, seen: &Observation) -> Checked {
     let Some(Err(refusal)) = seen.expected else {
@@ -485,7 +486,8 @@ fn judge_status(bench: &Bench<'_>, case: Case, seen: &Observation) -> Checked {
         return skip("the operation was not refused");
     };
     if bench.target.interface == Interface::Block {
-        return require(refused.errno == EIO, "the errno EIO", || refused.text.clone());
+        let names_request = ERRNOS.contains(&refused.errno);
+        return require(names_request, "the errno EIO or EREMOTEIO", || refused.text.clone());
     }
     let allowed = statuses(case, refusal);
     let name = |status: &NvmeStatus| {
