@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
+pub mod deviations;
 #[path = "../../../crates/zonal-kv/build/headers.rs"]
 mod headers;
 pub mod metadata;

@@ -3,7 +3,7 @@
 //! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did,
 //!   and their last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` and the schemas of `docs/schemas/` from the
-//!   structs (`docs.rs`).
+//!   structs (`docs.rs`), and the table of `docs/compliance.md` from runs (`compliance.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `tools/kernel-tests`).
 //! - `dist` makes packages: it starts `tools/packaging`.
 //! - `bench` starts the benchmarks, those of key-value stores in `tools/kv-bench`, and prints
@@ -14,6 +14,7 @@
 
 mod artifacts;
 mod check;
+mod compliance;
 mod docs;
 mod figures;
 mod libtest;
@@ -51,7 +52,8 @@ enum Task {
         #[arg(long, value_name = "MINUTES", conflicts_with = "all")]
         soak: Option<u32>,
     },
-    /// Refresh the byte tables of docs/format and the schemas of docs/schemas from the structs
+    /// Refresh the byte tables of docs/format and the schemas of docs/schemas from the structs, and
+    /// the table of docs/compliance.md from docs/compliance
     Docs {
         /// Only say whether the tables differ
         #[arg(long)]
@@ -113,9 +115,12 @@ fn main() -> ExitCode {
         Task::Test { all: false, .. } => Ok(test::main(&root, Tier::Standard)),
         Task::Test { all: true, .. } => Ok(test::main(&root, Tier::All)),
         Task::Docs { check: false } => docs::refresh(&root)
+            .and_then(|()| compliance::refresh(&root))
             .and_then(|()| docs::refresh_schemas(&root))
             .map(|()| ExitCode::SUCCESS),
-        Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
+        Task::Docs { check: true } => docs::compare(&root)
+            .and_then(|()| compliance::compare(&root))
+            .map(|()| ExitCode::SUCCESS),
         Task::Vm { arguments } => vm::main(&root, &arguments),
         Task::Dist { arguments } => dist(&root, &arguments),
         Task::Bench { part: Some(Bench::Kv { arguments }), .. } => kv_bench(&root, &arguments),

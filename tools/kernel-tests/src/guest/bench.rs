@@ -124,31 +124,45 @@ pub(super) struct Done {
 
 const SUBSYSTEMS: &str = "/sys/kernel/config/nvmet/subsystems";
 const PORT: &str = "/sys/kernel/config/nvmet/ports/1";
-const NQN: &str = "nqn.2026-11.localhost:kernel";
+pub(super) const NQN: &str = "nqn.2026-11.localhost:kernel";
 
-/// The kernel's own NVMe/TCP target, serving one disk to the same kernel.
-struct KernelTarget;
+/// The kernel's own NVMe/TCP target, serving one disk or controller to the same kernel.
+pub(super) struct KernelTarget;
 
 impl KernelTarget {
-    fn new(disk: &Path) -> Result<Self> {
+    pub(super) fn new(disk: &Path) -> Result<Self> {
+        Self::serve(|subsystem| {
+            let namespace = subsystem.join("namespaces/1");
+            fs::create_dir(&namespace)?;
+            set(&namespace.join("device_path"), disk.to_str().context("the name of a device")?)?;
+            set(&namespace.join("enable"), "1")
+        })
+    }
+
+    /// Serves a whole controller: commands go to it as they are.
+    pub(super) fn passthrough(controller: &Path) -> Result<Self> {
+        Self::serve(|subsystem| {
+            let passthrough = subsystem.join("passthru");
+            set(&passthrough.join("device_path"), controller.to_str().context("a node's name")?)?;
+            set(&passthrough.join("enable"), "1")
+        })
+    }
+
+    fn serve(fill: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         run::quietly(Command::new("modprobe").arg("nvmet-tcp"))?;
         let subsystem = Path::new(SUBSYSTEMS).join(NQN);
-        let namespace = subsystem.join("namespaces/1");
         fs::create_dir(&subsystem).context("making a subsystem of the kernel's target")?;
         let target = Self;
-        fs::create_dir(&namespace)?;
+        fill(&subsystem)?;
         fs::create_dir(PORT)?;
-        let disk = disk.to_str().context("the name of a device")?;
+        set(&subsystem.join("attr_allow_any_host"), "1")?;
         for (file, value) in [
-            (subsystem.join("attr_allow_any_host"), "1"),
-            (namespace.join("device_path"), disk),
-            (namespace.join("enable"), "1"),
-            (Path::new(PORT).join("addr_trtype"), "tcp"),
-            (Path::new(PORT).join("addr_adrfam"), "ipv4"),
-            (Path::new(PORT).join("addr_traddr"), "127.0.0.1"),
-            (Path::new(PORT).join("addr_trsvcid"), "4421"),
+            ("addr_trtype", "tcp"),
+            ("addr_adrfam", "ipv4"),
+            ("addr_traddr", "127.0.0.1"),
+            ("addr_trsvcid", "4421"),
         ] {
-            fs::write(&file, value).with_context(|| format!("{} = {value}", file.display()))?;
+            set(&Path::new(PORT).join(file), value)?;
         }
         symlink(&subsystem, Path::new(PORT).join("subsystems").join(NQN))?;
         nvme(&["connect", "--transport=tcp", "--traddr=127.0.0.1", "--trsvcid=4421"])?;
@@ -158,11 +172,19 @@ impl KernelTarget {
 
 impl Drop for KernelTarget {
     fn drop(&mut self) {
-        // The guest ends soon anyway; a disk below that is still used could not.
+        // Only one of the two kinds has each of these; whatever stays would fail the next target.
+        let subsystem = Path::new(SUBSYSTEMS).join(NQN);
         let _ = nvme(&["disconnect"]);
         let _ = fs::remove_file(Path::new(PORT).join("subsystems").join(NQN));
-        let _ = fs::remove_dir(Path::new(SUBSYSTEMS).join(NQN).join("namespaces/1"));
+        let _ = fs::remove_dir(PORT);
+        let _ = fs::write(subsystem.join("passthru/enable"), "0");
+        let _ = fs::remove_dir(subsystem.join("namespaces/1"));
+        let _ = fs::remove_dir(&subsystem);
     }
+}
+
+fn set(file: &Path, value: &str) -> Result<()> {
+    fs::write(file, value).with_context(|| format!("{} = {value}", file.display()))
 }
 
 fn nvme(arguments: &[&str]) -> Result<String> {

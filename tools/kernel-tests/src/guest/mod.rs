@@ -4,6 +4,7 @@
 //! logs there.
 
 mod bench;
+mod compliance;
 mod contents;
 mod differ;
 mod drive_with_disk;
@@ -146,7 +147,10 @@ pub(crate) const MACHINES: [Machine; 8] = [
     Machine {
         part: Part::Rest,
         kernel_options: "",
-        subjects: &[Subject { name: "nvme-disk", checks: 8, run: nvme_disk::checks }],
+        subjects: &[
+            Subject { name: "nvme-disk", checks: 8, run: nvme_disk::checks },
+            Subject { name: "compliance", checks: 11, run: compliance::checks },
+        ],
     },
     Machine {
         part: Part::Rest,

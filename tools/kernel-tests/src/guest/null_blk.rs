@@ -20,7 +20,17 @@ pub(super) struct NullBlk {
 impl NullBlk {
     /// Makes an empty one.
     pub(super) fn new(shape: &Shape) -> Result<Self> {
+        Self::zoned(shape, 1)
+    }
+
+    /// Makes an empty one that has zones, but forgets what is written.
+    pub(super) fn without_memory(shape: &Shape) -> Result<Self> {
+        Self::zoned(shape, 0)
+    }
+
+    fn zoned(shape: &Shape, memory_backed: u32) -> Result<Self> {
         Self::with(&[
+            ("memory_backed", memory_backed),
             ("zoned", 1),
             ("blocksize", shape.block),
             ("size", shape.size_mib),
@@ -34,7 +44,7 @@ impl NullBlk {
 
     /// Makes one without zones, with blocks of 4096 bytes.
     pub(super) fn plain(size_mib: u32) -> Result<Self> {
-        Self::with(&[("blocksize", 4096), ("size", size_mib)])
+        Self::with(&[("memory_backed", 1), ("blocksize", 4096), ("size", size_mib)])
     }
 
     fn with(attributes: &[(&str, u32)]) -> Result<Self> {
@@ -44,7 +54,6 @@ impl NullBlk {
         let config = Path::new(CONFIG).join(&name);
         fs::create_dir(&config).context("making a null_blk device")?;
         let device = Self { config, device: Path::new("/dev").join(name) };
-        device.set("memory_backed", 1)?;
         for (attribute, value) in attributes {
             device.set(attribute, *value)?;
         }

@@ -78,7 +78,7 @@ impl Drop for Host {
 }
 
 /// The node for passthrough of a namespace, which is there also where Linux makes no disk.
-fn generic(disk: &Path) -> Result<String> {
+pub(super) fn generic(disk: &Path) -> Result<String> {
     let name = disk.file_name().and_then(|name| name.to_str()).context("a disk's name")?;
     Ok(format!("/dev/ng{}", name.trim_start_matches("nvme")))
 }

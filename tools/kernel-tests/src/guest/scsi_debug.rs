@@ -18,7 +18,7 @@ const TESTS: [&str; 2] =
 /// Drives by the options of the module: blocks of 4096 bytes with gaps behind the capacity, and
 /// blocks of 4096 that are addressed by 512. Both have conventional zones, limits, and the second a
 /// smaller last zone.
-const DRIVES: [(&str, &[&str]); 2] = [
+pub(super) const DRIVES: [(&str, &[&str]); 2] = [
     ("4Kn with gaps", &["sector_size=4096", "zone_size_mb=4", "zone_cap_mb=3", "dev_size_mb=256"]),
     ("512e", &["sector_size=512", "physblk_exp=3", "zone_size_mb=4", "dev_size_mb=254"]),
 ];
@@ -41,12 +41,12 @@ pub(super) fn checks(tally: &mut Tally) {
 }
 
 /// A drive that exists as long as this does. There is one at a time: options are of the module.
-struct Drive {
+pub(super) struct Drive {
     node: PathBuf,
 }
 
 impl Drive {
-    fn new(options: &[&str]) -> Result<Self> {
+    pub(super) fn new(options: &[&str]) -> Result<Self> {
         run::quietly(Command::new("modprobe").arg("sd_mod"))?;
         let before = disks()?;
         let mut load = Command::new("modprobe");
@@ -60,7 +60,7 @@ impl Drive {
         Ok(Self { node: node.context("it has appeared")? })
     }
 
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.node.to_str().expect("the kernel names it in letters")
     }
 }

@@ -260,7 +260,9 @@ fn fill_share(root: &Path, image: &Image) -> Result<PathBuf> {
         fs::copy(from, &new).with_context(|| format!("copying {}", from.display()))?;
         fs::rename(&new, share.join(name)).with_context(|| format!("making {name}"))
     };
-    copy(&root.join("docs/semantics.md"), "semantics.md")?;
+    for document in ["semantics.md", "compliance.md"] {
+        copy(&root.join("docs").join(document), document)?;
+    }
     if image.zbd.exists() {
         fs::create_dir_all(share.join("zbd"))?;
         for script in fs::read_dir(&image.zbd)? {

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use xtask::tally::Tally;
 use xtask::{cargo, metadata, plugins, run};
 
-use crate::{docs, figures};
+use crate::{compliance, docs, figures};
 
 /// Every check.
 pub(crate) fn all(root: &Path, tally: &mut Tally) {
@@ -41,6 +41,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
+    tally.check("table of docs/compliance.md", || compliance::compare(root));
     subjects::check(root, tally);
     tally.check("tables of docs/performance", || figures::compare(root));
     match metadata::metadata(root) {
