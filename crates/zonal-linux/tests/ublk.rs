@@ -27,10 +27,11 @@ const QUEUES: Queues = Queues { count: 1, depth: 32, threads: 32 };
 
 /// Shapes of drives, as specifications. They are small: the guest is slow, and some checks do each
 /// block by itself.
-const SHAPES: [&str; 3] = [
+const SHAPES: [&str; 4] = [
     "mem:block=512,zone=32K,zones=6,conventional=2",
     "mem:block=4096,zone=256K,capacity=128K,zones=10,conventional=2,open=3,active=5",
     "po2:mem:block=4096,zone=96K,zones=12,open=3,active=4,append=16K",
+    "po2:mem:block=4096,zone=96K,zones=12,conventional=3,open=3,active=4",
 ];
 
 /// Where the shape does not matter.
