@@ -34,7 +34,7 @@ impl Drive {
     pub fn new(config: &Config) -> Result<Self> {
         match config.drive.kind {
             Kind::Conventional | Kind::Fdp => Ok(Self::Page(Box::new(PageMapped::new(config)?))),
-            Kind::Zns if config.workload.kind == Pattern::Zones => {
+            Kind::Zns if matches!(config.workload.kind, Pattern::Zones | Pattern::Log) => {
                 Ok(Self::Zones(Box::new(ZoneMapped::new(config)?)))
             }
             Kind::Zns => Ok(Self::Log(Box::new(HostLog::new(config)?))),
@@ -73,6 +73,18 @@ impl Drive {
     fn finish_zone(&mut self, unit: Unit) {
         if let Self::Zones(drive) = self {
             drive.finish_zone(unit);
+        }
+    }
+
+    fn open_area(&mut self, unit: Unit) {
+        if let Self::Zones(drive) = self {
+            drive.open_area(unit);
+        }
+    }
+
+    fn commit(&mut self, through: Unit) {
+        if let Self::Zones(drive) = self {
+            drive.commit(through);
         }
     }
 
@@ -146,12 +158,15 @@ impl Counting {
         let (shift, unit) = (layout.unit.trailing_zeros(), layout.unit);
         let narrow = |units: u64| u32::try_from(units).expect("requests lie in the user capacity");
         let (mut handle, mut asked) = (0, 0);
+        let is_zoned = matches!(self.drive, Drive::Zones(_));
         self.units.clear();
         for request in &self.batch {
             match request.op {
                 Op::Read => {}
                 Op::Write => {
-                    if request.handle != handle && !self.units.is_empty() {
+                    // A request to a zone is one write: it moves the write pointer at once.
+                    let is_apart = request.handle != handle || is_zoned;
+                    if is_apart && !self.units.is_empty() {
                         self.drive.write(&self.units, handle);
                         self.units.clear();
                     }
@@ -161,16 +176,23 @@ impl Counting {
                     let limit = request.offset + u64::from(request.bytes) + (unit - 1);
                     self.units.extend(narrow(request.offset >> shift)..narrow(limit >> shift));
                 }
-                Op::Finish => {
+                Op::OpenArea | Op::Commit | Op::Finish => {
                     self.drive.write(&self.units, handle);
                     self.units.clear();
-                    self.drive.finish_zone(narrow(request.offset >> shift));
+                    let unit = narrow(request.offset >> shift);
+                    if request.op == Op::OpenArea {
+                        self.drive.open_area(unit);
+                    } else if request.op == Op::Commit {
+                        self.drive.commit(unit);
+                    } else {
+                        self.drive.finish_zone(unit);
+                    }
                 }
                 Op::Trim | Op::Reset => {
                     self.drive.write(&self.units, handle);
                     self.units.clear();
                     // A conventional host that begins a zone anew does not say so.
-                    if request.op == Op::Trim || matches!(self.drive, Drive::Zones(_)) {
+                    if request.op == Op::Trim || is_zoned {
                         // Only a unit that is covered is forgotten.
                         let first = narrow((request.offset + (unit - 1)) >> shift);
                         let limit = narrow((request.offset + u64::from(request.bytes)) >> shift);
@@ -222,6 +244,11 @@ pub struct Report {
     pub counters: Counters,
     /// Everything after warm-up.
     pub measured: Counters,
+    /// What the drive did after warm-up: the same, unless a log of the host is on it.
+    pub drive_counters: Counters,
+    /// Bytes programmed per byte that the host asked to write, after warm-up. Requests smaller than a
+    /// unit make it larger than `wa`.
+    pub flash_per_asked_byte: f64,
     /// Write amplification of the host's log after warm-up; 1 where there is none.
     pub host_wa: f64,
     /// Write amplification of the drive after warm-up.
@@ -268,13 +295,13 @@ pub fn run(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report
     let step = units(config.run.sample).max(1);
     let (mut samples, mut next) = (Vec::new(), step);
     let (mut now, mut before, mut warm) = <(Counters, Counters, Counters)>::default();
-    let mut below_warm = Counters::default();
+    let (mut below_warm, mut asked_warm) = (Counters::default(), 0);
     while now.host < total && !run.ended() {
         let warming = now.host < warm_up;
         run.until(next.min(total).min(if warming { warm_up } else { u64::MAX }))?;
         now = run.drive().layer().counters();
         if warming && now.host >= warm_up {
-            warm = now;
+            (warm, asked_warm) = (now, run.asked_bytes());
             below_warm = run.drive().layer().below().unwrap_or_default();
         }
         if now.host >= next || now.host >= total || run.ended() {
@@ -290,7 +317,12 @@ pub fn run(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report
     let layer = run.drive().layer();
     let counters = layer.counters();
     let measured = counters.since(&warm);
-    let wa = Amplification::of(&measured, layer.below().map(|below| below.since(&below_warm)));
+    let below = layer.below().map(|below| below.since(&below_warm));
+    let wa = Amplification::of(&measured, below);
+    let drive_counters = below.unwrap_or(measured);
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
+    let flash_per_asked_byte = (drive_counters.programs() * layout.unit) as f64
+        / (run.asked_bytes() - asked_warm).max(1) as f64;
     Ok(Report {
         config: config.clone(),
         layout,
@@ -300,6 +332,8 @@ pub fn run(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report
         asked_bytes: run.asked_bytes(),
         counters,
         measured,
+        drive_counters,
+        flash_per_asked_byte,
         host_wa: wa.host,
         drive_wa: wa.drive,
         wa: wa.whole(),
@@ -347,6 +381,7 @@ mod tests {
         let near = |units, wanted: f64| (drive_writes(units, &report.layout) - wanted).abs() < 0.01;
         assert!(near(report.counters.host, 8.0) && near(report.measured.host, 2.0));
         assert_eq!(report.asked_bytes, report.counters.host * 4096);
+        assert!((report.flash_per_asked_byte / report.wa - 1.0).abs() < 1e-9);
         // Nothing is moved before the flash is full once; steady is what theory says of 28 %.
         assert!((report.samples[0].wa - 1.0).abs() < 1e-9);
         assert!((2.3..2.5).contains(&report.wa), "{}", report.wa);
@@ -426,6 +461,65 @@ mod tests {
         assert!(error.contains("0, unless zones.zrwa is at least 4KiB"), "{error}");
         let error = Config::parse("[zones]\nzrwa = 6000").expect_err("no unit").to_string();
         assert!(error.contains("zones.zrwa = 6kB is not possible: a multiple"), "{error}");
+    }
+
+    #[test]
+    fn logs_write_last_page_again_for_free_with_area() {
+        let log = |drive: &str| {
+            report(&format!(
+                "{drive}[workload]\nkind = \"log\"\nio = \"1KiB\"\nopen_zones = 4\n\
+                 [run]\ndrive_writes = 4\nwarm_up = 1\n"
+            ))
+        };
+        let padded = log("kind = \"zns\"\n");
+        let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.01;
+        assert!(near(padded.wa, 1.0) && near(padded.flash_per_asked_byte, 4.0), "{}", padded.wa);
+        let area = log("kind = \"zns\"\n[zones]\nzrwa = \"64KiB\"\n");
+        assert!(near(area.wa, 0.25), "{}", area.wa);
+        assert!(near(area.flash_per_asked_byte, 1.0), "{}", area.flash_per_asked_byte);
+        let Counters { implicit_commits, explicit_commits, .. } = area.measured;
+        assert!(implicit_commits > 50 * explicit_commits && explicit_commits > 0);
+        // Two of four logs have an area.
+        let some = log("kind = \"zns\"\n[zones]\nzrwa = \"64KiB\"\nzrwa_zones = 2\n");
+        assert!(near(some.flash_per_asked_byte, 2.5), "{}", some.flash_per_asked_byte);
+        // A drive without zones writes the page again elsewhere, and has to move others.
+        let flat = log("");
+        assert!(flat.flash_per_asked_byte >= 4.0, "{}", flat.flash_per_asked_byte);
+    }
+
+    #[test]
+    fn logs_that_commit_often_pay_with_padding() {
+        let log = |every: &str| {
+            report(&format!(
+                "kind = \"zns\"\n[zones]\nzrwa = \"64KiB\"\nzrwa_granule = \"16KiB\"\n\
+                 [workload]\nkind = \"log\"\nio = \"4KiB\"\nopen_zones = 4\n\
+                 commit_every = \"{every}\"\n"
+            ))
+        };
+        let whole = log("16KiB");
+        assert_eq!(whole.measured.commit_padded, 0);
+        assert!(whole.measured.explicit_commits > 0 && whole.measured.implicit_commits == 0);
+        let parts = log("4KiB");
+        assert!((parts.wa - 4.0).abs() < 0.05, "{}", parts.wa);
+        assert_eq!(parts.measured.saved(), -(parts.measured.commit_padded.cast_signed()));
+    }
+
+    #[test]
+    fn log_of_host_writes_hot_data_again_in_its_area() {
+        let hot = |zrwa: &str| {
+            report(&format!(
+                "kind = \"zns\"\n[zones]\nzrwa = \"{zrwa}\"\n\
+                 [workload]\nkind = \"zipf\"\ntheta = 1.2\n"
+            ))
+        };
+        let (without, with) = (hot("0"), hot("256KiB"));
+        assert_eq!(without.drive_counters.rewritten, 0);
+        let share = |report: &Report| {
+            let Counters { rewritten, host, .. } = report.drive_counters;
+            (rewritten * 100).checked_div(host).expect("writes")
+        };
+        assert!(share(&with) > 10, "{} %", share(&with));
+        assert!(with.wa < 0.9 * without.wa, "{} {}", with.wa, without.wa);
     }
 
     #[test]

@@ -8,13 +8,18 @@
 //! and the same room to spare (`drive.op` or `drive.user`, of the flash). The [`ZoneMapped`] drive
 //! below moves nothing. Together they are a [`Translation`], whose write amplification is
 //! [`HostLog::host_wa`] times [`HostLog::drive_wa`].
+//!
+//! On a drive with random write areas the log opens the zones of its streams with one, as far as
+//! there are enough. What it has written last it then overwrites in place.
 
 use std::collections::VecDeque;
 
 use crate::config::{Config, Kind, Layout};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Block, Counters, PageMapped, Slot, Translation, Unit, Work, ZoneMapped};
+use crate::ftl::{
+    AreaStep, AreaWrite, Block, Counters, PageMapped, Slot, Translation, Unit, Work, ZoneMapped,
+};
 
 /// The mark of a superblock that is in no zone.
 const NONE: u32 = u32::MAX;
@@ -41,6 +46,17 @@ pub struct HostLog {
     waiting: VecDeque<Block>,
     /// Erased superblocks beside those for the zones that the log may write.
     spare: u32,
+    /// Whether the drive has random write areas, and the write whose steps are not all done.
+    has_areas: bool,
+    unfinished: Option<Unfinished>,
+}
+
+/// A write that the log has placed.
+#[derive(Clone, Copy, Debug)]
+struct Unfinished {
+    /// Where, in zones.
+    at: Slot,
+    is_taken: bool,
 }
 
 impl HostLog {
@@ -51,7 +67,16 @@ impl HostLog {
         let superblocks = config.zones.superblocks;
         let owners = vec![NONE; zones.layout().blocks as usize];
         let spare = zones.layout().blocks - zones.zone_count() * superblocks;
-        Ok(Self { log, zones, owners, superblocks, waiting: VecDeque::new(), spare })
+        Ok(Self {
+            log,
+            zones,
+            owners,
+            superblocks,
+            waiting: VecDeque::new(),
+            spare,
+            has_areas: config.zones.areas() > 0,
+            unfinished: None,
+        })
     }
 
     /// How much there is of what, as the log's user sees it; its superblocks are zones.
@@ -83,8 +108,60 @@ impl HostLog {
                     Work::Erase(block) => self.erased(block),
                 }
             }
-            self.place(unit, handle).expect("all work is done, so there is room");
+            loop {
+                match self.write_area(AreaWrite { unit, last: unit, handle }) {
+                    AreaStep::Committed(_) => {}
+                    AreaStep::Taken => break,
+                    AreaStep::None => {
+                        self.place(unit, handle).expect("all work is done, so there is room");
+                        break;
+                    }
+                    AreaStep::NoRoom => panic!("all work is done, so there is room"),
+                }
+            }
         }
+    }
+
+    /// The next step of a write that the log has placed: into the area of its zone, if it has one.
+    /// A zone that the log has filled is committed: its blocks may be moved from now on.
+    fn store_step(&mut self, mut write: Unfinished) -> AreaStep {
+        let zone_units = self.zones.zone_units();
+        self.unfinished = Some(write);
+        if !write.is_taken {
+            let step =
+                self.zones.write_area(AreaWrite { unit: write.at, last: write.at, handle: 0 });
+            match step {
+                AreaStep::Committed(slot) => self.own(slot, write.at / zone_units),
+                AreaStep::NoRoom => {}
+                AreaStep::Taken | AreaStep::None => write.is_taken = true,
+            }
+            self.unfinished = Some(write);
+            match step {
+                AreaStep::None => return AreaStep::Committed(self.store(write.at)),
+                AreaStep::Committed(_) | AreaStep::NoRoom => return step,
+                AreaStep::Taken => {}
+            }
+        }
+        if (write.at + 1).is_multiple_of(zone_units) {
+            self.zones.drain_area(write.at);
+            let step = self.zones.commit_step(write.at);
+            if let AreaStep::Committed(slot) = step {
+                self.own(slot, write.at / zone_units);
+            }
+            if step != AreaStep::None {
+                return step;
+            }
+        }
+        self.unfinished = None;
+        AreaStep::Taken
+    }
+
+    /// Notes whose a superblock is: the drive has placed there what lies right before the write
+    /// pointer of a zone.
+    fn own(&mut self, slot: Slot, zone: u32) {
+        let block_units = self.zones.layout().block_units;
+        let part = (self.zones.written(zone) - 1) / block_units;
+        self.owners[(slot / block_units) as usize] = zone * self.superblocks + part;
     }
 
     /// Maps the slots that the log has written to those of the drive.
@@ -165,6 +242,30 @@ impl Translation for HostLog {
         Some(self.store(at))
     }
 
+    fn fits_area(&self, unit: Unit) -> bool {
+        self.has_areas
+            && self.unfinished.is_none()
+            && self.log.locate(unit).is_some_and(|at| self.zones.holds(at))
+    }
+
+    fn write_area(&mut self, write: AreaWrite) -> AreaStep {
+        if !self.has_areas {
+            return AreaStep::None;
+        }
+        if let Some(write) = self.unfinished {
+            return self.store_step(write);
+        }
+        if let Some(at) = self.log.locate(write.unit).filter(|at| self.zones.holds(*at)) {
+            self.log.count_in_place();
+            return self.zones.write_area(AreaWrite { unit: at, last: at, handle: 0 });
+        }
+        let Some(at) = self.log.place(write.unit, write.handle) else { return AreaStep::NoRoom };
+        if at.is_multiple_of(self.zones.zone_units()) {
+            self.zones.open_area(at);
+        }
+        self.store_step(Unfinished { at, is_taken: false })
+    }
+
     fn trim(&mut self, first: Unit, count: u32) {
         self.log.trim(first, count);
     }
@@ -173,6 +274,9 @@ impl Translation for HostLog {
         loop {
             if let Some(work) = self.zones.work() {
                 return Some(work);
+            }
+            if self.unfinished.is_some() {
+                return None; // The zone that is being filled may not be moved yet.
             }
             match self.log.work()? {
                 Work::Copy { unit, from } => {

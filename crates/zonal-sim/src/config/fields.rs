@@ -264,7 +264,7 @@ mod tests {
                 set.unwrap_or_else(|error| panic!("{} = {word}: {error}", field.path));
             }
         }
-        assert_eq!(workloads().len(), 8);
+        assert_eq!(workloads().len(), 9);
     }
 
     #[test]

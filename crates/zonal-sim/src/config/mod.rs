@@ -143,15 +143,70 @@ pub struct Zones {
     pub max_active: u32,
     /// Superblocks kept to replace worn ones.
     pub spare: u32,
-    /// Zone random write area: what the host has written last to a zone, up to this much, it may
-    /// write again in place. That costs write buffer, and no flash. 0: none.
+    /// Zone random write area: the window from the write pointer on in which the host may write in
+    /// any order, and again. It costs memory of the drive; flash costs only what is committed, so
+    /// that the write pointer passes it. 0: none.
     pub zrwa: Size,
+    /// Commits of a random write area are whole multiples of this; what the host has not written of
+    /// one is padding. 0: the mapping unit.
+    pub zrwa_granule: Size,
+    /// Zones that may have a random write area at once.
+    pub zrwa_zones: u32,
 }
 
 impl Default for Zones {
     fn default() -> Self {
-        let zrwa = Size(0);
-        Self { size: Size(0), superblocks: 1, max_open: 14, max_active: 14, spare: 0, zrwa }
+        Self {
+            size: Size(0),
+            superblocks: 1,
+            max_open: 14,
+            max_active: 14,
+            spare: 0,
+            zrwa: Size(0),
+            zrwa_granule: Size(0),
+            zrwa_zones: 14,
+        }
+    }
+}
+
+impl Zones {
+    /// Zones that can have a random write area at once.
+    pub const fn areas(&self) -> u32 {
+        if self.zrwa.0 == 0 { 0 } else { self.zrwa_zones }
+    }
+
+    /// Memory of the drive for random write areas.
+    pub fn area_bytes(&self) -> u64 {
+        self.zrwa.0 * u64::from(self.areas())
+    }
+
+    /// Bytes of a granule of commits.
+    pub(crate) const fn granule(&self, unit: u64) -> u64 {
+        if self.zrwa_granule.0 == 0 { unit } else { self.zrwa_granule.0 }
+    }
+
+    fn check(&self, flash: &Flash, unit: Size) -> Result<()> {
+        within("zones.superblocks", self.superblocks, 1, flash.superblocks)?;
+        within("zones.spare", self.spare, 0, flash.superblocks / 2)?;
+        within("zones.max_active", self.max_active, 1, 1 << 16)?;
+        let zones = self;
+        within("zones.max_open", zones.max_open, 1, zones.max_active)?;
+        within("zones.zrwa_zones", self.zrwa_zones, 0, 1 << 16)?;
+        let capacity = flash.superblock_bytes() * u64::from(self.superblocks);
+        let granule = self.granule(unit.0);
+        if !granule.is_multiple_of(unit.0) {
+            let allowed = format!("a multiple of the mapping unit, {unit}");
+            return Err(refused("zones.zrwa_granule", self.zrwa_granule, &allowed));
+        }
+        if !self.zrwa.0.is_multiple_of(granule) || self.zrwa.0 > capacity {
+            let allowed = format!(
+                "a multiple of {}, up to the zone capacity, {}",
+                Size(granule),
+                Size(capacity)
+            );
+            return Err(refused("zones.zrwa", self.zrwa, &allowed));
+        }
+        Ok(())
     }
 }
 
@@ -185,17 +240,20 @@ pub struct Workload {
     pub hot_part: f64,
     /// `hot-cold`: share of the writes that goes there.
     pub hot_share: f64,
-    /// `zones`: zones written at once.
+    /// `zones`, `log`: zones written at once.
     pub open_zones: u32,
-    /// `zones`: bytes of a zone; 0: a superblock.
+    /// `zones`, `log`: bytes of a zone; 0: a superblock.
     pub zone: Size,
-    /// `zones`: share of a zone that the host writes before it finishes the zone. A zoned drive
+    /// `zones`, `log`: share of a zone that the host writes before it finishes the zone. A zoned drive
     /// then pads the superblock that was begun.
     pub finish_at: f64,
     /// `zones`: share of writes that write again what was written last to their zone. A zoned drive
     /// needs `zones.zrwa` for that.
     pub rewrite_share: f64,
-    /// `zones`: whether each pass writes every zone once, in random order, or each next zone is
+    /// `log`: bytes appended to a zone after which the host commits them, if the zone has a random
+    /// write area; the next append begins behind the last granule. 0: only at the end of the zone.
+    pub commit_every: Size,
+    /// `zones`, `log`: whether each pass writes every zone once, in random order, or each next zone is
     /// any.
     pub permutation: Permutation,
     /// Timed: writes a second, 10^6 bytes; 0: as fast as the drive takes them.
@@ -224,6 +282,7 @@ impl Default for Workload {
             zone: Size(0),
             finish_at: 1.0,
             rewrite_share: 0.0,
+            commit_every: Size(0),
             permutation: Permutation::Any,
             write_mb_s: 0.0,
             read_depth: 0,
@@ -251,6 +310,10 @@ pub enum Pattern {
     /// fio's `zonemode=zbd rw=randwrite`: some zones open at once, each written in order, a full
     /// one replaced by another.
     Zones,
+    /// Logs, one in each of some open zones: appends of `io` bytes to any of them. An append that
+    /// begins inside a mapping unit writes the whole unit again. Where a zoned drive has no random
+    /// write area for that, the host pads each append to whole units instead.
+    Log,
     /// Uniform reads and writes.
     Mixed,
     /// Files that are created, overwritten as a whole and deleted, with very different lives.
@@ -340,20 +403,7 @@ impl Config {
         within("drive.gc_reads", drive.gc_reads, 1, 4096)?;
         within("gc.low_water", gc.low_water, 2, self.flash.superblocks / 4)?;
         within("gc.streams", gc.streams, 1, 64)?;
-        within("zones.superblocks", self.zones.superblocks, 1, self.flash.superblocks)?;
-        within("zones.spare", self.zones.spare, 0, self.flash.superblocks / 2)?;
-        within("zones.max_active", self.zones.max_active, 1, 1 << 16)?;
-        within("zones.max_open", self.zones.max_open, 1, self.zones.max_active)?;
-        let zrwa = self.zones.zrwa.0;
-        let capacity = self.flash.superblock_bytes() * u64::from(self.zones.superblocks);
-        if !zrwa.is_multiple_of(drive.unit.0) || zrwa > capacity {
-            let allowed = format!(
-                "a multiple of the mapping unit, {}, up to the zone capacity, {}",
-                drive.unit,
-                Size(capacity)
-            );
-            return Err(refused("zones.zrwa", self.zones.zrwa, &allowed));
-        }
+        self.zones.check(&self.flash, drive.unit)?;
         within("fdp.handles", self.fdp.handles, 1, 64)?;
         self.workload.check()?;
         self.trace.check()?;
@@ -374,6 +424,7 @@ impl Workload {
         within("workload.open_zones", self.open_zones, 1, 4096)?;
         within("workload.finish_at", self.finish_at, 0.001, 1.0)?;
         within("workload.rewrite_share", self.rewrite_share, 0.0, 0.99)?;
+        within("workload.commit_every", self.commit_every.0, 0, 1 << 30)?;
         within("workload.write_mb_s", self.write_mb_s, 0.0, 1e6)?;
         within("workload.read_depth", self.read_depth, 0, 4096)?;
         within("workload.write_depth", self.write_depth, 0, 4096)?;

@@ -4,6 +4,7 @@
 //! (places for one unit in flash). Counting mode drives a layer in batches; timed mode drives it
 //! by [`Translation`], step by step, with the same placement code below.
 
+mod area;
 mod blocks;
 mod choice;
 mod map;
@@ -19,6 +20,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+pub use area::{AreaStep, AreaWrite};
 pub use choice::{Frontier, Isolation, Victim};
 pub use page::PageMapped;
 pub use zone::{Refusal, ZoneMapped};
@@ -39,16 +41,24 @@ pub struct Counters {
     /// Units the host wrote.
     #[serde(rename = "host_units")]
     pub host: u64,
-    /// Of these, units that it wrote again in a zone random write area: in the buffer, before they
-    /// were programmed.
+    /// Of these, units that are never programmed: the host wrote them again, or reset their zone,
+    /// while they were in a zone random write area.
     #[serde(rename = "rewritten_units")]
     pub rewritten: u64,
     /// Units GC moved.
     #[serde(rename = "moved_units")]
     pub moved: u64,
-    /// Units of padding: what finishing a zone programs without the host's data.
+    /// Units of padding: what finishing a zone, or a commit of an area, programs without the host's
+    /// data.
     #[serde(rename = "padded_units")]
     pub padded: u64,
+    /// Of these, the units of commits.
+    #[serde(rename = "commit_padded_units")]
+    pub commit_padded: u64,
+    /// Commits of areas that the host asked for.
+    pub explicit_commits: u64,
+    /// Commits of areas by a write behind the area.
+    pub implicit_commits: u64,
     /// Units the host trimmed or reset.
     #[serde(rename = "trimmed_units")]
     pub trimmed: u64,
@@ -64,7 +74,17 @@ impl Counters {
         if self.host == 0 {
             return 1.0;
         }
-        (self.host - self.rewritten + self.moved + self.padded) as f64 / self.host as f64
+        self.programs() as f64 / self.host as f64
+    }
+
+    /// Units programmed. What waits in an area counts already.
+    pub const fn programs(&self) -> u64 {
+        self.host - self.rewritten + self.moved + self.padded
+    }
+
+    /// Units that random write areas have saved the flash, less what their commits padded.
+    pub const fn saved(&self) -> i64 {
+        self.rewritten.cast_signed() - self.commit_padded.cast_signed()
     }
 
     /// What was done since `before`.
@@ -75,6 +95,9 @@ impl Counters {
             rewritten: self.rewritten - before.rewritten,
             moved: self.moved - before.moved,
             padded: self.padded - before.padded,
+            commit_padded: self.commit_padded - before.commit_padded,
+            explicit_commits: self.explicit_commits - before.explicit_commits,
+            implicit_commits: self.implicit_commits - before.implicit_commits,
             trimmed: self.trimmed - before.trimmed,
             erased: self.erased - before.erased,
         }
@@ -156,13 +179,31 @@ pub trait Translation {
     /// erased, or a zoned drive's rules forbid it.
     fn place(&mut self, unit: Unit, handle: u8) -> Option<Slot>;
 
-    /// Writes a unit again in the buffer, before it is programmed. Whether that can be: only in the
-    /// random write area of a zone.
-    fn rewrite(&mut self, _unit: Unit) -> bool {
+    /// Whether the area of a zone takes a unit without programming another.
+    fn fits_area(&self, _unit: Unit) -> bool {
         false
     }
 
-    /// Finishes the zone of a unit, and returns where the padding is programmed: nowhere if the
+    /// The next step to write a unit into the random write area of its zone.
+    fn write_area(&mut self, _write: AreaWrite) -> AreaStep {
+        AreaStep::None
+    }
+
+    /// Opens the empty zone of a unit with a random write area. Without effect where there is none.
+    fn open_area(&mut self, _unit: Unit) {}
+
+    /// The host commits the area of a zone up to a unit.
+    fn commit_area(&mut self, _through: Unit) {}
+
+    /// Has all of the area of a zone committed: before the zone is finished.
+    fn drain_area(&mut self, _unit: Unit) {}
+
+    /// The next step of what is to be committed in the zone of a unit.
+    fn commit_step(&mut self, _unit: Unit) -> AreaStep {
+        AreaStep::None
+    }
+
+    /// Finishes the zone of a unit, whose area was committed, and returns where the padding is programmed: nowhere if the
     /// drive has no zones.
     fn finish_zone(&mut self, _unit: Unit) -> Range<Slot> {
         0..0

@@ -121,6 +121,11 @@ impl PageMapped {
         }
     }
 
+    /// Counts a unit that the host has written where it lay.
+    pub(crate) const fn count_in_place(&mut self) {
+        self.counters.host += 1;
+    }
+
     /// How much there is of what.
     pub const fn layout(&self) -> &Layout {
         &self.layout

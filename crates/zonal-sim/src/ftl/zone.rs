@@ -11,10 +11,11 @@
 //! limits, as the command set has them.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 
-use super::{Block, Counters, Slot, Translation, Unit, Work};
+use super::area::{Area, AreaShape};
+use super::{AreaStep, AreaWrite, Block, Counters, Slot, Translation, Unit, Work};
 use crate::config::{Config, Layout};
 use crate::error::Result;
 
@@ -32,12 +33,18 @@ pub enum Refusal {
     TooManyActive,
     /// Every free superblock is still to be erased.
     NotErased,
+    /// The zone is not empty, so it cannot be opened with a random write area.
+    NotEmpty,
+    /// As many zones as can be have a random write area.
+    NoArea,
+    /// The zone has a random write area, and the unit is further behind it than a write may be.
+    BehindArea,
 }
 
 /// What is known of a zone.
 #[derive(Clone, Copy, Debug, Default)]
 struct Zone {
-    /// Units the host has written.
+    /// The write pointer: units the host has written, or committed if the zone has an area.
     written: u32,
     stage: Stage,
 }
@@ -68,8 +75,10 @@ pub struct ZoneMapped {
     superblocks: u32,
     /// Units of a zone.
     zone_units: u32,
-    /// Units of a zone random write area.
-    zrwa_units: u32,
+    /// Random write areas by their zones, and how many there can be.
+    areas: BTreeMap<u32, Area>,
+    areas_max: usize,
+    area: AreaShape,
     active: u32,
     active_max: u32,
     zones: Vec<Zone>,
@@ -95,11 +104,17 @@ impl ZoneMapped {
         let superblocks = config.zones.superblocks;
         let zone_units = superblocks * layout.block_units;
         let zones = layout.user_units / zone_units;
+        let narrow = |bytes: u64| u32::try_from(bytes / layout.unit).unwrap_or(u32::MAX);
         Ok(Self {
             layout,
             superblocks,
             zone_units,
-            zrwa_units: u32::try_from(config.zones.zrwa.0 / layout.unit).unwrap_or(u32::MAX),
+            areas: BTreeMap::new(),
+            areas_max: config.zones.areas() as usize,
+            area: AreaShape {
+                units: narrow(config.zones.zrwa.0),
+                granule: narrow(config.zones.granule(layout.unit)),
+            },
             active: 0,
             active_max: config.zones.max_active,
             zones: vec![Zone::default(); zones as usize],
@@ -149,19 +164,27 @@ impl ZoneMapped {
         (self.table.len() + self.zones.len()) as u64 * 4
     }
 
-    /// Places the next unit of its zone.
+    /// Places the next unit of its zone, which has no area.
     pub fn try_place(&mut self, unit: Unit) -> std::result::Result<Slot, Refusal> {
         let (index, offset) = (unit / self.zone_units, unit % self.zone_units);
         let zone = self.zones[index as usize];
         if zone.stage == Stage::Full {
             return Err(Refusal::Full);
         }
-        if offset != zone.written {
+        if offset != zone.written || self.areas.contains_key(&index) {
             return Err(Refusal::NotAtWritePointer);
         }
         if zone.stage == Stage::Empty && self.active == self.active_max {
             return Err(Refusal::TooManyActive);
         }
+        let slot = self.place_next(index)?;
+        self.counters.host += 1;
+        Ok(slot)
+    }
+
+    /// Places a unit at the write pointer of a zone that is not full.
+    fn place_next(&mut self, index: u32) -> std::result::Result<Slot, Refusal> {
+        let Zone { written: offset, stage } = self.zones[index as usize];
         let (part, at) = (offset / self.layout.block_units, offset % self.layout.block_units);
         let entry = (index * self.superblocks + part) as usize;
         if at == 0 {
@@ -169,21 +192,53 @@ impl ZoneMapped {
             self.table[entry] = block;
             self.mapped += 1;
         }
-        if zone.stage == Stage::Empty {
+        if stage == Stage::Empty {
             self.active += 1;
         }
         let full = offset + 1 == self.zone_units;
         self.active -= u32::from(full);
         let stage = if full { Stage::Full } else { Stage::Active };
         self.zones[index as usize] = Zone { written: offset + 1, stage };
-        self.counters.host += 1;
         Ok(self.table[entry] * self.layout.block_units + at)
     }
 
-    /// Writes units, erasing where needed: counting mode.
+    /// Opens an empty zone with a random write area.
+    pub fn open_with_area(&mut self, zone: u32) -> std::result::Result<(), Refusal> {
+        let found = &mut self.zones[zone as usize];
+        if found.stage != Stage::Empty {
+            return Err(Refusal::NotEmpty);
+        }
+        if self.active == self.active_max {
+            return Err(Refusal::TooManyActive);
+        }
+        if self.areas.len() == self.areas_max {
+            return Err(Refusal::NoArea);
+        }
+        found.stage = Stage::Active;
+        self.active += 1;
+        self.areas.insert(zone, Area::new(self.area));
+        Ok(())
+    }
+
+    /// Whether a zone has a random write area.
+    pub fn has_area(&self, zone: u32) -> bool {
+        self.areas.contains_key(&zone)
+    }
+
+    /// Whether the area of a zone has a unit.
+    pub fn holds(&self, unit: Unit) -> bool {
+        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let ahead = offset.checked_sub(self.written(zone));
+        let area = self.areas.get(&zone);
+        area.zip(ahead).is_some_and(|(area, ahead)| area.holds(ahead))
+    }
+
+    /// Writes units by one request, erasing where needed: counting mode.
     pub fn write(&mut self, units: &[Unit]) -> std::result::Result<(), Refusal> {
+        let last = units.last().copied().unwrap_or_default();
         for &unit in units {
-            if self.rewrite(unit) {
+            if self.areas.contains_key(&(unit / self.zone_units)) {
+                while self.area_step(AreaWrite { unit, last, handle: 0 })? != AreaStep::Taken {}
                 continue;
             }
             match self.try_place(unit) {
@@ -197,10 +252,53 @@ impl ZoneMapped {
         Ok(())
     }
 
+    /// A step to write a unit of a zone with an area, erasing where needed.
+    fn area_step(&mut self, write: AreaWrite) -> std::result::Result<AreaStep, Refusal> {
+        match self.write_area(write) {
+            AreaStep::NoRoom if self.stale.is_empty() => Err(Refusal::NotErased),
+            AreaStep::None => Err(self.refusal(write.unit)),
+            AreaStep::NoRoom => {
+                self.erase_all();
+                Ok(AreaStep::NoRoom)
+            }
+            step @ (AreaStep::Committed(_) | AreaStep::Taken) => Ok(step),
+        }
+    }
+
+    /// Why the area of a zone does not take a unit.
+    fn refusal(&self, unit: Unit) -> Refusal {
+        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        if offset < self.written(zone) { Refusal::NotAtWritePointer } else { Refusal::BehindArea }
+    }
+
+    /// Commits the area of a zone up to a unit, erasing where needed: counting mode.
+    pub fn commit(&mut self, through: Unit) {
+        self.commit_area(through);
+        self.commit_due(through);
+    }
+
+    /// Places all that is to be committed in the zone of a unit.
+    fn commit_due(&mut self, unit: Unit) {
+        loop {
+            match self.commit_step(unit) {
+                AreaStep::None | AreaStep::Taken => return,
+                AreaStep::Committed(_) => {}
+                AreaStep::NoRoom => {
+                    assert!(!self.stale.is_empty(), "there are superblocks for every zone");
+                    self.erase_all();
+                }
+            }
+        }
+    }
+
     /// Finishes a zone and returns how many units of padding were programmed. A superblock that was
     /// begun is filled, because a partly programmed erase block does not keep its data well; one
-    /// that was not begun stays free. Nothing for an empty or full zone.
+    /// that was not begun stays free. Nothing for an empty or full zone. What an area holds is
+    /// committed before.
     pub fn finish(&mut self, zone: u32) -> u32 {
+        self.drain_area(zone * self.zone_units);
+        self.commit_due(zone * self.zone_units);
+        self.areas.remove(&zone);
         let Zone { written, stage } = self.zones[zone as usize];
         if stage == Stage::Active {
             self.active -= 1;
@@ -228,7 +326,9 @@ impl ZoneMapped {
                 self.mapped -= 1;
             }
         }
-        self.counters.trimmed += u64::from(written);
+        let held = self.areas.remove(&zone).map_or(0, |area| area.count());
+        self.counters.rewritten += u64::from(held);
+        self.counters.trimmed += u64::from(written + held);
         self.assert_conservation();
     }
 
@@ -259,16 +359,74 @@ impl Translation for ZoneMapped {
         self.try_place(unit).ok()
     }
 
-    fn rewrite(&mut self, unit: Unit) -> bool {
+    fn fits_area(&self, unit: Unit) -> bool {
         let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
-        let Zone { written, stage } = self.zones[zone as usize];
-        let is_in_area =
-            stage == Stage::Active && offset < written && written - offset <= self.zrwa_units;
-        if is_in_area {
-            self.counters.host += 1;
-            self.counters.rewritten += 1;
+        let ahead = offset.checked_sub(self.written(zone));
+        let area = self.areas.get(&zone).filter(|area| !area.is_due());
+        area.zip(ahead).is_some_and(|(area, ahead)| area.contains(ahead))
+    }
+
+    fn write_area(&mut self, write: AreaWrite) -> AreaStep {
+        let AreaWrite { unit, last, .. } = write;
+        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let written = self.written(zone);
+        let Some(area) = self.areas.get_mut(&zone) else { return AreaStep::None };
+        if area.is_due() {
+            return self.commit_step(unit);
         }
-        is_in_area
+        let Some(ahead) = offset.checked_sub(written) else { return AreaStep::None };
+        if area.contains(ahead) {
+            self.counters.rewritten += u64::from(area.take(ahead));
+            self.counters.host += 1;
+            return AreaStep::Taken;
+        }
+        if ahead >= 2 * self.area.units {
+            return AreaStep::None;
+        }
+        let moved = area.make_way(ahead, self.zone_units - written);
+        // One commit for the whole write: the one that lets its last unit in.
+        let is_last = area.contains((last % self.zone_units).saturating_sub(written + moved));
+        self.counters.implicit_commits += u64::from(is_last);
+        self.commit_step(unit)
+    }
+
+    fn open_area(&mut self, unit: Unit) {
+        // Refused where none is left: the zone is then written without one.
+        _ = self.open_with_area(unit / self.zone_units);
+    }
+
+    fn commit_area(&mut self, through: Unit) {
+        let (zone, offset) = (through / self.zone_units, through % self.zone_units);
+        let written = self.written(zone);
+        let Some(area) = self.areas.get_mut(&zone) else { return };
+        if let Some(ahead) = offset.checked_sub(written).filter(|ahead| area.contains(*ahead)) {
+            area.demand(ahead + 1, self.zone_units - written);
+            self.counters.explicit_commits += 1;
+        }
+    }
+
+    fn drain_area(&mut self, unit: Unit) {
+        let zone = unit / self.zone_units;
+        let left = self.zone_units - self.written(zone);
+        if let Some(area) = self.areas.get_mut(&zone) {
+            area.demand(area.reach(), left);
+        }
+    }
+
+    fn commit_step(&mut self, unit: Unit) -> AreaStep {
+        let zone = unit / self.zone_units;
+        if !self.areas.get(&zone).is_some_and(Area::is_due) {
+            return AreaStep::None;
+        }
+        let Ok(slot) = self.place_next(zone) else { return AreaStep::NoRoom };
+        let area = self.areas.get_mut(&zone).expect("it has one");
+        let padding = u64::from(!area.pass());
+        self.counters.padded += padding;
+        self.counters.commit_padded += padding;
+        if self.is_full(zone) {
+            self.areas.remove(&zone);
+        }
+        AreaStep::Committed(slot)
     }
 
     fn finish_zone(&mut self, unit: Unit) -> Range<Slot> {
@@ -366,26 +524,6 @@ mod tests {
         let counters = drive.counters();
         assert_eq!((counters.host, counters.padded, counters.trimmed), (4, 7, 1));
         assert!((counters.wa() - 11.0 / 4.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn zone_random_write_area_costs_no_flash() {
-        let mut config = config();
-        config.zones.zrwa = crate::Size(3 * 4096);
-        let mut drive = ZoneMapped::new(&config).expect("a drive");
-        drive.write(&(0..6).collect::<Vec<_>>()).expect("in order");
-        let slots: Vec<_> = (0..6).map(|unit| drive.locate(unit)).collect();
-        drive.write(&[3, 5, 4, 5, 6]).expect("the last three units, and the next one");
-        assert_eq!(drive.try_place(2), Err(Refusal::NotAtWritePointer));
-        assert_eq!(drive.write(&[3]), Err(Refusal::NotAtWritePointer), "the area went on");
-        assert!((0..6).map(|unit| drive.locate(unit)).eq(slots));
-        let counters = drive.counters();
-        assert_eq!((counters.host, counters.rewritten), (11, 4));
-        assert!((counters.wa() - 7.0 / 11.0).abs() < 1e-12);
-        assert_eq!(drive.finish_zone(3), 7..8);
-        assert_eq!(drive.write(&[6]), Err(Refusal::Full));
-        assert!([0, 16].into_iter().all(|unit| drive.finish_zone(unit).is_empty()));
-        assert_eq!(drive.counters().padded, 1);
     }
 
     #[test]

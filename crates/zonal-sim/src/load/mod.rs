@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `address.rs` | which address is written next: anywhere, in order, hot or cold? |
 //! | `files.rs` | how does a host write files that live for different times? |
-//! | `zones.rs` | how does a host write zones, several at once? |
+//! | `zones.rs` | how does a host write zones, or logs in zones, several at once? |
 //!
 //! Generators are endless. Their requests lie inside the user capacity and never cross its end.
 
@@ -54,7 +54,7 @@ pub fn build(config: &Config, layout: &Layout) -> Result<Box<dyn Workload>> {
         }
         Pattern::Mixed => Box::new(address::Mixed::new(space()?, workload.read_share, rng)),
         Pattern::Files => Box::new(files::Files::new(config, layout, rng)?),
-        Pattern::Zones => Box::new(zones::Zones::new(config, layout, rng)?),
+        Pattern::Zones | Pattern::Log => Box::new(zones::Zones::new(config, layout, rng)?),
         Pattern::Trace => Box::new(Replay::open(config, layout)?),
     })
 }

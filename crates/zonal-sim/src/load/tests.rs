@@ -231,7 +231,9 @@ fn files_pattern_never_overlaps_and_takes_its_share() {
                     assert!(std::mem::replace(&mut holds[place], false), "only data is trimmed");
                     (used, trims) = (used - 1, trims + 1);
                 }
-                Op::Read | Op::Reset | Op::Finish => panic!("{request:?}"),
+                Op::Read | Op::Reset | Op::OpenArea | Op::Commit | Op::Finish => {
+                    panic!("{request:?}")
+                }
             }
         }
         if request.op == Op::Write {

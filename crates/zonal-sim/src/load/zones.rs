@@ -6,13 +6,18 @@
 //! any zone that is not open or by one that this pass has not written; a reset of the new zone
 //! comes before its first write. Open zones are always different zones. A host may finish each zone
 //! before it is full, and write again what it wrote last to a zone.
+//!
+//! A log appends bytes to such a zone. An append that begins inside a mapping unit writes that unit
+//! again, which a zoned drive takes in a random write area only.
+
+use std::collections::VecDeque;
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Op, Request, Workload};
-use crate::config::{Config, Kind, Layout, Permutation};
+use crate::config::{Config, Kind, Layout, Pattern, Permutation};
 use crate::error::Result;
 use crate::flash::refused;
 use crate::size::Size;
@@ -28,6 +33,9 @@ struct OpenZone {
     is_finished: bool,
     /// Bytes of the last write.
     last: u32,
+    /// Whether it has a random write area, and the bytes in it since the last commit.
+    has_area: bool,
+    uncommitted: u64,
 }
 
 /// The generator.
@@ -43,8 +51,15 @@ pub(super) struct Zones {
     finish_at: f64,
     rewrite_share: f64,
     unit: u64,
-    /// Resets and finishes that are still to come out, before anything else.
-    actions: Vec<Request>,
+    kind: Pattern,
+    /// What the bytes of a log begin at, unless its zone has an area: whole units on a zoned drive.
+    align: u64,
+    /// Open zones that get a random write area: the first ones.
+    areas: u32,
+    granule: u64,
+    commit_every: u64,
+    /// Changes of zones that are still to come out, before anything else.
+    actions: VecDeque<Request>,
     next: ZoneOrder,
     rng: ChaCha8Rng,
 }
@@ -68,18 +83,14 @@ impl Zones {
             let allowed = format!("on a zoned drive, 0 or its zone capacity {}", Size(capacity));
             return Err(refused("workload.zone", workload.zone, &allowed));
         }
-        if config.drive.kind == Kind::Zns && !workload.io.0.is_multiple_of(layout.unit) {
+        let is_zoned = config.drive.kind == Kind::Zns;
+        let is_log = workload.kind == Pattern::Log;
+        if is_zoned && !is_log && !workload.io.0.is_multiple_of(layout.unit) {
             let allowed =
                 format!("in zones, a multiple of the mapping unit, {}", Size(layout.unit));
             return Err(refused("workload.io", workload.io, &allowed));
         }
-        if config.drive.kind == Kind::Zns
-            && workload.rewrite_share > 0.0
-            && config.zones.zrwa.0 < workload.io.0
-        {
-            let allowed = format!("0, unless zones.zrwa is at least {}", workload.io);
-            return Err(refused("workload.rewrite_share", workload.rewrite_share, &allowed));
-        }
+        let areas = if is_zoned { Self::areas(config)? } else { 0 };
         if zone_bytes < workload.io.0 || !zone_bytes.is_multiple_of(layout.unit) {
             let allowed = format!(
                 "a multiple of the mapping unit, {}, and at least one write of {}",
@@ -113,30 +124,63 @@ impl Zones {
             open: Vec::new(),
             is_open: vec![false; zones as usize],
             finish_at: workload.finish_at,
-            rewrite_share: workload.rewrite_share,
+            rewrite_share: if is_log { 0.0 } else { workload.rewrite_share },
             unit: layout.unit,
-            actions: Vec::new(),
+            kind: workload.kind,
+            align: if is_zoned { layout.unit } else { 1 },
+            areas,
+            granule: config.zones.granule(layout.unit),
+            commit_every: workload.commit_every.0,
+            actions: VecDeque::new(),
             next,
             rng,
         };
-        for _ in 0..workload.open_zones {
-            let opened = made.open_next();
+        for index in 0..workload.open_zones {
+            let opened = made.open_next(index);
             made.open.push(opened);
         }
-        // The first zone opened is reset first.
-        made.actions.reverse();
         Ok(made)
     }
 
-    /// Opens a zone that is not open, and queues its reset.
-    fn open_next(&mut self) -> OpenZone {
+    /// How many of the open zones get a random write area: those that write anything again.
+    fn areas(config: &Config) -> Result<u32> {
+        let (workload, zones) = (&config.workload, &config.zones);
+        let fits = zones.zrwa.0 >= workload.io.0.next_multiple_of(config.drive.unit.0);
+        if workload.kind == Pattern::Log {
+            if zones.zrwa.0 > 0 && !fits {
+                let allowed = format!("at most zones.zrwa, {}", zones.zrwa);
+                return Err(refused("workload.io", workload.io, &allowed));
+            }
+            return Ok(zones.areas().min(workload.open_zones));
+        }
+        if workload.rewrite_share == 0.0 {
+            return Ok(0);
+        }
+        if !fits {
+            let allowed = format!("0, unless zones.zrwa is at least {}", workload.io);
+            return Err(refused("workload.rewrite_share", workload.rewrite_share, &allowed));
+        }
+        if zones.areas() < workload.open_zones {
+            let allowed = format!("at most zones.zrwa_zones, {}, with rewrites", zones.zrwa_zones);
+            return Err(refused("workload.open_zones", workload.open_zones, &allowed));
+        }
+        Ok(workload.open_zones)
+    }
+
+    /// Opens a zone that is not open, as the open one of this number, and queues its reset.
+    fn open_next(&mut self, index: u32) -> OpenZone {
+        let has_area = index < self.areas;
         let zone = self.find_next();
         assert!(!self.is_open[zone as usize], "zone {zone} is open already");
         self.is_open[zone as usize] = true;
         let start = u64::from(zone) * self.zone_bytes;
         let end = self.user_bytes.min(start + self.zone_bytes);
         let bytes = u32::try_from(end - start).unwrap_or(u32::MAX);
-        self.actions.push(Request { at_ns: 0, offset: start, bytes, op: Op::Reset, handle: 0 });
+        let reset = Request { at_ns: 0, offset: start, bytes, op: Op::Reset, handle: 0 };
+        self.actions.push_back(reset);
+        if has_area {
+            self.actions.push_back(Request { bytes: 0, op: Op::OpenArea, ..reset });
+        }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -145,7 +189,8 @@ impl Zones {
         )]
         let share = ((end - start) as f64 * self.finish_at).ceil() as u64;
         let limit = end.min(start + share.next_multiple_of(self.unit));
-        OpenZone { zone, at: start, limit, is_finished: limit < end, last: 0 }
+        let is_finished = limit < end;
+        OpenZone { zone, at: start, limit, is_finished, last: 0, has_area, uncommitted: 0 }
     }
 
     fn find_next(&mut self) -> u32 {
@@ -187,17 +232,40 @@ impl Zones {
         let offset = open.at;
         open.at += u64::from(bytes);
         open.last = bytes;
-        let OpenZone { zone, at, limit, is_finished, .. } = *open;
-        if at == limit {
-            self.is_open[zone as usize] = false;
-            self.open[index as usize] = self.open_next();
-            if is_finished {
-                let offset = u64::from(zone) * self.zone_bytes;
-                let finish = Request { at_ns: 0, offset, bytes: 0, op: Op::Finish, handle };
-                self.actions.push(finish); // before the reset of the next zone
-            }
+        open.uncommitted += u64::from(bytes);
+        let write = Request { at_ns: 0, offset, bytes, op: Op::Write, handle };
+        if self.kind == Pattern::Log && !open.has_area {
+            open.at = open.at.next_multiple_of(self.align).min(open.limit);
         }
-        Request { at_ns: 0, offset, bytes, op: Op::Write, handle }
+        let is_due = self.kind == Pattern::Log
+            && self.commit_every > 0
+            && open.uncommitted >= self.commit_every;
+        let is_over = open.at == open.limit;
+        if open.has_area && (is_over || is_due) && !(is_over && open.is_finished) {
+            let last = open.at - 1;
+            let commit =
+                Request { offset: last - last % self.unit, bytes: 0, op: Op::Commit, ..write };
+            self.actions.push_back(commit);
+            let start = u64::from(open.zone) * self.zone_bytes;
+            let behind = (open.at - start).next_multiple_of(self.granule);
+            open.at = (start + behind).min(open.limit);
+            open.uncommitted = 0;
+        }
+        if open.at == open.limit {
+            self.end_zone(index, write);
+        }
+        write
+    }
+
+    /// Replaces an open zone after its last write.
+    fn end_zone(&mut self, index: u32, last: Request) {
+        let OpenZone { zone, is_finished, .. } = self.open[index as usize];
+        self.is_open[zone as usize] = false;
+        if is_finished {
+            let offset = u64::from(zone) * self.zone_bytes;
+            self.actions.push_back(Request { offset, bytes: 0, op: Op::Finish, ..last });
+        }
+        self.open[index as usize] = self.open_next(index);
     }
 }
 
@@ -206,7 +274,7 @@ impl Workload for Zones {
         let room = batch.capacity();
         batch.clear();
         while batch.len() < room {
-            let request = match self.actions.pop() {
+            let request = match self.actions.pop_front() {
                 Some(action) => action,
                 None => self.write(),
             };

@@ -3,10 +3,11 @@
 use crate::config::{Config, Mode};
 use crate::counting;
 use crate::error::Result;
+use crate::ftl::Counters;
 use crate::timed;
 
 /// Figures of a run, by column. What is not measured in its mode is empty.
-pub const FIGURES: [&str; 27] = [
+pub const FIGURES: [&str; 33] = [
     "op_nominal",
     "op_effective",
     "wa",
@@ -18,6 +19,11 @@ pub const FIGURES: [&str; 27] = [
     "moved_bytes",
     "padded_bytes",
     "rewritten_bytes",
+    "explicit_commits",
+    "implicit_commits",
+    "commit_padded_bytes",
+    "saved_bytes",
+    "flash_bytes",
     "trimmed_bytes",
     "erased",
     "erases_min",
@@ -28,6 +34,7 @@ pub const FIGURES: [&str; 27] = [
     "read_mb_s",
     "write_mean_us",
     "write_p99_us",
+    "commit_mean_us",
     "read_mean_us",
     "read_p50_us",
     "read_p99_us",
@@ -47,7 +54,7 @@ pub(super) fn figures(config: &Config) -> Result<Vec<String>> {
 fn counting(config: &Config) -> Result<Vec<String>> {
     let report = counting::run(config, &mut |_| {})?;
     let (measured, unit) = (&report.measured, report.layout.unit);
-    let figures = [
+    let mut figures = Vec::from([
         report.op_nominal.to_string(),
         report.op_effective.to_string(),
         report.wa.to_string(),
@@ -57,29 +64,44 @@ fn counting(config: &Config) -> Result<Vec<String>> {
         report.asked_bytes.to_string(),
         (measured.host * unit).to_string(),
         (measured.moved * unit).to_string(),
-        (measured.padded * unit).to_string(),
-        (measured.rewritten * unit).to_string(),
+    ]);
+    figures.extend(zone_costs(&report.drive_counters, unit));
+    figures.extend([
         (measured.trimmed * unit).to_string(),
         measured.erased.to_string(),
         report.erases.min.to_string(),
         report.erases.mean.to_string(),
         report.erases.max.to_string(),
-    ];
-    let empty = std::iter::repeat_n(String::new(), FIGURES.len() - figures.len());
-    Ok(figures.into_iter().chain(empty).collect())
+    ]);
+    figures.resize(FIGURES.len(), String::new());
+    Ok(figures)
+}
+
+/// What finished zones and random write areas cost the flash, and what areas saved it.
+fn zone_costs(drive: &Counters, unit: u64) -> [String; 7] {
+    [
+        (drive.padded * unit).to_string(),
+        (drive.rewritten * unit).to_string(),
+        drive.explicit_commits.to_string(),
+        drive.implicit_commits.to_string(),
+        (drive.commit_padded * unit).to_string(),
+        (drive.saved() * unit.cast_signed()).to_string(),
+        (drive.programs() * unit).to_string(),
+    ]
 }
 
 fn timed(config: &Config) -> Result<Vec<String>> {
     let measured = timed::run(config)?;
     let (outcome, counters) = (&measured.outcome, &measured.outcome.counters);
     let (reads, writes) = (outcome.reads.summary(), outcome.writes.summary());
+    let commits = outcome.commits.summary();
     let latency = |count: u64, us: f64| if count > 0 { us.to_string() } else { String::new() };
     let written = |us| latency(writes.count, us);
     let read = |us| latency(reads.count, us);
     let unit = measured.layout.unit;
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^53")]
     let drive_writes = outcome.written_bytes as f64 / measured.layout.user_bytes() as f64;
-    Ok(vec![
+    let mut figures = vec![
         measured.op_nominal.to_string(),
         measured.op_effective.to_string(),
         outcome.wa().to_string(),
@@ -89,8 +111,9 @@ fn timed(config: &Config) -> Result<Vec<String>> {
         outcome.written_bytes.to_string(),
         (counters.host * unit).to_string(),
         (counters.moved * unit).to_string(),
-        (counters.padded * unit).to_string(),
-        (counters.rewritten * unit).to_string(),
+    ];
+    figures.extend(zone_costs(&outcome.drive, unit));
+    figures.extend([
         (counters.trimmed * unit).to_string(),
         counters.erased.to_string(),
         outcome.erases.min.to_string(),
@@ -101,11 +124,13 @@ fn timed(config: &Config) -> Result<Vec<String>> {
         outcome.read_mb_s.to_string(),
         written(writes.mean_us),
         written(writes.p99_us),
+        latency(commits.count, commits.mean_us),
         read(reads.mean_us),
         read(reads.p50_us),
         read(reads.p99_us),
         read(reads.p999_us),
         read(reads.p9999_us),
         read(reads.max_us),
-    ])
+    ]);
+    Ok(figures)
 }

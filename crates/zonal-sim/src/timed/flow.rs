@@ -10,7 +10,7 @@ use super::host::{Completion, View};
 use crate::config::Kind as Drive;
 use crate::controller::{First, WriteKind};
 use crate::error::Result;
-use crate::ftl::{Slot, Translation, Unit};
+use crate::ftl::{AreaStep, AreaWrite, Slot, Translation, Unit};
 use crate::load::{Op, Request};
 
 /// Time of a write, trim or reset before the buffer sees it. Assumed: no simulator or data sheet
@@ -227,9 +227,10 @@ impl<T: Translation> Timed<T> {
                 }
                 self.written_bytes += u64::from(request.bytes);
                 self.sample();
-            } else if request.op == Op::Finish {
-                for slot in self.ftl.finish_zone(self.units(&request).0) {
-                    self.placed(slot, Kind::HostProgram);
+            } else if matches!(request.op, Op::OpenArea | Op::Commit | Op::Finish) {
+                let stall = self.change_zone(id, &request);
+                if stall != Stall::None {
+                    return Ok(stall);
                 }
             } else if request.op == Op::Trim || self.drive == Drive::Zns {
                 // A conventional host that begins a zone anew does not say so.
@@ -242,6 +243,35 @@ impl<T: Translation> Timed<T> {
         Ok(Stall::None)
     }
 
+    /// Opens or finishes a zone, or commits its area, as far as there is room.
+    fn change_zone(&mut self, id: u32, request: &Request) -> Stall {
+        let unit = self.units(request).0;
+        // Asked for once, however often it has to wait.
+        let is_new = std::mem::replace(&mut self.host.request(id).units, 1) == 0;
+        match request.op {
+            Op::OpenArea => self.ftl.open_area(unit),
+            Op::Commit if is_new => self.ftl.commit_area(unit),
+            Op::Finish => self.ftl.drain_area(unit),
+            Op::Commit | Op::Read | Op::Write | Op::Trim | Op::Reset => {}
+        }
+        loop {
+            if self.buffer.complete >= self.buffer.complete_max {
+                return Stall::Busy;
+            }
+            match self.ftl.commit_step(unit) {
+                AreaStep::Committed(slot) => self.placed(slot, Kind::HostProgram),
+                AreaStep::NoRoom => return Stall::NoRoom,
+                AreaStep::None | AreaStep::Taken => break,
+            }
+        }
+        if request.op == Op::Finish {
+            for slot in self.ftl.finish_zone(unit) {
+                self.placed(slot, Kind::HostProgram);
+            }
+        }
+        Stall::None
+    }
+
     /// Places what is left of a write, as far as there is room.
     fn place(&mut self, id: u32, request: &Request) -> Stall {
         let (first, end) = self.units(request);
@@ -250,15 +280,22 @@ impl<T: Translation> Timed<T> {
         let mut stall = Stall::None;
         let mut unit = from;
         while unit < end {
-            if self.buffer.complete >= self.buffer.complete_max || (paced && self.gc.is_behind()) {
+            let is_full = self.buffer.complete >= self.buffer.complete_max;
+            if (is_full || (paced && self.gc.is_behind())) && !self.ftl.fits_area(unit) {
                 stall = Stall::Busy;
                 break;
             }
-            if self.ftl.rewrite(unit) {
-                unit += 1;
-                continue;
-            }
-            let Some(slot) = self.ftl.place(unit, request.handle) else {
+            let write = AreaWrite { unit, last: end - 1, handle: request.handle };
+            let (slot, placed) = match self.ftl.write_area(write) {
+                AreaStep::Taken => {
+                    unit += 1;
+                    continue;
+                }
+                AreaStep::Committed(slot) => (Some(slot), 0),
+                AreaStep::NoRoom => (None, 0),
+                AreaStep::None => (self.ftl.place(unit, request.handle), 1),
+            };
+            let Some(slot) = slot else {
                 stall = Stall::NoRoom;
                 break;
             };
@@ -266,7 +303,7 @@ impl<T: Translation> Timed<T> {
                 self.gc.use_credit();
             }
             self.placed(slot, Kind::HostProgram);
-            unit += 1;
+            unit += placed;
         }
         self.host.request(id).units = unit - first;
         stall

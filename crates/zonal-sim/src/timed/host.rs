@@ -156,6 +156,7 @@ pub(super) struct Running {
     due_ns: Option<u64>,
     pub(super) reads: Latency,
     pub(super) writes: Latency,
+    pub(super) commits: Latency,
     pub(super) others: u64,
     pub(super) refused: u64,
 }
@@ -220,6 +221,7 @@ impl Host {
             due_ns: None,
             reads: Latency::default(),
             writes: Latency::default(),
+            commits: Latency::default(),
             others: 0,
             refused: 0,
         });
@@ -297,7 +299,10 @@ impl Host {
             (Completion::Done, Op::Write) => {
                 running.writes.record(now_ns - start_ns, request.bytes);
             }
-            (Completion::Done, Op::Trim | Op::Reset | Op::Finish) => running.others += 1,
+            (Completion::Done, Op::Commit) => running.commits.record(now_ns - start_ns, 0),
+            (Completion::Done, Op::Trim | Op::Reset | Op::OpenArea | Op::Finish) => {
+                running.others += 1;
+            }
         }
         Some(job as usize)
     }

@@ -283,6 +283,7 @@ impl<T: Translation> Timed<T> {
         for job in &mut self.host.jobs {
             job.reads = Latency::default();
             job.writes = Latency::default();
+            job.commits = Latency::default();
             job.others = 0;
             job.refused = 0;
         }
@@ -320,10 +321,11 @@ impl<T: Translation> Timed<T> {
         let channels = channels
             .map(|(before, after)| per_second(after.busy_ns - before.busy_ns) / 1e9)
             .collect();
-        let (mut reads, mut writes) = (Latency::default(), Latency::default());
+        let [mut reads, mut writes, mut commits] = std::array::from_fn(|_| Latency::default());
         let jobs = self.host.jobs.iter().map(|job| {
             reads.add(&job.reads);
             writes.add(&job.writes);
+            commits.add(&job.commits);
             JobOutcome {
                 name: job.name.clone(),
                 reads: job.reads.clone(),
@@ -345,7 +347,9 @@ impl<T: Translation> Timed<T> {
             read_mb_s: per_second(reads.bytes()) / 1e6,
             reads,
             writes,
+            commits,
             jobs,
+            drive: below.unwrap_or(counters),
             counters,
             amplification: Amplification::of(&counters, below),
             erases: Wear::of(self.ftl.erases()),

@@ -110,7 +110,7 @@ pub struct JobOutcome {
     pub reads: Latency,
     /// Its writes that were acknowledged.
     pub writes: Latency,
-    /// Its trims and resets.
+    /// Its trims, resets, opened and finished zones.
     pub others: u64,
     /// Its writes that the drive refused.
     pub refused: u64,
@@ -219,10 +219,14 @@ pub struct Outcome {
     pub reads: Latency,
     /// Latency of all writes, until they are in the drive's buffer.
     pub writes: Latency,
+    /// Latency of commits of random write areas that the host asked for.
+    pub commits: Latency,
     /// Each job by itself.
     pub jobs: Vec<JobOutcome>,
     /// What the translation layer did; a log of the host counts what it moved itself.
     pub counters: Counters,
+    /// What the drive did: the same, unless a log of the host is on it.
+    pub drive: Counters,
     /// Where writes were amplified.
     pub amplification: Amplification,
     /// Erase counts at the end, since the drive was new.

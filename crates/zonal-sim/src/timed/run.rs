@@ -8,7 +8,7 @@ use crate::config::{Config, Layout};
 use crate::counting::{Counting, Drive};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Translation, Wear};
+use crate::ftl::{Counters, Translation, Wear};
 use crate::load::Workload;
 use crate::report::{Cell, Table};
 use crate::timed::{Job, LatencySummary, Outcome, Pacing, Reads, Timed, Until};
@@ -62,6 +62,9 @@ pub struct Summary {
     /// Reads, 10^6 bytes a second.
     #[serde(rename = "read_mb_per_s")]
     pub read_mb_s: f64,
+    /// Bytes programmed per byte that the host asked to write. Requests smaller than a unit make it
+    /// larger than `wa`.
+    pub flash_per_asked_byte: f64,
     /// Write amplification of the host's log in that time; 1 where there is none.
     pub host_wa: f64,
     /// Write amplification of the drive.
@@ -74,6 +77,10 @@ pub struct Summary {
     pub reads: LatencySummary,
     /// Latency of writes.
     pub writes: LatencySummary,
+    /// Latency of commits of random write areas that the host asked for.
+    pub commits: LatencySummary,
+    /// What the drive did, in its units.
+    pub drive_counters: Counters,
     /// Figures of the trace, if one was replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Seen>,
@@ -90,14 +97,24 @@ impl Measured {
             seconds: outcome.seconds,
             write_mb_s: outcome.write_mb_s,
             read_mb_s: outcome.read_mb_s,
+            flash_per_asked_byte: self.flash_per_asked(),
             host_wa: outcome.amplification.host,
             drive_wa: outcome.amplification.drive,
             wa: outcome.wa(),
             erases: outcome.erases,
             reads: outcome.reads.summary(),
             writes: outcome.writes.summary(),
+            commits: outcome.commits.summary(),
+            drive_counters: outcome.drive,
             trace: outcome.trace,
         }
+    }
+
+    /// Bytes programmed per byte that the host asked to write.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^53")]
+    pub fn flash_per_asked(&self) -> f64 {
+        let flash = self.outcome.drive.programs() * self.layout.unit;
+        flash as f64 / self.outcome.written_bytes.max(1) as f64
     }
 
     /// The time series as a table.
@@ -212,13 +229,17 @@ fn jobs(config: &Config, layout: &Layout, writes: Box<dyn Workload>) -> Result<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ftl::Counters;
 
     /// 512 superblocks of 2 MiB, in 8 dies.
     fn run(text: &str) -> Result<Measured> {
+        run_of("64KiB", text)
+    }
+
+    /// The same with writes of another size.
+    fn run_of(io: &str, text: &str) -> Result<Measured> {
         let small = "[flash]\nchannels = 4\ndies_per_channel = 2\nprograms_per_block = 3\n\
-                     superblocks = 512\nerase_us = 100\n[workload]\nio = \"64KiB\"\n";
-        super::run(&Config::parse(&format!("{small}{text}"))?)
+                     superblocks = 512\nerase_us = 100\n[workload]\n";
+        super::run(&Config::parse(&format!("{small}io = \"{io}\"\n{text}"))?)
     }
 
     #[test]
@@ -282,6 +303,42 @@ mod tests {
         assert!((0.4..0.65).contains(&share), "{share}");
         let gain = again.write_mb_s / whole.write_mb_s;
         assert!((1.7..2.3).contains(&gain), "{gain}: the flash takes half of the writes");
+    }
+
+    #[test]
+    fn logs_with_area_are_faster_and_their_commits_take_time() {
+        let log = |more: &str| {
+            let text = format!(
+                "kind = \"log\"\nopen_zones = 4\ncommit_every = \"256KiB\"\n\
+                 [drive]\nkind = \"zns\"\nunit = \"32KiB\"\n[zones]\n{more}\n\
+                 [run]\ndrive_writes = 2\nwarm_up = 1\n"
+            );
+            run_of("8KiB", &text).expect("runs")
+        };
+        let padded = log("");
+        assert_eq!(padded.outcome.commits.count(), 0);
+        assert!((padded.flash_per_asked() - 4.0).abs() < 0.05, "{}", padded.flash_per_asked());
+        let area = log("zrwa = \"512KiB\"");
+        assert!((area.flash_per_asked() - 1.0).abs() < 0.05, "{}", area.flash_per_asked());
+        let gain = area.outcome.write_mb_s / padded.outcome.write_mb_s;
+        assert!(gain > 2.5, "{gain}");
+        assert!(area.outcome.commits.count() > 0);
+        let (commits, writes) = (area.outcome.commits.mean_us(), area.outcome.writes.mean_us());
+        assert!(commits > writes, "a commit waits for the write buffer: {commits} {writes}");
+        assert_eq!(area.outcome.jobs.iter().map(|job| job.refused).sum::<u64>(), 0);
+    }
+
+    #[test]
+    fn host_log_with_areas_goes_on_beside_gc() {
+        let log = run("kind = \"zipf\"\ntheta = 1.2\n\
+                       [drive]\nkind = \"zns\"\nunit = \"32KiB\"\nop = 0.28\n\
+                       [zones]\nzrwa = \"512KiB\"\n[run]\ndrive_writes = 4\nwarm_up = 3\n");
+        let outcome = log.expect("runs").outcome;
+        assert_eq!(outcome.jobs.iter().map(|job| job.refused).sum::<u64>(), 0);
+        assert!(outcome.drive.rewritten > 0 && outcome.drive.implicit_commits > 0);
+        // One write of the log may still be under way at the end, and at the begin.
+        let log = outcome.counters.host + outcome.counters.moved;
+        assert!(log.abs_diff(outcome.drive.host) <= 1, "{log} {}", outcome.drive.host);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Replay {
                         self.seen.read_bytes += record.bytes;
                     }
                     Op::Write => self.wrote = true,
-                    Op::Trim | Op::Reset | Op::Finish => {}
+                    Op::Trim | Op::Reset | Op::OpenArea | Op::Commit | Op::Finish => {}
                 }
                 return Ok(Some(record));
             }

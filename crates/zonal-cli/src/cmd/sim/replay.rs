@@ -130,6 +130,7 @@ fn text(report: &Report) -> String {
         ("wa", format!("{:.3}", report.wa)),
         ("erases", count(counters.erased)),
     ]);
+    lines.extend(super::run::zone_costs(&report.drive_counters, unit));
     if let Some(seen) = &report.trace {
         let requests = format!("{}, {} of them reads", count(seen.requests), count(seen.reads));
         let mut first = vec![("requests", requests), ("loops", count(seen.loops.into()))];

@@ -71,11 +71,26 @@ fn percent(share: f64) -> String {
     format!("{:.1} % of the user capacity", 100.0 * share)
 }
 
-/// What finished zones were padded with, and what was written again in their random write areas.
-pub(super) fn zone_costs(counters: &Counters, unit: u64) -> Vec<(&'static str, String)> {
-    let lines = [("padded", counters.padded), ("rewritten", counters.rewritten)];
+/// What finished zones were padded with, what was written again in random write areas, and the
+/// commits of these.
+pub(super) fn zone_costs(drive: &Counters, unit: u64) -> Vec<(&'static str, String)> {
+    let lines = [("padded", drive.padded), ("rewritten", drive.rewritten)];
     let lines = lines.into_iter().filter(|(_, units)| *units > 0);
-    lines.map(|(name, units)| (name, size(units * unit))).collect()
+    let mut lines: Vec<_> = lines.map(|(name, units)| (name, size(units * unit))).collect();
+    let Counters { explicit_commits, implicit_commits, commit_padded, .. } = *drive;
+    if explicit_commits + implicit_commits > 0 {
+        let (explicit, implicit) = (count(explicit_commits), count(implicit_commits));
+        let padding = size(commit_padded * unit);
+        let text = format!("{explicit} explicit, {implicit} implicit; padded {padding}");
+        lines.push(("commits", text));
+    }
+    lines
+}
+
+/// What a byte costs of those that the host asked to write, where whole units are more than that.
+fn per_asked_byte(wa: f64, flash: f64) -> Option<(&'static str, String)> {
+    let differs = (flash / wa - 1.0).abs() > 0.01;
+    differs.then(|| ("per byte", format!("{flash:.3} bytes of flash per byte asked for")))
 }
 
 fn counted(report: &Report) -> String {
@@ -89,20 +104,17 @@ fn counted(report: &Report) -> String {
         ("written", size(measured.host * unit)),
         ("moved", size(measured.moved * unit)),
     ];
-    lines.extend(zone_costs(measured, unit));
-    lines.extend([
-        ("wa", format!("{:.3}", report.wa)),
-        (
-            "erases",
-            format!(
-                "{} superblocks; each {} to {} times since the beginning, {} in the mean",
-                count(measured.erased),
-                erases.min,
-                erases.max,
-                number(erases.mean)
-            ),
-        ),
-    ]);
+    lines.extend(zone_costs(&report.drive_counters, unit));
+    lines.push(("wa", format!("{:.3}", report.wa)));
+    lines.extend(per_asked_byte(report.wa, report.flash_per_asked_byte));
+    let erased = format!(
+        "{} superblocks; each {} to {} times since the beginning, {} in the mean",
+        count(measured.erased),
+        erases.min,
+        erases.max,
+        number(erases.mean)
+    );
+    lines.push(("erases", erased));
     table::properties(&lines)
 }
 
@@ -117,8 +129,12 @@ pub(super) fn timed(measured: &Measured) -> String {
     if outcome.written_bytes > 0 {
         lines.push(("writes", format!("{:.1} MB/s", outcome.write_mb_s)));
         lines.push(("latency", latency(&outcome.writes.summary())));
-        lines.extend(zone_costs(&outcome.counters, measured.layout.unit));
+        if outcome.commits.count() > 0 {
+            lines.push(("commit time", latency(&outcome.commits.summary())));
+        }
+        lines.extend(zone_costs(&outcome.drive, measured.layout.unit));
         lines.push(("wa", format!("{:.3}", outcome.wa())));
+        lines.extend(per_asked_byte(outcome.wa(), measured.flash_per_asked()));
     }
     if outcome.read_bytes > 0 {
         lines.push(("reads", format!("{:.1} MB/s", outcome.read_mb_s)));

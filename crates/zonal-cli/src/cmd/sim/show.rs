@@ -48,6 +48,8 @@ pub(crate) struct Shown {
     table_entries: u64,
     /// Memory of the drive for its table.
     dram_bytes: u64,
+    /// Memory of the drive for random write areas of zones.
+    area_bytes: u64,
 }
 
 /// Prints it.
@@ -89,6 +91,7 @@ impl Shown {
             unit_bytes: layout.unit,
             table_entries,
             dram_bytes,
+            area_bytes: if zoned { config.zones.area_bytes() } else { 0 },
         })
     }
 
@@ -120,6 +123,9 @@ impl Shown {
         let of = if self.zones.is_some() { "a zone".into() } else { size(self.unit_bytes) };
         lines.push(("table", format!("{} entries, each for {of}", count(self.table_entries))));
         lines.push(("table's DRAM", size(self.dram_bytes)));
+        if self.area_bytes > 0 {
+            lines.push(("areas' DRAM", size(self.area_bytes)));
+        }
         table::properties(&lines)
     }
 }
