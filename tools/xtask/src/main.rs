@@ -94,7 +94,7 @@ enum Bench {
     },
     /// Zone sizes in a virtual machine: the tables of a talk (Linux Plumbers 2022) beside ours
     Lpc {
-        /// As for `cargo xtask vm bench`: --icount, --json FILE
+        /// As for `cargo xtask vm bench`: --json FILE
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

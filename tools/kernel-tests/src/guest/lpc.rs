@@ -3,26 +3,31 @@
 //!
 //! The talk measures the kernel's `null_blk` and `dm-po2zoned`. A kernel takes no zones of 96 MiB,
 //! so what its native column is to `dm-po2zoned`, zones of 128 MiB that hold 96 MiB are to `po2:`
-//! here: the same block device without the layer. Rounds go from drive to drive, so that a busy
-//! host slows all.
+//! here: the same block device without the layer.
+//!
+//! The guest's clock counts instructions, a nanosecond each. By the host's clock a busy host stops
+//! the guest's only processor for longer than a round, and fio then measures the host.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use bench_support::{Report, WarmUp, interleave};
 
 use super::bench::Job;
-use super::export::Export;
+use super::export::{self, Export};
 use super::null_blk::NullBlk;
 use super::shape::Shape;
 use super::side::zonal;
+use xtask::run;
 
 const ROUNDS: usize = 3;
 
-/// Short, since a guest whose clock counts instructions is slow.
-const RUNTIME: &str = "300ms";
+/// Short, since a guest whose clock counts instructions is slow; and so that no round writes more
+/// than the zone that is reset before it.
+const RUNTIME: &str = "100ms";
 
 /// Of rates.
 const UNIT: &str = "thousand a second";
@@ -118,6 +123,20 @@ impl Drive {
         Ok(Self { name, node, server: Some(export) })
     }
 
+    /// Writes all of it: later rounds find memory that is in use already.
+    fn fill(&self) -> Result<()> {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=fill", "--rw=write", "--bs=1M", "--direct=1", "--ioengine=libaio"]);
+        if self.is_zoned()? {
+            fio.arg("--zonemode=zbd");
+        }
+        run::quietly(fio.arg(format!("--filename={}", self.node.display()))).map(drop)
+    }
+
+    fn is_zoned(&self) -> Result<bool> {
+        Ok(export::queue_attribute(&self.node, "zoned")? != "none")
+    }
+
     /// Processor time of the server's threads until now: `/proc/PID/task/TID/schedstat`.
     fn server_ns(&self) -> Result<Option<f64>> {
         let Some(server) = &self.server else { return Ok(None) };
@@ -131,6 +150,10 @@ impl Drive {
     }
 
     fn measure(&self, job: &Job) -> Result<Measured> {
+        if job.rw == "write" && self.is_zoned()? {
+            let reset = ["reset", "--offset=0", "--count=1"];
+            run::quietly(Command::new("blkzone").args(reset).arg(&self.node))?;
+        }
         let before = self.server_ns()?;
         let done = job.run(&self.node, RUNTIME)?;
         let times = before.zip(self.server_ns()?);
@@ -167,6 +190,7 @@ pub(super) fn run() -> Result<()> {
         Drive::of_kernel(RAW, &raw),
         Drive::served(VIRTUAL, &format!("po2:{name}"))?,
     ];
+    drives.iter().try_for_each(Drive::fill)?;
     let mut arguments = ["--json", JSON].map(str::to_owned).to_vec();
     let mut report = Report::begin("cargo xtask bench lpc", &mut arguments);
     let mut rounds = Rounds::new();

@@ -87,8 +87,8 @@ struct Bench {
     /// The guest's clock counts instructions: ratios of work, however busy the host is
     #[arg(long)]
     icount: bool,
-    /// Instead: the tables of the talk about zone sizes (Linux Plumbers 2022) beside ours
-    #[arg(long)]
+    /// Instead: the tables of the talk about zone sizes (Linux Plumbers 2022) beside ours, by such a clock
+    #[arg(long, conflicts_with = "icount")]
     lpc: bool,
     /// Write the figures of --lpc to this file too
     #[arg(long, value_name = "FILE", requires = "lpc")]
@@ -319,7 +319,8 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     }
     let (subcommand, memory) = if bench.lpc { ("lpc", 4096) } else { ("bench", 2048) };
     let command = ["/share/kernel-tests-guest", subcommand].map(str::to_owned).to_vec();
-    let run = Run { share: Some(share), icount: bench.icount, memory, timeout: None, command };
+    let icount = bench.icount || bench.lpc;
+    let run = Run { share: Some(share), icount, memory, timeout: None, command };
     let code = run_command(root, &run, accelerator)?;
     if let Some(target) = &bench.json {
         fs::copy(&figures, target).with_context(|| format!("writing {}", target.display()))?;
