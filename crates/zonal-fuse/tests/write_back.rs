@@ -228,9 +228,9 @@ fn errors_are_reported_for_all_lost_data() {
             assert!(said.contains("No space left"), "{said}");
             refused += 1;
         } else if let Err(error) = File::open(mounted.path("held")).unwrap().sync_all() {
-            // A close(2) takes the mark that tells the error to the next one, and a test beside this
-            // one closes its copy of the file when it executes a program. To fsync(2) the kernel
-            // tells each error.
+            // A close(2) takes the mark that tells the error to the next one, and a test beside
+            // this one closes its copy of the file when it executes a program. To fsync(2) the
+            // kernel tells each error.
             assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
             refused += 1;
         } else {

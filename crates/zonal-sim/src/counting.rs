@@ -246,8 +246,8 @@ pub struct Report {
     pub measured: Counters,
     /// What the drive did after warm-up: the same, unless a log of the host is on it.
     pub drive_counters: Counters,
-    /// Bytes programmed per byte that the host asked to write, after warm-up. Requests smaller than a
-    /// unit make it larger than `wa`.
+    /// Bytes programmed per byte that the host asked to write, after warm-up. Requests smaller than
+    /// a unit make it larger than `wa`.
     pub flash_per_asked_byte: f64,
     /// Write amplification of the host's log after warm-up; 1 where there is none.
     pub host_wa: f64,

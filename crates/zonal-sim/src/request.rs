@@ -18,8 +18,8 @@ pub enum Op {
     /// An empty zone is opened with a random write area. A zoned drive gives it one, if it has one
     /// left; others take no notice.
     OpenArea,
-    /// The host commits the random write area of a zone up to the unit at the offset. Drives take no
-    /// notice where the zone has none.
+    /// The host commits the random write area of a zone up to the unit at the offset. Drives take
+    /// no notice where the zone has none.
     Commit,
     /// Nothing more is written to a zone. A zoned drive finishes it; others take no notice.
     Finish,

@@ -407,7 +407,7 @@ impl Op {
             }
             Self::Append { zone: number, .. } => Io::append(zone(number).id, memory),
             Self::Read { zone: number, offset, .. } => {
-                // Some drives show fewer than eight zones; those that are written are the first
+                // Some drives show fewer than eight zones; the model writes the first
                 // four.
                 let zone = &zones[4 + (number as usize - 4) % (zones.len() - 4)];
                 Io::read(zone.start + LbaCount::new(offset), memory)

@@ -78,7 +78,7 @@ impl Samples {
         figures
     }
 
-    /// Figures beside those of `base` in the same rounds: a row for each workload and place, a
+    /// Ratios to the figures of `base` in the same rounds: a row for each workload and place, a
     /// column for each benchmark of a process. Names leave out `load`.
     pub(crate) fn beside(&self, load: &str, base: &str, field: Field) -> Vec<Figure> {
         let mut figures = Vec::new();

@@ -6,7 +6,7 @@
 
 use anyhow::{Result, ensure};
 
-/// Fails unless the rules that `drive` breaks are just those that the document says.
+/// Fails unless `drive` breaks exactly the rules that the document has for it.
 pub fn compare(document: &str, drive: &str, broken: &[&str]) -> Result<()> {
     let patterns = patterns(document, drive);
     let explains = |rule: &&str| patterns.iter().any(|pattern| matches(pattern, rule));

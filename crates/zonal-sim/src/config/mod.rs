@@ -147,8 +147,8 @@ pub struct Zones {
     /// any order, and again. It costs memory of the drive; flash costs only what is committed, so
     /// that the write pointer passes it. 0: none.
     pub zrwa: Size,
-    /// Commits of a random write area are whole multiples of this; what the host has not written of
-    /// one is padding. 0: the mapping unit.
+    /// A commit of a random write area programs a whole multiple of this, and pads the part that the
+    /// host has not written. 0: the mapping unit.
     pub zrwa_granule: Size,
     /// Zones that may have a random write area at once.
     pub zrwa_zones: u32,
@@ -189,6 +189,7 @@ impl Zones {
         within("zones.superblocks", self.superblocks, 1, flash.superblocks)?;
         within("zones.spare", self.spare, 0, flash.superblocks / 2)?;
         within("zones.max_active", self.max_active, 1, 1 << 16)?;
+        // The page of fields prints this bound as it stands here.
         let zones = self;
         within("zones.max_open", zones.max_open, 1, zones.max_active)?;
         within("zones.zrwa_zones", self.zrwa_zones, 0, 1 << 16)?;
@@ -244,8 +245,8 @@ pub struct Workload {
     pub open_zones: u32,
     /// `zones`, `log`: bytes of a zone; 0: a superblock.
     pub zone: Size,
-    /// `zones`, `log`: share of a zone that the host writes before it finishes the zone. A zoned drive
-    /// then pads the superblock that was begun.
+    /// `zones`, `log`: share of a zone that the host writes before it finishes the zone. A zoned
+    /// drive then pads the superblock that was begun.
     pub finish_at: f64,
     /// `zones`: share of writes that write again what was written last to their zone. A zoned drive
     /// needs `zones.zrwa` for that.
@@ -253,8 +254,8 @@ pub struct Workload {
     /// `log`: bytes appended to a zone after which the host commits them, if the zone has a random
     /// write area; the next append begins behind the last granule. 0: only at the end of the zone.
     pub commit_every: Size,
-    /// `zones`, `log`: whether each pass writes every zone once, in random order, or each next zone is
-    /// any.
+    /// `zones`, `log`: whether each pass writes every zone once, in random order, or each next zone
+    /// is any.
     pub permutation: Permutation,
     /// Timed: writes a second, 10^6 bytes; 0: as fast as the drive takes them.
     pub write_mb_s: f64,

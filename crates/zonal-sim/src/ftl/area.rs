@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-/// What a layer does next for a write of the host, or for a commit.
+/// The next step of a layer for a write of the host, or for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AreaStep {
     /// There is no area: the write goes to the write pointer, and a commit is over.
@@ -87,7 +87,8 @@ impl Area {
     }
 
     /// Makes a write possible at a unit behind the window: by commits of whole granules.
-    /// Returns how many units the window moves, `left` units at most: what the zone has.
+    /// Returns how many units the window moves. The zone has `left` units behind its write pointer,
+    /// which is the most.
     pub(super) fn make_way(&mut self, ahead: u32, left: u32) -> u32 {
         self.demand(ahead + 1 - self.shape.units, left)
     }

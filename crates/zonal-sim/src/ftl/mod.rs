@@ -203,8 +203,8 @@ pub trait Translation {
         AreaStep::None
     }
 
-    /// Finishes the zone of a unit, whose area was committed, and returns where the padding is programmed: nowhere if the
-    /// drive has no zones.
+    /// Finishes the zone of a unit, once its area is committed, and returns where the padding is
+    /// programmed: nowhere if the drive has no zones.
     fn finish_zone(&mut self, _unit: Unit) -> Range<Slot> {
         0..0
     }

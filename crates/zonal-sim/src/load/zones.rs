@@ -142,7 +142,7 @@ impl Zones {
         Ok(made)
     }
 
-    /// How many of the open zones get a random write area: those that write anything again.
+    /// How many open zones get a random write area: none if the host writes nothing again.
     fn areas(config: &Config) -> Result<u32> {
         let (workload, zones) = (&config.workload, &config.zones);
         let fits = zones.zrwa.0 >= workload.io.0.next_multiple_of(config.drive.unit.0);

@@ -77,7 +77,7 @@ fn counting(config: &Config) -> Result<Vec<String>> {
     Ok(figures)
 }
 
-/// What finished zones and random write areas cost the flash, and what areas saved it.
+/// Costs of finished zones and random write areas for the flash, and the savings of areas.
 fn zone_costs(drive: &Counters, unit: u64) -> [String; 7] {
     [
         (drive.padded * unit).to_string(),

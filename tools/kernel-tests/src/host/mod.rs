@@ -87,7 +87,8 @@ struct Bench {
     /// The guest's clock counts instructions: ratios of work, however busy the host is
     #[arg(long)]
     icount: bool,
-    /// Instead: the tables of the talk about zone sizes (Linux Plumbers 2022) beside ours, by such a clock
+    /// Instead: the tables of the talk about zone sizes (Linux Plumbers 2022) beside ours, by such
+    /// a clock
     #[arg(long, conflicts_with = "icount")]
     lpc: bool,
     /// Write the figures of --lpc to this file too

@@ -71,8 +71,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} % of the user capacity", 100.0 * share)
 }
 
-/// What finished zones were padded with, what was written again in random write areas, and the
-/// commits of these.
+/// Padding of finished zones, bytes that the host wrote again in random write areas, and the
+/// commits of these areas.
 pub(super) fn zone_costs(drive: &Counters, unit: u64) -> Vec<(&'static str, String)> {
     let lines = [("padded", drive.padded), ("rewritten", drive.rewritten)];
     let lines = lines.into_iter().filter(|(_, units)| *units > 0);
@@ -87,7 +87,8 @@ pub(super) fn zone_costs(drive: &Counters, unit: u64) -> Vec<(&'static str, Stri
     lines
 }
 
-/// What a byte costs of those that the host asked to write, where whole units are more than that.
+/// Bytes of flash for each byte that the host asked to write, if whole units make them differ from
+/// the write amplification.
 fn per_asked_byte(wa: f64, flash: f64) -> Option<(&'static str, String)> {
     let differs = (flash / wa - 1.0).abs() > 0.01;
     differs.then(|| ("per byte", format!("{flash:.3} bytes of flash per byte asked for")))

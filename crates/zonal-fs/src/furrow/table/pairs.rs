@@ -249,10 +249,10 @@ impl Pairs {
         self.end_reservation(zones);
     }
 
-    /// Opens the pair that holds the manifest again, if both its zones can be written. After a power
-    /// cut one zone may have more blocks than the other (`next`), which then gets zeroes up to the
-    /// same block. A recovery calls it before its first manifest: that one goes to another pair if
-    /// none is open, and releases this one.
+    /// Opens the pair that holds the manifest again, if both its zones can be written. After a
+    /// power cut one zone may have more blocks than the other (`next`), which then gets zeroes up
+    /// to the same block. A recovery calls it before its first manifest: that one goes to another
+    /// pair if none is open, and releases this one.
     pub(in crate::furrow) fn resume(&mut self, drive: &Drive, zones: [u32; 2], next: [u32; 2]) {
         assert!(self.open.is_none(), "a manifest has opened another pair");
         let end = next[0].max(next[1]);
