@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex};
 
 use zerocopy::{FromBytes, IntoBytes};
 use zonal::crc32c;
-use zonal::file::format::{HostLen, parse_header};
+use zonal::file::format::{DriveHeader, HostLen, parse_header};
 use zonal::layer::fault::FaultPlan;
 use zonal::layer::trace::{TraceReader, replay};
 use zonal::{
     BlockSize, DeviceError, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive, OpenMode,
-    Select, Zone, ZoneAction, ZonedDevice, spec,
+    Select, Zone, ZoneAction, ZoneRuns, ZonedDevice, spec,
 };
 use zonal_fs::furrow::format::batch::take_fresh;
 use zonal_fs::furrow::format::manifest::{KeyBytes, Manifest, PartPointer};
@@ -136,11 +136,12 @@ pub(crate) fn manifest(data: &[u8]) {
 
 /// The head of a drive file as it is, and with its checksum put right.
 pub(crate) fn drive_header(data: &[u8]) {
+    const HEADER: usize = size_of::<DriveHeader>();
     let len = u64::try_from(data.len()).expect("in memory");
     let mut fixed = data.to_vec();
-    if fixed.len() >= 256 {
+    if fixed.len() >= HEADER {
         fixed[..8].copy_from_slice(b"ZONALDRV");
-        let crc = crc32c::crc32c(&fixed[20..256]);
+        let crc = crc32c::crc32c(&fixed[20..HEADER]);
         fixed[16..20].copy_from_slice(&crc.to_le_bytes());
     }
     for host_len in [HostLen::File(len), HostLen::Disk(len), HostLen::Disk(u64::MAX)] {
@@ -209,7 +210,7 @@ fn small() -> GeometrySpec {
         block_count: LbaCount::new(24 * 80),
         zone_size: LbaCount::new(80),
         zone_capacity: LbaCount::new(72),
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(14),
         max_active: Some(14),
         max_append: LbaCount::new(16),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Bytes of a header and of a record, in `docs/format/trace.md`.
-const HEADER: usize = 72;
+const HEADER: usize = 136;
 const RECORD: usize = 48;
 
 struct Place(TempDir);

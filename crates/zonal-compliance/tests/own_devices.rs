@@ -12,7 +12,8 @@ use zonal::layer::limited::{Limited, ZoneLimits};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::{
-    BlockSize, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Rules, ZoneId, ZonedDevice,
+    BlockSize, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Rules, ZoneId, ZoneRuns,
+    ZonedDevice,
 };
 use zonal_compliance::{Interface, Report, Scope, Target, check};
 
@@ -28,7 +29,7 @@ fn base() -> GeometrySpec {
         block_count: LbaCount::new(16 * 24),
         zone_size: LbaCount::new(24),
         zone_capacity: LbaCount::new(24),
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(3),
         max_active: Some(5),
         max_append: LbaCount::new(4),
@@ -69,7 +70,11 @@ fn own_devices_break_no_rule() {
         ("gap", gap),
         ("512", GeometrySpec { block_size: BlockSize::B512, ..gap }),
         ("runt", GeometrySpec { block_count: LbaCount::new(15 * 24 + 11), ..base() }),
-        ("conventional", GeometrySpec { conventional_zones: 2, ..base() }),
+        ("conventional", GeometrySpec { conventional_zones: ZoneRuns::leading(2), ..base() }),
+        (
+            "conventional anywhere",
+            GeometrySpec { conventional_zones: "1,4-5,12-15".parse().unwrap(), ..base() },
+        ),
         ("limits of one", GeometrySpec { max_open: Some(1), max_active: Some(1), ..base() }),
         ("open limit", GeometrySpec { max_active: None, ..base() }),
         ("active limit", GeometrySpec { max_open: None, ..base() }),
@@ -80,10 +85,14 @@ fn own_devices_break_no_rule() {
     for (shape, spec) in shapes {
         let limits = ZoneLimits { open: spec.max_open, active: spec.max_active };
         let unlimited = GeometrySpec { max_open: None, max_active: None, ..spec };
-        let first = GeometrySpec { block_count: LbaCount::new(3 * 24), ..spec };
-        let rest = spec.block_count - first.block_count;
-        let rest = GeometrySpec { block_count: rest, conventional_zones: 0, ..spec };
-        let concat = Concat::new(vec![memory(first), memory(rest)]).unwrap();
+        let part = |blocks: LbaCount, first: u32, last: u32| {
+            let (first, last) = (ZoneId::new(first), ZoneId::new(last));
+            let conventional_zones = spec.conventional_zones.within(first, last);
+            memory(GeometrySpec { block_count: blocks, conventional_zones, ..spec })
+        };
+        let first = LbaCount::new(3 * 24);
+        let rest = spec.block_count - first;
+        let concat = Concat::new(vec![part(first, 0, 2), part(rest, 3, 15)]).unwrap();
         let devices: [(&str, Box<dyn ZonedDevice>); 6] = [
             ("mem", Box::new(memory(spec))),
             ("po2:mem", Box::new(PowerOfTwo::new(memory(spec)).unwrap())),

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use zonal::error::Result;
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, MemoryDrive, Rules, Select,
-    Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
+    Zone, ZoneAction, ZoneCond, ZoneId, ZoneRuns, ZonedDevice,
 };
 use zonal_compliance::{Interface, Scope, Target, check};
 
@@ -55,7 +55,7 @@ fn spec() -> GeometrySpec {
         block_count: LbaCount::new(u64::from(ZONES) * 16),
         zone_size: LbaCount::new(16),
         zone_capacity: LbaCount::new(12),
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(3),
         max_active: Some(5),
         max_append: LbaCount::new(4),

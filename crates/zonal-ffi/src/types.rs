@@ -188,7 +188,7 @@ impl ZonalInfo {
     pub(crate) fn of(geometry: &Geometry) -> Self {
         let (block, blocks) = (geometry.block_size().bytes(), geometry.block_count());
         let zone_size = geometry.bytes(geometry.zone_size()).get();
-        let has_sequential = geometry.spec().conventional_zones < geometry.zone_count();
+        let has_sequential = geometry.sequential_count() > 0;
         let block_size = u32::try_from(block).expect("512 or 4096");
         let mut vendor_id = [0; ZONAL_VENDOR_ID_LENGTH];
         for (to, from) in vendor_id.iter_mut().zip(b"zonal") {

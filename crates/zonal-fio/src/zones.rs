@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn get_zoned_model(
     edge::number(|| {
         let drive = drive(thread, file, Access::Read)?;
         let geometry = drive.device().geometry();
-        let all = geometry.spec().conventional_zones == geometry.zone_count();
+        let all = geometry.sequential_count() == 0;
         // SAFETY: fio has room for it.
         Ok(unsafe { put(if all { NO_ZONES } else { HOST_MANAGED }, model) })
     })

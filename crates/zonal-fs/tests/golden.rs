@@ -11,7 +11,7 @@ use zonal::crc32c;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::{
     BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, Rules, Select, ZoneAction, ZoneId,
-    ZonedDevice,
+    ZoneRuns, ZonedDevice,
 };
 use zonal_fs::furrow::{
     Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, StepProgress, check, dump, mkfs,
@@ -91,7 +91,7 @@ fn fixture_make() {
             block_count: LbaCount::new(22 * 96 - 7),
             zone_size: LbaCount::new(96),
             zone_capacity: LbaCount::new(80),
-            conventional_zones: 1,
+            conventional_zones: ZoneRuns::leading(1),
             max_open: Some(8),
             max_active: Some(14),
             max_append: LbaCount::new(16),
@@ -183,7 +183,7 @@ fn of_another_version(version: u16, conventional: u32, zones: [(u32, u32); 4]) -
     let fixture = open();
     let spec = GeometrySpec {
         block_count: LbaCount::new((21 + u64::from(conventional)) * 96),
-        conventional_zones: conventional,
+        conventional_zones: ZoneRuns::leading(conventional),
         ..*fixture.geometry().spec()
     };
     let drive = MemoryDrive::new(spec).unwrap();

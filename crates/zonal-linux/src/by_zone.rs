@@ -112,7 +112,7 @@ pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal::{BlockSize, GeometrySpec, MemoryDrive};
+    use zonal::{BlockSize, GeometrySpec, MemoryDrive, ZoneRuns};
 
     const ZONE: LbaCount = LbaCount::new(30);
 
@@ -122,7 +122,7 @@ mod tests {
             block_count: LbaCount::new(100),
             zone_size: ZONE,
             zone_capacity: ZONE,
-            conventional_zones: 0,
+            conventional_zones: ZoneRuns::NONE,
             max_open: None,
             max_active: None,
             max_append: LbaCount::new(1),

@@ -135,7 +135,7 @@ fn scsi_disk_of_512e_has_blocks_of_its_write_granularity() {
     let geometry = *device.geometry();
     assert_eq!(geometry.block_size(), BlockSize::B4096);
     assert_eq!(geometry.zone_size(), LbaCount::new(256));
-    let zone = ZoneId::new(geometry.spec().conventional_zones);
+    let zone = ZoneId::new(geometry.spec().conventional_zones.leading_count());
     assert_eq!(device.append(zone, &[7; 4096]).unwrap(), Lba::new(512));
     assert_eq!(device.zone(zone).unwrap().wp, Some(Lba::new(513)));
 }

@@ -22,7 +22,7 @@ use zonal::nvme::{NvmeStatus, status};
 use zonal::spec::Stack;
 use zonal::{
     DeviceError, FailZone, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond,
-    ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
+    ZoneFailure, ZoneId, ZonedDevice,
 };
 
 use super::events::FailedZones;
@@ -49,14 +49,20 @@ impl ZonedNamespace {
     /// The device of `stack`, which errors call `name`.
     pub(crate) fn new(stack: Stack, name: &str) -> Result<Self, Error> {
         let geometry = stack.device.geometry();
-        let conventional = |zone| geometry.kind(zone) == ZoneKind::Conventional;
-        if conventional(ZoneId::ZERO) {
-            let first = geometry.spec().conventional_zones;
-            let why = if first == geometry.zone_count() {
-                "NVMe has no conventional zones".to_owned()
-            } else {
-                format!("NVMe has no conventional zones; try: `slice({first}-):` in front of it")
-            };
+        let conventional = geometry.spec().conventional_zones;
+        if !conventional.is_empty() {
+            let stretches = conventional.stretches(geometry.zone_count());
+            let sequential = stretches.filter(|stretch| !stretch.is_in).map(|stretch| stretch.run);
+            let mut why = "NVMe has no conventional zones".to_owned();
+            if let Some(longest) = sequential.max_by_key(|run| run.count) {
+                let (first, end) = (longest.first, longest.end());
+                let last = if end == geometry.zone_count() {
+                    String::new()
+                } else {
+                    (end - 1).to_string()
+                };
+                why = format!("{why}; try: `slice({first}-{last}):` in front of it");
+            }
             return Err(Error::Export { device: name.to_owned(), why });
         }
         let Stack { device, failing, .. } = stack;

@@ -251,10 +251,10 @@ impl Device {
         self.of_blocks(self.geometry.spec().zone_capacity)
     }
 
-    /// Number of conventional zones, which come first.
+    /// Number of conventional zones.
     #[getter]
     fn conventional_zones(&self) -> u32 {
-        self.geometry.spec().conventional_zones
+        self.geometry.spec().conventional_zones.zone_count()
     }
 
     /// Zones that can be open at once; None: no limit.

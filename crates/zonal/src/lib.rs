@@ -77,7 +77,7 @@ pub use disk::{Disk, DiskError, DiskShape};
 pub use error::DeviceError;
 pub use failure::{FailZone, ZoneFailure};
 pub use file::{FileDrive, OpenMode};
-pub use geometry::{BlockSize, Geometry, GeometrySpec};
+pub use geometry::{BlockSize, Geometry, GeometrySpec, Stretch, ZoneRun, ZoneRuns, ZoneRunsError};
 pub use identity::Identity;
 pub use memory::MemoryDrive;
 pub use profile::Profile;

@@ -17,13 +17,15 @@ use crate::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneKind, Zoned
 /// A zoned drive in memory.
 ///
 /// ```
-/// use zonal::{BlockSize, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZonedDevice};
+/// use zonal::{
+///     BlockSize, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZoneRuns, ZonedDevice,
+/// };
 /// let drive = MemoryDrive::new(GeometrySpec {
 ///     block_size: BlockSize::B4096,
 ///     block_count: LbaCount::new(1200),
 ///     zone_size: LbaCount::new(300), // not a power of two
 ///     zone_capacity: LbaCount::new(280),
-///     conventional_zones: 0,
+///     conventional_zones: ZoneRuns::NONE,
 ///     max_open: Some(2),
 ///     max_active: Some(3),
 ///     max_append: LbaCount::new(64),

@@ -6,7 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::size::{self, SizeError};
-use crate::{BlockSize, ByteCount, DeviceError, GeometrySpec, LbaCount, Rules};
+use crate::{
+    BlockSize, ByteCount, DeviceError, GeometrySpec, LbaCount, Rules, ZoneRuns, ZoneRunsError,
+};
 
 /// A kind of drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +87,12 @@ impl ProfileError {
     }
 }
 
+impl From<ZoneRunsError> for ProfileError {
+    fn from(error: ZoneRunsError) -> Self {
+        Self::new(error.what)
+    }
+}
+
 impl From<SizeError> for ProfileError {
     fn from(error: SizeError) -> Self {
         Self::new(error.to_string())
@@ -127,8 +135,8 @@ pub struct Changes {
     pub zone: Option<ByteCount>,
     /// Writable bytes of a zone.
     pub capacity: Option<ByteCount>,
-    /// Number of conventional zones.
-    pub conventional: Option<u32>,
+    /// Conventional zones.
+    pub conventional: Option<ZoneRuns>,
     /// Most open zones.
     pub open: Option<ZoneLimit>,
     /// Most active zones.
@@ -146,7 +154,7 @@ impl Changes {
         "block",
         "zone",
         "capacity",
-        "conventional",
+        CONVENTIONAL,
         "open",
         "active",
         "append",
@@ -161,7 +169,7 @@ impl Changes {
             "block" => self.block = Some(size::parse(value)?),
             "zone" => self.zone = Some(size::parse(value)?),
             "capacity" => self.capacity = Some(size::parse(value)?),
-            "conventional" => self.conventional = Some(parse_number(value)?),
+            CONVENTIONAL => self.conventional = Some(value.parse()?),
             "open" => self.open = Some(value.parse()?),
             "active" => self.active = Some(value.parse()?),
             "append" => self.append = Some(size::parse(value)?),
@@ -223,20 +231,33 @@ impl Changes {
     }
 }
 
-/// `key=value` pairs with commas between them; nothing at all is the default profile.
+/// `key=value` pairs with commas between them; nothing at all is the default profile. The zones
+/// of `conventional=0-3,100-103` have commas, too.
 impl FromStr for Changes {
     type Err = ProfileError;
 
     fn from_str(text: &str) -> Result<Self, ProfileError> {
         let mut changes = Self::default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
+        let mut parts = text.split(',').filter(|part| !part.is_empty()).peekable();
+        while let Some(part) = parts.next() {
             let (key, value) = part
                 .split_once('=')
                 .ok_or_else(|| ProfileError::new(format!("{part:?} is not key=value")))?;
-            changes.set(key, value)?;
+            let mut value = value.to_owned();
+            while let Some(more) = parts.next_if(|more| key == CONVENTIONAL && is_zones(more)) {
+                value = format!("{value},{more}");
+            }
+            changes.set(key, &value)?;
         }
         Ok(changes)
     }
+}
+
+const CONVENTIONAL: &str = "conventional";
+
+/// Whether a part goes on with the zones of the part before it.
+fn is_zones(part: &str) -> bool {
+    part.starts_with(|first: char| first.is_ascii_digit()) && !part.contains('=')
 }
 
 /// A shape in bytes.
@@ -247,7 +268,7 @@ struct Shape {
     capacity: u64,
     /// Whether a size that is not whole zones leaves a smaller last zone.
     runt: Runt,
-    conventional: u32,
+    conventional: ZoneRuns,
     open: Option<u32>,
     active: Option<u32>,
     append: u64,
@@ -266,7 +287,7 @@ impl Shape {
             zone: 128 * MIB,
             capacity: 128 * MIB,
             runt: Runt::Dropped,
-            conventional: 0,
+            conventional: ZoneRuns::NONE,
             open: Some(14),
             active: Some(28),
             append: MIB,
@@ -283,7 +304,7 @@ impl Shape {
                 zone: 256 * MIB,
                 capacity: 256 * MIB,
                 runt: Runt::Kept,
-                conventional: 3,
+                conventional: ZoneRuns::leading(3),
                 open: Some(128),
                 active: None,
                 ..flash
@@ -370,6 +391,18 @@ mod tests {
     }
 
     #[test]
+    fn conventional_zones_have_commas() {
+        for (text, zones) in [
+            ("conventional=4,zones=99", ZoneRuns::leading(4)),
+            ("conventional=0-3,20,30-31,zones=99", "0-3,20,30-31".parse().unwrap()),
+            ("zones=99,conventional=98-98", "98-98".parse().unwrap()),
+        ] {
+            let spec = text.parse::<Changes>().unwrap().geometry().unwrap();
+            assert_eq!(spec.conventional_zones, zones, "{text}");
+        }
+    }
+
+    #[test]
     fn sizes_may_be_decimal() {
         let spec = "size=1.92TB,zone=1GiB".parse::<Changes>().unwrap().geometry().unwrap();
         assert_eq!(Geometry::new(spec).unwrap().zone_count(), 1788);
@@ -380,6 +413,8 @@ mod tests {
         for (text, what) in [
             ("sise=8G", "\"sise\""),
             ("size", "\"size\" is not key=value"),
+            ("zones=9,4", "\"4\" is not key=value"),
+            ("conventional=3-1", "\"3-1\" is no range of zones"),
             ("size=8X", "\"8X\""),
             ("size=99999999999P", "\"99999999999P\""),
             ("open=many", "\"many\""),

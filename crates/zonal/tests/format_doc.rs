@@ -53,6 +53,7 @@ fn fields(source: &str, name: &str) -> Vec<(usize, String)> {
         "U16" => 2,
         "U32" => 4,
         "U64" => 8,
+        "[[U32; 2]; 8]" => 64,
         array => {
             let count = array.trim_start_matches("[u8; ").trim_end_matches(']');
             count.parse().unwrap_or_else(|_| panic!("{name}: type {kind}"))

@@ -15,12 +15,13 @@ use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
     BlockSize, Clock, DeviceError, FileDrive, GeometrySpec, Io, Lba, LbaCount, MemoryDrive,
-    OpenMode, Rules, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
+    OpenMode, Rules, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZoneKind, ZoneRuns,
+    ZonedDevice,
 };
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
-fn spec(zone_size: u64, capacity: u64, conventional: u32, runt: u64) -> GeometrySpec {
+fn spec(zone_size: u64, capacity: u64, conventional: ZoneRuns, runt: u64) -> GeometrySpec {
     GeometrySpec {
         block_size: BlockSize::B512,
         block_count: LbaCount::new(5 * zone_size + runt),
@@ -59,6 +60,44 @@ impl ZonedDevice for Spy {
     }
 }
 
+/// A block that `po2:` shows: the kind of its zone, and where it is below; in a gap it is nowhere.
+#[derive(Clone, Copy)]
+struct ShownBlock {
+    kind: ZoneKind,
+    below: Option<u64>,
+}
+
+/// The blocks that `po2:` has to show of a drive. Those of a run of conventional zones lie on the
+/// real ones, up to the last whole zone or the end of the drive.
+fn expected_blocks(drive: &MemoryDrive) -> Vec<ShownBlock> {
+    let mut shown = Vec::new();
+    let zones = drive.report_all().unwrap();
+    let size = drive.geometry().zone_size().get().next_power_of_two();
+    let end = drive.geometry().block_count().get();
+    for run in zones.chunk_by(|one, next| one.kind == next.kind) {
+        let (kind, first) = (run[0].kind, run[0].start.get());
+        let blocks: u64 = run.iter().map(|zone| zone.size.get()).sum();
+        let block = |below| ShownBlock { kind, below };
+        match kind {
+            ZoneKind::Conventional => {
+                let is_last = first + blocks == end;
+                let count = if is_last { blocks } else { blocks / size * size };
+                shown.extend((first..first + count).map(|below| block(Some(below))));
+            }
+            ZoneKind::SequentialRequired => {
+                for zone in run {
+                    let (start, blocks) = (zone.start.get(), zone.size.get());
+                    shown.extend((start..start + blocks).map(|below| block(Some(below))));
+                    let is_whole = zone.size == drive.geometry().zone_size();
+                    let gap = if is_whole { size - blocks } else { 0 };
+                    shown.extend((0..gap).map(|_| block(None)));
+                }
+            }
+        }
+    }
+    shown
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -66,40 +105,37 @@ proptest! {
     /// and reads give those blocks with zeroes in the gaps.
     #[test]
     fn po2_gap_is_never_accessed_below(
-        zone_size in 1_u64..40, part in 1_u64..40, conventional in 0_u32..3, runt in 0_u64..39,
+        zone_size in 1_u64..40, part in 1_u64..40, conventional in 0_u32..64, runt in 0_u64..39,
         first in any::<u64>(), blocks in 1_u64..150,
     ) {
-        let capacity = part.min(zone_size);
-        let below = MemoryDrive::new(spec(zone_size, capacity, conventional, runt % zone_size)).unwrap();
-        let real = below.geometry().block_count().get();
+        let (capacity, runt) = (part.min(zone_size), runt % zone_size);
+        let zones = if runt == 0 { 5 } else { 6 };
+        let chosen = (0..zones).filter(|zone| conventional & 1 << zone != 0).map(ZoneId::new);
+        let spec = spec(zone_size, capacity, ZoneRuns::of(chosen).unwrap(), runt);
+        let below = MemoryDrive::new(spec).unwrap();
         for zone in below.report_all().unwrap() {
             let data: Vec<u8> =
                 (0..zone.capacity.get()).flat_map(|at| [(zone.start.get() + at) as u8 | 1; 512]).collect();
             below.write(zone.start, &data).unwrap();
         }
+        let expected = expected_blocks(&below);
         let shown = PowerOfTwo::new(Spy { below, seen: Mutex::default() }).unwrap();
         let size = zone_size.next_power_of_two();
         let count = shown.geometry().block_count().get();
-        // Shown conventional zones are whole, and as many as lie on real ones.
-        let shown_conventional = u64::from(conventional) * zone_size / size;
-        let fewer = u64::from(conventional) - shown_conventional;
-        prop_assert_eq!(u64::from(shown.geometry().spec().conventional_zones), shown_conventional);
+        prop_assert_eq!(count, expected.len() as u64);
         let (first, blocks) = (first % count, blocks.min(count - first % count));
 
         let mut found = vec![0xee; blocks as usize * 512];
         shown.read(Lba::new(first), &mut found).unwrap();
         let mut expected_below = Vec::new();
         for (at, block) in (first..first + blocks).zip(found.chunks(512)) {
-            let (zone, offset) = (at / size, at % size);
-            let is_conventional = zone < shown_conventional;
-            let below = if is_conventional { at } else { (zone + fewer) * zone_size + offset };
-            let is_real = is_conventional || (offset < zone_size && below < real);
-            let holds_data = is_real && (is_conventional || offset < capacity);
-            let byte = if holds_data { below as u8 | 1 } else { 0 };
+            let ShownBlock { kind, below } = expected[at as usize];
+            let zone = shown.geometry().locate(Lba::new(at)).0;
+            prop_assert_eq!(shown.geometry().kind(zone), kind, "block {}", at);
+            let is_written = |below: u64| kind == ZoneKind::Conventional || below % zone_size < capacity;
+            let byte = below.filter(|&below| is_written(below)).map_or(0, |below| below as u8 | 1);
             prop_assert!(block.iter().all(|&found| found == byte), "block {}", at);
-            if is_real {
-                expected_below.push(below);
-            }
+            expected_below.extend(below);
         }
         let seen = shown.below().seen.lock().unwrap().clone();
         let seen: Vec<u64> = seen.iter().flat_map(|&(lba, blocks)| lba..lba + blocks).collect();
@@ -108,7 +144,7 @@ proptest! {
         // No write that reaches a gap or another zone gets below; in a conventional zone any other
         // does.
         shown.below().seen.lock().unwrap().clear();
-        let is_conventional = first / size < shown_conventional;
+        let is_conventional = expected[first as usize].kind == ZoneKind::Conventional;
         let end = if is_conventional { size } else { zone_size };
         let crosses = first % size + blocks > end;
         let outcome = shown.write(Lba::new(first), &found);
@@ -116,6 +152,17 @@ proptest! {
         prop_assert!(!(crosses && passed), "{:?}", outcome);
         prop_assert!(!(crosses && outcome.is_ok()));
         prop_assert!(!is_conventional || crosses || outcome.is_ok(), "{:?}", outcome);
+
+        // Reports have the zones below, with the numbers and addresses above, also in parts.
+        let all = shown.report_all().unwrap();
+        for (zone, report) in (0..).zip(&all) {
+            prop_assert_eq!((report.id.get(), report.start.get()), (zone, u64::from(zone) * size));
+            prop_assert_eq!(report.kind, expected[report.start.get() as usize].kind);
+            let mut one = Vec::new();
+            shown.report(report.id, &mut one, 1).unwrap();
+            prop_assert_eq!(&one, &[*report]);
+        }
+        prop_assert_eq!(all.len(), shown.geometry().zone_count() as usize);
     }
 
     /// Any bytes: an error or a replay, never a panic.
@@ -126,7 +173,7 @@ proptest! {
         if at < end {
             file[at..end].copy_from_slice(&bytes[..end - at]);
         }
-        let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+        let drive = MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap();
         if let Ok(mut trace) = TraceReader::new(file.as_slice(), Path::new("damaged")) {
             let _ = replay(&mut trace, &drive);
         }
@@ -136,8 +183,12 @@ proptest! {
 /// A trace of a little of everything.
 fn record(content: TraceContent) -> Vec<u8> {
     let mut file = Vec::new();
-    let drive =
-        Trace::new(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap(), &mut file, content).unwrap();
+    let drive = Trace::new(
+        MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap(),
+        &mut file,
+        content,
+    )
+    .unwrap();
     drive.write(Lba::new(5), &[1; 1024]).unwrap();
     drive.append(ZoneId::new(2), &[2; 512 * 3]).unwrap();
     drive.append(ZoneId::new(2), &[3; 512]).unwrap();
@@ -163,10 +214,14 @@ fn replay_on(
 fn trace_replays_with_and_without_data() {
     for content in [TraceContent::Data, TraceContent::Checksums] {
         let file = record(content);
-        let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+        let done =
+            replay_on(&file, &MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap())
+                .unwrap();
         assert_eq!((done.operations, done.end), (10, TraceEnd::Whole));
         let cut = &file[..file.len() - 20];
-        let done = replay_on(cut, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+        let done =
+            replay_on(cut, &MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap())
+                .unwrap();
         assert_eq!((done.operations, done.end), (9, TraceEnd::Cut));
     }
 }
@@ -174,8 +229,8 @@ fn trace_replays_with_and_without_data() {
 #[test]
 fn replay_notices_every_difference() {
     let file = record(TraceContent::Data);
-    let drive = || MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
-    let other_shape = MemoryDrive::new(spec(24, 16, 1, 3)).unwrap();
+    let drive = || MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap();
+    let other_shape = MemoryDrive::new(spec(24, 16, ZoneRuns::leading(1), 3)).unwrap();
     let error = replay_on(&file, &other_shape).unwrap_err();
     assert!(matches!(error, TraceError::OtherShape { .. }), "{error}");
 
@@ -209,7 +264,7 @@ impl Clock for Steps {
 
 #[test]
 fn meter_counts_successes_failures_bytes_and_time() {
-    let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+    let drive = MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap();
     let meter = Meter::new(drive, Arc::new(Steps(0.into(), 1_000)));
     meter.append(ZoneId::new(1), &[1; 1024]).unwrap();
     meter.append(ZoneId::new(1), &[1; 512]).unwrap();
@@ -229,7 +284,7 @@ fn meter_counts_successes_failures_bytes_and_time() {
 #[test]
 fn meter_measures_slow_operations() {
     for nanoseconds in [1, 2_047, 2_048, 50_000, 3_000_000, 7_000_000_000] {
-        let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+        let drive = MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap();
         let meter = Meter::new(drive, Arc::new(Steps(0.into(), nanoseconds)));
         meter.append(ZoneId::new(1), &[1; 512]).unwrap();
         let found = meter.counters().of(OpKind::Append).latency_ns.max();
@@ -240,7 +295,10 @@ fn meter_measures_slow_operations() {
 /// A batch is one call on the device at the bottom, whatever lies above, and each layer does its work.
 #[test]
 fn layers_pass_batch_on() {
-    let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), Duration::ZERO));
+    let below = Arc::new(Delay::new(
+        MemoryDrive::new(spec(24, 17, ZoneRuns::leading(2), 3)).unwrap(),
+        Duration::ZERO,
+    ));
     let fault = Fault::new(Arc::clone(&below), FaultPlan::default());
     let mut file = Vec::new();
     let trace = Trace::new(fault, &mut file, TraceContent::Data).unwrap();
@@ -270,7 +328,8 @@ fn layers_pass_batch_on() {
     assert!(batch.into_iter().all(|io| io.outcome().is_ok()));
     assert_eq!((below.rounds(), below.requests()), (3, 3));
     drop(meter);
-    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 2, 3)).unwrap()).unwrap();
+    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, ZoneRuns::leading(2), 3)).unwrap())
+        .unwrap();
     assert_eq!((done.operations, done.end), (8, TraceEnd::Whole));
 }
 
@@ -278,7 +337,10 @@ fn layers_pass_batch_on() {
 /// does its work.
 #[test]
 fn layers_pass_deallocation_on() {
-    let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), Duration::ZERO));
+    let below = Arc::new(Delay::new(
+        MemoryDrive::new(spec(24, 17, ZoneRuns::leading(2), 3)).unwrap(),
+        Duration::ZERO,
+    ));
     let fault = Fault::new(Arc::clone(&below), "deallocate,nth=3".parse::<FaultPlan>().unwrap());
     let mut file = Vec::new();
     let trace = Trace::new(fault, &mut file, TraceContent::Data).unwrap();
@@ -298,7 +360,7 @@ fn layers_pass_deallocation_on() {
     assert_eq!((counted.count, counted.errors), (1, 2));
     drop(meter);
     let plan: FaultPlan = "deallocate,nth=3".parse().unwrap();
-    let again = Fault::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), plan);
+    let again = Fault::new(MemoryDrive::new(spec(24, 17, ZoneRuns::leading(2), 3)).unwrap(), plan);
     assert_eq!(replay_on(&file, &again).unwrap().operations, 5);
 }
 
@@ -306,7 +368,7 @@ fn layers_pass_deallocation_on() {
 /// smaller numbers. What fails below fails above.
 #[test]
 fn po2_conventional_zones_are_whole() {
-    let below = Arc::new(MemoryDrive::new(spec(24, 17, 3, 3)).unwrap());
+    let below = Arc::new(MemoryDrive::new(spec(24, 17, ZoneRuns::leading(3), 3)).unwrap());
     let shown = PowerOfTwo::new(Arc::clone(&below)).unwrap();
     let zones = shown.report_all().unwrap();
     let found: Vec<(u64, u64, ZoneCond)> =
@@ -338,7 +400,7 @@ fn identity_passes_through_layers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive.zns");
     let options = CreateOptions {
-        geometry: spec(24, 17, 2, 3),
+        geometry: spec(24, 17, ZoneRuns::leading(2), 3),
         rules: Rules::Zns,
         uuid: [0xab; 16],
         overwrite: Overwrite::Refuse,
@@ -351,7 +413,7 @@ fn identity_passes_through_layers() {
     let trace = Trace::new(Arc::new(fault), std::io::sink(), TraceContent::Checksums).unwrap();
     let delay = Delay::new(PowerOfTwo::new(trace).unwrap(), Duration::ZERO);
     assert_eq!(Meter::new(delay, Arc::new(Steps(0.into(), 1))).identity(), identity);
-    assert!(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap().identity().is_empty());
+    assert!(MemoryDrive::new(spec(24, 17, ZoneRuns::leading(2), 3)).unwrap().identity().is_empty());
 }
 
 /// Performs the requests of a batch from the last to the first, as a drive may do with appends.
@@ -368,7 +430,7 @@ impl ZonedDevice for Backwards {
 #[test]
 fn trace_of_batch_has_appends_in_device_order() {
     let mut file = Vec::new();
-    let drive = Backwards(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap());
+    let drive = Backwards(MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap());
     let trace = Trace::new(drive, &mut file, TraceContent::Data).unwrap();
     let (one, two) = ([1; 512], [2; 1024]);
     let mut batch = [
@@ -380,13 +442,14 @@ fn trace_of_batch_has_appends_in_device_order() {
     let found: Vec<u64> = batch.into_iter().map(|io| io.outcome().unwrap().get()).collect();
     assert_eq!(found, [50, 72, 48]);
     drop(trace);
-    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap())
+        .unwrap();
     assert_eq!((done.operations, done.end), (3, TraceEnd::Whole));
 }
 
 #[test]
 fn fault_strikes_one_request_of_batch() {
-    let below = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+    let below = MemoryDrive::new(spec(24, 17, ZoneRuns::leading(1), 3)).unwrap();
     let fault = Fault::new(below, "append,nth=2".parse().unwrap());
     let data = [1; 512];
     let mut batch = [2, 3, 4].map(|zone| Io::append(ZoneId::new(zone), &data));

@@ -11,7 +11,7 @@ use zonal::layer::meter::{Counters, Meter, OpKind};
 use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::{
     BlockSize, DeviceError, GeometrySpec, Io, Lba, LbaCount, ManualClock, MemoryDrive, Select,
-    ZoneAction, ZoneCond, ZoneId, ZonedDevice,
+    ZoneAction, ZoneCond, ZoneId, ZoneRuns, ZonedDevice,
 };
 
 const BLOCK: usize = 512;
@@ -23,7 +23,7 @@ fn spec(zones: u64) -> GeometrySpec {
         block_count: LbaCount::new(zones * ZONE),
         zone_size: LbaCount::new(ZONE),
         zone_capacity: LbaCount::new(17),
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(4),
         max_active: Some(6),
         max_append: LbaCount::new(8),

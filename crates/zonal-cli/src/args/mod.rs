@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use zonal::{ByteCount, Profile, size};
+use zonal::{ByteCount, Profile, ZoneRuns, size};
 use zonal_fs::furrow::DumpWhat;
 
 use features::Features;
@@ -170,9 +170,9 @@ pub(crate) struct Create {
     /// Block size: 512 or 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) block_size: Option<ByteCount>,
-    /// Number of conventional zones, at the start of the drive
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) conventional: Option<u32>,
+    /// Conventional zones: how many at the start of the drive, or which ones, such as `0-3,100-103`
+    #[arg(long, value_name = "ZONES")]
+    pub(crate) conventional: Option<ZoneRuns>,
     /// Maximum number of open zones, 0 for no limit
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_open: Option<u32>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::{Geometry, Identity, Zone, ZoneCond, ZoneKind, ZonedDevice};
+use zonal::{Geometry, Identity, Zone, ZoneCond, ZoneKind, ZoneRun, ZonedDevice};
 use zonal_fs::{furrow, signature};
 
 use super::division::Divided;
@@ -38,6 +38,8 @@ pub(crate) struct Report {
     zone_capacity_bytes: u64,
     /// Zones that take writes anywhere.
     conventional_zones: u32,
+    /// Where the conventional zones are.
+    conventional_ranges: Vec<Range>,
     /// Size of the last zone, which may be smaller than the others.
     last_zone_size_bytes: u64,
     /// Most zones that are open at once; null without a limit.
@@ -86,6 +88,21 @@ pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
     Ok(())
 }
 
+/// Zones from one to another.
+#[derive(Serialize, JsonSchema)]
+struct Range {
+    /// Number of the first one.
+    first_zone: u32,
+    /// Number of the last one.
+    last_zone: u32,
+}
+
+impl Range {
+    const fn of(run: ZoneRun) -> Self {
+        Self { first_zone: run.first, last_zone: run.end() - 1 }
+    }
+}
+
 impl Report {
     fn new(name: &str, device: &dyn ZonedDevice, zones: &[Zone]) -> Self {
         let (geometry, identity) = (device.geometry(), device.identity());
@@ -112,7 +129,14 @@ impl Report {
             zones: geometry.zone_count(),
             zone_size_bytes: bytes(spec.zone_size),
             zone_capacity_bytes: bytes(spec.zone_capacity),
-            conventional_zones: spec.conventional_zones,
+            conventional_zones: spec.conventional_zones.zone_count(),
+            conventional_ranges: spec
+                .conventional_zones
+                .runs()
+                .iter()
+                .copied()
+                .map(Range::of)
+                .collect(),
             last_zone_size_bytes: zones.last().map_or(0, |zone| bytes(zone.size)),
             open_zones_max: spec.max_open,
             active_zones_max: spec.max_active,
@@ -149,10 +173,14 @@ impl Report {
         if self.last_zone_size_bytes < self.zone_size_bytes {
             lines.push(("last zone", size(self.last_zone_size_bytes)));
         }
+        let places = match geometry.spec().conventional_zones {
+            none if none.is_empty() => String::new(),
+            zones => format!(": {zones}"),
+        };
         let conditions: Vec<String> =
             self.conditions.iter().map(|(name, zones)| format!("{zones} {name}")).collect();
         lines.extend([
-            ("conventional", format!("{} zones", count(self.conventional_zones.into()))),
+            ("conventional", format!("{} zones{places}", count(self.conventional_zones.into()))),
             ("open zones", format!("{}, {}", self.open_zones, most(self.open_zones_max))),
             ("active zones", format!("{}, {}", self.active_zones, most(self.active_zones_max))),
             ("append", format!("at most {}", size(self.append_bytes_max))),

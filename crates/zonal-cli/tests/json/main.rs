@@ -139,7 +139,7 @@ fn json_schemas_are_all_compared_with_output() {
 }
 
 /// Commands on drives: the name of the schema, and the command line.
-const DRIVES: [(&str, &str); 32] = [
+const DRIVES: [(&str, &str); 33] = [
     ("create", "create drive.zns --zones 60 --zone-size 1MiB"),
     ("mkfs", "mkfs drive.zns --dry-run"),
     ("mkfs", "mkfs drive.zns --label words"),
@@ -156,6 +156,7 @@ const DRIVES: [(&str, &str); 32] = [
     ("disk-list", "disk list disks.zns"),
     ("create", "create plain.zns --profile small"),
     ("info", "info plain.zns"),
+    ("info", "info mem:zones=9,conventional=0-1,4"),
     ("write", "write plain.zns --lba 0 --input words"),
     ("append", "append plain.zns --zone 7 --input words"),
     ("read", "read plain.zns --lba 0 --blocks 3 --output out"),

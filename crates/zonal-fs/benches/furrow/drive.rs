@@ -17,7 +17,7 @@ use zonal::error::Result;
 use zonal::state::{Event, Rules, ZoneState, next};
 use zonal::{
     BlockSize, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZoneKind, ZonedDevice,
+    ZoneKind, ZoneRuns, ZonedDevice,
 };
 
 const BLOCK: usize = 4096;
@@ -104,7 +104,7 @@ pub(crate) fn shape(zones: u64, zone_mib: u64) -> GeometrySpec {
         block_count: LbaCount::new(zones * zone_size.get()),
         zone_size,
         zone_capacity: zone_size,
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(14),
         max_active: Some(14),
         max_append: LbaCount::new(256),

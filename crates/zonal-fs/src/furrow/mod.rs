@@ -143,7 +143,7 @@ pub use crate::vfs::Access;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive};
+/// use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneRuns};
 /// use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 /// use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 ///
@@ -152,7 +152,7 @@ pub use crate::vfs::Access;
 ///     block_count: LbaCount::new(32 * 768),
 ///     zone_size: LbaCount::new(768), // 3 MiB
 ///     zone_capacity: LbaCount::new(768),
-///     conventional_zones: 0,
+///     conventional_zones: ZoneRuns::NONE,
 ///     max_open: Some(14),
 ///     max_active: Some(14),
 ///     max_append: LbaCount::new(64),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zonal::layer::delay::Delay;
-use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneRuns, ZonedDevice};
 
 use crate::furrow::{MkfsOptions, mkfs};
 
@@ -15,7 +15,7 @@ pub const fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {
         block_count: LbaCount::new(zones * zone_blocks),
         zone_size: LbaCount::new(zone_blocks),
         zone_capacity: LbaCount::new(zone_blocks),
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(14),
         max_active: Some(14),
         max_append: LbaCount::new(64),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use zonal::layer::record::{Recorder, Step};
-use zonal::{ZoneFailure, ZoneId, ZonedDevice};
+use zonal::{ZoneFailure, ZoneId, ZoneKind, ZonedDevice};
 use zonal_fs::furrow::{DumpWhat, Furrow, MountOptions, dump};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, WriteFlags};
 
@@ -88,13 +88,15 @@ fn conventional_journal_that_wraps_survives_cuts() {
         let start = Start::new(shape, 0, &[]);
         let run = start.run(&ops, None);
         let drive: Arc<dyn ZonedDevice> = Arc::new(end_of(&run.recording).power_on());
-        let first = shape.spec.conventional_zones;
-        let is_data = |step: &&Step| matches!(step, Step::Store { zone, .. } if zone.get() < first);
+        let conventional = shape.spec.conventional_zones;
+        let is_data =
+            |step: &&Step| matches!(step, Step::Store { zone, .. } if conventional.contains(*zone));
         let data = run.recording.steps.iter().filter(is_data).count();
         assert!(data > 0, "{}: conventional zones take data", shape.name);
-        let (first, metadata) = (u64::from(first), metadata_zones(&drive));
+        let metadata = metadata_zones(&drive);
         assert!(metadata.len() >= 8, "{}: superblocks, journal, table: {metadata:?}", shape.name);
-        let is_sequential = metadata.iter().all(|&zone| zone >= first);
+        let kind = |zone: u64| drive.geometry().kind(ZoneId::new(u32::try_from(zone).unwrap()));
+        let is_sequential = metadata.iter().all(|&zone| kind(zone) == ZoneKind::SequentialRequired);
         assert!(is_sequential, "{}: metadata is in sequential zones: {metadata:?}", shape.name);
         let effort = Effort {
             exhaustive: 16,
@@ -152,7 +154,7 @@ fn conventional_zones_failing_in_turn_leave_drive_working() {
         fs.sync().expect("sync");
         let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &PLAIN).expect("create").ino;
         for round in 0..40 {
-            if u32::from(round) < shape.spec.conventional_zones {
+            if u32::from(round) < shape.spec.conventional_zones.zone_count() {
                 let zone = ZoneId::new(round.into());
                 recorder.fail_zone(zone, failure).expect("it fails once");
             }

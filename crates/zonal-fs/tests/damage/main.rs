@@ -17,7 +17,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording, Step};
-use zonal::{Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{
+    Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZoneRuns, ZonedDevice,
+};
 use zonal_fs::FsError;
 use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{
@@ -32,7 +34,8 @@ use zonal_fs::vfs::{
 /// Small zones, so that metadata gets to where it stays.
 const SPEC: GeometrySpec = shape(192, 64);
 /// The same, with conventional ones for data.
-const CONVENTIONAL: GeometrySpec = GeometrySpec { conventional_zones: 9, ..shape(201, 64) };
+const CONVENTIONAL: GeometrySpec =
+    GeometrySpec { conventional_zones: ZoneRuns::leading(9), ..shape(201, 64) };
 const DIRECTORIES: u64 = 12;
 const FILES: u64 = 120;
 /// Of each of the two drives.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal::image::Image;
-use zonal::{BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZonedDevice};
+use zonal::{BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZoneRun, ZoneRuns, ZonedDevice};
 use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{CheckOptions, DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags};
@@ -26,13 +26,23 @@ impl Shape {
 pub(crate) const SMALL: Shape =
     Shape { name: "small", spec: GeometrySpec { max_append: LbaCount::new(32), ..shape(24, 64) } };
 
+/// Conventional zones in three places.
+const fn three(runs: [ZoneRun; 3]) -> ZoneRuns {
+    let zones = ZoneRuns::NONE.and(runs[0]).expect("in order");
+    zones.and(runs[1]).expect("in order").and(runs[2]).expect("in order")
+}
+
+const fn run(first: u32, count: u32) -> ZoneRun {
+    ZoneRun { first, count }
+}
+
 /// Ten conventional zones, all for data, and as many sequential ones as a drive must have, and two
 /// more.
 pub(crate) const CONVENTIONAL: Shape = Shape {
     name: "ten conventional zones",
     spec: GeometrySpec {
         block_count: LbaCount::new(32 * 64),
-        conventional_zones: 10,
+        conventional_zones: ZoneRuns::leading(10),
         ..SMALL.spec
     },
 };
@@ -61,10 +71,10 @@ pub(crate) const SHAPES: [Shape; 8] = [
         },
     },
     Shape {
-        name: "conventional zones",
+        name: "conventional zones at the start, in the middle and at the end",
         spec: GeometrySpec {
             block_count: LbaCount::new(28 * 64),
-            conventional_zones: 3,
+            conventional_zones: three([run(0, 1), run(13, 1), run(27, 1)]),
             ..SMALL.spec
         },
     },
@@ -85,13 +95,13 @@ pub(crate) const SHAPES: [Shape; 8] = [
     },
     CONVENTIONAL,
     Shape {
-        name: "eight conventional zones, four open zones, blocks of 512 bytes",
+        name: "eight conventional zones anywhere, four open zones, blocks of 512 bytes",
         spec: GeometrySpec {
             block_size: BlockSize::B512,
             block_count: LbaCount::new(32 * 512),
             zone_size: LbaCount::new(512),
             zone_capacity: LbaCount::new(512),
-            conventional_zones: 8,
+            conventional_zones: three([run(1, 2), run(9, 4), run(30, 2)]),
             max_open: Some(4),
             max_active: Some(4),
             max_append: LbaCount::new(256),

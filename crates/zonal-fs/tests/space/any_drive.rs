@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use zonal::{GeometrySpec, LbaCount, ManualClock, MemoryDrive};
+use zonal::{GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneRun, ZoneRuns};
 use zonal_fs::FsError;
 use zonal_fs::furrow::{Furrow, MkfsOptions, mkfs};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
@@ -34,7 +34,7 @@ enum Order {
 struct Plan {
     zones: u64,
     zone_blocks: u64,
-    conventional: u32,
+    conventional: ZoneRuns,
     active: u32,
     /// Blocks that the last zone has less than the others.
     short: u64,
@@ -45,6 +45,23 @@ struct Plan {
     syncs: u64,
     ticks: u64,
     mounts: u64,
+}
+
+/// At most eleven conventional zones: none, all at the start, or in up to three places.
+fn conventional(dice: &mut Dice, zones: u64) -> ZoneRuns {
+    let mut draw = |below: u64| u32::try_from(dice.below(below)).unwrap();
+    match draw(4) {
+        0 | 1 => ZoneRuns::NONE,
+        2 => ZoneRuns::leading(1 + draw(11)),
+        _ => {
+            let third = u32::try_from(zones / 3).unwrap();
+            let place = |nth: u32| ZoneRun { first: nth * third + draw(8), count: draw(4) };
+            let mut runs: Vec<ZoneRun> = (0..3).map(place).collect();
+            // The last one ends the drive.
+            runs[2].first = u32::try_from(zones).unwrap() - runs[2].count;
+            ZoneRuns::new(runs).unwrap()
+        }
+    }
 }
 
 impl Plan {
@@ -58,10 +75,11 @@ impl Plan {
             dice.below(limit)
         };
         let zone_blocks = 64 + up_to(dice, 64, 193);
+        let zones = 40 + up_to(dice, 60, 161);
         Self {
-            zones: 40 + up_to(dice, 60, 161),
+            zones,
             zone_blocks,
-            conventional: u32::try_from(now_and_then(dice, 11)).unwrap(),
+            conventional: conventional(dice, zones),
             active: 4 + u32::try_from(up_to(dice, 10, 30)).unwrap(),
             short: if dice.below(2) == 0 { 0 } else { dice.below(zone_blocks) },
             reserve_percent: u32::try_from(dice.below(8)).unwrap(),

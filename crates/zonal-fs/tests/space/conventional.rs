@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zonal::layer::fault::{Fault, FaultPlan};
 use zonal::layer::meter::{Meter, OpKind};
-use zonal::{GeometrySpec, ManualClock, MemoryDrive};
+use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZoneRuns};
 use zonal_fs::furrow::Work;
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
@@ -15,7 +15,7 @@ type Drive = Meter<Fault<MemoryDrive>>;
 
 /// Three of 24 zones are conventional.
 fn drive(plan: &str) -> Arc<Drive> {
-    let spec = GeometrySpec { conventional_zones: 3, ..shape(24, 256) };
+    let spec = GeometrySpec { conventional_zones: ZoneRuns::leading(3), ..shape(24, 256) };
     let plan: FaultPlan = plan.parse().unwrap();
     let fault = Fault::new(MemoryDrive::new(spec).unwrap(), plan);
     Arc::new(Meter::new(fault, Arc::new(ManualClock::new(0))))

@@ -81,9 +81,10 @@ impl Picker {
                 spec.max_append = LbaCount::new(256);
             }
             2 => {
-                spec.conventional_zones = self.one_of(&[3, 10]);
-                spec.block_count =
-                    LbaCount::new((zones + u64::from(spec.conventional_zones)) * blocks);
+                let anywhere = self.one_of(&["3", "10", "1,7-9,15-16"]);
+                spec.conventional_zones = anywhere.parse().expect("zones");
+                let conventional = u64::from(spec.conventional_zones.zone_count());
+                spec.block_count = LbaCount::new((zones + conventional) * blocks);
             }
             _ => {}
         }

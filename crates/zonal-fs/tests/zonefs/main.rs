@@ -118,6 +118,43 @@ fn conventional_zones_aggregate_to_one_file() {
     assert_eq!(truncate(&fs, cnv, 0), Err(1));
 }
 
+/// As Linux does: one file for each run, named in their order, with the number of its first zone.
+/// The zone of the super block belongs to none.
+#[test]
+fn conventional_runs_anywhere_are_files_of_their_own() {
+    for (conventional, separate, runs) in [
+        ("0,3-5,8,11", &[3, 4, 5, 8, 11][..], &[(3, 3), (8, 1), (11, 1)][..]),
+        ("0-2,11-11", &[1, 2, 11], &[(1, 2), (11, 1)]),
+        ("5-6", &[5, 6], &[(5, 2)]),
+    ] {
+        let device = drive(&format!("zone=3M,zones=12,conventional={conventional}"));
+        let numbers = |aggregate| {
+            let overwrite = zonal_fs::mkfs::Overwrite::Force;
+            format(&*device, &MkfsOptions { aggregate, overwrite, ..MkfsOptions::default() });
+            let fs = mount(&device, MountOptions::default());
+            let files = (0..).map_while(|nth| fs.file(Group::Conventional, nth));
+            let files: Vec<_> = files.map(|file| fs.getattr(file).unwrap()).collect();
+            let all = fs.statfs().unwrap().inodes;
+            (files.iter().map(|stat| (stat.ino.get(), stat.size / ZONE)).collect::<Vec<_>>(), all)
+        };
+        let one_each: Vec<_> = separate.iter().map(|&zone| (zone, 1)).collect();
+        let (files, all) = numbers(Aggregate::Separate);
+        assert_eq!(files, one_each, "{conventional}");
+        let (aggregated, fewer) = numbers(Aggregate::Conventional);
+        assert_eq!(aggregated, runs, "{conventional}");
+        assert_eq!(all - fewer, (files.len() - runs.len()) as u64, "{conventional}");
+    }
+    // Sequential files are named without gaps.
+    let device = drive("zone=3M,zones=12,conventional=0,3-5,8,11");
+    format(&*device, &MkfsOptions::default());
+    let fs = mount(&device, MountOptions::default());
+    let file = |nth| fs.file(Group::Sequential, nth).map(Ino::get);
+    assert_eq!([0, 1, 2, 3, 4, 5].map(file), [1, 2, 6, 7, 9, 10].map(Some));
+    assert_eq!(file(6), None);
+    fs.write(fs.file(Group::Conventional, 3).unwrap(), ZONE - 4, b"last", WriteFlags::empty())
+        .unwrap();
+}
+
 #[test]
 fn sequential_file_is_written_at_its_end() {
     let (_, fs) = fresh("zone=3M,zones=6", MountOptions::default());

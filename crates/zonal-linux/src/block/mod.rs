@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal::{
     BlockSize, Claim, DeviceError, Geometry, GeometrySpec, Identity, Io, Lba, LbaCount, OpenMode,
-    Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+    Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 };
 
 use crate::Result;
@@ -462,19 +462,24 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
         let (start, len) = (zone.start, zone.len);
         return Err(format!("has a zone of {len} sectors at {start}, not of whole blocks"));
     }
-    let conventional = zones.iter().take_while(|zone| zone.kind == CONVENTIONAL).count();
-    if zones[conventional..].iter().any(|zone| zone.kind == CONVENTIONAL) {
-        return Err("has conventional zones that are not at its start".to_owned());
-    }
+    let is_conventional = |zone: &RawZone| zone.kind == CONVENTIONAL;
+    let numbers = (0..).map(ZoneId::new).zip(zones);
+    let conventional = numbers.filter(|(_, zone)| is_conventional(zone)).map(|(number, _)| number);
+    let conventional_zones = ZoneRuns::of(conventional)
+        .map_err(|error| format!("has conventional zones in too many places: {error}"))?;
     let first = zones.first().ok_or("has no zones")?;
     let last = zones.last().ok_or("has no zones")?;
-    let capacity = zones.get(conventional).map_or(first.len, |zone| zone.capacity);
-    let regular = zones[..zones.len() - 1].iter().skip(conventional);
-    if regular.clone().any(|zone| zone.len != first.len || zone.capacity != capacity) {
+    let sequential = zones.iter().find(|zone| !is_conventional(zone));
+    let capacity = sequential.map_or(first.len, |zone| zone.capacity);
+    let is_regular = |zone: &RawZone| {
+        zone.len == first.len && (is_conventional(zone) || zone.capacity == capacity)
+    };
+    if !zones[..zones.len() - 1].iter().all(is_regular) {
         return Err("has zones of different sizes or capacities".to_owned());
     }
     // Servers give a smaller last zone the size of the others, and less capacity.
-    let last_blocks = if last.capacity < capacity { last.capacity } else { last.len };
+    let is_smaller = last.capacity < capacity && !is_conventional(last);
+    let last_blocks = if is_smaller { last.capacity } else { last.len };
     let limit =
         |name: &str| Ok::<_, String>(u32::try_from(number(name)?).ok().filter(|limit| *limit > 0));
     let spec = GeometrySpec {
@@ -482,7 +487,7 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
         block_count: LbaCount::new((last.start + last_blocks) >> shift),
         zone_size: LbaCount::new(first.len >> shift),
         zone_capacity: LbaCount::new(capacity >> shift),
-        conventional_zones: u32::try_from(conventional).map_err(|error| error.to_string())?,
+        conventional_zones,
         max_open: limit("max_open_zones")?,
         max_active: limit("max_active_zones")?,
         max_append: LbaCount::new((APPEND_BYTES / bytes).min(capacity >> shift)),

@@ -8,7 +8,9 @@ use zonal::nvme::identify::{
     self, IdentifyController, IdentifyNamespace, IdentifyZonedController, IdentifyZonedNamespace,
 };
 use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
-use zonal::{BlockSize, Geometry, GeometrySpec, Identity, LbaCount, Zone, ZoneCond, ZoneId};
+use zonal::{
+    BlockSize, Geometry, GeometrySpec, Identity, LbaCount, Zone, ZoneCond, ZoneId, ZoneRuns,
+};
 
 /// log₂ of the page size that MDTS and ZASL count in. The real one is in a register that only the kernel
 /// can read (Base, figure 36: CAP.MPSMIN); this is the smallest possible.
@@ -92,7 +94,7 @@ pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, 
         block_count: LbaCount::new(namespace.size.get()),
         zone_size,
         zone_capacity: zone_size,
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         // An open zone is active (D2), whatever the drive says.
         max_open: open.map(|open| active.map_or(open, |active| open.min(active))),
         max_active: active,
@@ -308,9 +310,11 @@ mod tests {
 
     /// A drive, and the report of all its zones as it is on the wire.
     fn reported() -> (Geometry, Vec<Zone>, Vec<u8>) {
-        let drive =
-            MemoryDrive::new(GeometrySpec { conventional_zones: 0, ..Profile::Small.geometry() })
-                .unwrap();
+        let drive = MemoryDrive::new(GeometrySpec {
+            conventional_zones: ZoneRuns::NONE,
+            ..Profile::Small.geometry()
+        })
+        .unwrap();
         drive.append(ZoneId::new(1), &[1; 4096]).unwrap();
         let zones = drive.report_all().unwrap();
         let mut bytes = vec![0; size_of::<ReportHeader>()];

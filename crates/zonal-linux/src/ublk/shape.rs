@@ -14,8 +14,9 @@ use crate::ioctl::RawZone;
 /// The parameters of a device; an error if Linux does not accept such a device.
 ///
 /// What is an error here is refused without a message by the driver and `blk_revalidate_disk_zones` in
-/// `block/blk-zoned.c`: a zone size that is not a power of two, and no sequential zone. The driver has
-/// only whole zones: a smaller last zone is served with full size and less capacity.
+/// `block/blk-zoned.c`: a zone size that is not a power of two, no sequential zone, and a conventional
+/// zone with less capacity than size. The driver has only whole zones: a smaller last zone that is
+/// sequential is served with full size and less capacity.
 pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     let unsuitable = |why: String| Err(Error::Unsuitable { why });
     let block_shift = geometry.block_size().shift() - SECTOR_SHIFT;
@@ -24,8 +25,15 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     if !zone_size.get().is_power_of_two() {
         return Err(Error::ZoneSize { kib: geometry.bytes(zone_size).get() >> 10 });
     }
-    if geometry.kind(last) == ZoneKind::Conventional {
+    if geometry.sequential_count() == 0 {
         return unsuitable("all its zones are conventional".into());
+    }
+    if geometry.kind(last) == ZoneKind::Conventional && geometry.size_of(last) < zone_size {
+        return unsuitable(format!(
+            "its last zone is conventional and smaller than the others; try: `slice(0-{}):` in front \
+             of it",
+            last.get() - 1
+        ));
     }
     let Ok(zone_sectors) = u32::try_from(zone_size.get() << block_shift) else {
         return unsuitable("its zones are of 2 TiB or more".into());
@@ -105,9 +113,9 @@ pub(super) fn disk_params(shape: &DiskShape) -> Params {
 /// Discards are for conventional zones: a sequential one is reset. A request is for a zone at most, since
 /// the kernel splits it at multiples of the largest, not where zones end.
 fn discard(geometry: &Geometry, zone_sectors: u32) -> Option<DiscardParams> {
-    let is_conventional = geometry.kind(ZoneId::ZERO) == ZoneKind::Conventional;
+    let has_conventional = !geometry.spec().conventional_zones.is_empty();
     let block_bytes = u32::try_from(geometry.block_size().bytes()).expect("512 or 4096");
-    is_conventional.then_some(DiscardParams {
+    has_conventional.then_some(DiscardParams {
         granularity: block_bytes,
         sectors_max: zone_sectors,
         segments_max: 1,
@@ -198,7 +206,7 @@ pub(super) fn raw_zone(zone: &Zone, block_shift: u32) -> RawZone {
 
 #[cfg(test)]
 mod tests {
-    use zonal::{GeometrySpec, Profile};
+    use zonal::{GeometrySpec, Profile, ZoneRuns};
 
     use super::*;
 
@@ -207,7 +215,7 @@ mod tests {
             block_count: LbaCount::new(16 * 256),
             zone_size: LbaCount::new(256),
             zone_capacity: LbaCount::new(200),
-            conventional_zones: 2,
+            conventional_zones: ZoneRuns::leading(2),
             ..Profile::Small.geometry()
         }
     }
@@ -229,13 +237,15 @@ mod tests {
 
     #[test]
     fn ublk_discards_need_conventional_zones() {
-        let told = |conventional_zones| {
-            let spec = GeometrySpec { conventional_zones, ..spec() };
+        let told = |conventional: &str| {
+            let spec = GeometrySpec { conventional_zones: conventional.parse().unwrap(), ..spec() };
             let params = params(&Geometry::new(spec).unwrap()).unwrap();
             (params.types & PARAMS_DISCARD, params.discard.sectors_max, params.discard.segments_max)
         };
-        assert_eq!(told(2), (PARAMS_DISCARD, 256 * 8, 1));
-        assert_eq!(told(0), (0, 0, 0));
+        for conventional in ["2", "5-6,15"] {
+            assert_eq!(told(conventional), (PARAMS_DISCARD, 256 * 8, 1));
+        }
+        assert_eq!(told("0"), (0, 0, 0));
     }
 
     #[test]
@@ -260,7 +270,15 @@ mod tests {
                     ..good
                 },
             ),
-            ("all its zones", GeometrySpec { conventional_zones: 16, ..good }),
+            (
+                "try: `slice(0-14):`",
+                GeometrySpec {
+                    conventional_zones: "15-15".parse().unwrap(),
+                    block_count: LbaCount::new(15 * 256 + 1),
+                    ..good
+                },
+            ),
+            ("all its zones", GeometrySpec { conventional_zones: ZoneRuns::leading(16), ..good }),
         ] {
             let error = params(&Geometry::new(spec).unwrap()).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");

@@ -102,7 +102,7 @@ fn namespace_keeps_device_contract() {
     let mut count = 0;
     for (shape, spec) in devices::shapes() {
         let whole = spec.block_count.get().is_multiple_of(spec.zone_size.get());
-        if spec.conventional_zones > 0 || !whole {
+        if !spec.conventional_zones.is_empty() || !whole {
             continue;
         }
         for style in [Style::PLAIN, Style::EVERYTHING] {

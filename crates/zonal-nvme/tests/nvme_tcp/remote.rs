@@ -16,7 +16,7 @@ use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
 use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, command_set, status};
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Io, Lba, LbaCount, Op, Select, Zone,
-    ZoneAction, ZoneId, ZonedDevice,
+    ZoneAction, ZoneId, ZoneRuns, ZonedDevice,
 };
 
 use crate::initiator::{Host, Move, Queue};
@@ -53,7 +53,7 @@ impl Remote {
             block_count: LbaCount::new(plain.size.get()),
             zone_size,
             zone_capacity: first[0].capacity,
-            conventional_zones: 0,
+            conventional_zones: ZoneRuns::NONE,
             max_open: decode_limit(of_zones.open_max),
             max_active: decode_limit(of_zones.active_max),
             max_append: LbaCount::new((4096 << append_shift) >> shift),

@@ -6,9 +6,9 @@
 //! overwritten.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::{io, iter};
 
 use rustix::fs::FallocateFlags;
 use zerocopy::IntoBytes;
@@ -18,7 +18,7 @@ use super::format::{self, Description, Layout};
 use super::table::BootId;
 use super::{CreateOptions, OpenMode, Overwrite, io_error};
 use crate::error::Result;
-use crate::{ByteCount, Claim, DeviceError, LbaCount, ZoneKind};
+use crate::{ByteCount, Claim, DeviceError, Lba, ZoneId};
 
 /// Bytes zeroed per call, so that progress can be reported in between.
 const STEP: u64 = 64 << 20;
@@ -125,15 +125,19 @@ fn write_new(
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
     let (layout, geometry) = (Layout::new(drive), &drive.geometry);
-    let conventional = geometry
-        .zones()
-        .take_while(|&zone| geometry.kind(zone) == ZoneKind::Conventional)
-        .fold(LbaCount::ZERO, |blocks, zone| blocks + geometry.size_of(zone));
-    let start_end = layout.data_at + geometry.bytes(conventional).get();
-    let end_at = start_end.max(disk_len.saturating_sub(END));
-    let total = start_end + (disk_len - end_at);
+    let byte = |zone: u32| {
+        let blocks = geometry.block_count().min(geometry.zone_start(ZoneId::new(zone)) - Lba::ZERO);
+        layout.data_at + geometry.bytes(blocks).get()
+    };
+    let conventional = geometry.spec().conventional_zones;
+    let runs = conventional.runs().iter().map(|run| byte(run.first)..byte(run.end()));
+    let ranges = iter::once(0..layout.data_at)
+        .chain(runs)
+        .chain(iter::once(layout.data_at.max(disk_len.saturating_sub(END))..disk_len));
+    // The last ones may overlap.
+    let total = ranges.clone().map(|range| range.end - range.start).sum();
     let mut done = 0;
-    for range in [0..start_end, end_at..disk_len] {
+    for range in ranges {
         let mut at = range.start;
         while at < range.end {
             let step = STEP.min(range.end - at);

@@ -1,4 +1,4 @@
-//! The bytes of a drive file, version 1: structs, layout, and parsing that takes any bytes.
+//! The bytes of a drive file, version 2: structs, layout, and parsing that takes any bytes.
 //!
 //! Format: `docs/format/drive-file.md`, whose tables `tests/format_doc.rs` compares with the
 //! structs below. What the parts are for, and when each is valid, is told in `table.rs`.
@@ -17,7 +17,7 @@ use crate::{Geometry, LbaCount, Rules, ZoneCond, ZoneId, ZoneKind};
 /// First bytes of a drive file.
 pub const MAGIC: [u8; 8] = *b"ZONALDRV";
 /// Version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Distance between the two copies of the header, and alignment of every part.
 pub const PAGE: u64 = 4096;
 pub(super) const PAGE_LEN: usize = 4096;
@@ -36,8 +36,8 @@ pub const DATA_ALIGN: u64 = 1 << 20;
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
 /// | 0 | 8 | magic | `ZONALDRV` |
-/// | 8 | 4 | version | 1 |
-/// | 12 | 4 | length | bytes of this header: 256 |
+/// | 8 | 4 | version | 2 |
+/// | 12 | 4 | length | bytes of this header: 320 |
 /// | 16 | 4 | crc | CRC-32C of bytes 20.. |
 /// | 20 | 4 | copy | which copy this is: 0 or 1 |
 /// | 24 | 16 | uuid | identity of the drive; every other part repeats it |
@@ -46,18 +46,19 @@ pub const DATA_ALIGN: u64 = 1 << 20;
 /// | 48 | 8 | block_count | blocks of the drive |
 /// | 56 | 8 | zone_size | blocks from one zone's start to the next |
 /// | 64 | 8 | zone_capacity | writable blocks of a sequential zone |
-/// | 72 | 4 | conventional_zones | conventional zones, at the start |
+/// | 72 | 4 | conventional_runs | runs of conventional zones, at most 8 |
 /// | 76 | 4 | max_open | most open zones; 0: no limit |
 /// | 80 | 4 | max_active | most active zones; 0: no limit |
 /// | 84 | 4 | reserved | |
 /// | 88 | 8 | max_append | blocks of the largest append |
-/// | 96 | 8 | live_at | byte of the live table |
-/// | 104 | 8 | snapshot_at | byte of the first snapshot |
-/// | 112 | 8 | snapshot_len | bytes from the first snapshot to the second |
-/// | 120 | 8 | journal_at | byte of the journal |
-/// | 128 | 8 | journal_len | bytes of the journal |
-/// | 136 | 8 | data_at | byte of block 0 |
-/// | 144 | 112 | reserved_end | |
+/// | 96 | 64 | conventional_zones | for each run 4 bytes with its first zone and 4 with their number |
+/// | 160 | 8 | live_at | byte of the live table |
+/// | 168 | 8 | snapshot_at | byte of the first snapshot |
+/// | 176 | 8 | snapshot_len | bytes from the first snapshot to the second |
+/// | 184 | 8 | journal_at | byte of the journal |
+/// | 192 | 8 | journal_len | bytes of the journal |
+/// | 200 | 8 | data_at | byte of block 0 |
+/// | 208 | 112 | reserved_end | |
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
@@ -79,10 +80,11 @@ pub struct DriveHeader {
     pub data_at: U64,
     pub reserved_end: [u8; 112],
 }
-const _: () = assert!(size_of::<DriveHeader>() == 256);
+const _: () = assert!(size_of::<DriveHeader>() == 320);
 const _: () = assert!(offset_of!(DriveHeader, copy) == 20);
 const _: () = assert!(offset_of!(DriveHeader, geometry) == 48);
-const _: () = assert!(offset_of!(DriveHeader, reserved_end) == 144);
+const _: () = assert!(offset_of!(DriveHeader, live_at) == 160);
+const _: () = assert!(offset_of!(DriveHeader, reserved_end) == 208);
 
 /// Head of the live table; the entries begin one page later.
 ///
@@ -246,7 +248,7 @@ pub(crate) fn encode_header(drive: &Description, copy: u32) -> DriveHeader {
     let mut header = DriveHeader {
         magic: MAGIC,
         version: VERSION.into(),
-        length: 256.into(),
+        length: 320.into(),
         crc: U32::ZERO,
         copy: copy.into(),
         uuid: drive.uuid,
@@ -298,12 +300,14 @@ fn parse_copy(header: &DriveHeader, copy: u32, host_len: HostLen) -> Result<Desc
     }
     if header.version != VERSION {
         let version = header.version;
-        return Err(format!("format version {version}; this program knows version {VERSION}"));
+        return Err(format!(
+            "format version {version}; this program knows version {VERSION}: create the drive again"
+        ));
     }
     if header.crc != crc32c::crc32c(&header.as_bytes()[20..]) {
         return Err("the header's checksum is wrong, in both copies".into());
     }
-    if header.length != 256 || header.copy != copy {
+    if header.length != 320 || header.copy != copy {
         return Err(format!("header copy {} of {} bytes", header.copy, header.length));
     }
     let spec = header.geometry.decode(header.block_size)?;
@@ -319,8 +323,8 @@ fn parse_copy(header: &DriveHeader, copy: u32, host_len: HostLen) -> Result<Desc
     }
     let drive = Description { geometry, rules, uuid: header.uuid, journal_len };
     let expected = encode_header(&drive, copy);
-    if header.as_bytes()[96..144] != expected.as_bytes()[96..144] {
-        return Err("the parts are not where version 1 has them".into());
+    if header.as_bytes()[160..208] != expected.as_bytes()[160..208] {
+        return Err("the parts are not where version 2 has them".into());
     }
     let needed = Layout::new(&drive).file_len;
     match host_len {

@@ -5,8 +5,10 @@
 //! is a power of two gets no branch of its own and no advantage.
 
 mod bytes;
+mod runs;
 
 pub use bytes::GeometryBytes;
+pub use runs::{Stretch, ZoneRun, ZoneRuns, ZoneRunsError};
 
 use crate::{ByteCount, DeviceError, Lba, LbaCount, ZoneId, ZoneKind};
 
@@ -46,13 +48,13 @@ impl BlockSize {
 /// What a drive's maker fixes; [`Geometry::new`] checks it.
 ///
 /// ```
-/// use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount};
+/// use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneRuns};
 /// let geometry = Geometry::new(GeometrySpec {
 ///     block_size: BlockSize::B4096,
 ///     block_count: LbaCount::new(100 * 24_576),
 ///     zone_size: LbaCount::new(24_576), // 96 MiB
 ///     zone_capacity: LbaCount::new(24_576),
-///     conventional_zones: 0,
+///     conventional_zones: ZoneRuns::NONE,
 ///     max_open: Some(14),
 ///     max_active: Some(28),
 ///     max_append: LbaCount::new(256),
@@ -71,8 +73,8 @@ pub struct GeometrySpec {
     /// Writable part of a sequential zone. A smaller last zone's capacity is the smaller of this
     /// and its size.
     pub zone_capacity: LbaCount,
-    /// Zones at the start of the device that are conventional.
-    pub conventional_zones: u32,
+    /// Zones that are conventional.
+    pub conventional_zones: ZoneRuns,
     /// Zones that may be open at once; `None`: no limit.
     pub max_open: Option<u32>,
     /// Zones that may be active at once; `None`: no limit.
@@ -120,11 +122,9 @@ impl Geometry {
                 return invalid(format!("{count} zones, over {limit}"));
             }
         };
-        if spec.conventional_zones > zone_count {
-            return invalid(format!(
-                "{} conventional zones of {zone_count}",
-                spec.conventional_zones
-            ));
+        if spec.conventional_zones.end() > zone_count {
+            let conventional = spec.conventional_zones;
+            return invalid(format!("conventional zones {conventional} of {zone_count} zones"));
         }
         if spec.max_open == Some(0) || spec.max_active == Some(0) {
             return invalid("an open or active limit of 0".into());
@@ -186,9 +186,14 @@ impl Geometry {
         (0..self.zone_count).map(ZoneId::new)
     }
 
+    /// How many zones are sequential.
+    pub fn sequential_count(&self) -> u32 {
+        self.zone_count - self.spec.conventional_zones.zone_count()
+    }
+
     /// Conventional or sequential.
     pub const fn kind(&self, zone: ZoneId) -> ZoneKind {
-        if zone.get() < self.spec.conventional_zones {
+        if self.spec.conventional_zones.contains(zone) {
             ZoneKind::Conventional
         } else {
             ZoneKind::SequentialRequired
@@ -312,7 +317,7 @@ mod tests {
             block_count: LbaCount::new(blocks),
             zone_size: LbaCount::new(zone_size),
             zone_capacity: LbaCount::new(zone_size),
-            conventional_zones: 0,
+            conventional_zones: ZoneRuns::NONE,
             max_open: None,
             max_active: None,
             max_append: LbaCount::new(1),
@@ -381,7 +386,7 @@ mod tests {
             ("over 17592186044416", spec(Geometry::BLOCK_COUNT_MAX + 1, 1 << 40)),
             ("zones, over", spec(1 << 25, 1)),
             ("zone capacity 11", GeometrySpec { zone_capacity: LbaCount::new(11), ..good }),
-            ("conventional", GeometrySpec { conventional_zones: 11, ..good }),
+            ("conventional", GeometrySpec { conventional_zones: ZoneRuns::leading(11), ..good }),
             ("limit of 0", GeometrySpec { max_open: Some(0), ..good }),
             ("above active", GeometrySpec { max_open: Some(3), max_active: Some(2), ..good }),
             ("append of 0", GeometrySpec { max_append: LbaCount::ZERO, ..good }),

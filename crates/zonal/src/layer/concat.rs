@@ -1,8 +1,7 @@
 //! `Concat`: several drives, one behind the other, shown as one drive.
 //!
-//! All members have the same block size, zone size and zone capacity. Conventional zones come first
-//! on every device, so only the first member may have some; a smaller last zone ends a device, so
-//! only the last member may have one.
+//! All members have the same block size, zone size and zone capacity. Any of them may have
+//! conventional zones. A smaller last zone ends a device, so only the last member may have one.
 //!
 //! The limits of open and active zones are the smallest of the members': then no choice of zones is
 //! refused by a member. A member whose limit is not below the number of its sequential zones has
@@ -24,7 +23,7 @@ use crate::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{
     DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, Zone,
-    ZoneAction, ZoneFailure, ZoneId, ZonedDevice,
+    ZoneAction, ZoneFailure, ZoneId, ZoneRun, ZoneRuns, ZonedDevice,
 };
 
 /// Drives one behind the other.
@@ -122,17 +121,11 @@ impl<D: ZonedDevice> Joined<D> {
         let (mut blocks, mut limits) = (LbaCount::ZERO, ZoneLimits::default());
         let mut max_append = first.max_append();
         let mut members = Vec::with_capacity(last);
+        let mut conventional = Vec::new();
         for (number, device) in (1..).zip(devices) {
             let geometry = *device.geometry();
             if let Some(what) = mismatch(&first, &geometry) {
                 return invalid(format!("member {number} of a concat has {what}"));
-            }
-            let conventional = geometry.spec().conventional_zones;
-            if number > 1 && conventional > 0 {
-                return invalid(format!(
-                    "member {number} of a concat has {conventional} conventional zones, which only \
-                     the first may have"
-                ));
             }
             let size = geometry.zone_size();
             if number < last && !geometry.block_count().get().is_multiple_of(size.get()) {
@@ -146,6 +139,9 @@ impl<D: ZonedDevice> Joined<D> {
             let zones = blocks.get() / size.get();
             let first = u32::try_from(zones)
                 .map_err(|_| DeviceError::Geometry { what: format!("{zones} zones") })?;
+            for run in geometry.spec().conventional_zones.runs() {
+                conventional.push(ZoneRun { first: first.saturating_add(run.first), ..*run });
+            }
             blocks += geometry.block_count();
             members.push(Member { device, number, first: ZoneId::new(first), start });
         }
@@ -155,6 +151,7 @@ impl<D: ZonedDevice> Joined<D> {
         };
         let spec = GeometrySpec {
             block_count: blocks,
+            conventional_zones: ZoneRuns::new(conventional)?,
             max_open: open,
             max_active: limits.active,
             max_append,
@@ -256,7 +253,7 @@ const fn is_failure(error: &DeviceError) -> bool {
 
 /// The smaller of the limits so far and those of a member, if its zones can reach them.
 fn smaller(so_far: ZoneLimits, member: &Geometry) -> ZoneLimits {
-    let sequential = member.zone_count() - member.spec().conventional_zones;
+    let sequential = member.sequential_count();
     let least = |so_far: Option<u32>, limit: Option<u32>| {
         let reachable = limit.filter(|limit| *limit < sequential);
         so_far.into_iter().chain(reachable).min()

@@ -14,7 +14,7 @@ use crate::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{
     DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, Zone,
-    ZoneAction, ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
+    ZoneAction, ZoneFailure, ZoneId, ZonedDevice,
 };
 
 /// The zones of a slice.
@@ -94,9 +94,7 @@ impl<D: ZonedDevice> Slice<D> {
         }
         let start = real.zone_start(first);
         let end = real.zone_start(last) + real.size_of(last);
-        let is_conventional = |zone: &u32| real.kind(ZoneId::new(*zone)) == ZoneKind::Conventional;
-        let conventional = (first.get()..=last.get()).take_while(is_conventional).count();
-        let conventional_zones = u32::try_from(conventional).expect("no more than there are zones");
+        let conventional_zones = real.spec().conventional_zones.within(first, last);
         let spec = GeometrySpec { block_count: end - start, conventional_zones, ..*real.spec() };
         let geometry = Geometry::new(spec)?;
         Ok(Self { below, geometry, place: Place { first, start } })

@@ -79,6 +79,26 @@ fn zones_below_layers_can_be_failed() {
 }
 
 #[test]
+fn conventional_zones_can_be_anywhere() {
+    let kinds = |spec: &str| {
+        let zones = stack(spec).unwrap().device.report_all().unwrap();
+        let is_conventional = |kind| kind == crate::ZoneKind::Conventional;
+        let letter = |kind| if is_conventional(kind) { 'c' } else { 's' };
+        zones.iter().map(|zone| letter(zone.kind)).collect::<String>()
+    };
+    for (spec, expected) in [
+        ("mem:zones=6,conventional=2,open=3", "ccssss"),
+        ("mem:zones=6,conventional=2-2,open=3", "sscsss"),
+        ("mem:conventional=0,2-3,5,zones=7", "csccscs"),
+        ("slice(1-4):mem:conventional=0,2-3,5,zones=7", "sccs"),
+        ("concat((slice(4-):mem:conventional=0,5,zones=6),(mem:conventional=1,zones=3))", "sccss"),
+        ("po2:mem:zone=3M,zones=9,conventional=2-5", "sscccsss"),
+    ] {
+        assert_eq!(kinds(spec), expected, "{spec}");
+    }
+}
+
+#[test]
 fn memory_device_opened_read_only_takes_no_writes() {
     for mode in [OpenMode::ReadOnly, OpenMode::ReadLocked] {
         let clock = Arc::new(ManualClock::new(0));
@@ -137,7 +157,8 @@ fn spec_errors_are_named() {
             "member 2 of a concat has a zone capacity",
         ),
         ("concat(mem:profile=smr,mem:)", "member 1 of a concat has a smaller last zone"),
-        ("concat(mem:,(mem:conventional=2,zones=9))", "member 2 of a concat has 2 conventional"),
+        ("mem:conventional=0-3,2", "zone 2 after zone 3"),
+        ("mem:zones=9,conventional=0-3,9", "conventional zones 0-3,9 of 9 zones"),
         ("concat(mem:,po2(1):mem:)", "po2 takes no arguments"),
     ] {
         let error = stack(spec).err().expect(spec).to_string();

@@ -19,7 +19,7 @@ use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::layer::trace::{Trace, TraceContent};
 use zonal::{
     BlockSize, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive, OpenMode,
-    Rules, ZoneId, ZonedDevice,
+    Rules, ZoneId, ZoneRun, ZoneRuns, ZonedDevice,
 };
 
 /// A device, and the directory that it needs.
@@ -80,10 +80,12 @@ fn slice(spec: GeometrySpec) -> Slice<MemoryDrive> {
     let zones = u32::try_from(spec.block_count.get().div_ceil(spec.zone_size.get())).unwrap();
     let is_whole = spec.block_count.get().is_multiple_of(spec.zone_size.get());
     let more = spec.zone_size.get() * if is_whole { 2 } else { 1 };
-    let conventional_zones = match spec.conventional_zones {
-        0 => 0,
-        count => count + 1,
-    };
+    let runs = spec.conventional_zones.runs().iter();
+    let runs = runs.map(|run| ZoneRun { first: run.first + 1, ..*run });
+    // The one before has the kind of the first one.
+    let before =
+        ZoneRun { first: 0, count: u32::from(spec.conventional_zones.leading_count() > 0) };
+    let conventional_zones = ZoneRuns::new(std::iter::once(before).chain(runs)).unwrap();
     let block_count = spec.block_count + LbaCount::new(more);
     let below = memory(GeometrySpec { block_count, conventional_zones, ..spec });
     let range = ZoneRange { first: ZoneId::new(1), last: Some(ZoneId::new(zones)) };
@@ -93,9 +95,11 @@ fn slice(spec: GeometrySpec) -> Slice<MemoryDrive> {
 /// The shape in two members, the first of three zones.
 fn concat<D: ZonedDevice>(spec: GeometrySpec, make: fn(GeometrySpec) -> D) -> Concat<D> {
     let first = LbaCount::new(3 * spec.zone_size.get());
-    let head = GeometrySpec { block_count: first, ..spec };
     let rest = spec.block_count - first;
-    let tail = GeometrySpec { block_count: rest, conventional_zones: 0, ..spec };
+    let part =
+        |from: u32, to: u32| spec.conventional_zones.within(ZoneId::new(from), ZoneId::new(to));
+    let head = GeometrySpec { block_count: first, conventional_zones: part(0, 2), ..spec };
+    let tail = GeometrySpec { block_count: rest, conventional_zones: part(3, u32::MAX), ..spec };
     Concat::new(vec![make(head), make(tail)]).unwrap()
 }
 
@@ -131,7 +135,7 @@ pub fn shapes() -> Vec<(&'static str, GeometrySpec)> {
         block_count: LbaCount::new(8 * 16),
         zone_size: LbaCount::new(16),
         zone_capacity: LbaCount::new(16),
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(3),
         max_active: Some(5),
         max_append: LbaCount::new(4),
@@ -154,7 +158,19 @@ pub fn shapes() -> Vec<(&'static str, GeometrySpec)> {
         ("capacity 9 of 16", GeometrySpec { zone_capacity: count(9), ..base }),
         (
             "conventional zones and a runt",
-            GeometrySpec { block_count: count(7 * 24 + 11), conventional_zones: 2, ..odd },
+            GeometrySpec {
+                block_count: count(7 * 24 + 11),
+                conventional_zones: ZoneRuns::leading(2),
+                ..odd
+            },
+        ),
+        (
+            "conventional zones in the middle and at the end",
+            GeometrySpec {
+                conventional_zones: "1,5-6,11".parse().unwrap(),
+                block_count: count(11 * 24 + 11),
+                ..odd
+            },
         ),
         ("a runt of one block", GeometrySpec { block_count: count(7 * 24 + 1), ..odd }),
         ("limits of one", GeometrySpec { max_open: Some(1), max_active: Some(1), ..base }),

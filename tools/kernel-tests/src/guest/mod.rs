@@ -123,7 +123,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
             Subject { name: "block-devices", checks: 3, run: block_devices },
             Subject { name: "nvme-tcp", checks: 2, run: nvme_tcp::checks },
             Subject { name: "passthrough", checks: 6, run: passthrough },
-            Subject { name: "ublk", checks: 22, run: ublk::checks },
+            Subject { name: "ublk", checks: 23, run: ublk::checks },
             Subject { name: "virtual-zones", checks: 4, run: virtual_zones::checks },
             Subject { name: "kernel-quirks", checks: 1, run: kernel_quirks::checks },
             Subject { name: "zonefs", checks: 20, run: zonefs },

@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::export::{Export, queue_attribute, wait_for};
-use super::side::{ZONAL, next_number, zonal};
+use super::mounted::Mounted;
+use super::side::{ZONAL, mount_point, next_number, zonal};
 use xtask::run;
 use xtask::tally::Tally;
 
@@ -46,6 +47,7 @@ pub(super) fn checks(tally: &mut Tally) {
         let name = format!("ublk: conventional zones and a smaller last zone, {zones} zones");
         tally.check(&name, || conventional_and_smaller(drive, zones));
     }
+    tally.check("ublk: conventional zones anywhere", conventional_anywhere);
     tally.check("ublk: two devices at once", two_devices);
     tally.check("ublk: what Linux does not accept is refused with a reason", refusals);
     tally.check("ublk: a mounted file system is synced at the end", mounted_at_the_end);
@@ -180,6 +182,36 @@ fn conventional_and_smaller(drive: &str, zones: usize) -> Result<()> {
     read.read_exact_at(&mut held, 1 << 20)?;
     ensure!(held == data, "conventional zones hold something else");
     drop((file, read));
+    export.end()
+}
+
+/// The kernel and our own commands find the same conventional zones on the block device, the
+/// kernel's zonefs makes files of them, and the last one takes writes at its end.
+fn conventional_anywhere() -> Result<()> {
+    let (export, disk) = Export::ublk("mem:zone=4M,zones=12,conventional=0,5-6,11", &[])?;
+    let report = blkzone(&["report"], &disk)?;
+    let zones = report.lines().enumerate().filter(|(_, line)| line.contains("CONVENTIONAL"));
+    let zones: Vec<usize> = zones.map(|(zone, _)| zone).collect();
+    ensure!(zones == [0, 5, 6, 11], "{report}");
+    let info = zonal(&["info", &disk.display().to_string()])?;
+    ensure!(info.contains("4 zones: 0,5-6,11"), "{info}");
+    write_at(&disk, &vec![7; 1 << 20], 47)?;
+    for (features, files) in [("", &[4, 4, 4][..]), ("aggr_cnv", &[8, 4])] {
+        let mut command = Command::new("mkzonefs");
+        if !features.is_empty() {
+            command.args(["-o", features]);
+        }
+        run::quietly(command.arg("-f").arg(&disk))?;
+        let point = mount_point()?;
+        let mounted = Mounted::kernel("zonefs", "rw", &disk, &point)?;
+        let file = |nth: usize| fs::metadata(point.join(format!("cnv/{nth}")));
+        for (nth, mib) in files.iter().enumerate() {
+            let size = file(nth)?.len();
+            ensure!(size == mib << 20, "{features}: cnv/{nth} of {size} bytes");
+        }
+        ensure!(file(files.len()).is_err(), "{features}: more than {} files", files.len());
+        mounted.unmount()?;
+    }
     export.end()
 }
 

@@ -1,7 +1,7 @@
 //! The layout of a drive: which zones hold the superblock log, how large extents, parts and records
 //! may be, and how many zones are reserved so that reclaim and metadata always find one.
 
-use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
+use zonal::{Geometry, LbaCount, ZoneId, ZoneKind, ZoneRuns};
 use zonal_placement::life::Evidence;
 use zonal_placement::streams::Budget;
 
@@ -115,8 +115,8 @@ pub(in crate::furrow) struct Shares {
 /// What the layout says about the use of zones.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct ZoneLimits {
-    /// First zone that metadata may use: the first sequential one.
-    pub(in crate::furrow) first_sequential: u32,
+    /// Zones that metadata does not use.
+    pub(in crate::furrow) conventional: ZoneRuns,
     /// Blocks that a zone for metadata has; a smaller last one is not used for it.
     pub(in crate::furrow) zone_blocks: u32,
     /// Open data zones, and how streams share them.
@@ -153,7 +153,6 @@ pub(in crate::furrow) struct Layout {
     pub(in crate::furrow) geometry: Geometry,
     /// Device blocks in a file-system block.
     pub(in crate::furrow) per_block: u64,
-    pub(super) first_sequential: u32,
     /// Both pairs of zones of the superblock log.
     pub(in crate::furrow) superblock_pairs: [[u32; 2]; 2],
     /// Largest extent, in blocks.
@@ -194,8 +193,7 @@ impl Layout {
     pub(in crate::furrow) fn new(geometry: &Geometry) -> Result<Self, FsError> {
         let unsuitable = |why: String| Err(FsError::Unsuitable { why });
         let per_block = BLOCK_BYTES as u64 / geometry.block_size().bytes();
-        let first_sequential = geometry.spec().conventional_zones;
-        let sequential = geometry.zone_count() - first_sequential;
+        let sequential = geometry.sequential_count();
         if sequential < SEQUENTIAL_ZONES_MIN {
             return unsuitable(format!(
                 "it has {sequential} sequential zones; {SEQUENTIAL_ZONES_MIN} are needed"
@@ -225,13 +223,11 @@ impl Layout {
         if append_max == 0 {
             return unsuitable("its largest append is under 4 KiB".into());
         }
-        let middle = first_sequential + sequential / 2;
         let zone_bytes = u64::from(zone_blocks) << BLOCK_SHIFT;
         let mut layout = Self {
             geometry: *geometry,
             per_block,
-            first_sequential,
-            superblock_pairs: [[first_sequential, first_sequential + 1], [middle, middle + 1]],
+            superblock_pairs: superblock_pairs(geometry),
             extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
             table: table_limits(zone_bytes),
             memtable_bytes: narrow(MEMTABLE_BYTES_MAX.min(zone_bytes / 2)),
@@ -260,8 +256,7 @@ impl Layout {
         // Consecutive steps take a pair of their own, so there are fewer and longer ones.
         let whole = if self.few_open_pairs { zone_bytes / 4 } else { part_bytes_max(zone_bytes) };
         self.table.whole_bytes = whole;
-        let sequential = self.geometry.zone_count() - self.first_sequential;
-        self.open_zones = open_zones(active.min(open), sequential);
+        self.open_zones = open_zones(active.min(open), self.geometry.sequential_count());
     }
 
     /// Applies mount options, within what the drive allows.
@@ -281,12 +276,12 @@ impl Layout {
 
     /// The part of the layout that zone accounting needs.
     pub(in crate::furrow) fn zone_limits(&self) -> ZoneLimits {
-        let Self { first_sequential, zone_blocks, extent_max, evidence, .. } = *self;
+        let Self { zone_blocks, extent_max, evidence, .. } = *self;
         let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
         // Flash bounds its active zones, since each takes some of its memory; disks do not.
         let in_turn = self.geometry.max_active().is_some();
         ZoneLimits {
-            first_sequential,
+            conventional: self.geometry.spec().conventional_zones,
             zone_blocks,
             budget,
             in_turn,
@@ -382,6 +377,19 @@ impl Layout {
         let rest = usable.saturating_sub(journal + table + spare + files);
         Shares { journal, table, spare, reclaim: (kept - spare).min(rest), files }
     }
+}
+
+/// The zones of the superblock log: the first two sequential zones, and two in the middle of them.
+fn superblock_pairs(geometry: &Geometry) -> [[u32; 2]; 2] {
+    let conventional = geometry.spec().conventional_zones;
+    let pair = |nth: u32| {
+        let stretches = conventional.stretches(geometry.zone_count());
+        let sequential = stretches.filter(|stretch| !stretch.is_in);
+        let zones = sequential.flat_map(|stretch| stretch.run.first..stretch.run.end());
+        let mut zones = zones.skip(nth as usize);
+        [0; 2].map(|_| zones.next().expect("Furrow refuses drives with fewer"))
+    };
+    [pair(0), pair(geometry.sequential_count() / 2)]
 }
 
 /// Open data zones: what metadata leaves of `active` zones, and no more than an eighth of the

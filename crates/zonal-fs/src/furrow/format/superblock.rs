@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-use zonal::crc32c;
+use zonal::{ZoneRuns, crc32c};
 
 use super::{Address, BLOCK_BYTES, VERSION};
 
@@ -49,7 +49,7 @@ pub struct Superblock {
     pub zone_capacity: U64,
     /// Zones of the drive.
     pub zones: U32,
-    /// Zones at its start that are conventional.
+    /// How many zones are conventional.
     pub conventional: U32,
     /// Own address: zone.
     pub own_zone: U32,
@@ -74,8 +74,10 @@ pub struct Superblock {
     /// Number of the first void record of the journal that the manifest names: recovery has found
     /// that it and all behind it do not count. 0: all count.
     pub first_void: U64,
+    /// CRC-32C of the numbers of the conventional zones, 4 bytes each; 0 if they are the first zones.
+    pub conventional_crc: U32,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 3880],
+    pub reserved: [u8; 3876],
 }
 
 const _: () = assert!(size_of::<Superblock>() == 4096);
@@ -87,6 +89,15 @@ const _: () = assert!(offset_of!(Superblock, label) == 136);
 /// What to say of a file system of another version.
 pub fn unknown(version: u16) -> String {
     format!("Furrow of version {version}; this program knows {VERSION}")
+}
+
+/// What [`Superblock::conventional_crc`] says of a drive with these conventional zones.
+pub fn conventional_crc(zones: &ZoneRuns) -> u32 {
+    if zones.leading_count() == zones.zone_count() {
+        return 0;
+    }
+    let numbers = zones.runs().iter().flat_map(|run| run.first..run.end());
+    crc32c::crc32c(&numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
 }
 
 impl Superblock {
@@ -133,5 +144,20 @@ impl Superblock {
             return Err(format!("written for {stored:?}, found at {own:?}"));
         }
         Ok(superblock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conventional_zones_elsewhere_are_another_drive() {
+        let crc = |text: &str| conventional_crc(&text.parse().unwrap());
+        assert_eq!(["0", "3", "0-2"].map(crc), [0; 3]);
+        let elsewhere = ["1-3", "2-4", "0-1,3", "0,3-4"].map(crc);
+        for (index, one) in elsewhere.iter().enumerate() {
+            assert!(*one != 0 && !elsewhere[..index].contains(one), "{elsewhere:?}");
+        }
     }
 }

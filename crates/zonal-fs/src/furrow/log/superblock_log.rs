@@ -308,7 +308,7 @@ pub(in crate::furrow) fn newest<'a>(
 /// conventional zones. This version writes none there; it reads them only to name such a file
 /// system, and to wipe it.
 fn zones_of_version_5(geometry: &Geometry) -> impl Iterator<Item = ZoneId> + use<> {
-    let conventional = geometry.spec().conventional_zones;
+    let conventional = geometry.spec().conventional_zones.leading_count();
     let zones = [0, 1, conventional / 2, conventional / 2 + 1];
     zones.into_iter().filter(move |_| conventional >= 8).map(ZoneId::new)
 }

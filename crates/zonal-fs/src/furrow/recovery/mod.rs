@@ -22,7 +22,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::format::manifest::Manifest;
 use crate::furrow::format::record::RecordKind;
 use crate::furrow::format::row::decode;
-use crate::furrow::format::superblock::{ManifestPointer, Superblock};
+use crate::furrow::format::superblock::{ManifestPointer, Superblock, conventional_crc};
 use crate::furrow::format::{Address, blocks_for};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::log::journal::{Journal, Trust, first_valid, read_record};
@@ -223,7 +223,8 @@ fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
         spec.block_count.get(),
         spec.zone_size.get(),
         spec.zone_capacity.get(),
-        u64::from(spec.conventional_zones),
+        u64::from(spec.conventional_zones.zone_count()),
+        u64::from(conventional_crc(&spec.conventional_zones)),
     ];
     let formatted = [
         u64::from(superblock.device_block.get()),
@@ -231,12 +232,14 @@ fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
         superblock.zone_size.get(),
         superblock.zone_capacity.get(),
         u64::from(superblock.conventional.get()),
+        u64::from(superblock.conventional_crc.get()),
     ];
     if drive_has == formatted {
         return Ok(());
     }
     let what = format!(
-        "that one had [block size, blocks, zone size, zone capacity, conventional] = {formatted:?}, \
+        "that one had [block size, blocks, zone size, zone capacity, conventional \
+         zones, checksum of their numbers] = {formatted:?}, \
          this one has {drive_has:?}"
     );
     Err(FsError::OtherShape { what })

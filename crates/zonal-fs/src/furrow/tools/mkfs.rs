@@ -10,7 +10,7 @@ use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_SHIFT;
-use crate::furrow::format::superblock::Superblock;
+use crate::furrow::format::superblock::{Superblock, conventional_crc};
 use crate::furrow::log::committer::Committer;
 use crate::furrow::log::journal::Journal;
 use crate::furrow::log::maintenance::flush_once;
@@ -228,7 +228,8 @@ fn first_superblock(drive: &Drive, clock: &dyn Clock, options: &MkfsOptions) -> 
     superblock.zone_size = U64::new(spec.zone_size.get());
     superblock.zone_capacity = U64::new(spec.zone_capacity.get());
     superblock.zones = U32::new(drive.layout.geometry.zone_count());
-    superblock.conventional = U32::new(spec.conventional_zones);
+    superblock.conventional = U32::new(spec.conventional_zones.zone_count());
+    superblock.conventional_crc = U32::new(conventional_crc(&spec.conventional_zones));
     superblock.created_ns = U64::new(u64::try_from(clock.wall_ns()).unwrap_or(0));
     superblock.reserve_percent = U32::new(options.reserve_percent);
     superblock.label[..options.label.len()].copy_from_slice(options.label.as_bytes());

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::iter::Sum;
 use std::ops::{Add, Sub};
 
+use zonal::ZoneId;
 use zonal_placement::life::{birth_of, class_of_moved};
 use zonal_placement::streams::{Ages, Choice, OpenZone, Supply, Target, Whole};
 use zonal_placement::victim::Policy;
@@ -311,7 +312,7 @@ impl Zones {
     /// Takes an allocation back of which the device wrote nothing.
     pub(in crate::furrow) fn give_back(&mut self, grant: Grant) {
         // In a sequential zone the device finds the place of each write, so only the sum counts.
-        let is_sequential = grant.zone >= self.limits.first_sequential;
+        let is_sequential = !self.limits.conventional.contains(ZoneId::new(grant.zone));
         let slot = self.slot(grant.zone);
         let is_last = slot.written == grant.block + grant.blocks;
         if is_sequential || is_last {

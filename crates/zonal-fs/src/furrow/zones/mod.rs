@@ -17,7 +17,7 @@ pub(super) mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zonal::ZoneCond;
+use zonal::{ZoneCond, ZoneId};
 use zonal_placement::streams::Streams;
 use zonal_placement::victims::Victims;
 
@@ -347,8 +347,8 @@ impl Zones {
 
     /// Whether metadata can take a zone: a sequential one of full capacity.
     fn fits_metadata(&self, zone: u32) -> bool {
-        let ZoneLimits { first_sequential, zone_blocks, .. } = self.limits;
-        zone >= first_sequential && self.slot(zone).capacity == zone_blocks
+        let ZoneLimits { conventional, zone_blocks, .. } = &self.limits;
+        self.slot(zone).capacity == *zone_blocks && !conventional.contains(ZoneId::new(zone))
     }
 
     /// Free zones that metadata can take.

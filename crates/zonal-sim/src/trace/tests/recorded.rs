@@ -2,7 +2,8 @@
 
 use zonal::layer::trace::{Trace as Layer, TraceContent};
 use zonal::{
-    GeometrySpec, Lba, LbaCount, MemoryDrive, Profile, Select, ZoneAction, ZoneId, ZonedDevice,
+    GeometrySpec, Lba, LbaCount, MemoryDrive, Profile, Select, ZoneAction, ZoneId, ZoneRuns,
+    ZonedDevice,
 };
 
 use super::*;
@@ -11,14 +12,16 @@ use crate::counting;
 
 /// A small drive with a conventional zone.
 fn shape() -> GeometrySpec {
-    GeometrySpec { conventional_zones: 1, ..Profile::Small.geometry() }
+    GeometrySpec { conventional_zones: ZoneRuns::leading(1), ..Profile::Small.geometry() }
 }
 
 /// What a program did to a zoned drive, recorded.
 fn recording(content: TraceContent) -> (Vec<u8>, u64) {
     let geometry = shape();
     let drive = MemoryDrive::new(geometry).expect("a drive");
-    let zone = |number: u32| ZoneId::new(drive.geometry().spec().conventional_zones + number);
+    let zone = |number: u32| {
+        ZoneId::new(drive.geometry().spec().conventional_zones.leading_count() + number)
+    };
     let start = |number: u32| drive.geometry().zone_start(zone(number));
     let (first, second) = (start(0), start(1));
     let zone_2 = zone(1);
@@ -56,7 +59,7 @@ fn recording_operations_become_requests() {
         let (file, block) = recording(content);
         let geometry = zonal::Geometry::new(shape()).expect("a shape");
         let zone = |number: u32| {
-            let zone = ZoneId::new(geometry.spec().conventional_zones + number);
+            let zone = ZoneId::new(geometry.spec().conventional_zones.leading_count() + number);
             geometry.zone_start(zone).get() * block
         };
         let (first, second, three) = (zone(0), zone(1), 3 * block);

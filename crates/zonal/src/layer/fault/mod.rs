@@ -29,11 +29,13 @@ pub use plan::{FaultKind, FaultOp, FaultPlan, FaultRule, PlanError};
 ///
 /// ```
 /// use zonal::layer::fault::{Fault, FaultPlan};
-/// # use zonal::{BlockSize, DeviceError, GeometrySpec, LbaCount, MemoryDrive, ZoneId, ZonedDevice};
+/// # use zonal::{
+/// #     BlockSize, DeviceError, GeometrySpec, LbaCount, MemoryDrive, ZoneId, ZoneRuns, ZonedDevice,
+/// # };
 /// # let drive = MemoryDrive::new(GeometrySpec {
-/// #     block_size: BlockSize::B4096, block_count: LbaCount::new(64), zone_size:
-/// LbaCount::new(16),
-/// #     zone_capacity: LbaCount::new(16), conventional_zones: 0, max_open: None, max_active: None,
+/// #     block_size: BlockSize::B4096, block_count: LbaCount::new(64),
+/// #     zone_size: LbaCount::new(16), zone_capacity: LbaCount::new(16),
+/// #     conventional_zones: ZoneRuns::NONE, max_open: None, max_active: None,
 /// #     max_append: LbaCount::new(4) })?;
 /// let plan: FaultPlan = "append,nth=2".parse().unwrap();
 /// let drive = Fault::new(drive, plan);

@@ -1,7 +1,7 @@
 //! Each kind of fault, on a drive in memory.
 
 use super::*;
-use crate::{BlockSize, GeometrySpec, MemoryDrive};
+use crate::{BlockSize, GeometrySpec, MemoryDrive, ZoneRuns};
 
 const BLOCK: usize = 4096;
 
@@ -11,7 +11,7 @@ fn drive(plan: &str) -> Fault<MemoryDrive> {
         block_count: LbaCount::new(70),
         zone_size: LbaCount::new(10),
         zone_capacity: LbaCount::new(9),
-        conventional_zones: 1,
+        conventional_zones: ZoneRuns::leading(1),
         max_open: None,
         max_active: None,
         max_append: LbaCount::new(8),

@@ -11,11 +11,11 @@
 //! ```
 //! use zonal::layer::record::{Outage, Recorder};
 //! use zonal::image::Image;
-//! # use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZonedDevice};
+//! # use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneRuns, ZonedDevice};
 //! # let geometry = Geometry::new(GeometrySpec {
-//! #     block_size: BlockSize::B4096, block_count: LbaCount::new(64), zone_size:
-//! LbaCount::new(16),
-//! #     zone_capacity: LbaCount::new(16), conventional_zones: 0, max_open: None, max_active: None,
+//! #     block_size: BlockSize::B4096, block_count: LbaCount::new(64),
+//! #     zone_size: LbaCount::new(16), zone_capacity: LbaCount::new(16),
+//! #     conventional_zones: ZoneRuns::NONE, max_open: None, max_active: None,
 //! #     max_append: LbaCount::new(4) })?;
 //! let recorder = Recorder::new(Image::empty(&geometry));
 //! recorder.append(ZoneId::new(0), &[1; 4096])?;

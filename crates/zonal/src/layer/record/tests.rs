@@ -2,7 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
 
 use super::*;
-use crate::{BlockSize, Geometry, GeometrySpec, ZoneCond};
+use crate::{BlockSize, Geometry, GeometrySpec, ZoneCond, ZoneRuns};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -15,7 +15,7 @@ fn recorder(max_active: Option<u32>) -> Recorder {
         block_count: LbaCount::new(8 * 10),
         zone_size: LbaCount::new(10),
         zone_capacity: LbaCount::new(9),
-        conventional_zones: 1,
+        conventional_zones: ZoneRuns::leading(1),
         max_open: max_active,
         max_active,
         max_append: LbaCount::new(8),

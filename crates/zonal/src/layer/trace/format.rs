@@ -1,4 +1,4 @@
-//! The bytes of a trace file, version 1. Format: `docs/format/trace.md`.
+//! The bytes of a trace file, version 2. Format: `docs/format/trace.md`.
 
 use std::mem::{offset_of, size_of};
 
@@ -11,25 +11,26 @@ use crate::{Geometry, GeometrySpec};
 
 pub(super) const MAGIC: [u8; 8] = *b"ZONTRACE";
 pub(super) const RECORD_MAGIC: [u8; 4] = *b"TREC";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Head of a trace file.
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
 /// | 0 | 8 | magic | `ZONTRACE` |
-/// | 8 | 4 | version | 1 |
+/// | 8 | 4 | version | 2 |
 /// | 12 | 4 | crc | CRC-32C of bytes 16.. |
 /// | 16 | 4 | content | 1: records of writes and appends carry their data; 0: they do not |
 /// | 20 | 4 | block_size | 512 or 4096 |
 /// | 24 | 8 | block_count | blocks of the device |
 /// | 32 | 8 | zone_size | blocks from one zone's start to the next |
 /// | 40 | 8 | zone_capacity | writable blocks of a sequential zone |
-/// | 48 | 4 | conventional_zones | conventional zones, at the start |
+/// | 48 | 4 | conventional_runs | runs of conventional zones, at most 8 |
 /// | 52 | 4 | max_open | most open zones; 0: no limit |
 /// | 56 | 4 | max_active | most active zones; 0: no limit |
 /// | 60 | 4 | reserved | |
 /// | 64 | 8 | max_append | blocks of the largest append |
+/// | 72 | 64 | conventional_zones | for each run 4 bytes with its first zone and 4 with their number |
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
@@ -41,7 +42,7 @@ pub struct TraceHeader {
     pub block_size: U32,
     pub geometry: GeometryBytes,
 }
-const _: () = assert!(size_of::<TraceHeader>() == 72);
+const _: () = assert!(size_of::<TraceHeader>() == 136);
 
 /// One operation. The data of a write or append follows where the header says so.
 ///
@@ -98,7 +99,10 @@ pub(super) fn decode_header(
         return Err("not a trace: it does not begin with ZONTRACE".into());
     }
     if header.version != VERSION {
-        return Err(format!("trace version {}; this program knows {VERSION}", header.version));
+        return Err(format!(
+            "trace version {}; this program knows {VERSION}: record it again",
+            header.version
+        ));
     }
     if header.crc != crc32c::crc32c(&header.as_bytes()[16..]) {
         return Err("the header's checksum is wrong".into());

@@ -20,7 +20,7 @@ use super::super::{FileDrive, OpenMode};
 use crate::error::Errno;
 use crate::{
     BlockSize, Geometry, GeometrySpec, LbaCount, Rules, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZonedDevice,
+    ZoneRuns, ZonedDevice,
 };
 
 mod during_flush;
@@ -249,7 +249,7 @@ fn description() -> Description {
         block_count: LbaCount::new(ZONES * 17),
         zone_size: LbaCount::new(17),
         zone_capacity: LbaCount::new(CAPACITY as u64),
-        conventional_zones: 0,
+        conventional_zones: ZoneRuns::NONE,
         max_open: Some(2),
         max_active: Some(4),
         max_append: LbaCount::new(8),

@@ -8,7 +8,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::layer::fault::Fault;
 use crate::{
     BlockSize, DeviceError, GeometrySpec, Lba, LbaCount, MemoryDrive, Select, ZoneAction, ZoneCond,
-    ZoneId, ZonedDevice,
+    ZoneId, ZoneRuns, ZonedDevice,
 };
 
 const BLOCK: usize = 512;
@@ -22,7 +22,7 @@ fn geometry(max_active: Option<u32>) -> GeometrySpec {
         block_count: LbaCount::new(u64::from(ZONES) * 10),
         zone_size: LbaCount::new(10),
         zone_capacity: LbaCount::new(CAPACITY),
-        conventional_zones: 1,
+        conventional_zones: ZoneRuns::leading(1),
         max_open: max_active.map(|limit| limit.min(2)),
         max_active,
         max_append: LbaCount::new(4),

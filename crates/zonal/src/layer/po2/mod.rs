@@ -8,12 +8,15 @@
 //! - writes that reach the gap fail with [`DeviceError::Gap`] or [`DeviceError::CrossesZone`];
 //! - P1: the gap is never read or written below: there are no blocks for it.
 //!
-//! Conventional zones get no gap, which no software expects: shown ones lie across the real ones,
-//! at the same blocks, as many as there is room for. What remains of the last real one is not
-//! shown. So there may be fewer of them, and sequential zones have smaller numbers than below.
+//! Conventional zones get no gap, which no software expects. The shown ones of a run lie across the
+//! real ones, without a gap, as many as there is room for. What remains of the last real one is not
+//! shown, unless the device ends there. So there may be fewer of them, none of a run that is too
+//! short, and zones behind them have smaller numbers than below.
 //!
 //! Actions pass through; addresses and numbers in reports, append results and errors are
 //! translated. A smaller last zone stays as small as it is.
+
+mod place;
 
 use std::sync::Arc;
 
@@ -21,9 +24,10 @@ use crate::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::layer::refusal_of_crossing;
 use crate::{
-    DeviceError, FailZone, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction,
-    ZoneCond, ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
+    DeviceError, FailZone, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneFailure, ZoneId,
+    ZoneKind, ZoneRun, ZonedDevice,
 };
+use place::{Place, Segment};
 
 /// A device whose zone size is a power of two, over one whose zone size need not be.
 ///
@@ -47,10 +51,6 @@ pub struct PowerOfTwo<D> {
     zone_shift: u32,
     /// Blocks of a real zone.
     real_zone_size: u64,
-    /// Blocks of a gap.
-    gap: u64,
-    /// Blocks of the zones that are not shown.
-    unshown: u64,
 }
 
 /// Where shown blocks are below.
@@ -61,131 +61,6 @@ enum Mapped {
     Split,
 }
 
-/// How shown zones lie on real ones.
-#[derive(Clone, Copy)]
-struct Place {
-    shown: Geometry,
-    real: Geometry,
-    /// From here on zones are sequential; before it shown and real blocks are the same.
-    sequential: Lba,
-    /// By how much the number of a sequential zone is smaller than below.
-    fewer: u32,
-}
-
-/// The first blocks of a range: those of one real zone, and those of the gap behind it.
-struct Piece {
-    real: Lba,
-    blocks: LbaCount,
-    gap: LbaCount,
-}
-
-impl Place {
-    fn new(real: Geometry) -> Result<Self> {
-        let zone_size = LbaCount::new(real.zone_size().get().next_power_of_two());
-        let last = ZoneId::new(real.zone_count() - 1);
-        let conventional = real.spec().conventional_zones;
-        let zones_of = |blocks: u64| {
-            u32::try_from(blocks).expect("no more zones than below, since none is smaller")
-        };
-        let (block_count, conventional_zones, sequential) = match real.kind(last) {
-            ZoneKind::Conventional => {
-                let zones = real.block_count().get().div_ceil(zone_size.get());
-                (real.block_count(), zones_of(zones), Lba::new(u64::MAX))
-            }
-            ZoneKind::SequentialRequired => {
-                let end = real.zone_start(ZoneId::new(conventional)).get();
-                let shown = end / zone_size.get();
-                let before_last = shown + u64::from(last.get() - conventional);
-                let last_size = match real.size_of(last) {
-                    whole if whole == real.zone_size() => zone_size,
-                    runt => runt,
-                };
-                let blocks = LbaCount::new(before_last * zone_size.get()) + last_size;
-                (blocks, zones_of(shown), Lba::new(shown * zone_size.get()))
-            }
-        };
-        let spec = GeometrySpec { block_count, zone_size, conventional_zones, ..*real.spec() };
-        let fewer = conventional - conventional_zones;
-        Ok(Self { shown: Geometry::new(spec)?, real, sequential, fewer })
-    }
-
-    fn is_conventional(&self, zone: ZoneId) -> bool {
-        self.shown.kind(zone) == ZoneKind::Conventional
-    }
-
-    /// The real zone of a shown one; of a conventional zone, that of its first block.
-    fn real_zone(&self, zone: ZoneId) -> Result<ZoneId> {
-        if zone.get() >= self.shown.zone_count() {
-            return Err(DeviceError::NoSuchZone { zone });
-        }
-        if self.is_conventional(zone) {
-            return Ok(self.real.locate(self.shown.zone_start(zone)).0);
-        }
-        Ok(ZoneId::new(zone.get() + self.fewer))
-    }
-
-    /// Errors of a bad device may name any zone, so nothing is asserted here.
-    fn shown_zone(&self, real: ZoneId) -> ZoneId {
-        ZoneId::new(real.get().saturating_sub(self.fewer))
-    }
-
-    /// The shown address of a real one in a sequential zone. The block after the last one, as write
-    /// pointers can be, is that of the zone before it.
-    fn shown_lba(&self, zone: ZoneId, real: Lba) -> Lba {
-        let start = self.real.zone_start(ZoneId::new(zone.get() + self.fewer));
-        self.shown.zone_start(zone) + (real - start)
-    }
-
-    /// Blocks of a shown zone that are not in the gap.
-    fn blocks_of(&self, zone: ZoneId) -> LbaCount {
-        if self.is_conventional(zone) {
-            return self.shown.size_of(zone);
-        }
-        self.real.size_of(ZoneId::new(zone.get() + self.fewer))
-    }
-
-    /// The first of `limit` blocks from `lba` on.
-    fn piece(&self, lba: Lba, limit: LbaCount) -> Piece {
-        if lba < self.sequential {
-            let (zone, offset) = self.real.locate(lba);
-            let left = (self.real.size_of(zone) - offset).min(self.sequential - lba);
-            return Piece { real: lba, blocks: limit.min(left), gap: LbaCount::ZERO };
-        }
-        let (zone, offset) = self.shown.locate(lba);
-        let shown = limit.min(self.shown.size_of(zone) - offset);
-        let blocks = shown.min(self.blocks_of(zone).saturating_sub(offset));
-        let start = self.real.zone_start(ZoneId::new(zone.get() + self.fewer));
-        Piece { real: start + offset, blocks, gap: shown - blocks }
-    }
-
-    /// The zones of `real`, which are those under the conventional `zone`, as one. It can do what
-    /// each of them can.
-    fn shown_conventional(&self, zone: ZoneId, real: &[Zone]) -> Zone {
-        let worst = [ZoneCond::Offline, ZoneCond::ReadOnly]
-            .into_iter()
-            .find(|cond| real.iter().any(|zone| zone.cond == *cond));
-        let size = self.shown.size_of(zone);
-        Zone {
-            id: zone,
-            kind: ZoneKind::Conventional,
-            cond: worst.unwrap_or(ZoneCond::NotWp),
-            start: self.shown.zone_start(zone),
-            size,
-            capacity: size,
-            wp: None,
-        }
-    }
-
-    /// An error of an access to `zone` or an action on it, as it is shown above.
-    #[cold]
-    fn shown_error(&self, zone: ZoneId, error: DeviceError) -> DeviceError {
-        if self.is_conventional(zone) {
-            return error.renumbered(|_| zone, |lba| lba);
-        }
-        error.renumbered(|zone| self.shown_zone(zone), |lba| self.shown_lba(zone, lba))
-    }
-}
-
 impl<D: ZonedDevice> PowerOfTwo<D> {
     /// `below`, with zones of the next power of two. Where they are one already, nothing changes.
     pub fn new(below: D) -> Result<Self> {
@@ -193,12 +68,10 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         let (real, shown) = (place.real.zone_size().get(), place.shown.zone_size().get());
         Ok(Self {
             below,
-            place,
             block_shift: place.real.block_size().shift(),
             zone_shift: shown.trailing_zeros(),
             real_zone_size: real,
-            gap: shown - real,
-            unshown: u64::from(place.fewer) * real,
+            place,
         })
     }
 
@@ -209,7 +82,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 
     /// The [`FailZone`] of the zones that are shown, over that of the drive.
     pub(crate) fn failing(&self, below: Arc<dyn FailZone>) -> Arc<dyn FailZone> {
-        Arc::new(FailShown { below, place: self.place })
+        Arc::new(FailShown { below, place: self.place.clone() })
     }
 
     /// The way of nearly every access: a few instructions, and no access to the zone's state. Blocks
@@ -217,13 +90,16 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
     #[inline]
     fn map(&self, lba: Lba, bytes: usize) -> Mapped {
         let blocks = bytes as u64 >> self.block_shift;
-        if lba < self.place.sequential {
-            return self.map_conventional(lba, bytes);
+        let segment = self.place.segment_at(lba);
+        if segment.kind == ZoneKind::Conventional {
+            return self.map_conventional(segment, lba, bytes);
         }
-        let zone = lba.get() >> self.zone_shift;
-        let offset = lba.get() - (zone << self.zone_shift);
+        let within = lba.get() - segment.shown_start.get();
+        let zone = within >> self.zone_shift;
+        let offset = within - (zone << self.zone_shift);
         if offset + blocks <= self.real_zone_size && blocks > 0 {
-            Mapped::At(Lba::new((lba.get() - zone * self.gap).saturating_add(self.unshown)))
+            let real = segment.real_start.get() + zone * self.real_zone_size;
+            Mapped::At(Lba::new(real.saturating_add(offset)))
         } else {
             Mapped::Split
         }
@@ -231,16 +107,17 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 
     /// Out of the way of accesses to sequential zones, which are most.
     #[inline(never)]
-    fn map_conventional(&self, lba: Lba, bytes: usize) -> Mapped {
-        let is_in_one_zone = |geometry: &Geometry| {
+    fn map_conventional(&self, segment: &Segment, lba: Lba, bytes: usize) -> Mapped {
+        let is_in_one_zone = |geometry: &Geometry, lba: Lba| {
             let blocks = geometry.blocks_at(lba, bytes).unwrap_or(LbaCount::ZERO);
             blocks > LbaCount::ZERO && {
                 let (zone, offset) = geometry.locate(lba);
                 offset + blocks <= geometry.size_of(zone)
             }
         };
-        if is_in_one_zone(&self.place.shown) && is_in_one_zone(&self.place.real) {
-            Mapped::At(lba)
+        let real = segment.real_lba(lba);
+        if is_in_one_zone(&self.place.shown, lba) && is_in_one_zone(&self.place.real, real) {
+            Mapped::At(real)
         } else {
             Mapped::Split
         }
@@ -339,12 +216,19 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         usize::try_from(count.get() << self.block_shift).expect("a buffer's length fits")
     }
 
-    /// Reports conventional zones from `first` to before `end`.
-    fn report_conventional(&self, first: u32, end: u32, zones: &mut Vec<Zone>) -> Result<()> {
+    /// Reports conventional zones of a segment.
+    fn report_conventional(
+        &self,
+        segment: &Segment,
+        run: ZoneRun,
+        zones: &mut Vec<Zone>,
+    ) -> Result<()> {
         let Place { shown, real, .. } = &self.place;
+        let (first, end) = (run.first, run.end());
         let below = |zone: u32| {
             let (start, size) =
                 (shown.zone_start(ZoneId::new(zone)), shown.size_of(ZoneId::new(zone)));
+            let start = segment.real_lba(start);
             let last = start + (size - LbaCount::new(1));
             real.locate(start).0.index()..=real.locate(last).0.index()
         };
@@ -360,6 +244,24 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         }
         Ok(())
     }
+
+    /// Reports sequential zones of a segment.
+    fn report_sequential(
+        &self,
+        segment: &Segment,
+        run: ZoneRun,
+        zones: &mut Vec<Zone>,
+    ) -> Result<()> {
+        let before = zones.len();
+        let first = segment.real_zone(ZoneId::new(run.first));
+        self.below.report(first, zones, run.count as usize)?;
+        for zone in &mut zones[before..] {
+            let id = self.place.shown_zone(zone.id);
+            zone.renumber(|_| id, |lba| self.place.shown_lba(id, lba));
+            zone.size = self.geometry().size_of(id);
+        }
+        Ok(())
+    }
 }
 
 impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
@@ -370,24 +272,19 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
     }
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        let conventional = self.place.shown.spec().conventional_zones;
-        let mut next = first;
-        let mut left = limit;
-        if first.get() < conventional && limit > 0 {
-            let count = u32::try_from(limit).unwrap_or(u32::MAX).min(conventional - first.get());
-            next = ZoneId::new(first.get() + count);
-            left -= count as usize;
-            self.report_conventional(first.get(), next.get(), zones)?;
-        }
-        if left == 0 || next.get() >= self.place.shown.zone_count() {
-            return Ok(());
-        }
-        let before = zones.len();
-        self.below.report(ZoneId::new(next.get() + self.place.fewer), zones, left)?;
-        for zone in &mut zones[before..] {
-            let id = self.place.shown_zone(zone.id);
-            zone.renumber(|_| id, |lba| self.place.shown_lba(id, lba));
-            zone.size = self.geometry().size_of(id);
+        let all = self.place.shown.zone_count();
+        let (mut next, mut left) = (first.get(), limit);
+        while left > 0 && next < all {
+            let segment = self.place.segment_of(ZoneId::new(next));
+            let end = self.place.segments.iter().map(|segment| segment.shown_first);
+            let end = end.into_iter().find(|&first| first > next).unwrap_or(all);
+            let count = u32::try_from(left).unwrap_or(u32::MAX).min(end - next);
+            let run = ZoneRun { first: next, count };
+            match segment.kind {
+                ZoneKind::Conventional => self.report_conventional(segment, run, zones)?,
+                ZoneKind::SequentialRequired => self.report_sequential(segment, run, zones)?,
+            }
+            (next, left) = (run.end(), left - count as usize);
         }
         Ok(())
     }
@@ -437,7 +334,8 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
         let Some((zone, _)) = self.geometry().locate_conventional(lba, blocks)? else {
             return Ok(());
         };
-        for (lba, blocks) in self.place.real.by_zone(lba, blocks) {
+        let real = self.place.segment_of(zone).real_lba(lba);
+        for (lba, blocks) in self.place.real.by_zone(real, blocks) {
             let done = self.below.deallocate(lba, blocks);
             done.map_err(|error| self.place.shown_error(zone, error))?;
         }
