@@ -47,8 +47,9 @@ pub enum DeviceError {
         /// The number.
         zone: ZoneId,
     },
-    /// A write crosses the end of the zone's capacity.
-    #[error("write of {blocks} blocks at {lba} crosses the end of zone {zone}")]
+    /// A write crosses the end of the zone's capacity, or a read the end of a zone where a device
+    /// does not read across zones.
+    #[error("{blocks} blocks at {lba} cross the end of zone {zone}")]
     CrossesZone {
         /// Zone of the first block.
         zone: ZoneId,

@@ -49,6 +49,14 @@ struct Zone {
     stage: Stage,
 }
 
+/// Where a unit is.
+#[derive(Clone, Copy)]
+struct At {
+    zone: u32,
+    /// Units from the zone's start.
+    offset: u32,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -128,6 +136,10 @@ impl ZoneMapped {
         })
     }
 
+    const fn at(&self, unit: Unit) -> At {
+        At { zone: unit / self.zone_units, offset: unit % self.zone_units }
+    }
+
     /// How much there is of what.
     pub const fn layout(&self) -> &Layout {
         &self.layout
@@ -166,7 +178,7 @@ impl ZoneMapped {
 
     /// Places the next unit of its zone, which has no area.
     pub fn try_place(&mut self, unit: Unit) -> std::result::Result<Slot, Refusal> {
-        let (index, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let At { zone: index, offset } = self.at(unit);
         let zone = self.zones[index as usize];
         if zone.stage == Stage::Full {
             return Err(Refusal::Full);
@@ -227,7 +239,7 @@ impl ZoneMapped {
 
     /// Whether the area of a zone has a unit.
     pub fn holds(&self, unit: Unit) -> bool {
-        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let At { zone, offset } = self.at(unit);
         let ahead = offset.checked_sub(self.written(zone));
         let area = self.areas.get(&zone);
         area.zip(ahead).is_some_and(|(area, ahead)| area.holds(ahead))
@@ -237,7 +249,7 @@ impl ZoneMapped {
     pub fn write(&mut self, units: &[Unit]) -> std::result::Result<(), Refusal> {
         let last = units.last().copied().unwrap_or_default();
         for &unit in units {
-            if self.areas.contains_key(&(unit / self.zone_units)) {
+            if self.has_area(self.at(unit).zone) {
                 while self.area_step(AreaWrite { unit, last, handle: 0 })? != AreaStep::Taken {}
                 continue;
             }
@@ -267,7 +279,7 @@ impl ZoneMapped {
 
     /// Why the area of a zone does not take a unit.
     fn refusal(&self, unit: Unit) -> Refusal {
-        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let At { zone, offset } = self.at(unit);
         if offset < self.written(zone) { Refusal::NotAtWritePointer } else { Refusal::BehindArea }
     }
 
@@ -348,7 +360,7 @@ impl ZoneMapped {
 
 impl Translation for ZoneMapped {
     fn locate(&self, unit: Unit) -> Option<Slot> {
-        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let At { zone, offset } = self.at(unit);
         let (part, at) = (offset / self.layout.block_units, offset % self.layout.block_units);
         (offset < self.zones[zone as usize].written).then(|| {
             self.table[(zone * self.superblocks + part) as usize] * self.layout.block_units + at
@@ -360,7 +372,7 @@ impl Translation for ZoneMapped {
     }
 
     fn fits_area(&self, unit: Unit) -> bool {
-        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let At { zone, offset } = self.at(unit);
         let ahead = offset.checked_sub(self.written(zone));
         let area = self.areas.get(&zone).filter(|area| !area.is_due());
         area.zip(ahead).is_some_and(|(area, ahead)| area.contains(ahead))
@@ -368,7 +380,8 @@ impl Translation for ZoneMapped {
 
     fn write_area(&mut self, write: AreaWrite) -> AreaStep {
         let AreaWrite { unit, last, .. } = write;
-        let (zone, offset) = (unit / self.zone_units, unit % self.zone_units);
+        let At { zone, offset } = self.at(unit);
+        let last = self.at(last).offset;
         let written = self.written(zone);
         let Some(area) = self.areas.get_mut(&zone) else { return AreaStep::None };
         if area.is_due() {
@@ -385,18 +398,18 @@ impl Translation for ZoneMapped {
         }
         let moved = area.make_way(ahead, self.zone_units - written);
         // One commit for the whole write: the one that lets its last unit in.
-        let is_last = area.contains((last % self.zone_units).saturating_sub(written + moved));
+        let is_last = area.contains(last.saturating_sub(written + moved));
         self.counters.implicit_commits += u64::from(is_last);
         self.commit_step(unit)
     }
 
     fn open_area(&mut self, unit: Unit) {
         // Refused where none is left: the zone is then written without one.
-        _ = self.open_with_area(unit / self.zone_units);
+        _ = self.open_with_area(self.at(unit).zone);
     }
 
     fn commit_area(&mut self, through: Unit) {
-        let (zone, offset) = (through / self.zone_units, through % self.zone_units);
+        let At { zone, offset } = self.at(through);
         let written = self.written(zone);
         let Some(area) = self.areas.get_mut(&zone) else { return };
         if let Some(ahead) = offset.checked_sub(written).filter(|ahead| area.contains(*ahead)) {
@@ -406,7 +419,7 @@ impl Translation for ZoneMapped {
     }
 
     fn drain_area(&mut self, unit: Unit) {
-        let zone = unit / self.zone_units;
+        let zone = self.at(unit).zone;
         let left = self.zone_units - self.written(zone);
         if let Some(area) = self.areas.get_mut(&zone) {
             area.demand(area.reach(), left);
@@ -414,7 +427,7 @@ impl Translation for ZoneMapped {
     }
 
     fn commit_step(&mut self, unit: Unit) -> AreaStep {
-        let zone = unit / self.zone_units;
+        let zone = self.at(unit).zone;
         if !self.areas.get(&zone).is_some_and(Area::is_due) {
             return AreaStep::None;
         }
@@ -430,7 +443,7 @@ impl Translation for ZoneMapped {
     }
 
     fn finish_zone(&mut self, unit: Unit) -> Range<Slot> {
-        let zone = unit / self.zone_units;
+        let zone = self.at(unit).zone;
         let last = self.written(zone).checked_sub(1);
         let last = last.and_then(|last| self.locate(zone * self.zone_units + last));
         let padding = self.finish(zone);

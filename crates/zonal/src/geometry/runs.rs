@@ -47,7 +47,7 @@ pub struct ZoneRuns {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct ZoneRunsError {
-    /// Which, and why not.
+    /// Which zones, and why they cannot be.
     pub what: String,
 }
 
@@ -166,7 +166,7 @@ impl ZoneRuns {
         if self.len > 0 && self.runs[0].first == 0 { self.runs[0].count } else { 0 }
     }
 
-    /// Those from `first` to `last`, with the numbers that they have when `first` is zone 0.
+    /// The zones of the set from `first` to `last`, renumbered so that `first` is zone 0.
     #[must_use]
     pub fn within(&self, first: ZoneId, last: ZoneId) -> Self {
         let mut zones = Self::NONE;
