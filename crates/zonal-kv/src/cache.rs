@@ -318,11 +318,16 @@ impl CachedFile {
             return Ok(None);
         }
         let Some(piece) = self.piece(source, number, version, miss)? else { return Ok(None) };
-        let pieces = usize::try_from(source.size()?.div_ceil(PIECE as u64)).unwrap_or(0);
-        let lent = self.lent.get_or_init(|| Lent {
-            version,
-            pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
-        });
+        let lent = match self.lent.get() {
+            Some(lent) => lent,
+            None => {
+                let pieces = usize::try_from(source.size()?.div_ceil(PIECE as u64)).unwrap_or(0);
+                self.lent.get_or_init(|| Lent {
+                    version,
+                    pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
+                })
+            }
+        };
         let Some(slot) = lent.slot(number, version) else { return Ok(None) };
         let bytes = piece.len() as u64;
         if slot.set(piece).is_ok() {
@@ -354,14 +359,11 @@ impl CachedFile {
                 return Ok(None);
             }
         }
-        let start = number * PIECE as u64;
-        let len = source.size()?.saturating_sub(start).min(PIECE as u64);
-        let len = usize::try_from(len).expect("a piece");
-        let mut piece: Piece = std::iter::repeat_n(0, len).collect();
+        // Without a look at the size, which a change of another file would delay.
+        let mut piece: Piece = std::iter::repeat_n(0, PIECE).collect();
         let buffer = Arc::get_mut(&mut piece).expect("nobody else has it yet");
-        let read = source.read(buffer, start)?;
-        if read < len {
-            // A writer has cut the file meanwhile.
+        let read = source.read(buffer, number * PIECE as u64)?;
+        if read < PIECE {
             piece = Piece::from(&piece[..read]);
         }
         let mut kept = self.cache.lock();
@@ -543,6 +545,25 @@ mod tests {
         let file = reader(&cache, 7);
         file.read(&Racing(Bytes::new(1), Arc::clone(&cache)), &mut [0; 9], 0).unwrap();
         assert!(cache.lock().pieces.is_empty());
+    }
+
+    #[test]
+    fn read_does_not_ask_for_size() {
+        /// A file whose size nobody may know: the file system's lock is taken.
+        struct Locked(Bytes);
+        impl Source for Locked {
+            fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+                self.0.read(buffer, offset)
+            }
+            fn size(&self) -> Result<u64> {
+                panic!("a read has to wait for a change of another file")
+            }
+        }
+        let file = reader(&cache(4), 7);
+        let source = Locked(Bytes::new(2));
+        let mut buffer = vec![0; PIECE];
+        assert_eq!(file.read(&source, &mut buffer, 0).unwrap(), PIECE);
+        assert_eq!(file.read(&source, &mut buffer, 2 * PIECE as u64 - 10).unwrap(), 10);
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl ZoneStore {
 
     /// A file is not as the map on the drive says.
     pub(super) fn touch(&self, state: &mut State, ino: u64) {
+        self.placed.remove(ino);
         state.dirty_inodes.insert(ino);
         state.dirty_since_ns.get_or_insert_with(|| self.clock.wall_ns());
     }
@@ -265,33 +266,36 @@ impl ZoneStore {
 
     /// Reads into `buffer` from `offset` on and returns how much.
     pub(super) fn read_file(&self, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut parts = Vec::new();
-        let len = {
-            let mut state = lock(&self.state);
-            let inode = file(&mut state, ino)?;
-            let len = memory(inode.size().saturating_sub(offset)).min(buffer.len());
-            let end = offset + len as u64;
-            let mut at = 0;
-            for extent in &inode.extents {
-                let (from, to) = (offset.max(at), end.min(at + extent.len));
-                if from < to {
-                    let place = memory(from - offset)..memory(to - offset);
-                    parts.push((extent.zone, extent.start + from - at, place));
-                }
-                at += extent.len;
+        {
+            let placed = self.placed.begin_read();
+            if let Some(extents) = placed.extents(ino) {
+                return self.read_parts(parts(extents, offset, buffer.len()), buffer);
             }
-            if end > at {
-                let from = offset.max(at);
-                let bytes = &inode.buffer[memory(from - at)..memory(end - at)];
-                buffer[memory(from - offset)..len].copy_from_slice(bytes);
-            }
-            len
-        };
-        // The file is open, so its zones are not reset meanwhile.
-        for (zone, at, place) in parts {
-            self.read_zone(zone, at, &mut buffer[place])?;
         }
-        Ok(len)
+        let mut state = lock(&self.state);
+        let inode = file(&mut state, ino)?;
+        let found = parts(&inode.extents, offset, buffer.len());
+        let (in_zones, size) = (inode.placed(), inode.size());
+        let end = size.min(offset.saturating_add(buffer.len() as u64));
+        let from = offset.max(in_zones);
+        if from < end {
+            let bytes = &inode.buffer[memory(from - in_zones)..memory(end - in_zones)];
+            buffer[memory(from - offset)..memory(end - offset)].copy_from_slice(bytes);
+        }
+        let _placed = self.placed.begin_read();
+        drop(state);
+        self.read_parts(found, buffer)?;
+        Ok(memory(end.saturating_sub(offset)))
+    }
+
+    /// Reads parts of zone files and returns where the last one ends in the buffer.
+    fn read_parts(&self, parts: Vec<Part>, buffer: &mut [u8]) -> Result<usize> {
+        let mut end = 0;
+        for Part { zone, start, place } in parts {
+            end = place.end;
+            self.read_zone(zone, start, &mut buffer[place])?;
+        }
+        Ok(end)
     }
 
     /// Reads what a zone file has from `at` on.
@@ -320,6 +324,29 @@ impl super::Inode {
             self.current = None;
         }
     }
+}
+
+/// Bytes of a zone file that go into a buffer.
+struct Part {
+    zone: u32,
+    start: u64,
+    place: Range<usize>,
+}
+
+/// Where the bytes of a file lie that a read of `len` bytes at `offset` asks for.
+fn parts(extents: &[Extent], offset: u64, len: usize) -> Vec<Part> {
+    let end = offset.saturating_add(len as u64);
+    let mut parts = Vec::new();
+    let mut at = 0;
+    for extent in extents {
+        let (from, to) = (offset.max(at), end.min(at + extent.len));
+        if from < to {
+            let place = memory(from - offset)..memory(to - offset);
+            parts.push(Part { zone: extent.zone, start: extent.start + from - at, place });
+        }
+        at += extent.len;
+    }
+    parts
 }
 
 /// A file by its number.

@@ -19,12 +19,14 @@
 //! | `format` | how is the map stored? |
 //! | `mount` | how is it read, and what is done after a power cut? |
 //! | `data` | how are bytes written, read, cut? |
+//! | `placed` | where are the bytes of files that nobody writes? |
 //! | `ops` | [`FileSystem`], in terms of these |
 
 mod data;
 pub mod format;
 mod mount;
 mod ops;
+mod placed;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +38,7 @@ use zonal_fs::vfs::{Access, Caller, FileSystem, Ino, Result, SetAttr, WriteFlags
 use zonal_fs::zonefs::{Group, ZoneFs};
 
 use self::format::{Encoder, Entry, Extent, Head, Kind};
+use self::placed::PlacedFiles;
 
 /// The root directory.
 const ROOT: u64 = 1;
@@ -57,6 +60,8 @@ pub struct ZoneStore {
     state: Mutex<State>,
     /// Held by the one that commits. Taken before `state`.
     journal: Mutex<Journal>,
+    /// Files that can be read without `state`. Changed with `state` held.
+    placed: PlacedFiles,
 }
 
 /// Files and names, as they are now.
@@ -231,6 +236,9 @@ impl ZoneStore {
         });
         match committed {
             Ok(mut state) => {
+                if !doomed.is_empty() {
+                    self.placed.wait_for_reads();
+                }
                 for zone in doomed {
                     // F3: the map does not lead to it any more.
                     self.recycle(&mut state, zone);

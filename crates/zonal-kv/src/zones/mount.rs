@@ -20,6 +20,7 @@ use zonal_fs::zonefs::{ErrorPolicy, Group, Health, MountOptions, ZoneFs};
 
 use super::data::memory;
 use super::format::{self, Entry, Head, Kind, Record};
+use super::placed::PlacedFiles;
 use super::{Inode, Journal, MAP_ZONES, ROOT, State, ZoneStore, lock};
 
 /// Zone files without which there is no use: two for the map, and some to write to.
@@ -73,6 +74,7 @@ impl ZoneStore {
                 is_unsure: true,
                 written_bytes: 0,
             }),
+            placed: PlacedFiles::default(),
         };
         store.start()
     }
@@ -124,6 +126,9 @@ impl ZoneStore {
             }
         };
         self.put_right(&mut state, count)?;
+        for (ino, inode) in &state.inodes {
+            self.placed.insert(*ino, inode);
+        }
         *lock(&self.state) = state;
         // What is left behind the last record is left there: the map goes on in the other zone.
         self.commit()?;

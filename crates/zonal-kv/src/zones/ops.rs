@@ -36,10 +36,14 @@ impl FileSystem for ZoneStore {
         let mut state = lock(&self.state);
         let Ok(inode) = file(&mut state, ino.get()) else { return };
         inode.writers -= 1;
-        if inode.writers == 0
-            && let Err(error) = self.seal(&mut state, ino.get())
-        {
+        if inode.writers > 0 {
+            return;
+        }
+        if let Err(error) = self.seal(&mut state, ino.get()) {
             tracing::error!(%error, "a file that is closed cannot be written out");
+        }
+        if let Some(inode) = state.inodes.get(&ino.get()) {
+            self.placed.insert(ino.get(), inode);
         }
     }
 
@@ -104,7 +108,7 @@ impl FileSystem for ZoneStore {
         let ino = *state.names.get(&key(parent, name)).ok_or(FsError::NotFound)?;
         file(&mut state, ino)?;
         self.name(&mut state, key(parent, name), None);
-        unlinked(&mut state, ino);
+        self.unlinked(&mut state, ino);
         Ok(())
     }
 
@@ -117,7 +121,7 @@ impl FileSystem for ZoneStore {
             return Err(FsError::NotEmpty);
         }
         self.name(&mut state, key(parent, name), None);
-        unlinked(&mut state, ino);
+        self.unlinked(&mut state, ino);
         Ok(())
     }
 
@@ -145,7 +149,7 @@ impl FileSystem for ZoneStore {
         self.name(&mut state, from, None);
         self.name(&mut state, to, Some(ino));
         if let Some(old) = old {
-            unlinked(&mut state, old);
+            self.unlinked(&mut state, old);
         }
         Ok(())
     }
@@ -169,7 +173,7 @@ impl FileSystem for ZoneStore {
         let mut state = lock(&self.state);
         if let Some(inode) = state.inodes.get_mut(&ino.get()) {
             inode.pins -= 1;
-            bury(&mut state, ino.get());
+            self.bury(&mut state, ino.get());
         }
     }
 
@@ -419,6 +423,28 @@ impl ZoneStore {
         self.name(state, to, Some(ino));
         Ok(())
     }
+
+    /// One name less.
+    fn unlinked(&self, state: &mut State, ino: u64) {
+        if let Some(inode) = state.inodes.get_mut(&ino) {
+            inode.links -= 1;
+            self.bury(state, ino);
+        }
+    }
+
+    /// Without names and handles it is gone. Its name is not in the next record, so its zones are reset
+    /// after that.
+    fn bury(&self, state: &mut State, ino: u64) {
+        if state.inodes.get(&ino).is_some_and(|inode| inode.links == 0 && inode.pins == 0) {
+            let inode = state.inodes.remove(&ino).expect("it was there just now");
+            for zone in inode.extents.iter().map(|extent| extent.zone).chain(inode.current) {
+                state.doom(zone);
+            }
+            state.free.extend(inode.reserved);
+            state.dirty_inodes.remove(&ino);
+            self.placed.remove(ino);
+        }
+    }
 }
 
 fn key(parent: Ino, name: &[u8]) -> (u64, Vec<u8>) {
@@ -450,25 +476,4 @@ fn children(state: &State, ino: u64) -> impl Iterator<Item = (&[u8], u64)> {
 fn parent_of(state: &State, ino: u64) -> u64 {
     let found = state.names.iter().find(|(_, named)| **named == ino);
     found.map_or(ROOT, |(key, _)| key.0)
-}
-
-/// One name less.
-fn unlinked(state: &mut State, ino: u64) {
-    if let Some(inode) = state.inodes.get_mut(&ino) {
-        inode.links -= 1;
-        bury(state, ino);
-    }
-}
-
-/// Without names and handles it is gone. Its name is not in the next record, so its zones are reset
-/// after that.
-fn bury(state: &mut State, ino: u64) {
-    if state.inodes.get(&ino).is_some_and(|inode| inode.links == 0 && inode.pins == 0) {
-        let inode = state.inodes.remove(&ino).expect("it was there just now");
-        for zone in inode.extents.iter().map(|extent| extent.zone).chain(inode.current) {
-            state.doom(zone);
-        }
-        state.free.extend(inode.reserved);
-        state.dirty_inodes.remove(&ino);
-    }
 }
