@@ -1,6 +1,6 @@
 //! Recordings of the `trace(FILE):` layer, and drives as large as a trace.
 
-use zonal::layer::trace::{Trace as Layer, TraceContent};
+use zonal::layer::trace::{Trace as Layer, TraceContent, TraceHeader, TraceRecord};
 use zonal::{
     GeometrySpec, Lba, LbaCount, MemoryDrive, Profile, Select, ZoneAction, ZoneId, ZoneRuns,
     ZonedDevice,
@@ -94,7 +94,8 @@ fn recording_damaged_or_cut_is_an_error() {
     let (found, bad) = records(cut, &skip).expect("what is before the cut");
     assert_eq!((found.len(), bad), (whole, 1), "the last reset trims nothing");
     let mut damaged = file;
-    damaged[72 + 3 * 48 + 20] ^= 1;
+    let at = size_of::<TraceHeader>() + 3 * size_of::<TraceRecord>() + 20;
+    damaged[at] ^= 1;
     let error = records(damaged, &Trace::default()).expect_err("damaged").to_string();
     assert_eq!(error, "it: operation 3 is damaged");
     let text = Trace { format: Some(Format::Zonal), ..Trace::default() };

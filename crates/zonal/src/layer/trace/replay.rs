@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::format::{TraceHeader, TraceRecord, decode_header, is_valid};
+use super::format::{MAGIC, TraceHeader, TraceRecord, decode_header, is_valid};
 use super::{TraceContent, report_bytes, status};
 use crate::crc32c;
 use crate::error::NvmeStatus;
@@ -122,15 +122,26 @@ impl TraceReader<File> {
     }
 }
 
+/// The first bytes of a trace, if there are enough.
+fn read_header(source: &mut impl Read) -> std::result::Result<TraceHeader, String> {
+    let mut bytes = Vec::new();
+    let whole = size_of::<TraceHeader>();
+    let read = source.take(whole as u64).read_to_end(&mut bytes);
+    read.map_err(|error| format!("no header: {error}"))?;
+    let begin = MAGIC.len().min(bytes.len());
+    if bytes[..begin] != MAGIC[..begin] {
+        return Err("not a trace: it does not begin with ZONTRACE".into());
+    }
+    FromBytes::read_from_bytes(&bytes)
+        .map_err(|_| format!("no header: it ends after {} of {whole} bytes", bytes.len()))
+}
+
 impl<R: Read> TraceReader<R> {
     /// Reads the head of a trace. `path` is what errors call it.
     pub fn new(source: R, path: &Path) -> Result<Self> {
         let mut source = BufReader::new(source);
         let malformed = |what| TraceError::Malformed { path: path.to_owned(), what };
-        let mut header = TraceHeader::new_zeroed();
-        source
-            .read_exact(header.as_mut_bytes())
-            .map_err(|error| malformed(format!("no header: {error}")))?;
+        let header = read_header(&mut source).map_err(malformed)?;
         let (spec, content) = decode_header(&header).map_err(malformed)?;
         let geometry = Geometry::new(spec).map_err(|error| malformed(error.to_string()))?;
         Ok(Self { source, path: path.to_owned(), geometry, content, next: 0 })
