@@ -61,22 +61,38 @@ impl StoreFile {
 
     /// Writes at the end.
     pub fn append(&self, data: &[u8]) -> Result<()> {
-        let file = self.file()?;
+        let Open { file, cached } = self.open()?;
         let said = |written: &Written| Change::Bytes { offset: written.offset, data };
-        self.store.change(self.ino, || file.append(data), said).map(drop)
+        let written = self.store.change(self.ino, || file.append(data), said);
+        match &written {
+            Ok(written) => cached.wrote(file, written.offset, data),
+            Err(_) => cached.failed(),
+        }
+        written.map(drop)
     }
 
     /// Writes at `offset`.
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        let file = self.file()?;
+        let Open { file, cached } = self.open()?;
         let said = |(): &()| Change::Bytes { offset, data };
-        self.store.change(self.ino, || file.write_all_at(data, offset), said)
+        let written = self.store.change(self.ino, || file.write_all_at(data, offset), said);
+        match written {
+            Ok(()) => cached.wrote(file, offset, data),
+            Err(_) => cached.failed(),
+        }
+        written
     }
 
     /// Cuts it, or lengthens it with zeroes.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        let file = self.file()?;
-        self.store.change(self.ino, || file.set_len(size), |(): &()| Change::Size(size))
+        let Open { file, cached } = self.open()?;
+        let set = || file.set_len(size);
+        let resized = self.store.change(self.ino, set, |(): &()| Change::Size(size));
+        match resized {
+            Ok(()) => cached.resized(size),
+            Err(_) => cached.failed(),
+        }
+        resized
     }
 
     /// Makes it durable, and with it everything else.

@@ -5,8 +5,9 @@
 //! random does so only if another read has missed the same piece lately: so random reads of a large
 //! store cost the drive no more than they ask for.
 //!
-//! The cache has no piece of a file that is open for writing. A handle that is opened for writing
-//! drops the pieces of its file, and a read that began before adds none.
+//! No read uses a piece of a file that is open for writing. A handle that is opened for writing
+//! drops the pieces of its file, and a read that began before adds none. A table leaves its pieces
+//! in the cache as it is [`written`].
 //!
 //! A piece that a file has [lent](CachedFile::lend) out stays in memory until the file is closed.
 //! Lent pieces take half of the memory at most, the other half is for evictable ones.
@@ -19,6 +20,10 @@ use zonal_fs::vfs::Ino;
 use zonal_fs::volume::File;
 
 use crate::Result;
+
+mod written;
+
+use self::written::Gathering;
 
 /// Bytes of a piece.
 const PIECE: usize = 128 << 10;
@@ -192,6 +197,8 @@ pub(crate) struct CachedFile {
     /// The end of the last read.
     end: AtomicU64,
     lent: OnceLock<Lent>,
+    /// What it has written of a piece.
+    gathering: Mutex<Gathering>,
 }
 
 /// Pieces of a version of a file.
@@ -223,7 +230,15 @@ impl CachedFile {
             kept.forget(ino);
         }
         drop(kept);
-        Self { cache, ino, role, sharing, end: AtomicU64::new(0), lent: OnceLock::new() }
+        Self {
+            cache,
+            ino,
+            role,
+            sharing,
+            end: AtomicU64::new(0),
+            lent: OnceLock::new(),
+            gathering: Mutex::default(),
+        }
     }
 
     /// The version of the file, if the cache can have pieces of it.
@@ -380,6 +395,7 @@ impl Drop for CachedFile {
         let pieces = lent.iter().flat_map(|lent| &lent.pieces).filter_map(OnceLock::get);
         let bytes = pieces.map(|piece| piece.len() as u64).sum();
         self.cache.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.keep_last_piece();
         let mut kept = self.cache.lock();
         if self.role == Role::Writer {
             self.sharing.writers.fetch_sub(1, Ordering::AcqRel);
@@ -402,18 +418,18 @@ mod tests {
     use super::*;
 
     /// A file of bytes that counts its reads.
-    struct Bytes {
-        data: Mutex<Vec<u8>>,
+    pub(super) struct Bytes {
+        pub(super) data: Mutex<Vec<u8>>,
         reads: AtomicU64,
     }
 
     impl Bytes {
-        fn new(pieces: usize) -> Self {
+        pub(super) fn new(pieces: usize) -> Self {
             let data = (0..pieces * PIECE).map(|at| (at / 1000 % 251).to_le_bytes()[0]).collect();
             Self { data: Mutex::new(data), reads: AtomicU64::new(0) }
         }
 
-        fn reads(&self) -> u64 {
+        pub(super) fn reads(&self) -> u64 {
             self.reads.load(Ordering::Relaxed)
         }
     }
@@ -433,16 +449,16 @@ mod tests {
         }
     }
 
-    fn cache(pieces: usize) -> Arc<ReadCache> {
+    pub(super) fn cache(pieces: usize) -> Arc<ReadCache> {
         // Half of it for lent pieces.
         Arc::new(ReadCache::new(2 * (pieces * PIECE) as u64))
     }
 
-    fn reader(cache: &Arc<ReadCache>, ino: u64) -> CachedFile {
+    pub(super) fn reader(cache: &Arc<ReadCache>, ino: u64) -> CachedFile {
         CachedFile::open(Arc::clone(cache), Ino::new(ino), Role::Reader)
     }
 
-    fn read(file: &CachedFile, source: &Bytes, offset: usize, len: usize) -> Vec<u8> {
+    pub(super) fn read(file: &CachedFile, source: &Bytes, offset: usize, len: usize) -> Vec<u8> {
         let mut buffer = vec![0; len];
         let count = file.read(source, &mut buffer, offset as u64).unwrap();
         buffer.truncate(count);
