@@ -91,12 +91,18 @@ class RandomAccess : public RandomAccessFile {
 };
 
 // Appends gather here until Flush, as in LevelDB's own Env: two of them make a record of the log.
-// What was flushed survives the death of the process. After an error the file takes nothing more:
-// LevelDB's log would go on at another place in its block, where no reader looks for a record.
+// What was flushed survives the death of the process. Not so of a table, which LevelDB flushes after
+// each block and syncs before it uses it: all of it gathers until then, so that the file system gets
+// it whole. After an error the file takes nothing more: LevelDB's log would go on at another place
+// in its block, where no reader looks for a record.
 class Writable : public WritableFile {
  public:
-  Writable(std::string path, FileHandle file, uint64_t size, Allowance allowance)
+  enum class Kind { kTable, kOther };
+
+  Writable(std::string path, Kind kind, FileHandle file, uint64_t size, Allowance allowance)
       : path_(std::move(path)),
+        kind_(kind),
+        gather_max_(kind == Kind::kTable ? kTableGatherMax : kGatherMax),
         file_(std::move(file)),
         size_(size),
         allowance_(std::move(allowance)) {
@@ -106,35 +112,38 @@ class Writable : public WritableFile {
 
   Status Append(const Slice& data) override {
     if (!failed_.ok()) return failed_;
-    if (buffer_.size() + data.size() <= kBuffer) {
+    if (buffer_.size() + data.size() <= gather_max_) {
       buffer_.append(data.data(), data.size());
       return Status::OK();
     }
-    Status status = Flush();
-    if (!status.ok() || data.size() > kBuffer) return status.ok() ? Write(data) : status;
+    Status status = WriteGathered();
+    if (!status.ok() || data.size() > gather_max_) return status.ok() ? Write(data) : status;
     buffer_.assign(data.data(), data.size());
     return Status::OK();
   }
-  Status Flush() override {
-    if (buffer_.empty()) return failed_;
-    Status status = Write(buffer_);
-    buffer_.clear();
-    return status;
-  }
+  Status Flush() override { return kind_ == Kind::kTable ? failed_ : WriteGathered(); }
   Status Sync() override {
-    Status status = Flush();
+    Status status = WriteGathered();
     return status.ok() ? StatusOf(path_, zkv_file_sync(file_.get())) : status;
   }
   Status Close() override {
     if (!file_) return Status::OK();
-    Status status = Flush();
+    Status status = WriteGathered();
     allowance_.Close();
     const int error = zkv_file_close(file_.release());
     return status.ok() ? StatusOf(path_, error) : status;
   }
 
  private:
-  static constexpr size_t kBuffer = 64 << 10;
+  static constexpr size_t kGatherMax = 64 << 10;
+  static constexpr size_t kTableGatherMax = 8 << 20;
+
+  Status WriteGathered() {
+    if (buffer_.empty()) return failed_;
+    Status status = Write(buffer_);
+    buffer_.clear();
+    return status;
+  }
 
   Status Write(const Slice& data) {
     if (!failed_.ok()) return failed_;
@@ -154,6 +163,8 @@ class Writable : public WritableFile {
   }
 
   const std::string path_;
+  const Kind kind_;
+  const size_t gather_max_;
   FileHandle file_;
   uint64_t size_;
   Allowance allowance_;
@@ -316,7 +327,8 @@ class ZonalEnv : public EnvWrapper {
       // LevelDB does not say whether a table comes from a compaction. A flush has an old log.
       const bool is_table = EndsWith(path, ".ldb");
       if (is_table && !reserve_->HasOldLog(path.substr(0, path.rfind('/') + 1))) allowance.Limit();
-      if (error == 0) *result = new Writable(path, std::move(file), size, std::move(allowance));
+      const auto kind = is_table ? Writable::Kind::kTable : Writable::Kind::kOther;
+      if (error == 0) *result = new Writable(path, kind, std::move(file), size, std::move(allowance));
       return StatusOf(path, error);
     }, result);
   }

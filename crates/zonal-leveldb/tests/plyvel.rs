@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::layer::meter::OpKind;
+use zonal::layer::trace::TraceReader;
 use zonal::profile::Changes;
-use zonal::{Rules, Select, SystemClock, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{LbaCount, Rules, Select, SystemClock, ZoneAction, ZoneId, ZonedDevice};
 use zonal_fs::furrow::{self, CheckOptions, DataCheck, MkfsOptions, MountOptions};
 use zonal_fs::volume::{Volume, VolumeOptions, WriteLifetime};
 use zonal_fs::zonefs;
@@ -261,6 +263,27 @@ fn memory_drive_gets_zonefs_for_process() {
         let output = place.python(FILL).env("ZONAL_LEVELDB", address).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
+}
+
+#[test]
+fn tables_are_written_whole_and_read_from_memory() {
+    let Some(place) = Place::zonefs("zone=4M,zones=32") else { return };
+    let script = format!("{FILL}{READ}").replace("'/kv'", "'/kv', compression=None");
+    let address = "trace(run.trace):mem:zone=4M,zones=64?format=zonefs";
+    let output = place.python(&script).env("ZONAL_LEVELDB", address).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "19999 None b'1-vv'\n", "{output:?}");
+    let mut trace = TraceReader::open(place.path("run.trace")).unwrap();
+    let (mut largest, mut read) = (LbaCount::ZERO, LbaCount::ZERO);
+    while let Ok(operation) = trace.operation().unwrap() {
+        match operation.kind {
+            OpKind::Write | OpKind::Append => largest = largest.max(operation.blocks.unwrap()),
+            OpKind::Read if largest > LbaCount::ZERO => read += operation.blocks.unwrap(),
+            _ => {}
+        }
+    }
+    assert!(trace.bytes(largest).get() >= 1 << 20, "{largest} blocks at once");
+    // The second database reads the log of the first one, of at most 1 MiB.
+    assert!(trace.bytes(read).get() < 2 << 20, "{read} blocks of 6 MiB");
 }
 
 /// Puts and deletes with a sync each, and says what is done.
