@@ -421,8 +421,12 @@ impl Core {
     /// A change of a file begins; `None` where nothing is noted.
     fn begin(&self, ino: Ino) -> Option<Begun> {
         let unsynced = self.unsynced.as_ref()?;
-        let before_ns = self.changed_ns(ino)?;
-        Some(Begun { ino, before_ns, pending: lock(unsynced).begin_change(ino.get()) })
+        let mut notes = lock(unsynced);
+        let before_ns = match notes.take_changed_ns(ino.get()) {
+            Some(known) => known,
+            None => self.changed_ns(ino)?,
+        };
+        Some(Begun { ino, before_ns, pending: notes.begin_change(ino.get()) })
     }
 
     /// It is made, and noted.

@@ -24,6 +24,7 @@
 //! name is passed over: a file of theirs, a link, a file of this user that is for something else.
 //! Ours then gets a name that nobody can guess.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -140,7 +141,13 @@ pub struct Unsynced {
     _file: OwnedFd,
     active: usize,
     len: [usize; 2],
+    /// When files were last changed, as the last note of each says: so the next change does not ask
+    /// the file system for the time before it.
+    changed_ns: BTreeMap<u64, i64>,
 }
+
+/// Most files whose last change is known without asking.
+const FILES_KNOWN_MAX: usize = 1024;
 
 impl Unsynced {
     /// Opens what belongs to the file system `uuid` that was made at `created_ns`, or makes it, in a
@@ -156,7 +163,8 @@ impl Unsynced {
         let shared = File::from(file.try_clone()?);
         // SAFETY: the lock keeps other processes of ours away, the mode other users.
         let map = unsafe { memmap2::MmapOptions::new().len(FILE_BYTES).map_mut(&shared) }?;
-        let mut this = Self { path, map, _file: file, active: 0, len: [0; 2] };
+        let changed_ns = BTreeMap::new();
+        let mut this = Self { path, map, _file: file, active: 0, len: [0; 2], changed_ns };
         let uuid_words = words_of(uuid);
         let is_ours = this.word(word::MAGIC) == MAGIC
             && this.word(word::UUID) == uuid_words[0]
@@ -251,8 +259,18 @@ impl Unsynced {
         self.set_word(word::BATCH, batch);
     }
 
+    /// Takes the time when a file was last changed, if that was a noted change and no other one has
+    /// begun: that may change it meanwhile.
+    pub fn take_changed_ns(&mut self, ino: u64) -> Option<i64> {
+        self.changed_ns.remove(&ino)
+    }
+
     /// Notes a change that the file system has made.
     pub fn note(&mut self, note: Note<'_>) -> Noted {
+        if self.changed_ns.len() == FILES_KNOWN_MAX {
+            self.changed_ns.clear();
+        }
+        self.changed_ns.insert(note.ino, note.times.after_ns);
         let (kind, position, data) = match note.change {
             Change::Bytes { offset, data } => (0_u64, offset, data),
             Change::Size(size) => (1, size, &[][..]),
