@@ -25,6 +25,8 @@ const PHYSICAL: BlockSize = BlockSize::B4096;
 pub struct FurrowDisk {
     pub(super) file: File,
     settings: DiskSettings,
+    /// Bytes of the blocks that requests name here.
+    block_size: BlockSize,
     access: Access,
     /// Bytes that the volume writes as one operation.
     atomic: ByteCount,
@@ -41,13 +43,15 @@ impl FurrowDisk {
     pub(super) fn new(
         file: File,
         settings: DiskSettings,
+        block_size: Option<BlockSize>,
         access: Access,
         atomic: ByteCount,
     ) -> volume::Result<Self> {
         let bytes = AtomicU64::new(file.metadata()?.size);
         let has_failed = AtomicBool::new(false);
         let (changes, resized) = (RwLock::default(), Mutex::default());
-        Ok(Self { file, settings, access, atomic, bytes, has_failed, changes, resized })
+        let block_size = block_size.unwrap_or(settings.block_size);
+        Ok(Self { file, settings, block_size, access, atomic, bytes, has_failed, changes, resized })
     }
 
     /// Its settings.
@@ -115,13 +119,12 @@ impl FurrowDisk {
 
 impl Disk for FurrowDisk {
     fn shape(&self) -> DiskShape {
-        let DiskSettings { block_size, is_read_only, .. } = self.settings;
         DiskShape {
-            block_size,
+            block_size: self.block_size,
             physical_size: PHYSICAL,
-            blocks: LbaCount::new(self.bytes() >> block_size.shift()),
+            blocks: LbaCount::new(self.bytes() >> self.block_size.shift()),
             atomic: self.atomic,
-            is_read_only: is_read_only || self.access == Access::ReadOnly,
+            is_read_only: self.settings.is_read_only || self.access == Access::ReadOnly,
         }
     }
 
@@ -179,7 +182,7 @@ impl Disk for FurrowDisk {
     ) -> Result<()> {
         let bytes = self.shape().range(lba, blocks)?;
         let takes_space = self.settings.space == DiskSpace::Thick;
-        let shift = self.settings.block_size.shift();
+        let shift = self.block_size.shift();
         let mut at = bytes.start;
         while at < bytes.end {
             let data = self.seek(Seek::Data, at)?;

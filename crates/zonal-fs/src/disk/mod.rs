@@ -154,7 +154,13 @@ impl Disks {
     /// Opens a disk. Nothing else opens, shrinks or removes it until it is dropped.
     pub fn open(&self, name: &DiskName) -> Result<Arc<FurrowDisk>> {
         let _changing = self.changing();
-        self.open_disk(name)
+        self.open_disk(name, None)
+    }
+
+    /// The same for clients that name sectors of 512 bytes, whatever the settings of the disk say.
+    pub fn open_in_sectors(&self, name: &DiskName) -> Result<Arc<FurrowDisk>> {
+        let _changing = self.changing();
+        self.open_disk(name, Some(BlockSize::B512))
     }
 
     /// Makes a disk. It reads as zeroes.
@@ -177,7 +183,7 @@ impl Disks {
         if open.as_ref().is_some_and(|disk| size.get() < disk.bytes()) {
             return Err(Error::InUse { name: name.clone() });
         }
-        let disk = open.map_or_else(|| self.open_disk(name), Ok)?;
+        let disk = open.map_or_else(|| self.open_disk(name, None), Ok)?;
         if disk.settings().is_read_only {
             return Err(Error::ReadOnly { name: name.clone() });
         }
@@ -200,7 +206,7 @@ impl Disks {
     pub fn remove(&self, name: &DiskName) -> Result<()> {
         let _changing = self.changing();
         self.sweep()?;
-        let disk = self.open_disk(name)?;
+        let disk = self.open_disk(name, None)?;
         let hidden = name.hidden_path();
         self.volume.rename_with(name.path(), &hidden, RenameFlags::NOREPLACE)?;
         drop(disk);
@@ -234,7 +240,7 @@ impl Disks {
         settings: impl FnOnce(DiskSettings) -> DiskSettings,
     ) -> Result<()> {
         let _changing = self.changing();
-        let original = self.find_open(name).map_or_else(|| self.open_disk(name), Ok)?;
+        let original = self.find_open(name).map_or_else(|| self.open_disk(name, None), Ok)?;
         let settings = settings(original.settings());
         // Most of it becomes durable before writes have to wait. A disk whose flush has failed may
         // have lost data, and no copy may hide that.
@@ -376,8 +382,9 @@ impl Disks {
         open.get(name).and_then(Weak::upgrade)
     }
 
-    /// Opens a disk that nothing else has open.
-    fn open_disk(&self, name: &DiskName) -> Result<Arc<FurrowDisk>> {
+    /// Opens a disk that nothing else has open. Requests are in blocks of `block_size`, or in those
+    /// of its settings.
+    fn open_disk(&self, name: &DiskName, block_size: Option<BlockSize>) -> Result<Arc<FurrowDisk>> {
         let access = self.volume.access()?;
         let flags = match access {
             Access::ReadOnly => OpenFlags::READ,
@@ -387,7 +394,7 @@ impl Disks {
         let settings = settings_of(name, &file)?;
         file.try_lock().map_err(|_| Error::InUse { name: name.clone() })?;
         let atomic = ByteCount::new(self.volume.atomic_write()?);
-        let disk = Arc::new(FurrowDisk::new(file, settings, access, atomic)?);
+        let disk = Arc::new(FurrowDisk::new(file, settings, block_size, access, atomic)?);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, disk| disk.strong_count() > 0);
         open.insert(name.clone(), Arc::downgrade(&disk));

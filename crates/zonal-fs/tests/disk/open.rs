@@ -58,6 +58,33 @@ fn open_disk_grows_and_says_so() {
     assert_clean(drive);
 }
 
+#[test]
+fn sector_of_open_disk_is_written_alone() {
+    let drive = drive();
+    let (volume, disks) = disks(drive.clone());
+    disks.create(&name("disk"), ByteCount::new(MIB), DiskSettings::default()).unwrap();
+    let disk = disks.open(&name("disk")).unwrap();
+    disk.write(Lba::new(1), &[1; 4096], Durability::Later).unwrap();
+    let part = disk.write(Lba::new(1), &[2; 512], Durability::Later);
+    assert!(matches!(part, Err(DiskError::Unaligned { .. })));
+    drop(disk);
+    let disk = disks.open_in_sectors(&name("disk")).unwrap();
+    assert_eq!((disk.shape().block_size.bytes(), disk.shape().bytes()), (512, MIB));
+    disk.write(Lba::new(11), &[2; 512], Durability::AtOnce).unwrap();
+    disks.snapshot(&name("disk"), &name("disk@one")).unwrap();
+    drop(disk);
+    for each in ["disk", "disk@one"] {
+        let disk = disks.open(&name(each)).unwrap();
+        assert_eq!(disk.shape().block_size.bytes(), 4096, "{each} has other settings");
+        let mut block = [0; 4096];
+        disk.read(Lba::new(1), &mut block).unwrap();
+        let expected: Vec<u8> = (0..4096).map(|at| if at / 512 == 3 { 2 } else { 1 }).collect();
+        assert_eq!(block[..], expected, "{each}");
+    }
+    volume.close().unwrap();
+    assert_clean(drive);
+}
+
 /// Ends the threads that write, also where the test fails.
 struct EndWriters<'a>(&'a AtomicBool);
 

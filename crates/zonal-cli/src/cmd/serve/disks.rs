@@ -28,15 +28,22 @@ struct Drive {
 impl Drives {
     /// Opens a disk.
     pub(super) fn open(&mut self, spec: &DiskSpec<'_>) -> Result<Arc<FurrowDisk>> {
+        self.open_by(spec, Disks::open)
+    }
+
+    /// Opens a disk by a function of its drive's [`Disks`].
+    pub(super) fn open_by(
+        &mut self,
+        spec: &DiskSpec<'_>,
+        open: fn(&Disks, &DiskName) -> zonal_fs::disk::Result<Arc<FurrowDisk>>,
+    ) -> Result<Arc<FurrowDisk>> {
         let DiskSpec { device, name } = spec;
         if self.find(spec).is_none() {
             self.0.push(Drive::open(device)?);
         }
         let drive = self.find(spec).expect("it was opened");
-        drive
-            .disks
-            .open(name)
-            .with_context(|| format!("opening {}", shown(format!("{device}//{name}"))))
+        let opened = open(&drive.disks, name);
+        opened.with_context(|| format!("opening {}", shown(format!("{device}//{name}"))))
     }
 
     /// A name of a disk that is open, which no disk of another drive has.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::{Disk, SystemClock, shown};
+use zonal_fs::disk::Disks;
 use zonal_nbd::export::Access;
 use zonal_nbd::server::{self, PORT, TlsFiles, TlsPolicy};
 use zonal_nbd::{Address, Export, Exports, Settings, Tls};
@@ -35,7 +36,8 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     let mut exports = Vec::new();
     for spec in &args.disks {
         let parsed = DiskSpec::parse(spec)?;
-        let disk = drives.open(&parsed)?;
+        // Linux's client does not ask for the size of blocks, and then they are sectors.
+        let disk = drives.open_by(&parsed, Disks::open_in_sectors)?;
         // NBD has no message for it.
         let name = shown(spec);
         disk.on_resize(Box::new(move |shape| {
