@@ -14,6 +14,7 @@ mod fuseblk;
 mod kernel_quirks;
 mod lpc;
 mod mounted;
+mod nbd_disk;
 mod null_blk;
 mod nvme_cli;
 mod nvme_disk;
@@ -171,6 +172,7 @@ pub(crate) const MACHINES: [Machine; 8] = [
         kernel_options: "",
         subjects: &[
             Subject { name: "nvme-cli", checks: 6, run: nvme_cli::checks },
+            Subject { name: "nbd", checks: 5, run: nbd_disk::checks },
             Subject { name: "side-by-side", checks: 7, run: side_by_side::checks },
         ],
     },
