@@ -19,7 +19,7 @@ use zonal::layer::fault::FaultPlan;
 use zonal::layer::trace::{TraceReader, replay};
 use zonal::{
     BlockSize, DeviceError, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive, OpenMode,
-    Select, Zone, ZoneAction, ZoneRuns, ZonedDevice, spec,
+    Select, Zone, ZoneAction, ZoneKind, ZoneRuns, ZonedDevice, spec,
 };
 use zonal_fs::furrow::format::batch::take_fresh;
 use zonal_fs::furrow::format::manifest::{KeyBytes, Manifest, PartPointer};
@@ -211,6 +211,7 @@ fn small() -> GeometrySpec {
         zone_size: LbaCount::new(80),
         zone_capacity: LbaCount::new(72),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(14),
         max_active: Some(14),
         max_append: LbaCount::new(16),

@@ -50,10 +50,12 @@ pub(crate) struct Bench<'a> {
     pub(crate) target: &'a Target<'a>,
     /// Every zone, as reported at the start.
     pub(crate) all: Vec<Zone>,
-    /// Sequential zones that may be written, and can be.
+    /// Sequential write required zones that may be written, and can be.
     pub(crate) zones: Vec<Zone>,
     /// Conventional zones that may be written.
     pub(crate) conventional: Vec<Zone>,
+    /// Sequential write preferred zones that may be written.
+    pub(crate) preferred: Vec<Zone>,
     steps: RefCell<Vec<String>>,
     written: RefCell<Vec<Written>>,
     version: Cell<u64>,
@@ -77,8 +79,9 @@ impl<'a> Bench<'a> {
             usable.filter(|zone| zone.kind == kind).copied().collect()
         };
         let (zones, conventional) = (of(ZoneKind::SequentialRequired), of(ZoneKind::Conventional));
+        let preferred = of(ZoneKind::SequentialPreferred);
         let (steps, written) = (RefCell::default(), RefCell::default());
-        Self { target, all, zones, conventional, steps, written, version: Cell::new(1) }
+        Self { target, all, zones, conventional, preferred, steps, written, version: Cell::new(1) }
     }
 
     pub(crate) fn device(&self) -> &'a dyn ZonedDevice {

@@ -276,6 +276,7 @@ fn expected_usually(case: Case, rules: Rules) -> Option<Result<ZoneState, Refusa
     let zone = Zone {
         id: zonal::ZoneId::ZERO,
         kind: zonal::ZoneKind::SequentialRequired,
+        non_sequential: false,
         cond: case.start.cond,
         start: Lba::ZERO,
         size: LbaCount::new(128),
@@ -284,7 +285,8 @@ fn expected_usually(case: Case, rules: Rules) -> Option<Result<ZoneState, Refusa
     };
     let event = case.operation.event(case.start, &zone, LbaCount::new(16))?;
     let written = case.start.fill.blocks(capacity);
-    Some(state::next(rules, ZoneState { cond: case.start.cond, written }, event, capacity))
+    let from = ZoneState { cond: case.start.cond, written, ..ZoneState::EMPTY };
+    Some(state::next(rules, zone.kind, from, event, capacity))
 }
 
 fn aspects(start: Start, operation: Operation) -> Vec<Aspect> {
@@ -369,10 +371,10 @@ pub(crate) fn observe(bench: &Bench<'_>, case: Case) -> Result<Observation, Stop
     let data = bench.verify(zone.id);
     let written = start.fill.blocks(zone.capacity);
     let expected = operation.event(start, &zone, max_append).map(|event| {
-        let from = ZoneState { cond: start.cond, written };
+        let from = ZoneState { cond: start.cond, written, ..ZoneState::EMPTY };
         match operation {
             Operation::AppendLarge => Err(Refusal::Boundary),
-            _ => state::next(bench.target.rules, from, event, zone.capacity),
+            _ => state::next(bench.target.rules, zone.kind, from, event, zone.capacity),
         }
     });
     Ok(Observation { result, expected, place, before, after, data })

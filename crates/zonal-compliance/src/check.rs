@@ -5,7 +5,9 @@ use zonal::{Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice};
 
 use crate::bench::Bench;
 use crate::rule::{Check, Checked, Level, Needs, Rule, Stop, Verdict};
-use crate::{Target, all, appends, cases, conventional, filters, limits, reads, reports, zones};
+use crate::{
+    Target, all, appends, cases, conventional, filters, limits, preferred, reads, reports, zones,
+};
 
 /// What may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,9 @@ pub fn rules(set: zonal::Rules) -> Vec<Rule> {
     rules.extend(cases::rules(set));
     let rows = [limits::ROWS, all::ROWS, conventional::ROWS];
     rules.extend(rows.iter().copied().flatten().map(crate::rule::Row::rule));
+    if set == zonal::Rules::Zbc {
+        rules.extend(preferred::ROWS.iter().map(crate::rule::Row::rule));
+    }
     rules
 }
 
@@ -142,6 +147,9 @@ pub fn check(
         found_limits = limits::found(&bench);
         // The next user of the device finds empty zones. If a reset fails, a rule has shown that.
         let _ = bench.reset_range();
+        for zone in &bench.preferred {
+            let _ = bench.reset(zone);
+        }
     }
     outcomes.push(outside(target.device, scope, &before, &samples));
     Ok(summary(target, scope, found_limits, outcomes))
@@ -188,7 +196,10 @@ impl Run<'_> {
             Needs::Conventional if self.bench.conventional.is_empty() => {
                 skip("the range has no conventional zone".to_owned())
             }
-            Needs::Reading | Needs::Zones(_) | Needs::Conventional => Ok(()),
+            Needs::Preferred if self.bench.preferred.is_empty() => {
+                skip("the range has no sequential write preferred zone".to_owned())
+            }
+            Needs::Reading | Needs::Zones(_) | Needs::Conventional | Needs::Preferred => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@
 //! - [`Rule`]: a requirement, its clause, and the function that tries it.
 //! - `cases`: rules of the state machine, made from its table: every operation in every condition.
 //! - `reports`, `filters`, `reads`: rules that only read; `limits`, `appends`, `zones`, `all`,
-//!   `conventional`: rules that write.
+//!   `conventional`, `preferred`: rules that write.
 //! - [`power`]: what survives a power cut, in two runs.
 //! - [`html`]: the report as a page.
 //!
@@ -24,6 +24,7 @@ mod filters;
 pub mod html;
 mod limits;
 pub mod power;
+mod preferred;
 mod reads;
 mod reports;
 pub mod rule;

@@ -29,10 +29,12 @@ impl Level {
 pub(crate) enum Needs {
     /// Nothing: it only reads.
     Reading,
-    /// So many sequential zones that may be written.
+    /// So many sequential write required zones that may be written.
     Zones(usize),
     /// A conventional zone that may be written.
     Conventional,
+    /// A sequential write preferred zone that may be written.
+    Preferred,
 }
 
 /// A function that tries a rule.

@@ -12,8 +12,8 @@ use zonal::layer::limited::{Limited, ZoneLimits};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::{
-    BlockSize, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Rules, ZoneId, ZoneRuns,
-    ZonedDevice,
+    BlockSize, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Rules, ZoneId, ZoneKind,
+    ZoneRuns, ZonedDevice,
 };
 use zonal_compliance::{Interface, Report, Scope, Target, check};
 
@@ -30,6 +30,7 @@ fn base() -> GeometrySpec {
         zone_size: LbaCount::new(24),
         zone_capacity: LbaCount::new(24),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(3),
         max_active: Some(5),
         max_append: LbaCount::new(4),
@@ -60,6 +61,82 @@ fn file(rules: Rules) -> (FileDrive, TempDir) {
     let (geometry, uuid, overwrite) = (base(), [7; 16], Overwrite::Refuse);
     FileDrive::create(&path, &CreateOptions { geometry, rules, uuid, overwrite }).unwrap();
     (FileDrive::open(&path, OpenMode::ReadWrite).unwrap(), dir)
+}
+
+/// On memory, in a file and on layers, where each rule of such zones is tried.
+#[test]
+fn preferred_zones_break_no_rule() {
+    let sequential_kind = ZoneKind::SequentialPreferred;
+    let conventional_zones = ZoneRuns::leading(2);
+    let spec = GeometrySpec {
+        sequential_kind,
+        conventional_zones,
+        max_open: None,
+        max_active: None,
+        ..base()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.zns");
+    let options = CreateOptions {
+        geometry: spec,
+        rules: Rules::Zbc,
+        uuid: [7; 16],
+        overwrite: Overwrite::Refuse,
+    };
+    FileDrive::create(&path, &options).unwrap();
+    let devices: [(&str, Box<dyn ZonedDevice>); 3] = [
+        ("mem", Box::new(memory(spec))),
+        ("file", Box::new(FileDrive::open(&path, OpenMode::ReadWrite).unwrap())),
+        ("po2:mem", Box::new(PowerOfTwo::new(memory(spec)).unwrap())),
+    ];
+    for (name, device) in devices {
+        let report = report(&*device, Rules::Zbc, whole(&*device));
+        assert_compliant(name, &report);
+        let tried = report.outcomes.iter().filter(|one| one.rule_name.starts_with("preferred."));
+        let passed = tried.clone().filter(|one| one.verdict == "pass").count();
+        assert_eq!((tried.count(), passed), (13, 13), "{name}");
+    }
+}
+
+/// A drive whose zones take writes at the pointer only is no host-aware one.
+#[test]
+fn rules_of_preferred_zones_find_required_ones() {
+    /// Says that its zones are preferred.
+    struct Pretender(MemoryDrive, zonal::Geometry);
+    impl ZonedDevice for Pretender {
+        zonal::pass_on!(0: read, write, append, manage, flush, deallocate);
+        fn geometry(&self) -> &zonal::Geometry {
+            &self.1
+        }
+        fn report(
+            &self,
+            first: ZoneId,
+            zones: &mut Vec<zonal::Zone>,
+            limit: usize,
+        ) -> zonal::error::Result<()> {
+            let before = zones.len();
+            self.0.report(first, zones, limit)?;
+            for zone in &mut zones[before..] {
+                zone.kind = self.1.kind(zone.id);
+            }
+            Ok(())
+        }
+    }
+    let spec = GeometrySpec { max_open: None, max_active: None, ..base() };
+    let sequential_kind = ZoneKind::SequentialPreferred;
+    let shown = zonal::Geometry::new(GeometrySpec { sequential_kind, ..spec }).unwrap();
+    let device = Pretender(MemoryDrive::with_rules(spec, Rules::Zbc).unwrap(), shown);
+    let report = report(&device, Rules::Zbc, whole(&device));
+    let verdict = |name: &str| {
+        let mut outcomes = report.outcomes.iter();
+        outcomes.find(|one| one.rule_name == format!("preferred.{name}")).unwrap().verdict
+    };
+    for name in ["below", "kept", "above", "hole", "full", "last", "closed", "marked", "empty"] {
+        assert_eq!(verdict(name), "fail", "{name}");
+    }
+    for name in ["pointer", "sequential", "limits"] {
+        assert_eq!(verdict(name), "pass", "{name}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use zonal::error::Result;
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, MemoryDrive, Rules, Select,
-    Zone, ZoneAction, ZoneCond, ZoneId, ZoneRuns, ZonedDevice,
+    Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 };
 use zonal_compliance::{Interface, Scope, Target, check};
 
@@ -56,6 +56,7 @@ fn spec() -> GeometrySpec {
         zone_size: LbaCount::new(16),
         zone_capacity: LbaCount::new(12),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(3),
         max_active: Some(5),
         max_append: LbaCount::new(4),

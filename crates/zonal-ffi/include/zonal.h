@@ -29,7 +29,7 @@
 #define ZONAL_HOST_MANAGED 1
 
 /*
- Model: zones like to be written at their write pointer. No device here is.
+ Model: zones like to be written at their write pointer, and take writes anywhere.
  */
 #define ZONAL_HOST_AWARE 2
 
@@ -49,9 +49,14 @@
 #define ZONAL_ZONE_TYPE_SWR 2
 
 /*
- Zone type: written at the write pointer by preference. No device here has such zones.
+ Zone type: written at the write pointer by preference, and anywhere.
  */
 #define ZONAL_ZONE_TYPE_SWP 3
+
+/*
+ Flag of a zone: it was written elsewhere than at its write pointer since the last reset.
+ */
+#define ZONAL_ZONE_NON_SEQ_RESOURCES 2
 
 /*
  Zone condition: no write pointer.
@@ -139,7 +144,7 @@
 #define ZONAL_RO_RWP_RECOMMENDED 16
 
 /*
- Report zones with non-sequential write resources: none, no device here has any.
+ Report zones that were written elsewhere than at their write pointer.
  */
 #define ZONAL_RO_NON_SEQ 17
 

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal::spec::Openers;
-use zonal::{
-    Lba, OpenMode, Select, SystemClock, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
-};
+use zonal::{Lba, OpenMode, Select, SystemClock, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
 use crate::edge::{self, Failure, Outcome};
 use crate::types::{
@@ -186,7 +184,7 @@ pub unsafe extern "C" fn zonal_zones_operation(
         }
         let is_one = touched.len() == 1;
         for (zone, kind) in touched {
-            if is_one || kind == ZoneKind::SequentialRequired {
+            if is_one || kind.is_sequential() {
                 device.device.manage(Select::One(zone), action)?;
             }
         }

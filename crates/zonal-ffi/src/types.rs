@@ -10,7 +10,7 @@ pub const ZONAL_VENDOR_ID_LENGTH: usize = 32;
 
 /// Model: every zone but conventional ones takes writes at its write pointer only.
 pub const ZONAL_HOST_MANAGED: c_uint = 1;
-/// Model: zones like to be written at their write pointer. No device here is.
+/// Model: zones like to be written at their write pointer, and take writes anywhere.
 pub const ZONAL_HOST_AWARE: c_uint = 2;
 /// Model: every zone is conventional.
 pub const ZONAL_NOT_ZONED: c_uint = 3;
@@ -19,8 +19,11 @@ pub const ZONAL_NOT_ZONED: c_uint = 3;
 pub const ZONAL_ZONE_TYPE_CNV: c_uint = 1;
 /// Zone type: written at the write pointer only.
 pub const ZONAL_ZONE_TYPE_SWR: c_uint = 2;
-/// Zone type: written at the write pointer by preference. No device here has such zones.
+/// Zone type: written at the write pointer by preference, and anywhere.
 pub const ZONAL_ZONE_TYPE_SWP: c_uint = 3;
+
+/// Flag of a zone: it was written elsewhere than at its write pointer since the last reset.
+pub const ZONAL_ZONE_NON_SEQ_RESOURCES: u32 = 2;
 
 /// Zone condition: no write pointer.
 pub const ZONAL_ZONE_COND_NOT_WP: c_uint = 0x0;
@@ -57,7 +60,7 @@ pub const ZONAL_RO_RDONLY: c_uint = 0x06;
 pub const ZONAL_RO_OFFLINE: c_uint = 0x07;
 /// Report zones whose reset is recommended: none, devices here recommend nothing.
 pub const ZONAL_RO_RWP_RECOMMENDED: c_uint = 0x10;
-/// Report zones with non-sequential write resources: none, no device here has any.
+/// Report zones that were written elsewhere than at their write pointer.
 pub const ZONAL_RO_NON_SEQ: c_uint = 0x11;
 /// Report conventional zones.
 pub const ZONAL_RO_NOT_WP: c_uint = 0x3f;
@@ -188,7 +191,6 @@ impl ZonalInfo {
     pub(crate) fn of(geometry: &Geometry) -> Self {
         let (block, blocks) = (geometry.block_size().bytes(), geometry.block_count());
         let zone_size = geometry.bytes(geometry.zone_size()).get();
-        let has_sequential = geometry.sequential_count() > 0;
         let block_size = u32::try_from(block).expect("512 or 4096");
         let mut vendor_id = [0; ZONAL_VENDOR_ID_LENGTH];
         for (to, from) in vendor_id.iter_mut().zip(b"zonal") {
@@ -206,7 +208,11 @@ impl ZonalInfo {
             nr_zones: geometry.zone_count(),
             max_nr_open_zones: geometry.max_open().unwrap_or(0),
             max_nr_active_zones: geometry.max_active().unwrap_or(0),
-            model: if has_sequential { ZONAL_HOST_MANAGED } else { ZONAL_NOT_ZONED },
+            model: match geometry.sequential_kind() {
+                _ if geometry.sequential_count() == 0 => ZONAL_NOT_ZONED,
+                ZoneKind::SequentialPreferred => ZONAL_HOST_AWARE,
+                ZoneKind::SequentialRequired | ZoneKind::Conventional => ZONAL_HOST_MANAGED,
+            },
             reserved: [0; 36],
         }
     }
@@ -220,10 +226,11 @@ impl ZonalZone {
             len: zone.size.get() * block,
             capacity: zone.capacity.get() * block,
             wp: zone.wp.map_or(u64::MAX, |wp| wp.get() * block),
-            flags: 0,
+            flags: if zone.non_sequential { ZONAL_ZONE_NON_SEQ_RESOURCES } else { 0 },
             r#type: match zone.kind {
                 ZoneKind::Conventional => ZONAL_ZONE_TYPE_CNV,
                 ZoneKind::SequentialRequired => ZONAL_ZONE_TYPE_SWR,
+                ZoneKind::SequentialPreferred => ZONAL_ZONE_TYPE_SWP,
             },
             cond: zone.cond.code().into(),
             reserved: [0; 20],
@@ -243,7 +250,8 @@ pub(crate) fn reported(option: c_uint) -> Option<Reported> {
         ZONAL_RO_RDONLY => Reported::Cond(ZoneCond::ReadOnly),
         ZONAL_RO_OFFLINE => Reported::Cond(ZoneCond::Offline),
         ZONAL_RO_NOT_WP => Reported::Cond(ZoneCond::NotWp),
-        ZONAL_RO_RWP_RECOMMENDED | ZONAL_RO_NON_SEQ => Reported::Nothing,
+        ZONAL_RO_NON_SEQ => Reported::NonSequential,
+        ZONAL_RO_RWP_RECOMMENDED => Reported::Nothing,
         _ => return None,
     })
 }
@@ -253,6 +261,7 @@ pub(crate) fn reported(option: c_uint) -> Option<Reported> {
 pub(crate) enum Reported {
     All,
     Cond(ZoneCond),
+    NonSequential,
     Nothing,
 }
 
@@ -261,6 +270,7 @@ impl Reported {
         match self {
             Self::All => true,
             Self::Cond(cond) => zone.cond == cond,
+            Self::NonSequential => zone.non_sequential,
             Self::Nothing => false,
         }
     }

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use zonal::ZoneKind;
-
 use crate::abi::{Direction, File, Unit};
 use crate::drives::Drive;
 use crate::error::{Error, Result};
@@ -91,7 +89,7 @@ impl Job {
                 let lba = zones::block(geometry, unit.offset())?;
                 geometry.blocks_at(lba, length)?;
                 let (zone, _) = geometry.locate(lba);
-                let has_wp = geometry.kind(zone) == ZoneKind::SequentialRequired;
+                let has_wp = geometry.kind(zone).is_sequential();
                 if direction == Direction::Read {
                     (Work::Read(lba), None)
                 } else {

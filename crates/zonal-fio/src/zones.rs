@@ -16,11 +16,8 @@ use crate::error::{Error, Result};
 
 /// `enum zbd_zoned_model`.
 const NO_ZONES: c_uint = 1;
+const HOST_AWARE: c_uint = 2;
 const HOST_MANAGED: c_uint = 3;
-
-/// `enum zbd_zone_type`.
-const CONVENTIONAL: c_uint = 1;
-const SEQUENTIAL: c_uint = 2;
 
 /// The drive that a job has opened, or before it has, the one that is to be.
 fn drive(thread: Thread, file: File, access: Access) -> Result<Arc<Drive>> {
@@ -48,9 +45,13 @@ pub(crate) unsafe extern "C" fn get_zoned_model(
     edge::number(|| {
         let drive = drive(thread, file, Access::Read)?;
         let geometry = drive.device().geometry();
-        let all = geometry.sequential_count() == 0;
+        let found = match geometry.sequential_kind() {
+            _ if geometry.sequential_count() == 0 => NO_ZONES,
+            ZoneKind::SequentialPreferred => HOST_AWARE,
+            ZoneKind::SequentialRequired | ZoneKind::Conventional => HOST_MANAGED,
+        };
         // SAFETY: fio has room for it.
-        Ok(unsafe { put(if all { NO_ZONES } else { HOST_MANAGED }, model) })
+        Ok(unsafe { put(found, model) })
     })
 }
 
@@ -88,10 +89,8 @@ fn reported(geometry: &Geometry, zone: &Zone) -> ZoneReport {
             zone.written().map_or(capacity, bytes)
         }
     };
-    let kind = match zone.kind {
-        ZoneKind::Conventional => CONVENTIONAL,
-        ZoneKind::SequentialRequired => SEQUENTIAL,
-    };
+    // fio's numbers are those of ZBC.
+    let kind = c_uint::from(zone.kind.code());
     let cond = c_uint::from(zone.cond.code());
     ZoneReport { start, wp: start + written, len: bytes(zone.size), capacity, kind, cond }
 }
@@ -205,7 +204,7 @@ pub(crate) fn trim(drive: &Drive, offset: u64, bytes: u64) -> Result<()> {
     let pieces: Vec<_> = geometry.by_zone(lba, end - lba).collect();
     let is_part = |(lba, blocks): &(Lba, LbaCount)| {
         let (zone, _) = geometry.locate(*lba);
-        geometry.kind(zone) == ZoneKind::SequentialRequired && *blocks != geometry.size_of(zone)
+        geometry.kind(zone).is_sequential() && *blocks != geometry.size_of(zone)
     };
     if pieces.iter().any(is_part) {
         return Err(Error::PartOfZone { offset, bytes });
@@ -214,7 +213,9 @@ pub(crate) fn trim(drive: &Drive, offset: u64, bytes: u64) -> Result<()> {
         let (zone, _) = geometry.locate(lba);
         match geometry.kind(zone) {
             ZoneKind::Conventional => drive.device().deallocate(lba, blocks)?,
-            ZoneKind::SequentialRequired => manage_zone(drive, zone, ZoneAction::Reset)?,
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
+                manage_zone(drive, zone, ZoneAction::Reset)?;
+            }
         }
     }
     Ok(())

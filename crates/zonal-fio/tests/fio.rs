@@ -105,7 +105,9 @@ fn random_writes_verify_on_any_device() {
     let Some(place) = Place::new() else { return };
     place.create(SHAPE);
     let memory = format!("mem:{SHAPE}");
-    for device in ["drive.zns", "meter:po2:mem:zone=3M,zones=9", &memory, "sim:"] {
+    let host_aware = "mem:profile=host-aware,zone=3M,zones=24,conventional=2";
+    let devices = ["drive.zns", "meter:po2:mem:zone=3M,zones=9", &memory, host_aware, "sim:"];
+    for device in devices {
         for depth in [1, 16] {
             let options = format!(
                 "--zonemode=zbd --name=job --rw=randwrite --bs=16k --size=100% --io_size=12M \

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use zonal::{Lba, ZoneId, ZoneKind, ZonedDevice};
+use zonal::{Lba, ZoneId, ZonedDevice};
 
 use crate::furrow;
 use crate::vfs::Result;
@@ -120,7 +120,7 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
 /// takes the device for what it was. mkfs resets sequential zones.
 pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
     let geometry = device.geometry();
-    if geometry.kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {
+    if geometry.kind(ZoneId::ZERO).is_sequential() {
         return Ok(());
     }
     let blocks = geometry.blocks(LOOKED_AT)?.min(geometry.capacity_of(ZoneId::ZERO));

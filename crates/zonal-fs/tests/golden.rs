@@ -11,7 +11,7 @@ use zonal::crc32c;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::{
     BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, Rules, Select, ZoneAction, ZoneId,
-    ZoneRuns, ZonedDevice,
+    ZoneKind, ZoneRuns, ZonedDevice,
 };
 use zonal_fs::furrow::{
     Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, StepProgress, check, dump, mkfs,
@@ -92,6 +92,7 @@ fn fixture_make() {
             zone_size: LbaCount::new(96),
             zone_capacity: LbaCount::new(80),
             conventional_zones: ZoneRuns::leading(1),
+            sequential_kind: ZoneKind::SequentialRequired,
             max_open: Some(8),
             max_active: Some(14),
             max_append: LbaCount::new(16),

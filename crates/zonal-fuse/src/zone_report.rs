@@ -5,13 +5,14 @@ use zonal::Zone;
 /// Names of the columns, as long as a line.
 pub const HEAD: &str = "zone     condition            start       size   capacity    written";
 
-/// A zone as a line of text. Start, size, capacity and what is written are in blocks.
+/// A zone as a line of text. Start, size, capacity and what is written are in blocks. The condition of
+/// a zone that was written elsewhere than at its write pointer has an asterisk.
 pub fn line(zone: &Zone) -> String {
     let written = zone.written().map_or_else(|| "-".to_owned(), |written| written.to_string());
     format!(
-        "{:<8} {:<13} {:>12} {:>10} {:>10} {:>10}",
+        "{:<8} {:<14}{:>12} {:>10} {:>10} {:>10}",
         zone.id.get(),
-        zone.cond.name(),
+        zone.cond.name().to_owned() + if zone.non_sequential { "*" } else { "" },
         zone.start.get(),
         zone.size.get(),
         zone.capacity.get(),
@@ -27,7 +28,9 @@ mod tests {
 
     #[test]
     fn zone_report_lines_equal_head_in_length() {
-        for cond in ZoneCond::ALL {
+        for (cond, non_sequential) in
+            ZoneCond::ALL.into_iter().zip([false, true].into_iter().cycle())
+        {
             let zone = Zone {
                 id: ZoneId::new(55_879),
                 kind: ZoneKind::SequentialRequired,
@@ -36,6 +39,7 @@ mod tests {
                 size: LbaCount::new(1 << 19),
                 capacity: LbaCount::new(1 << 19),
                 wp: Some(Lba::new((55_879 << 19) + 8)),
+                non_sequential,
             };
             assert_eq!(line(&zone).len(), HEAD.len(), "{}", line(&zone));
         }

@@ -1,8 +1,8 @@
 //! What every drive does zone by zone, whichever way the kernel takes to it.
 
 use zonal::{
-    DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
-    state,
+    DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,
+    ZonedDevice, state,
 };
 
 use crate::Result;
@@ -99,9 +99,10 @@ pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
     let id = zone.id;
     match zone.cond {
         ZoneCond::ReadOnly => Some(DeviceError::ZoneReadOnly { zone: id }),
-        ZoneCond::Full => Some(DeviceError::ZoneFull { zone: id }),
         ZoneCond::Offline => Some(DeviceError::ZoneOffline { zone: id }),
         ZoneCond::NotWp => None,
+        _ if zone.kind == ZoneKind::SequentialPreferred => None,
+        ZoneCond::Full => Some(DeviceError::ZoneFull { zone: id }),
         _ => {
             let wp = zone.wp.filter(|wp| *wp != lba)?;
             Some(DeviceError::NotAtWritePointer { zone: id, wp, lba })
@@ -112,7 +113,7 @@ pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal::{BlockSize, GeometrySpec, MemoryDrive, ZoneRuns};
+    use zonal::{BlockSize, GeometrySpec, MemoryDrive, ZoneKind, ZoneRuns};
 
     const ZONE: LbaCount = LbaCount::new(30);
 
@@ -123,6 +124,7 @@ mod tests {
             zone_size: ZONE,
             zone_capacity: ZONE,
             conventional_zones: ZoneRuns::NONE,
+            sequential_kind: ZoneKind::SequentialRequired,
             max_open: None,
             max_active: None,
             max_append: LbaCount::new(1),

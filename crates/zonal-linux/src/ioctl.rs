@@ -26,7 +26,7 @@ pub(crate) struct RawZone {
     pub(crate) wp: u64,
     pub(crate) kind: u8,
     pub(crate) cond: u8,
-    non_sequential: u8,
+    pub(crate) non_sequential: u8,
     reset: u8,
     reserved: [u8; 4],
     pub(crate) capacity: u64,

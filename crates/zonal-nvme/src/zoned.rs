@@ -22,7 +22,7 @@ use zonal::nvme::{NvmeStatus, status};
 use zonal::spec::Stack;
 use zonal::{
     DeviceError, FailZone, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond,
-    ZoneFailure, ZoneId, ZonedDevice,
+    ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
 };
 
 use super::events::FailedZones;
@@ -49,6 +49,10 @@ impl ZonedNamespace {
     /// The device of `stack`, which errors call `name`.
     pub(crate) fn new(stack: Stack, name: &str) -> Result<Self, Error> {
         let geometry = stack.device.geometry();
+        if geometry.sequential_kind() == ZoneKind::SequentialPreferred {
+            let why = "NVMe has no sequential write preferred zones".to_owned();
+            return Err(Error::Export { device: name.to_owned(), why });
+        }
         let conventional = geometry.spec().conventional_zones;
         if !conventional.is_empty() {
             let stretches = conventional.stretches(geometry.zone_count());

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use zonal::spec::{Base, Openers};
 use zonal::{
     Clock, DeviceError, Geometry, Lba, LbaCount, ManualClock, OpenMode, Select, SystemClock, Zone,
-    ZoneAction, ZoneId, ZoneKind, ZonedDevice,
+    ZoneAction, ZoneId, ZonedDevice,
 };
 use zonal_fs::signature;
 
@@ -152,19 +152,16 @@ impl Device {
     fn told<'py>(&self, py: Python<'py>, zone: &Zone) -> PyResult<Bound<'py, PyAny>> {
         static ZONE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let block = self.geometry.block_size().bytes();
-        let kind = match zone.kind {
-            ZoneKind::Conventional => "conventional",
-            ZoneKind::SequentialRequired => "sequential",
-        };
         ZONE.import(py, "zonal._types", "Zone")?.call1((
             zone.id.get(),
-            kind,
+            zone.kind.name(),
             zone.cond.name(),
             zone.start.get() * block,
             self.of_blocks(zone.size),
             self.of_blocks(zone.capacity),
             zone.wp.map(|wp| wp.get() * block),
             zone.written().map(|blocks| self.of_blocks(blocks)),
+            zone.non_sequential,
         ))
     }
 }

@@ -40,6 +40,10 @@ pub(crate) trait Medium: Send + Sync {
     /// Stores bytes.
     fn write(&self, part: &mut Self::ZoneData, at: BlockInZone, data: &[u8]) -> Result<()>;
 
+    /// Makes blocks of a sequential write preferred zone zeroes that a write leaves out, because it
+    /// begins beyond the write pointer. What they hold was never written since the last reset.
+    fn skip(&self, part: &mut Self::ZoneData, at: BlockInZone, blocks: LbaCount) -> Result<()>;
+
     /// Discards blocks of a conventional zone: they read as zeroes afterwards, or as before.
     fn deallocate(
         &self,
@@ -87,7 +91,7 @@ pub(crate) struct Emulated<M: Medium> {
 }
 
 struct Slot<P> {
-    /// `written << 3 | condition`.
+    /// `written << 4 | non_sequential << 3 | condition`.
     word: AtomicU64,
     /// When the zone was last opened or written, in `uses`.
     used: AtomicU64,
@@ -98,7 +102,7 @@ impl<P> Slot<P> {
     fn state(&self) -> ZoneState {
         let word = self.word.load(Ordering::Acquire);
         let cond = ZoneCond::ALL[(word & 7) as usize];
-        ZoneState { cond, written: LbaCount::new(word >> 3) }
+        ZoneState { cond, written: LbaCount::new(word >> 4), non_sequential: word & 8 != 0 }
     }
 
     fn set(&self, state: ZoneState) {
@@ -111,14 +115,14 @@ impl<P> Slot<P> {
 }
 
 fn pack(state: ZoneState) -> u64 {
-    state.written.get() << 3 | state.cond as u64
+    state.written.get() << 4 | u64::from(state.non_sequential) << 3 | state.cond as u64
 }
 
 /// The state of a zone on a new drive.
 pub(crate) fn initial_state(geometry: &Geometry, zone: ZoneId) -> ZoneState {
     match geometry.kind(zone) {
         ZoneKind::Conventional => ZoneState::NOT_WP,
-        ZoneKind::SequentialRequired => ZoneState::EMPTY,
+        ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => ZoneState::EMPTY,
     }
 }
 
@@ -192,7 +196,7 @@ impl<M: Medium> Emulated<M> {
         }
         let stored = match self.geometry.kind(at.zone) {
             ZoneKind::Conventional => self.geometry.size_of(at.zone),
-            ZoneKind::SequentialRequired => state.written,
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => state.written,
         };
         let stored = self.byte_len(stored.saturating_sub(at.offset)).min(buffer.len());
         let (head, tail) = buffer.split_at_mut(stored);
@@ -248,6 +252,13 @@ impl<M: Medium> Emulated<M> {
             | Event::FailWrites
             | Event::FailWholly => before.written,
         };
+        let skipped = match self.geometry.kind(zone) {
+            ZoneKind::SequentialPreferred => offset.saturating_sub(before.written),
+            ZoneKind::Conventional | ZoneKind::SequentialRequired => LbaCount::ZERO,
+        };
+        if skipped > LbaCount::ZERO {
+            self.medium.skip(&mut part, BlockInZone { zone, offset: before.written }, skipped)?;
+        }
         let open = self.open_for_write(zone, before)?;
         let stored = self
             .medium
@@ -267,7 +278,8 @@ impl<M: Medium> Emulated<M> {
     /// The state of a zone that is about to be written: it is open. A write that fills the zone at
     /// once passes through open too, and needs room.
     fn open_for_write(&self, zone: ZoneId, from: ZoneState) -> Result<ZoneState> {
-        if from.cond == ZoneCond::NotWp {
+        // A Full zone that takes a write stays Full.
+        if matches!(from.cond, ZoneCond::NotWp | ZoneCond::Full) {
             return Ok(from);
         }
         if self.geometry.max_open().is_some() {
@@ -404,7 +416,8 @@ impl<M: Medium> Emulated<M> {
 
     /// The state machine's answer, with the facts of this zone.
     fn decide(&self, zone: ZoneId, from: ZoneState, event: Event) -> Result<ZoneState> {
-        state::next(self.rules, from, event, self.geometry.capacity_of(zone))
+        let (kind, capacity) = (self.geometry.kind(zone), self.geometry.capacity_of(zone));
+        state::next(self.rules, kind, from, event, capacity)
             .map_err(|refusal| self.explain(zone, from, event, refusal))
     }
 
@@ -461,5 +474,6 @@ fn describe(geometry: &Geometry, zone: ZoneId, state: ZoneState) -> Zone {
     // D1: the pointer is inside the capacity.
     assert!(state.written <= capacity, "zone {zone} holds more than its capacity");
     let (kind, cond, size) = (geometry.kind(zone), state.cond, geometry.size_of(zone));
-    Zone { id: zone, kind, cond, start, size, capacity, wp }
+    let non_sequential = state.non_sequential;
+    Zone { id: zone, kind, cond, start, size, capacity, wp, non_sequential }
 }

@@ -34,18 +34,11 @@ struct ImageZone {
 /// What was written to a zone. What lies beyond the write pointer is not there.
 #[derive(Clone)]
 enum Extents {
-    /// Sequential zone: in the order of writing, so sorted by start. A piece replaces all earlier
+    /// Sequential write required zone: in the order of writing, so sorted by start. A piece replaces all earlier
     /// ones from its start on.
     Sequential(Vec<WrittenBlocks>),
-    /// Conventional zone: every block on its own.
-    Conventional(BTreeMap<u64, WrittenBlocks>),
-}
-
-/// A zone after a reset.
-impl Default for Extents {
-    fn default() -> Self {
-        Self::Sequential(Vec::new())
-    }
+    /// Conventional or sequential write preferred zone: every block on its own.
+    Anywhere(BTreeMap<u64, WrittenBlocks>),
 }
 
 /// Blocks of one write.
@@ -70,10 +63,7 @@ impl Image {
     /// A drive on which nothing was ever written.
     pub fn empty(geometry: &Geometry) -> Self {
         let zone = |zone| {
-            let data = match geometry.kind(zone) {
-                ZoneKind::Conventional => Extents::Conventional(BTreeMap::new()),
-                ZoneKind::SequentialRequired => Extents::default(),
-            };
+            let data = Extents::empty(geometry.kind(zone));
             ImageZone { state: initial_state(geometry, zone), data: Arc::new(data) }
         };
         Self { geometry: *geometry, zones: geometry.zones().map(zone).collect() }
@@ -96,8 +86,7 @@ impl Image {
         self.zones[zone.index()].state.written
     }
 
-    /// Stores the first `blocks` blocks of `bytes` at the write pointer, or anywhere in a
-    /// conventional zone.
+    /// Stores the first `blocks` blocks of `bytes`, where the zone takes them.
     pub(crate) fn store(
         &mut self,
         at: BlockInZone,
@@ -110,8 +99,9 @@ impl Image {
         let capacity = self.geometry.capacity_of(at.zone);
         let slot = &mut self.zones[at.zone.index()];
         let event = Event::Write { offset: at.offset, blocks };
-        slot.state = state::next(Rules::Zns, slot.state, event, capacity)
-            .expect("the drive took this write in this state");
+        slot.state =
+            state::next(Rules::Zns, self.geometry.kind(at.zone), slot.state, event, capacity)
+                .expect("the drive took this write in this state");
         let data = Arc::make_mut(&mut slot.data);
         data.put(at.offset, bytes, blocks, block_size);
         if tail == Tail::Torn {
@@ -140,10 +130,11 @@ impl Image {
     pub(crate) fn manage(&mut self, zone: ZoneId, action: ZoneAction) {
         let capacity = self.geometry.capacity_of(zone);
         let slot = &mut self.zones[zone.index()];
-        slot.state = state::next(Rules::Zns, slot.state, Event::Manage(action), capacity)
+        let (kind, event) = (self.geometry.kind(zone), Event::Manage(action));
+        slot.state = state::next(Rules::Zns, kind, slot.state, event, capacity)
             .expect("the drive did this action in this state");
         if action == ZoneAction::Reset {
-            slot.data = Arc::default();
+            slot.data = Arc::new(Extents::empty(kind));
         }
     }
 
@@ -173,7 +164,8 @@ impl Image {
     pub fn fail_zone(&mut self, zone: ZoneId, failure: ZoneFailure) {
         let capacity = self.geometry.capacity_of(zone);
         let slot = &mut self.zones[zone.index()];
-        if let Ok(state) = state::next(Rules::Zns, slot.state, failure.event(), capacity) {
+        let (kind, event) = (self.geometry.kind(zone), failure.event());
+        if let Ok(state) = state::next(Rules::Zns, kind, slot.state, event, capacity) {
             slot.state = state;
         }
     }
@@ -206,11 +198,29 @@ fn tear(block: &[u8]) -> Arc<[u8]> {
 }
 
 impl Extents {
+    /// Those of a zone in which nothing is written.
+    fn empty(kind: ZoneKind) -> Self {
+        match kind {
+            ZoneKind::Conventional | ZoneKind::SequentialPreferred => {
+                Self::Anywhere(BTreeMap::new())
+            }
+            ZoneKind::SequentialRequired => Self::Sequential(Vec::new()),
+        }
+    }
+
+    /// Takes everything away, as a reset does.
+    fn clear(&mut self) {
+        match self {
+            Self::Sequential(pieces) => pieces.clear(),
+            Self::Anywhere(pieces) => pieces.clear(),
+        }
+    }
+
     fn put(&mut self, at: LbaCount, bytes: &Arc<[u8]>, blocks: LbaCount, block_size: BlockSize) {
         let (start, bytes) = (at.get(), Arc::clone(bytes));
         match self {
             Self::Sequential(pieces) => pieces.push(WrittenBlocks { start, bytes, skip: 0 }),
-            Self::Conventional(pieces) => {
+            Self::Anywhere(pieces) => {
                 let skips = (0..).step_by(block_bytes(block_size));
                 for (start, skip) in (start..start + blocks.get()).zip(skips) {
                     pieces.insert(start, WrittenBlocks { start, bytes: Arc::clone(&bytes), skip });
@@ -221,7 +231,7 @@ impl Extents {
 
     /// Takes blocks of a conventional zone away.
     fn deallocate(&mut self, at: LbaCount, blocks: LbaCount) {
-        if let Self::Conventional(pieces) = self {
+        if let Self::Anywhere(pieces) = self {
             let mut kept = pieces.split_off(&at.get());
             pieces.append(&mut kept.split_off(&(at + blocks).get()));
         }
@@ -240,7 +250,7 @@ impl Extents {
                 bytes[from..from + block.len()].copy_from_slice(block);
                 piece.bytes = bytes.into();
             }
-            Self::Conventional(pieces) => {
+            Self::Anywhere(pieces) => {
                 pieces.insert(start, WrittenBlocks { start, bytes: block.into(), skip: 0 });
             }
         }
@@ -278,7 +288,7 @@ impl Extents {
                 let piece = after.checked_sub(1).map(|index| &pieces[index]);
                 (piece, pieces.get(after).map(|piece| piece.start))
             }
-            Self::Conventional(pieces) => (pieces.get(&at), Some(at + 1)),
+            Self::Anywhere(pieces) => (pieces.get(&at), Some(at + 1)),
         }
     }
 }
@@ -302,6 +312,11 @@ impl Medium for Pieces {
         Ok(())
     }
 
+    /// Where nothing was written there are zeroes.
+    fn skip(&self, _: &mut Self::ZoneData, _: BlockInZone, _: LbaCount) -> Result<()> {
+        Ok(())
+    }
+
     fn deallocate(
         &self,
         part: &mut Self::ZoneData,
@@ -317,7 +332,7 @@ impl Medium for Pieces {
     }
 
     fn erase(&self, part: &mut Self::ZoneData, _zone: ZoneId) -> Result<()> {
-        *part = Arc::default();
+        Arc::make_mut(part).clear();
         Ok(())
     }
 

@@ -61,6 +61,8 @@ mod shown;
 pub mod size;
 pub mod spec;
 pub mod state;
+#[cfg(test)]
+mod tests;
 pub mod unit;
 pub mod virtual_queue;
 #[doc(hidden)]

@@ -114,7 +114,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BlockSize, GeometrySpec, LbaCount, ZoneRuns};
+    use crate::{BlockSize, GeometrySpec, LbaCount, ZoneKind, ZoneRuns};
 
     fn limits(max_open: u32, max_active: u32) -> Limits {
         let geometry = Geometry::new(GeometrySpec {
@@ -123,6 +123,7 @@ mod tests {
             zone_size: LbaCount::new(16),
             zone_capacity: LbaCount::new(16),
             conventional_zones: ZoneRuns::NONE,
+            sequential_kind: ZoneKind::SequentialRequired,
             max_open: Some(max_open),
             max_active: Some(max_active),
             max_append: LbaCount::new(4),

@@ -18,7 +18,7 @@ use crate::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneKind, Zoned
 ///
 /// ```
 /// use zonal::{
-///     BlockSize, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZoneRuns, ZonedDevice,
+///     BlockSize, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 /// };
 /// let drive = MemoryDrive::new(GeometrySpec {
 ///     block_size: BlockSize::B4096,
@@ -26,6 +26,7 @@ use crate::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneKind, Zoned
 ///     zone_size: LbaCount::new(300), // not a power of two
 ///     zone_capacity: LbaCount::new(280),
 ///     conventional_zones: ZoneRuns::NONE,
+///     sequential_kind: ZoneKind::SequentialRequired,
 ///     max_open: Some(2),
 ///     max_active: Some(3),
 ///     max_append: LbaCount::new(64),
@@ -52,7 +53,9 @@ impl MemoryDrive {
         let geometry = Geometry::new(spec)?;
         let zones = geometry.zones().map(|zone| {
             let part = match geometry.kind(zone) {
-                ZoneKind::Conventional => Chunks::Conventional(Vec::new()),
+                ZoneKind::Conventional | ZoneKind::SequentialPreferred => {
+                    Chunks::Anywhere(Vec::new())
+                }
                 ZoneKind::SequentialRequired => Chunks::Sequential(Vec::new()),
             };
             (initial_state(&geometry, zone), part)
@@ -90,10 +93,11 @@ static ZEROES: [u8; CHUNK] = [0; CHUNK];
 
 /// The data of one zone.
 enum Chunks {
-    /// Sequential zone: every chunk but the last is complete, nothing is ever zeroed first.
+    /// Sequential write required zone: every chunk but the last is complete, nothing is ever zeroed
+    /// first.
     Sequential(Vec<Chunk>),
-    /// Conventional zone: chunks where something was written.
-    Conventional(Vec<Option<Box<[u8]>>>),
+    /// Conventional or sequential write preferred zone: chunks where something was written.
+    Anywhere(Vec<Option<Box<[u8]>>>),
 }
 
 /// A chunk of a sequential zone.
@@ -147,7 +151,7 @@ impl Medium for Memory {
             let (head, tail) = rest.split_at_mut(rest.len().min(CHUNK - offset));
             match part {
                 Chunks::Sequential(chunks) => chunks[chunk].read(offset, head),
-                Chunks::Conventional(chunks) => match chunks.get(chunk) {
+                Chunks::Anywhere(chunks) => match chunks.get(chunk) {
                     Some(Some(bytes)) => head.copy_from_slice(&bytes[offset..offset + head.len()]),
                     Some(None) | None => head.fill(0),
                 },
@@ -169,7 +173,7 @@ impl Medium for Memory {
                     }
                     chunks[chunk].append(offset, head);
                 }
-                Chunks::Conventional(chunks) => {
+                Chunks::Anywhere(chunks) => {
                     if chunks.len() <= chunk {
                         chunks.resize_with(chunk + 1, || None);
                     }
@@ -182,8 +186,13 @@ impl Medium for Memory {
         Ok(())
     }
 
+    /// Where nothing was written there are zeroes.
+    fn skip(&self, _: &mut Chunks, _: BlockInZone, _: LbaCount) -> Result<()> {
+        Ok(())
+    }
+
     fn deallocate(&self, part: &mut Chunks, at: BlockInZone, blocks: LbaCount) -> Result<()> {
-        let Chunks::Conventional(chunks) = part else { return Ok(()) };
+        let Chunks::Anywhere(chunks) = part else { return Ok(()) };
         let (first, from) = self.position(at);
         let (last, to) = self.position(BlockInZone { offset: at.offset + blocks, ..at });
         for (number, chunk) in chunks.iter_mut().enumerate().skip(first).take(last - first + 1) {
@@ -205,7 +214,7 @@ impl Medium for Memory {
     fn erase(&self, part: &mut Chunks, _zone: ZoneId) -> Result<()> {
         match part {
             Chunks::Sequential(chunks) => *chunks = Vec::new(),
-            Chunks::Conventional(chunks) => *chunks = Vec::new(),
+            Chunks::Anywhere(chunks) => *chunks = Vec::new(),
         }
         Ok(())
     }

@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use crate::size::{self, SizeError};
 use crate::{
-    BlockSize, ByteCount, DeviceError, GeometrySpec, LbaCount, Rules, ZoneRuns, ZoneRunsError,
+    BlockSize, ByteCount, DeviceError, GeometrySpec, LbaCount, Rules, ZoneKind, ZoneRuns,
+    ZoneRunsError,
 };
 
 /// A kind of drive.
@@ -20,6 +21,8 @@ pub enum Profile {
     ZnsNpo2,
     /// A host-managed SMR disk: conventional zones first, 256 MiB zones, a runt at the end.
     Smr,
+    /// A host-aware SMR disk: the same with sequential write preferred zones, which have no limits.
+    HostAware,
     /// A drive for tests: 1 MiB zones that hold 768 KiB, tight limits.
     Small,
 }
@@ -30,7 +33,7 @@ const GIB: u64 = 1024 * MIB;
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 4] = [Self::Zns, Self::ZnsNpo2, Self::Smr, Self::Small];
+    pub const ALL: [Self; 5] = [Self::Zns, Self::ZnsNpo2, Self::Smr, Self::HostAware, Self::Small];
 
     /// The word for it.
     pub const fn name(self) -> &'static str {
@@ -38,6 +41,7 @@ impl Profile {
             Self::Zns => "zns",
             Self::ZnsNpo2 => "zns-npo2",
             Self::Smr => "smr",
+            Self::HostAware => "host-aware",
             Self::Small => "small",
         }
     }
@@ -46,7 +50,7 @@ impl Profile {
     pub const fn rules(self) -> Rules {
         match self {
             Self::Zns | Self::ZnsNpo2 | Self::Small => Rules::Zns,
-            Self::Smr => Rules::Zbc,
+            Self::Smr | Self::HostAware => Rules::Zbc,
         }
     }
 
@@ -125,7 +129,8 @@ impl FromStr for ZoneLimit {
 pub struct Changes {
     /// The profile that is changed.
     pub profile: Profile,
-    /// Bytes of the drive; rounded down to whole zones, except for `smr`, which has a runt.
+    /// Bytes of the drive; rounded down to whole zones, except for `smr` and `host-aware`, which
+    /// have a runt.
     pub size: Option<ByteCount>,
     /// Number of zones.
     pub zones: Option<u32>,
@@ -269,6 +274,7 @@ struct Shape {
     /// Whether a size that is not whole zones leaves a smaller last zone.
     runt: Runt,
     conventional: ZoneRuns,
+    sequential_kind: ZoneKind,
     open: Option<u32>,
     active: Option<u32>,
     append: u64,
@@ -288,6 +294,7 @@ impl Shape {
             capacity: 128 * MIB,
             runt: Runt::Dropped,
             conventional: ZoneRuns::NONE,
+            sequential_kind: ZoneKind::SequentialRequired,
             open: Some(14),
             active: Some(28),
             append: MIB,
@@ -298,6 +305,11 @@ impl Shape {
                 let (zone, capacity) = (96 * MIB, 96 * MIB);
                 Self { size: 8160 * MIB, zone, capacity, ..flash }
             }
+            Profile::HostAware => Self {
+                sequential_kind: ZoneKind::SequentialPreferred,
+                open: None,
+                ..Self::of(Profile::Smr)
+            },
             // The proportions of a 15 TB disk: about one zone in a hundred is conventional.
             Profile::Smr => Self {
                 size: 64 * GIB - 84 * MIB,
@@ -343,6 +355,7 @@ impl Shape {
             zone_size: blocks(self.zone),
             zone_capacity: blocks(self.capacity),
             conventional_zones: self.conventional,
+            sequential_kind: self.sequential_kind,
             max_open: self.open,
             max_active: self.active,
             max_append: blocks(self.append),
@@ -388,6 +401,14 @@ mod tests {
         let spec = "open=none,active=none".parse::<Changes>().unwrap().geometry().unwrap();
         assert_eq!((spec.max_open, spec.max_active), (None, None));
         assert!("open=5,active=4".parse::<Changes>().unwrap().geometry().is_err());
+    }
+
+    #[test]
+    fn limit_of_host_aware_drive_is_refused() {
+        for text in ["profile=host-aware,open=8", "profile=host-aware,active=8"] {
+            let error = text.parse::<Changes>().unwrap().geometry().unwrap_err().to_string();
+            assert!(error.contains("sequential write preferred"), "{error}");
+        }
     }
 
     #[test]

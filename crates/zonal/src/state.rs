@@ -3,11 +3,12 @@
 //! [`next`] is the whole of it, a pure function. It follows the NVMe Zoned Namespace Command Set
 //! 1.1, section 2.1.1 ("Zone State Machine": ZSE Empty, ZSIO Implicitly Opened, ZSEO Explicitly
 //! Opened, ZSC Closed, ZSF Full, ZSRO Read Only, ZSO Offline) and section 3.4.3 ("Zone Management
-//! Send"); under [`Rules::Zbc`] it follows ZBC-2 where that says otherwise. Whether the open and
+//! Send"); under [`Rules::Zbc`] it follows ZBC-2 where that says otherwise, and for sequential write
+//! preferred zones always, since NVMe has none. Whether the open and
 //! active limits allow a transition is decided in `limits.rs`. The reviewed table is
 //! `tests/snapshots/state_table__*.snap`.
 
-use crate::{LbaCount, ZoneAction, ZoneCond};
+use crate::{LbaCount, ZoneAction, ZoneCond, ZoneKind};
 
 /// The command set whose rules a drive follows where NVMe and SCSI differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,14 +30,18 @@ pub struct ZoneState {
     /// early: its write pointer is at the end, but nothing was ever stored up there. Kept, but not
     /// reported, for a zone that failed. Zero for a conventional zone.
     pub written: LbaCount,
+    /// Whether a write since the last reset did not start at the write pointer: ZBC's zone attribute
+    /// "Non-Sequential Write Resources Active". Only of sequential write preferred zones.
+    pub non_sequential: bool,
 }
 
 impl ZoneState {
     /// Nothing written.
-    pub const EMPTY: Self = Self { cond: ZoneCond::Empty, written: LbaCount::ZERO };
+    pub const EMPTY: Self =
+        Self { cond: ZoneCond::Empty, written: LbaCount::ZERO, non_sequential: false };
 
     /// A conventional zone.
-    pub const NOT_WP: Self = Self { cond: ZoneCond::NotWp, written: LbaCount::ZERO };
+    pub const NOT_WP: Self = Self { cond: ZoneCond::NotWp, ..Self::EMPTY };
 }
 
 /// What happens to a zone.
@@ -83,30 +88,42 @@ pub enum Refusal {
     Conventional,
 }
 
-/// The state after `event`, or why there is none. `capacity` is the zone's.
+/// The state after `event`, or why there is none. `kind` and `capacity` are the zone's.
 ///
 /// ```
 /// use zonal::state::{Event, Refusal, Rules, ZoneState, next};
-/// use zonal::{LbaCount, ZoneCond};
+/// use zonal::{LbaCount, ZoneCond, ZoneKind};
 /// let capacity = LbaCount::new(8);
+/// let next = |from, event| next(Rules::Zns, ZoneKind::SequentialRequired, from, event, capacity);
 /// let write = |offset, blocks| Event::Write { offset, blocks: LbaCount::new(blocks) };
-/// let open = next(Rules::Zns, ZoneState::EMPTY, write(LbaCount::ZERO, 3), capacity).unwrap();
+/// let open = next(ZoneState::EMPTY, write(LbaCount::ZERO, 3)).unwrap();
 /// assert_eq!(open.cond, ZoneCond::ImplicitOpen);
-/// let full = next(Rules::Zns, open, write(open.written, 5), capacity).unwrap();
+/// let full = next(open, write(open.written, 5)).unwrap();
 /// assert_eq!(full.cond, ZoneCond::Full);
-/// assert_eq!(next(Rules::Zns, full, write(full.written, 1), capacity), Err(Refusal::Full));
+/// assert_eq!(next(full, write(full.written, 1)), Err(Refusal::Full));
 /// ```
 pub fn next(
     rules: Rules,
+    kind: ZoneKind,
     from: ZoneState,
     event: Event,
     capacity: LbaCount,
 ) -> Result<ZoneState, Refusal> {
     match event {
-        Event::Write { offset, blocks } => write(from, offset, blocks, capacity),
+        Event::Write { offset, blocks } => match kind {
+            ZoneKind::SequentialPreferred => write_preferred(from, offset, blocks, capacity),
+            ZoneKind::Conventional | ZoneKind::SequentialRequired => {
+                write(from, offset, blocks, capacity)
+            }
+        },
+        // SCSI has no appends. Here they are writes at the pointer in every sequential zone, as
+        // Linux makes them of the appends to SCSI drives.
         Event::Append(_) if from.cond == ZoneCond::NotWp => Err(Refusal::Conventional),
         Event::Append(blocks) => write(from, from.written, blocks, capacity),
-        Event::Manage(action) => manage(rules, from, action),
+        Event::Manage(action) => match kind {
+            ZoneKind::SequentialPreferred => manage(Rules::Zbc, from, action),
+            ZoneKind::Conventional | ZoneKind::SequentialRequired => manage(rules, from, action),
+        },
         Event::CloseImplicitly => match from.cond {
             ZoneCond::ImplicitOpen => Ok(ZoneState { cond: ZoneCond::Closed, ..from }),
             ZoneCond::NotWp
@@ -152,7 +169,36 @@ fn write(
         return Err(Refusal::Boundary);
     }
     let cond = if end == capacity { ZoneCond::Full } else { open };
-    Ok(ZoneState { cond, written: end })
+    Ok(ZoneState { cond, written: end, ..from })
+}
+
+/// A write of a sequential write preferred zone: anywhere, also below the pointer and in a Full
+/// zone, which stays Full. The pointer never goes back.
+fn write_preferred(
+    from: ZoneState,
+    offset: LbaCount,
+    blocks: LbaCount,
+    capacity: LbaCount,
+) -> Result<ZoneState, Refusal> {
+    let end = offset.checked_add(blocks).ok_or(Refusal::Boundary)?;
+    let (open, pointer) = match from.cond {
+        ZoneCond::NotWp => return Err(Refusal::Conventional),
+        ZoneCond::ReadOnly => return Err(Refusal::ReadOnly),
+        ZoneCond::Offline => return Err(Refusal::Offline),
+        ZoneCond::Full => (ZoneCond::Full, capacity),
+        ZoneCond::Empty | ZoneCond::Closed | ZoneCond::ImplicitOpen => {
+            (ZoneCond::ImplicitOpen, from.written)
+        }
+        ZoneCond::ExplicitOpen => (ZoneCond::ExplicitOpen, from.written),
+    };
+    if end > capacity {
+        return Err(Refusal::Boundary);
+    }
+    Ok(ZoneState {
+        cond: if end == capacity { ZoneCond::Full } else { open },
+        written: from.written.max(end),
+        non_sequential: from.non_sequential || offset != pointer,
+    })
 }
 
 fn manage(rules: Rules, from: ZoneState, action: ZoneAction) -> Result<ZoneState, Refusal> {
@@ -173,7 +219,7 @@ fn manage(rules: Rules, from: ZoneState, action: ZoneAction) -> Result<ZoneState
         },
         (ZoneAction::Close, ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed) => {
             match rules {
-                Rules::Zbc if nothing_written => to(ZoneCond::Empty),
+                Rules::Zbc if nothing_written => Ok(ZoneState::EMPTY),
                 Rules::Zns | Rules::Zbc => to(ZoneCond::Closed),
             }
         }
@@ -213,13 +259,17 @@ mod tests {
     const CAPACITY: LbaCount = LbaCount::new(8);
 
     fn state(cond: ZoneCond, written: u64) -> ZoneState {
-        ZoneState { cond, written: LbaCount::new(written) }
+        ZoneState { cond, written: LbaCount::new(written), ..ZoneState::EMPTY }
+    }
+
+    fn next_required(from: ZoneState, event: Event) -> Result<ZoneState, Refusal> {
+        next(Rules::Zns, ZoneKind::SequentialRequired, from, event, CAPACITY)
     }
 
     #[test]
     fn condition_is_checked_before_pointer_before_boundary() {
         let far = Event::Write { offset: LbaCount::new(7), blocks: LbaCount::new(9) };
-        let at = |from| next(Rules::Zns, from, far, CAPACITY).unwrap_err();
+        let at = |from| next_required(from, far).unwrap_err();
         assert_eq!(at(state(ZoneCond::Full, 8)), Refusal::Full);
         assert_eq!(at(state(ZoneCond::Closed, 3)), Refusal::NotAtWritePointer);
         assert_eq!(at(state(ZoneCond::Closed, 7)), Refusal::Boundary);
@@ -228,13 +278,19 @@ mod tests {
     #[test]
     fn finish_keeps_data_length() {
         let finish = Event::Manage(ZoneAction::Finish);
-        let full = next(Rules::Zns, state(ZoneCond::Closed, 3), finish, CAPACITY);
+        let full = next_required(state(ZoneCond::Closed, 3), finish);
         assert_eq!(full, Ok(state(ZoneCond::Full, 3)));
     }
 
     #[test]
     fn write_overflowing_is_refused() {
         let event = Event::Write { offset: LbaCount::new(u64::MAX), blocks: LbaCount::new(2) };
-        assert_eq!(next(Rules::Zns, ZoneState::NOT_WP, event, CAPACITY), Err(Refusal::Boundary));
+        for kind in [ZoneKind::Conventional, ZoneKind::SequentialPreferred] {
+            let from = match kind {
+                ZoneKind::Conventional => ZoneState::NOT_WP,
+                ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => ZoneState::EMPTY,
+            };
+            assert_eq!(next(Rules::Zns, kind, from, event, CAPACITY), Err(Refusal::Boundary));
+        }
     }
 }

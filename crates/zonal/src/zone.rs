@@ -13,6 +13,37 @@ pub enum ZoneKind {
     Conventional,
     /// Accepts writes only at its write pointer.
     SequentialRequired,
+    /// Accepts writes anywhere; its write pointer is the end of the highest block written. Only
+    /// SCSI (ZBC) and ATA (ZAC) have such zones, on drives that are called host-aware.
+    SequentialPreferred,
+}
+
+impl ZoneKind {
+    /// Name for tables and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Conventional => "conventional",
+            Self::SequentialRequired => "sequential",
+            Self::SequentialPreferred => "sequential-preferred",
+        }
+    }
+
+    /// The number that ZBC and Linux (`blk_zone_type`) use.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Conventional => 1,
+            Self::SequentialRequired => 2,
+            Self::SequentialPreferred => 3,
+        }
+    }
+
+    /// Whether such a zone has a write pointer.
+    pub const fn is_sequential(self) -> bool {
+        match self {
+            Self::Conventional => false,
+            Self::SequentialRequired | Self::SequentialPreferred => true,
+        }
+    }
 }
 
 /// Condition of a zone.
@@ -98,7 +129,7 @@ impl ZoneCond {
 pub struct Zone {
     /// Its number.
     pub id: ZoneId,
-    /// Conventional or sequential.
+    /// What may be written where.
     pub kind: ZoneKind,
     /// Its condition.
     pub cond: ZoneCond,
@@ -111,6 +142,9 @@ pub struct Zone {
     /// Write pointer. `start + capacity` for a Full zone; `None` where there is none or it is not
     /// known: NotWp, ReadOnly, Offline.
     pub wp: Option<Lba>,
+    /// Whether a write since the last reset did not start at the write pointer (`NON_SEQ` of ZBC).
+    /// Only in a sequential write preferred zone.
+    pub non_sequential: bool,
 }
 
 impl Zone {

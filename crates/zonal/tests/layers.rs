@@ -28,6 +28,7 @@ fn spec(zone_size: u64, capacity: u64, conventional: ZoneRuns, runt: u64) -> Geo
         zone_size: LbaCount::new(zone_size),
         zone_capacity: LbaCount::new(capacity),
         conventional_zones: conventional,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: None,
         max_active: None,
         max_append: LbaCount::new(64),
@@ -84,7 +85,7 @@ fn expected_blocks(drive: &MemoryDrive) -> Vec<ShownBlock> {
                 let count = if is_last { blocks } else { blocks / size * size };
                 shown.extend((first..first + count).map(|below| block(Some(below))));
             }
-            ZoneKind::SequentialRequired => {
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
                 for zone in run {
                     let (start, blocks) = (zone.start.get(), zone.size.get());
                     shown.extend((start..start + blocks).map(|below| block(Some(below))));

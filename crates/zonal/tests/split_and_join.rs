@@ -11,7 +11,7 @@ use zonal::layer::meter::{Counters, Meter, OpKind};
 use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::{
     BlockSize, DeviceError, GeometrySpec, Io, Lba, LbaCount, ManualClock, MemoryDrive, Select,
-    ZoneAction, ZoneCond, ZoneId, ZoneRuns, ZonedDevice,
+    ZoneAction, ZoneCond, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 };
 
 const BLOCK: usize = 512;
@@ -24,6 +24,7 @@ fn spec(zones: u64) -> GeometrySpec {
         zone_size: LbaCount::new(ZONE),
         zone_capacity: LbaCount::new(17),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(4),
         max_active: Some(6),
         max_append: LbaCount::new(8),

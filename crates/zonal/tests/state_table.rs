@@ -8,13 +8,14 @@
 use std::fmt::Write;
 
 use zonal::state::{Event, Refusal, Rules, ZoneState, next, selected_by_all};
-use zonal::{LbaCount, ZoneAction, ZoneCond};
+use zonal::{LbaCount, ZoneAction, ZoneCond, ZoneKind};
 
 const CAPACITY: LbaCount = LbaCount::new(8);
 
 /// Every state worth a row. A Full zone that holds three blocks was finished early.
 fn rows() -> Vec<ZoneState> {
-    let row = |cond, written| ZoneState { cond, written: LbaCount::new(written) };
+    let row =
+        |cond, written| ZoneState { cond, written: LbaCount::new(written), ..ZoneState::EMPTY };
     ZoneCond::ALL
         .into_iter()
         .flat_map(|cond| match cond {
@@ -53,11 +54,24 @@ fn columns(from: ZoneState) -> Vec<(&'static str, Event)> {
 }
 
 fn show(state: ZoneState) -> String {
-    format!("{} {}", state.cond.name(), state.written)
+    let mark = if state.non_sequential { "*" } else { "" };
+    format!("{} {}{mark}", state.cond.name(), state.written)
 }
 
 fn outcome(rules: Rules, from: ZoneState, event: Event) -> String {
-    match next(rules, from, event, CAPACITY) {
+    show_outcome(from, next(rules, kind_of(from), from, event, CAPACITY))
+}
+
+/// A zone without a write pointer is conventional.
+fn kind_of(from: ZoneState) -> ZoneKind {
+    match from.cond {
+        ZoneCond::NotWp => ZoneKind::Conventional,
+        _ => ZoneKind::SequentialRequired,
+    }
+}
+
+fn show_outcome(from: ZoneState, outcome: Result<ZoneState, Refusal>) -> String {
+    match outcome {
         Ok(to) if to == from => "same".into(),
         Ok(to) => show(to),
         Err(refusal) => match refusal {
@@ -110,6 +124,54 @@ fn zbc_differences_are_unchanged() {
     insta::assert_snapshot!(text);
 }
 
+/// Sequential write preferred zones under ZBC's rules; an asterisk marks a zone that was written
+/// non-sequentially. Only what differs from sequential write required ones, and the writes that only
+/// such a zone takes.
+#[test]
+fn preferred_differences_are_unchanged() {
+    let kind = ZoneKind::SequentialPreferred;
+    let mut text = String::new();
+    for from in rows().into_iter().filter(|from| from.cond != ZoneCond::NotWp) {
+        let marked = ZoneState { non_sequential: from.written > LbaCount::ZERO, ..from };
+        for (name, event) in columns(from) {
+            let required = outcome(Rules::Zbc, from, event);
+            let found = show_outcome(from, next(Rules::Zns, kind, from, event, CAPACITY));
+            assert_eq!(found, show_outcome(from, next(Rules::Zbc, kind, from, event, CAPACITY)));
+            if required != found {
+                writeln!(
+                    text,
+                    "{:18}{name:18}required: {required:18}preferred: {found}",
+                    show(from)
+                )
+                .unwrap();
+            }
+            // The mark stays until a reset.
+            let kept = next(Rules::Zbc, kind, marked, event, CAPACITY);
+            if let Ok(to) = kept {
+                let is_reset = event == Event::Manage(ZoneAction::Reset);
+                let stays = marked.non_sequential && !is_reset;
+                assert!(to.non_sequential || !stays, "{}: {name}", show(marked));
+                assert!(!(is_reset && to.non_sequential), "{}: {name}", show(marked));
+            }
+        }
+        let write = |offset, blocks| Event::Write {
+            offset: LbaCount::new(offset),
+            blocks: LbaCount::new(blocks),
+        };
+        for (name, event) in [
+            ("write 0..1", write(0, 1)),
+            ("write 1..3", write(1, 2)),
+            ("write 5..7", write(5, 2)),
+            ("write 7..8", write(7, 1)),
+            ("write 7..9", write(7, 2)),
+        ] {
+            let found = show_outcome(from, next(Rules::Zbc, kind, from, event, CAPACITY));
+            writeln!(text, "{:18}{name:18}{found}", show(from)).unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
 #[test]
 fn select_all_takes_listed_conditions() {
     let mut text = String::new();
@@ -131,7 +193,7 @@ fn cells_keep_invariants() {
     for rules in [Rules::Zns, Rules::Zbc] {
         for from in rows() {
             for (name, event) in columns(from) {
-                let Ok(to) = next(rules, from, event, CAPACITY) else { continue };
+                let Ok(to) = next(rules, kind_of(from), from, event, CAPACITY) else { continue };
                 let what = format!("{} {name}", show(from));
                 assert!(to.written <= CAPACITY, "{what}");
                 let reset = event == Event::Manage(ZoneAction::Reset);

@@ -40,6 +40,10 @@ pub(crate) struct Report {
     conventional_zones: u32,
     /// Where the conventional zones are.
     conventional_ranges: Vec<Range>,
+    /// Kind of all other zones: `sequential` or `sequential-preferred`.
+    sequential_kind: &'static str,
+    /// Sequential write preferred zones that were written elsewhere than at their write pointer.
+    non_sequential_zones: usize,
     /// Size of the last zone, which may be smaller than the others.
     last_zone_size_bytes: u64,
     /// Most zones that are open at once; null without a limit.
@@ -115,7 +119,7 @@ impl Report {
             |conds: &[ZoneCond]| zones.iter().filter(|zone| conds.contains(&zone.cond)).count();
         let open_zones = has(&[ZoneCond::ImplicitOpen, ZoneCond::ExplicitOpen]);
         let active_zones = open_zones + has(&[ZoneCond::Closed]);
-        let sequential = zones.iter().filter(|zone| zone.kind == ZoneKind::SequentialRequired);
+        let sequential = zones.iter().filter(|zone| zone.kind.is_sequential());
         let bytes = |blocks| geometry.bytes(blocks).get();
         let written: u64 = sequential.filter_map(Zone::written).map(bytes).sum();
         Self {
@@ -137,6 +141,8 @@ impl Report {
                 .copied()
                 .map(Range::of)
                 .collect(),
+            sequential_kind: spec.sequential_kind.name(),
+            non_sequential_zones: zones.iter().filter(|zone| zone.non_sequential).count(),
             last_zone_size_bytes: zones.last().map_or(0, |zone| bytes(zone.size)),
             open_zones_max: spec.max_open,
             active_zones_max: spec.max_active,
@@ -179,8 +185,16 @@ impl Report {
         };
         let conditions: Vec<String> =
             self.conditions.iter().map(|(name, zones)| format!("{zones} {name}")).collect();
+        lines.extend([(
+            "conventional",
+            format!("{} zones{places}", count(self.conventional_zones.into())),
+        )]);
+        if geometry.sequential_kind() == ZoneKind::SequentialPreferred {
+            let written = count(self.non_sequential_zones as u64);
+            let text = format!("preferred in all other zones; not so in {written}");
+            lines.push(("sequential write", text));
+        }
         lines.extend([
-            ("conventional", format!("{} zones{places}", count(self.conventional_zones.into()))),
             ("open zones", format!("{}, {}", self.open_zones, most(self.open_zones_max))),
             ("active zones", format!("{}, {}", self.active_zones, most(self.active_zones_max))),
             ("append", format!("at most {}", size(self.append_bytes_max))),

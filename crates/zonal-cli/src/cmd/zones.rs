@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::{Geometry, Lba, LbaCount, Zone, ZoneId, ZoneKind, ZonedDevice};
+use zonal::{Geometry, Lba, LbaCount, Zone, ZoneId, ZonedDevice};
 use zonal_fuse::zone_report;
 
 use crate::args::{Global, Zones};
@@ -18,7 +18,7 @@ const CHUNK: u32 = 4096;
 pub(crate) struct Row {
     /// Its number.
     zone: u32,
-    /// Which writes it takes: `conventional` or `sequential`.
+    /// Which writes it takes: `conventional`, `sequential` or `sequential-preferred`.
     zone_type: &'static str,
     /// Its condition.
     condition: &'static str,
@@ -32,6 +32,9 @@ pub(crate) struct Row {
     write_pointer_lba: Option<u64>,
     /// What is written; null where there is no write pointer.
     written_bytes: Option<u64>,
+    /// Whether it was written elsewhere than at its write pointer since the last reset, which only a
+    /// `sequential-preferred` zone can be.
+    non_sequential: bool,
 }
 
 impl Row {
@@ -39,16 +42,14 @@ impl Row {
         let bytes = |blocks: LbaCount| geometry.bytes(blocks).get();
         Self {
             zone: zone.id.get(),
-            zone_type: match zone.kind {
-                ZoneKind::Conventional => "conventional",
-                ZoneKind::SequentialRequired => "sequential",
-            },
+            zone_type: zone.kind.name(),
             condition: zone.cond.name(),
             start_lba: zone.start.get(),
             zone_size_bytes: bytes(zone.size),
             zone_capacity_bytes: bytes(zone.capacity),
             write_pointer_lba: zone.wp.map(Lba::get),
             written_bytes: zone.written().map(bytes),
+            non_sequential: zone.non_sequential,
         }
     }
 }

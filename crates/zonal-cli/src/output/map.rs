@@ -188,6 +188,7 @@ mod tests {
         Zone {
             id: ZoneId::new(id),
             kind: ZoneKind::SequentialRequired,
+            non_sequential: false,
             cond,
             start,
             size: LbaCount::new(100),

@@ -259,6 +259,7 @@ pub(crate) mod tests {
         Zone {
             id: ZoneId::new(id),
             kind: ZoneKind::SequentialRequired,
+            non_sequential: false,
             cond,
             start,
             size: LbaCount::new(100),

@@ -105,6 +105,7 @@ pub(crate) fn shape(zones: u64, zone_mib: u64) -> GeometrySpec {
         zone_size,
         zone_capacity: zone_size,
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(14),
         max_active: Some(14),
         max_append: LbaCount::new(256),
@@ -116,11 +117,7 @@ impl SparseDrive {
     pub(crate) fn new(zones: u64, zone_mib: u64) -> Self {
         let geometry = Geometry::new(shape(zones, zone_mib));
         let geometry = geometry.expect("a possible shape");
-        let empty = || Slot {
-            state: ZoneState { cond: ZoneCond::Empty, written: LbaCount::ZERO },
-            pieces: Vec::new(),
-            pieces_max: 0,
-        };
+        let empty = || Slot { state: ZoneState::EMPTY, pieces: Vec::new(), pieces_max: 0 };
         let zones = geometry.zones().map(|_| Mutex::new(empty())).collect();
         Self { geometry, zones, counts: Atomics::default(), file: None }
     }
@@ -206,7 +203,7 @@ impl SparseDrive {
             let mut slot = slot.lock().expect("no holder panicked");
             let [cond, written, pieces] = get(&mut file)?;
             let cond = ZoneCond::ALL[usize::try_from(cond).expect("a condition")];
-            slot.state = ZoneState { cond, written: LbaCount::new(written) };
+            slot.state = ZoneState { cond, written: LbaCount::new(written), ..ZoneState::EMPTY };
             for _ in 0..pieces {
                 let [start, kind, value] = get(&mut file)?;
                 let content = if kind == 0 {
@@ -238,7 +235,8 @@ impl SparseDrive {
         let offset = at.unwrap_or(slot.state.written);
         let blocks = LbaCount::new((data.len() / BLOCK) as u64);
         let event = Event::Write { offset, blocks };
-        slot.state = next(Rules::Zns, slot.state, event, self.geometry.capacity_of(zone))
+        let (kind, capacity) = (self.geometry.kind(zone), self.geometry.capacity_of(zone));
+        slot.state = next(Rules::Zns, kind, slot.state, event, capacity)
             .unwrap_or_else(|refusal| panic!("a write to zone {zone} is refused: {refusal:?}"));
         if is_same(data) {
             slot.push(offset.get(), &data[..BLOCK], None);
@@ -254,8 +252,8 @@ impl SparseDrive {
 
     fn manage_one(&self, zone: ZoneId, action: ZoneAction) {
         let mut slot = self.slot(zone);
-        let capacity = self.geometry.capacity_of(zone);
-        slot.state = next(Rules::Zns, slot.state, Event::Manage(action), capacity)
+        let (kind, capacity) = (self.geometry.kind(zone), self.geometry.capacity_of(zone));
+        slot.state = next(Rules::Zns, kind, slot.state, Event::Manage(action), capacity)
             .unwrap_or_else(|refusal| panic!("{action:?} of zone {zone} is refused: {refusal:?}"));
         if action == ZoneAction::Reset {
             if self.file.is_some() {
@@ -363,6 +361,7 @@ impl ZonedDevice for SparseDrive {
             zones.push(Zone {
                 id,
                 kind: ZoneKind::SequentialRequired,
+                non_sequential: false,
                 cond: state.cond,
                 start,
                 size: self.geometry.size_of(id),

@@ -143,7 +143,9 @@ pub use crate::vfs::Access;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneRuns};
+/// use zonal::{
+///     BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneKind, ZoneRuns,
+/// };
 /// use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 /// use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 ///
@@ -153,6 +155,7 @@ pub use crate::vfs::Access;
 ///     zone_size: LbaCount::new(768), // 3 MiB
 ///     zone_capacity: LbaCount::new(768),
 ///     conventional_zones: ZoneRuns::NONE,
+///     sequential_kind: ZoneKind::SequentialRequired,
 ///     max_open: Some(14),
 ///     max_active: Some(14),
 ///     max_append: LbaCount::new(64),

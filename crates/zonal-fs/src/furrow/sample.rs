@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zonal::layer::delay::Delay;
-use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneRuns, ZonedDevice};
+use zonal::{
+    BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneKind, ZoneRuns, ZonedDevice,
+};
 
 use crate::furrow::{MkfsOptions, mkfs};
 
@@ -16,6 +18,7 @@ pub const fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {
         zone_size: LbaCount::new(zone_blocks),
         zone_capacity: LbaCount::new(zone_blocks),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(14),
         max_active: Some(14),
         max_append: LbaCount::new(64),

@@ -132,7 +132,7 @@ impl ZoneFile {
     pub(super) fn new(geometry: &Geometry, zone: &Zone, owned: Owned) -> Self {
         let group = match zone.kind {
             ZoneKind::Conventional => Group::Conventional,
-            ZoneKind::SequentialRequired => Group::Sequential,
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => Group::Sequential,
         };
         let capacity = geometry.bytes(zone.capacity).get();
         let health = Health::of(zone.cond);

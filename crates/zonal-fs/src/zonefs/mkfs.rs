@@ -67,7 +67,7 @@ pub fn mkfs(
     report.zones_reset = reset_used(device, &zones, progress)?;
     signature::wipe(device)?;
     device.write(Lba::ZERO, &superblock.to_bytes())?;
-    if device.geometry().kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {
+    if device.geometry().kind(ZoneId::ZERO).is_sequential() {
         // A full zone takes no writes behind the super block, and is not active.
         device.manage(Select::One(ZoneId::ZERO), ZoneAction::Finish)?;
     }

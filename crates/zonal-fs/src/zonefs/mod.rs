@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
-use zonal::{Clock, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
+use zonal::{Clock, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
 use self::file::{Owned, ZoneFile};
 use self::format::PERM_DEFAULT;
@@ -284,7 +284,7 @@ fn checked(device: &dyn ZonedDevice, mut options: MountOptions) -> MountOptions 
 fn close_open_zones(device: &dyn ZonedDevice, zones: &[Zone]) -> Result<u32> {
     let mut closed = 0;
     for zone in zones {
-        let sequential = zone.kind == ZoneKind::SequentialRequired && zone.id > ZoneId::ZERO;
+        let sequential = zone.kind.is_sequential() && zone.id > ZoneId::ZERO;
         if sequential && matches!(zone.cond, ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen) {
             let empty = zone.wp == Some(zone.start);
             let action = if empty { ZoneAction::Reset } else { ZoneAction::Close };

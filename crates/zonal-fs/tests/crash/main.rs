@@ -62,7 +62,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use ace::Syncs;
 use check::{Checker, Effort};
 use ops::Op;
-use ops::drives::{SHAPES, Shape};
+use ops::drives::{PREFERRED, SHAPES, Shape};
 use run::{Start, end_of};
 use zonal_fs::furrow::Eviction;
 
@@ -222,6 +222,19 @@ fn workloads_at_random_survive_cuts() {
         let shape = SHAPES[(index % SHAPES.len() as u64) as usize];
         let percent = checker.below(60);
         check_random(&mut report, seed + index, &mut checker, &shape, percent);
+    }
+    report.end(&checker);
+}
+
+/// Furrow writes such zones as those that want it, and takes their pointers for the end of the data.
+#[test]
+fn workloads_on_preferred_zones_survive_cuts() {
+    let mut report = Report::begin("sequential write preferred zones");
+    let seed = seed();
+    let mut checker = Checker::new(seed, None);
+    for index in 0..count(3) {
+        let percent = [20, 60, 95][(index % 3) as usize];
+        check_random(&mut report, seed + index, &mut checker, &PREFERRED, percent);
     }
     report.end(&checker);
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal::image::Image;
-use zonal::{BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZoneRun, ZoneRuns, ZonedDevice};
+use zonal::{
+    BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZoneKind, ZoneRun, ZoneRuns, ZonedDevice,
+};
 use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{CheckOptions, DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags};
@@ -43,6 +45,18 @@ pub(crate) const CONVENTIONAL: Shape = Shape {
     spec: GeometrySpec {
         block_count: LbaCount::new(32 * 64),
         conventional_zones: ZoneRuns::leading(10),
+        ..SMALL.spec
+    },
+};
+
+/// Sequential write preferred zones, which have no limits.
+#[allow(dead_code, reason = "each test uses a part of it")]
+pub(crate) const PREFERRED: Shape = Shape {
+    name: "sequential write preferred zones",
+    spec: GeometrySpec {
+        sequential_kind: ZoneKind::SequentialPreferred,
+        max_open: None,
+        max_active: None,
         ..SMALL.spec
     },
 };
@@ -102,6 +116,7 @@ pub(crate) const SHAPES: [Shape; 8] = [
             zone_size: LbaCount::new(512),
             zone_capacity: LbaCount::new(512),
             conventional_zones: three([run(1, 2), run(9, 4), run(30, 2)]),
+            sequential_kind: ZoneKind::SequentialRequired,
             max_open: Some(4),
             max_active: Some(4),
             max_append: LbaCount::new(256),

@@ -118,6 +118,29 @@ fn conventional_zones_aggregate_to_one_file() {
     assert_eq!(truncate(&fs, cnv, 0), Err(1));
 }
 
+/// As Linux does: a zone file that takes direct writes at its end only, whatever the drive would
+/// take.
+#[test]
+fn preferred_zones_are_sequential_files() {
+    let shape = "profile=host-aware,zone=3M,zones=6,conventional=1";
+    let (device, fs) = fresh(shape, MountOptions::default());
+    let ino = seq(&fs, 1);
+    let data = vec![7; 2 * BLOCK_LEN];
+    assert_eq!(fs.write(ino, 0, &data, DIRECT).unwrap().len, data.len() as u64);
+    assert_eq!(errno(fs.write(ino, 0, &data, DIRECT)), 22);
+    assert_eq!(fs.write(ino, 2 * BLOCK, &data, APPEND).unwrap().len, data.len() as u64);
+    let mut back = vec![0; 4 * BLOCK_LEN];
+    assert_eq!(fs.read(ino, 0, &mut back).unwrap(), back.len());
+    assert_eq!(back, data.repeat(2));
+    let zone = device.zone(ZoneId::new(2)).unwrap();
+    assert_eq!(zone.written(), Some(zonal::LbaCount::new(4)));
+    assert!(!zone.non_sequential);
+    assert_eq!(truncate(&fs, ino, ZONE), Ok(ZONE));
+    assert_eq!(device.zone(ZoneId::new(2)).unwrap().cond, ZoneCond::Full);
+    assert_eq!(truncate(&fs, ino, 0), Ok(0));
+    assert_eq!(device.zone(ZoneId::new(2)).unwrap().cond, ZoneCond::Empty);
+}
+
 /// As Linux does: one file for each run, named in their order, with the number of its first zone.
 /// The zone of the super block belongs to none.
 #[test]

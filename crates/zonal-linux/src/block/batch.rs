@@ -75,7 +75,7 @@ impl BlockDrive {
                 let (zone, offset) = self.geometry.locate(*lba);
                 let stored = match self.geometry.kind(zone) {
                     ZoneKind::Conventional => self.geometry.size_of(zone).get(),
-                    ZoneKind::SequentialRequired => {
+                    ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
                         self.slot(zone)?.written.load(Ordering::Acquire)
                     }
                 };
@@ -101,7 +101,7 @@ impl BlockDrive {
                 let written = LbaCount::new(self.slot(zone)?.written.load(Ordering::Acquire));
                 let blocks = by_zone::append_blocks(&self.geometry, data.len())?;
                 let fits = written + blocks <= self.geometry.capacity_of(zone);
-                let is_sequential = self.geometry.kind(zone) == ZoneKind::SequentialRequired;
+                let is_sequential = self.geometry.kind(zone).is_sequential();
                 if !fits || !is_sequential || blocks == LbaCount::ZERO || !self.file.takes(data) {
                     return Ok(None);
                 }
@@ -119,7 +119,7 @@ impl BlockDrive {
         *result = match change {
             None => whole.then_some(Ok(lba)),
             Some((zone, blocks)) if whole => {
-                if self.geometry.kind(zone) == ZoneKind::SequentialRequired {
+                if self.geometry.kind(zone).is_sequential() {
                     self.zones[zone.index()].written.fetch_add(blocks.get(), Ordering::AcqRel);
                 }
                 Some(Ok(lba))

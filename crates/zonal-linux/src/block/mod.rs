@@ -154,7 +154,8 @@ impl BlockDrive {
             _ => Some(start + LbaCount::new(written(raw) >> self.block_shift)),
         };
         let (kind, size) = (self.geometry.kind(id), self.geometry.size_of(id));
-        Zone { id, kind, cond, start, size, capacity, wp }
+        let non_sequential = raw.non_sequential != 0;
+        Zone { id, kind, cond, start, size, capacity, wp, non_sequential }
     }
 
     fn failed(&self, what: &str, error: Errno) -> DeviceError {
@@ -167,7 +168,9 @@ impl BlockDrive {
         let blocks = self.geometry.blocks(target.len())?;
         let mut stored = match self.geometry.kind(zone) {
             ZoneKind::Conventional => self.geometry.size_of(zone),
-            ZoneKind::SequentialRequired => LbaCount::new(slot.written.load(Ordering::Acquire)),
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
+                LbaCount::new(slot.written.load(Ordering::Acquire))
+            }
         };
         if offset + blocks > stored {
             // Somebody else may have written, and an offline zone says so only when asked. While
@@ -194,15 +197,15 @@ impl BlockDrive {
             .map_err(|source| self.explain(zone, lba, source, Access::Read))
     }
 
-    /// Writes at the write pointer of a zone, whose turn the caller has.
+    /// Writes to a zone, whose turn the caller has: at the write pointer where the zone wants that.
     fn write_in_turn(&self, zone: ZoneId, lba: Lba, data: &[u8]) -> Result<()> {
-        let blocks = self.geometry.blocks(data.len())?;
+        let end = lba - self.geometry.zone_start(zone) + self.geometry.blocks(data.len())?;
         let slot = self.slot(zone)?;
         if let Err(source) = self.file.write(self.byte(lba), data) {
             return Err(self.explain(zone, lba, source, Access::Write));
         }
-        if self.geometry.kind(zone) == ZoneKind::SequentialRequired {
-            slot.written.fetch_add(blocks.get(), Ordering::AcqRel);
+        if self.geometry.kind(zone).is_sequential() {
+            slot.written.fetch_max(end.get(), Ordering::AcqRel);
         }
         Ok(())
     }
@@ -462,7 +465,7 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
         let (start, len) = (zone.start, zone.len);
         return Err(format!("has a zone of {len} sectors at {start}, not of whole blocks"));
     }
-    let is_conventional = |zone: &RawZone| zone.kind == CONVENTIONAL;
+    let is_conventional = |zone: &RawZone| zone.kind == ZoneKind::Conventional.code();
     let numbers = (0..).map(ZoneId::new).zip(zones);
     let conventional = numbers.filter(|(_, zone)| is_conventional(zone)).map(|(number, _)| number);
     let conventional_zones = ZoneRuns::of(conventional)
@@ -470,6 +473,18 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
     let first = zones.first().ok_or("has no zones")?;
     let last = zones.last().ok_or("has no zones")?;
     let sequential = zones.iter().find(|zone| !is_conventional(zone));
+    let sequential_kind = match sequential.map(|zone| zone.kind) {
+        Some(kind) if kind == ZoneKind::SequentialPreferred.code() => ZoneKind::SequentialPreferred,
+        Some(_) | None => ZoneKind::SequentialRequired,
+    };
+    let is_other = |zone: &&RawZone| !is_conventional(zone) && zone.kind != sequential_kind.code();
+    if let Some(other) = zones.iter().find(is_other) {
+        return Err(format!(
+            "has a zone of type {} beside {} ones",
+            other.kind,
+            sequential_kind.name()
+        ));
+    }
     let capacity = sequential.map_or(first.len, |zone| zone.capacity);
     let is_regular = |zone: &RawZone| {
         zone.len == first.len && (is_conventional(zone) || zone.capacity == capacity)
@@ -480,23 +495,25 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
     // Servers give a smaller last zone the size of the others, and less capacity.
     let is_smaller = last.capacity < capacity && !is_conventional(last);
     let last_blocks = if is_smaller { last.capacity } else { last.len };
-    let limit =
-        |name: &str| Ok::<_, String>(u32::try_from(number(name)?).ok().filter(|limit| *limit > 0));
+    // Those of preferred zones are optimal numbers: they refuse nothing.
+    let has_limits = sequential_kind == ZoneKind::SequentialRequired;
+    let limit = |name: &str| {
+        let limit = u32::try_from(number(name)?).ok();
+        Ok::<_, String>(limit.filter(|limit| *limit > 0 && has_limits))
+    };
     let spec = GeometrySpec {
         block_size,
         block_count: LbaCount::new((last.start + last_blocks) >> shift),
         zone_size: LbaCount::new(first.len >> shift),
         zone_capacity: LbaCount::new(capacity >> shift),
         conventional_zones,
+        sequential_kind,
         max_open: limit("max_open_zones")?,
         max_active: limit("max_active_zones")?,
         max_append: LbaCount::new((APPEND_BYTES / bytes).min(capacity >> shift)),
     };
     Geometry::new(spec).map_err(|error| error.to_string())
 }
-
-/// `BLK_ZONE_TYPE_CONVENTIONAL`.
-const CONVENTIONAL: u8 = 1;
 
 /// `enum blk_zone_cond`.
 fn condition(raw: u8) -> ZoneCond {

@@ -9,7 +9,8 @@ use zonal::nvme::identify::{
 };
 use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
 use zonal::{
-    BlockSize, Geometry, GeometrySpec, Identity, LbaCount, Zone, ZoneCond, ZoneId, ZoneRuns,
+    BlockSize, Geometry, GeometrySpec, Identity, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind,
+    ZoneRuns,
 };
 
 /// log₂ of the page size that MDTS and ZASL count in. The real one is in a register that only the kernel
@@ -95,6 +96,7 @@ pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, 
         zone_size,
         zone_capacity: zone_size,
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         // An open zone is active (D2), whatever the drive says.
         max_open: open.map(|open| active.map_or(open, |active| open.min(active))),
         max_active: active,

@@ -25,6 +25,13 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     if !zone_size.get().is_power_of_two() {
         return Err(Error::ZoneSize { kib: geometry.bytes(zone_size).get() >> 10 });
     }
+    if geometry.sequential_kind() == ZoneKind::SequentialPreferred {
+        return unsuitable(
+            "its zones are sequential write preferred, which Linux has dropped: it would be a disk \
+             without zones"
+                .into(),
+        );
+    }
     if geometry.sequential_count() == 0 {
         return unsuitable("all its zones are conventional".into());
     }
@@ -195,11 +202,7 @@ pub(super) fn raw_zone(zone: &Zone, block_shift: u32) -> RawZone {
         (_, Some(wp)) => wp.get() << block_shift,
         (_, None) => raw.start,
     };
-    // `BLK_ZONE_TYPE_CONVENTIONAL`, `BLK_ZONE_TYPE_SEQWRITE_REQ`.
-    raw.kind = match zone.kind {
-        ZoneKind::Conventional => 1,
-        ZoneKind::SequentialRequired => 2,
-    };
+    raw.kind = zone.kind.code();
     raw.cond = zone.cond.code();
     raw
 }
@@ -233,6 +236,18 @@ mod tests {
         let spec = GeometrySpec { block_count: LbaCount::new(15 * 256 + 1), ..spec() };
         let params = params(&Geometry::new(spec).unwrap()).unwrap();
         assert_eq!(params.basic.device_sectors, 16 * 256 * 8);
+    }
+
+    #[test]
+    fn ublk_refuses_preferred_zones() {
+        let geometry = Geometry::new(GeometrySpec {
+            sequential_kind: ZoneKind::SequentialPreferred,
+            max_open: None,
+            max_active: None,
+            ..spec()
+        });
+        let error = params(&geometry.unwrap()).unwrap_err().to_string();
+        assert!(error.contains("sequential write preferred"), "{error}");
     }
 
     #[test]

@@ -188,7 +188,7 @@ fn hosts_see_changes_of_each_other() {
 }
 
 #[test]
-fn namespace_last_zone_has_gap_conventional_is_refused() {
+fn namespace_last_zone_has_gap_other_kinds_are_refused() {
     let spec = devices::shapes().into_iter().find(|(name, _)| *name == "a runt of one block");
     let drive = MemoryDrive::new(spec.unwrap().1).unwrap();
     let last = ZoneId::new(drive.geometry().zone_count() - 1);
@@ -206,6 +206,9 @@ fn namespace_last_zone_has_gap_conventional_is_refused() {
     server.stop().unwrap();
     let refused = Namespace::new(stack("mem:zone=3M,zones=8,conventional=2"), "x", [0; 16]);
     assert!(refused.err().unwrap().to_string().contains("conventional"));
+    let host_aware = "mem:profile=host-aware,zone=3M,zones=8,conventional=0";
+    let refused = Namespace::new(stack(host_aware), "x", [0; 16]);
+    assert!(refused.err().unwrap().to_string().contains("sequential write preferred"));
 }
 
 fn read(blocks: u64, nsid: Nsid) -> SubmissionEntry {

@@ -16,7 +16,7 @@ use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
 use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, command_set, status};
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Io, Lba, LbaCount, Op, Select, Zone,
-    ZoneAction, ZoneId, ZoneRuns, ZonedDevice,
+    ZoneAction, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 };
 
 use crate::initiator::{Host, Move, Queue};
@@ -54,6 +54,7 @@ impl Remote {
             zone_size,
             zone_capacity: first[0].capacity,
             conventional_zones: ZoneRuns::NONE,
+            sequential_kind: ZoneKind::SequentialRequired,
             max_open: decode_limit(of_zones.open_max),
             max_active: decode_limit(of_zones.active_max),
             max_append: LbaCount::new((4096 << append_shift) >> shift),

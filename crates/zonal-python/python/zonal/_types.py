@@ -10,7 +10,7 @@ class Zone(NamedTuple):
     zone: int
     """Its number."""
     kind: str
-    """"sequential", or "conventional"."""
+    """"sequential", "sequential-preferred", or "conventional"."""
     condition: str
     """"empty", "implicit-open", "explicit-open", "closed", "full", "read-only", "offline", or
     "not-wp"."""
@@ -25,6 +25,9 @@ class Zone(NamedTuple):
     nothing."""
     written_bytes: Optional[int]
     """What is written, from its start on; None where there is no write pointer."""
+    non_sequential: bool
+    """Whether a "sequential-preferred" zone was written elsewhere than at its write pointer since the
+    last reset."""
 
 
 class Identity(NamedTuple):

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zonal::{
     BlockSize, Clock, DeviceError, FailZone, Geometry, GeometrySpec, Io, Lba, LbaCount,
     ManualClock, MemoryDrive, Op, Select, VirtualQueue, Zone, ZoneAction, ZoneCond, ZoneFailure,
-    ZoneId, ZoneRuns, ZonedDevice,
+    ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 };
 
 pub use block::BlockSsd;
@@ -325,6 +325,7 @@ fn geometry(config: &Config, layout: &Layout) -> Result<GeometrySpec> {
         zone_size: LbaCount::new(size),
         zone_capacity: LbaCount::new(capacity),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(zones.max_open),
         max_active: Some(zones.max_active),
         max_append: LbaCount::new(APPEND_BYTES / BlockSize::B4096.bytes()),

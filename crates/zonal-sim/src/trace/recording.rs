@@ -10,7 +10,7 @@ use std::path::Path;
 
 use zonal::layer::meter::OpKind;
 use zonal::layer::trace::{TraceEnd, TraceError, TraceOperation, TraceReader};
-use zonal::{Geometry, Select, ZoneId, ZoneKind};
+use zonal::{Geometry, Select, ZoneId};
 
 use super::Record;
 use super::file::Text;
@@ -99,7 +99,7 @@ impl Recording {
         }
         let zone = self.geometry.locate(lba).0;
         let end = lba.get() + blocks.get();
-        if op == Op::Write && self.geometry.kind(zone) == ZoneKind::SequentialRequired {
+        if op == Op::Write && self.geometry.kind(zone).is_sequential() {
             let written = self.written.entry(zone).or_insert(end);
             *written = end.max(*written);
         }

@@ -25,6 +25,9 @@ pub(crate) trait Backing: Send + Sync {
     /// Makes every write that returned before this call durable.
     fn sync(&self) -> io::Result<()>;
 
+    /// Makes a range read as zeroes. It survives the end of the process, not a power cut.
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()>;
+
     /// Gives the space of a range back; it reads as zeroes afterwards, or as before.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 }
@@ -84,6 +87,25 @@ impl Backing for HostFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    /// Without writing zeroes, where the host can do that.
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.0, flags, offset, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::BUSY) => {
+                let zeroes = vec![0; 1 << 20];
+                let (mut at, end) = (offset, offset + len);
+                while at < end {
+                    let count = zeroes.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+                    self.write_at(at, &zeroes[..count])?;
+                    at += count as u64;
+                }
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -49,7 +49,7 @@ pub const DATA_ALIGN: u64 = 1 << 20;
 /// | 72 | 4 | conventional_runs | runs of conventional zones, at most 8 |
 /// | 76 | 4 | max_open | most open zones; 0: no limit |
 /// | 80 | 4 | max_active | most active zones; 0: no limit |
-/// | 84 | 4 | reserved | |
+/// | 84 | 4 | sequential_kind | the kind of sequential zones: 0: required, 1: preferred |
 /// | 88 | 8 | max_append | blocks of the largest append |
 /// | 96 | 64 | conventional_zones | for each run 4 bytes with its first zone and 4 with their number |
 /// | 160 | 8 | live_at | byte of the live table |
@@ -111,7 +111,7 @@ const _: () = assert!(size_of::<LiveHeader>() == 48);
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
-/// | 0 | 8 | state | blocks written × 16 + condition, numbered as in NVMe; 0: conventional |
+/// | 0 | 8 | state | blocks written × 16 + condition, numbered as in NVMe; 0: conventional; bit 63: written non-sequentially |
 /// | 8 | 4 | zone | the zone's number |
 /// | 12 | 4 | crc | CRC-32C of bytes 0..12 |
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -338,23 +338,38 @@ fn parse_copy(header: &DriveHeader, copy: u32, host_len: HostLen) -> Result<Desc
     }
 }
 
+/// Bit of a state for a zone that was written non-sequentially.
+const NON_SEQUENTIAL: u64 = 1 << 63;
+const _: () = assert!(Geometry::BLOCK_COUNT_MAX << 4 < NON_SEQUENTIAL);
+
 /// A zone's state as the files hold it.
 pub(crate) fn encode_state(state: ZoneState) -> u64 {
-    state.written.get() << 4 | u64::from(state.cond.code())
+    let flag = if state.non_sequential { NON_SEQUENTIAL } else { 0 };
+    flag | state.written.get() << 4 | u64::from(state.cond.code())
 }
 
 /// The state that `word` means for `zone`, if it is one that the zone can have.
 pub(crate) fn decode_state(geometry: &Geometry, zone: ZoneId, word: u64) -> Option<ZoneState> {
-    let (cond, written) = (ZoneCond::from_code((word & 15) as u8)?, LbaCount::new(word >> 4));
-    let state = ZoneState { cond, written };
+    let cond = ZoneCond::from_code((word & 15) as u8)?;
+    let written = LbaCount::new((word & !NON_SEQUENTIAL) >> 4);
+    let non_sequential = word & NON_SEQUENTIAL != 0;
+    let state = ZoneState { cond, written, non_sequential };
+    let kind = geometry.kind(zone);
     let unwritten = written == LbaCount::ZERO;
-    let possible = match (geometry.kind(zone), cond) {
-        (ZoneKind::Conventional, ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline) => {
-            unwritten
+    // Who writes non-sequentially has written.
+    if non_sequential && (kind != ZoneKind::SequentialPreferred || unwritten) {
+        return None;
+    }
+    let possible = match cond {
+        ZoneCond::NotWp => kind == ZoneKind::Conventional && unwritten,
+        ZoneCond::Empty => kind.is_sequential() && unwritten,
+        ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed | ZoneCond::Full => {
+            kind.is_sequential() && written <= geometry.capacity_of(zone)
         }
-        (ZoneKind::Conventional, _) | (ZoneKind::SequentialRequired, ZoneCond::NotWp) => false,
-        (ZoneKind::SequentialRequired, ZoneCond::Empty) => unwritten,
-        (ZoneKind::SequentialRequired, _) => written <= geometry.capacity_of(zone),
+        ZoneCond::ReadOnly | ZoneCond::Offline if kind.is_sequential() => {
+            written <= geometry.capacity_of(zone)
+        }
+        ZoneCond::ReadOnly | ZoneCond::Offline => unwritten,
     };
     possible.then_some(state)
 }

@@ -300,6 +300,13 @@ impl DriveFile {
         self.layout.data_at + self.geometry.bytes(block).get()
     }
 
+    /// The first write after a reset begins at the zone's start, or skips blocks from there on.
+    fn discard_stale(&self, zone: ZoneId) -> Result<()> {
+        self.table
+            .discard_stale(&*self.backing, zone)
+            .map_err(|source| self.fail("recording the reset of", zone, source))
+    }
+
     #[cold]
     fn fail(&self, what: &str, zone: ZoneId, source: io::Error) -> DeviceError {
         io_error(&format!("{what} zone {zone} of"), &self.path, source)
@@ -322,13 +329,21 @@ impl Medium for DriveFile {
 
     fn write(&self, (): &mut (), at: BlockInZone, data: &[u8]) -> Result<()> {
         if at.offset == LbaCount::ZERO {
-            self.table
-                .discard_stale(&*self.backing, at.zone)
-                .map_err(|source| self.fail("recording the reset of", at.zone, source))?;
+            self.discard_stale(at.zone)?;
         }
         self.backing
             .write_at(self.byte_at(at), data)
             .map_err(|source| self.fail("writing", at.zone, source))?;
+        self.table.mark_data();
+        Ok(())
+    }
+
+    /// The file may hold what was there before a reset or a power cut.
+    fn skip(&self, (): &mut (), at: BlockInZone, blocks: LbaCount) -> Result<()> {
+        self.discard_stale(at.zone)?;
+        self.backing
+            .zero(self.byte_at(at), self.geometry.bytes(blocks).get())
+            .map_err(|source| self.fail("zeroing blocks of", at.zone, source))?;
         self.table.mark_data();
         Ok(())
     }

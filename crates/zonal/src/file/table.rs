@@ -15,7 +15,7 @@
 //! away: the drive is opened with the durable table from then on, as after a power cut, and that is
 //! written anew.
 //!
-//! One change must not wait for a flush. The first write into a zone that was reset overwrites data
+//! One change must not wait for a flush. A write into a zone that was reset overwrites data
 //! that the durable table may still promise, or that a flush under way is about to promise. So the
 //! reset is journalled first, and the flush leaves the zone out ([`Table::discard_stale`]).
 
@@ -121,7 +121,7 @@ pub(crate) fn recover(
         return Ok(Ok(Recovered { states, live: true, has_live_head, durable }));
     }
     let cycle = |(&state, zone): (&ZoneState, ZoneId)| {
-        next(drive.rules, state, Event::PowerCycle, geometry.capacity_of(zone))
+        next(drive.rules, geometry.kind(zone), state, Event::PowerCycle, geometry.capacity_of(zone))
             .expect("every zone can be power cycled")
     };
     let states = durable.states.iter().zip(geometry.zones()).map(cycle).collect();
@@ -308,7 +308,7 @@ impl Table {
         Ok(())
     }
 
-    /// Before the first write into a zone: if the durable table still promises the data that was
+    /// Before blocks of a zone are written for the first time since a reset: if the durable table still promises the data that was
     /// there, it stops doing so. The caller holds the zone's lock.
     pub(crate) fn discard_stale(&self, backing: &dyn Backing, zone: ZoneId) -> std::io::Result<()> {
         if !self.stale[zone.index()].load(Ordering::Acquire) {

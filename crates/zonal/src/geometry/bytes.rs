@@ -4,7 +4,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{GeometrySpec, ZoneRun, ZoneRuns};
-use crate::{BlockSize, LbaCount};
+use crate::{BlockSize, LbaCount, ZoneKind};
 
 /// A shape without its block size. The tables of the headers show its fields as theirs.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -17,7 +17,7 @@ pub struct GeometryBytes {
     pub conventional_runs: U32,
     pub max_open: U32,
     pub max_active: U32,
-    pub reserved: U32,
+    pub sequential_kind: U32,
     pub max_append: U64,
     pub conventional_zones: [[U32; 2]; 8],
 }
@@ -39,7 +39,11 @@ impl GeometryBytes {
             conventional_runs: u32::try_from(runs.len()).expect("8 at most").into(),
             max_open: spec.max_open.unwrap_or(0).into(),
             max_active: spec.max_active.unwrap_or(0).into(),
-            reserved: U32::ZERO,
+            sequential_kind: match spec.sequential_kind {
+                ZoneKind::SequentialPreferred => 1.into(),
+                // The other kind is none of a checked shape.
+                ZoneKind::SequentialRequired | ZoneKind::Conventional => 0.into(),
+            },
             max_append: spec.max_append.get().into(),
             conventional_zones,
         };
@@ -61,6 +65,11 @@ impl GeometryBytes {
             zone_size: LbaCount::new(self.zone_size.get()),
             zone_capacity: LbaCount::new(self.zone_capacity.get()),
             conventional_zones: ZoneRuns::new(runs).map_err(|error| error.to_string())?,
+            sequential_kind: match self.sequential_kind.get() {
+                0 => ZoneKind::SequentialRequired,
+                1 => ZoneKind::SequentialPreferred,
+                other => return Err(format!("sequential zones of kind {other}")),
+            },
             max_open: limit(self.max_open),
             max_active: limit(self.max_active),
             max_append: LbaCount::new(self.max_append.get()),

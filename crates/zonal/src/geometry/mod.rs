@@ -45,16 +45,18 @@ impl BlockSize {
     }
 }
 
-/// What a drive's maker fixes; [`Geometry::new`] checks it.
+/// What a drive's maker fixes; [`Geometry::new`] checks it. A drive of sequential write preferred
+/// zones has no limits: ZBC gives it optimal numbers of open zones, which refuse nothing.
 ///
 /// ```
-/// use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneRuns};
+/// use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneKind, ZoneRuns};
 /// let geometry = Geometry::new(GeometrySpec {
 ///     block_size: BlockSize::B4096,
 ///     block_count: LbaCount::new(100 * 24_576),
 ///     zone_size: LbaCount::new(24_576), // 96 MiB
 ///     zone_capacity: LbaCount::new(24_576),
 ///     conventional_zones: ZoneRuns::NONE,
+///     sequential_kind: ZoneKind::SequentialRequired,
 ///     max_open: Some(14),
 ///     max_active: Some(28),
 ///     max_append: LbaCount::new(256),
@@ -75,6 +77,8 @@ pub struct GeometrySpec {
     pub zone_capacity: LbaCount,
     /// Zones that are conventional.
     pub conventional_zones: ZoneRuns,
+    /// The kind of all other zones.
+    pub sequential_kind: ZoneKind,
     /// Zones that may be open at once; `None`: no limit.
     pub max_open: Option<u32>,
     /// Zones that may be active at once; `None`: no limit.
@@ -125,6 +129,19 @@ impl Geometry {
         if spec.conventional_zones.end() > zone_count {
             let conventional = spec.conventional_zones;
             return invalid(format!("conventional zones {conventional} of {zone_count} zones"));
+        }
+        match spec.sequential_kind {
+            ZoneKind::SequentialPreferred if spec.max_open.or(spec.max_active).is_some() => {
+                return invalid(
+                    "a limit of open or active zones, which sequential write preferred zones do not \
+                     have"
+                        .into(),
+                );
+            }
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {}
+            ZoneKind::Conventional => {
+                return invalid("sequential zones of the kind conventional".into());
+            }
         }
         if spec.max_open == Some(0) || spec.max_active == Some(0) {
             return invalid("an open or active limit of 0".into());
@@ -191,13 +208,18 @@ impl Geometry {
         self.zone_count - self.spec.conventional_zones.zone_count()
     }
 
-    /// Conventional or sequential.
+    /// What may be written where in a zone.
     pub const fn kind(&self, zone: ZoneId) -> ZoneKind {
         if self.spec.conventional_zones.contains(zone) {
             ZoneKind::Conventional
         } else {
-            ZoneKind::SequentialRequired
+            self.spec.sequential_kind
         }
+    }
+
+    /// The kind of all zones that are not conventional.
+    pub const fn sequential_kind(&self) -> ZoneKind {
+        self.spec.sequential_kind
     }
 
     /// First block of a zone.
@@ -215,7 +237,9 @@ impl Geometry {
     pub fn capacity_of(&self, zone: ZoneId) -> LbaCount {
         match self.kind(zone) {
             ZoneKind::Conventional => self.size_of(zone),
-            ZoneKind::SequentialRequired => self.size_of(zone).min(self.spec.zone_capacity),
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
+                self.size_of(zone).min(self.spec.zone_capacity)
+            }
         }
     }
 
@@ -282,7 +306,9 @@ impl Geometry {
         }
         let (zone, offset) = self.locate(lba);
         match self.kind(zone) {
-            ZoneKind::SequentialRequired => Err(DeviceError::Sequential { zone }),
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
+                Err(DeviceError::Sequential { zone })
+            }
             ZoneKind::Conventional if offset + blocks > self.capacity_of(zone) => {
                 Err(DeviceError::CrossesZone { zone, lba, blocks })
             }
@@ -318,6 +344,7 @@ mod tests {
             zone_size: LbaCount::new(zone_size),
             zone_capacity: LbaCount::new(zone_size),
             conventional_zones: ZoneRuns::NONE,
+            sequential_kind: ZoneKind::SequentialRequired,
             max_open: None,
             max_active: None,
             max_append: LbaCount::new(1),
@@ -380,7 +407,8 @@ mod tests {
     #[test]
     fn geometry_impossible_is_refused() {
         let good = spec(100, 10);
-        let bad: [(&str, GeometrySpec); 9] = [
+        let preferred = ZoneKind::SequentialPreferred;
+        let bad: [(&str, GeometrySpec); 12] = [
             ("zones of 0", spec(100, 0)),
             ("device of 0", spec(0, 10)),
             ("over 17592186044416", spec(Geometry::BLOCK_COUNT_MAX + 1, 1 << 40)),
@@ -389,6 +417,15 @@ mod tests {
             ("conventional", GeometrySpec { conventional_zones: ZoneRuns::leading(11), ..good }),
             ("limit of 0", GeometrySpec { max_open: Some(0), ..good }),
             ("above active", GeometrySpec { max_open: Some(3), max_active: Some(2), ..good }),
+            (
+                "sequential write preferred",
+                GeometrySpec { sequential_kind: preferred, max_open: Some(3), ..good },
+            ),
+            (
+                "sequential write preferred",
+                GeometrySpec { sequential_kind: preferred, max_active: Some(3), ..good },
+            ),
+            ("kind conventional", GeometrySpec { sequential_kind: ZoneKind::Conventional, ..good }),
             ("append of 0", GeometrySpec { max_append: LbaCount::ZERO, ..good }),
         ];
         for (what, spec) in bad {

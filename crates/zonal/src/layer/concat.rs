@@ -1,6 +1,6 @@
 //! `Concat`: several drives, one behind the other, shown as one drive.
 //!
-//! All members have the same block size, zone size and zone capacity. Any of them may have
+//! All members have the same block size, zone size, zone capacity and kind of sequential zones. Any of them may have
 //! conventional zones. A smaller last zone ends a device, so only the last member may have one.
 //!
 //! The limits of open and active zones are the smallest of the members': then no choice of zones is
@@ -237,6 +237,10 @@ fn mismatch(first: &Geometry, member: &Geometry) -> Option<String> {
     if ours.zone_size != theirs.zone_size {
         let (ours, theirs) = (ours.zone_size, theirs.zone_size);
         return Some(format!("zones of {theirs} blocks, the first one of {ours}"));
+    }
+    if ours.sequential_kind != theirs.sequential_kind {
+        let (ours, theirs) = (ours.sequential_kind.name(), theirs.sequential_kind.name());
+        return Some(format!("{theirs} zones, the first one {ours} zones"));
     }
     if ours.zone_capacity != theirs.zone_capacity {
         let (ours, theirs) = (ours.zone_capacity, theirs.zone_capacity);

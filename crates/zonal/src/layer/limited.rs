@@ -125,7 +125,8 @@ impl<D: ZonedDevice> Limited<D> {
         }
     }
 
-    /// The sequential zone that a request writes to, if its place and size are possible.
+    /// The sequential write required zone that a request writes to, if its place and size are
+    /// possible. The limits are of no other zones.
     fn written_zone(&self, op: &Op<'_>) -> Option<(ZoneId, Event)> {
         let (zone, event) = match op {
             Op::Read { .. } | Op::Flush => return None,
@@ -186,8 +187,9 @@ impl<D: ZonedDevice> Limited<D> {
             return Ok(());
         }
         let found = self.below.zone(zone)?;
-        let state = ZoneState { cond: found.cond, written: found.written().unwrap_or_default() };
-        if state::next(Rules::Zns, state, event, found.capacity).is_err() {
+        let written = found.written().unwrap_or_default();
+        let state = ZoneState { cond: found.cond, written, ..ZoneState::EMPTY };
+        if state::next(Rules::Zns, found.kind, state, event, found.capacity).is_err() {
             return Ok(());
         }
         account.set(zone, found.cond);

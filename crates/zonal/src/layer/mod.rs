@@ -3,7 +3,7 @@
 use crate::device::ZoneAction;
 use crate::error::Result;
 use crate::state::selected_by_all;
-use crate::{DeviceError, Lba, LbaCount, Select, Zone, ZoneCond, ZoneId, ZonedDevice};
+use crate::{DeviceError, Lba, LbaCount, Select, Zone, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
 
 pub mod concat;
 pub mod delay;
@@ -18,11 +18,14 @@ pub mod trace;
 /// Why a drive refuses a write that begins in `zone` and ends behind it.
 fn refusal_of_crossing(zone: &Zone, lba: Lba, blocks: LbaCount) -> DeviceError {
     let id = zone.id;
+    let is_anywhere = zone.kind == ZoneKind::SequentialPreferred;
     match (zone.cond, zone.wp) {
-        (ZoneCond::Full, _) => DeviceError::ZoneFull { zone: id },
+        (ZoneCond::Full, _) if !is_anywhere => DeviceError::ZoneFull { zone: id },
         (ZoneCond::ReadOnly, _) => DeviceError::ZoneReadOnly { zone: id },
         (ZoneCond::Offline, _) => DeviceError::ZoneOffline { zone: id },
-        (_, Some(wp)) if wp != lba => DeviceError::NotAtWritePointer { zone: id, wp, lba },
+        (_, Some(wp)) if wp != lba && !is_anywhere => {
+            DeviceError::NotAtWritePointer { zone: id, wp, lba }
+        }
         (_, _) => DeviceError::CrossesZone { zone: id, lba, blocks },
     }
 }

@@ -99,7 +99,8 @@ impl ZoneDescriptor {
                 Some(wp).filter(|&wp| start <= wp && wp <= end).map(Some)?
             }
         };
-        Some(Zone { id, kind: ZoneKind::SequentialRequired, cond, start, size, capacity, wp })
+        let kind = ZoneKind::SequentialRequired;
+        Some(Zone { id, kind, cond, start, size, capacity, wp, non_sequential: false })
     }
 }
 
@@ -111,7 +112,8 @@ mod tests {
         let kind = ZoneKind::SequentialRequired;
         let (size, capacity) = (LbaCount::new(24), LbaCount::new(20));
         let (id, start) = (ZoneId::new(2), Lba::new(48));
-        Zone { id, kind, cond, start, size, capacity, wp: wp.map(Lba::new) }
+        let wp = wp.map(Lba::new);
+        Zone { id, kind, cond, start, size, capacity, wp, non_sequential: false }
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn read(device: &dyn ZonedDevice, lba: Lba, blocks: u64) -> Vec<u8> {
 
 fn sequential(device: &dyn ZonedDevice) -> Vec<Zone> {
     let mut zones = device.report_all().unwrap();
-    zones.retain(|zone| zone.kind == ZoneKind::SequentialRequired);
+    zones.retain(|zone| zone.kind.is_sequential());
     zones
 }
 
@@ -117,7 +117,9 @@ fn zones_tile_the_device(device: &dyn ZonedDevice) {
     for (zone, id) in zones.iter().zip(geometry.zones()) {
         let fresh = match geometry.kind(id) {
             ZoneKind::Conventional => (ZoneCond::NotWp, None),
-            ZoneKind::SequentialRequired => (ZoneCond::Empty, Some(next)),
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
+                (ZoneCond::Empty, Some(next))
+            }
         };
         assert_eq!((zone.id, zone.start), (id, next));
         assert_eq!((zone.cond, zone.wp), fresh);

@@ -19,7 +19,7 @@ use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::layer::trace::{Trace, TraceContent};
 use zonal::{
     BlockSize, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive, OpenMode,
-    Rules, ZoneId, ZoneRun, ZoneRuns, ZonedDevice,
+    Rules, ZoneId, ZoneKind, ZoneRun, ZoneRuns, ZonedDevice,
 };
 
 /// A device, and the directory that it needs.
@@ -128,6 +128,31 @@ pub fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
+/// Shapes of sequential write preferred zones.
+pub fn preferred_shapes() -> Vec<(&'static str, GeometrySpec)> {
+    let sequential_kind = ZoneKind::SequentialPreferred;
+    let base = GeometrySpec { sequential_kind, max_open: None, max_active: None, ..shapes()[0].1 };
+    let odd = GeometrySpec {
+        block_size: BlockSize::B512,
+        block_count: LbaCount::new(7 * 24 + 11),
+        zone_size: LbaCount::new(24),
+        zone_capacity: LbaCount::new(24),
+        ..base
+    };
+    vec![
+        ("preferred", base),
+        ("preferred, capacity 9 of 16", GeometrySpec { zone_capacity: LbaCount::new(9), ..base }),
+        (
+            "preferred, conventional zones and a runt",
+            GeometrySpec { conventional_zones: ZoneRuns::leading(2), ..odd },
+        ),
+        (
+            "preferred, conventional zones in the middle",
+            GeometrySpec { conventional_zones: "1,5-6".parse().unwrap(), ..odd },
+        ),
+    ]
+}
+
 /// Shapes that differ in everything that matters.
 pub fn shapes() -> Vec<(&'static str, GeometrySpec)> {
     let base = GeometrySpec {
@@ -136,6 +161,7 @@ pub fn shapes() -> Vec<(&'static str, GeometrySpec)> {
         zone_size: LbaCount::new(16),
         zone_capacity: LbaCount::new(16),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(3),
         max_active: Some(5),
         max_append: LbaCount::new(4),

@@ -42,6 +42,9 @@ impl Backing for Filling {
     fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.zero(offset, len)
+    }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.file.punch(offset, len)
     }

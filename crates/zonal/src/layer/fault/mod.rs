@@ -30,13 +30,14 @@ pub use plan::{FaultKind, FaultOp, FaultPlan, FaultRule, PlanError};
 /// ```
 /// use zonal::layer::fault::{Fault, FaultPlan};
 /// # use zonal::{
-/// #     BlockSize, DeviceError, GeometrySpec, LbaCount, MemoryDrive, ZoneId, ZoneRuns, ZonedDevice,
+/// #     BlockSize, DeviceError, GeometrySpec, LbaCount, MemoryDrive, ZoneId, ZoneKind, ZoneRuns,
+/// #     ZonedDevice,
 /// # };
 /// # let drive = MemoryDrive::new(GeometrySpec {
 /// #     block_size: BlockSize::B4096, block_count: LbaCount::new(64),
 /// #     zone_size: LbaCount::new(16), zone_capacity: LbaCount::new(16),
-/// #     conventional_zones: ZoneRuns::NONE, max_open: None, max_active: None,
-/// #     max_append: LbaCount::new(4) })?;
+/// #     conventional_zones: ZoneRuns::NONE, sequential_kind: ZoneKind::SequentialRequired,
+/// #     max_open: None, max_active: None, max_append: LbaCount::new(4) })?;
 /// let plan: FaultPlan = "append,nth=2".parse().unwrap();
 /// let drive = Fault::new(drive, plan);
 /// assert!(drive.append(ZoneId::new(0), &[1; 4096]).is_ok());

@@ -1,7 +1,7 @@
 //! Each kind of fault, on a drive in memory.
 
 use super::*;
-use crate::{BlockSize, GeometrySpec, MemoryDrive, ZoneRuns};
+use crate::{BlockSize, GeometrySpec, MemoryDrive, ZoneKind, ZoneRuns};
 
 const BLOCK: usize = 4096;
 
@@ -12,6 +12,7 @@ fn drive(plan: &str) -> Fault<MemoryDrive> {
         zone_size: LbaCount::new(10),
         zone_capacity: LbaCount::new(9),
         conventional_zones: ZoneRuns::leading(1),
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: None,
         max_active: None,
         max_append: LbaCount::new(8),

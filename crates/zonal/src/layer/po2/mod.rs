@@ -282,7 +282,9 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
             let run = ZoneRun { first: next, count };
             match segment.kind {
                 ZoneKind::Conventional => self.report_conventional(segment, run, zones)?,
-                ZoneKind::SequentialRequired => self.report_sequential(segment, run, zones)?,
+                ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
+                    self.report_sequential(segment, run, zones)?;
+                }
             }
             (next, left) = (run.end(), left - count as usize);
         }

@@ -63,7 +63,7 @@ impl Place {
                 (true, false) => (ZoneKind::Conventional, below / size * size),
                 (false, _) => {
                     let whole = below / real.zone_size().get() * size;
-                    (ZoneKind::SequentialRequired, whole + below % real.zone_size().get())
+                    (real.sequential_kind(), whole + below % real.zone_size().get())
                 }
             };
             if shown == 0 {
@@ -121,7 +121,7 @@ impl Place {
             ZoneKind::Conventional => {
                 self.real.locate(segment.real_lba(self.shown.zone_start(zone))).0
             }
-            ZoneKind::SequentialRequired => segment.real_zone(zone),
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => segment.real_zone(zone),
         })
     }
 
@@ -136,7 +136,7 @@ impl Place {
                 let blocks = u64::from(nth) * self.real.zone_size().get();
                 u32::try_from(blocks / self.shown.zone_size().get()).unwrap_or(nth)
             }
-            ZoneKind::SequentialRequired => nth,
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => nth,
         };
         ZoneId::new(segment.shown_first.saturating_add(nth))
     }
@@ -153,7 +153,9 @@ impl Place {
         let segment = self.segment_of(zone);
         match segment.kind {
             ZoneKind::Conventional => self.shown.size_of(zone),
-            ZoneKind::SequentialRequired => self.real.size_of(segment.real_zone(zone)),
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
+                self.real.size_of(segment.real_zone(zone))
+            }
         }
     }
 
@@ -169,7 +171,7 @@ impl Place {
                 let left = self.real.size_of(below) - offset;
                 Piece { real, blocks: shown.min(left), gap: LbaCount::ZERO }
             }
-            ZoneKind::SequentialRequired => {
+            ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => {
                 let blocks = shown.min(self.blocks_of(zone).saturating_sub(offset));
                 let start = self.real.zone_start(segment.real_zone(zone));
                 Piece { real: start + offset, blocks, gap: shown - blocks }
@@ -192,6 +194,7 @@ impl Place {
             size,
             capacity: size,
             wp: None,
+            non_sequential: false,
         }
     }
 

@@ -5,18 +5,21 @@
 //! what came later, each zone keeps a prefix: its writes, resets, finishes, opens and closes in
 //! their order up to some point, zones independently of each other. So a reset may be undone, and
 //! the zone comes back with its old data and write pointer. A write is cut between blocks; its last
-//! block may be torn ([`Tail`]). A conventional zone keeps any blocks. No zone stays open, and no
+//! block may be torn ([`Tail`]), but not where it may overwrite another, in a sequential write
+//! preferred zone. A conventional zone keeps any blocks. No zone stays open, and no
 //! state has more active zones than the drive allows.
 //!
 //! ```
 //! use zonal::layer::record::{Outage, Recorder};
 //! use zonal::image::Image;
-//! # use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneRuns, ZonedDevice};
+//! # use zonal::{
+//! #     BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
+//! # };
 //! # let geometry = Geometry::new(GeometrySpec {
 //! #     block_size: BlockSize::B4096, block_count: LbaCount::new(64),
 //! #     zone_size: LbaCount::new(16), zone_capacity: LbaCount::new(16),
-//! #     conventional_zones: ZoneRuns::NONE, max_open: None, max_active: None,
-//! #     max_append: LbaCount::new(4) })?;
+//! #     conventional_zones: ZoneRuns::NONE, sequential_kind: ZoneKind::SequentialRequired,
+//! #     max_open: None, max_active: None, max_append: LbaCount::new(4) })?;
 //! let recorder = Recorder::new(Image::empty(&geometry));
 //! recorder.append(ZoneId::new(0), &[1; 4096])?;
 //! recorder.flush()?;
@@ -37,7 +40,7 @@ use crate::emulated::BlockInZone;
 use crate::error::Result;
 use crate::failure::ZoneFailure;
 use crate::image::{Image, ImageDrive, Tail};
-use crate::{Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
+use crate::{Lba, LbaCount, Select, ZoneAction, ZoneId, ZoneKind, ZonedDevice};
 
 /// One change, as the drive did it.
 #[derive(Clone, Debug)]
@@ -335,6 +338,10 @@ impl<'a> Outage<'a> {
     }
 
     fn cuts(&self, steps: &[&Step], tails: &[Tail]) -> Vec<Cut> {
+        let tails = match self.durable.geometry().sequential_kind() {
+            ZoneKind::SequentialPreferred => &[Tail::Whole],
+            ZoneKind::SequentialRequired | ZoneKind::Conventional => tails,
+        };
         let nothing = Cut { whole: 0, blocks: LbaCount::ZERO, tail: Tail::Whole, kept: None };
         let mut cuts = vec![nothing];
         for (whole, step) in steps.iter().enumerate() {

@@ -2,7 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
 
 use super::*;
-use crate::{BlockSize, Geometry, GeometrySpec, ZoneCond, ZoneRuns};
+use crate::{BlockSize, Geometry, GeometrySpec, ZoneCond, ZoneKind, ZoneRuns};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -16,6 +16,7 @@ fn recorder(max_active: Option<u32>) -> Recorder {
         zone_size: LbaCount::new(10),
         zone_capacity: LbaCount::new(9),
         conventional_zones: ZoneRuns::leading(1),
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: max_active,
         max_active,
         max_append: LbaCount::new(8),
@@ -243,5 +244,29 @@ fn deallocation_without_flush_may_be_undone() {
     for possible in [[1, 1, 1, 1, 1, 1], [1, 0, 2, 0, 0, 1], [1, 0, 0, 0, 0, 1], [1, 1, 2, 1, 1, 1]]
     {
         assert!(seen.contains(&possible[..]), "{possible:?}");
+    }
+}
+
+/// Overwritten blocks are whole, and no cut shows what was not written.
+#[test]
+fn preferred_zone_is_left_in_states_that_are_possible() {
+    use crate::tests::preferred_shadow::{self, Loss, Shadow};
+    let first = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    println!("SEED={first}");
+    for seed in first..first + 200 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut random = |limit: u64| random.next_u64() % limit;
+        let recorder = Recorder::new(Image::empty(&preferred_shadow::geometry()));
+        let mut shadow = Shadow::new();
+        for _ in 0..random(40) {
+            shadow.step(&recorder, &mut random).unwrap();
+        }
+        let recording = recorder.finish();
+        let outage = at_end(&recording);
+        shadow.check(&outage.everything().power_on(), Loss::Nothing);
+        for _ in 0..10 {
+            let image = outage.sample(&mut random).expect("there are no limits");
+            shadow.check(&image.power_on(), Loss::Unflushed);
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(super) const VERSION: u32 = 2;
 /// | 48 | 4 | conventional_runs | runs of conventional zones, at most 8 |
 /// | 52 | 4 | max_open | most open zones; 0: no limit |
 /// | 56 | 4 | max_active | most active zones; 0: no limit |
-/// | 60 | 4 | reserved | |
+/// | 60 | 4 | sequential_kind | the kind of sequential zones: 0: required, 1: preferred |
 /// | 64 | 8 | max_append | blocks of the largest append |
 /// | 72 | 64 | conventional_zones | for each run 4 bytes with its first zone and 4 with their number |
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -20,11 +20,12 @@ use super::super::{FileDrive, OpenMode};
 use crate::error::Errno;
 use crate::{
     BlockSize, Geometry, GeometrySpec, LbaCount, Rules, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZoneRuns, ZonedDevice,
+    ZoneKind, ZoneRuns, ZonedDevice,
 };
 
 mod during_flush;
 mod failed_sync;
+mod preferred;
 
 const SECTOR: usize = 512;
 type Sector = [u8; SECTOR];
@@ -194,6 +195,10 @@ impl Backing for SharedHost {
         host.write_back(0..u64::MAX, fate)
     }
 
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.punch(offset, len)
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut host = self.lock();
         host.operate()?;
@@ -250,6 +255,7 @@ fn description() -> Description {
         zone_size: LbaCount::new(17),
         zone_capacity: LbaCount::new(CAPACITY as u64),
         conventional_zones: ZoneRuns::NONE,
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: Some(2),
         max_active: Some(4),
         max_append: LbaCount::new(8),

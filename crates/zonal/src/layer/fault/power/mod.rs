@@ -5,7 +5,8 @@
 //! the next flush. A cut puts the zones below into a state that D4 allows. Each sequential zone,
 //! independently of the others, keeps a prefix of its writes, resets and finishes since the flush:
 //! a reset may be undone, and the zone has its old data and write pointer again. A conventional
-//! zone keeps any blocks. No zone stays open, and no more zones are active than may be. Zones that
+//! zone keeps any blocks, and a sequential write preferred one each block that was overwritten as it
+//! was or as it is now. No zone stays open, and no more zones are active than may be. Zones that
 //! are read-only or offline stay as they are.
 
 use std::collections::BTreeMap;
@@ -45,7 +46,8 @@ impl ZoneChange {
 pub(super) struct Unflushed {
     /// Sequential zones that were changed.
     zones: BTreeMap<ZoneId, Timeline>,
-    /// What blocks of conventional zones held.
+    /// What blocks of conventional zones held, and those of sequential write preferred zones that
+    /// were durable.
     blocks: BTreeMap<Lba, Vec<u8>>,
     /// Whether the cut has been.
     is_cut: bool,
@@ -60,6 +62,8 @@ struct ZoneLife {
     /// Blocks written.
     written: LbaCount,
     finish: Finish,
+    /// Whether it was written non-sequentially before the last flush.
+    non_sequential: bool,
     /// What it held, once it is over.
     content: Vec<u8>,
 }
@@ -87,12 +91,18 @@ impl ZoneLife {
     fn at_flush(zone: &Zone) -> Self {
         let written = zone.written().unwrap_or(LbaCount::ZERO);
         let finish = if zone.cond == ZoneCond::Full { Finish::Durable } else { Finish::None };
-        Self { durable: written, written, finish, content: Vec::new() }
+        let non_sequential = zone.non_sequential;
+        Self { durable: written, written, finish, non_sequential, content: Vec::new() }
     }
 
     fn new() -> Self {
-        let (durable, written) = (LbaCount::ZERO, LbaCount::ZERO);
-        Self { durable, written, finish: Finish::None, content: Vec::new() }
+        Self {
+            durable: LbaCount::ZERO,
+            written: LbaCount::ZERO,
+            finish: Finish::None,
+            non_sequential: false,
+            content: Vec::new(),
+        }
     }
 
     /// How many states it can be left in.
@@ -108,6 +118,21 @@ impl ZoneLife {
 impl Timeline {
     fn current(&mut self) -> &mut ZoneLife {
         self.0.last_mut().expect("a timeline begins with a life")
+    }
+
+    /// How many of the blocks that a write is for were durable at the last flush, and would be
+    /// overwritten.
+    fn durable_blocks(
+        &self,
+        below: &dyn ZonedDevice,
+        lba: Lba,
+        blocks: LbaCount,
+    ) -> Option<LbaCount> {
+        let [life] = self.0.as_slice() else { return None };
+        let offset = below.geometry().locate(lba).1;
+        let durable = life.durable.saturating_sub(offset).min(blocks);
+        let is_preferred = below.geometry().sequential_kind() == ZoneKind::SequentialPreferred;
+        (is_preferred && durable > LbaCount::ZERO).then_some(durable)
     }
 
     fn states(&self) -> u64 {
@@ -154,11 +179,20 @@ impl Unflushed {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(Timeline(vec![ZoneLife::at_flush(&below.zone(id)?)])),
         };
-        if let ZoneChange::Manage(_, ZoneAction::Reset) = change {
-            let life = timeline.current();
-            life.content = read(below, id, life.written)?;
+        match change {
+            ZoneChange::Manage(_, ZoneAction::Reset) => {
+                let life = timeline.current();
+                life.content = read(below, id, life.written)?;
+                Ok(())
+            }
+            ZoneChange::Write(_, lba, blocks) => {
+                let Some(blocks) = timeline.durable_blocks(below, lba, blocks) else {
+                    return Ok(());
+                };
+                self.keep_blocks(below, lba, blocks)
+            }
+            ZoneChange::Append(_) | ZoneChange::Manage(..) => Ok(()),
         }
-        Ok(())
     }
 
     fn keep_blocks(&mut self, below: &dyn ZonedDevice, lba: Lba, blocks: LbaCount) -> Result<()> {
@@ -217,10 +251,17 @@ impl Unflushed {
         let limit = below.geometry().max_active().unwrap_or(u32::MAX);
         let left =
             (0..DRAWS_MAX).map(|_| self.draw(random)).find(|left| self.fits(limit, left, &zones));
-        if let Some(left) = left {
-            self.rebuild(below, &left, &zones)?;
+        if let Some(left) = &left {
+            self.rebuild(below, left, &zones)?;
         }
-        self.restore_blocks(below, random)
+        // What a later life of a zone holds has not overwritten the blocks of the first one.
+        let has_first_life = |id: &ZoneId| match (&left, self.zones.get(id)) {
+            (Some(left), Some(_)) => left[id].life == 0,
+            (None, Some(timeline)) => timeline.0.len() == 1,
+            (_, None) => true,
+        };
+        self.restore_blocks(below, &has_first_life, random)?;
+        close_all(below)
     }
 
     /// A state for each zone. Half of the time all zones but one keep everything or nothing,
@@ -293,7 +334,12 @@ impl Unflushed {
                 content.truncate(last.map_or(0, |last| (last / block_bytes + 1) * block_bytes));
             }
             if !content.is_empty() {
-                below.write(below.geometry().zone_start(id), &content)?;
+                let start = below.geometry().zone_start(id);
+                below.write(start, &content)?;
+                // Once more makes it a zone that was written non-sequentially.
+                if self.zones[&id].0[left.life].non_sequential {
+                    below.write(start, &content[..block_bytes])?;
+                }
             }
             if left.is_finished {
                 below.manage(Select::One(id), ZoneAction::Finish)?;
@@ -304,14 +350,16 @@ impl Unflushed {
         Ok(())
     }
 
-    /// Puts back some of the blocks of conventional zones: none, each with even odds, or all.
+    /// Puts back some of the blocks that were overwritten: none, each with even odds, or all.
     fn restore_blocks(
         &self,
         below: &dyn ZonedDevice,
+        is_of: &dyn Fn(&ZoneId) -> bool,
         random: &mut dyn FnMut(u64) -> u64,
     ) -> Result<()> {
         let how = random(4);
-        for (&lba, old) in &self.blocks {
+        let is_of = |lba: Lba| is_of(&below.geometry().locate(lba).0);
+        for (&lba, old) in self.blocks.iter().filter(|&(&lba, _)| is_of(lba)) {
             if how == 0 || (how < 3 && random(2) == 0) {
                 below.write(lba, old)?;
             }

@@ -6,9 +6,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::layer::fault::Fault;
+use crate::tests::preferred_shadow::{self, Loss, Shadow};
 use crate::{
     BlockSize, DeviceError, GeometrySpec, Lba, LbaCount, MemoryDrive, Select, ZoneAction, ZoneCond,
-    ZoneId, ZoneRuns, ZonedDevice,
+    ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 };
 
 const BLOCK: usize = 512;
@@ -23,6 +24,7 @@ fn geometry(max_active: Option<u32>) -> GeometrySpec {
         zone_size: LbaCount::new(10),
         zone_capacity: LbaCount::new(CAPACITY),
         conventional_zones: ZoneRuns::leading(1),
+        sequential_kind: ZoneKind::SequentialRequired,
         max_open: max_active.map(|limit| limit.min(2)),
         max_active,
         max_append: LbaCount::new(4),
@@ -254,4 +256,27 @@ fn zone_once_full_returns_under_tight_limits() {
         assert!(bytes[2 * BLOCK..].iter().all(|byte| *byte == 0), "SEED={seed}");
     }
     assert!(came_back > 10, "{came_back}");
+}
+
+/// Overwritten blocks are old or new, each for itself; pointers and flags that were flushed stay.
+#[test]
+fn power_cut_of_preferred_zones_keeps_what_was_flushed() {
+    let first = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let mut lossy = 0;
+    for seed in first..first + 600 {
+        let outcome = std::panic::catch_unwind(|| {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let plan = format!("any,nth={},power-cut;seed={seed}", 1 + below(&mut random, 90));
+            let spec = *preferred_shadow::geometry().spec();
+            let drive = Fault::new(MemoryDrive::new(spec).unwrap(), plan.parse().unwrap());
+            let mut shadow = Shadow::new();
+            while shadow.step(&drive, &mut |limit| random.next_u64() % limit).is_ok() {}
+            shadow.check(drive.below(), Loss::Unflushed);
+            let zones = drive.below().report_all().unwrap();
+            assert!(zones.iter().all(|zone| !zone.cond.is_open()), "{zones:?}");
+            shadow.lost(drive.below())
+        });
+        lossy += usize::from(outcome.unwrap_or_else(|_| panic!("failed with SEED={seed}")) > 0);
+    }
+    assert!(lossy > 100, "{lossy} cuts lost something");
 }
