@@ -3,10 +3,9 @@
 //! [`next`] is the whole of it, a pure function. It follows the NVMe Zoned Namespace Command Set
 //! 1.1, section 2.1.1 ("Zone State Machine": ZSE Empty, ZSIO Implicitly Opened, ZSEO Explicitly
 //! Opened, ZSC Closed, ZSF Full, ZSRO Read Only, ZSO Offline) and section 3.4.3 ("Zone Management
-//! Send"); under [`Rules::Zbc`] it follows ZBC-2 where that says otherwise, and for sequential write
-//! preferred zones always, since NVMe has none. Whether the open and
-//! active limits allow a transition is decided in `limits.rs`. The reviewed table is
-//! `tests/snapshots/state_table__*.snap`.
+//! Send"); under [`Rules::Zbc`] it follows ZBC-2 where that says otherwise, and for sequential
+//! write preferred zones always, since NVMe has none. `limits.rs` decides whether the open and
+//! active limits allow a transition. The reviewed table is `tests/snapshots/state_table__*.snap`.
 
 use crate::{LbaCount, ZoneAction, ZoneCond, ZoneKind};
 
@@ -30,8 +29,8 @@ pub struct ZoneState {
     /// early: its write pointer is at the end, but nothing was ever stored up there. Kept, but not
     /// reported, for a zone that failed. Zero for a conventional zone.
     pub written: LbaCount,
-    /// Whether a write since the last reset did not start at the write pointer: ZBC's zone attribute
-    /// "Non-Sequential Write Resources Active". Only of sequential write preferred zones.
+    /// Whether a write since the last reset did not start at the write pointer: ZBC's zone
+    /// attribute "Non-Sequential Write Resources Active". Only of sequential write preferred zones.
     pub non_sequential: bool,
 }
 
@@ -155,12 +154,7 @@ fn write(
     let open = match from.cond {
         ZoneCond::NotWp if end > capacity => return Err(Refusal::Boundary),
         ZoneCond::NotWp => return Ok(from),
-        ZoneCond::Full => return Err(Refusal::Full),
-        ZoneCond::ReadOnly => return Err(Refusal::ReadOnly),
-        ZoneCond::Offline => return Err(Refusal::Offline),
-        // ZSE → ZSIO and ZSC → ZSIO; an explicitly opened zone stays so.
-        ZoneCond::Empty | ZoneCond::Closed | ZoneCond::ImplicitOpen => ZoneCond::ImplicitOpen,
-        ZoneCond::ExplicitOpen => ZoneCond::ExplicitOpen,
+        cond => opened_by_write(cond)?,
     };
     if offset != from.written {
         return Err(Refusal::NotAtWritePointer);
@@ -182,14 +176,8 @@ fn write_preferred(
 ) -> Result<ZoneState, Refusal> {
     let end = offset.checked_add(blocks).ok_or(Refusal::Boundary)?;
     let (open, pointer) = match from.cond {
-        ZoneCond::NotWp => return Err(Refusal::Conventional),
-        ZoneCond::ReadOnly => return Err(Refusal::ReadOnly),
-        ZoneCond::Offline => return Err(Refusal::Offline),
         ZoneCond::Full => (ZoneCond::Full, capacity),
-        ZoneCond::Empty | ZoneCond::Closed | ZoneCond::ImplicitOpen => {
-            (ZoneCond::ImplicitOpen, from.written)
-        }
-        ZoneCond::ExplicitOpen => (ZoneCond::ExplicitOpen, from.written),
+        cond => (opened_by_write(cond)?, from.written),
     };
     if end > capacity {
         return Err(Refusal::Boundary);
@@ -199,6 +187,19 @@ fn write_preferred(
         written: from.written.max(end),
         non_sequential: from.non_sequential || offset != pointer,
     })
+}
+
+/// The condition of a zone that is not Full while a write goes into it.
+fn opened_by_write(cond: ZoneCond) -> Result<ZoneCond, Refusal> {
+    match cond {
+        ZoneCond::NotWp => Err(Refusal::Conventional),
+        ZoneCond::Full => Err(Refusal::Full),
+        ZoneCond::ReadOnly => Err(Refusal::ReadOnly),
+        ZoneCond::Offline => Err(Refusal::Offline),
+        // ZSE → ZSIO and ZSC → ZSIO; an explicitly opened zone stays so.
+        ZoneCond::Empty | ZoneCond::Closed | ZoneCond::ImplicitOpen => Ok(ZoneCond::ImplicitOpen),
+        ZoneCond::ExplicitOpen => Ok(ZoneCond::ExplicitOpen),
+    }
 }
 
 fn manage(rules: Rules, from: ZoneState, action: ZoneAction) -> Result<ZoneState, Refusal> {

@@ -40,6 +40,14 @@ pub(super) fn host_len(mut file: &File) -> io::Result<u64> {
 /// A file of the host, and its lock, if it has one.
 pub(crate) struct HostFile(pub(crate) File);
 
+impl HostFile {
+    /// Gives the space of a range back; it reads as zeroes afterwards.
+    fn punch_hole(&self, offset: u64, len: u64) -> rustix::io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.0, flags, offset, len)
+    }
+}
+
 /// Unlocks it. A program that another thread starts at this moment has a copy of every descriptor until
 /// it runs (`O_CLOEXEC` closes them no earlier), and such a copy would keep the lock beyond our close.
 /// Unlocking takes the lock from all copies (flock(2)).
@@ -91,8 +99,7 @@ impl Backing for HostFile {
 
     /// Without writing zeroes, where the host can do that.
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.0, flags, offset, len) {
+        match self.punch_hole(offset, len) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::BUSY) => {
                 let zeroes = vec![0; 1 << 20];
@@ -109,15 +116,14 @@ impl Backing for HostFile {
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.0, flags, offset, len) {
+        match self.punch_hole(offset, len) {
             // The space stays taken; nothing else depends on it. A disk takes only whole blocks of its
             // own, which may be larger than the drive's.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
             // The kernel has the disk mounted for us, and drops no page of it that is not written.
             Err(Errno::BUSY) => {
                 self.sync()?;
-                match rustix::fs::fallocate(&self.0, flags, offset, len) {
+                match self.punch_hole(offset, len) {
                     Ok(()) | Err(Errno::BUSY) => Ok(()),
                     Err(error) => Err(error.into()),
                 }
