@@ -64,11 +64,9 @@ impl StoreFile {
         let Open { file, cached } = self.open()?;
         let said = |written: &Written| Change::Bytes { offset: written.offset, data };
         let written = self.store.change(self.ino, || file.append(data), said);
-        match &written {
-            Ok(written) => cached.wrote(file, written.offset, data),
-            Err(_) => cached.failed(),
-        }
-        written.map(drop)
+        let written = written.inspect_err(|_| cached.failed())?;
+        cached.wrote(file, written.offset, data);
+        Ok(())
     }
 
     /// Writes at `offset`.
@@ -76,11 +74,9 @@ impl StoreFile {
         let Open { file, cached } = self.open()?;
         let said = |(): &()| Change::Bytes { offset, data };
         let written = self.store.change(self.ino, || file.write_all_at(data, offset), said);
-        match written {
-            Ok(()) => cached.wrote(file, offset, data),
-            Err(_) => cached.failed(),
-        }
-        written
+        written.inspect_err(|_| cached.failed())?;
+        cached.wrote(file, offset, data);
+        Ok(())
     }
 
     /// Cuts it, or lengthens it with zeroes.
@@ -88,11 +84,9 @@ impl StoreFile {
         let Open { file, cached } = self.open()?;
         let set = || file.set_len(size);
         let resized = self.store.change(self.ino, set, |(): &()| Change::Size(size));
-        match resized {
-            Ok(()) => cached.resized(size),
-            Err(_) => cached.failed(),
-        }
-        resized
+        resized.inspect_err(|_| cached.failed())?;
+        cached.resized(size);
+        Ok(())
     }
 
     /// Makes it durable, and with it everything else.

@@ -124,6 +124,11 @@ impl ReadCache {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether its memory suffices for a piece.
+    const fn has_room(&self) -> bool {
+        self.bytes_max >= PIECE as u64
+    }
+
     /// Forgets a file that is removed.
     pub(crate) fn forget(&self, ino: Ino) {
         self.lock().forget(ino);
@@ -243,7 +248,7 @@ impl CachedFile {
 
     /// The version of the file, if the cache can have pieces of it.
     fn version(&self) -> Option<u64> {
-        if self.cache.bytes_max < PIECE as u64 { None } else { self.sharing.version() }
+        if self.cache.has_room() { self.sharing.version() } else { None }
     }
 
     /// Reads like [`Source::read`].
@@ -375,7 +380,7 @@ impl CachedFile {
             }
         }
         // Without a look at the size, which a change of another file would delay.
-        let mut piece: Piece = std::iter::repeat_n(0, PIECE).collect();
+        let mut piece = empty_piece();
         let buffer = Arc::get_mut(&mut piece).expect("nobody else has it yet");
         let read = source.read(buffer, number * PIECE as u64)?;
         if read < PIECE {
@@ -405,6 +410,11 @@ impl Drop for CachedFile {
             kept.users.remove(&self.ino);
         }
     }
+}
+
+/// A piece to be filled.
+fn empty_piece() -> Piece {
+    std::iter::repeat_n(0, PIECE).collect()
 }
 
 /// The number of a piece, and the place of a byte in it.

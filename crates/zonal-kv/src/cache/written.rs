@@ -2,18 +2,19 @@
 //! page cache of a kernel.
 //!
 //! Only a file that is written from its start to its end by one handle leaves pieces, so that they
-//! are all of it. A log, which comes in small writes, leaves none: nobody reads it.
+//! are all of it. A log comes in small writes and leaves none, because a store does not read it
+//! again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::{CachedFile, PIECE, Piece, Source, split};
+use super::{CachedFile, PIECE, Piece, Source, empty_piece, split};
 
-/// The first write of a table has so many bytes, the shim gathers them. Logs are flushed after each
-/// record.
+/// The first write of a table has so many bytes, since the shims of the stores gather them. A store
+/// flushes its log after each record.
 const LARGE: usize = 32 << 10;
 
-/// What a handle does with the bytes that it writes.
+/// Whether a handle keeps the bytes that it writes.
 #[derive(Default)]
 pub(super) enum Gathering {
     /// The first write decides.
@@ -25,7 +26,7 @@ pub(super) enum Gathering {
     Off,
 }
 
-/// The last bytes of a file, of a piece that is not full.
+/// The last piece of a file, which is not full yet.
 pub(super) struct Gathered {
     /// The version of the file that its only writer makes.
     version: u64,
@@ -36,7 +37,7 @@ pub(super) struct Gathered {
 
 impl Gathered {
     fn new(version: u64) -> Self {
-        Self { version, end: 0, piece: empty() }
+        Self { version, end: 0, piece: empty_piece() }
     }
 
     /// Adds bytes up to the end of the piece, and returns how many.
@@ -48,10 +49,6 @@ impl Gathered {
         self.end += len as u64;
         len
     }
-}
-
-fn empty() -> Piece {
-    std::iter::repeat_n(0, PIECE).collect()
 }
 
 impl CachedFile {
@@ -76,7 +73,7 @@ impl CachedFile {
             let (number, _) = split(gathered.end);
             rest = &rest[gathered.add(rest)..];
             if split(gathered.end).0 > number {
-                let piece = std::mem::replace(&mut gathered.piece, empty());
+                let piece = std::mem::replace(&mut gathered.piece, empty_piece());
                 if !self.keep(gathered.version, number, &piece) {
                     return self.stop(&mut gathering);
                 }
@@ -111,8 +108,7 @@ impl CachedFile {
     /// The version of the file, if this handle alone writes it and the cache can have pieces of it.
     fn version_of_only_writer(&self) -> Option<u64> {
         let is_only = self.sharing.writers.load(Ordering::Acquire) == 1;
-        let has_room = self.cache.bytes_max >= PIECE as u64;
-        (is_only && has_room).then(|| self.sharing.versions.load(Ordering::Acquire))
+        (is_only && self.cache.has_room()).then(|| self.sharing.versions.load(Ordering::Acquire))
     }
 
     /// Puts a piece into the cache, unless another handle was opened for writing meanwhile. That
