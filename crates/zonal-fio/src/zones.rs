@@ -89,7 +89,7 @@ fn reported(geometry: &Geometry, zone: &Zone) -> ZoneReport {
             zone.written().map_or(capacity, bytes)
         }
     };
-    // fio's numbers are those of ZBC.
+    // fio numbers kinds and conditions as ZBC does.
     let kind = c_uint::from(zone.kind.code());
     let cond = c_uint::from(zone.cond.code());
     ZoneReport { start, wp: start + written, len: bytes(zone.size), capacity, kind, cond }

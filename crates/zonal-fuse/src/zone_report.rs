@@ -5,8 +5,8 @@ use zonal::Zone;
 /// Names of the columns, as long as a line.
 pub const HEAD: &str = "zone     condition            start       size   capacity    written";
 
-/// A zone as a line of text. Start, size, capacity and what is written are in blocks. The condition of
-/// a zone that was written elsewhere than at its write pointer has an asterisk.
+/// A zone as a line of text. Start, size, capacity and written length are in blocks. An asterisk
+/// follows the condition of a zone that was written elsewhere than at its write pointer.
 pub fn line(zone: &Zone) -> String {
     let written = zone.written().map_or_else(|| "-".to_owned(), |written| written.to_string());
     format!(

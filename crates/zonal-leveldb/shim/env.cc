@@ -91,10 +91,10 @@ class RandomAccess : public RandomAccessFile {
 };
 
 // Appends gather here until Flush, as in LevelDB's own Env: two of them make a record of the log.
-// What was flushed survives the death of the process. Not so of a table, which LevelDB flushes after
-// each block and syncs before it uses it: all of it gathers until then, so that the file system gets
-// it whole. After an error the file takes nothing more: LevelDB's log would go on at another place
-// in its block, where no reader looks for a record.
+// Flushed data survives the death of the process, except that of a table. LevelDB flushes a table
+// after each block and syncs it before use: its blocks gather until the sync, so that the file
+// system gets the table whole. After an error the file takes nothing more: LevelDB's log would go
+// on at another place in its block, where no reader looks for a record.
 class Writable : public WritableFile {
  public:
   enum class Kind { kTable, kOther };

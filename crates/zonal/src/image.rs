@@ -34,8 +34,8 @@ struct ImageZone {
 /// What was written to a zone. What lies beyond the write pointer is not there.
 #[derive(Clone)]
 enum Extents {
-    /// Sequential write required zone: in the order of writing, so sorted by start. A piece replaces all earlier
-    /// ones from its start on.
+    /// Sequential write required zone: in the order of writing, so sorted by start. A piece
+    /// replaces all earlier ones from its start on.
     Sequential(Vec<WrittenBlocks>),
     /// Conventional or sequential write preferred zone: every block on its own.
     Anywhere(BTreeMap<u64, WrittenBlocks>),
@@ -198,7 +198,7 @@ fn tear(block: &[u8]) -> Arc<[u8]> {
 }
 
 impl Extents {
-    /// Those of a zone in which nothing is written.
+    /// The extents of a zone in which nothing is written.
     fn empty(kind: ZoneKind) -> Self {
         match kind {
             ZoneKind::Conventional | ZoneKind::SequentialPreferred => {

@@ -18,7 +18,8 @@ use crate::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneKind, Zoned
 ///
 /// ```
 /// use zonal::{
-///     BlockSize, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
+///     BlockSize, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZoneKind, ZoneRuns,
+///     ZonedDevice,
 /// };
 /// let drive = MemoryDrive::new(GeometrySpec {
 ///     block_size: BlockSize::B4096,

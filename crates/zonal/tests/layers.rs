@@ -68,8 +68,8 @@ struct ShownBlock {
     below: Option<u64>,
 }
 
-/// The blocks that `po2:` has to show of a drive. Those of a run of conventional zones lie on the
-/// real ones, up to the last whole zone or the end of the drive.
+/// The blocks that `po2:` has to show of a drive. A run of conventional zones shows the real blocks
+/// in order, up to the last whole zone or the end of the drive.
 fn expected_blocks(drive: &MemoryDrive) -> Vec<ShownBlock> {
     let mut shown = Vec::new();
     let zones = drive.report_all().unwrap();

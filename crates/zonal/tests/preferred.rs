@@ -1,5 +1,5 @@
-//! Sequential write preferred zones: every kind of device and every stack of layers against an array
-//! with a pointer beside it, and the part of the contract that holds for them, too.
+//! Sequential write preferred zones: every kind of device and every stack of layers against an
+//! array with a pointer beside it, and the part of the contract that holds for them, too.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,7 +19,8 @@ use zonal::{
     ZonedDevice,
 };
 
-/// What does not hold: writes go anywhere, and the actions are those of ZBC.
+/// Parts of the contract that preferred zones break: they take writes anywhere, and follow ZBC's
+/// actions.
 const OF_REQUIRED_ZONES: [&str; 4] = [
     "writes go to the pointer only",
     "a zone fills up to its capacity",

@@ -125,8 +125,8 @@ fn zbc_differences_are_unchanged() {
 }
 
 /// Sequential write preferred zones under ZBC's rules; an asterisk marks a zone that was written
-/// non-sequentially. Only what differs from sequential write required ones, and the writes that only
-/// such a zone takes.
+/// non-sequentially. The table has only differences from sequential write required zones, and the
+/// writes that only a preferred zone takes.
 #[test]
 fn preferred_differences_are_unchanged() {
     let kind = ZoneKind::SequentialPreferred;

@@ -32,8 +32,8 @@ pub(crate) struct Row {
     write_pointer_lba: Option<u64>,
     /// What is written; null where there is no write pointer.
     written_bytes: Option<u64>,
-    /// Whether it was written elsewhere than at its write pointer since the last reset, which only a
-    /// `sequential-preferred` zone can be.
+    /// Whether it was written elsewhere than at its write pointer since the last reset, which only
+    /// a `sequential-preferred` zone can be.
     non_sequential: bool,
 }
 

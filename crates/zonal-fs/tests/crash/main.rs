@@ -226,7 +226,8 @@ fn workloads_at_random_survive_cuts() {
     report.end(&checker);
 }
 
-/// Furrow writes such zones as those that want it, and takes their pointers for the end of the data.
+/// Furrow writes preferred zones in order, as it writes required ones, and takes a write pointer
+/// for the end of a zone's data.
 #[test]
 fn workloads_on_preferred_zones_survive_cuts() {
     let mut report = Report::begin("sequential write preferred zones");

@@ -432,8 +432,8 @@ impl ZoneStore {
         }
     }
 
-    /// Without names and handles it is gone. Its name is not in the next record, so its zones are reset
-    /// after that.
+    /// Drops a file without names and handles. The next record does not have its name, so its zones
+    /// are reset after that.
     fn bury(&self, state: &mut State, ino: u64) {
         if state.inodes.get(&ino).is_some_and(|inode| inode.links == 0 && inode.pins == 0) {
             let inode = state.inodes.remove(&ino).expect("it was there just now");

@@ -495,7 +495,7 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
     // Servers give a smaller last zone the size of the others, and less capacity.
     let is_smaller = last.capacity < capacity && !is_conventional(last);
     let last_blocks = if is_smaller { last.capacity } else { last.len };
-    // Those of preferred zones are optimal numbers: they refuse nothing.
+    // For preferred zones the drive gives optimal numbers, and refuses nothing beyond them.
     let has_limits = sequential_kind == ZoneKind::SequentialRequired;
     let limit = |name: &str| {
         let limit = u32::try_from(number(name)?).ok();

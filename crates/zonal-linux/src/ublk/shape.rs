@@ -13,9 +13,9 @@ use crate::ioctl::RawZone;
 
 /// The parameters of a device; an error if Linux does not accept such a device.
 ///
-/// What is an error here is refused without a message by the driver and `blk_revalidate_disk_zones` in
-/// `block/blk-zoned.c`: a zone size that is not a power of two, no sequential zone, and a conventional
-/// zone with less capacity than size. The driver has only whole zones: a smaller last zone that is
+/// The driver and `blk_revalidate_disk_zones` in `block/blk-zoned.c` refuse without a message: a
+/// zone size that is not a power of two, no sequential zone, and a conventional zone with less
+/// capacity than size. The driver has only whole zones: a smaller last zone that is
 /// sequential is served with full size and less capacity.
 pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     let unsuitable = |why: String| Err(Error::Unsuitable { why });

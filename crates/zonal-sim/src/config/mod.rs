@@ -147,8 +147,8 @@ pub struct Zones {
     /// any order, and again. It costs memory of the drive; flash costs only what is committed, so
     /// that the write pointer passes it. 0: none.
     pub zrwa: Size,
-    /// A commit of a random write area programs a whole multiple of this, and pads the part that the
-    /// host has not written. 0: the mapping unit.
+    /// A commit of a random write area programs a whole multiple of this, and pads the part that
+    /// the host has not written. 0: the mapping unit.
     pub zrwa_granule: Size,
     /// Zones that may have a random write area at once.
     pub zrwa_zones: u32,

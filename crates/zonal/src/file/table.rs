@@ -308,8 +308,9 @@ impl Table {
         Ok(())
     }
 
-    /// Before blocks of a zone are written for the first time since a reset: if the durable table still promises the data that was
-    /// there, it stops doing so. The caller holds the zone's lock.
+    /// Lets the durable table no longer promise the data that a zone had before its reset. Callers do
+    /// that before they write blocks of the zone for the first time since the reset, with the zone
+    /// locked.
     pub(crate) fn discard_stale(&self, backing: &dyn Backing, zone: ZoneId) -> std::io::Result<()> {
         if !self.stale[zone.index()].load(Ordering::Acquire) {
             return Ok(());

@@ -1,7 +1,8 @@
 //! `Concat`: several drives, one behind the other, shown as one drive.
 //!
-//! All members have the same block size, zone size, zone capacity and kind of sequential zones. Any of them may have
-//! conventional zones. A smaller last zone ends a device, so only the last member may have one.
+//! All members have the same block size, zone size, zone capacity and kind of sequential zones. Any
+//! of them may have conventional zones. A smaller last zone ends a device, so only the last member
+//! may have one.
 //!
 //! The limits of open and active zones are the smallest of the members': then no choice of zones is
 //! refused by a member. A member whose limit is not below the number of its sequential zones has

@@ -124,7 +124,7 @@ impl Shadow {
         Self { zones: vec![vec![Life::new()]; ZONES as usize - 1], stamp: 0 }
     }
 
-    /// Takes what a drive holds now as flushed.
+    /// Takes the present content of a drive as flushed.
     pub(crate) fn rebase(&mut self, device: &dyn ZonedDevice) {
         for (lives, zone) in self.zones.iter_mut().zip(&device.report_all().unwrap()[1..]) {
             let edge = Edge::of(zone);

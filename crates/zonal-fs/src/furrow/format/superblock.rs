@@ -74,7 +74,8 @@ pub struct Superblock {
     /// Number of the first void record of the journal that the manifest names: recovery has found
     /// that it and all behind it do not count. 0: all count.
     pub first_void: U64,
-    /// CRC-32C of the numbers of the conventional zones, 4 bytes each; 0 if they are the first zones.
+    /// CRC-32C of the numbers of the conventional zones, 4 bytes each; 0 if they are the first
+    /// zones.
     pub conventional_crc: U32,
     /// Zero when written, ignored when read.
     pub reserved: [u8; 3876],

@@ -27,7 +27,7 @@ pub(super) struct Segment {
     pub(super) real_start: Lba,
 }
 
-/// The first blocks of a range: those of one real zone, and those of the gap behind it.
+/// The first blocks of a range: blocks of one real zone, and of the gap behind it.
 pub(super) struct Piece {
     pub(super) real: Lba,
     pub(super) blocks: LbaCount,
@@ -125,8 +125,8 @@ impl Place {
         })
     }
 
-    /// The shown zone of a real one, of those of a conventional one the first. Errors of a bad
-    /// device may name any zone, so nothing is asserted here.
+    /// The shown zone of a real one; the first one if a real conventional zone is shown as several.
+    /// Errors of a bad device may name any zone, so nothing is asserted here.
     pub(super) fn shown_zone(&self, real: ZoneId) -> ZoneId {
         let behind = self.segments.partition_point(|segment| segment.real_first <= real.get());
         let segment = &self.segments[behind.saturating_sub(1)];

@@ -5,8 +5,8 @@
 //! the next flush. A cut puts the zones below into a state that D4 allows. Each sequential zone,
 //! independently of the others, keeps a prefix of its writes, resets and finishes since the flush:
 //! a reset may be undone, and the zone has its old data and write pointer again. A conventional
-//! zone keeps any blocks, and a sequential write preferred one each block that was overwritten as it
-//! was or as it is now. No zone stays open, and no more zones are active than may be. Zones that
+//! zone keeps any blocks. Each overwritten block of a sequential write preferred zone is as before
+//! or as now. No zone stays open, and no more zones are active than may be. Zones that
 //! are read-only or offline stay as they are.
 
 use std::collections::BTreeMap;
@@ -46,8 +46,8 @@ impl ZoneChange {
 pub(super) struct Unflushed {
     /// Sequential zones that were changed.
     zones: BTreeMap<ZoneId, Timeline>,
-    /// What blocks of conventional zones held, and those of sequential write preferred zones that
-    /// were durable.
+    /// Old content of blocks that were overwritten: any of conventional zones, durable ones of
+    /// sequential write preferred zones.
     blocks: BTreeMap<Lba, Vec<u8>>,
     /// Whether the cut has been.
     is_cut: bool,
