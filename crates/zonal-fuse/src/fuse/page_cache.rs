@@ -10,7 +10,8 @@
 //! memory. The thread stores them [`STORE_DELAY`] after the answer, since the kernel drops the
 //! pages of a synchronous write when it sees the answer. Zones are written once, so data that is
 //! stored late is still right, unless the file is truncated: a truncation cancels the stores of the
-//! file, and its answer waits for a store that is running.
+//! file, and its answer waits for a store that is running. A store has its number before the write
+//! is answered: the caller may truncate as soon as it sees the answer.
 //!
 //! Pages of the hidden mount are dropped with those of the visible one.
 //!
@@ -122,6 +123,17 @@ impl StoreQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Number of a new store of so many bytes, if there is room for them.
+    fn enqueue(&self, bytes: usize) -> Option<u64> {
+        let mut state = self.state();
+        if state.bytes >= WAITING_MAX {
+            return None;
+        }
+        state.bytes += bytes;
+        state.next += 1;
+        Some(state.next)
+    }
+
     /// Starts a store; returns whether it is still valid. `end` must follow.
     fn start(&self, ino: NodeId, number: u64) -> bool {
         let mut state = self.state();
@@ -174,18 +186,20 @@ impl PageCache {
         self.send(Task::Drop { ino, range, then: Box::new(|| ()) });
     }
 
-    /// Fills the page cache with written data.
-    pub(super) fn store(&self, ino: NodeId, offset: u64, data: Box<[u8]>) {
-        let number = {
-            let mut state = self.waiting.state();
-            if state.bytes >= WAITING_MAX {
-                return;
-            }
-            state.bytes += data.len();
-            state.next += 1;
-            state.next
-        };
-        self.send(Task::Store { ino, offset, data, number, answered: now() });
+    /// Runs `answer`, which answers a write, then fills the page cache with the written data,
+    /// unless the stores of the file are cancelled from the answer on.
+    pub(super) fn answer_and_store(
+        &self,
+        ino: NodeId,
+        offset: u64,
+        data: Box<[u8]>,
+        answer: impl FnOnce(),
+    ) {
+        let number = self.waiting.enqueue(data.len());
+        answer();
+        if let Some(number) = number {
+            self.send(Task::Store { ino, offset, data, number, answered: now() });
+        }
     }
 
     /// Cancels the stores of a file, waits for one that is running, then runs `then`, which answers
@@ -259,5 +273,31 @@ impl PageTasks {
                 then();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: NodeId = NodeId::ROOT;
+
+    /// Whether the store of a write takes place if `answer` runs as its answer.
+    fn is_stored(answer: impl FnOnce(&PageCache)) -> bool {
+        let cache = PageCache::default();
+        let tasks = cache.open();
+        cache.answer_and_store(INO, 0, Box::new([1; 512]), || answer(&cache));
+        cache.close();
+        tasks.tasks.iter().any(|task| match task {
+            Task::Store { ino, number, .. } => tasks.waiting.start(ino, number),
+            Task::Drop { .. } | Task::Continue(_) => false,
+        })
+    }
+
+    #[test]
+    fn store_of_file_truncated_right_after_answer_is_cancelled() {
+        assert!(is_stored(|_| ()));
+        assert!(!is_stored(|cache| cache.cancel_stores(INO, HoldsNoPage(()), || ())));
+        assert!(!is_stored(|cache| cache.cancel_stores_later(INO)));
     }
 }

@@ -121,9 +121,12 @@ impl FuseServer {
                     Err(error) => synced.after_failed_write(ino, reply, holds_none, error),
                 });
             }
-            reply.written(len);
-            if let Some((offset, data)) = warm {
-                server.shared.page_cache.store(ino, offset, data);
+            let answer = || reply.written(len);
+            match warm {
+                Some((offset, data)) => {
+                    server.shared.page_cache.answer_and_store(ino, offset, data, answer);
+                }
+                None => answer(),
             }
         };
         // A write from pages leaves them up to date.
