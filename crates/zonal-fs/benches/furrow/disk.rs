@@ -16,7 +16,7 @@ use zonal::{
     ByteCount, Clock, Lba, LbaCount, MemoryDrive, Select, ZoneAction, ZoneId, ZonedDevice,
 };
 use zonal_fs::disk::{DiskName, DiskSettings, Disks, FurrowDisk};
-use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, StepProgress, Work, mkfs};
+use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::vfs::FileSystem;
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 
@@ -34,6 +34,9 @@ const SYNCS: u64 = 500;
 
 /// Bytes of memory for each block of a disk of a terabyte within 512 MiB.
 const MEMORY_PER_BLOCK: f64 = (512_u64 << 20) as f64 / (1e12 / BLOCK as f64);
+
+/// Memory that holds all metadata of these disks.
+const ALL_MEMORY: ByteCount = ByteCount::new(1 << 30);
 
 /// Writes after which what is due is done, where no thread does it.
 const TICK: u64 = 100;
@@ -76,6 +79,13 @@ impl Subject {
         let (fs, disks) = mounted(device, memory, Upkeep::Thread);
         let blocks = fs.statfs().expect("it says").blocks_free * percent / 100;
         Self::with_disk(fs, disks, blocks)
+    }
+
+    /// Mounts a drive again, with its disk.
+    fn opened(drive: &Arc<SparseDrive>, blocks: u64, memory: ByteCount, upkeep: Upkeep) -> Self {
+        let (fs, disks) = mounted(drive.clone(), memory, upkeep);
+        let disk = disks.open(&name()).expect("it is there");
+        Self { fs, disks, disk, blocks }
     }
 
     fn with_disk(fs: Arc<Furrow>, disks: Disks, blocks: u64) -> Self {
@@ -188,13 +198,11 @@ pub(crate) fn flush(args: &Args, report: &mut Report) {
 /// A disk of which every block was written alone, within the memory that a terabyte would have.
 pub(crate) fn size(args: &Args, report: &mut Report) {
     let blocks: u64 = if args.is_large { 1 << 22 } else { 1 << 20 };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
-    let little = ByteCount::new((blocks as f64 * MEMORY_PER_BLOCK) as u64);
     let zones = blocks * BLOCK / (16 << 20) * 5 / 4;
     let drive = Arc::new(SparseDrive::new(zones, 16));
     let format = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
     mkfs(drive.clone(), &Machine, &format, &mut |_| ()).expect("formatted");
-    let (fs, disks) = mounted(drive.clone(), ByteCount::new(1 << 30), Upkeep::Caller);
+    let (fs, disks) = mounted(drive.clone(), ALL_MEMORY, Upkeep::Thread);
     let subject = Subject::with_disk(fs, disks, blocks);
     report.count("blocks of the disk", "blocks", blocks as f64);
 
@@ -205,7 +213,8 @@ pub(crate) fn size(args: &Args, report: &mut Report) {
         block = next.wrapping_add(0x1405_7b7e_f767_814f) % blocks;
         block
     };
-    writes(&subject, report, "each block once, memory for all", (0..blocks).map(|_| each()));
+    let order = (0..blocks).map(|_| each());
+    writes(&subject, report, "each block once, memory for all", Upkeep::Thread, order);
     subject.disk.flush().expect("flushed");
     let per_block = |bytes: u64| bytes as f64 / blocks as f64;
     let metadata = subject.fs.live().blocks.metadata * BLOCK;
@@ -213,17 +222,32 @@ pub(crate) fn size(args: &Args, report: &mut Report) {
     report.count("metadata in memory, if it has all", "bytes a block", {
         per_block(subject.fs.stats().held_bytes)
     });
+    subject.close();
 
-    let subject = killed_and_mounted(subject, &drive, little, report);
-    report.count("little memory", "bytes", little.get() as f64);
-    let mut dice = Dice(4);
-    let order = (0..LITTLE_WRITES).map(|_| dice.below(blocks));
-    writes(&subject, report, "little memory", order);
-    let stats = subject.fs.stats();
-    report.count("little memory: in use", "bytes", (stats.held_bytes + stats.cache_bytes) as f64);
-    let subject = killed_and_mounted(subject, &drive, ByteCount::new(1 << 30), report);
+    crashes(&drive, blocks, report);
+    let subject = Subject::opened(&drive, blocks, ALL_MEMORY, Upkeep::Thread);
     discard(&subject, report);
     subject.close();
+}
+
+/// Mounts after crashes, and writes with little memory between them.
+fn crashes(drive: &Arc<SparseDrive>, blocks: u64, report: &mut Report) {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
+    let little = ByteCount::new((blocks as f64 * MEMORY_PER_BLOCK) as u64);
+    let mut dice = Dice(4);
+    let mut order = || {
+        let order: Vec<u64> = (0..LITTLE_WRITES).map(|_| dice.below(blocks)).collect();
+        order.into_iter()
+    };
+    let subject = Subject::opened(drive, blocks, ALL_MEMORY, Upkeep::Caller);
+    order().for_each(|block| subject.write(block));
+    subject.disk.flush().expect("flushed");
+    let subject = killed_and_mounted(subject, drive, little, report);
+    report.count("little memory", "bytes", little.get() as f64);
+    writes(&subject, report, "little memory", Upkeep::Caller, order());
+    let stats = subject.fs.stats();
+    report.count("little memory: in use", "bytes", (stats.held_bytes + stats.cache_bytes) as f64);
+    killed_and_mounted(subject, drive, ALL_MEMORY, report).close();
 }
 
 /// The disk after its process was killed: what was not committed is gone.
@@ -237,17 +261,22 @@ fn killed_and_mounted(
     // Nothing ends it, and nothing works for it any more.
     std::mem::forget(subject);
     let before = drive.counts();
-    let (took, (fs, disks)) = timed(|| mounted(drive.clone(), memory, Upkeep::Caller));
+    let (took, subject) = timed(|| Subject::opened(drive, blocks, memory, Upkeep::Caller));
     let figure = format!("mount after a crash, {} MiB of memory", memory.get() >> 20);
     report.count(&figure, "ms of processor time", took.processor * 1e3);
     let read = (drive.counts() - before).read;
     report.count(&format!("{figure}: read"), "MiB", read as f64 / f64::from(1 << 20));
-    let disk = disks.open(&name()).expect("it is there");
-    Subject { fs, disks, disk, blocks }
+    subject
 }
 
 /// Writes of single blocks, and how long the longest took.
-fn writes(subject: &Subject, report: &mut Report, what: &str, order: impl Iterator<Item = u64>) {
+fn writes(
+    subject: &Subject,
+    report: &mut Report,
+    what: &str,
+    upkeep: Upkeep,
+    order: impl Iterator<Item = u64>,
+) {
     let (mut clock, mut count) = (Latencies::default(), 0_u64);
     let before = subject.fs.stats();
     let (took, ()) = timed(|| {
@@ -256,7 +285,7 @@ fn writes(subject: &Subject, report: &mut Report, what: &str, order: impl Iterat
             subject.write(block);
             clock.push(Machine.monotonic_ns() - start);
             count += 1;
-            if count.is_multiple_of(TICK) {
+            if upkeep == Upkeep::Caller && count.is_multiple_of(TICK) {
                 subject.fs.tick().expect("work in the background");
             }
         }
@@ -272,7 +301,7 @@ fn writes(subject: &Subject, report: &mut Report, what: &str, order: impl Iterat
     }
 }
 
-/// A discard of the whole disk, and a write behind it.
+/// A discard of the whole disk, and writes behind it.
 fn discard(subject: &Subject, report: &mut Report) {
     let all = LbaCount::new(subject.blocks);
     let call = |disk: &FurrowDisk| disk.discard(Lba::new(0), all).expect("discarded");
@@ -285,22 +314,9 @@ fn discard(subject: &Subject, report: &mut Report) {
     let mut found = [1; BLOCK_BYTES];
     subject.disk.read(Lba::new(subject.blocks / 3), &mut found).expect("read");
     assert!(found == [0; BLOCK_BYTES], "what was discarded reads as zeroes");
-    let mut steps = Latencies::default();
-    let (took, ()) = timed(|| {
-        loop {
-            let start = Machine.monotonic_ns();
-            let progress = subject.fs.step(Work::Truncate).expect("removed");
-            steps.push(Machine.monotonic_ns() - start);
-            if progress == StepProgress::Idle {
-                break;
-            }
-        }
-    });
-    let name = |figure: &str| format!("discard of the whole disk, in the background: {figure}");
-    report.count(&name("processor time"), "ms", took.processor * 1e3);
-    for (share, word) in [(0.5, "step, p50"), (1.0, "step, longest")] {
-        report.count(&name(word), "µs", steps.quantile_us(share));
-    }
+    let mut dice = Dice(6);
+    let order = (0..LITTLE_WRITES).map(|_| dice.below(subject.blocks));
+    writes(subject, report, "while discarded entries are removed", Upkeep::Thread, order);
 }
 
 /// Ten turns of a drive: how much more than the disk's bytes it writes, and how long writes take.

@@ -92,7 +92,7 @@ impl State {
                 let entries = file.into_iter().flat_map(|file| file.overlapping(first, limit));
                 let takes_any = self.planted.has(PlantedBug::RelocateOverwritten);
                 let runs = entries.filter_map(|(start, entry)| {
-                    let (from, at, crcs) = overlap(first..limit, start, entry)?;
+                    let (from, at, crcs) = overlap(first..limit, start, &entry)?;
                     let block = record.block.checked_add(u32::try_from(from - first).ok()?)?;
                     let owner = Owner::Entry(ino, from);
                     let is_here = at == Address { zone, block } || takes_any;

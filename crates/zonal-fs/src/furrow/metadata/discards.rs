@@ -215,7 +215,7 @@ impl State {
         let end = self.stored_step_end(ino, blocks.start, blocks.end)?;
         let file = self.inode(ino)?.file()?;
         let ahead = file.map.range(blocks.start + 1..end.max(blocks.start + 1));
-        let ahead = ahead.map(|(&start, _)| start).nth(self.step_entries_max());
+        let ahead = ahead.map(|(start, _)| start).nth(self.step_entries_max());
         Ok(ahead.unwrap_or(end))
     }
 
@@ -235,7 +235,7 @@ impl State {
         let mut spaces: Vec<Range<u64>> = Vec::new();
         let Some(file) = self.inodes.peek_file(ino) else { return spaces };
         for (start, entry) in file.overlapping(blocks.start, blocks.end) {
-            if self.is_shared(entry) && entry.preallocated() == 0 {
+            if self.is_shared(&entry) && entry.preallocated() == 0 {
                 continue;
             }
             let end = (start + u64::from(entry.blocks())).min(blocks.end);

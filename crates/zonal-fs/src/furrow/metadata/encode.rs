@@ -149,8 +149,8 @@ fn present_value(state: &State, key: Key) -> Value {
         RowKind::Map => {
             let file = inode()?.file().ok()?;
             assert!(file.known.end_of(key.at()).is_some(), "{key:?} is not in memory");
-            let entry = file.map.get(&key.at())?;
-            Some(encode_map(entry, |zone| state.zones.generation(zone)))
+            let entry = file.map.get(key.at())?;
+            Some(encode_map(&entry, |zone| state.zones.generation(zone)))
         }
         RowKind::Entry => {
             let directory = inode()?.directory().ok()?;

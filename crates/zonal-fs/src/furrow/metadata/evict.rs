@@ -231,10 +231,10 @@ impl State {
         if file.map.len() <= 2 * scan.piece {
             return 0;
         }
-        let mut entries = file.map.range(from..);
-        let Some((&first, _)) = entries.next() else { return 0 };
-        let last = entries.nth(scan.piece - 2).or_else(|| file.map.iter().next_back());
-        let Some((&last, entry)) = last.filter(|(last, _)| **last > first) else { return 0 };
+        let mut entries = file.map.range(from..u64::MAX);
+        let Some((first, _)) = entries.next() else { return 0 };
+        let last = entries.nth(scan.piece - 2).or_else(|| file.map.last());
+        let Some((last, entry)) = last.filter(|(last, _)| *last > first) else { return 0 };
         let end = last + u64::from(entry.blocks());
         self.residency.hand.block = end;
         let kept_from = scan.pieces_kept_from;
@@ -244,17 +244,17 @@ impl State {
             return scan.piece;
         }
         let kept = self.kept_of(ino, file, first..end);
-        let entries = file.map.range(first..end).map(|(&start, _)| start);
+        let entries = file.map.range(first..end).map(|(start, _)| start);
         let entries: Vec<u64> = entries.filter(|start| !kept.contains(start)).collect();
         let Some(file) = self.inodes.file_mut(ino) else { return 0 };
         let mut held = file.frame_bytes();
         for start in entries {
-            let entry = file.map.remove(&start).expect("just seen");
+            let entry = file.map.remove(start).expect("just seen");
             held += entry.held_bytes();
         }
         file.known.remove(first..end);
         for start in kept {
-            let blocks = file.map.get(&start).map_or(1, |entry| u64::from(entry.blocks()));
+            let blocks = file.map.get(start).map_or(1, |entry| u64::from(entry.blocks()));
             file.known.insert(start..start + blocks);
         }
         let held_now = file.frame_bytes();

@@ -11,6 +11,7 @@ use zonal::crc32c;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::{CopySpace, extent_bytes};
+use crate::furrow::metadata::block_map::EntryRef;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use crate::furrow::metadata::remaps::Noted;
@@ -37,8 +38,8 @@ pub(in crate::furrow) fn checksums(data: &[u8]) -> Vec<u32> {
 
 impl File {
     /// The map entry that covers `block`, with its first block.
-    pub(in crate::furrow) fn covering(&self, block: u64) -> Option<(u64, &MapEntry)> {
-        let (&first, entry) = self.map.at_or_before(block)?;
+    pub(in crate::furrow) fn covering(&self, block: u64) -> Option<(u64, EntryRef<'_>)> {
+        let (first, entry) = self.map.at_or_before(block)?;
         (block < first + u64::from(entry.blocks())).then_some((first, entry))
     }
 
@@ -47,14 +48,14 @@ impl File {
         &self,
         first: u64,
         limit: u64,
-    ) -> impl Iterator<Item = (u64, &MapEntry)> {
+    ) -> impl Iterator<Item = (u64, EntryRef<'_>)> {
         // An empty range overlaps nothing, not even the entry it lies in.
         let covering = if first < limit { self.covering(first) } else { None };
-        let next = covering.map_or(first, |(start, entry)| start + u64::from(entry.blocks()));
+        let next =
+            covering.as_ref().map_or(first, |(start, entry)| start + u64::from(entry.blocks()));
         // One entry is enough for most overwrites: a second search would double their time here.
         let rest = (next < limit).then(|| self.map.range(next..limit));
-        let rest = rest.into_iter().flatten().map(|(&start, entry)| (start, entry));
-        covering.into_iter().chain(rest)
+        covering.into_iter().chain(rest.into_iter().flatten())
     }
 }
 
@@ -81,7 +82,7 @@ impl State {
         let file = self.mapped_file(ino, first, limit)?;
         let mut held = 0;
         for (start, entry) in file.overlapping(first, limit) {
-            if !self.is_shared(entry) || entry.preallocated() > 0 {
+            if !self.is_shared(&entry) || entry.preallocated() > 0 {
                 let end = (start + u64::from(entry.blocks())).min(limit);
                 held += end - start.max(first);
             }
@@ -104,7 +105,7 @@ impl State {
         let known = file.known.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
         let ahead = file.map.range(first..known.min(limit)).nth(STEP_ENTRIES);
         let end = match ahead {
-            Some((&start, _)) => start,
+            Some((start, _)) => start,
             // The step needs more of the map than memory has.
             None if known < limit => return Err(Stop::NotLoaded(Missing::Map(ino, known))),
             None => limit,
@@ -152,7 +153,7 @@ impl State {
     pub(in crate::furrow) fn preallocate(&mut self, ino: Ino, blocks: Range<u64>) {
         for edge in [blocks.start, blocks.end] {
             let covering = self.file_mut(ino).covering(edge);
-            if covering.is_some_and(|(_, entry)| matches!(entry, MapEntry::Shared { .. })) {
+            if covering.is_some_and(|(_, entry)| matches!(*entry, MapEntry::Shared { .. })) {
                 self.split_map(ino, edge);
             }
         }
@@ -163,11 +164,11 @@ impl State {
             if start > at {
                 holes.push(at..start);
             }
-            if self.is_shared(entry) {
+            if self.is_shared(&entry) {
                 if entry.preallocated() == 0 {
                     shared.push(start);
                 }
-            } else if matches!(entry, MapEntry::Shared { .. }) {
+            } else if matches!(*entry, MapEntry::Shared { .. }) {
                 own.push(start);
             }
             at = start + u64::from(entry.blocks());
@@ -194,13 +195,14 @@ impl State {
 
     /// Preallocates space for a copy of the shared blocks of an entry.
     fn preallocate_copy(&mut self, ino: Ino, start: u64) {
-        let Some(MapEntry::Shared { blocks, space, .. }) = self.file_mut(ino).map.get_mut(&start)
-        else {
-            return;
-        };
-        *space = CopySpace::Preallocated;
-        let blocks = space.preallocated(*blocks);
-        self.totals.add_preallocated(blocks);
+        let mut added = 0;
+        self.file_mut(ino).map.change(start, |entry| {
+            if let MapEntry::Shared { blocks, space, .. } = entry {
+                *space = CopySpace::Preallocated;
+                added = space.preallocated(*blocks);
+            }
+        });
+        self.totals.add_preallocated(added);
         self.mark(RowKind::Map, ino.get(), start);
     }
 
@@ -215,7 +217,7 @@ impl State {
         let blocks_max = self.zones.extent_max();
         let file = self.file_mut(ino);
         let before = first.checked_sub(1).and_then(|last| file.map.at_or_before(last));
-        let before = before.and_then(|(&start, before)| {
+        let before = before.and_then(|(start, before)| {
             let is_next = start + u64::from(before.blocks()) == first;
             let joined = is_next.then(|| before.joined(&entry, blocks_max)).flatten();
             joined.map(|joined| (start, joined))
@@ -225,8 +227,8 @@ impl State {
             (first, entry) = (start, joined);
         }
         let end = first + u64::from(entry.blocks());
-        let after = self.file_mut(ino).map.get(&end);
-        if let Some(joined) = after.and_then(|after| entry.joined(after, blocks_max)) {
+        let after = self.file_mut(ino).map.get(end);
+        if let Some(joined) = after.and_then(|after| entry.joined(&after, blocks_max)) {
             self.take_entry(ino, end);
             entry = joined;
         }
@@ -259,7 +261,8 @@ impl State {
     /// in the entry that begins at `start`, which become a shared extent. Preallocated space stays
     /// with its file: the other gets a hole, which reads the same, or no space for a copy.
     pub(in crate::furrow) fn share_entry(&mut self, source: Ino, start: u64, target: Ino, to: u64) {
-        let entry = self.file_mut(source).map.get(&start).expect("the caller has found it").clone();
+        let entry = self.file_mut(source).map.get(start).expect("the caller has found it");
+        let entry = (*entry).clone();
         let shared = match entry {
             MapEntry::Preallocated { .. } => return,
             MapEntry::Shared { extent, skip, blocks, .. } => {
@@ -371,7 +374,7 @@ impl State {
         self.mark(RowKind::Map, ino.get(), start);
         let file = self.file_mut(ino);
         let held = file.map.held_bytes();
-        let entry = file.map.remove(&start).expect("the caller has found the entry");
+        let entry = file.map.remove(start).expect("the caller has found the entry");
         let blocks = u64::from(entry.blocks());
         file.mapped = file.mapped.saturating_sub(blocks);
         let held_now = file.map.held_bytes();
@@ -399,8 +402,8 @@ impl State {
     /// Takes out an entry of which a part stays with the file: the blocks of a last reference to a
     /// shared extent belong to the file from now on.
     fn take_entry_of_file(&mut self, ino: Ino, start: u64) -> MapEntry {
-        let was_shared =
-            matches!(self.file_mut(ino).map.get(&start), Some(MapEntry::Shared { .. }));
+        let entry = self.file_mut(ino).map.get(start);
+        let was_shared = entry.is_some_and(|entry| matches!(*entry, MapEntry::Shared { .. }));
         let entry = self.take_entry(ino, start);
         if was_shared {
             self.record_owner(ino, start, &entry);
@@ -412,7 +415,8 @@ impl State {
     fn cut_entry(&mut self, ino: Ino, start: u64, first: u64, limit: u64) {
         self.mark_count(ino);
         self.learn_life(ino, start);
-        let entry = self.file_mut(ino).map.get(&start).expect("the caller has found the entry");
+        let entry = self.inodes.peek_file(ino).and_then(|file| file.map.get(start));
+        let entry = entry.expect("the caller has found the entry");
         let end = start + u64::from(entry.blocks());
         let left = narrow(first.saturating_sub(start));
         let right = narrow(end.saturating_sub(limit));

@@ -126,9 +126,7 @@ impl Inode {
     /// Bytes of memory.
     pub(super) fn held_bytes(&self) -> usize {
         let body = match &self.body {
-            Body::File(file) => {
-                file.frame_bytes() + file.map.values().map(MapEntry::held_bytes).sum::<usize>()
-            }
+            Body::File(file) => file.frame_bytes() + file.map.entry_bytes(),
             Body::Directory(directory) => {
                 let names = directory.by_hash.iter().map(|named| name_held_bytes(&named.name));
                 allocated(size_of::<Directory>()) + directory.frame_bytes() + names.sum::<usize>()

@@ -9,10 +9,11 @@
 //! durable as a whole or not at all. Nothing here does I/O.
 //!
 //! Structure of a file: [`File::map`] leads from file blocks to zones, by way of [`SharedExtents`]
-//! where several files share blocks. See [`place`].
+//! where several files share blocks. See [`block_map`] and [`place`].
 
 pub(super) mod backrefs;
 pub(super) mod batch;
+pub(super) mod block_map;
 pub(super) mod buckets;
 pub(super) mod buffered;
 pub(super) mod decode;
@@ -49,6 +50,7 @@ use crate::FsError;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::row::INODE_BYTES;
 use crate::furrow::metadata::batch::Batch;
+use crate::furrow::metadata::block_map::BlockMap;
 use crate::furrow::metadata::buckets::Buckets;
 use crate::furrow::metadata::buffered::Buffered;
 use crate::furrow::metadata::discards::Discards;
@@ -103,7 +105,7 @@ pub(super) struct MapLoad {
 #[derive(Clone, Debug, Default)]
 pub(super) struct File {
     /// Map entries of the blocks in `known`.
-    pub(super) map: SmallMap<u64, MapEntry>,
+    pub(super) map: BlockMap,
     /// Blocks whose map entries are in memory, if they have any.
     pub(super) known: Known,
     /// The last loads of pieces of the map.
@@ -399,7 +401,7 @@ impl State {
             return Err(Stop::NotLoaded(Missing::Map(ino, block)));
         }
         for (_, entry) in file.overlapping(first, limit) {
-            self.check_shared(ino, entry)?;
+            self.check_shared(ino, &entry)?;
         }
         Ok(file)
     }

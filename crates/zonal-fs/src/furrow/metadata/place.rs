@@ -26,6 +26,18 @@ impl Crcs {
         }
     }
 
+    pub(super) fn of_one(crc: u32) -> Self {
+        Self(Repr::One(crc))
+    }
+
+    /// That of a single block.
+    pub(super) fn single(&self) -> Option<u32> {
+        match self.0 {
+            Repr::One(crc) => Some(crc),
+            Repr::Many(_) => None,
+        }
+    }
+
     /// Blocks that have their checksums here.
     pub(in crate::furrow) fn blocks(&self) -> u32 {
         u32::try_from(self.as_slice().len()).expect("shorter than a zone")

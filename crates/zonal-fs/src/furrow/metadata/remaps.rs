@@ -159,9 +159,12 @@ impl State {
             self.zones.add_remap(from);
         }
         self.mark(RowKind::Remap, table.owner(), table.at());
-        let entry = self.inodes.file_mut(ino).and_then(|file| file.map.get_mut(&first));
-        if let Some(MapEntry::At { zone, block, .. }) = entry {
-            (*zone, *block) = (to.zone, to.block);
+        if let Some(file) = self.inodes.file_mut(ino) {
+            file.map.change(first, |entry| {
+                if let MapEntry::At { zone, block, .. } = entry {
+                    (*zone, *block) = (to.zone, to.block);
+                }
+            });
         }
         self.zones.remove_live(zone, to.blocks);
         self.zones.add_live(to.zone, to.block, to.blocks);
@@ -175,7 +178,8 @@ impl State {
     /// needs no write.
     fn movable(&self, key: Key, to: Placed) -> Option<(u32, u32)> {
         let file = self.inodes.peek_file(Ino::new(key.owner()))?;
-        let Some(MapEntry::At { zone, block, crcs }) = file.map.get(&key.at()) else { return None };
+        let entry = file.map.get(key.at())?;
+        let MapEntry::At { zone, block, crcs } = &*entry else { return None };
         let is_whole = crcs.blocks() == to.blocks;
         let limit = self.moving.held_max.min(self.moving_bytes_for_rows());
         let has_room = self.moving.held_bytes < limit && self.zones.has_free_generation(*zone);
@@ -195,11 +199,12 @@ impl State {
     fn would_join(&self, key: Key, to: Placed) -> bool {
         let Some(file) = self.inodes.peek_file(Ino::new(key.owner())) else { return false };
         let fits = |entry: &MapEntry| entry.blocks() + to.blocks <= self.zones.extent_max();
-        let before = file.map.range(..key.at()).next_back().filter(|(start, entry)| {
-            let is_next = **start + u64::from(entry.blocks()) == key.at();
+        let before = key.at().checked_sub(1).and_then(|last| file.map.at_or_before(last));
+        let before = before.filter(|(start, entry)| {
+            let is_next = *start + u64::from(entry.blocks()) == key.at();
             is_next && entry.ends_at(to.zone, to.block) && fits(entry)
         });
-        let after = file.map.get(&(key.at() + u64::from(to.blocks)));
+        let after = file.map.get(key.at() + u64::from(to.blocks));
         let after =
             after.filter(|entry| entry.begins_at(to.zone, to.block + to.blocks) && fits(entry));
         before.is_some() || after.is_some()

@@ -173,7 +173,7 @@ impl State {
         }
         let file = self.inodes.peek_file(ino);
         let before = file.and_then(|file| file.covering(first.checked_sub(1)?));
-        let near = before.and_then(|(_, entry)| self.near(entry));
+        let near = before.and_then(|(_, entry)| self.near(&entry));
         Whole { blocks, near }
     }
 
@@ -238,7 +238,7 @@ impl State {
     /// The age of a stored block.
     fn life_of(&self, inode: &Inode, block: u64) -> Option<u64> {
         let (start, entry) = inode.file().ok()?.covering(block)?;
-        let (zone, first) = match entry {
+        let (zone, first) = match &*entry {
             MapEntry::Preallocated { .. } => return None,
             MapEntry::At { zone, block, .. } => (*zone, *block),
             MapEntry::Shared { extent, skip, .. } => {

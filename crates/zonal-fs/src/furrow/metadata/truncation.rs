@@ -31,7 +31,7 @@ impl State {
             return Err(Stop::NotLoaded(Missing::Map(ino, end)));
         }
         for (_, entry) in file.overlapping(first, end).take(self.step_entries_max() + 2) {
-            self.check_shared(ino, entry)?;
+            self.check_shared(ino, &entry)?;
         }
         Ok(())
     }
@@ -51,7 +51,10 @@ impl State {
         let max = self.step_entries_max();
         let Some(file) = self.inodes.peek_file(ino) else { return };
         let is_known = file.known.first_unknown(first..u64::MAX).is_none();
-        if file.truncate_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
+        if file.truncate_from.is_none()
+            && is_known
+            && file.map.range(first..u64::MAX).nth(max).is_none()
+        {
             self.unmap_stored(ino, first, u64::MAX);
             return;
         }
@@ -83,8 +86,8 @@ impl State {
         };
         self.check_waiting(ino, first)?;
         let file = self.stored_inode(ino)?.file()?;
-        let mut waiting = file.map.range(first..);
-        let last = waiting.nth(max - 1).map(|(&start, entry)| start + u64::from(entry.blocks()));
+        let mut waiting = file.map.range(first..u64::MAX);
+        let last = waiting.nth(max - 1).map(|(start, entry)| start + u64::from(entry.blocks()));
         if let Some(limit) = last
             && waiting.next().is_some()
         {

@@ -110,7 +110,7 @@ impl Furrow {
             for part in state.discards.shown(ino, part) {
                 let entries = file.overlapping(part.start, part.end);
                 stored.extend(entries.filter_map(|(start, entry)| {
-                    stored_part(&state, FileBlock { ino, block: start }, entry, part.clone())
+                    stored_part(&state, FileBlock { ino, block: start }, &entry, part.clone())
                 }));
             }
         }
@@ -249,7 +249,7 @@ fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
     match what {
         Seek::Data => {
             let mut stored = file.overlapping(blocks.start, blocks.end);
-            let stored = stored.find(|&(_, entry)| has_data(entry));
+            let stored = stored.find(|(_, entry)| has_data(entry));
             let stored = stored.map(|(start, _)| start.max(blocks.start));
             let buffered = file.dirty.range(blocks).next().map(|(&block, _)| block);
             stored.into_iter().chain(buffered).min()
@@ -257,7 +257,7 @@ fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
         Seek::Hole => {
             let mut block = blocks.start;
             while block < blocks.end {
-                let entry = file.covering(block).filter(|&(_, entry)| has_data(entry));
+                let entry = file.covering(block).filter(|(_, entry)| has_data(entry));
                 block = match entry {
                     Some((start, entry)) => start + u64::from(entry.blocks()),
                     None if file.dirty.contains_key(&block) => block + 1,

@@ -265,7 +265,7 @@ fn stored_at(state: &State, of: FileBlock) -> Lookup<Option<StoredAt>> {
     }
     let Some((start, entry)) = file.covering(block) else { return Ok(None) };
     let within = u32::try_from(block - start).expect("inside the entry");
-    Ok(state.stored(entry).map(|Stored { zone, block, crcs }| StoredAt {
+    Ok(state.stored(&entry).map(|Stored { zone, block, crcs }| StoredAt {
         at: Address { zone, block: block + within },
         resets: state.zones.slot(zone).resets,
         crc: crcs[within as usize],
