@@ -98,6 +98,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// dm-zoned and a disk of Zonal on the same drive, in a virtual machine
+    DmZoned {
+        /// As for `cargo xtask vm bench`: --json FILE
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// LevelDB and RocksDB
     #[command(disable_help_flag = true)]
     Kv {
@@ -125,8 +131,10 @@ fn main() -> ExitCode {
         Task::Dist { arguments } => dist(&root, &arguments),
         Task::Bench { part: Some(Bench::Kv { arguments }), .. } => kv_bench(&root, &arguments),
         Task::Bench { part: Some(Bench::Lpc { arguments }), .. } => {
-            let bench = ["bench", "--lpc"].map(str::to_owned);
-            vm::main(&root, &[&bench, arguments.as_slice()].concat())
+            bench_in_guest(&root, "lpc", &arguments)
+        }
+        Task::Bench { part: Some(Bench::DmZoned { arguments }), .. } => {
+            bench_in_guest(&root, "dm-zoned", &arguments)
         }
         Task::Bench { part: Some(Bench::Report { check: false }), .. } => {
             figures::refresh(&root).map(|()| ExitCode::SUCCESS)
@@ -146,6 +154,12 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     folder.ancestors().nth(2).expect("xtask lies two folders below").to_path_buf()
+}
+
+/// Measures a subject in the virtual machine.
+fn bench_in_guest(root: &Path, subject: &str, arguments: &[String]) -> Result<ExitCode> {
+    let bench = ["bench", subject].map(str::to_owned);
+    vm::main(root, &[&bench, arguments].concat())
 }
 
 /// Builds what makes packages, and hands the arguments on.

@@ -22,7 +22,6 @@ use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 
 use crate::Args;
 use crate::drive::{SparseDrive, shape};
-use crate::metadata::Zipf;
 use crate::report::{Latencies, Rounds};
 use crate::volume::{BLOCK, BLOCK_BYTES, Dice, new_block};
 
@@ -39,33 +38,41 @@ const MEMORY_PER_BLOCK: f64 = (512_u64 << 20) as f64 / (1e12 / BLOCK as f64);
 const ALL_MEMORY: ByteCount = ByteCount::new(1 << 30);
 
 /// Writes after which what is due is done, where no thread does it.
-const TICK: u64 = 100;
+pub(crate) const TICK: u64 = 100;
 
 /// Writes with little memory.
 const LITTLE_WRITES: u64 = 20_000;
 
-/// Turns of a drive that `disk-steady` writes before it measures, and while it does.
-const TURNS: (u64, u64) = (3, 2);
+/// How a file system is mounted.
+pub(crate) struct Setup {
+    pub(crate) memory: ByteCount,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let memory = MountOptions::default().memory;
+        Self { memory, upkeep: Upkeep::Thread, clock: Arc::new(Machine) }
+    }
+}
 
 /// A disk, and what it lies on.
-struct Subject {
-    fs: Arc<Furrow>,
+pub(crate) struct Subject {
+    pub(crate) fs: Arc<Furrow>,
     disks: Disks,
     disk: Arc<FurrowDisk>,
-    blocks: u64,
+    pub(crate) blocks: u64,
 }
 
 fn name() -> DiskName {
     "disk".parse().expect("a name of a disk")
 }
 
-fn mounted(
-    device: Arc<dyn ZonedDevice>,
-    memory: ByteCount,
-    upkeep: Upkeep,
-) -> (Arc<Furrow>, Disks) {
+fn mounted(device: Arc<dyn ZonedDevice>, setup: &Setup) -> (Arc<Furrow>, Disks) {
+    let Setup { memory, upkeep, ref clock } = *setup;
     let options = MountOptions { atime: AtimePolicy::Never, memory, ..MountOptions::default() };
-    let fs = Arc::new(Furrow::mount(device, Arc::new(Machine), options).expect("mounted"));
+    let fs = Arc::new(Furrow::mount(device, Arc::clone(clock), options).expect("mounted"));
     let options = VolumeOptions { upkeep, ..VolumeOptions::default() };
     let volume = Volume::new(Arc::clone(&fs) as Arc<dyn FileSystem>, &options);
     (fs, Disks::new(volume).expect("Furrow has disks"))
@@ -73,17 +80,17 @@ fn mounted(
 
 impl Subject {
     /// Formats a device and makes a thick disk that fills a share of it.
-    fn new(device: Arc<dyn ZonedDevice>, percent: u64, memory: ByteCount) -> Self {
+    pub(crate) fn new(device: Arc<dyn ZonedDevice>, percent: u64, setup: &Setup) -> Self {
         let format = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
-        mkfs(device.clone(), &Machine, &format, &mut |_| ()).expect("formatted");
-        let (fs, disks) = mounted(device, memory, Upkeep::Thread);
+        mkfs(device.clone(), &*setup.clock, &format, &mut |_| ()).expect("formatted");
+        let (fs, disks) = mounted(device, setup);
         let blocks = fs.statfs().expect("it says").blocks_free * percent / 100;
         Self::with_disk(fs, disks, blocks)
     }
 
     /// Mounts a drive again, with its disk.
-    fn opened(drive: &Arc<SparseDrive>, blocks: u64, memory: ByteCount, upkeep: Upkeep) -> Self {
-        let (fs, disks) = mounted(drive.clone(), memory, upkeep);
+    fn opened(drive: &Arc<SparseDrive>, blocks: u64, setup: &Setup) -> Self {
+        let (fs, disks) = mounted(drive.clone(), setup);
         let disk = disks.open(&name()).expect("it is there");
         Self { fs, disks, disk, blocks }
     }
@@ -95,12 +102,12 @@ impl Subject {
         Self { fs, disks, disk, blocks }
     }
 
-    fn write(&self, block: u64) {
+    pub(crate) fn write(&self, block: u64) {
         self.disk.write(Lba::new(block), &new_block(), Durability::Later).expect("written");
     }
 
     /// Writes the whole disk in order.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let step = 256;
         let mut data = vec![0; usize::try_from(step).expect("few") * BLOCK_BYTES];
         for first in (0..self.blocks).step_by(256) {
@@ -112,17 +119,21 @@ impl Subject {
             let lba = Lba::new(first);
             self.disk.write(lba, &data[..bytes], Durability::Later).expect("written");
         }
+        self.flush();
+    }
+
+    pub(crate) fn flush(&self) {
         self.disk.flush().expect("flushed");
     }
 
-    fn close(self) {
+    pub(crate) fn close(self) {
         drop(self.disk);
         self.disks.close().expect("closed");
     }
 }
 
 /// A drive in memory that stores its data: `mem:`.
-fn memory_drive(zones: u64, zone_mib: u64) -> MemoryDrive {
+pub(crate) fn memory_drive(zones: u64, zone_mib: u64) -> MemoryDrive {
     MemoryDrive::new(shape(zones, zone_mib)).expect("a possible shape")
 }
 
@@ -134,7 +145,7 @@ pub(crate) fn rate(args: &Args, report: &mut Report) {
         ("a drive that stores no data", Arc::new(SparseDrive::new(256, 8))),
     ];
     for (drive, device) in drives {
-        let subject = Subject::new(device, 50, MountOptions::default().memory);
+        let subject = Subject::new(device, 50, &Setup::default());
         subject.fill();
         let mut dice = Dice(2);
         // Until reclaim has what it will have.
@@ -144,7 +155,7 @@ pub(crate) fn rate(args: &Args, report: &mut Report) {
                 let before = thread_ns();
                 (0..WRITES).for_each(|_| subject.write(dice.below(subject.blocks)));
                 let caller = thread_ns() - before;
-                subject.disk.flush().expect("flushed");
+                subject.flush();
                 caller
             });
             let each = |seconds: f64| WRITES as f64 / seconds;
@@ -164,7 +175,7 @@ pub(crate) fn flush(args: &Args, report: &mut Report) {
     for latency in [0, 100, 1000] {
         let drive = || Delay::new(memory_drive(256, 8), Duration::from_micros(latency));
         let below = drive();
-        let subject = Subject::new(Arc::new(drive()), 50, MountOptions::default().memory);
+        let subject = Subject::new(Arc::new(drive()), 50, &Setup::default());
         let mut at = (Dice(3), 0);
         let times = interleave(args.rounds, 2, WarmUp::Round, |which| {
             let mut latencies = Latencies::default();
@@ -195,6 +206,11 @@ pub(crate) fn flush(args: &Args, report: &mut Report) {
     }
 }
 
+/// A mount with memory for all metadata.
+fn with_all(upkeep: Upkeep) -> Setup {
+    Setup { memory: ALL_MEMORY, upkeep, ..Setup::default() }
+}
+
 /// A disk of which every block was written alone, within the memory that a terabyte would have.
 pub(crate) fn size(args: &Args, report: &mut Report) {
     let blocks: u64 = if args.is_large { 1 << 22 } else { 1 << 20 };
@@ -202,7 +218,7 @@ pub(crate) fn size(args: &Args, report: &mut Report) {
     let drive = Arc::new(SparseDrive::new(zones, 16));
     let format = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
     mkfs(drive.clone(), &Machine, &format, &mut |_| ()).expect("formatted");
-    let (fs, disks) = mounted(drive.clone(), ALL_MEMORY, Upkeep::Thread);
+    let (fs, disks) = mounted(drive.clone(), &with_all(Upkeep::Thread));
     let subject = Subject::with_disk(fs, disks, blocks);
     report.count("blocks of the disk", "blocks", blocks as f64);
 
@@ -215,7 +231,7 @@ pub(crate) fn size(args: &Args, report: &mut Report) {
     };
     let order = (0..blocks).map(|_| each());
     writes(&subject, report, "each block once, memory for all", Upkeep::Thread, order);
-    subject.disk.flush().expect("flushed");
+    subject.flush();
     let per_block = |bytes: u64| bytes as f64 / blocks as f64;
     let metadata = subject.fs.live().blocks.metadata * BLOCK;
     report.count("zones of metadata, both copies", "bytes a block", per_block(metadata));
@@ -225,7 +241,7 @@ pub(crate) fn size(args: &Args, report: &mut Report) {
     subject.close();
 
     crashes(&drive, blocks, report);
-    let subject = Subject::opened(&drive, blocks, ALL_MEMORY, Upkeep::Thread);
+    let subject = Subject::opened(&drive, blocks, &with_all(Upkeep::Thread));
     discard(&subject, report);
     subject.close();
 }
@@ -239,9 +255,9 @@ fn crashes(drive: &Arc<SparseDrive>, blocks: u64, report: &mut Report) {
         let order: Vec<u64> = (0..LITTLE_WRITES).map(|_| dice.below(blocks)).collect();
         order.into_iter()
     };
-    let subject = Subject::opened(drive, blocks, ALL_MEMORY, Upkeep::Caller);
+    let subject = Subject::opened(drive, blocks, &with_all(Upkeep::Caller));
     order().for_each(|block| subject.write(block));
-    subject.disk.flush().expect("flushed");
+    subject.flush();
     let subject = killed_and_mounted(subject, drive, little, report);
     report.count("little memory", "bytes", little.get() as f64);
     writes(&subject, report, "little memory", Upkeep::Caller, order());
@@ -261,7 +277,8 @@ fn killed_and_mounted(
     // Nothing ends it, and nothing works for it any more.
     std::mem::forget(subject);
     let before = drive.counts();
-    let (took, subject) = timed(|| Subject::opened(drive, blocks, memory, Upkeep::Caller));
+    let setup = Setup { memory, upkeep: Upkeep::Caller, ..Setup::default() };
+    let (took, subject) = timed(|| Subject::opened(drive, blocks, &setup));
     let figure = format!("mount after a crash, {} MiB of memory", memory.get() >> 20);
     report.count(&figure, "ms of processor time", took.processor * 1e3);
     let read = (drive.counts() - before).read;
@@ -309,7 +326,7 @@ fn discard(subject: &Subject, report: &mut Report) {
     report.count("discard of the whole disk", "ms", first.wall * 1e3);
     let (took, ()) = timed(|| subject.write(subject.blocks / 2));
     report.count("discard of the whole disk: a write after it", "ms", took.wall * 1e3);
-    let (took, ()) = timed(|| subject.disk.flush().expect("flushed"));
+    let (took, ()) = timed(|| subject.flush());
     report.count("discard of the whole disk: a flush after it", "ms", took.wall * 1e3);
     let mut found = [1; BLOCK_BYTES];
     subject.disk.read(Lba::new(subject.blocks / 3), &mut found).expect("read");
@@ -317,49 +334,4 @@ fn discard(subject: &Subject, report: &mut Report) {
     let mut dice = Dice(6);
     let order = (0..LITTLE_WRITES).map(|_| dice.below(subject.blocks));
     writes(subject, report, "while discarded entries are removed", Upkeep::Thread, order);
-}
-
-/// Ten turns of a drive: how much more than the disk's bytes it writes, and how long writes take.
-pub(crate) fn steady(args: &Args, report: &mut Report) {
-    for percent in args.percent.map_or(vec![80, 95], |percent| vec![percent]) {
-        for skew in [None, Some(0.99)] {
-            let drive = Arc::new(SparseDrive::new(256, 8));
-            let subject = Subject::new(drive.clone(), percent, MountOptions::default().memory);
-            subject.fill();
-            let live = subject.blocks as f64 * BLOCK as f64 / drive.bytes() as f64;
-            let zipf = skew.map(|skew| Zipf::new(skew, subject.blocks));
-            let mut dice = Dice(5);
-            let mut next = || match &zipf {
-                Some(zipf) => zipf.block(&mut dice, subject.blocks),
-                None => dice.below(subject.blocks),
-            };
-            let turn = drive.bytes() / BLOCK;
-            (0..TURNS.0 * turn).for_each(|_| subject.write(next()));
-            subject.disk.flush().expect("flushed");
-            let (counts, stats) = (drive.counts(), subject.fs.stats());
-            let mut latencies = Latencies::default();
-            for _ in 0..TURNS.1 * turn {
-                let block = next();
-                let start = Machine.monotonic_ns();
-                subject.write(block);
-                latencies.push(Machine.monotonic_ns() - start);
-            }
-            subject.disk.flush().expect("flushed");
-            let user = (TURNS.1 * turn * BLOCK) as f64;
-            let written = (drive.counts() - counts).written as f64;
-            let moved = (subject.fs.stats().reclaim_bytes - stats.reclaim_bytes) as f64;
-            let load = skew.map_or("uniform".to_owned(), |skew| format!("Zipf {skew}"));
-            let mut push = |figure: &str, unit, value| {
-                let name = format!("{load}, {percent} % full: {figure}");
-                report.add(&name, unit, &[value]);
-            };
-            push("share of the drive that is live", "", live);
-            push("bytes written to the drive", "per byte", written / user);
-            push("of these, moved by reclaim", "per byte", moved / user);
-            for (share, word) in [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "longest")] {
-                push(word, "µs", latencies.quantile_us(share));
-            }
-            subject.close();
-        }
-    }
 }

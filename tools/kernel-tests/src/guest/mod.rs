@@ -7,6 +7,7 @@ mod bench;
 mod compliance;
 mod contents;
 mod differ;
+mod dm_zoned;
 mod drive_with_disk;
 mod export;
 mod file_systems;
@@ -65,6 +66,8 @@ enum Args {
     Bench,
     /// Measure what the talk about zone sizes measured, and print its tables beside ours
     Lpc,
+    /// Count what dm-zoned and a disk write to the same drive
+    DmZoned,
 }
 
 /// Does what the command line asks for.
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Args::Calls(arguments) => calls::run(&arguments, &mut std::io::stdout().lock()),
         Args::Bench => bench::run(),
         Args::Lpc => lpc::run(),
+        Args::DmZoned => dm_zoned::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -85,15 +85,33 @@ struct Run {
 #[derive(clap::Args)]
 struct Bench {
     /// The guest's clock counts instructions: ratios of work, however busy the host is
-    #[arg(long)]
+    #[arg(long, conflicts_with = "subject")]
     icount: bool,
-    /// Instead: the tables of the talk about zone sizes (Linux Plumbers 2022) beside ours, by such
-    /// a clock
-    #[arg(long, conflicts_with = "icount")]
-    lpc: bool,
-    /// Write the figures of --lpc to this file too
-    #[arg(long, value_name = "FILE", requires = "lpc")]
+    /// Instead of served drives
+    subject: Option<BenchSubject>,
+    /// Write the figures of SUBJECT to this file too
+    #[arg(long, value_name = "FILE", requires = "subject")]
     json: Option<PathBuf>,
+}
+
+/// What to measure in the guest.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum BenchSubject {
+    /// The tables of the talk about zone sizes (Linux Plumbers 2022) beside ours, by a clock that
+    /// counts instructions
+    Lpc,
+    /// Bytes that dm-zoned and a disk write to the same drive
+    DmZoned,
+}
+
+impl BenchSubject {
+    /// The guest's command, which leaves its figures in a file of this name.
+    fn command(self) -> &'static str {
+        match self {
+            Self::Lpc => "lpc",
+            Self::DmZoned => "dm-zoned",
+        }
+    }
 }
 
 /// Does what the command line asks for.
@@ -313,14 +331,15 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     for program in ["zonal", "kernel-tests-guest"] {
         fs::copy(root.join("target/release").join(program), share.join(program))?;
     }
-    let figures = share.join("lpc.json");
+    let subcommand = bench.subject.map_or("bench", BenchSubject::command);
+    let figures = share.join(subcommand).with_extension("json");
     // Of an earlier run.
     if figures.exists() {
         fs::remove_file(&figures)?;
     }
-    let (subcommand, memory) = if bench.lpc { ("lpc", 4096) } else { ("bench", 2048) };
+    let memory = if bench.subject == Some(BenchSubject::Lpc) { 4096 } else { 2048 };
     let command = ["/share/kernel-tests-guest", subcommand].map(str::to_owned).to_vec();
-    let icount = bench.icount || bench.lpc;
+    let icount = bench.icount || bench.subject == Some(BenchSubject::Lpc);
     let run = Run { share: Some(share), icount, memory, timeout: None, command };
     let code = run_command(root, &run, accelerator)?;
     if let Some(target) = &bench.json {
