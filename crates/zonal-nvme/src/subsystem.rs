@@ -173,8 +173,9 @@ impl Subsystem {
 
     fn who(&self, data: &ConnectData, entry: &DiscoveryEntry) -> Result<(Role, Host), Refused> {
         let wrong = |at| (status::CONNECT_PARAMETERS, Some(ConnectFault::Data(at)));
-        let is_name = |name: &&str| !name.is_empty() && name.len() <= NQN_BYTES_MAX;
-        let host = nvme::text(&data.host).filter(is_name).ok_or(wrong(512))?;
+        // SPDK's programs send an empty name unless they are given one.
+        let fits = |name: &&str| name.len() <= NQN_BYTES_MAX;
+        let host = nvme::text(&data.host).filter(fits).ok_or(wrong(512))?;
         let role = match nvme::text(&data.subsystem) {
             Some(DISCOVERY_NQN) => Role::Discovery(Box::new(*entry)),
             Some(name) if name == self.nqn => Role::Io,

@@ -161,6 +161,19 @@ fn discovery_names_subsystem_to_permitted_hosts() {
     server.stop().unwrap();
 }
 
+#[test]
+fn host_without_name_connects_unless_hosts_are_named() {
+    let (server, address, _) = serve(small(), Hosts::All);
+    let host = Host::connect_as("", address, NQN, Style::PLAIN).unwrap();
+    host.queue(1).unwrap().command(read(1, ONE), &Move::Receive(4096)).unwrap();
+    drop(host);
+    server.stop().unwrap();
+    let (server, address, _) = serve(small(), Hosts::Named(vec![HOST.to_owned()]));
+    let refused = Host::connect_as("", address, NQN, Style::PLAIN);
+    assert_eq!(refused.err(), Some(status::CONNECT_HOST));
+    server.stop().unwrap();
+}
+
 fn log_page(host: &mut Host, nsid: Nsid, page: u8, bytes: u64) -> Vec<u8> {
     let (read, offset) = (LogRead::Clear, 0);
     let entry = GetLogPage { page, read, offset, bytes, command_set: 2 }.encode(nsid);
