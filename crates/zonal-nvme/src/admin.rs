@@ -131,11 +131,14 @@ fn identify(
             give(&U64::new(both), out);
             Ok(())
         }
-        (cns::NAMESPACE, _) if entry.nsid() == Nsid::ALL => Ok(()),
-        (what, command_set) => {
+        (
+            cns::NAMESPACE | cns::COMMAND_SET_NAMESPACE | cns::COMMON_NAMESPACE | cns::DESCRIPTORS,
+            command_set,
+        ) => {
             let namespace = controller.subsystem().namespace(entry.nsid())?;
-            identify_namespace(namespace, what, command_set, out)
+            identify_namespace(namespace, asked.what, command_set, out)
         }
+        _ => Err(status::INVALID_FIELD),
     }
 }
 
@@ -452,6 +455,9 @@ fn set_feature(controller: &Controller, entry: &SubmissionEntry) -> Executed {
             let asked = QueueCounts::decode(value);
             if asked.submission > 0xffff || asked.completion > 0xffff {
                 return Err(status::INVALID_FIELD);
+            }
+            if controller.has_io_queue() {
+                return Err(status::SEQUENCE);
             }
             let limit = u32::from(QUEUES_MAX);
             let given = QueueCounts {

@@ -13,6 +13,10 @@ pub(crate) fn plan(
     if !controller.is_ready() {
         return Err(status::SEQUENCE);
     }
+    // FUSE: fused operations are not supported.
+    if entry.flags & 3 != 0 {
+        return Err(status::INVALID_FIELD);
+    }
     match queue {
         0 => admin::plan(controller, entry),
         _ => io::plan(controller.subsystem(), entry),

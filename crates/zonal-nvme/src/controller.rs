@@ -159,6 +159,11 @@ impl Controller {
         Ok(())
     }
 
+    /// Whether an I/O queue is connected.
+    pub(crate) fn has_io_queue(&self) -> bool {
+        self.state().queues.keys().any(|&queue| queue != 0)
+    }
+
     /// Removes a queue whose connection has ended. Without its admin queue the controller ends.
     pub(crate) fn remove_queue(&self, queue: u16) {
         let mut state = self.state();

@@ -19,10 +19,6 @@ static ZEROES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; TRANSFER_MAX]);
 
 /// Validates a command and says what data it transfers.
 pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
-    if entry.flags & 3 != 0 {
-        // Fused operations are not supported.
-        return Err(status::INVALID_FIELD);
-    }
     if entry.opcode() == Opcode::FLUSH && entry.nsid() == Nsid::ALL {
         return Ok(Plan::NoData);
     }

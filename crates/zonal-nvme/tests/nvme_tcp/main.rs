@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
-use zonal::nvme::decode::{BlockRange, Durability};
+use zonal::nvme::decode::{BlockRange, Durability, Identify};
 use zonal::nvme::identify::{IdentifyController, cns};
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry, status, text};
 use zonal::spec::{Stack, open_stack};
@@ -34,6 +34,7 @@ use zonal::{
 use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp::{MEMORY_MAX, Server};
 use zonal_nvme::wire::fabrics::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
+use zonal_nvme::wire::feature;
 use zonal_nvme::wire::log::{GetLogPage, LogRead, page};
 use zonal_nvme::{Namespace, Subsystem};
 
@@ -174,6 +175,28 @@ fn host_without_name_connects_unless_hosts_are_named() {
     server.stop().unwrap();
 }
 
+#[test]
+fn identify_tells_structure_unknown_from_namespace_unknown() {
+    const KEY_VALUE: u8 = 1;
+    let (server, address, _) = serve(small(), Hosts::All);
+    let mut host = Host::connect(address, NQN, Style::PLAIN);
+    for (what, command_set, nsid, expected) in [
+        (cns::COMMAND_SET_CONTROLLER, KEY_VALUE, Nsid::NONE, status::INVALID_FIELD),
+        (cns::COMMAND_SET_NAMESPACES, KEY_VALUE, Nsid::NONE, status::INVALID_FIELD),
+        (cns::COMMAND_SET_NAMESPACE, KEY_VALUE, ONE, status::INVALID_FIELD),
+        (0x55, 0, Nsid::NONE, status::INVALID_FIELD),
+        (cns::NAMESPACE, 0, Nsid::new(9), status::INVALID_NAMESPACE),
+        // Without Namespace Management there is nothing that all namespaces have in common.
+        (cns::NAMESPACE, 0, Nsid::ALL, status::INVALID_NAMESPACE),
+        (cns::DESCRIPTORS, 0, Nsid::NONE, status::INVALID_NAMESPACE),
+    ] {
+        let entry = Identify { what, command_set }.encode(nsid);
+        let found = host.admin.command(entry, &Move::Receive(4096)).err();
+        assert_eq!(found, Some(expected), "structure {what:#x} of {command_set}");
+    }
+    server.stop().unwrap();
+}
+
 fn log_page(host: &mut Host, nsid: Nsid, page: u8, bytes: u64) -> Vec<u8> {
     let (read, offset) = (LogRead::Clear, 0);
     let entry = GetLogPage { page, read, offset, bytes, command_set: 2 }.encode(nsid);
@@ -250,9 +273,25 @@ fn command_not_permitted_is_refused_and_queue_continues() {
     ] {
         assert_eq!(queue.command(entry, &data).err(), Some(expected), "{entry:?}");
     }
+    let mut fused = SubmissionEntry::new(Opcode::KEEP_ALIVE, Nsid::NONE);
+    fused.flags |= 1;
+    assert_eq!(host.admin.command(fused, &nothing).err(), Some(status::INVALID_FIELD));
     let unknown = SubmissionEntry::new(Opcode(0x55), ONE);
     assert_eq!(host.admin.command(unknown, &nothing).err(), Some(status::INVALID_OPCODE));
     queue.command(read(1, ONE), &Move::Receive(4096)).unwrap();
+    server.stop().unwrap();
+}
+
+#[test]
+fn queue_count_is_set_before_queues_only() {
+    let (server, address, _) = serve(small(), Hosts::All);
+    let mut host = Host::connect(address, NQN, Style::PLAIN);
+    let (lifetime, value) = (feature::Lifetime::UntilReset, 0x0003_0003);
+    let set = feature::SetFeature { id: feature::id::QUEUES, lifetime, value }.encode();
+    assert_eq!(host.admin.command(set, &Move::Nothing).unwrap().0, u64::from(value));
+    let queue = host.queue(1).unwrap();
+    assert_eq!(host.admin.command(set, &Move::Nothing).err(), Some(status::SEQUENCE));
+    drop(queue);
     server.stop().unwrap();
 }
 
