@@ -342,7 +342,7 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     let icount = bench.icount || bench.subject == Some(BenchSubject::Lpc);
     let run = Run { share: Some(share), icount, memory, timeout: None, command };
     let code = run_command(root, &run, accelerator)?;
-    if let Some(target) = &bench.json {
+    if let Some(target) = bench.json.as_ref().filter(|_| code == ExitCode::SUCCESS) {
         fs::copy(&figures, target).with_context(|| format!("writing {}", target.display()))?;
     }
     Ok(code)
