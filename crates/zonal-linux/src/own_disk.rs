@@ -2,10 +2,13 @@
 //!
 //! To free memory, the kernel writes to that disk. A thread of the server that waited for this
 //! memory would wait for itself.
-#![expect(unsafe_code, reason = "the allocator of the C library has settings")]
+#![expect(unsafe_code, reason = "settings of the C library's allocator, protection of pages")]
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::mm::{Advice, MlockAllFlags, MprotectFlags, madvise, mlockall, mprotect};
 use rustix::process::{Resource, configure_io_flusher_behavior, getrlimit};
 
 /// A protection that this process may not have.
@@ -23,6 +26,12 @@ pub enum Unprotected {
          that as swap space ({0}); CAP_IPC_LOCK prevents this"
     )]
     Locked(Errno),
+    /// The kernel may take pages of the program out of memory.
+    #[error(
+        "the kernel may read code of this server from its file again, which waits for the disk \
+         that it serves, if this machine uses that as swap space ({0})"
+    )]
+    Program(Errno),
 }
 
 /// Which memory of the process stays in memory.
@@ -38,15 +47,35 @@ pub enum LockedMemory {
 /// Bytes by which the heap grows at once: more than a disk's server needs.
 pub const HEAP_ROOM: u32 = 64 << 20;
 
+/// Whether this process serves swap space of this machine.
+static SERVES_SWAP: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process a server of swap space: block devices that it opens from now on get requests
+/// for which the kernel allocates no memory. These have 16 KiB at most, so the server is slower.
+pub fn serve_swap() {
+    SERVES_SWAP.store(true, Ordering::Relaxed);
+}
+
+/// Whether a thread of this process must do without memory that the kernel allocates for a request
+/// to a block device.
+pub(crate) fn serves_swap() -> bool {
+    SERVES_SWAP.load(Ordering::Relaxed)
+}
+
 /// Protects this process, and returns the protections that the kernel refuses to it. Threads
 /// inherit them: call this before there are any.
 ///
 /// - Memory for its threads is freed without writing (`PR_SET_IO_FLUSHER`).
 /// - What it has in memory stays there. The server's own limits, for metadata, queues and
 ///   connections, bound the memory that is locked.
+/// - With [`LockedMemory::Mapped`], that includes its program.
 pub fn protect(locked: LockedMemory) -> Vec<Unprotected> {
     let io_flusher = configure_io_flusher_behavior(true).map_err(Unprotected::IoFlusher);
-    [io_flusher, lock_memory(locked).map_err(Unprotected::Locked)]
+    let program = match locked {
+        LockedMemory::Touched => Ok(()),
+        LockedMemory::Mapped => own_program().map_err(Unprotected::Program),
+    };
+    [io_flusher, program, lock_memory(locked).map_err(Unprotected::Locked)]
         .into_iter()
         .filter_map(Result::err)
         .collect()
@@ -64,6 +93,56 @@ fn lock_memory(locked: LockedMemory) -> Result<(), Errno> {
             grow_heap_in_large_steps();
             mlockall(all)
         }
+    }
+}
+
+/// Gives the process pages of its own for its program and libraries, which are in memory already or
+/// are read now.
+///
+/// Locking does not keep pages of a file in memory: they belong to the file. Under pressure, Linux 7.3
+/// took pages of ext4 away from a process that had locked them.
+fn own_program() -> Result<(), Errno> {
+    let maps = std::fs::read_to_string("/proc/self/maps")
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    maps.lines().filter_map(FileMapping::of_line).try_for_each(|mapping| mapping.copy())
+}
+
+/// Memory that is mapped privately from a file and that nobody writes: code and constants.
+#[derive(Debug, PartialEq, Eq)]
+struct FileMapping {
+    start: usize,
+    len: usize,
+    protection: MprotectFlags,
+}
+
+impl FileMapping {
+    /// `None` if a line of `/proc/self/maps` is of other memory.
+    fn of_line(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let (start, end) = (address(start)?, address(end)?);
+        let protection = match words.next()? {
+            "r--p" => MprotectFlags::READ,
+            "r-xp" => MprotectFlags::READ | MprotectFlags::EXEC,
+            _ => return None,
+        };
+        // After the offset and the device; memory of no file has inode 0.
+        let is_file = words.nth(2)? != "0";
+        is_file.then(|| Self { start, len: end.saturating_sub(start), protection })
+    }
+
+    /// Replaces its pages by copies that belong to this process.
+    fn copy(&self) -> Result<(), Errno> {
+        let Self { start, len, protection } = *self;
+        let start = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: nobody writes there, and what may be read and run stays so.
+        unsafe { mprotect(start, len, protection | MprotectFlags::WRITE) }?;
+        // SAFETY: it changes no byte.
+        let copied = unsafe { madvise(start, len, Advice::LinuxPopulateWrite) };
+        // SAFETY: the memory is protected as it was before.
+        unsafe { mprotect(start, len, protection) }?;
+        copied
     }
 }
 
@@ -94,3 +173,45 @@ fn grow_heap_in_large_steps() {
 /// Other C libraries have no such settings.
 #[cfg(not(target_env = "gnu"))]
 const fn grow_heap_in_large_steps() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_disk_finds_code_and_constants() {
+        let code = "7f00-9f00 r-xp 005d5000 fe:00 1234                  /usr/bin/zonal";
+        let protection = MprotectFlags::READ | MprotectFlags::EXEC;
+        let expected = FileMapping { start: 0x7f00, len: 0x2000, protection };
+        assert_eq!(FileMapping::of_line(code), Some(expected));
+        assert!(FileMapping::of_line(&code.replace("r-xp", "r--p")).is_some());
+        for (part, other) in [("r-xp", "rw-p"), ("r-xp", "r--s"), ("r-xp", "---p"), ("1234", "0")] {
+            assert_eq!(FileMapping::of_line(&code.replace(part, other)), None, "{other}");
+        }
+        assert_eq!(FileMapping::of_line("Size:                 20 kB"), None);
+    }
+
+    #[test]
+    fn own_disk_program_has_no_pages_of_file_left() {
+        own_program().unwrap();
+        let name = std::env::current_exe().unwrap();
+        let name = name.to_str().unwrap();
+        let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let (mut is_program, mut mapped, mut own) = (false, 0, 0);
+        for line in text.lines() {
+            let kib = |line: &str| line.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+            match line.split_once(':') {
+                Some(("Size", size)) if is_program => mapped += kib(size),
+                Some(("Anonymous", size)) if is_program => own += kib(size),
+                _ if line.ends_with(name) => is_program = FileMapping::of_line(line).is_some(),
+                // The first line of another mapping.
+                _ if line.split(' ').next().is_some_and(|word| word.contains('-')) => {
+                    is_program = false;
+                }
+                _ => {}
+            }
+        }
+        assert!(mapped > 100, "{mapped} KiB of program");
+        assert_eq!(own, mapped);
+    }
+}

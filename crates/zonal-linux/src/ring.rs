@@ -96,6 +96,12 @@ impl Transfer<'_> {
 pub(crate) type FileRings = Rings<squeue::Entry, cqueue::Entry>;
 
 impl FileRings {
+    /// `None` where `io_uring` is disabled.
+    pub(crate) fn of_kernel() -> Option<Self> {
+        let unavailable = |error: &_| tracing::debug!(%error, "io_uring is not available");
+        Self::new().inspect_err(unavailable).ok()
+    }
+
     /// Runs transfers side by side. Returns what the kernel returned for each: bytes, or a negative
     /// errno.
     pub(crate) fn run(&self, file: &File, transfers: &mut [Transfer<'_>]) -> io::Result<Vec<i32>> {

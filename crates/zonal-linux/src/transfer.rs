@@ -3,6 +3,8 @@
 //! Direct I/O wants its memory at an address that is a multiple of what the device's DMA needs: the
 //! kernel tells, often 4 or 512 bytes. Memory elsewhere is copied by way of a buffer of the thread,
 //! piece by piece.
+//!
+//! A server of swap space moves no more than [`INLINE_PAGES`] pages at once.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,8 +15,15 @@ use rustix::fs::{AtFlags, StatxFlags};
 use zonal::AlignedBytes;
 use zonal::aligned::ALIGNMENT;
 
+use crate::own_disk;
+
 /// Bytes of the buffer of a thread: the largest piece that is copied.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// Pages of memory that a read or write of a block device may touch without an allocation of the
+/// kernel: `DIO_INLINE_BIO_VECS` of `block/fops.c`. For more, `__blkdev_direct_IO_simple` waits until
+/// there is memory, which a server of swap space would have to free itself.
+const INLINE_PAGES: usize = 4;
 
 thread_local! {
     static BUFFER: RefCell<Option<AlignedBytes>> = const { RefCell::new(None) };
@@ -42,6 +51,8 @@ fn memory_alignment(file: &File) -> Option<usize> {
 pub(crate) struct DirectFile {
     file: File,
     memory_alignment: usize,
+    /// Whether the kernel allocates no memory for a transfer.
+    spares_memory: bool,
 }
 
 impl DirectFile {
@@ -49,7 +60,7 @@ impl DirectFile {
     pub(crate) fn new(file: File) -> Self {
         let told = memory_alignment(&file).unwrap_or(ALIGNMENT);
         let memory_alignment = told.min(ALIGNMENT);
-        Self { file, memory_alignment }
+        Self { file, memory_alignment, spares_memory: own_disk::serves_swap() }
     }
 
     /// The file itself.
@@ -62,16 +73,44 @@ impl DirectFile {
         memory.as_ptr().addr().is_multiple_of(self.memory_alignment)
     }
 
+    /// Most bytes at once from or to `memory`, which is taken as it is: whole blocks.
+    fn piece_bytes(&self, memory: &[u8]) -> usize {
+        match (self.spares_memory, memory.as_ptr().addr().is_multiple_of(ALIGNMENT)) {
+            (false, _) => usize::MAX,
+            (true, true) => INLINE_PAGES * ALIGNMENT,
+            // It begins and ends inside a page.
+            (true, false) => (INLINE_PAGES - 1) * ALIGNMENT,
+        }
+    }
+
+    fn read_pieces(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        let mut at = offset;
+        for piece in target.chunks_mut(self.piece_bytes(target)) {
+            self.file.read_exact_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_pieces(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut at = offset;
+        for piece in data.chunks(self.piece_bytes(data)) {
+            self.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Fills `target` from byte `offset` on.
     pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
         if self.takes(target) {
-            return self.file.read_exact_at(target, offset);
+            return self.read_pieces(offset, target);
         }
         with_buffer(|buffer| {
             let mut at = offset;
             for piece in target.chunks_mut(BUFFER_BYTES) {
                 let buffer = &mut buffer[..piece.len()];
-                self.file.read_exact_at(buffer, at)?;
+                self.read_pieces(at, buffer)?;
                 piece.copy_from_slice(buffer);
                 at += piece.len() as u64;
             }
@@ -82,14 +121,14 @@ impl DirectFile {
     /// Writes `data` from byte `offset` on.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if self.takes(data) {
-            return self.file.write_all_at(data, offset);
+            return self.write_pieces(offset, data);
         }
         with_buffer(|buffer| {
             let mut at = offset;
             for piece in data.chunks(BUFFER_BYTES) {
                 let buffer = &mut buffer[..piece.len()];
                 buffer.copy_from_slice(piece);
-                self.file.write_all_at(buffer, at)?;
+                self.write_pieces(at, buffer)?;
                 at += piece.len() as u64;
             }
             Ok(())
@@ -115,9 +154,12 @@ mod tests {
 
     #[test]
     fn transfer_takes_memory_anywhere() {
-        let file = file();
+        let mut file = file();
         let data: Vec<u8> = (0..3 << 20).map(|at: usize| at.to_le_bytes()[1] ^ 0x33).collect();
-        for shift in [0, 1, 512, 513] {
+        for (shift, spares_memory) in
+            [0, 1, 512, 513].into_iter().flat_map(|shift| [(shift, false), (shift, true)])
+        {
+            file.spares_memory = spares_memory;
             let part = &data[shift..shift + (2 << 20) + 4096];
             file.write(4096, part).unwrap();
             let mut back = vec![0; part.len() + 4096];
@@ -126,6 +168,21 @@ mod tests {
                 back.fill(0);
                 file.read(4096, back).unwrap();
                 assert!(back == part);
+            }
+        }
+    }
+
+    #[test]
+    fn transfer_that_spares_memory_touches_four_pages() {
+        let mut file = file();
+        let memory = AlignedBytes::zeroed(1 << 20);
+        assert_eq!(file.piece_bytes(&memory), usize::MAX);
+        file.spares_memory = true;
+        for (shift, expected) in [(0, 16 << 10), (1, 12 << 10), (512, 12 << 10), (8192, 16 << 10)] {
+            assert_eq!(file.piece_bytes(&memory[shift..]), expected);
+            for start in [shift, shift + expected] {
+                let pages = start / ALIGNMENT..(start + expected).div_ceil(ALIGNMENT);
+                assert!(pages.len() <= INLINE_PAGES, "{pages:?}");
             }
         }
     }

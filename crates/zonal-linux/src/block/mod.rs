@@ -25,6 +25,7 @@ use crate::Result;
 use crate::by_zone::{self, Access, WriteRange, refusal};
 use crate::discard::discard;
 use crate::ioctl::{self, RawZone};
+use crate::own_disk;
 use crate::ring::FileRings;
 use crate::rounds::{Appends, in_rounds};
 use crate::sysfs::Attributes;
@@ -50,7 +51,7 @@ pub struct BlockDrive {
     /// Sectors of the device, more than its blocks where the last zone holds less than the others.
     sectors: u64,
     zones: Box<[Slot]>,
-    /// `None` where `io_uring` is disabled.
+    /// `None` where `io_uring` is disabled, and in a server of swap space.
     rings: Option<FileRings>,
 }
 
@@ -98,9 +99,8 @@ impl BlockDrive {
         };
         let zones = report.iter().map(slot).collect();
         let file = DirectFile::new(file);
-        let rings = FileRings::new()
-            .inspect_err(|error| tracing::debug!(%error, "io_uring is not available"))
-            .ok();
+        // The kernel allocates memory for a ring.
+        let rings = if own_disk::serves_swap() { None } else { FileRings::of_kernel() };
         let discards = match attributes.number("discard_max_bytes") {
             Ok(bytes) if bytes > 0 => Discards::Taken,
             Ok(_) | Err(_) => Discards::Refused,

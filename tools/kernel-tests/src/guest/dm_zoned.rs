@@ -41,10 +41,10 @@ struct Writes {
 }
 
 /// Few, since dm-zoned copies zones for nearly each write, and does so from the start.
-const OF_DM_ZONED: Writes = Writes { before: 64, measured: 256 };
+const OF_DM_ZONED: Writes = Writes { before: 32, measured: 128 };
 
-/// Two turns of the drive, and a third.
-const OF_FURROW: Writes = Writes { before: 2 * TURN, measured: TURN };
+/// A turn of the drive, and another.
+const OF_FURROW: Writes = Writes { before: TURN, measured: TURN };
 
 /// Blocks of the drive.
 const TURN: u64 = SHAPE.size_mib as u64 * 256;

@@ -27,6 +27,7 @@ mod shape;
 mod side;
 mod side_by_side;
 mod superblock;
+mod swap;
 mod ublk;
 mod ublk_disk;
 mod virtual_zones;
@@ -68,6 +69,11 @@ enum Args {
     Lpc,
     /// Count what dm-zoned and a disk write to the same drive
     DmZoned,
+    /// Use so much memory, and read all of it back
+    Hog {
+        /// MiB
+        mib: usize,
+    },
 }
 
 /// Does what the command line asks for.
@@ -78,6 +84,7 @@ pub fn main() -> ExitCode {
         Args::Bench => bench::run(),
         Args::Lpc => lpc::run(),
         Args::DmZoned => dm_zoned::run(),
+        Args::Hog { mib } => swap::hog(mib),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -119,8 +126,11 @@ pub(crate) struct Machine {
 /// fio's tests want an I/O scheduler, which a disk of several paths has not.
 const ONE_PATH: &str = "nvme_core.multipath=N";
 
+/// So that a little more than this has to be swapped out.
+const LITTLE_MEMORY: &str = "mem=512M";
+
 /// The longest first: they run side by side.
-pub(crate) const MACHINES: [Machine; 8] = [
+pub(crate) const MACHINES: [Machine; 9] = [
     Machine {
         part: Part::Essential,
         kernel_options: "",
@@ -170,6 +180,11 @@ pub(crate) const MACHINES: [Machine; 8] = [
         part: Part::Rest,
         kernel_options: "",
         subjects: &[Subject { name: "ublk-disk", checks: 15, run: ublk_disk::checks }],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: LITTLE_MEMORY,
+        subjects: &[Subject { name: "swap", checks: 1, run: swap::checks }],
     },
     Machine {
         part: Part::Rest,

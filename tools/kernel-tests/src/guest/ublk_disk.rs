@@ -82,8 +82,8 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("disk over ublk: LUKS", luks);
 }
 
-/// A disk on a drive in a file, and its server. All of it ends with this.
-struct ServedDisk {
+/// A disk on a drive, and its server. All of it ends with this, but a drive that is no file.
+pub(super) struct ServedDisk {
     export: Export,
     block: PathBuf,
     spec: String,
@@ -94,9 +94,18 @@ impl ServedDisk {
     /// Makes a disk with these options on a new drive, and `snapshot` of it if that has a name,
     /// which is served then.
     fn start(options: &[&str], snapshot: &str) -> Result<Self> {
-        let drive = PathBuf::from(format!("/root/disk{}.zns", next_number()));
-        let name = drive.to_str().context("we made it of letters")?;
-        zonal(&["create", name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
+        let name = format!("/root/disk{}.zns", next_number());
+        zonal(&["create", &name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
+        Self::on(&name, options, snapshot, &[])
+    }
+
+    /// The same on a drive that there is, by a server with these options.
+    pub(super) fn on(
+        name: &str,
+        options: &[&str],
+        snapshot: &str,
+        server: &[&str],
+    ) -> Result<Self> {
         zonal(&["mkfs", name])?;
         zonal(&[&["disk", "create", name, "root"], options].concat())?;
         let mut spec = format!("{name}//root");
@@ -104,8 +113,19 @@ impl ServedDisk {
             zonal(&["disk", "snapshot", name, "root", snapshot])?;
             spec = format!("{spec}@{snapshot}");
         }
-        let (export, block) = Export::ublk(&spec, &[])?;
-        Ok(Self { export, block, spec, drive })
+        let (export, block) = Export::ublk(&spec, server)?;
+        Ok(Self { export, block, spec, drive: PathBuf::from(name) })
+    }
+
+    pub(super) fn block(&self) -> &Path {
+        &self.block
+    }
+
+    /// KiB of the server that are in memory.
+    pub(super) fn memory_in_place(&self) -> Result<u64> {
+        let sums = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.export.pid()))?;
+        let line = sums.lines().find_map(|line| line.strip_prefix("Rss:"));
+        Ok(line.and_then(|line| line.trim().strip_suffix(" kB")).context("Rss")?.parse()?)
     }
 
     fn kill_and_recover(&mut self) -> Result<()> {
@@ -119,14 +139,16 @@ impl ServedDisk {
     }
 
     /// Ends the server, which has to end well, and checks all data of the drive.
-    fn end(self) -> Result<()> {
+    pub(super) fn end(self) -> Result<()> {
         let notes = Path::new("/run/zonal").join(format!("ublk{}", self.number()?));
         ensure!(notes.join("unflushed").exists(), "there were no notes");
         self.export.end()?;
         ensure!(!self.block.exists(), "{} is still there", self.block.display());
         ensure!(!notes.exists(), "its notes are left");
         let outcome = run::quietly(Command::new(ZONAL).args(["check", "--data"]).arg(&self.drive));
-        fs::remove_file(&self.drive)?;
+        if self.drive.is_file() {
+            fs::remove_file(&self.drive)?;
+        }
         outcome.map(drop).context("checking the drive")
     }
 }

@@ -1,10 +1,12 @@
 //! Disks that a server has open, by `DEVICE//NAME`: each drive is opened once. While they are
 //! served, `zonal disk` changes them through a socket: `disk/control.rs`.
 
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use zonal::shown;
 use zonal::spec::{Base, Stack};
 use zonal_fs::disk::{DiskName, Disks, FurrowDisk};
@@ -20,6 +22,7 @@ pub(super) struct Drives(Vec<Drive>);
 
 struct Drive {
     device: String,
+    is_block_device: bool,
     disks: Arc<Disks>,
     /// None for a drive that no other process can name, or without a place for sockets.
     control: Option<Control>,
@@ -51,6 +54,17 @@ impl Drives {
         Ok(self.find(spec).expect("it is open").disks.unique_name(&spec.name)?)
     }
 
+    /// Refuses a disk that cannot be swap space.
+    pub(super) fn check_swap(&self, spec: &DiskSpec<'_>) -> Result<()> {
+        ensure!(
+            self.find(spec).expect("it is open").is_block_device,
+            "a disk on {} cannot be swap space: when memory is short, the kernel waits for itself; \
+             use a block device with zones, such as /dev/nvme0n2, or leave --swap out",
+            shown(spec.device)
+        );
+        Ok(())
+    }
+
     /// The drive of a disk, if it is open.
     fn find(&self, spec: &DiskSpec<'_>) -> Option<&Drive> {
         self.0.iter().find(|drive| drive.device == spec.device)
@@ -58,7 +72,7 @@ impl Drives {
 
     /// Makes everything durable and closes the drives. Their disks are closed.
     pub(super) fn close(self) -> Result<()> {
-        for Drive { device, disks, control } in self.0 {
+        for Drive { device, disks, control, .. } in self.0 {
             // First, as a call may be performed now.
             drop(control);
             let closed = disks.close();
@@ -72,6 +86,7 @@ impl Drive {
     fn open(device: &str) -> Result<Self> {
         let stack = device::open_stack(device, OpenMode::ReadWrite)?;
         let held = held(&stack);
+        let is_block_device = is_block_device(&stack);
         let volume = files::open_on(&stack.device, device, Access::ReadWrite)?;
         let disks = Arc::new(Disks::new(volume).with_context(|| shown(device))?);
         let control = held.and_then(|held| {
@@ -81,8 +96,15 @@ impl Drive {
             };
             started.map_err(failed).ok()
         });
-        Ok(Self { device: device.to_owned(), disks, control })
+        Ok(Self { device: device.to_owned(), is_block_device, disks, control })
     }
+}
+
+/// Whether a drive is a block device, or several.
+fn is_block_device(stack: &Stack) -> bool {
+    let is_block =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|of| of.file_type().is_block_device());
+    matches!(stack.base, Base::Device) && stack.files.iter().all(is_block)
 }
 
 /// The file or node that this process has locked for a device; of several, the one that another

@@ -5,9 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use schemars::JsonSchema;
 use serde::Serialize;
+use zonal::shown;
+use zonal_linux::own_disk;
 use zonal_linux::ublk::{self, NamedDisk, Number, Queues, Source};
 
 use crate::args::Global;
@@ -76,11 +78,18 @@ fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
         .with_context(|| format!("serving {spec}"))
     };
     if !disks::is_disk(spec) {
+        ensure!(!args.swap, "--swap is for disks, DEVICE//NAME; {} is a device", shown(spec));
         return served(Source::Device(device::open(spec, OpenMode::ReadWrite)?));
+    }
+    if args.swap {
+        own_disk::serve_swap();
     }
     let mut drives = Drives::default();
     let parsed = DiskSpec::parse(spec)?;
     let disk = drives.open(&parsed)?;
+    if args.swap {
+        drives.check_swap(&parsed)?;
+    }
     let unique = drives.unique_name(&parsed)?;
     let outcome = served(Source::Disk(NamedDisk { disk, unique }));
     drives.close()?;
