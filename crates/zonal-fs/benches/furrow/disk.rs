@@ -38,31 +38,30 @@ const MEMORY_PER_BLOCK: f64 = (512_u64 << 20) as f64 / (1e12 / BLOCK as f64);
 const ALL_MEMORY: ByteCount = ByteCount::new(1 << 30);
 
 /// Writes after which what is due is done, where no thread does it.
-pub(crate) const TICK: u64 = 100;
+const TICK: u64 = 100;
 
 /// Writes with little memory.
 const LITTLE_WRITES: u64 = 20_000;
 
 /// How a file system is mounted.
-pub(crate) struct Setup {
-    pub(crate) memory: ByteCount,
-    pub(crate) upkeep: Upkeep,
-    pub(crate) clock: Arc<dyn Clock>,
+struct Setup {
+    memory: ByteCount,
+    upkeep: Upkeep,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let memory = MountOptions::default().memory;
-        Self { memory, upkeep: Upkeep::Thread, clock: Arc::new(Machine) }
+        Self { memory, upkeep: Upkeep::Thread }
     }
 }
 
 /// A disk, and what it lies on.
-pub(crate) struct Subject {
-    pub(crate) fs: Arc<Furrow>,
+struct Subject {
+    fs: Arc<Furrow>,
     disks: Disks,
     disk: Arc<FurrowDisk>,
-    pub(crate) blocks: u64,
+    blocks: u64,
 }
 
 fn name() -> DiskName {
@@ -70,9 +69,9 @@ fn name() -> DiskName {
 }
 
 fn mounted(device: Arc<dyn ZonedDevice>, setup: &Setup) -> (Arc<Furrow>, Disks) {
-    let Setup { memory, upkeep, ref clock } = *setup;
+    let Setup { memory, upkeep } = *setup;
     let options = MountOptions { atime: AtimePolicy::Never, memory, ..MountOptions::default() };
-    let fs = Arc::new(Furrow::mount(device, Arc::clone(clock), options).expect("mounted"));
+    let fs = Arc::new(Furrow::mount(device, Arc::new(Machine), options).expect("mounted"));
     let options = VolumeOptions { upkeep, ..VolumeOptions::default() };
     let volume = Volume::new(Arc::clone(&fs) as Arc<dyn FileSystem>, &options);
     (fs, Disks::new(volume).expect("Furrow has disks"))
@@ -80,9 +79,9 @@ fn mounted(device: Arc<dyn ZonedDevice>, setup: &Setup) -> (Arc<Furrow>, Disks) 
 
 impl Subject {
     /// Formats a device and makes a thick disk that fills a share of it.
-    pub(crate) fn new(device: Arc<dyn ZonedDevice>, percent: u64, setup: &Setup) -> Self {
+    fn new(device: Arc<dyn ZonedDevice>, percent: u64, setup: &Setup) -> Self {
         let format = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
-        mkfs(device.clone(), &*setup.clock, &format, &mut |_| ()).expect("formatted");
+        mkfs(device.clone(), &Machine, &format, &mut |_| ()).expect("formatted");
         let (fs, disks) = mounted(device, setup);
         let blocks = fs.statfs().expect("it says").blocks_free * percent / 100;
         Self::with_disk(fs, disks, blocks)
@@ -102,12 +101,12 @@ impl Subject {
         Self { fs, disks, disk, blocks }
     }
 
-    pub(crate) fn write(&self, block: u64) {
+    fn write(&self, block: u64) {
         self.disk.write(Lba::new(block), &new_block(), Durability::Later).expect("written");
     }
 
     /// Writes the whole disk in order.
-    pub(crate) fn fill(&self) {
+    fn fill(&self) {
         let step = 256;
         let mut data = vec![0; usize::try_from(step).expect("few") * BLOCK_BYTES];
         for first in (0..self.blocks).step_by(256) {
@@ -122,18 +121,18 @@ impl Subject {
         self.flush();
     }
 
-    pub(crate) fn flush(&self) {
+    fn flush(&self) {
         self.disk.flush().expect("flushed");
     }
 
-    pub(crate) fn close(self) {
+    fn close(self) {
         drop(self.disk);
         self.disks.close().expect("closed");
     }
 }
 
 /// A drive in memory that stores its data: `mem:`.
-pub(crate) fn memory_drive(zones: u64, zone_mib: u64) -> MemoryDrive {
+fn memory_drive(zones: u64, zone_mib: u64) -> MemoryDrive {
     MemoryDrive::new(shape(zones, zone_mib)).expect("a possible shape")
 }
 
@@ -208,7 +207,7 @@ pub(crate) fn flush(args: &Args, report: &mut Report) {
 
 /// A mount with memory for all metadata.
 fn with_all(upkeep: Upkeep) -> Setup {
-    Setup { memory: ALL_MEMORY, upkeep, ..Setup::default() }
+    Setup { memory: ALL_MEMORY, upkeep }
 }
 
 /// A disk of which every block was written alone, within the memory that a terabyte would have.
@@ -277,7 +276,7 @@ fn killed_and_mounted(
     // Nothing ends it, and nothing works for it any more.
     std::mem::forget(subject);
     let before = drive.counts();
-    let setup = Setup { memory, upkeep: Upkeep::Caller, ..Setup::default() };
+    let setup = Setup { memory, upkeep: Upkeep::Caller };
     let (took, subject) = timed(|| Subject::opened(drive, blocks, &setup));
     let figure = format!("mount after a crash, {} MiB of memory", memory.get() >> 20);
     report.count(&figure, "ms of processor time", took.processor * 1e3);

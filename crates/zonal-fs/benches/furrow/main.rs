@@ -25,7 +25,6 @@
 //! | `check` | what does a check cost, by the same? |
 //! | `metadata` | how many bytes of metadata for each byte of data? |
 //! | `disk-rate`, `disk-flush`, `disk-size` | what does a disk cost: writes, flushes, metadata? |
-//! | `disk-steady`, `disk-simulated` | what does its steady state cost: amplification, tails? |
 //! | `placement-model`, `placement-furrow` | how many blocks does reclaim move, by policy, workload and live share? |
 //! | `placement-files` | how many when whole files come and go, by what is known of their lives? |
 
@@ -44,7 +43,6 @@ mod pauses;
 mod placement;
 mod report;
 mod scale;
-mod steady;
 mod volume;
 
 use std::env;
@@ -99,7 +97,7 @@ fn main() {
     let command = "cargo bench -p zonal-fs --bench furrow";
     let mut report = Report::begin(command, &mut arguments);
     let args = parse(arguments);
-    let subjects: [(&str, Measure); 20] = [
+    let subjects: [(&str, Measure); 18] = [
         ("costs", costs::costs),
         ("names", names::names),
         ("overwrites", names::overwrites),
@@ -115,8 +113,6 @@ fn main() {
         ("disk-rate", disk::rate),
         ("disk-flush", disk::flush),
         ("disk-size", disk::size),
-        ("disk-steady", steady::in_memory),
-        ("disk-simulated", steady::simulated),
         ("placement-model", placement::on_the_model),
         ("placement-furrow", placement::in_the_file_system),
         ("placement-files", placement::files),
