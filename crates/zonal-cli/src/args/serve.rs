@@ -98,8 +98,8 @@ pub(crate) struct Ublk {
     /// Threads for each queue; a slow request delays only the other requests of its thread
     #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) threads: u16,
-    /// Let this machine swap to the disk: a request to its drive, a block device, needs no memory
-    /// of the kernel, and has 16 KiB at most
+    /// Let this machine use the disk as swap space; its drive has to be a block device, and gets
+    /// requests of at most 16 KiB
     #[arg(long, requires = "device")]
     pub(crate) swap: bool,
     /// List the ublk devices of this machine

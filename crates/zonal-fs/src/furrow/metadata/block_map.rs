@@ -233,14 +233,17 @@ impl BlockMap {
         Some(place.entry())
     }
 
-    /// Changes an entry in place.
+    /// Changes an entry in place, not its length: the map takes as much memory as before.
     pub(super) fn change(&mut self, block: u64, change: impl FnOnce(&mut MapEntry)) {
         if let Some(entry) = self.tree.get_mut(&block) {
-            change(entry);
-        } else if let Some(mut entry) = self.remove(block) {
-            change(&mut entry);
-            self.insert(block, entry);
+            return change(entry);
         }
+        let (number, at) = split(block);
+        let Some(window) = self.windows.get_mut(&number) else { return };
+        let Some(place) = window.get(at) else { return };
+        let mut entry = place.entry();
+        change(&mut entry);
+        window.places[at] = Place::of(&entry).expect("it stays a single block");
     }
 
     /// Entries that begin in a range of blocks, in order.
@@ -433,7 +436,9 @@ mod tests {
                         }
                     }
                     Change::Move(block) => {
+                        let held = map.held_bytes();
                         map.change(block, move_entry);
+                        prop_assert_eq!(map.held_bytes(), held);
                         model.get_mut(&block).map(move_entry);
                     }
                 }
@@ -441,6 +446,20 @@ mod tests {
             }
             prop_assert!(matches(&map, &model, 0..u64::MAX));
         }
+    }
+
+    #[test]
+    fn block_map_change_of_smallest_window_keeps_its_size() {
+        let mut map = BlockMap::default();
+        (0..WINDOW_BLOCKS as u64).for_each(|block| drop(map.insert(block, entry(1, 1))));
+        (WINDOW_MIN as u64..WINDOW_BLOCKS as u64).for_each(|block| drop(map.remove(block)));
+        let held = map.held_bytes();
+        map.change(3, move_entry);
+        assert_eq!((map.held_bytes(), map.windows.len()), (held, 1));
+        assert_eq!(
+            map.get(3).as_deref(),
+            Some(&MapEntry::At { zone: 1001, block: 1, crcs: Crcs::of_one(1) })
+        );
     }
 
     #[test]
