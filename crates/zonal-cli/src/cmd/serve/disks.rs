@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use zonal::shown;
 use zonal::spec::{Base, Stack};
 use zonal_fs::disk::{DiskName, Disks, FurrowDisk};
@@ -54,15 +54,9 @@ impl Drives {
         Ok(self.find(spec).expect("it is open").disks.unique_name(&spec.name)?)
     }
 
-    /// Refuses a disk that cannot be swap space.
-    pub(super) fn check_swap(&self, spec: &DiskSpec<'_>) -> Result<()> {
-        ensure!(
-            self.find(spec).expect("it is open").is_block_device,
-            "a disk on {} cannot be swap space: when memory is short, the kernel waits for itself; \
-             use a block device with zones, such as /dev/nvme0n2, or leave --swap out",
-            shown(spec.device)
-        );
-        Ok(())
+    /// Whether the drive of a disk is a block device.
+    pub(super) fn is_on_block_device(&self, spec: &DiskSpec<'_>) -> bool {
+        self.find(spec).expect("it is open").is_block_device
     }
 
     /// The drive of a disk, if it is open.

@@ -87,9 +87,12 @@ fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
     let mut drives = Drives::default();
     let parsed = DiskSpec::parse(spec)?;
     let disk = drives.open(&parsed)?;
-    if args.swap {
-        drives.check_swap(&parsed)?;
-    }
+    ensure!(
+        !args.swap || drives.is_on_block_device(&parsed),
+        "a disk on {} cannot be swap space: when memory is short, the kernel waits for itself; use a \
+         block device with zones, such as /dev/nvme0n2, or leave --swap out",
+        shown(parsed.device)
+    );
     let unique = drives.unique_name(&parsed)?;
     let outcome = served(Source::Disk(NamedDisk { disk, unique }));
     drives.close()?;
