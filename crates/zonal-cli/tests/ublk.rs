@@ -1,5 +1,5 @@
-//! `zonal serve ublk`: arguments that are refused before the kernel is asked for a device. The rest
-//! needs a kernel with ublk: `cargo xtask vm`.
+//! `zonal serve ublk`: arguments that the command refuses before it asks the kernel for a device.
+//! All other tests need a kernel with ublk: `cargo xtask vm`.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::Path;

@@ -1,17 +1,17 @@
-//! A disk of Furrow in its steady state: ten turns of a drive in single blocks at random, the second
-//! half measured. How much more than the disk's bytes does the drive get, and how long do writes
-//! take?
+//! A disk of Furrow in its steady state: ten turns of a drive in single blocks at random, the
+//! second half measured. How much more than the disk's bytes does the drive get, and how long do
+//! writes take?
 //!
-//! Run it with `cargo bench -p zonal-eval --bench disk`; words after `--` choose subjects by part of
-//! their name, and `--percent N` is how much of what files may fill the disk takes.
+//! Run it with `cargo bench -p zonal-eval --bench disk`; words after `--` choose subjects by part
+//! of their name, and `--percent N` is the share of the space for files that the disk takes.
 //!
 //! | subject | drive | time |
 //! | --- | --- | --- |
 //! | `disk-steady` | in memory | the machine's; a thread works in the background, as for a server |
 //! | `disk-simulated` | a simulated ZN540 with smaller zones | virtual: only the drive takes any |
 //!
-//! In virtual time one thread does all the work, so a write that begins a commit or reclaim takes as
-//! long as that.
+//! In virtual time one thread does all the work, so a write that begins a commit or reclaim takes
+//! as long as that.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -25,8 +25,7 @@ use rand_distr::{Distribution, Zipf};
 use zonal::disk::{Disk, Durability};
 use zonal::layer::meter::{Meter, OpKind};
 use zonal::{
-    BlockSize, ByteCount, Clock, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZoneKind,
-    ZoneRuns, ZonedDevice,
+    ByteCount, Clock, GeometrySpec, Lba, LbaCount, MemoryDrive, Profile, ZoneId, ZonedDevice,
 };
 use zonal_fs::disk::{DiskSettings, Disks, FurrowDisk};
 use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, Stats, mkfs};
@@ -38,7 +37,7 @@ use zonal_sim::{Config, SimSsd, Size, theory};
 const BLOCK: u64 = 4096;
 const BLOCK_BYTES: usize = 4096;
 
-/// Writes after which what is due is done, where no thread does it.
+/// Writes between two ticks, where no thread works in the background.
 const TICK: u64 = 100;
 
 /// Zones of the drive in memory, and MiB of each.
@@ -114,15 +113,11 @@ fn in_memory(load: Load, report: &mut Report) {
     let (zones, mib) = IN_MEMORY;
     let zone_size = LbaCount::new(mib << 8);
     let shape = GeometrySpec {
-        block_size: BlockSize::B4096,
         block_count: LbaCount::new(zones * zone_size.get()),
         zone_size,
         zone_capacity: zone_size,
-        conventional_zones: ZoneRuns::NONE,
-        sequential_kind: ZoneKind::SequentialRequired,
-        max_open: Some(14),
         max_active: Some(14),
-        max_append: LbaCount::new(256),
+        ..Profile::Zns.geometry()
     };
     let drive = MemoryDrive::new(shape).expect("a possible shape");
     let clock: Arc<dyn Clock> = Arc::new(Machine);
@@ -141,27 +136,20 @@ fn simulated(load: Load, report: &mut Report) {
 /// The preset `zn540` with zones so much smaller, and resets that take proportionally less time.
 fn config() -> Config {
     let preset = Preset::find("zn540").expect("a preset");
-    let mut config = Config::parse(preset.text).expect("a right one");
-    let share = f64::from(PROGRAMS) / f64::from(config.flash.programs_per_block);
-    config.flash = config.flash.shrunk(PROGRAMS);
+    let mut config = Config::parse(preset.text).expect("a right one").shrunk(PROGRAMS);
     config.drive.unit = Size(BLOCK);
-    // As large as its capacity.
+    // The next power of two: the zones have gaps.
     config.zones.size = Size(0);
-    if let Some(controller) = &mut config.controller {
-        controller.reset_us *= share;
-        controller.reset_superblock_us *= share;
-        controller.reset_lock_us *= share;
-    }
     config
 }
 
-/// Whose time it is, and who works in the background.
+/// The clock of a run, and the thread that works in the background.
 struct Time {
     clock: Arc<dyn Clock>,
     upkeep: Upkeep,
 }
 
-/// A disk, and what it lies on.
+/// A disk, its file system and its clock.
 struct Subject {
     fs: Arc<Furrow>,
     disks: Disks,
@@ -229,7 +217,7 @@ fn quantile_us(times: &[u64], share: f64) -> f64 {
     times[at.min(times.len() - 1)] as f64 / 1e3
 }
 
-/// A block; which ones are hot has nothing to do with where they lie.
+/// A block. Hot blocks lie anywhere on the disk.
 fn block_of(load: Load, blocks: u64, dice: &mut ChaCha8Rng) -> u64 {
     match load.skew {
         None => dice.random_range(0..blocks),

@@ -99,8 +99,8 @@ fn lock_memory(locked: LockedMemory) -> Result<(), Errno> {
 /// Gives the process pages of its own for its program and libraries, which are in memory already or
 /// are read now.
 ///
-/// Locking does not keep pages of a file in memory: they belong to the file. Under pressure, Linux 7.3
-/// took pages of ext4 away from a process that had locked them.
+/// Locking does not keep pages of a file in memory: they belong to the file. Under pressure, Linux
+/// 7.3 took pages of ext4 away from a process that had locked them.
 fn own_program() -> Result<(), Errno> {
     let maps = std::fs::read_to_string("/proc/self/maps")
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;

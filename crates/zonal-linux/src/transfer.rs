@@ -21,8 +21,8 @@ use crate::own_disk;
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Pages of memory that a read or write of a block device may touch without an allocation of the
-/// kernel: `DIO_INLINE_BIO_VECS` of `block/fops.c`. For more, `__blkdev_direct_IO_simple` waits until
-/// there is memory, which a server of swap space would have to free itself.
+/// kernel: `DIO_INLINE_BIO_VECS` of `block/fops.c`. For more, `__blkdev_direct_IO_simple` waits
+/// until there is memory, which a server of swap space would have to free itself.
 const INLINE_PAGES: usize = 4;
 
 thread_local! {

@@ -100,19 +100,12 @@ fn config(set_up: SetUp, superblocks: f64) -> Result<Config> {
     let preset = |name: &str| -> Result<Config> {
         Ok(Config::parse(Preset::find(name).context("a preset")?.text)?)
     };
-    let mut config = preset("zn540")?;
-    let share = f64::from(PROGRAMS_HERE) / f64::from(PROGRAMS);
-    config.flash = config.flash.shrunk(PROGRAMS_HERE);
+    let mut config = preset("zn540")?.shrunk(PROGRAMS_HERE);
     config.drive.unit = Size(BLOCK_BYTES);
     config.zones.size = Size(0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
     let superblocks = (f64::from(config.flash.superblocks) * superblocks) as u32;
     config.flash.superblocks = superblocks;
-    if let Some(controller) = &mut config.controller {
-        controller.reset_us *= share;
-        controller.reset_superblock_us *= share;
-        controller.reset_lock_us *= share;
-    }
     match set_up {
         SetUp::Furrow => {}
         // A table has a zone of its own and fills it by four fifths in the mean, so there have to

@@ -37,7 +37,7 @@ const MEMORY_PER_BLOCK: f64 = (512_u64 << 20) as f64 / (1e12 / BLOCK as f64);
 /// Memory that holds all metadata of these disks.
 const ALL_MEMORY: ByteCount = ByteCount::new(1 << 30);
 
-/// Writes after which what is due is done, where no thread does it.
+/// Writes between two ticks, where no thread works in the background.
 const TICK: u64 = 100;
 
 /// Writes with little memory.
@@ -56,7 +56,7 @@ impl Default for Setup {
     }
 }
 
-/// A disk, and what it lies on.
+/// A disk and its file system.
 struct Subject {
     fs: Arc<Furrow>,
     disks: Disks,

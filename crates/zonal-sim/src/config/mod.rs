@@ -368,6 +368,22 @@ pub enum Mode {
 }
 
 impl Config {
+    /// The same drive with `programs_per_block` programs in a block instead, as
+    /// [`Flash::shrunk`](crate::flash::Flash::shrunk), and resets that take proportionally less
+    /// time.
+    #[must_use]
+    pub fn shrunk(&self, programs_per_block: u32) -> Self {
+        let share = f64::from(programs_per_block) / f64::from(self.flash.programs_per_block);
+        let mut config = self.clone();
+        config.flash = self.flash.shrunk(programs_per_block);
+        if let Some(controller) = &mut config.controller {
+            controller.reset_us *= share;
+            controller.reset_superblock_us *= share;
+            controller.reset_lock_us *= share;
+        }
+        config
+    }
+
     /// Reads a config, and refuses an impossible one.
     pub fn parse(text: &str) -> Result<Self> {
         Self::parse_with(text, &[])

@@ -308,8 +308,8 @@ impl Table {
         Ok(())
     }
 
-    /// Lets the durable table no longer promise the data that a zone had before its reset. Callers do
-    /// that before they write blocks of the zone for the first time since the reset, with the zone
+    /// Takes the data that a zone had before its reset out of the durable table. Callers do that
+    /// before they write blocks of the zone for the first time since the reset, with the zone
     /// locked.
     pub(crate) fn discard_stale(&self, backing: &dyn Backing, zone: ZoneId) -> std::io::Result<()> {
         if !self.stale[zone.index()].load(Ordering::Acquire) {

@@ -1,9 +1,9 @@
-//! dm-zoned and a disk of Furrow on the same drive: how many bytes does the drive take for each byte
-//! of random writes of 4 KiB?
+//! dm-zoned and a disk of Furrow on the same drive: how many bytes does the drive take for each
+//! byte of random writes of 4 KiB?
 //!
-//! Bytes, not times: times would be those of an interpreted guest. The drive is `null_blk` in
-//! memory, with what dm-zoned needs: some conventional zones, and zones that are writable to their
-//! ends (`Documentation/admin-guide/device-mapper/dm-zoned.rst`).
+//! It counts bytes, since an interpreted guest has no times worth comparing. The drive is
+//! `null_blk` in memory and fits dm-zoned: it has some conventional zones, and its zones are
+//! writable to their ends (`Documentation/admin-guide/device-mapper/dm-zoned.rst`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,7 +34,7 @@ const SHAPE: Shape = Shape {
 /// Size of both disks: about four fifths of what dm-zoned offers on such a drive.
 const DISK_MIB: u64 = 352;
 
-/// Writes of 4 KiB before a run is measured, and those that are measured.
+/// Numbers of writes of 4 KiB: the first ones are not counted.
 struct Writes {
     before: u64,
     measured: u64,

@@ -17,7 +17,7 @@ use xtask::tally::Tally;
 /// How often the memory is filled, and all of it swapped in again.
 const PASSES: u64 = 3;
 
-/// What a program uses beyond all memory that there is.
+/// Memory that a program uses beyond all that is available.
 const BEYOND_BYTES: u64 = 64 << 20;
 
 const PAGE_BYTES: usize = 4096;
@@ -26,8 +26,8 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("disk over ublk: swap space under memory pressure", swapped);
 }
 
-/// A program needs more memory than there is, and there is no other swap space. The drive is a block
-/// device: a file system that writes the pages of a file back would allocate memory.
+/// A program needs more memory than there is, and there is no other swap space. The drive is a
+/// block device: a file system that writes the pages of a file back would allocate memory.
 fn swapped() -> Result<()> {
     let disk = ServedDisk::on(drives::TWIN, &["--size=192M"], "", &["--swap"])?;
     let block = disk.block().to_owned();
@@ -64,8 +64,7 @@ pub(super) fn hog(mib: usize) -> Result<()> {
     let mut memory = vec![0_u8; mib << 20];
     for round in 0..2 {
         for (page, bytes) in memory.chunks_mut(PAGE_BYTES).enumerate() {
-            let (start, end) = (0, PAGE_BYTES - 8);
-            for place in [start, end] {
+            for place in [0, PAGE_BYTES - 8] {
                 let held = &mut bytes[place..place + 8];
                 ensure!(round == 0 || held == content(page, round - 1), "page {page} is wrong");
                 held.copy_from_slice(&content(page, round));

@@ -337,9 +337,10 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     if figures.exists() {
         fs::remove_file(&figures)?;
     }
-    let memory = if bench.subject == Some(BenchSubject::Lpc) { 4096 } else { 2048 };
+    let is_lpc = bench.subject == Some(BenchSubject::Lpc);
+    let memory = if is_lpc { 4096 } else { 2048 };
     let command = ["/share/kernel-tests-guest", subcommand].map(str::to_owned).to_vec();
-    let icount = bench.icount || bench.subject == Some(BenchSubject::Lpc);
+    let icount = bench.icount || is_lpc;
     let run = Run { share: Some(share), icount, memory, timeout: None, command };
     let code = run_command(root, &run, accelerator)?;
     if let Some(target) = bench.json.as_ref().filter(|_| code == ExitCode::SUCCESS) {
