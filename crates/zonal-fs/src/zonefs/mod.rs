@@ -238,7 +238,7 @@ impl ZoneFs {
         let of = |health| count(files.iter().filter(|file| file.health() == health).count());
         Stats {
             max_wro_seq_files: geometry.max_open().unwrap_or(0),
-            nr_wro_seq_files: self.in_use.writing.load(Ordering::Relaxed),
+            nr_wro_seq_files: self.in_use.writing.load(Ordering::Acquire),
             max_active_seq_files: geometry.max_active().unwrap_or(0),
             nr_active_seq_files: self.in_use.active.load(Ordering::Relaxed),
             conventional_files: count(self.tree.files_of(Group::Conventional).len()),

@@ -88,8 +88,9 @@ impl ZoneFs {
         let mut writer = file.settled();
         writer.opens = writer.opens.checked_sub(1).expect("as often closed as opened");
         if writer.opens == 0 {
-            self.in_use.writing.fetch_sub(1, Ordering::Relaxed);
             self.let_go(file, &mut writer);
+            // Last: an open that finds room within the limit needs the zone to be closed.
+            self.in_use.writing.fetch_sub(1, Ordering::Release);
         }
     }
 

@@ -3,7 +3,7 @@
 mod errors;
 mod model;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use zonal::ZoneFailure;
 use zonal::layer::fault::{Fault, FaultPlan};
@@ -261,6 +261,47 @@ fn explicit_open_holds_zones_open_up_to_limit() {
     assert_eq!(counts(), (0, 3));
     assert_eq!(truncate(&fs, first, ZONE), Ok(ZONE));
     assert_eq!(counts(), (0, 2));
+}
+
+/// A device that calls a function once, before it resets a zone.
+struct BeforeReset {
+    below: Arc<dyn ZonedDevice>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl ZonedDevice for BeforeReset {
+    zonal::pass_on!(below: geometry, report, read, write, append, flush);
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> zonal::error::Result<()> {
+        if action == ZoneAction::Reset
+            && let Some(then) = self.then.lock().expect("no holder panicked").take()
+        {
+            then();
+        }
+        self.below.manage(zones, action)
+    }
+}
+
+#[test]
+fn file_counts_as_open_until_its_zone_is_closed() {
+    let explicit = MountOptions { open: OpenPolicy::Explicit, ..MountOptions::default() };
+    let below = drive("zone=3M,zones=9,open=1,active=3");
+    format(&*below, &MkfsOptions::default());
+    let device = Arc::new(BeforeReset { below, then: Mutex::new(None) });
+    let above: Arc<dyn ZonedDevice> = Arc::clone(&device) as _;
+    let fs = Arc::new(mount(&above, explicit));
+    let (first, second) = (seq(&fs, 0), seq(&fs, 1));
+    fs.open(first, OpenFor::Writing).unwrap();
+    let (sender, found) = std::sync::mpsc::channel();
+    let other = Arc::clone(&fs);
+    *device.then.lock().unwrap() = Some(Box::new(move || {
+        let refused = errno(other.open(second, OpenFor::Writing));
+        sender.send((refused, other.stats().nr_wro_seq_files)).unwrap();
+    }));
+    fs.close(first, OpenFor::Writing);
+    assert_eq!(found.recv().unwrap(), (16, 1), "the limit of files, not an error of the device");
+    assert_eq!((fs.stats().nr_wro_seq_files, fs.stats().nr_active_seq_files), (0, 0));
+    fs.open(second, OpenFor::Writing).unwrap();
 }
 
 #[test]
