@@ -335,8 +335,14 @@ fn stop(id: u32) -> Result<()> {
 pub fn remove(id: u32) -> Result<()> {
     stop(id)?;
     unflushed::discard(id);
-    match Control::open()?.delete(id, REMOVE_TIMEOUT) {
-        Ok(Ended::Yes) => Ok(()),
+    removed(id, Control::open()?.delete(id, REMOVE_TIMEOUT))
+}
+
+/// What the end of a stopped device's deletion means.
+fn removed(id: u32, deleted: std::result::Result<Ended, Errno>) -> Result<()> {
+    match deleted {
+        // The server of a stopped device removes it too, and may have been faster.
+        Ok(Ended::Yes) | Err(Errno::NODEV) => Ok(()),
         Ok(Ended::NotYet) => {
             tracing::warn!(
                 id,
@@ -373,4 +379,17 @@ fn pause(time: Duration) {
     let (never, unused) = (Mutex::new(()), Condvar::new());
     let guard = never.lock().unwrap_or_else(PoisonError::into_inner);
     drop(unused.wait_timeout(guard, time));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removal_succeeds_if_server_was_faster() {
+        for deleted in [Ok(Ended::Yes), Ok(Ended::NotYet), Err(Errno::NODEV)] {
+            assert!(removed(3, deleted).is_ok(), "{deleted:?}");
+        }
+        assert!(matches!(removed(3, Err(Errno::PERM)), Err(Error::Denied)));
+    }
 }
