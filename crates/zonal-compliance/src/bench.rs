@@ -5,7 +5,8 @@ use std::cell::{Cell, RefCell};
 
 use zonal::nvme::NvmeStatus;
 use zonal::{
-    DeviceError, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+    AlignedBytes, DeviceError, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,
+    ZonedDevice,
 };
 
 use crate::rule::{Stop, skip};
@@ -188,9 +189,7 @@ impl<'a> Bench<'a> {
 
     pub(crate) fn read(&self, lba: Lba, blocks: LbaCount) -> Answer<Vec<u8>> {
         self.note(format!("read {blocks} blocks at {lba}"));
-        let mut buffer = vec![0xa5; self.bytes(blocks)];
-        self.device().read(lba, &mut buffer)?;
-        Ok(buffer)
+        Ok(read(self.device(), lba, self.bytes(blocks))?)
     }
 
     pub(crate) fn flush(&self) -> Answer<()> {
@@ -290,4 +289,20 @@ impl<'a> Bench<'a> {
         let counted = self.all.iter().filter(inside).filter(|zone| count(zone.cond)).count();
         u32::try_from(counted).unwrap_or(u32::MAX)
     }
+}
+
+/// Reads `bytes` bytes, whole blocks.
+pub(crate) fn read(
+    device: &dyn ZonedDevice,
+    lba: Lba,
+    bytes: usize,
+) -> zonal::error::Result<Vec<u8>> {
+    // A device that answers without data must not be taken for one that has them: no block that we
+    // write has these bytes, and no layer copies aligned memory by way of a buffer that still holds
+    // the last write.
+    let mut memory = AlignedBytes::zeroed(bytes);
+    memory.fill(0xa5);
+    let buffer = &mut memory[..bytes];
+    device.read(lba, buffer)?;
+    Ok(buffer.to_vec())
 }

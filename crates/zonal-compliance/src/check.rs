@@ -3,7 +3,7 @@
 use serde::Serialize;
 use zonal::{Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice};
 
-use crate::bench::Bench;
+use crate::bench::{self, Bench};
 use crate::rule::{Check, Checked, Level, Needs, Rule, Stop, Verdict};
 use crate::{
     Target, all, appends, cases, conventional, filters, limits, preferred, reads, reports, zones,
@@ -298,8 +298,7 @@ struct Sample {
 
 fn first_block(device: &dyn ZonedDevice, lba: Lba) -> Option<Vec<u8>> {
     let block = usize::try_from(device.geometry().block_size().bytes()).expect("a block");
-    let mut data = vec![0; block];
-    device.read(lba, &mut data).ok().map(|()| data)
+    bench::read(device, lba, block).ok()
 }
 
 fn samples(device: &dyn ZonedDevice, zones: &[Zone], scope: Scope) -> Vec<Sample> {

@@ -4,6 +4,7 @@
 
 use std::sync::Mutex;
 
+use zonal::aligned::ALIGNMENT;
 use zonal::error::Result;
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, MemoryDrive, Rules, Select,
@@ -34,6 +35,7 @@ enum Fault {
     WriteChangesNeighbour,
     WrongStatus,
     ReadBeyondEndSucceeds,
+    ReadMovesNothing,
     FlushResetsZone,
     ResetReachesOutside,
 }
@@ -43,7 +45,7 @@ struct Faulty {
     below: MemoryDrive,
     geometry: Geometry,
     fault: Fault,
-    /// Blocks of one write of each zone.
+    /// What was written last, or that something was.
     last: Mutex<Vec<u8>>,
 }
 
@@ -103,6 +105,16 @@ impl ZonedDevice for Faulty {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        if self.fault == Fault::ReadMovesNothing {
+            // What direct I/O does, as a drive without memory answers it: memory anywhere gets a copy
+            // of the buffer by way of which the last write went.
+            if !buffer.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+                let last = self.last.lock().unwrap();
+                let bytes = buffer.len().min(last.len());
+                buffer[..bytes].copy_from_slice(&last[..bytes]);
+            }
+            return Ok(());
+        }
         match self.below.read(lba, buffer) {
             Err(DeviceError::OutOfRange { .. }) if self.fault == Fault::ReadBeyondEndSucceeds => {
                 Ok(())
@@ -123,6 +135,10 @@ impl ZonedDevice for Faulty {
                 self.below.append(zone, &data[..4096]).map(drop)
             }
             Fault::WriteToFullSucceeds if now.cond == ZoneCond::Full => Ok(()),
+            Fault::ReadMovesNothing => {
+                *self.last.lock().unwrap() = data.to_vec();
+                self.below.write(lba, data)
+            }
             Fault::WriteLosesData => self.below.write(lba, &vec![0; data.len()]),
             Fault::WrongStatus => match self.below.write(lba, data) {
                 Err(DeviceError::NotAtWritePointer { zone, .. }) => {
@@ -232,6 +248,7 @@ fn planted_fault_is_found_by_its_rule() {
         (Fault::WriteChangesNeighbour, "zone.neighbour"),
         (Fault::WrongStatus, "state.closed.write-above-pointer.status"),
         (Fault::ReadBeyondEndSucceeds, "read.beyond"),
+        (Fault::ReadMovesNothing, "reset.many"),
         (Fault::FlushResetsZone, "flush.open"),
         (Fault::ResetReachesOutside, "range.outside"),
     ];
@@ -242,4 +259,10 @@ fn planted_fault_is_found_by_its_rule() {
             "{fault:?} is not found by {rule}: {found:#?}"
         );
     }
+}
+
+#[test]
+fn drive_whose_reads_move_nothing_has_changed_no_zone_outside() {
+    let found = broken(Fault::ReadMovesNothing);
+    assert!(found.iter().all(|rule| rule != "range.outside"), "{found:#?}");
 }
