@@ -3,11 +3,6 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// A number from the environment, as `SEED` and `COUNT` are.
-pub(crate) fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 /// Changes a few bytes.
 pub(crate) fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.random_range(1..5) {

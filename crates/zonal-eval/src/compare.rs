@@ -261,6 +261,7 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use zonal::repeat;
     use zonal_sim::Size;
 
     use super::*;
@@ -306,13 +307,8 @@ mod tests {
     #[test]
     #[ignore = "takes minutes; run by cargo xtask test --soak"]
     fn compare_keeps_every_file_over_long_virtual_time() {
-        let number = |name: &str, default: u32| -> u32 {
-            std::env::var(name).map_or(default, |text| text.parse().unwrap())
-        };
-        let (seed, turns) = (number("SEED", 1), number("COUNT", 1000));
-        println!("SEED={seed} COUNT={turns}");
-        let mut config = config(seed.into());
-        config.run.drive_writes = turns.into();
+        let mut config = config(repeat::seed(1));
+        config.run.drive_writes = repeat::count(1000_u32).into();
         for row in compare(&config, Verify::Everything, &mut |_, _| ()).unwrap().set_ups {
             let name = &row.outcome.name;
             println!("{name}: {:.0} s of virtual time, {:.3}", row.virtual_s, row.total_wa);

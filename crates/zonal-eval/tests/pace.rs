@@ -6,13 +6,12 @@
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers")]
 #![allow(clippy::cast_sign_loss, reason = "shares")]
 
-use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use zonal::{Clock, Lba, ManualClock, ZoneId, ZonedDevice};
+use zonal::{Clock, Lba, ManualClock, ZoneId, ZonedDevice, repeat};
 use zonal_fs::furrow::{self, DataCheck, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 use zonal_sim::{Config, SimSsd};
@@ -27,10 +26,6 @@ const STEP: u64 = 256 << 10;
 
 /// Front ends tick once a second.
 const TICK_NS: u64 = 1_000_000_000;
-
-fn number(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().unwrap())
-}
 
 /// 4 dies with 96 zones of 4 MiB.
 fn config(seed: u64) -> Config {
@@ -137,14 +132,12 @@ impl Measured {
 
 #[test]
 fn write_to_nearly_full_drive_waits_one_reclaim_step() {
-    let seed = number("SEED", 1);
-    println!("SEED={seed}");
-    let config = config(seed);
+    let config = config(repeat::seed(1));
     let copy = zone_copy(&config);
     println!("a zone read and written elsewhere: {copy:.1?}");
     for (bytes, count) in [(4096, 30_000), (MIB, 200)] {
         let mut file = Overwritten::new(&config);
-        let found = file.measure(bytes, number("COUNT", count));
+        let found = file.measure(bytes, repeat::count(count));
         let all: u64 = found.moved.iter().sum();
         let moved = all as f64 / (bytes * found.moved.len() as u64) as f64;
         let [p50, p99, p999, longest] = [0.5, 0.99, 0.999, 1.0].map(|share| found.quantile(share));

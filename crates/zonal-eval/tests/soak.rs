@@ -12,14 +12,13 @@
     reason = "figures of a test"
 )]
 
-use std::env;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use zonal::{Clock, ManualClock};
+use zonal::{Clock, ManualClock, repeat};
 use zonal_fs::furrow::{self, AtimePolicy, DataCheck, Furrow, MkfsOptions, MountOptions, Stats};
 use zonal_fs::tree::{Tree, snapshot};
 use zonal_fs::vfs::{
@@ -318,9 +317,7 @@ fn create(fs: &dyn FileSystem, parent: Ino, name: &str, kind: FileKind) -> Resul
 }
 
 fn soak(minutes: u64) {
-    let number = |name: &str, default| env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (seed, minutes) = (number("SEED", 13), number("COUNT", minutes));
-    println!("SEED={seed}");
+    let (seed, minutes) = (repeat::seed(13), repeat::count(minutes));
     let mut soak = Soak::new(seed);
     for minute in 0..minutes {
         soak.minute(minute);

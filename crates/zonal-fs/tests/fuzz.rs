@@ -12,12 +12,9 @@ use std::path::PathBuf;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use zonal::repeat;
 
 use targets::TARGETS;
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/corpus");
@@ -48,8 +45,7 @@ fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
 
 #[test]
 fn fuzz_targets_survive_any_bytes() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 300));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(300));
     for (name, body) in TARGETS {
         let files = corpus(name);
         assert!(!files.is_empty(), "fixtures/corpus/{name} is empty");
@@ -73,8 +69,7 @@ fn fuzz_targets_survive_any_bytes() {
 /// Random edits of sound images: the four structures, a few bytes each.
 #[test]
 fn fuzz_images_with_right_checksums_never_panic_mount() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 300));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(300));
     for turn in 0..count * 2 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(1_000_003) ^ turn);
         let edits = 1 + 4 * rng.random_range(1..4);

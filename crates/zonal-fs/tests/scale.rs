@@ -24,7 +24,7 @@ use drive::SparseDrive;
 use volume::{
     BLOCK, BLOCK_BYTES, Dice, Made, create_directory, create_file, make_on, mount, scrambled,
 };
-use zonal::ByteCount;
+use zonal::{ByteCount, repeat};
 use zonal_fs::furrow::{CheckOptions, DataCheck, Furrow, MountOptions, check};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
@@ -72,10 +72,6 @@ struct Subject {
     resident_max: u64,
     /// What it may be.
     bound: u64,
-}
-
-fn count(otherwise: u64) -> u64 {
-    std::env::var("COUNT").map_or(otherwise, |count| count.parse().unwrap())
 }
 
 /// Bytes of this process that are in memory.
@@ -275,11 +271,11 @@ fn keeps_to_memory(blocks: Blocks, count: u64) {
 #[test]
 #[ignore = "takes a quarter of an hour; run by cargo xtask test --soak"]
 fn memory_bounds_ten_million_files() {
-    keeps_to_memory(Blocks::OfFiles, count(10_000_000));
+    keeps_to_memory(Blocks::OfFiles, repeat::count(10_000_000));
 }
 
 #[test]
 #[ignore = "takes half an hour; run by cargo xtask test --soak"]
 fn memory_bounds_file_of_sixteen_million_extents() {
-    keeps_to_memory(Blocks::OfOneFile, count(16 << 20));
+    keeps_to_memory(Blocks::OfOneFile, repeat::count(16 << 20));
 }

@@ -16,10 +16,15 @@ use zonal_fuse_transport::abi::SetxattrFlags;
 use zonal_fuse_transport::request::parse;
 use zonal_fuse_transport::{NodeId, Op};
 
-use mutants::{mutate, number};
+use mutants::mutate;
 
 /// Numbers of requests there are, and a few more.
 const KINDS: u32 = 56;
+
+/// Reads a variable as `zonal::repeat` does: this crate does not depend on `zonal`.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("it is a number"))
+}
 
 /// A request whose length is right.
 fn message(kind: u32, body: &[u8]) -> Vec<u8> {

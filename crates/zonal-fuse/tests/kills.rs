@@ -9,7 +9,6 @@
 
 mod mounted;
 
-use std::env;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -18,6 +17,7 @@ use std::thread;
 
 use mounted::Mounted;
 use mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open};
+use zonal::repeat;
 use zonal::wait::wait_until;
 
 const O_APPEND: i32 = 0o2000;
@@ -241,10 +241,9 @@ fn round(mounted: &mut Mounted, mode: Mode, seed: u64) -> usize {
 }
 
 fn rounds(modes: &[Mode]) {
-    let number = |name: &str, or: u64| env::var(name).map_or(or, |text| text.parse().unwrap());
-    let (seed, count) = (number("SEED", 27), number("COUNT", 3));
+    let (seed, count) = (repeat::seed(27), repeat::count(3));
     for &mode in modes {
-        println!("{}: SEED={seed} COUNT={count}", mode.name);
+        println!("{}", mode.name);
         let Some(mut mounted) = mounted::mount_with(mode.options) else { return };
         let parts: usize = (seed..seed + count).map(|seed| round(&mut mounted, mode, seed)).sum();
         println!("{}: {parts} writes were there in part, as they may be", mode.name);

@@ -18,7 +18,7 @@ use ioctl::{Range, RawZone};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::fs::{FallocateFlags, OFlags};
-use zonal::ZoneAction;
+use zonal::{ZoneAction, repeat};
 
 /// Calls, unless `COUNT` says otherwise.
 const COUNT: u64 = 1500;
@@ -65,9 +65,7 @@ impl Call {
 #[test]
 #[ignore = "needs two zoned block devices; run by cargo xtask test in a virtual machine"]
 fn served_drive_answers_like_null_blk() {
-    let seed = number("SEED").unwrap_or(1);
-    let count = number("COUNT").unwrap_or(COUNT);
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(COUNT));
     let (theirs, ours) = (Device::open("KERNEL"), Device::open("SERVED"));
     let shape = Shape::of(&theirs, &ours);
     let mut random = StdRng::seed_from_u64(seed);
@@ -95,10 +93,6 @@ fn served_drive_answers_like_null_blk() {
         before = zones;
     }
     log.assert_varied(count);
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().expect("a number"))
 }
 
 /// The last lines, for a failure, and how often each kind of answer came.

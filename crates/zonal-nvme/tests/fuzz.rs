@@ -14,13 +14,13 @@ use std::path::Path;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use zonal::repeat;
 
-use mutants::{mutate, number};
+use mutants::mutate;
 
 #[test]
 fn fuzz_bytes_never_panic_decoder() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 300));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(300));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/corpus/nvme");
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -11,14 +11,11 @@ use std::panic::catch_unwind;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use zonal::repeat;
 use zonal_sim::config::{Config, Kind, Mode, Pattern, Permutation};
 use zonal_sim::ftl::{Counters, Frontier, Isolation, Victim, Wear};
 use zonal_sim::trace::{Fit, ReplayTimes};
 use zonal_sim::{SimError, Size, counting, timed};
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn one_of<T: Copy>(random: &mut ChaCha8Rng, all: &[T]) -> T {
     *all.choose(random).unwrap()
@@ -149,8 +146,7 @@ fn run_it(config: &Config) -> Result<(), SimError> {
 
 #[test]
 fn configs_at_random_run_or_are_refused() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 600));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(600));
     let mut ran = [0; 2];
     for turn in 0..count {
         let mut random = ChaCha8Rng::seed_from_u64(seed ^ (turn << 32));

@@ -13,10 +13,7 @@ use std::path::Path;
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
+use zonal::repeat;
 
 /// A few bytes changed, lines exchanged, digits made many.
 fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
@@ -35,8 +32,7 @@ fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
 
 #[test]
 fn fuzz_traces_never_panic() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 400));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(400));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/corpus/block_trace");
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -16,7 +16,9 @@ use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 use zonal::workload::Pattern;
 use zonal::workload::queued::{self, Beside, Outcome, Workload};
-use zonal::{Clock, DeviceError, Io, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
+use zonal::{
+    Clock, DeviceError, Io, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice, repeat,
+};
 use zonal_sim::flash::Flash;
 use zonal_sim::ftl::{PageMapped, Refusal, Translation, ZoneMapped};
 use zonal_sim::preset::Preset;
@@ -52,9 +54,7 @@ fn ssd_keeps_device_contract_in_every_shape() {
 
 #[test]
 fn ssd_keeps_device_contract_in_random_shapes() {
-    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
-    let count = std::env::var("COUNT").map_or(20, |count| count.parse().unwrap());
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(7), repeat::count(20));
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut made = 0;
     for _ in 0..count {
@@ -266,8 +266,7 @@ fn random_run(seed: u64, steps: u32) -> (Account, u64) {
 
 #[test]
 fn ssd_account_is_complete_and_run_repeats() {
-    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
-    println!("SEED={seed}");
+    let seed = repeat::seed(7);
     let (account, host) = random_run(seed, 3_000);
     assert_eq!(account.host_bytes, host);
     assert!(account.padded_bytes > 0 && account.erased > 50, "{account:?}");

@@ -11,6 +11,7 @@
     reason = "numbers of units, far below 2^32; the comparison is for people too"
 )]
 
+use zonal::repeat;
 use zonal_sim::Config;
 use zonal_sim::ftl::{PageMapped, Translation};
 use zonal_sim::load;
@@ -22,18 +23,13 @@ const OPS: [f64; 8] = [0.05, 0.07, 0.10, 0.15, 0.20, 0.28, 0.50, 1.00];
 /// spare ones, at 5 %.
 const UNITS: u32 = 1 << 18;
 
-fn seed() -> u64 {
-    std::env::var("SEED").ok().map_or(1, |text| text.parse().expect("a number"))
-}
-
 /// A drive whose effective over-provisioning is `op`, to a unit.
-fn config(op: f64, units: u32, gc: &str, workload: &str) -> Config {
+fn config(seed: u64, op: f64, units: u32, gc: &str, workload: &str) -> Config {
     let text = |user: u64| {
         format!(
-            "seed = {}\n[flash]\nchannels = 1\ndies_per_channel = 1\nplanes = 1\npage = 4096\n\
+            "seed = {seed}\n[flash]\nchannels = 1\ndies_per_channel = 1\nplanes = 1\npage = 4096\n\
              pages_per_program = 1\nprograms_per_block = {units}\nsuperblocks = {}\n\
              [drive]\nuser = {user}\n[gc]\nlow_water = 2\n{gc}\n[workload]\n{workload}",
-            seed(),
             UNITS / units
         )
     };
@@ -73,10 +69,10 @@ fn measure(config: &Config, warm_up: f64, measured: f64) -> f64 {
 
 /// Compares every over-provisioning, and says all that is wrong at once.
 fn hold(what: &str, units: u32, gc: &str, workload: &str, theory: impl Fn(f64, u32) -> f64) {
-    println!("SEED={}", seed());
+    let seed = repeat::seed(1);
     let mut wrong = Vec::new();
     for op in OPS {
-        let config = config(op, units, gc, workload);
+        let config = config(seed, op, units, gc, workload);
         let users = config.layout().expect("checked").user_units;
         // What is written once in many drive writes takes long to spread, the longer the less GC
         // moves it.

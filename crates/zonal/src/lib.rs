@@ -57,6 +57,8 @@ pub mod mounts;
 pub mod nvme;
 pub mod output;
 pub mod profile;
+#[doc(hidden)]
+pub mod repeat;
 mod shown;
 pub mod size;
 pub mod spec;

@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use zonal::file::{CreateOptions, Overwrite};
 use zonal::{
     DeviceError, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Profile, Rules, Select,
-    Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
+    Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice, repeat,
 };
 
 const KILLS: u32 = 40;
@@ -80,7 +80,7 @@ fn content(device: &dyn ZonedDevice) -> (Vec<Zone>, Vec<u8>) {
 
 #[test]
 fn kill_loses_nothing_that_returned() {
-    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
+    let seed = repeat::seed(1);
     if let Some(path) = std::env::var_os("ZONAL_TEST_DRIVE") {
         be_killed(Path::new(&path), seed);
     }

@@ -3,7 +3,6 @@
 //! the environment choose the rounds.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -13,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use zonal::repeat;
 
 use super::{Mounted, Place, is_root};
 
@@ -32,10 +32,6 @@ const SOURCES: [&[&str]; 6] = [
 const LONG_AGO: u64 = 1_600_000_000;
 
 const TARGETS: [&str; 3] = ["there", "new", "there/file0"];
-
-fn number(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().unwrap())
-}
 
 /// What a tree is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -204,7 +200,7 @@ fn cp_differential_random_trees_match_coreutils() {
     if !is_root() {
         return;
     }
-    let (seed, count) = (number("SEED", 1), number("COUNT", 12));
+    let (seed, count) = (repeat::seed(1), repeat::count(12));
     for seed in seed..seed + count {
         println!("SEED={seed}");
         round(seed);

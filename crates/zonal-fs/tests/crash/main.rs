@@ -64,25 +64,17 @@ use check::{Checker, Effort};
 use ops::Op;
 use ops::drives::{PREFERRED, SHAPES, Shape};
 use run::{Start, end_of};
+use zonal::repeat;
 use zonal_fs::furrow::Eviction;
 
-/// The seed from the environment, or one from the clock. Printed, so that a failure can be
-/// repeated.
+/// The seed from the environment, or a fresh one.
 fn seed() -> u64 {
-    let fresh = || {
-        let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970");
-        now.as_secs() ^ u64::from(now.subsec_nanos())
-    };
-    let given = std::env::var("SEED").ok();
-    let seed = given.map_or_else(fresh, |text| text.parse().expect("SEED is a number"));
-    println!("SEED={seed}");
-    seed
+    repeat::seed(rand::random())
 }
 
 /// `default` times `COUNT`.
 fn count(default: u64) -> u64 {
-    let times = std::env::var("COUNT").ok().map_or(1, |text| text.parse().expect("a number"));
-    default * times
+    default * repeat::count(1)
 }
 
 /// Checks and prints how fast that went.

@@ -19,6 +19,7 @@ use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording, Step};
 use zonal::{
     Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZoneRuns, ZonedDevice,
+    repeat,
 };
 use zonal_fs::FsError;
 use zonal_fs::furrow::sample::shape;
@@ -293,7 +294,7 @@ impl Tally {
 }
 
 fn random() -> (u64, ChaCha8Rng) {
-    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
+    let seed = repeat::seed(1);
     (seed, ChaCha8Rng::seed_from_u64(seed))
 }
 

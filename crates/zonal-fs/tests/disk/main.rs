@@ -11,7 +11,6 @@
 //!
 //! In the environment: `SEED` chooses the random work (it is printed), `COUNT` multiplies it.
 #![allow(clippy::unwrap_used, reason = "a test")]
-#![expect(clippy::print_stdout, reason = "the seed is a part of the result")]
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
 
 mod cuts;
@@ -20,13 +19,11 @@ mod open;
 mod set;
 mod threads;
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use zonal::{ManualClock, ZonedDevice};
+use zonal::{ManualClock, ZonedDevice, repeat};
 use zonal_fs::disk::{DiskName, Disks};
 use zonal_fs::furrow::{DataCheck, MkfsOptions, check, mkfs};
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
@@ -36,11 +33,7 @@ struct Dice(ChaCha8Rng);
 
 impl Dice {
     fn new() -> Self {
-        let fresh = || RandomState::new().build_hasher().finish();
-        let given = std::env::var("SEED").ok();
-        let seed = given.map_or_else(fresh, |text| text.parse().expect("SEED is a number"));
-        println!("SEED={seed}");
-        Self(ChaCha8Rng::seed_from_u64(seed))
+        Self(ChaCha8Rng::seed_from_u64(repeat::seed(rand::random())))
     }
 
     /// A number below `limit`.
@@ -51,8 +44,7 @@ impl Dice {
 
 /// `default` times `COUNT`.
 fn count(default: u64) -> u64 {
-    let times = std::env::var("COUNT").map_or(1, |text| text.parse().expect("COUNT is a number"));
-    default * times
+    default * repeat::count(1)
 }
 
 fn name(text: &str) -> DiskName {

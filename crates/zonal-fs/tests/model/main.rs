@@ -15,8 +15,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
-use zonal::ByteCount;
 use zonal::image::{Image, ImageDrive};
+use zonal::{ByteCount, repeat};
 
 use ops::by_path::ByPath;
 use ops::drives::{self, SHAPES, Shape, StepClock};
@@ -213,11 +213,9 @@ impl<W: Way> StateMachineTest for Comparison<W> {
 }
 
 fn config() -> ProptestConfig {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let seed: Option<u64> = number("SEED");
     ProptestConfig {
-        cases: number("COUNT").map_or(96, |count| count.try_into().expect("a u32")),
-        rng_seed: seed.map_or(RngSeed::Random, RngSeed::Fixed),
+        cases: repeat::count(96),
+        rng_seed: RngSeed::Fixed(repeat::seed(rand::random())),
         max_shrink_iters: 4000,
         failure_persistence: None,
         ..ProptestConfig::default()

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use zonal::{GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneRun, ZoneRuns};
+use zonal::{GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZoneRun, ZoneRuns, repeat};
 use zonal_fs::FsError;
 use zonal_fs::furrow::{Furrow, MkfsOptions, mkfs};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
@@ -183,8 +183,7 @@ fn overwrite(seed: u64) {
 }
 
 fn overwrite_drives(count: u64) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let (seed, count) = (number("SEED").unwrap_or(1), number("COUNT").unwrap_or(count));
+    let (seed, count) = (repeat::seed(1), repeat::count(count));
     for seed in seed..seed + count {
         overwrite(seed);
     }

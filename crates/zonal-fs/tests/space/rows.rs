@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use zonal::{ByteCount, GeometrySpec, ManualClock, MemoryDrive};
+use zonal::{ByteCount, GeometrySpec, ManualClock, MemoryDrive, repeat};
 use zonal_fs::FsError;
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, Work, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags, XattrMode};
@@ -208,8 +208,7 @@ fn fill_and_empty(seed: u64, plan: Plan, kind: Kind) {
 }
 
 fn fill_drives(default: u64) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let (seed, count) = (number("SEED").unwrap_or(1), number("COUNT").unwrap_or(default));
+    let (seed, count) = (repeat::seed(1), repeat::count(default));
     for seed in seed..seed + count {
         let kind = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
         fill_and_empty(seed, Plan::of(seed), kind);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use zonal::{GeometrySpec, MemoryDrive};
+use zonal::{GeometrySpec, MemoryDrive, repeat};
 use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{FileSystem, Ino, SyncKind, WriteFlags};
 
@@ -48,8 +48,7 @@ impl Store {
 
 #[test]
 fn tables_as_large_as_zones_are_rarely_moved() {
-    let seed = std::env::var("SEED").map_or(11, |text| text.parse().unwrap());
-    println!("SEED={seed}");
+    let seed = repeat::seed(11);
     let (max_open, max_active) = (Some(8), Some(8));
     let shape = GeometrySpec { max_open, max_active, ..shape(128, ZONE_BLOCKS) };
     let drive = Arc::new(MemoryDrive::new(shape).unwrap());

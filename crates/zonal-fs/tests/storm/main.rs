@@ -41,20 +41,14 @@ mod splitting;
 mod world;
 
 use check::Tally;
+use zonal::repeat;
 
 /// Rounds of about a minute of a busy processor.
 const ROUNDS: u64 = 120;
 
-/// A number from the environment.
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("it is a number"))
-}
-
 #[test]
 fn storm_loses_nothing_and_never_wedges() {
-    let first = number("SEED").unwrap_or(1);
-    let rounds = number("COUNT").unwrap_or(ROUNDS);
-    println!("SEED={first}");
+    let (first, rounds) = (repeat::seed(1), repeat::count(ROUNDS));
     let mut tally = Tally::default();
     for seed in first..first + rounds {
         match round::run(seed, None) {

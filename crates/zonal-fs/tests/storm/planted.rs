@@ -4,21 +4,22 @@
 //! if that one does not any more, others of the profile that brings it out follow. `SEED` says with
 //! which round to begin, `COUNT` how many there are.
 
+use zonal::repeat;
 use zonal_fs::furrow::PlantedBug;
 
 use crate::choice::Profile;
+use crate::round;
 use crate::setting::Setting;
-use crate::{number, round};
 
 /// Rounds of its profile that a mistake gets.
-const ROUNDS: u64 = 400;
+const ROUNDS: usize = 400;
 
 /// The first round that notices a mistake, with what it says. A round that fails without it says
 /// nothing.
 fn notice(bug: PlantedBug, profile: Profile, known: u64) -> Option<(u64, String)> {
-    let (first, count) = (number("SEED").unwrap_or(known), number("COUNT").unwrap_or(ROUNDS));
+    let (first, count) = (repeat::seed(known), repeat::count(ROUNDS));
     let suits = |seed: &u64| Setting::of(*seed, None).taste.profile == profile;
-    let mut rounds = (first..).filter(suits).take(usize::try_from(count).expect("few"));
+    let mut rounds = (first..).filter(suits).take(count);
     rounds.find_map(|seed| {
         let why = round::run(seed, Some(bug)).err()?;
         round::run(seed, None).is_ok().then_some((seed, why))

@@ -6,15 +6,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use zonal::repeat;
 use zonal_fs::FsError;
 use zonal_fs::volume::{File, OpenFlags};
 
 use super::{drive, mount, volume, zonefs};
-
-/// A number from the environment.
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("it is a number"))
-}
 
 /// What a call gave, in a form that can be compared: its number, or its errno.
 fn told<T>(outcome: io::Result<T>) -> Result<T, Option<i32>> {
@@ -62,7 +58,7 @@ fn step(rng: &mut ChaCha8Rng, file: &mut (impl Read + Write + Seek)) -> String {
 
 #[test]
 fn stream_random_calls_match_host_file() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 20));
+    let (seed, count) = (repeat::seed(1), repeat::count(20));
     let place = tempfile::tempdir().unwrap();
     for seed in seed..seed + count {
         println!("SEED={seed}");

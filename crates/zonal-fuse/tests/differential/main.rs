@@ -16,7 +16,6 @@ mod call;
 mod draw;
 mod look;
 
-use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,6 +24,7 @@ use actor::Actor;
 use draw::Draw;
 use look::{Depth, Looks, wait_for_the_next_tick};
 use mounted::ext4::Ext4;
+use zonal::repeat;
 
 /// Calls of one run.
 const CALLS: usize = 150;
@@ -65,9 +65,8 @@ fn compare(options: &str, count: u64) {
     };
     // The processes give up root's rights, and must still reach the mount.
     fs::set_permissions(ours.outside(""), Permissions::from_mode(0o755)).unwrap();
-    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let first = number("SEED").unwrap_or(1);
-    for seed in first..first + number("COUNT").unwrap_or(count) {
+    let first = repeat::seed(1);
+    for seed in first..first + repeat::count(count) {
         run(seed, options, &ours.root(), theirs.root());
     }
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use zonal::repeat;
+
 /// The path of a program, or `None` after saying that it is missing. Looks on `PATH` and where
 /// `cargo xtask test` installs.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
@@ -50,15 +52,8 @@ pub(crate) fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
 
 /// The seed of a random test: `SEED` from the environment, or a new one. Printed either way.
 pub(crate) fn seed() -> u64 {
-    let seed = env::var("SEED").map_or_else(
-        |_| {
-            u64::from(std::process::id()) << 16
-                ^ u64::from(rustix::process::getppid().map_or(0, |p| p.as_raw_pid().unsigned_abs()))
-        },
-        |text| text.parse().expect("SEED is a number"),
-    );
-    println!("SEED={seed}");
-    seed
+    let parent = rustix::process::getppid().map_or(0, |p| p.as_raw_pid().unsigned_abs());
+    repeat::seed(u64::from(std::process::id()) << 16 ^ u64::from(parent))
 }
 
 /// A search path on which mount(8) talks to the kernel without helpers: they know no remount.

@@ -132,10 +132,9 @@ impl CachedFile {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::print_stdout, reason = "the seed of a random test")]
-
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{Rng, SeedableRng};
+    use zonal::repeat;
     use zonal_fs::vfs::Ino;
 
     use super::super::tests::{Bytes, cache, read, reader};
@@ -224,9 +223,7 @@ mod tests {
     /// Handles come and go, write, cut and fail; every read equals the file.
     #[test]
     fn reads_equal_file_whatever_handles_write() {
-        let seed = std::env::var("SEED").ok().map(|text| text.parse().unwrap());
-        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
-        println!("SEED={seed}");
+        let seed = repeat::seed(std::process::id().into());
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut below = |limit: usize| random.next_u32() as usize % limit;
         let mut cached = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder};
 use zonal::profile::Changes;
-use zonal::{Geometry, ManualClock, ZonedDevice};
+use zonal::{Geometry, ManualClock, ZonedDevice, repeat};
 use zonal_fs::FsError;
 use zonal_fs::vfs::Access;
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
@@ -46,13 +46,10 @@ pub(crate) fn files(volume: &Volume) -> Files {
 
 /// The seed of a random test.
 pub(crate) fn seed() -> u64 {
-    let given = std::env::var("SEED").ok().map(|text| text.parse().unwrap());
-    let seed = given.unwrap_or_else(|| u64::from(std::process::id()));
-    println!("SEED={seed}");
-    seed
+    repeat::seed(std::process::id().into())
 }
 
-/// How much is tried.
+/// `default` times `COUNT`.
 pub(crate) fn count(default: u64) -> u64 {
-    default * std::env::var("COUNT").ok().map_or(1, |text| text.parse().unwrap())
+    default * repeat::count(1)
 }

@@ -1,12 +1,11 @@
 //! Tests: servers that are killed at any moment lose nothing that they have answered.
 
-use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use zonal::{BlockSize, ByteCount};
+use zonal::{BlockSize, ByteCount, repeat};
 
 use super::*;
 
@@ -90,12 +89,6 @@ impl Disk for Volatile {
     }
 }
 
-fn seed() -> u64 {
-    let seed = env::var("SEED").ok().map_or_else(rand::random, |seed| seed.parse().unwrap());
-    println!("SEED={seed}");
-    seed
-}
-
 /// A random change of blocks `within`.
 fn change(rng: &mut StdRng, within: Range<usize>, disk: &dyn Disk) {
     let first = rng.random_range(within.clone());
@@ -114,7 +107,7 @@ fn change(rng: &mut StdRng, within: Range<usize>, disk: &dyn Disk) {
 
 #[test]
 fn killed_server_of_disk_loses_nothing_answered() {
-    let mut rng = StdRng::seed_from_u64(seed());
+    let mut rng = StdRng::seed_from_u64(repeat::seed(rand::random()));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("unflushed");
     let disk = Volatile::new();
@@ -139,7 +132,7 @@ fn killed_server_of_disk_loses_nothing_answered() {
 
 #[test]
 fn killed_server_keeps_order_of_overlapping_changes() {
-    let seed = seed();
+    let seed = repeat::seed(rand::random());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("unflushed");
     let disk = Volatile::new();

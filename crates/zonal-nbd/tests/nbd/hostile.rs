@@ -6,21 +6,20 @@ use std::panic;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use zerocopy::IntoBytes;
-use zonal::Lba;
 use zonal::wait::wait_until;
+use zonal::{Lba, repeat};
 use zonal_nbd::wire::{Command, ContextQuery, ExportQuery, Request, option};
 
 use crate::client::{Client, Style, connect, context, query};
 use crate::disk::TestDisk;
-use crate::mutants::{mutate, number};
+use crate::mutants::mutate;
 use crate::{serve, serve_with, settings, small};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 #[test]
 fn fuzz_bytes_never_panic_parser() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 3000));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(3000));
     let request = Request { command: Ok(Command::Read), flags: 1, cookie: 2, offset: 3, length: 4 };
     let corpus = [
         query("disk", &[1, 2, 3]),
@@ -78,8 +77,7 @@ fn conversation() -> Vec<u8> {
 
 #[test]
 fn fuzz_conversation_never_stops_server() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 300));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(300));
     let served = serve(small());
     let polite = conversation();
     for turn in 0..count {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal::wait::wait_until;
-use zonal::{BlockSize, Lba};
+use zonal::{BlockSize, Lba, repeat};
 use zonal_nbd::Address;
 use zonal_nbd::export::Access;
 use zonal_nbd::server::MEMORY_MAX;
@@ -14,7 +14,6 @@ use zonal_nbd::wire::{Command, command_flag, option};
 
 use crate::client::{Client, Style, context};
 use crate::disk::TestDisk;
-use crate::mutants::number;
 use crate::{Served, serve, serve_as, serve_with, settings, small};
 
 const STYLES: [Style; 2] = [Style::Simple, Style::Structured];
@@ -23,8 +22,7 @@ const LITTLE: usize = 1 << 20;
 
 #[test]
 fn random_requests_give_what_a_model_gives() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 400));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(400));
     let mut hole_bytes = 0;
     for (turn, memory_max) in [(0, MEMORY_MAX), (1, LITTLE)] {
         for (style, block_size) in [

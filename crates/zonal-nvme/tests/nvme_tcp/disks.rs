@@ -16,7 +16,7 @@ use zonal::nvme::identify::{
     descriptor,
 };
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry, command_set, status};
-use zonal::{BlockSize, Lba, LbaCount, ZoneAction};
+use zonal::{BlockSize, Lba, LbaCount, ZoneAction, repeat};
 use zonal_nvme::subsystem::{Hosts, WriteCache};
 use zonal_nvme::wire::event::{Event, NAMESPACE_NOTICES};
 use zonal_nvme::wire::feature::{self, Lifetime, SetFeature};
@@ -259,11 +259,7 @@ impl Model {
 
 #[test]
 fn random_commands_do_what_model_does() {
-    let number = |name: &str, default| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let (seed, count) = (number("SEED", 1), number("COUNT", 300));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(300));
     for (block_size, style) in
         [(BlockSize::B512, Style::PLAIN), (BlockSize::B4096, Style::EVERYTHING)]
     {

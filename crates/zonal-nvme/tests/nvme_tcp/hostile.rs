@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use zonal::nvme::decode::{BlockRange, Durability};
 use zonal::nvme::{NvmeStatus, Opcode, status};
 use zonal::wait::wait_until;
-use zonal::{Lba, LbaCount};
+use zonal::{Lba, LbaCount, repeat};
 use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp::Server;
 use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, ConnectionParams, DataPdu, PduType, flag};
@@ -35,10 +35,6 @@ impl Random {
     fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// The server still does what it should, and lets go of every connection that has ended.
@@ -75,8 +71,7 @@ fn send_and_end(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn garbage_ends_its_connection_only() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 300));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(300));
     let (server, address, _) = serve(small(), Hosts::All);
     let mut random = Random(seed);
     for turn in 0..count {

@@ -31,7 +31,7 @@ use zonal::nvme::status::CONNECT_BUSY;
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry};
 use zonal::spec::open_stack;
 use zonal::wait::wait_until;
-use zonal::{BlockSize, Lba, LbaCount, ManualClock, OpenMode, ZoneAction};
+use zonal::{BlockSize, Lba, LbaCount, ManualClock, OpenMode, ZoneAction, repeat};
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp::pdu::{self, DataPdu, PduType};
@@ -54,10 +54,6 @@ const CONTROLLER_AT: usize = 72 + 16;
 
 /// Panics of any thread.
 static PANICS: AtomicU32 = AtomicU32::new(0);
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn serve() -> (Server, Arc<Subsystem>, SocketAddr, Arc<ManualClock>) {
     serve_within(MEMORY_MAX)
@@ -214,8 +210,7 @@ fn corpus() {
 }
 
 fn mistakes() {
-    let (seed, count) = (number("SEED", 1), number("COUNT", 1500));
-    println!("SEED={seed} COUNT={count}");
+    let (seed, count) = (repeat::seed(1), repeat::count(1500));
     let (server, subsystem, address, _) = serve();
     let plain = Style { placement: Placement::Request, ..Style::PLAIN };
     let digests = Style { flow_control: FlowControl::On, ..Style::EVERYTHING };

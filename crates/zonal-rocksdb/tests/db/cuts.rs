@@ -4,7 +4,8 @@
 //! `SEED` in the environment chooses loads and cuts; it is printed. `COUNT` is how many cuts there are.
 
 use std::collections::BTreeMap;
-use std::env;
+
+use zonal::repeat;
 
 use crate::place::{Kind, Place};
 
@@ -79,9 +80,7 @@ fn cut_each(default: u64) {
 fn cut(kind: Kind, default: u64) {
     let Some(place) = Place::new(kind, "zone=1M,zones=64,active=12,open=12") else { return };
     let program = place.compile("tests/db/stress.cc");
-    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let (seed, count) = (number("SEED").unwrap_or(1), number("COUNT").unwrap_or(default));
-    println!("SEED={seed}");
+    let (seed, count) = (repeat::seed(1), repeat::count(default));
     let mut random = Random(seed);
     let run = |arguments: &[&str]| place.compiled(&program).args(arguments).output().unwrap();
     let (mut loads, mut cut_off, mut kept) = (0, 0, 0);

@@ -213,9 +213,7 @@ mod tests {
 
     #[test]
     fn area_moves_write_pointer_as_rules_say() {
-        let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-        println!("SEED={seed}");
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut random = ChaCha8Rng::seed_from_u64(zonal::repeat::seed(1));
         let mut drive = drive();
         for round in 0..3000 {
             let zone = random.random_range(0..8);

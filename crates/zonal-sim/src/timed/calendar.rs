@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn calendar_first_is_earliest_then_lowest() {
-        let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().expect("a number"));
+        let seed = zonal::repeat::seed(1);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for slots in [1, 2, 3, 41, 64, 100] {
             let mut calendar = Calendar::new(slots);

@@ -20,7 +20,7 @@ use super::super::{FileDrive, OpenMode};
 use crate::error::Errno;
 use crate::{
     BlockSize, Geometry, GeometrySpec, LbaCount, Rules, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZoneKind, ZoneRuns, ZonedDevice,
+    ZoneKind, ZoneRuns, ZonedDevice, repeat,
 };
 
 mod during_flush;
@@ -495,15 +495,14 @@ fn run(seed: u64) {
     }
 }
 
-/// `SEED=n` begins with another run, `RUNS=n` makes more or fewer of them.
+/// `SEED=n` begins with another run, `COUNT=n` makes more or fewer of them.
 #[test]
 fn power_cut_leaves_prefix_up_to_last_flush() {
-    let number = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
-    let (first, runs) = (number("SEED", 0), number("RUNS", 400));
+    let (first, count) = (repeat::seed(0), repeat::count(400));
     // 1260 is what once showed that an open has to sync what the killed process left.
-    for seed in (first..first + runs).chain([1260]) {
+    for seed in (first..first + count).chain([1260]) {
         let outcome = std::panic::catch_unwind(|| run(seed));
-        assert!(outcome.is_ok(), "failed with SEED={seed} RUNS=1");
+        assert!(outcome.is_ok(), "failed with SEED={seed} COUNT=1");
     }
 }
 

@@ -8,7 +8,7 @@ use super::{SharedHost, open};
 use crate::file::backing::Backing;
 use crate::file::format::{Description, Layout, PAGE, encode_header};
 use crate::tests::preferred_shadow::{self, Loss, Shadow};
-use crate::{FileDrive, Rules};
+use crate::{FileDrive, Rules, repeat};
 
 fn create(host: &SharedHost) -> FileDrive {
     let geometry = preferred_shadow::geometry();
@@ -52,7 +52,7 @@ fn run(seed: u64) -> usize {
 
 #[test]
 fn preferred_zones_survive_cuts_and_kills() {
-    let first = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let first = repeat::seed(0);
     let mut lossy = 0;
     for seed in first..first + 600 {
         let outcome = std::panic::catch_unwind(|| run(seed));

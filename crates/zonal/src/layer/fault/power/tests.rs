@@ -9,7 +9,7 @@ use crate::layer::fault::Fault;
 use crate::tests::preferred_shadow::{self, Loss, Shadow};
 use crate::{
     BlockSize, DeviceError, GeometrySpec, Lba, LbaCount, MemoryDrive, Select, ZoneAction, ZoneCond,
-    ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
+    ZoneId, ZoneKind, ZoneRuns, ZonedDevice, repeat,
 };
 
 const BLOCK: usize = 512;
@@ -209,7 +209,7 @@ fn run(seed: u64) -> (BTreeSet<Kept>, Vec<u8>) {
 
 #[test]
 fn power_cut_keeps_prefix_of_each_zone_since_flush() {
-    let first = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let first = repeat::seed(0);
     let mut seen = BTreeMap::new();
     for seed in first..first + 600 {
         let outcome = std::panic::catch_unwind(|| run(seed).0);
@@ -261,7 +261,7 @@ fn zone_once_full_returns_under_tight_limits() {
 /// Overwritten blocks are old or new, each for itself; pointers and flags that were flushed stay.
 #[test]
 fn power_cut_of_preferred_zones_keeps_what_was_flushed() {
-    let first = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let first = repeat::seed(0);
     let mut lossy = 0;
     for seed in first..first + 600 {
         let outcome = std::panic::catch_unwind(|| {
