@@ -67,9 +67,34 @@ pub(crate) fn find<'a>(programs: &'a [Program], name: &str) -> Result<&'a Path> 
     Ok(&program.path)
 }
 
+/// The path of a file of tests. Another crate may have one of the same name.
+pub(crate) fn find_tests<'a>(
+    programs: &'a [Program],
+    package: &str,
+    name: &str,
+) -> Result<&'a Path> {
+    let is_it = |one: &&Program| one.tests && one.package == package && one.name == name;
+    let program = programs.iter().find(is_it);
+    Ok(&program.with_context(|| format!("cargo built no tests {name} of {package}"))?.path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_are_found_by_crate_and_name() {
+        let built = |package: &str, tests| Program {
+            package: package.to_owned(),
+            name: "ublk".to_owned(),
+            path: Path::new("/w").join(package),
+            folder: PathBuf::from("/w"),
+            tests,
+        };
+        let programs = [built("one", true), built("two", false), built("two", true)];
+        assert_eq!(find_tests(&programs, "two", "ublk").unwrap(), Path::new("/w/two"));
+        assert!(find_tests(&programs, "three", "ublk").is_err());
+    }
 
     #[test]
     fn programs_are_parsed_from_cargo_messages() {

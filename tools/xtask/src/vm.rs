@@ -15,7 +15,7 @@ use crate::artifacts::{self, Program};
 /// The programs that the guest runs.
 const PROGRAMS: [&str; 2] = ["zonal", "kernel-tests-guest"];
 
-/// The files of tests that it runs.
+/// The files of tests of `zonal-linux` that it runs.
 const TESTS: [&str; 5] = ["null_blk", "passthrough", "scsi_debug", "side_by_side", "ublk"];
 
 /// Builds, and hands the arguments on.
@@ -44,8 +44,7 @@ pub(crate) fn share(root: &Path, programs: &[Program]) -> Result<()> {
         copy(artifacts::find(programs, name)?, name)?;
     }
     for name in TESTS {
-        let program = programs.iter().find(|program| program.tests && program.name == name);
-        copy(&program.with_context(|| format!("cargo built no tests {name}"))?.path, name)?;
+        copy(artifacts::find_tests(programs, "zonal-linux", name)?, name)?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod export;
 mod file_systems;
 mod fuseblk;
 mod kernel_quirks;
+mod libtest;
 mod lpc;
 mod mounted;
 mod nbd_disk;
@@ -35,11 +36,10 @@ mod zbd;
 mod zone_files;
 
 use std::fs;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use xtask::run;
 use xtask::tally::{Tally, tallied};
 
 use crate::calls::compare::{self, Row};
@@ -217,8 +217,7 @@ fn checks(names: &[String], tally: &mut Tally) {
 fn block_devices(tally: &mut Tally) {
     for name in ["contract", "somebody_else", "zones_fail"] {
         tally.check(&format!("block devices of the kernel: {name}"), || {
-            let tests = ["--ignored", "--test-threads=1", name];
-            run::quietly(Command::new("/share/null_blk").args(tests)).map(drop)
+            libtest::run("null_blk", &["--test-threads=1", name], &[])
         });
     }
 }
@@ -226,10 +225,9 @@ fn block_devices(tally: &mut Tally) {
 fn passthrough(tally: &mut Tally) {
     for name in ["contract", "split", "appends", "somebody_else", "one_writes"] {
         tally.check(&format!("namespaces by passthrough: {name}"), || {
-            let tests = ["--ignored", "--test-threads=1", name];
             let namespaces = drives::SMALL.join(" ");
-            let mut command = Command::new("/share/passthrough");
-            run::quietly(command.args(tests).env("NAMESPACES", namespaces)).map(drop)
+            let variables = [("NAMESPACES", namespaces.as_ref())];
+            libtest::run("passthrough", &["--test-threads=1", name], &variables)
         });
     }
     tally.check("namespaces by passthrough: without io_uring", without_io_uring);

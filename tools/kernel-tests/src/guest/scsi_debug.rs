@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::export::wait_for;
+use super::libtest;
 use super::side::{mount_point, zonal};
 use xtask::run;
 use xtask::tally::Tally;
@@ -27,8 +28,7 @@ pub(super) const DRIVES: [(&str, &[&str]); 2] = [
 pub(super) fn checks(tally: &mut Tally) {
     for name in TESTS {
         tally.check(&format!("SCSI: {name}"), || {
-            let tests = ["--ignored", "--exact", name];
-            run::quietly(Command::new("/share/scsi_debug").args(tests)).map(drop)
+            libtest::run("scsi_debug", &["--exact", name], &[])
         });
     }
     for (name, options) in DRIVES {

@@ -2,14 +2,13 @@
 //! test `side_by_side` of `zonal-linux` makes them.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 
 use super::export::{Export, Way};
+use super::libtest;
 use super::null_blk::NullBlk;
 use super::shape::Shape;
-use xtask::run;
 use xtask::tally::Tally;
 
 /// `null_blk` at both limits at once opens no closed zone, which other drives do: one limit each.
@@ -53,7 +52,9 @@ pub(super) fn checks(tally: &mut Tally) {
 }
 
 fn compare(theirs: &Path, ours: &Path) -> Result<()> {
-    let mut command = Command::new("/share/side_by_side");
-    command.args(["--ignored", "--nocapture"]).env("KERNEL", theirs).env("SERVED", ours);
-    run::quietly(&mut command).map(drop)
+    libtest::run(
+        "side_by_side",
+        &["--nocapture"],
+        &[("KERNEL", theirs.as_os_str()), ("SERVED", ours.as_os_str())],
+    )
 }

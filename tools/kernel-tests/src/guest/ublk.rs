@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::export::{Export, queue_attribute, wait_for};
+use super::libtest;
 use super::mounted::Mounted;
 use super::side::{ZONAL, mount_point, next_number, zonal};
 use xtask::run;
@@ -35,10 +36,7 @@ pub(super) fn checks(tally: &mut Tally) {
         run::quietly(Command::new("modprobe").arg("ublk_drv")).map(drop)
     });
     for name in TESTS {
-        tally.check(&format!("ublk: {name}"), || {
-            let tests = ["--ignored", "--exact", name];
-            run::quietly(Command::new("/share/ublk").args(tests)).map(drop)
-        });
+        tally.check(&format!("ublk: {name}"), || libtest::run("ublk", &["--exact", name], &[]));
     }
     tally.check("ublk: what the kernel finds", attributes);
     tally.check("ublk: every action of blkzone", actions);
