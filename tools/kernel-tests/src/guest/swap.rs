@@ -29,7 +29,7 @@ pub(super) fn checks(tally: &mut Tally) {
 /// A program needs more memory than there is, and there is no other swap space. The drive is a
 /// block device: a file system that writes the pages of a file back would allocate memory.
 fn swapped() -> Result<()> {
-    let disk = ServedDisk::on(drives::TWIN, &["--size=192M"], "", &["--swap"])?;
+    let disk = ServedDisk::on(drives::TWIN, &["--size=192M"], &["--swap"])?;
     let block = disk.block().to_owned();
     let on_block = |program: &str| run::quietly(Command::new(program).arg(&block)).map(drop);
     on_block("mkswap")?;

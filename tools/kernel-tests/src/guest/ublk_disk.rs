@@ -71,7 +71,7 @@ pub(super) fn checks(tally: &mut Tally) {
     for kind in PlainFs::ALL {
         let name = format!("disk over ublk: {}, and its server is killed", kind.name());
         tally.check(&name, || {
-            let mut disk = ServedDisk::start(&["--size=300M"], "")?;
+            let mut disk = ServedDisk::start(&["--size=300M"])?;
             let block = disk.block.clone();
             let exercised = kind.exercise(&block, FILL_BYTES, || disk.kill_and_recover())?;
             exercised.verify(&block)?;
@@ -80,6 +80,22 @@ pub(super) fn checks(tally: &mut Tally) {
     }
     tally.check("disk over ublk: LVM", lvm);
     tally.check("disk over ublk: LUKS", luks);
+}
+
+/// The name of every disk.
+const DISK: &str = "root";
+
+fn new_drive() -> Result<String> {
+    let name = format!("/root/disk{}.zns", next_number());
+    zonal(&["create", &name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
+    Ok(name)
+}
+
+/// Makes a disk with these options on a drive, and returns what names it to a server.
+fn new_disk(drive: &str, options: &[&str]) -> Result<String> {
+    zonal(&["mkfs", drive])?;
+    zonal(&[&["disk", "create", drive, DISK], options].concat())?;
+    Ok(format!("{drive}//{DISK}"))
 }
 
 /// A disk on a drive, and its server. All of it ends with this, but a drive that is no file.
@@ -91,30 +107,27 @@ pub(super) struct ServedDisk {
 }
 
 impl ServedDisk {
-    /// Makes a disk with these options on a new drive, and `snapshot` of it if that has a name,
-    /// which is served then.
-    fn start(options: &[&str], snapshot: &str) -> Result<Self> {
-        let name = format!("/root/disk{}.zns", next_number());
-        zonal(&["create", &name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
-        Self::on(&name, options, snapshot, &[])
+    /// Serves a new disk with these options, on a new drive.
+    fn start(options: &[&str]) -> Result<Self> {
+        Self::on(&new_drive()?, options, &[])
     }
 
-    /// The same on a drive that there is, by a server with these options.
-    pub(super) fn on(
-        name: &str,
-        options: &[&str],
-        snapshot: &str,
-        server: &[&str],
-    ) -> Result<Self> {
-        zonal(&["mkfs", name])?;
-        zonal(&[&["disk", "create", name, "root"], options].concat())?;
-        let mut spec = format!("{name}//root");
-        if !snapshot.is_empty() {
-            zonal(&["disk", "snapshot", name, "root", snapshot])?;
-            spec = format!("{spec}@{snapshot}");
-        }
+    /// Serves a snapshot of such a disk.
+    fn start_snapshot(options: &[&str], snapshot: &str) -> Result<Self> {
+        let drive = new_drive()?;
+        let disk = new_disk(&drive, options)?;
+        zonal(&["disk", "snapshot", &drive, DISK, snapshot])?;
+        Self::serve(&drive, format!("{disk}@{snapshot}"), &[])
+    }
+
+    /// Serves a new disk on a drive that there is, by a server with these options.
+    pub(super) fn on(drive: &str, options: &[&str], server: &[&str]) -> Result<Self> {
+        Self::serve(drive, new_disk(drive, options)?, server)
+    }
+
+    fn serve(drive: &str, spec: String, server: &[&str]) -> Result<Self> {
         let (export, block) = Export::ublk(&spec, server)?;
-        Ok(Self { export, block, spec, drive: PathBuf::from(name) })
+        Ok(Self { export, block, spec, drive: PathBuf::from(drive) })
     }
 
     pub(super) fn block(&self) -> &Path {
@@ -155,11 +168,14 @@ impl ServedDisk {
 
 fn attributes() -> Result<()> {
     for (options, snapshot, logical, read_only) in [
-        (["--size=40M", "--thin"], "", "4096", "0"),
-        (["--size=40M", "--block-size=512"], "", "512", "0"),
-        (["--size=40M", "--thin"], "monday", "4096", "1"),
+        (["--size=40M", "--thin"], None, "4096", "0"),
+        (["--size=40M", "--block-size=512"], None, "512", "0"),
+        (["--size=40M", "--thin"], Some("monday"), "4096", "1"),
     ] {
-        let disk = ServedDisk::start(&options, snapshot)?;
+        let disk = match snapshot {
+            None => ServedDisk::start(&options)?,
+            Some(name) => ServedDisk::start_snapshot(&options, name)?,
+        };
         for (attribute, expected) in [
             ("zoned", "none"),
             ("logical_block_size", logical),
@@ -185,7 +201,7 @@ fn attributes() -> Result<()> {
 
 /// The kernel reads a table of partitions while the device is started: its server answers by then.
 fn partitions() -> Result<()> {
-    let disk = ServedDisk::start(&["--size=40M", "--block-size=512"], "")?;
+    let disk = ServedDisk::start(&["--size=40M", "--block-size=512"])?;
     // One entry of an MBR: type 83h, from sector 2048 on, 4096 sectors.
     let mut sector = [0; 512];
     sector[446 + 4] = 0x83;
@@ -209,7 +225,7 @@ fn partitions() -> Result<()> {
 /// The whole disk is discarded, parts are zeroed with and without their space, and a thin disk
 /// gives back what it has space for.
 fn discards_and_zeroes() -> Result<()> {
-    let disk = ServedDisk::start(&["--size=200M", "--thin", "--block-size=512"], "")?;
+    let disk = ServedDisk::start(&["--size=200M", "--thin", "--block-size=512"])?;
     let file = File::options().read(true).write(true).open(&disk.block)?;
     let data = vec![7; 4 << 20];
     file.write_all_at(&data, 0)?;
@@ -240,7 +256,7 @@ fn discards_and_zeroes() -> Result<()> {
     let ServedDisk { export, block, spec, drive } = disk;
     export.end()?;
     let name = drive.to_str().context("a name")?;
-    let info = zonal(&["disk", "info", name, "root"])?;
+    let info = zonal(&["disk", "info", name, DISK])?;
     ensure!(info.contains("0 B allocated"), "{info}");
     let (export, _) = Export::ublk(&spec, &[])?;
     ServedDisk { export, block, spec, drive }.end()
@@ -248,10 +264,10 @@ fn discards_and_zeroes() -> Result<()> {
 
 /// The block device has the new size of a disk that grows: at once, or when a server takes over.
 fn growth() -> Result<()> {
-    let mut disk = ServedDisk::start(&["--size=40M"], "")?;
+    let mut disk = ServedDisk::start(&["--size=40M"])?;
     let drive = disk.drive.to_str().context("a name")?.to_owned();
     let file = File::options().read(true).write(true).open(&disk.block)?;
-    let grow = |mib: u64| zonal(&["disk", "resize", &drive, "root", &format!("--size={mib}M")]);
+    let grow = |mib: u64| zonal(&["disk", "resize", &drive, DISK, &format!("--size={mib}M")]);
     let is_of = |mib: u64| {
         let found = run::quietly(Command::new("blockdev").arg("--getsize64").arg(&disk.block))?;
         ensure!(found.trim() == (mib << 20).to_string(), "{found}, not {mib} MiB");
@@ -271,7 +287,7 @@ fn growth() -> Result<()> {
 }
 
 fn takeovers() -> Result<()> {
-    let mut disk = ServedDisk::start(&["--size=40M"], "")?;
+    let mut disk = ServedDisk::start(&["--size=40M"])?;
     let drive = disk.drive.to_str().context("a name")?.to_owned();
     let file = File::options().read(true).write(true).open(&disk.block)?;
     disk.export.kill()?;
@@ -292,7 +308,7 @@ fn takeovers() -> Result<()> {
 
 /// Each thread of the server has the flag, and all that the process has is in memory and locked.
 fn protected() -> Result<()> {
-    let disk = ServedDisk::start(&["--size=40M"], "")?;
+    let disk = ServedDisk::start(&["--size=40M"])?;
     let place = PathBuf::from(format!("/proc/{}", disk.export.pid()));
     let mut threads = 0;
     for thread in fs::read_dir(place.join("task"))? {
@@ -331,7 +347,7 @@ impl Drop for Running {
 
 /// fio writes at random, and compares all of it with what it has written.
 fn killed_while_writing(job: &FioJob) -> Result<()> {
-    let mut disk = ServedDisk::start(&["--size=200M", "--block-size=512", "--thin"], "")?;
+    let mut disk = ServedDisk::start(&["--size=200M", "--block-size=512", "--thin"])?;
     let seed = std::env::var("SEED").unwrap_or_else(|_| "7".to_owned());
     println!("SEED={seed}");
     let log = "/tmp/ublk-fio";
@@ -366,8 +382,8 @@ fn mapper(program: &str, arguments: &[&str]) -> Result<String> {
 /// Two disks in a volume group: a volume that is on both, with a file system.
 fn lvm() -> Result<()> {
     run::quietly(Command::new("modprobe").arg("dm-mod"))?;
-    let mut first = ServedDisk::start(&["--size=140M"], "")?;
-    let other = ServedDisk::start(&["--size=140M"], "")?;
+    let mut first = ServedDisk::start(&["--size=140M"])?;
+    let other = ServedDisk::start(&["--size=140M"])?;
     let names = [&first.block, &other.block].map(|block| block.display().to_string());
     let config = ["--config", "activation{udev_sync=0 udev_rules=0} devices{use_devicesfile=0}"];
     let lvm = |arguments: &[&str]| mapper("lvm", &[arguments, &config].concat());
@@ -384,7 +400,7 @@ fn lvm() -> Result<()> {
 /// A file system in an encrypted disk.
 fn luks() -> Result<()> {
     run::quietly(Command::new("modprobe").arg("dm-crypt"))?;
-    let mut disk = ServedDisk::start(&["--size=300M"], "")?;
+    let mut disk = ServedDisk::start(&["--size=300M"])?;
     let block = disk.block.display().to_string();
     fs::write("/tmp/luks-key", [9; 64])?;
     let key = ["--batch-mode", "--key-file=/tmp/luks-key"];
