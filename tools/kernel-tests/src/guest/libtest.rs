@@ -6,16 +6,44 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use xtask::run;
+use xtask::tally::Tally;
 
-/// Runs those tests of a file that need the guest, and that `chosen` names as a test program takes
-/// it, with some variables in their environment. Without any such test it fails.
-pub(super) fn run(file: &str, chosen: &[&str], variables: &[(&str, &OsStr)]) -> Result<()> {
-    let mut command = Command::new(Path::new("/share").join(file));
-    command.arg("--ignored").args(chosen).envs(variables.iter().copied());
-    let output = run::quietly(&mut command)?;
+/// Variables in the environment of tests.
+type Variables<'a> = [(&'a str, &'a OsStr)];
+
+/// Checks each test of a file that needs the guest by itself. The file says which these are, so
+/// that none is forgotten when it gets another name.
+pub(super) fn check_each(tally: &mut Tally, subject: &str, file: &str, variables: &Variables<'_>) {
+    match names(file) {
+        Ok(names) => {
+            for name in names {
+                tally.check(&format!("{subject}: {name}"), || {
+                    run(file, &["--exact", &name], variables)
+                });
+            }
+        }
+        Err(error) => tally.fail(format!("{subject}: the tests of {file}: {error:#}")),
+    }
+}
+
+/// Runs those tests of a file that need the guest, and that `chosen` names as a program of tests
+/// takes it. Without any such test it fails.
+pub(super) fn run(file: &str, chosen: &[&str], variables: &Variables<'_>) -> Result<()> {
+    let output = run::quietly(program(file).args(chosen).envs(variables.iter().copied()))?;
     let passed = passed(&output).with_context(|| format!("{file} says no result: {output}"))?;
     ensure!(passed > 0, "{file} has no test {}", chosen.join(" "));
     Ok(())
+}
+
+fn names(file: &str) -> Result<Vec<String>> {
+    let list = run::quietly(program(file).args(["--list", "--format=terse"]))?;
+    Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+fn program(file: &str) -> Command {
+    let mut program = Command::new(Path::new("/share").join(file));
+    program.arg("--ignored");
+    program
 }
 
 /// How many tests have passed, by the last line of a program of tests.

@@ -215,21 +215,13 @@ fn checks(names: &[String], tally: &mut Tally) {
 }
 
 fn block_devices(tally: &mut Tally) {
-    for name in ["contract", "somebody_else", "zones_fail"] {
-        tally.check(&format!("block devices of the kernel: {name}"), || {
-            libtest::run("null_blk", &["--test-threads=1", name], &[])
-        });
-    }
+    libtest::check_each(tally, "block devices of the kernel", "null_blk", &[]);
 }
 
 fn passthrough(tally: &mut Tally) {
-    for name in ["contract", "split", "appends", "somebody_else", "one_writes"] {
-        tally.check(&format!("namespaces by passthrough: {name}"), || {
-            let namespaces = drives::SMALL.join(" ");
-            let variables = [("NAMESPACES", namespaces.as_ref())];
-            libtest::run("passthrough", &["--test-threads=1", name], &variables)
-        });
-    }
+    let namespaces = drives::SMALL.join(" ");
+    let variables = [("NAMESPACES", namespaces.as_ref())];
+    libtest::check_each(tally, "namespaces by passthrough", "passthrough", &variables);
     tally.check("namespaces by passthrough: without io_uring", without_io_uring);
 }
 

@@ -12,10 +12,6 @@ use super::side::{mount_point, zonal};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// Of `zonal-linux`: what every device promises.
-const TESTS: [&str; 2] =
-    ["scsi_disks_keep_device_contract", "scsi_disk_of_512e_has_blocks_of_its_write_granularity"];
-
 /// Drives by the options of the module: blocks of 4096 bytes with gaps behind the capacity, and
 /// blocks of 4096 that are addressed by 512. Both have conventional zones, limits, and the second a
 /// smaller last zone.
@@ -26,11 +22,7 @@ pub(super) const DRIVES: [(&str, &[&str]); 2] = [
 
 /// Everything.
 pub(super) fn checks(tally: &mut Tally) {
-    for name in TESTS {
-        tally.check(&format!("SCSI: {name}"), || {
-            libtest::run("scsi_debug", &["--exact", name], &[])
-        });
-    }
+    libtest::check_each(tally, "SCSI", "scsi_debug", &[]);
     for (name, options) in DRIVES {
         tally.check(&format!("SCSI, {name}: what the drive is"), || found(options));
         for make in ["mkzonefs", "mkfs"] {

@@ -15,17 +15,6 @@ use super::side::{ZONAL, mount_point, next_number, zonal};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// Tests of `zonal-linux` that run here.
-const TESTS: [&str; 7] = [
-    "served_devices_keep_device_contract",
-    "zones_fail_while_served",
-    "device_failure_is_error_and_server_continues",
-    "request_that_is_slow_delays_no_other",
-    "requests_that_have_arrived_are_one_batch",
-    "flush_reaches_device_and_so_does_stop",
-    "server_stops_while_in_use",
-];
-
 /// Everything.
 pub(super) fn checks(tally: &mut Tally) {
     tally.check("ublk: the driver", || {
@@ -35,9 +24,7 @@ pub(super) fn checks(tally: &mut Tally) {
         ensure!(words.contains("modprobe ublk_drv"), "{words}");
         run::quietly(Command::new("modprobe").arg("ublk_drv")).map(drop)
     });
-    for name in TESTS {
-        tally.check(&format!("ublk: {name}"), || libtest::run("ublk", &["--exact", name], &[]));
-    }
+    libtest::check_each(tally, "ublk", "ublk", &[]);
     tally.check("ublk: what the kernel finds", attributes);
     tally.check("ublk: every action of blkzone", actions);
     tally.check("ublk: discards of conventional zones", discards);
