@@ -297,9 +297,9 @@ pub(crate) fn read(
     lba: Lba,
     bytes: usize,
 ) -> zonal::error::Result<Vec<u8>> {
-    // A device that answers without data must not be taken for one that has them: no block that we
-    // write has these bytes, and no layer copies aligned memory by way of a buffer that still holds
-    // the last write.
+    // If the device moves no data, the caller must find none of its own: no block that it writes
+    // has these bytes, and direct I/O copies only unaligned memory, from a buffer that may still
+    // hold the last write.
     let mut memory = AlignedBytes::zeroed(bytes);
     memory.fill(0xa5);
     let buffer = &mut memory[..bytes];

@@ -45,7 +45,7 @@ struct Faulty {
     below: MemoryDrive,
     geometry: Geometry,
     fault: Fault,
-    /// What was written last, or that something was.
+    /// Data of the last write, as far as a fault needs it.
     last: Mutex<Vec<u8>>,
 }
 
@@ -78,6 +78,17 @@ impl Faulty {
         Self { below, geometry, fault, last: Mutex::new(Vec::new()) }
     }
 
+    /// Fills unaligned memory as direct I/O does: it copies its own buffer there, which holds the
+    /// last write if the drive has moved nothing since.
+    fn copy_last_write(&self, memory: &mut [u8]) {
+        if memory.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            return;
+        }
+        let last = self.last.lock().unwrap();
+        let bytes = memory.len().min(last.len());
+        memory[..bytes].copy_from_slice(&last[..bytes]);
+    }
+
     fn cond(&self, zone: ZoneId) -> ZoneCond {
         self.below.zone(zone).unwrap().cond
     }
@@ -106,13 +117,7 @@ impl ZonedDevice for Faulty {
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         if self.fault == Fault::ReadMovesNothing {
-            // What direct I/O does, as a drive without memory answers it: memory anywhere gets a copy
-            // of the buffer by way of which the last write went.
-            if !buffer.as_ptr().addr().is_multiple_of(ALIGNMENT) {
-                let last = self.last.lock().unwrap();
-                let bytes = buffer.len().min(last.len());
-                buffer[..bytes].copy_from_slice(&last[..bytes]);
-            }
+            self.copy_last_write(buffer);
             return Ok(());
         }
         match self.below.read(lba, buffer) {

@@ -1,5 +1,5 @@
-//! How a random test repeats what it did: `SEED` in the environment chooses what it does, and
-//! `COUNT` how much of that. It prints its seed, and does the same again when it gets that one.
+//! How to repeat a random test: `SEED` in the environment chooses its random numbers, and `COUNT`
+//! how much it tries. A test prints its seed, and does the same again with that seed.
 
 use std::env;
 use std::str::FromStr;

@@ -11,8 +11,8 @@ use xtask::tally::Tally;
 /// Variables in the environment of tests.
 type Variables<'a> = [(&'a str, &'a OsStr)];
 
-/// Checks each test of a file that needs the guest by itself. The file says which these are, so
-/// that none is forgotten when it gets another name.
+/// Makes a check of each ignored test of a file. The file itself lists them, so a test that gets
+/// another name still runs.
 pub(super) fn check_each(tally: &mut Tally, subject: &str, file: &str, variables: &Variables<'_>) {
     match names(file) {
         Ok(names) => {
@@ -22,16 +22,15 @@ pub(super) fn check_each(tally: &mut Tally, subject: &str, file: &str, variables
                 });
             }
         }
-        Err(error) => tally.fail(format!("{subject}: the tests of {file}: {error:#}")),
+        Err(error) => tally.fail(format!("{subject}: listing the tests of {file}: {error:#}")),
     }
 }
 
-/// Runs those tests of a file that need the guest, and that `chosen` names as a program of tests
-/// takes it. Without any such test it fails.
-pub(super) fn run(file: &str, chosen: &[&str], variables: &Variables<'_>) -> Result<()> {
-    let output = run::quietly(program(file).args(chosen).envs(variables.iter().copied()))?;
-    let passed = passed(&output).with_context(|| format!("{file} says no result: {output}"))?;
-    ensure!(passed > 0, "{file} has no test {}", chosen.join(" "));
+/// Runs the ignored tests of a file, with more arguments for its program. Fails if no test ran.
+pub(super) fn run(file: &str, arguments: &[&str], variables: &Variables<'_>) -> Result<()> {
+    let output = run::quietly(program(file).args(arguments).envs(variables.iter().copied()))?;
+    let passed = passed(&output).with_context(|| format!("{file} printed no result: {output}"))?;
+    ensure!(passed > 0, "no test of {file} ran with the arguments {arguments:?}");
     Ok(())
 }
 
@@ -46,7 +45,7 @@ fn program(file: &str) -> Command {
     program
 }
 
-/// How many tests have passed, by the last line of a program of tests.
+/// The number of tests that passed, from the last line that their program prints.
 fn passed(output: &str) -> Option<u32> {
     let line = output.lines().rev().find_map(|line| line.strip_prefix("test result: ok. "))?;
     line.split(' ').next()?.parse().ok()

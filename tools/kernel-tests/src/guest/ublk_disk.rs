@@ -85,13 +85,14 @@ pub(super) fn checks(tally: &mut Tally) {
 /// The name of every disk.
 const DISK: &str = "root";
 
+/// Makes a drive in a file, and returns its name.
 fn new_drive() -> Result<String> {
     let name = format!("/root/disk{}.zns", next_number());
     zonal(&["create", &name, "--zones=160", "--zone-size=4M", "--zone-capacity=3M"])?;
     Ok(name)
 }
 
-/// Makes a disk with these options on a drive, and returns what names it to a server.
+/// Makes a disk with these options on a drive, and returns its specification.
 fn new_disk(drive: &str, options: &[&str]) -> Result<String> {
     zonal(&["mkfs", drive])?;
     zonal(&[&["disk", "create", drive, DISK], options].concat())?;
