@@ -118,6 +118,14 @@ pub enum FsError {
         /// The reason.
         why: String,
     },
+    /// The device refuses to read an on-disk structure. A later read may succeed.
+    #[error("the device refuses to read {what}: {why}")]
+    Refused {
+        /// The structure.
+        what: &'static str,
+        /// The reason.
+        why: String,
+    },
     /// The device is empty.
     #[error("no {what} on the device, which is empty")]
     Blank {
@@ -224,6 +232,7 @@ impl FsError {
             Self::ZoneLimit(error) => error.errno(),
             Self::Checksum { .. }
             | Self::Corrupt { .. }
+            | Self::Refused { .. }
             | Self::NotDirect
             | Self::ReadsHang { .. }
             | Self::Panicked { .. }

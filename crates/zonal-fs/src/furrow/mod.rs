@@ -17,6 +17,7 @@
 //! | `planted` | mistakes that tests of tests make | |
 //! | `sync` | the locks, and how a test decides who gets them | |
 //! | `memory` | bytes of memory that collections take | |
+//! | `retry` | when failed work is tried again | |
 //! | `options` | mount options | all above |
 //! | `drive` | blocks and zones of the device, checksums, read pins | all above |
 //! | `zones` | what each zone is used for, which one is written next, which one is a victim | all above |
@@ -77,6 +78,7 @@ mod options;
 mod planted;
 mod reclaim;
 mod recovery;
+mod retry;
 #[cfg(feature = "testing")]
 pub mod sample;
 mod space;
@@ -254,7 +256,8 @@ impl Furrow {
         let parts = TreeParts { state, drive, view, space, held_max, uuid, access };
         let tree = Arc::new(Tree::new(parts));
         let meters = Arc::new(Meters::new(clock.monotonic_ns()));
-        let writer = Writer::new(Arc::clone(&tree), Arc::clone(&meters), budget.buffer);
+        let writer =
+            Writer::new(Arc::clone(&tree), Arc::clone(&meters), Arc::clone(&clock), budget.buffer);
         let writer = Arc::new(writer);
         let log = Log::new(Arc::clone(&writer), Arc::clone(&clock), committer, &options);
         let log = Arc::new(log);
@@ -335,11 +338,11 @@ fn refuse_broken(problems: &Problems, view: &View, access: Access) -> Result<()>
         let what = if gap.invariant == BATCHES { "journal" } else { "superblock" };
         return Err(FsError::Corrupt { what, why });
     }
-    if access == Access::ReadWrite && view.is_remade_for_now() {
+    if access == Access::ReadWrite && view.lacks_refused() {
         // Rebuilt rows would become durable.
-        let why = "the device refuses to read sums or the root directory: try again when it \
-                   answers, or mount it for reading only";
-        return Err(FsError::Corrupt { what: "metadata", why: why.into() });
+        let why = "it is about sums, the root directory or tables of moved blocks: try again when \
+                   it answers, or mount it for reading only";
+        return Err(FsError::Refused { what: "metadata", why: why.into() });
     }
     let tolerable = [SUPERBLOCKS, MANIFESTS, PARTS, JOURNAL, BATCHES, NEWEST];
     let mut broken =

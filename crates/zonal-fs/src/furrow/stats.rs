@@ -62,6 +62,14 @@ pub struct Stats {
     pub zones_metadata: u64,
     /// Zones that can no longer be written.
     pub zones_failed: u64,
+    /// Zones with data that the device refused to read when reclaim last tried, or of which no row
+    /// names the owners.
+    pub zones_unread: u64,
+    /// Zones without data that the device refused to reset when that was last tried.
+    pub resets_owed: u64,
+    /// Deleted, truncated or discarded parts of files whose blocks are not free yet because the
+    /// device refused to read metadata when that was last tried.
+    pub removals_owed: u64,
 }
 
 /// A mount at one moment. Blocks are of [`block_bytes`](Self::block_bytes), which is 4 KiB.

@@ -80,6 +80,10 @@ impl Worker {
         match work {
             Work::Commit => self.commit_step(),
             Work::Reset => {
+                if self.tree.read_state().zones.refused_reset_count() > 0 {
+                    let now = self.log.clock.monotonic_ns();
+                    self.tree.write_accounts().zones.retry_due_resets(now);
+                }
                 self.writer.reset_one();
                 let more = self.tree.read_state().zones.reset_count() > 0;
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
@@ -142,6 +146,7 @@ impl Worker {
         if self.is_reclaim_paused() {
             return Ok(StepProgress::Idle);
         }
+        let now = self.log.clock.monotonic_ns();
         let (urgency, needs_scan) = {
             let state = self.tree.read_state();
             let is_low = state.zones.free_blocks() < 2 * self.tree.space.low_mark(&state);
@@ -150,14 +155,12 @@ impl Worker {
             } else {
                 (Urgency::Rescue, Role::Failed)
             };
-            (urgency, state.zones.need_scan(role))
+            (urgency, state.zones.need_scan(role, now))
         };
-        if needs_scan {
-            self.reclaimer.scan_some()?;
-        }
+        let scans_on = self.reclaimer.scan_if_needed(needs_scan);
         let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, urgency)?;
         self.reclaimer.free_emptied()?;
-        Ok(if moved > 0 || needs_scan { StepProgress::More } else { StepProgress::Idle })
+        Ok(if moved > 0 || scans_on { StepProgress::More } else { StepProgress::Idle })
     }
 
     /// Reclaims ahead of need, by a step: resets a zone, or commits so that a zone becomes empty,
@@ -170,19 +173,18 @@ impl Worker {
         if self.writer.reset_one() {
             return Ok(StepProgress::More);
         }
+        let now = self.log.clock.monotonic_ns();
         let (is_emptied, needs_scan) = {
             let zones = &self.tree.read_state().zones;
-            (zones.has_emptied(), zones.need_scan(Role::Sealed))
+            (zones.has_emptied(), zones.need_scan(Role::Sealed, now))
         };
         if is_emptied {
             self.log.commit(Ending::Record)?;
             return Ok(StepProgress::More);
         }
-        if needs_scan {
-            self.reclaimer.scan_some()?;
-        }
+        let scans_on = self.reclaimer.scan_if_needed(needs_scan);
         let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
-        Ok(if moved > 0 || needs_scan { StepProgress::More } else { StepProgress::Idle })
+        Ok(if moved > 0 || scans_on { StepProgress::More } else { StepProgress::Idle })
     }
 
     /// Pauses reclaim in the background, until [`resume_reclaim`](Self::resume_reclaim) or the end

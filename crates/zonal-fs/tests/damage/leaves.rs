@@ -194,7 +194,7 @@ fn leaves_known_lost(drive: Arc<dyn ZonedDevice>) -> usize {
 }
 
 /// A drive on which a file of many pieces lies among others that stay, and its inode; unmounted.
-fn many_pieces(blocks: u64) -> (Image, Ino) {
+pub(super) fn many_pieces(blocks: u64) -> (Image, Ino) {
     let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
     mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
     let fs = mount(recorder.clone()).unwrap();

@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, reason = "how many images still mount is a part of the result")]
 
 mod leaves;
+mod refused;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

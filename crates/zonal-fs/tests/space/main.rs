@@ -18,6 +18,7 @@ mod growth;
 mod host;
 mod pace;
 mod placement;
+mod refused;
 mod rows;
 mod share;
 mod steps;

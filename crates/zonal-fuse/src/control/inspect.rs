@@ -104,6 +104,9 @@ impl Inspect for Furrow {
             zones_sealed,
             zones_metadata,
             zones_failed,
+            zones_unread,
+            resets_owed,
+            removals_owed,
         } = self.stats();
         let mut counters = vec![
             ("user_bytes", user_bytes),
@@ -131,6 +134,9 @@ impl Inspect for Furrow {
             ("zones_sealed", zones_sealed),
             ("zones_metadata", zones_metadata),
             ("zones_failed", zones_failed),
+            ("zones_unread", zones_unread),
+            ("resets_owed", resets_owed),
+            ("removals_owed", removals_owed),
         ];
         // The option, if it was given; the limit in force is above.
         let wanted = self.options().max_open_zones;

@@ -223,6 +223,9 @@ fn furrow_counters(text: &mut MetricsText, report: &Report) {
         text.counter(metric, help, report.counter(name));
     }
     text.gauge("zonal_leaves_lost", "Leaves of the table lost.", report.counter("leaves_lost"));
+    let owed = ["zones_unread", "resets_owed", "removals_owed"];
+    let owed = owed.map(|counter| (counter, report.counter(counter)));
+    text.gauges("zonal_owed", "Work that the drive has refused, tried again.", "work", &owed);
     text.gauges(
         "zonal_memory_bytes",
         "Memory for metadata.",

@@ -25,7 +25,7 @@ use crate::furrow::table::levels::{CompactionKind, Levels, TableStep};
 use crate::furrow::table::lost::Remade;
 use crate::furrow::table::memtable::{Frozen, Memtable};
 use crate::furrow::table::pairs::{MetaZones, PairNeed, Pairs, give_back};
-use crate::furrow::table::part::PartError;
+use crate::furrow::table::part::RefusedSections;
 use crate::furrow::table::store::{AppliedRemaps, DriveStore, PartTarget};
 use crate::furrow::table::view::View;
 use crate::furrow::tree::bell::StepProgress;
@@ -56,8 +56,8 @@ struct StepOutcome {
     next_part: u64,
     bytes: u64,
     bad: BTreeSet<u64>,
-    /// The first section of its input that the device has refused to read.
-    refused: Option<PartError>,
+    /// Sections of its input that the device has refused to read.
+    refused: RefusedSections,
 }
 
 impl Committer {
@@ -301,10 +301,19 @@ impl Log {
         }
     }
 
-    /// Runs one step in the background, unless another thread runs one.
+    /// Runs one step in the background, unless another thread runs one. After a failure it waits: a
+    /// step writes all its parts before it knows whether it has succeeded.
     pub(in crate::furrow) fn compact_step(&self) -> Result<StepProgress> {
-        let Ok(_turn) = self.stepping.try_lock() else { return Ok(StepProgress::Idle) };
-        let is_done = self.step_table()?.is_none();
+        let Ok(mut failed) = self.stepping.try_lock() else { return Ok(StepProgress::Idle) };
+        if !failed.is_due((), self.clock.monotonic_ns()) {
+            return Ok(StepProgress::Wait);
+        }
+        let outcome = self.step_table();
+        match &outcome {
+            Ok(_) => failed.settle(()),
+            Err(_) => drop(failed.put_off((), self.clock.monotonic_ns())),
+        }
+        let is_done = outcome?.is_none();
         Ok(if is_done { StepProgress::Idle } else { StepProgress::More })
     }
 
@@ -391,9 +400,21 @@ impl Log {
     /// Writes the parts of a planned step, which do not count before it is installed.
     fn run_plan(&self, plan: StepPlan, meanwhile: &dyn Fn()) -> Result<StepOutcome> {
         let (zones, planted) = (&mut MountedZones(self), self.drive.planted);
-        let mut outcome = run_plan(&self.drive, zones, &self.pairs, plan, meanwhile, planted)?;
-        self.tree.view.refusals.judge(outcome.refused.take(), self.clock.monotonic_ns())?;
-        Ok(outcome)
+        let suspects = match &plan.step {
+            TableStep::Rewrite(numbers) => numbers.clone(),
+            TableStep::Flush(_) | TableStep::Compact(_) => BTreeSet::new(),
+        };
+        let view = &self.tree.view;
+        let outcome = run_plan(&self.drive, zones, &self.pairs, plan, meanwhile, planted);
+        let judged = outcome.and_then(|mut outcome| {
+            let refused = std::mem::take(&mut outcome.refused);
+            view.refusals.judge(refused, self.clock.monotonic_ns()).map(|()| outcome)
+        });
+        if judged.is_err() {
+            // A later step is to write them again.
+            view.suspect(suspects);
+        }
+        judged
     }
 
     fn end_step(&self, committer: &mut Committer, outcome: Result<StepOutcome>) -> Result<u64> {

@@ -20,6 +20,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::format::blocks_for;
 use crate::furrow::log::committer::{CommitTurns, Committer};
 use crate::furrow::options::MountOptions;
+use crate::furrow::retry::Retries;
 use crate::furrow::sync::Mutex;
 use crate::furrow::table::pairs::Pairs;
 use crate::furrow::tree::Tree;
@@ -37,7 +38,7 @@ pub(super) struct Log {
     /// Where parts and manifests are written.
     pub(super) pairs: Mutex<Pairs>,
     /// Held by the thread that changes the levels of the table.
-    pub(super) stepping: Mutex<()>,
+    pub(super) stepping: Mutex<Retries<()>>,
     /// The last batch that is durable.
     pub(super) durable_batch: AtomicU64,
     /// When the last commit took its batch.
@@ -63,7 +64,7 @@ impl Log {
             committer: Mutex::new(committer),
             commit_turns: CommitTurns::new(options.planted),
             pairs: Mutex::default(),
-            stepping: Mutex::new(()),
+            stepping: Mutex::default(),
             durable_batch: AtomicU64::new(last_batch),
             commit_age: options.commit_age(),
         }

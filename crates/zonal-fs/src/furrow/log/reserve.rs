@@ -318,7 +318,8 @@ impl MetaZones for MountedZones<'_> {
 
     fn reset_refused(&mut self, zone: u32) {
         let cond = self.0.drive.cond(zone);
-        self.0.tree.write_accounts().zones.reset_refused(zone, cond);
+        let now = self.0.clock.monotonic_ns();
+        self.0.tree.write_accounts().zones.reset_refused(zone, cond, now);
     }
 
     fn release(&mut self, zone: u32) {

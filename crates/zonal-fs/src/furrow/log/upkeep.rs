@@ -46,10 +46,16 @@ impl Log {
     pub(in crate::furrow) fn upkeep_due(&self, state: &State) -> Upkeep {
         Upkeep {
             holds_too_much: self.tree.holds_too_much(state),
-            truncations_wait: !state.lives.truncating().is_empty(),
+            truncations_wait: self.truncations_wait(state),
             batch_bytes: state.batch.bytes(),
             buffer_is_full: state.totals.pending() > self.writer.buffer_max,
         }
+    }
+
+    /// Whether the worker has a step of a truncation to take.
+    fn truncations_wait(&self, state: &State) -> bool {
+        !state.lives.truncating().is_empty()
+            && state.lives.next_truncation(self.clock.monotonic_ns()).is_some()
     }
 
     /// Does the upkeep that is due after a change.

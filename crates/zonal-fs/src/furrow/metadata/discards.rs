@@ -7,7 +7,7 @@
 //!
 //! The rows are in the group that a mount reads, so all ranges are always in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use zerocopy::byteorder::little_endian::U64;
@@ -15,6 +15,7 @@ use zerocopy::byteorder::little_endian::U64;
 use crate::furrow::format::row::DiscardRow;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::retry::Retries;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
@@ -44,8 +45,8 @@ struct Discarded {
 #[derive(Clone, Debug, Default)]
 pub(in crate::furrow) struct Discards {
     files: BTreeMap<Ino, BTreeMap<u64, Discarded>>,
-    /// Files whose entries cannot be removed: they wait for the next mount.
-    stuck: BTreeSet<Ino>,
+    /// Files of which a step has failed.
+    failed: Retries<Ino>,
 }
 
 impl Discards {
@@ -81,7 +82,7 @@ impl Discards {
         ranges.remove(&first);
         if ranges.is_empty() {
             self.files.remove(&ino);
-            self.stuck.remove(&ino);
+            self.failed.settle(ino);
         }
     }
 
@@ -133,14 +134,23 @@ impl Discards {
         self.files.values().map(BTreeMap::len).sum::<usize>() > RANGES_MAX
     }
 
-    /// A file of which the worker can remove entries.
-    pub(in crate::furrow) fn first_file(&self) -> Option<Ino> {
-        self.files.keys().find(|ino| !self.stuck.contains(ino)).copied()
+    /// A file with discarded ranges, unless an attempt to remove their entries has failed just now.
+    pub(in crate::furrow) fn next_file(&self, now_ns: u64) -> Option<Ino> {
+        self.files.keys().copied().find(|&ino| self.failed.is_due(ino, now_ns))
     }
 
-    /// The entries of a file cannot be removed in this mount.
-    pub(in crate::furrow) fn give_up(&mut self, ino: Ino) {
-        self.stuck.insert(ino);
+    /// Notes the outcome of a step that removes entries of a file.
+    pub(in crate::furrow) fn note_step(&mut self, ino: Ino, is_done: bool, now_ns: u64) -> u64 {
+        if is_done || !self.files.contains_key(&ino) {
+            self.failed.settle(ino);
+            return 0;
+        }
+        self.failed.put_off(ino, now_ns)
+    }
+
+    /// Files of which a step has failed and is owed.
+    pub(in crate::furrow) fn failed(&self) -> &Retries<Ino> {
+        &self.failed
     }
 
     /// The value of the row of a range.
@@ -363,7 +373,7 @@ mod tests {
         expected[10..4010].fill(0);
         expected[5000] = 0;
         assert_eq!(content(&fs, ino), expected);
-        assert!(fs.tree.read_state().discards.first_file().is_some(), "its entries are there");
+        assert!(fs.tree.read_state().discards.next_file(0).is_some(), "its entries are there");
         fs.shutdown().unwrap();
         drop(fs);
         let report = check(drive.clone(), DataCheck::Read, &mut |_| ()).unwrap();
@@ -379,7 +389,7 @@ mod tests {
         fs.fallocate(ino, Allocate::ZeroLater, 0, BYTES).unwrap();
         fs.unlink(Ino::ROOT, b"file").unwrap();
         while fs.step(Work::Truncate).unwrap() == StepProgress::More {}
-        assert!(fs.tree.read_state().discards.first_file().is_none());
+        assert!(fs.tree.read_state().discards.next_file(0).is_none());
         assert_eq!(content(&fs, copy), expected);
         fs.shutdown().unwrap();
         let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();

@@ -127,6 +127,10 @@ impl State {
         let (now, needed) = (self.loads.count(), self.loads.oldest_needed());
         match (missing, found) {
             (Missing::Inode(ino), Fetched::Inode(inode)) => {
+                if inode.file().is_ok_and(|file| file.truncate_from.is_some()) {
+                    // Whatever its orphan row says: growth waits for the end of a truncation.
+                    self.lives.begin_truncation(*ino);
+                }
                 if let Some(inode) = self.inodes.enter(*ino, inode) {
                     inode.used.note(now);
                     self.residency.add(inode.held_bytes());

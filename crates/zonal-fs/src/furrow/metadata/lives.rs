@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::furrow::metadata::held::PIN_BYTES;
+use crate::furrow::retry::Retries;
 use crate::vfs::Ino;
 
 /// Users of inodes, and inodes that are to be removed.
@@ -19,6 +20,10 @@ pub(in crate::furrow) struct Lives {
     unnamed: BTreeSet<Ino>,
     /// Files of which something waits to be removed.
     truncating: BTreeSet<Ino>,
+    /// Of these, the files of which a step has failed.
+    failed: Retries<Ino>,
+    /// Deleted files of which blocks that no row names are still to be freed.
+    pub(in crate::furrow) lost_blocks: Retries<Ino>,
 }
 
 /// What becomes of an inode that loses a user.
@@ -99,8 +104,42 @@ impl Lives {
     }
 
     /// Nothing of a file waits to be removed any more.
-    pub(in crate::furrow) fn end_truncation(&mut self, ino: Ino) {
+    pub(super) fn end_truncation(&mut self, ino: Ino) {
         self.truncating.remove(&ino);
+        self.failed.settle(ino);
+    }
+
+    /// An inode without links and users could not be deleted: the worker tries again.
+    pub(in crate::furrow) fn owe_deletion(&mut self, ino: Ino, now_ns: u64) {
+        if self.unlinked.remove(&ino) {
+            self.truncating.insert(ino);
+            self.failed.put_off(ino, now_ns);
+        }
+    }
+
+    /// Notes the outcome of a step of a truncation. After a failure, returns the nanoseconds since
+    /// the first one.
+    pub(in crate::furrow) fn note_step(&mut self, ino: Ino, is_done: bool, now_ns: u64) -> u64 {
+        if is_done || !self.truncating.contains(&ino) {
+            self.failed.settle(ino);
+            return 0;
+        }
+        self.failed.put_off(ino, now_ns)
+    }
+
+    /// The next step of a truncation is due, although one has failed.
+    pub(in crate::furrow) fn end_pause(&mut self, ino: Ino) {
+        self.failed.end_pause(ino);
+    }
+
+    /// A file of which something waits to be removed, unless an attempt has failed just now.
+    pub(in crate::furrow) fn next_truncation(&self, now_ns: u64) -> Option<Ino> {
+        self.truncating.iter().copied().find(|&ino| self.failed.is_due(ino, now_ns))
+    }
+
+    /// Files of which a step has failed and is owed.
+    pub(in crate::furrow) fn failed(&self) -> &Retries<Ino> {
+        &self.failed
     }
 
     /// Whether something of a file waits to be removed.
@@ -121,6 +160,7 @@ impl Lives {
     /// An inode is gone. Says whether it had a row for recovery.
     pub(super) fn remove(&mut self, ino: Ino) -> bool {
         self.unnamed.remove(&ino);
+        self.failed.settle(ino);
         self.unlinked.remove(&ino) | self.truncating.remove(&ino)
     }
 }

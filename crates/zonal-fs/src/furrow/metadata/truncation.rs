@@ -106,11 +106,15 @@ impl State {
 
     /// Whether entries below `limit` of a file are still to be removed.
     pub(in crate::furrow) fn awaits_truncation(&self, ino: Ino, limit: u64) -> bool {
-        self.lives.is_truncating(ino)
-            && self.inodes.peek(ino).is_none_or(|inode| {
-                let from = inode.file().ok().and_then(|file| file.truncate_from);
-                from.is_some_and(|from| from < limit)
-            })
+        let Some(inode) = self.inodes.peek(ino) else { return self.lives.is_truncating(ino) };
+        let from = inode.file().ok().and_then(|file| file.truncate_from);
+        from.is_some_and(|from| from < limit)
+    }
+
+    /// Ends the removal of an inode that has no row.
+    pub(in crate::furrow) fn end_orphan(&mut self, ino: Ino) {
+        self.lives.end_truncation(ino);
+        self.mark_orphan(ino);
     }
 
     /// Whether deleting a file takes more than one step.

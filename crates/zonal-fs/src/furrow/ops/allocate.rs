@@ -85,7 +85,7 @@ impl Furrow {
         }
         while self.tree.loaded(|| self.try_discard(ino, whole.clone(), space))? == Discarding::Waits
         {
-            self.truncator.wait_for_truncation(ino, whole.end);
+            self.truncator.wait_for_truncation(ino, whole.end)?;
         }
         self.log.after_change();
         self.tree.bell.wake_worker();
@@ -128,7 +128,7 @@ impl Furrow {
                 Attempt::Done(Allocated::NeedsRoom) => reservation = Some(self.reserve_edges(how)?),
                 Attempt::Stale => {}
                 Attempt::AwaitsTruncation => {
-                    self.truncator.wait_for_truncation(ino, end.div_ceil(BLOCK));
+                    self.truncator.wait_for_truncation(ino, end.div_ceil(BLOCK))?;
                 }
             }
         }

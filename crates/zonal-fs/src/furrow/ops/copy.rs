@@ -150,8 +150,8 @@ impl Furrow {
                 let _turn = self.writer.flushing.lock().expect("no holder panicked");
                 self.writer.write_back(&[rest.source])?;
             }
-            self.truncator.wait_for_truncation(rest.source, limit(rest.from));
-            self.truncator.wait_for_truncation(rest.target, limit(rest.to));
+            self.truncator.wait_for_truncation(rest.source, limit(rest.from))?;
+            self.truncator.wait_for_truncation(rest.target, limit(rest.to))?;
             match self.tree.loaded(|| self.try_share(rest, sizes))? {
                 ShareOutcome::Bytes(bytes) => break Some(bytes),
                 ShareOutcome::NoBlock => break None,

@@ -162,7 +162,8 @@ impl Furrow {
         }
     }
 
-    /// Deletes an inode without links and pins. One that cannot be read stays until the next mount.
+    /// Deletes an inode without links and pins. The worker tries again to delete one that cannot be
+    /// read.
     pub(super) fn delete_unused(&self, ino: Ino) {
         let outcome = self.tree.loaded(|| {
             let mut state = self.tree.write_state();
@@ -173,7 +174,11 @@ impl Furrow {
         match outcome {
             // Another thread has deleted it.
             Ok(()) | Err(FsError::NotFound) => {}
-            Err(error) => tracing::error!(inode = %ino, %error, "a deleted file stays"),
+            Err(error) => {
+                tracing::error!(inode = %ino, %error, "a deleted file stays until a retry succeeds");
+                let now = self.clock.monotonic_ns();
+                self.tree.write_accounts().lives.owe_deletion(ino, now);
+            }
         }
     }
 }

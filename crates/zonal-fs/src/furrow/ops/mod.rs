@@ -23,6 +23,9 @@ use crate::vfs::{
     XattrMode,
 };
 
+/// How often an unmount tries its failed commit again.
+const LAST_COMMIT_RETRIES: usize = 3;
+
 impl FileSystem for Furrow {
     fn atomic_write(&self) -> u64 {
         self.atomic_bytes()
@@ -227,7 +230,13 @@ impl FileSystem for Furrow {
         }
         // So that a clean drive has no blocks of deleted files.
         while self.truncator.truncate_one() {}
-        let outcome = self.log.commit(Ending::Clean);
+        let mut outcome = self.log.commit(Ending::Clean);
+        for _ in 0..LAST_COMMIT_RETRIES {
+            // After this one nothing tries again.
+            if outcome.is_err() {
+                outcome = self.log.commit(Ending::Clean);
+            }
+        }
         self.tree.become_read_only();
         outcome
     }

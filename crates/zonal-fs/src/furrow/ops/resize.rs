@@ -67,7 +67,7 @@ impl Furrow {
                 }
                 Attempt::Stale => {}
                 Attempt::AwaitsTruncation => {
-                    self.truncator.wait_for_truncation(ino, resize.limit());
+                    self.truncator.wait_for_truncation(ino, resize.limit())?;
                 }
             }
         }

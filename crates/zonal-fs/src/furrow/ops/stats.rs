@@ -49,7 +49,13 @@ impl Furrow {
                 Role::Failed => &mut stats.zones_failed,
             };
             *count += 1;
+            stats.zones_unread += u64::from(slot.unreadable && slot.live > 0);
         }
+        stats.zones_unread += state.zones.unread.len() as u64;
+        stats.resets_owed = state.zones.refused_reset_count() as u64;
+        let (lives, discards) = (&state.lives, &state.discards);
+        let owed = [lives.failed().len(), lives.lost_blocks.len(), discards.failed().len()];
+        stats.removals_owed = owed.iter().map(|&count| count as u64).sum();
         stats
     }
 

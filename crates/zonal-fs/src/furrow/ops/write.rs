@@ -257,7 +257,7 @@ impl Furrow {
             if let Some(plan) = self.tree.loaded(|| self.try_plan(&mut chunk))? {
                 return self.write_planned(&chunk, plan);
             }
-            self.truncator.wait_for_truncation(chunk.ino, chunk.limit);
+            self.truncator.wait_for_truncation(chunk.ino, chunk.limit)?;
         }
     }
 
@@ -340,7 +340,7 @@ impl Furrow {
                 Attempt::Done(written) => return Ok(written),
                 Attempt::Stale => {}
                 Attempt::AwaitsTruncation => {
-                    self.truncator.wait_for_truncation(chunk.ino, chunk.limit);
+                    self.truncator.wait_for_truncation(chunk.ino, chunk.limit)?;
                 }
             }
         }

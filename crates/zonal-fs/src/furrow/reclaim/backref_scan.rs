@@ -8,13 +8,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::FsError;
 use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::{Row, decode};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::place::{ExtentId, Owner};
 use crate::furrow::reclaim::Reclaimer;
+use crate::furrow::retry::{REFUSED_NS_MAX, Retries};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
+use crate::furrow::table::view::Refused;
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
 
@@ -30,6 +33,10 @@ pub(super) struct BackrefScan {
     zones: BTreeMap<u32, ScannedZone>,
     /// The first row that the scan has not read yet.
     next: Key,
+    /// Whether the device has refused to read that row.
+    refused: Retries<Key>,
+    /// Whether the scan has passed rows that the device has refused to read for long.
+    skips_refused: bool,
 }
 
 /// A zone whose back-references the scan looks for.
@@ -53,7 +60,8 @@ impl BackrefScan {
                 (zone, ScannedZone { resets, found: Vec::new() })
             })
             .collect();
-        (!zones.is_empty()).then_some(Self { zones, next: Key::BASE_END })
+        let (next, refused) = (Key::BASE_END, Retries::default());
+        (!zones.is_empty()).then_some(Self { zones, next, refused, skips_refused: false })
     }
 
     /// Notes the blocks that a row names.
@@ -79,7 +87,8 @@ impl BackrefScan {
             if slot.resets != resets || slot.listed != Listed::No {
                 continue;
             }
-            slot.listed = Listed::Searched;
+            slot.listed =
+                if self.skips_refused { Listed::SearchedInPart } else { Listed::Searched };
             for record in found {
                 state.zones.record_owner(zone, record);
             }
@@ -89,15 +98,17 @@ impl BackrefScan {
 
 impl Zones {
     /// Whether zones with this role can become victims only after a scan.
-    pub(in crate::furrow) fn need_scan(&self, role: Role) -> bool {
-        self.all().any(|(_, slot)| {
-            slot.role == role && slot.live > 0 && !slot.unreadable && slot.listed == Listed::No
+    pub(in crate::furrow) fn need_scan(&self, role: Role, now_ns: u64) -> bool {
+        self.all().any(|(zone, slot)| {
+            let is_unlisted = slot.live > 0 && !slot.unreadable && slot.listed == Listed::No;
+            slot.role == role && is_unlisted && self.unread.is_due(zone, now_ns)
         })
     }
 }
 
 impl Reclaimer {
-    /// Scans some rows, and returns whether there are more to scan.
+    /// Scans some rows, and returns whether there are more to scan. After an error the next call
+    /// goes on at the same row; a row that the device refuses to read for ten minutes is lost.
     pub(in crate::furrow) fn scan_some(&self) -> Result<bool> {
         let mut current = self.scanning.lock().expect("no holder panicked");
         let mut scan = match current.take() {
@@ -112,13 +123,22 @@ impl Reclaimer {
         let found = match self.tree.rows(scan.next, END, ROWS_AT_ONCE) {
             Ok(found) => found,
             Err(error) => {
-                let past = self.tree.view.past_lost(&self.drive, KeySpan::new(scan.next, END));
-                scan.next = past.unwrap_or(scan.next);
+                let is_refused = matches!(error, FsError::Refused { .. });
+                let now = self.log.clock.monotonic_ns();
+                let is_old = is_refused && scan.refused.put_off(scan.next, now) >= REFUSED_NS_MAX;
+                let refused = if is_old { Refused::IsLost } else { Refused::MayReturn };
+                let rest = KeySpan::new(scan.next, END);
+                let past = self.tree.view.past_lost(&self.drive, rest, refused);
+                if let Some(past) = past {
+                    (scan.next, scan.refused) = (past, Retries::default());
+                    scan.skips_refused |= is_refused;
+                }
                 // The next step continues there.
                 *current = Some(scan);
                 return if past.is_some() { Ok(true) } else { Err(error) };
             }
         };
+        scan.refused = Retries::default();
         for (key, value) in &found.rows {
             match decode(*key, value) {
                 Ok(row) => scan.note(*key, &row),
@@ -134,10 +154,19 @@ impl Reclaimer {
         Ok(false)
     }
 
+    /// Scans some rows where zones need it, and returns whether there are more to scan. An error
+    /// costs only the zones that the scan is for, until a later call succeeds.
+    pub(in crate::furrow) fn scan_if_needed(&self, is_needed: bool) -> bool {
+        is_needed
+            && self.scan_some().unwrap_or_else(|error| {
+                tracing::warn!(%error, "the scan for back-references waits");
+                false
+            })
+    }
+
     /// Scans to the end, for a writer that finds no room otherwise.
-    pub(super) fn scan_all(&self) -> Result<()> {
-        while self.scan_some()? {}
-        Ok(())
+    pub(super) fn scan_all(&self) {
+        while self.scan_if_needed(true) {}
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) mod turns;
 
 use std::sync::Arc;
 
+use zonal::ZoneCond;
+
 use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
@@ -43,6 +45,9 @@ pub(super) const COPY_BLOCKS: u32 = 256;
 /// Back-references that a step looks up, about. Few of them lead to anything in a zone where nearly
 /// all blocks are dead, and each look takes a microsecond.
 const LOOKS_MAX: u64 = 1024;
+
+/// Zones that a step finds unreadable, at most, before it ends.
+const UNREAD_MAX: usize = 4;
 
 /// Moves blocks out of victims.
 pub(super) struct Reclaimer {
@@ -105,7 +110,7 @@ impl Reclaimer {
     /// As [`reclaim_some`](Self::reclaim_some), for a caller that has the turn. [`LOOKS_MAX`] looks
     /// without a move count as one block.
     fn reclaim_in_turn(&self, budget: u32, urgency: Urgency) -> Result<u64> {
-        let (mut moved, mut looks) = (0, 0);
+        let (mut moved, mut looks, mut unread) = (0, 0, 0);
         while moved < u64::from(budget) {
             if looks >= LOOKS_MAX {
                 return Ok(moved.max(1));
@@ -114,25 +119,23 @@ impl Reclaimer {
             if room == 0 {
                 break;
             }
-            let Some(mut victim) = self.choose_victim(urgency)? else { break };
+            let Some(mut victim) = self.choose_victim(urgency) else { break };
             let looks_before = victim.looks;
             let rest = (u64::from(budget) - moved).min(room);
             let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
-            let batch = self.pin_live_blocks(&mut victim, most, urgency)?;
+            let outcome = self.empty_some(&mut victim, most, urgency);
             looks += victim.looks - looks_before;
-            if let Some(batch) = batch {
-                let early = self.tree.has_planted(PlantedBug::UnpinBeforeMove);
-                if early {
-                    self.drive.pins.unpin_zone(victim.zone);
+            match outcome {
+                Ok(blocks) => moved += blocks,
+                Err(error @ FsError::Refused { .. }) => {
+                    self.put_off(victim.zone, &error);
+                    unread += 1;
+                    if unread == UNREAD_MAX {
+                        break;
+                    }
+                    continue;
                 }
-                let outcome = self.move_blocks(&mut victim, &batch, urgency);
-                if !early {
-                    self.drive.pins.unpin_zone(victim.zone);
-                }
-                let blocks = outcome?;
-                self.meters.moved(victim.zone, blocks);
-                self.debt.pay(blocks);
-                moved += blocks;
+                Err(error) => return Err(error),
             }
             if !self.is_done(&victim) {
                 victim.put_back();
@@ -148,12 +151,81 @@ impl Reclaimer {
         Ok(moved)
     }
 
+    /// Moves blocks out of a victim, at most `most` or one shared extent; returns how many.
+    fn empty_some(&self, victim: &mut Victim, most: u32, urgency: Urgency) -> Result<u64> {
+        let Some(batch) = self.pin_live_blocks(victim, most, urgency)? else { return Ok(0) };
+        let early = self.tree.has_planted(PlantedBug::UnpinBeforeMove);
+        if early {
+            self.drive.pins.unpin_zone(victim.zone);
+        }
+        let outcome = self.move_blocks(victim, &batch, urgency);
+        if !early {
+            self.drive.pins.unpin_zone(victim.zone);
+        }
+        let blocks = outcome?;
+        self.meters.moved(victim.zone, blocks);
+        self.debt.pay(blocks);
+        if self.tree.read_state().zones.unread.has(victim.zone) {
+            self.tree.write_accounts().zones.unread.settle(victim.zone);
+        }
+        Ok(blocks)
+    }
+
+    /// Leaves a zone alone for a pause: the device has refused to read data of it, or metadata that
+    /// names its owners.
+    fn put_off(&self, zone: u32, error: &FsError) {
+        let is_offline = self.drive.cond(zone) == Some(ZoneCond::Offline);
+        let mut state = self.tree.write_accounts();
+        if is_offline {
+            state.zones.slot_mut(zone).unreadable = true;
+            tracing::error!(zone, %error, "reclaim cannot read a zone, which is offline");
+        } else if state.zones.unread.put_off(zone, self.log.clock.monotonic_ns()) == 0 {
+            tracing::error!(zone, %error, "reclaim cannot read a zone; it is tried again");
+        }
+    }
+
+    /// Tries zones again that could not be read, whether or not their pauses are over: for a writer
+    /// that finds no room otherwise. Returns whether any block moved.
+    fn retry_unread(&self) -> Result<bool> {
+        let zones = self.tree.read_state().zones.unread.by_last_attempt();
+        if zones.is_empty() {
+            return Ok(false);
+        }
+        {
+            let mut state = self.tree.write_accounts();
+            zones.into_iter().take(UNREAD_MAX).for_each(|zone| state.zones.unread.end_pause(zone));
+        }
+        Ok(self.reclaim_some(COPY_BLOCKS, Urgency::Emergency)? > 0)
+    }
+
     /// The victim to empty: one under way, as long as it is worth it, or the best other zone.
-    fn choose_victim(&self, urgency: Urgency) -> Result<Option<HeldVictim<'_>>> {
+    fn choose_victim(&self, urgency: Urgency) -> Option<HeldVictim<'_>> {
         let use_of = |victim: &Victim| self.tree.read_state().zones.use_of(victim, urgency);
         if let Some(victim) = self.underway.take(use_of) {
-            return Ok(Some(victim));
+            return Some(victim);
         }
+        for _ in 0..UNREAD_MAX {
+            let mut victim = self.best_victim(urgency)?;
+            // After those in memory: one that becomes a row in between is read twice, and never
+            // missed.
+            match self.tree.backref_rows(victim.zone) {
+                Ok(records) => victim.records.extend(records),
+                Err(error @ FsError::Refused { .. }) => {
+                    self.put_off(victim.zone, &error);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!(zone = victim.zone, %error, "a zone's owners cannot be read");
+                }
+            }
+            merge_sorted(&mut victim.records);
+            return Some(victim);
+        }
+        None
+    }
+
+    /// The best victim. For a writer without room a scan may make further zones victims.
+    fn best_victim(&self, urgency: Urgency) -> Option<HeldVictim<'_>> {
         // By cost and benefit as long as reclaim has a zone to write to.
         let has_own_zone = self.tree.layout().open_zones > 1;
         let is_dire = !has_own_zone || self.spare_zones() == 0;
@@ -161,23 +233,12 @@ impl Reclaimer {
             Urgency::Emergency if !is_dire => self.find_victim(Urgency::Normal),
             Urgency::Ahead | Urgency::Normal | Urgency::Emergency | Urgency::Rescue => None,
         };
-        let victim = match victim.or_else(|| self.find_victim(urgency)) {
-            None if urgency == Urgency::Emergency => {
-                self.scan_all()?;
-                self.find_victim(urgency)
-            }
-            victim => victim,
-        };
-        let Some(mut victim) = victim else { return Ok(None) };
-        // After those in memory: one that becomes a row in between is read twice, and never missed.
-        match self.tree.backref_rows(victim.zone) {
-            Ok(records) => victim.records.extend(records),
-            Err(error) => {
-                tracing::error!(zone = victim.zone, %error, "a zone's owners cannot be read");
-            }
+        let victim = victim.or_else(|| self.find_victim(urgency));
+        if victim.is_none() && urgency == Urgency::Emergency {
+            self.scan_all();
+            return self.find_victim(urgency);
         }
-        merge_sorted(&mut victim.records);
-        Ok(Some(victim))
+        victim
     }
 
     /// Free zones beyond those that metadata needs.
@@ -187,9 +248,12 @@ impl Reclaimer {
 
     /// The best victim that no other thread has, with its back-references in memory.
     fn find_victim(&self, urgency: Urgency) -> Option<HeldVictim<'_>> {
+        let now = self.log.clock.monotonic_ns();
         self.underway.choose(|others| {
             let state = self.tree.read_state();
-            let zone = state.zones.find_victim(state.totals.data_clock(), urgency, others)?;
+            let mut excluded = state.zones.unread.paused(now);
+            excluded.extend(others);
+            let zone = state.zones.find_victim(state.totals.data_clock(), urgency, &excluded)?;
             Some(Victim::new(zone, state.zones.slot(zone)))
         })
     }
@@ -225,6 +289,10 @@ impl Reclaimer {
         match slot.listed {
             Listed::Yes | Listed::No => slot.listed = Listed::No,
             Listed::Searched => slot.unreadable = true,
+            Listed::SearchedInPart => {
+                slot.listed = Listed::No;
+                state.zones.unread.put_off(victim.zone, self.log.clock.monotonic_ns());
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use zonal_placement::streams::Whole;
 
 use super::Reclaimer;
+use crate::FsError;
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::metadata::backrefs::LiveRun;
@@ -76,14 +77,8 @@ impl Reclaimer {
         urgency: Urgency,
     ) -> Result<u64> {
         let victim = at.zone;
-        let read = match self.read_live(victim, batch) {
-            Ok(read) => read,
-            Err(error) => {
-                tracing::error!(zone = victim, %error, "reclaim cannot read a zone; it stays");
-                self.tree.write_state().zones.slot_mut(victim).unreadable = true;
-                return Ok(1);
-            }
-        };
+        let refused = |error: FsError| FsError::Refused { what: "data", why: error.to_string() };
+        let read = self.read_live(victim, batch).map_err(refused)?;
         let mut sources: Vec<Copied<'_>> = Vec::with_capacity(batch.len());
         let mut rest = &read[..];
         for live in batch {

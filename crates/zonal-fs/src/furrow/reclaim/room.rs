@@ -53,7 +53,10 @@ impl Reclaimer {
         }
         // Only rows of deleted files may keep zones in use.
         if moved == 0 && !has_changed && !has_emptied {
-            let has_won = self.shrink_table() || self.writer.reset_again();
+            let has_won = self.shrink_table()
+                || self.writer.reset_again()
+                || self.truncator.retry_failed()
+                || self.retry_unread()?;
             return if has_won { Ok(()) } else { Err(FsError::NoSpace) };
         }
         self.log.commit(Ending::Record)

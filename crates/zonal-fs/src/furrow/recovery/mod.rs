@@ -113,7 +113,7 @@ pub(super) fn read_base(
     let opened = open(drive, planted, problems)?;
     let base = match base_of(drive, &opened, problems) {
         Ok(base) if !rebuild::is_root_lost(drive, &opened.table.view)? => base,
-        Ok(_) | Err(FsError::Corrupt { .. }) => {
+        Ok(_) | Err(FsError::Corrupt { .. } | FsError::Refused { .. }) => {
             rebuild::rebuild(drive, &opened, problems)?;
             base_of(drive, &opened, problems)?
         }

@@ -62,7 +62,7 @@ pub(super) fn is_root_lost(drive: &Drive, view: &View) -> Result<bool> {
                 count += found.rows.len();
                 from = found.end;
             }
-            Err(FsError::Corrupt { .. }) => return Ok(true),
+            Err(FsError::Corrupt { .. } | FsError::Refused { .. }) => return Ok(true),
             Err(error) => return Err(error),
         }
     }

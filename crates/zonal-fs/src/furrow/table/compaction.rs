@@ -14,7 +14,7 @@ use super::lost::LostRanges;
 use super::memtable::Memtable;
 use super::merge::{Cursor, Merge, RowsCursor};
 use super::part::{
-    BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, corrupt,
+    BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, unread,
 };
 use super::part_store::PartStore;
 use crate::furrow::drive::layout::Limits;
@@ -256,7 +256,7 @@ impl<'a, S: PartStore> PartWriter<'a, S> {
 fn take_row<R>(merge: &mut Merge<'_>, each: impl FnOnce(Key, Option<&[u8]>) -> R) -> Result<R> {
     let (key, value) = merge.peek().expect("the caller has seen one");
     let answer = each(key, value);
-    merge.advance().map_err(corrupt)?;
+    merge.advance().map_err(unread)?;
     Ok(answer)
 }
 
@@ -265,7 +265,7 @@ fn skip_hidden(merge: &mut Merge<'_>, lost: &LostRanges) -> Result<()> {
     while let (Some((key, _)), Some(age)) = (merge.peek(), merge.age())
         && lost.hide(key, age)
     {
-        merge.advance().map_err(corrupt)?;
+        merge.advance().map_err(unread)?;
     }
     Ok(())
 }

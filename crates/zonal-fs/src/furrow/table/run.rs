@@ -211,25 +211,26 @@ impl<S: PartStore> CachedParts<'_, S> {
     }
 
     /// The range of keys that no copy gives, if the first rows of a run in a span are in it.
-    pub(super) fn lost_at(&self, parts: &[Part], span: KeySpan) -> Option<KeyRange> {
+    pub(super) fn lost_at(&self, parts: &[Part], span: KeySpan) -> Option<(KeyRange, PartError)> {
         let KeySpan { from, below } = span;
         let start = parts.partition_point(|part| part.summary.last < from);
         for part in parts[start..].iter().take_while(|part| part.summary.first < below) {
             let range = (part.summary.first, part.summary.last);
             let missed = |range| self.store.missed(part, range);
-            let Ok(index) = self.cache.index(self.store, part) else {
-                let Some(missed) = missed(range) else { continue };
-                return Some(missed);
+            let index = match self.cache.index(self.store, part) {
+                Ok(index) => index,
+                Err(error) => {
+                    let Some(missed) = missed(range) else { continue };
+                    return Some((missed, error));
+                }
             };
             for number in index.leaf_from(from)..index.leaves() {
                 if index.first_of(number) >= below {
                     return None;
                 }
-                if self.cache.leaf(self.store, part, &index, number).is_ok() {
-                    return None;
-                }
+                let error = self.cache.leaf(self.store, part, &index, number).err()?;
                 if let Some(missed) = missed((index.first_of(number), index.last_of(number))) {
-                    return Some(missed);
+                    return Some((missed, error));
                 }
             }
         }

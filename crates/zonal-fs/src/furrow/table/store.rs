@@ -9,7 +9,7 @@ use super::key::Key;
 use super::levels::Part;
 use super::lost::Remade;
 use super::pairs::{MetaZones, Pairs};
-use super::part::{PartError, PartSource, Section};
+use super::part::{PartError, PartSource, RefusedSections, Section};
 use super::part_store::PartStore;
 use crate::FsError;
 use crate::furrow::drive::Drive;
@@ -70,8 +70,8 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
     /// Part and section of what no copy gives.
     pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
-    /// The first section of which the device has refused to read a copy.
-    pub(in crate::furrow) refused: RefCell<Option<PartError>>,
+    /// Sections of which the device has refused to read a copy.
+    pub(in crate::furrow) refused: RefCell<RefusedSections>,
     /// The span of rows that the mount has rebuilt.
     pub(in crate::furrow) remade: Option<Remade>,
     /// Remaps to apply to the rows of new parts.
@@ -122,9 +122,11 @@ impl<'a> PartStore for DriveStore<'a> {
     }
 
     fn note_lost(&self, error: &PartError) {
-        self.lost.borrow_mut().insert((error.part, error.section));
+        let section = (error.part, error.section);
         if error.is_refused() {
-            self.refused.borrow_mut().get_or_insert_with(|| error.clone());
+            self.refused.borrow_mut().entry(section).or_insert_with(|| error.clone());
+        } else {
+            self.lost.borrow_mut().insert(section);
         }
     }
 

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use self::read::Runs;
-pub(in crate::furrow) use self::read::{FoundRow, RowWindow, Visit};
+pub(in crate::furrow) use self::read::{FoundRow, Refused, RowWindow, Visit};
 use super::cache::LeafCache;
 use super::levels::Levels;
 use super::lost::Remade;
@@ -101,9 +101,10 @@ impl View {
         self.remade.get().copied()
     }
 
-    /// Whether the mount has rebuilt rows that the device may still give back.
-    pub(in crate::furrow) fn is_remade_for_now(&self) -> bool {
-        self.remade().is_some() && self.refusals.any()
+    /// Whether the mount has rebuilt rows, or does without remap tables, that a later read may
+    /// return.
+    pub(in crate::furrow) fn lacks_refused(&self) -> bool {
+        (self.remade().is_some() || self.has_lost_remaps()) && self.refusals.any()
     }
 
     /// Sets the size of the cache.

@@ -27,7 +27,7 @@ use crate::furrow::recovery::{self, Opened};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::leaf::decode_rows;
 use crate::furrow::table::levels::Part;
-use crate::furrow::table::part::{PartReader, PartSummary, corrupt};
+use crate::furrow::table::part::{PartReader, PartSummary, unread};
 use crate::furrow::table::remaps::zone_of;
 use crate::furrow::table::store::DriveCopies;
 use crate::furrow::table::view::scan::Scanned;
@@ -215,7 +215,7 @@ fn leaves(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result
     for part in opened.table.view.levels().parts() {
         let source = DriveCopies { drive, at: part.at };
         let reader = PartReader::open(&part.summary, opened.superblock.uuid, source);
-        let reader = reader.map_err(corrupt)?;
+        let reader = reader.map_err(unread)?;
         for index in 0..reader.leaves() {
             let (offset, bytes) = reader.index().place_of(index);
             // No copy of the leaf can be read: the index has its keys.

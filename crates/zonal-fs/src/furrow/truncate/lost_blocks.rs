@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::backref::Backref;
@@ -97,18 +98,25 @@ impl Truncator {
             }
             state.mark_hole(ino, from..end);
         }
-        self.give_back_lost(ino);
+        self.free_lost(ino);
         true
     }
 
-    /// Frees the blocks of a deleted file that no row names.
-    pub(super) fn give_back_lost(&self, ino: Ino) {
+    /// Frees the blocks of a deleted file that no row names. Fails if the device has refused to
+    /// read what names the owners of a zone; other zones have been looked at then.
+    pub(super) fn give_back_lost(&self, ino: Ino) -> Result<()> {
         let zones = self.tree.read_state().zones.ids();
+        let mut outcome = Ok(());
         for zone in zones {
-            if let Err(error) = self.give_back_in(zone, ino) {
-                tracing::error!(zone, %error, "blocks of a deleted file that are lost stay in use");
+            match self.give_back_in(zone, ino) {
+                Ok(()) => {}
+                Err(error @ FsError::Refused { .. }) => outcome = Err(error),
+                Err(error) => {
+                    tracing::error!(zone, %error, "blocks of a deleted file that are lost stay in use");
+                }
             }
         }
+        outcome
     }
 
     fn give_back_in(&self, zone: u32, ino: Ino) -> Result<()> {
@@ -161,7 +169,8 @@ impl State {
     fn look_at_zone(&self, zone: u32) -> Option<ContentMark> {
         let slot = self.zones.slot(zone);
         let is_settled = matches!(slot.role, Role::Sealed | Role::Failed) && slot.in_flight == 0;
-        let is_looked_at = is_settled && slot.live > 0 && slot.listed != Listed::No;
+        let is_looked_at =
+            is_settled && slot.live > 0 && matches!(slot.listed, Listed::Yes | Listed::Searched);
         let (resets, mark, live) = (slot.resets, slot.owners_mark(), slot.live);
         is_looked_at.then_some(ContentMark { resets, mark, live })
     }

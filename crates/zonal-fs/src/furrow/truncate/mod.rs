@@ -13,11 +13,30 @@ pub(super) mod lost_blocks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::missing::Lookup;
+use crate::furrow::retry::REFUSED_NS_MAX;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
+use crate::furrow::table::view::Refused;
 use crate::furrow::tree::Tree;
-use crate::vfs::Ino;
+use crate::vfs::{Ino, Result};
+
+/// Failed removals that a caller without space tries again, at most.
+const RETRIES_MAX: usize = 4;
+
+/// Entries that wait to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removal {
+    /// Those of a truncated or deleted file.
+    Truncation(Ino),
+    /// Those of a file's discarded ranges.
+    Discard(Ino),
+    /// None: blocks of a deleted file that no row names are still to be freed.
+    LostBlocks(Ino),
+}
 
 /// Removes the map entries that truncations and deletions leave behind.
 pub(super) struct Truncator {
@@ -34,79 +53,117 @@ impl Truncator {
         Self { tree, drive, log, steps: AtomicU64::new(0) }
     }
 
-    /// Takes one step for one file, and returns whether any file had entries left. A writer without
-    /// space calls it too.
+    /// Takes one step for one file, and returns whether any file had entries left. A file whose
+    /// last step has failed waits for the end of its pause. A writer without space calls it too.
     pub(super) fn truncate_one(&self) -> bool {
-        let (truncating, discarding) = {
-            let state = self.tree.read_state();
-            (state.lives.truncating().first().copied(), state.discards.first_file())
-        };
-        match (truncating, discarding) {
-            (Some(ino), _) => self.step(ino),
-            (None, Some(ino)) => self.discard_step(ino),
-            (None, None) => return false,
-        }
+        let Some(removal) = self.next_removal() else { return false };
+        // After a failure the file waits, and the next step is for another one.
+        let _ = self.step(removal);
         true
-    }
-
-    /// Takes one step for a file. It skips lost rows of a deleted file; any other file that cannot
-    /// be read waits for the next mount.
-    fn step(&self, ino: Ino) {
-        let step = || {
-            let mut state = self.tree.write_state();
-            state.truncate_step(ino)?;
-            // Under the state lock: see `with_truncated_space`.
-            self.steps.fetch_add(1, Ordering::AcqRel);
-            Ok(())
-        };
-        if let Err(error) = self.tree.loaded(step) {
-            if self.skip_lost(ino) {
-                tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
-            } else {
-                tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
-                self.tree.write_state().lives.end_truncation(ino);
-            }
-        }
-        self.log.after_change();
-    }
-
-    /// Removes map entries of a file's discarded ranges, a step's worth. Entries that cannot be
-    /// read wait for the next mount.
-    fn discard_step(&self, ino: Ino) {
-        let step = || {
-            let mut state = self.tree.write_state();
-            state.end_some_discard(ino)?;
-            self.steps.fetch_add(1, Ordering::AcqRel);
-            Ok(())
-        };
-        if let Err(error) = self.tree.loaded(step) {
-            tracing::error!(inode = %ino, %error, "what is left of a discarded range stays");
-            self.tree.write_state().discards.give_up(ino);
-        }
-        self.log.after_change();
     }
 
     /// Whether a step has something to do.
     pub(super) fn is_due(&self) -> bool {
-        let state = self.tree.read_state();
-        !state.lives.truncating().is_empty() || state.discards.first_file().is_some()
+        self.next_removal().is_some()
     }
 
-    /// Marks the next lost range of a deleted file's map as a hole, and returns whether there is
-    /// one.
-    fn skip_lost(&self, ino: Ino) -> bool {
-        let from = {
+    fn next_removal(&self) -> Option<Removal> {
+        let now = self.log.clock.monotonic_ns();
+        let state = self.tree.read_state();
+        let truncation = state.lives.next_truncation(now).map(Removal::Truncation);
+        let discard = || state.discards.next_file(now).map(Removal::Discard);
+        let lost = || state.lives.lost_blocks.next_due(now).map(Removal::LostBlocks);
+        truncation.or_else(discard).or_else(lost)
+    }
+
+    /// Tries failed removals again whose pause is not over, until one succeeds: for a caller that
+    /// finds no space. Returns whether one did.
+    pub(super) fn retry_failed(&self) -> bool {
+        let failed = self.tree.read_state().failed_removals();
+        failed.into_iter().take(RETRIES_MAX).any(|removal| self.step(removal).is_ok())
+    }
+
+    /// Removes a step's worth of entries. If the device refuses a read, the entries stay owed, and
+    /// the worker tries again after a pause.
+    fn step(&self, removal: Removal) -> Result<()> {
+        let mut outcome = match removal {
+            Removal::Truncation(ino) => self.remove_entries(|state| state.truncate_step(ino)),
+            Removal::Discard(ino) => self.remove_entries(|state| state.end_some_discard(ino)),
+            Removal::LostBlocks(ino) => self.give_back_lost(ino),
+        };
+        match (&outcome, removal) {
+            (Err(FsError::NotFound), Removal::Truncation(ino)) => {
+                // It has a row for recovery, and none of its own.
+                let mut state = self.tree.write_state();
+                state.end_orphan(ino);
+                outcome = Ok(());
+            }
+            (Err(error), Removal::Truncation(ino)) if self.skip_lost(ino, error) => {
+                tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
+                // Its age stays: the rows behind may have been refused for as long.
+                self.tree.write_accounts().lives.end_pause(ino);
+                self.log.after_change();
+                return Ok(());
+            }
+            (Ok(()) | Err(_), _) => {}
+        }
+        self.note_step(removal, &outcome);
+        self.log.after_change();
+        outcome
+    }
+
+    fn remove_entries(&self, remove: impl Fn(&mut State) -> Lookup<()>) -> Result<()> {
+        self.tree.loaded(|| {
+            let mut state = self.tree.write_state();
+            remove(&mut state)?;
+            // Under the state lock: see `with_truncated_space`.
+            self.steps.fetch_add(1, Ordering::AcqRel);
+            Ok(())
+        })
+    }
+
+    /// Frees the blocks that a deleted file has lost, or owes that.
+    fn free_lost(&self, ino: Ino) {
+        let outcome = self.give_back_lost(ino);
+        self.note_step(Removal::LostBlocks(ino), &outcome);
+    }
+
+    fn note_step(&self, removal: Removal, outcome: &Result<()>) {
+        let (now, is_done) = (self.log.clock.monotonic_ns(), outcome.is_ok());
+        if is_done && !self.tree.read_state().owes_removal(removal) {
+            return;
+        }
+        let age_ns = self.tree.write_accounts().note_removal(removal, is_done, now);
+        if let Err(error) = outcome
+            && age_ns == 0
+        {
+            tracing::error!(?removal, %error, "blocks of a file stay in use until a retry succeeds");
+        }
+    }
+
+    /// After a failed step: marks the next lost range of a deleted file's map as a hole, and
+    /// returns whether there is one. Rows that the device has refused to read count as lost only
+    /// after ten minutes.
+    fn skip_lost(&self, ino: Ino, error: &FsError) -> bool {
+        let now = self.log.clock.monotonic_ns();
+        let (from, refused) = {
             let state = self.tree.read_state();
+            let age_ns = state.lives.failed().age_ns(ino, now);
+            let is_old = age_ns.is_some_and(|age_ns| age_ns >= REFUSED_NS_MAX);
+            let refused = if is_old { Refused::IsLost } else { Refused::MayReturn };
+            if matches!(error, FsError::Refused { .. }) && refused == Refused::MayReturn {
+                return false;
+            }
             let inode = state.inodes.peek(ino).filter(|inode| inode.nlink == 0);
             let file = inode.and_then(|inode| inode.file().ok());
             let Some(file) = file.filter(|file| file.truncate_from == Some(0)) else {
                 return false;
             };
-            file.known.first_unknown(0..u64::MAX)
+            (file.known.first_unknown(0..u64::MAX), refused)
         };
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let span = from.map(|from| KeySpan::new(key(from), key(u64::MAX)));
-        let past = span.and_then(|span| self.tree.view.past_lost(&self.drive, span));
+        let past = span.and_then(|span| self.tree.view.past_lost(&self.drive, span, refused));
         let Some(from) = from else { return false };
         let Some(past) = past else { return self.skip_lost_entries(ino, from) };
         // The last lost entry may reach up to the next entry.
@@ -119,32 +176,66 @@ impl Truncator {
             past.at()
         };
         self.tree.write_accounts().mark_hole(ino, from..end);
-        self.give_back_lost(ino);
+        self.free_lost(ino);
         true
     }
 
-    /// Takes steps until no entries below `limit` of a file are left to be removed.
-    pub(super) fn wait_for_truncation(&self, ino: Ino, limit: u64) {
+    /// Takes steps until no entries below `limit` of a file are left to be removed. If one fails,
+    /// the caller must not go on: what it uncovers would show its old content.
+    pub(super) fn wait_for_truncation(&self, ino: Ino, limit: u64) -> Result<()> {
         while self.tree.read_state().awaits_truncation(ino, limit) {
-            self.step(ino);
+            self.step(Removal::Truncation(ino))?;
         }
+        Ok(())
     }
 
     /// Runs an operation again as long as it finds no space, which changes nothing, and truncation
     /// still frees some.
-    pub(super) fn with_truncated_space<T>(
-        &self,
-        mut run: impl FnMut() -> crate::vfs::Result<T>,
-    ) -> crate::vfs::Result<T> {
+    pub(super) fn with_truncated_space<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let before = self.steps.load(Ordering::Acquire);
             // Another thread may have freed the space since.
             let others_did = || self.steps.load(Ordering::Acquire) != before;
             match run() {
-                Err(crate::FsError::NoSpace) if self.truncate_one() || others_did() => {}
+                Err(FsError::NoSpace)
+                    if self.truncate_one() || others_did() || self.retry_failed() => {}
                 outcome => return outcome,
             }
         }
+    }
+}
+
+impl State {
+    /// Whether a removal has failed and is owed.
+    fn owes_removal(&self, removal: Removal) -> bool {
+        match removal {
+            Removal::Truncation(ino) => self.lives.failed().has(ino),
+            Removal::Discard(ino) => self.discards.failed().has(ino),
+            Removal::LostBlocks(ino) => self.lives.lost_blocks.has(ino),
+        }
+    }
+
+    /// Notes the outcome of a step of a removal. After a failure, returns the nanoseconds since the
+    /// first one.
+    fn note_removal(&mut self, removal: Removal, is_done: bool, now_ns: u64) -> u64 {
+        match removal {
+            Removal::Truncation(ino) => self.lives.note_step(ino, is_done, now_ns),
+            Removal::Discard(ino) => self.discards.note_step(ino, is_done, now_ns),
+            Removal::LostBlocks(ino) if is_done => {
+                self.lives.lost_blocks.settle(ino);
+                0
+            }
+            Removal::LostBlocks(ino) => self.lives.lost_blocks.put_off(ino, now_ns),
+        }
+    }
+
+    /// Removals that have failed, the longest untried first of each kind.
+    fn failed_removals(&self) -> Vec<Removal> {
+        let truncations = self.lives.failed().by_last_attempt().into_iter();
+        let discards = self.discards.failed().by_last_attempt().into_iter();
+        let lost = self.lives.lost_blocks.by_last_attempt().into_iter();
+        let entries = truncations.map(Removal::Truncation).chain(discards.map(Removal::Discard));
+        entries.chain(lost.map(Removal::LostBlocks)).collect()
     }
 }
 

@@ -10,6 +10,8 @@ pub(super) mod resets;
 
 use std::sync::Arc;
 
+use zonal::Clock;
+
 use crate::furrow::drive::Drive;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::meters::Meters;
@@ -22,6 +24,7 @@ pub(super) struct Writer {
     pub(super) tree: Arc<Tree>,
     pub(super) drive: Arc<Drive>,
     pub(super) meters: Arc<Meters>,
+    pub(super) clock: Arc<dyn Clock>,
     /// Blocks that the buffer holds before a writer empties a part of it.
     pub(super) buffer_max: u64,
     /// Held by the thread that empties the write buffer, so that no two threads write the same
@@ -36,12 +39,17 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer with a buffer of this many bytes, at most a zone's worth.
-    pub(super) fn new(tree: Arc<Tree>, meters: Arc<Meters>, buffer_bytes: usize) -> Self {
+    pub(super) fn new(
+        tree: Arc<Tree>,
+        meters: Arc<Meters>,
+        clock: Arc<dyn Clock>,
+        buffer_bytes: usize,
+    ) -> Self {
         let drive = Arc::clone(&tree.drive);
         let buffered = (buffer_bytes / BLOCK_BYTES) as u64;
         let buffer_max = buffered.min(u64::from(drive.layout.zone_blocks));
         let (flushing, placing, resetting) =
             (Mutex::default(), RwLock::default(), Mutex::default());
-        Self { tree, drive, meters, buffer_max, flushing, placing, resetting }
+        Self { tree, drive, meters, clock, buffer_max, flushing, placing, resetting }
     }
 }

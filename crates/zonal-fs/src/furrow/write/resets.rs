@@ -46,7 +46,7 @@ impl Writer {
             }
             Err(error) => {
                 tracing::warn!(zone, %error, "a zone could not be reset; it is tried again");
-                state.zones.reset_refused(zone, cond);
+                state.zones.reset_refused(zone, cond, self.clock.monotonic_ns());
                 false
             }
         }

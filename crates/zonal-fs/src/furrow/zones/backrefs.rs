@@ -103,7 +103,7 @@ impl ZoneSlot {
     /// Whether its rows of back-references, without the records in memory, name all that lives in
     /// it.
     pub(in crate::furrow) fn is_listed_in_rows(&self) -> bool {
-        self.listed != Listed::No && self.records.as_slice().is_empty()
+        matches!(self.listed, Listed::Yes | Listed::Searched) && self.records.as_slice().is_empty()
     }
 
     /// A pair of numbers that changes whenever a record is added.

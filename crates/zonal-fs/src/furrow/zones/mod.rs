@@ -23,6 +23,7 @@ use zonal_placement::victims::Victims;
 
 use crate::furrow::drive::layout::ZoneLimits;
 use crate::furrow::format::ZoneGeneration;
+use crate::furrow::retry::Retries;
 use crate::furrow::zones::allocation::OpenRoom;
 use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 
@@ -100,6 +101,8 @@ pub(super) enum Listed {
     No,
     /// All that a scan of the maps could find.
     Searched,
+    /// Likewise, but the device has refused to read some of the maps.
+    SearchedInPart,
 }
 
 /// A zone.
@@ -133,7 +136,7 @@ pub(super) struct ZoneSlot {
     pub(super) listed: Listed,
     /// Back-references that no row has yet.
     pub(super) records: Records,
-    /// Part of it cannot be read: reclaim cannot empty it.
+    /// It is offline, or no row names the owners of its blocks: reclaim cannot empty it.
     pub(super) unreadable: bool,
     /// Resets since the mount: tells a block from one that lay there before.
     pub(super) resets: u32,
@@ -191,6 +194,10 @@ pub(super) struct Zones {
     resets: BTreeSet<u32>,
     /// Of the pending ones, those whose reset the drive has refused.
     refused_resets: BTreeSet<u32>,
+    /// When the worker tries these again.
+    reset_retries: Retries<u32>,
+    /// Zones whose data or owners the device has refused to read.
+    pub(super) unread: Retries<u32>,
     /// Zones of journal and table.
     meta: u64,
     /// Blocks that can be written in open zones.
@@ -222,6 +229,8 @@ impl Zones {
             pending: 0,
             resets: BTreeSet::new(),
             refused_resets: BTreeSet::new(),
+            reset_retries: Retries::default(),
+            unread: Retries::default(),
             meta: 0,
             room: OpenRoom::default(),
             streams: Streams::new(limits.budget, limits.zone_blocks.into()),
@@ -422,7 +431,7 @@ impl Zones {
     /// Notes that the drive refused to reset an empty zone, whose condition is `cond`. If a later
     /// reset may succeed, the zone waits for it. Until then it is not free, and no writer waits for
     /// it.
-    pub(super) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>) {
+    pub(super) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>, now_ns: u64) {
         if is_dead(cond) {
             return self.fail(zone);
         }
@@ -431,6 +440,22 @@ impl Zones {
             self.pending += 1;
         }
         self.refused_resets.insert(zone);
+        self.reset_retries.put_off(zone, now_ns);
+    }
+
+    /// How many resets the drive has refused that are tried again.
+    pub(super) fn refused_reset_count(&self) -> usize {
+        self.refused_resets.len()
+    }
+
+    /// Has the zones reset again whose reset the drive has refused, once their pauses are over.
+    pub(super) fn retry_due_resets(&mut self, now_ns: u64) {
+        let is_due = |zone: &u32| self.reset_retries.is_due(*zone, now_ns);
+        let due: Vec<u32> = self.refused_resets.iter().copied().filter(is_due).collect();
+        for zone in due {
+            self.refused_resets.remove(&zone);
+            self.resets.insert(zone);
+        }
     }
 
     /// Has the zones reset again whose reset the drive has refused. Each commit calls this once:
@@ -498,6 +523,8 @@ impl Zones {
         slot.unreadable = false;
         slot.resets = slot.resets.wrapping_add(1);
         slot.origin = Origin::Written;
+        self.unread.settle(zone);
+        self.reset_retries.settle(zone);
         self.begin_generation(zone);
         self.finished(zone);
         self.leave_role(zone, Role::Free);

@@ -68,6 +68,10 @@ struct ArmedRule {
     fired: u64,
 }
 
+fn armed(rules: Vec<FaultRule>) -> Vec<ArmedRule> {
+    rules.into_iter().map(|rule| ArmedRule { rule, seen: 0, fired: 0 }).collect()
+}
+
 /// What the first rule that fires makes of an operation.
 enum Verdict {
     /// Nothing.
@@ -96,9 +100,8 @@ impl<D: ZonedDevice> Fault<D> {
     pub fn new(below: D, plan: FaultPlan) -> Self {
         let is_cut_planned = plan.rules.iter().any(|rule| rule.kind == FaultKind::PowerCut);
         let unflushed = is_cut_planned.then(Mutex::default);
-        let rules = plan.rules.into_iter().map(|rule| ArmedRule { rule, seen: 0, fired: 0 });
         let state = State {
-            rules: rules.collect(),
+            rules: armed(plan.rules),
             random: ChaCha8Rng::seed_from_u64(plan.seed),
             seed: plan.seed,
             failed: BTreeMap::new(),
@@ -116,6 +119,14 @@ impl<D: ZonedDevice> Fault<D> {
     /// Faults made so far.
     pub fn fired(&self) -> u64 {
         self.state().fired
+    }
+
+    /// Makes faults by these rules from now on, in place of all others. A power cut must be in the
+    /// plan from the start.
+    pub fn arm(&self, rules: Vec<FaultRule>) {
+        let needs_undo = rules.iter().any(|rule| rule.kind == FaultKind::PowerCut);
+        assert!(!needs_undo || self.unflushed.is_some(), "a power cut is planned from the start");
+        self.state().rules = armed(rules);
     }
 
     /// Makes no more faults. Zones that failed stay so, and power that is gone too.

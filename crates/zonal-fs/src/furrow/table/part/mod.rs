@@ -15,6 +15,7 @@ pub mod reader;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::size_of;
 
@@ -221,10 +222,14 @@ impl PartError {
     }
 }
 
+/// Sections of parts of which the device has refused to read a copy.
+pub(in crate::furrow) type RefusedSections = BTreeMap<(u64, Section), PartError>;
+
 /// The error of an operation that needs a section which neither copy gives.
 #[expect(clippy::needless_pass_by_value, reason = "as map_err hands it on")]
-pub(in crate::furrow) fn corrupt(error: PartError) -> FsError {
-    FsError::Corrupt { what: "part", why: error.to_string() }
+pub(in crate::furrow) fn unread(error: PartError) -> FsError {
+    let (what, why) = ("a part of the table", error.to_string());
+    if error.is_refused() { FsError::Refused { what, why } } else { FsError::Corrupt { what, why } }
 }
 
 /// A position in sorted rows. A tombstone has no value.

@@ -15,7 +15,7 @@ use super::super::key::{Key, KeySpan, RowKind};
 use super::super::levels::{CompactionKind, Levels, Part};
 use super::super::memtable::Memtable;
 use super::super::merge::Cursor;
-use super::super::part::corrupt;
+use super::super::part::unread;
 use super::super::part::{PartReader, PartSource};
 use super::super::part_store::PartStore;
 use crate::furrow::drive::layout::Limits;
@@ -226,7 +226,7 @@ impl Fixture {
             let Some(part) = parts.get(at) else { continue };
             let reader = PartReader::open(&part.summary, [7; 16], self.store.source(part));
             let cursor = reader.and_then(|reader| reader.cursor_from(key));
-            let cursor = cursor.map_err(corrupt).unwrap();
+            let cursor = cursor.map_err(unread).unwrap();
             if let Some((found, value)) = cursor.peek()
                 && found == key
             {

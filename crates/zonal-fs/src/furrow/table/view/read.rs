@@ -14,7 +14,7 @@ use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::table::levels::{Levels, Part};
 use crate::furrow::table::memtable::Value;
 use crate::furrow::table::merge::{Cursor, Merge, RowsCursor};
-use crate::furrow::table::part::{KeyRange, PartError, Section, corrupt};
+use crate::furrow::table::part::{KeyRange, PartError, Section, unread};
 use crate::furrow::table::part_store::PartStore;
 use crate::furrow::table::run::{AscendingRows, CachedParts, DescendingRows};
 use crate::furrow::table::store::DriveStore;
@@ -25,6 +25,15 @@ pub(in crate::furrow) type FoundRow = (Key, Box<[u8]>);
 
 /// A callback for each row. It says whether the read goes on.
 pub(in crate::furrow) type Visit<'a> = dyn FnMut(Key, &[u8]) -> Result<ControlFlow<()>> + 'a;
+
+/// How a caller takes metadata that the device refuses to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Refused {
+    /// A later read may return it.
+    MayReturn,
+    /// It counts as lost.
+    IsLost,
+}
 
 /// Rows of a span, from its start up to some key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +100,7 @@ impl View {
         let answer = read(&store);
         self.suspect(store.bad.take());
         self.note_lost(store.lost.take());
-        self.refusals.note(store.refused.take().as_ref());
+        self.refusals.note(&store.refused.take());
         answer
     }
 
@@ -117,15 +126,29 @@ impl View {
     }
 
     /// The first key behind the lost range at the start of a span, if there is a lost range.
-    pub(in crate::furrow) fn past_lost(&self, drive: &Drive, span: KeySpan) -> Option<Key> {
+    pub(in crate::furrow) fn past_lost(
+        &self,
+        drive: &Drive,
+        span: KeySpan,
+        refused: Refused,
+    ) -> Option<Key> {
         let levels = self.levels();
         self.with_store(drive, |store| {
             let source = CachedParts { store, cache: &self.cache };
             let known = Runs { source, levels: &levels }.known_lost(span);
-            let found =
-                runs_in(&levels, span).filter_map(|(parts, span)| source.lost_at(parts, span));
-            let lost = found.chain(known.map(|(range, _)| range));
-            lost.filter(|range| range.0 <= span.from).map(|range| range.1.successor()).max()
+            let known = known.filter(|(range, _)| range.0 <= span.from);
+            let mut past = known.map(|(range, _)| range.1);
+            for (parts, span) in runs_in(&levels, span) {
+                let Some((range, error)) = source.lost_at(parts, span) else { continue };
+                if range.0 > span.from {
+                    continue;
+                }
+                if error.is_refused() && refused == Refused::MayReturn {
+                    return None;
+                }
+                past = past.max(Some(range.1));
+            }
+            past.map(Key::successor)
         })
     }
 
@@ -175,7 +198,7 @@ impl View {
                 }
                 return Ok(from.successor());
             }
-            Err(error) => return Err(corrupt(error)),
+            Err(error) => return Err(unread(error)),
         };
         let memory = memory.iter().take_while(|(key, _)| *key < limit);
         let memory: Box<dyn Cursor + '_> =
@@ -204,14 +227,14 @@ impl View {
         let source = CachedParts { store, cache: &self.cache };
         let mut cursors = Vec::new();
         for (parts, span) in runs_in(&levels, span.starting_at(from)) {
-            cursors.push(DescendingRows::new(source, parts, span).map_err(corrupt)?);
+            cursors.push(DescendingRows::new(source, parts, span).map_err(unread)?);
         }
-        let found = last_in_runs(&mut cursors, &deleted).map_err(corrupt)?.or(in_memory);
+        let found = last_in_runs(&mut cursors, &deleted).map_err(unread)?.or(in_memory);
         // A lost range above it may hide a later row, and one around it a newer value.
         let from = found.as_ref().map_or(at_least, |(key, _)| key.successor());
         let runs = Runs { source, levels: &levels };
         if let Some((_, error)) = runs.known_lost(span.starting_at(from)) {
-            return Err(corrupt(error));
+            return Err(unread(error));
         }
         if let Some((key, _)) = &found
             && runs.known_lost(KeySpan::new(*key, from)).is_some()
@@ -235,14 +258,14 @@ impl View {
         };
         let source = CachedParts { store, cache: &self.cache };
         for (parts, span) in runs_in(&levels, KeySpan::of(key)) {
-            let cursor = AscendingRows::new(source, parts, span).map_err(corrupt)?;
+            let cursor = AscendingRows::new(source, parts, span).map_err(unread)?;
             if let Some((_, value)) = cursor.peek() {
                 return Ok(value.map(Box::from));
             }
             if let Some((_, error)) = source.known_lost(parts, span) {
                 // The lost range may have held a newer value than older runs have.
                 store.note_lost(&error);
-                return Err(corrupt(error));
+                return Err(unread(error));
             }
         }
         Ok(None)
@@ -315,7 +338,8 @@ impl<'a, S: PartStore> Runs<'a, S> {
             };
             let lost = runs_in(self.levels, span)
                 .filter_map(|(parts, span)| self.source.lost_at(parts, span));
-            limit = lost.map(|range| range.0).min().filter(|first| *first < limit).ok_or(error)?;
+            let first = lost.map(|((first, _), _)| first).min();
+            limit = first.filter(|first| *first < limit).ok_or(error)?;
         }
         Ok((limit, Vec::new()))
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::key::{Key, KeySpan};
 use super::super::levels::{Levels, Part};
 use super::super::memtable::Memtable;
-use super::View;
+use super::{Refused, View};
 use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::format::ZoneGeneration;
@@ -98,8 +98,9 @@ impl View {
         while from < Key::MAX {
             let found = match self.rows(drive, KeySpan::REMAPS.starting_at(from), ROWS) {
                 Ok(found) => found,
-                Err(error @ FsError::Corrupt { .. }) => {
-                    let past = self.past_lost(drive, KeySpan::REMAPS.starting_at(from));
+                Err(error @ (FsError::Corrupt { .. } | FsError::Refused { .. })) => {
+                    let span = KeySpan::REMAPS.starting_at(from);
+                    let past = self.past_lost(drive, span, Refused::IsLost);
                     from = past.filter(|past| *past > from).ok_or(error)?;
                     self.moved.has_lost.store(true, Ordering::Release);
                     continue;

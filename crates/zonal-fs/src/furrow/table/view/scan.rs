@@ -57,7 +57,7 @@ impl View {
             }
             Ok(())
         });
-        self.refusals.note(store.refused.take().as_ref());
+        self.refusals.note(&store.refused.take());
         outcome
     }
 
