@@ -14,8 +14,9 @@ use crate::furrow::format::{Address, BLOCK_BYTES, Unread};
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::vfs::Result;
 
-/// Commits that try again to write a failed copy. The next manifest tries in any case.
-const TRIES_MAX: u8 = 8;
+/// Commits between attempts to write a failed copy, at most: the first, second, fourth and so on
+/// try again. The next manifest tries in any case.
+const COMMITS_MAX: u32 = 64;
 
 /// The superblock log: its pairs, and the next block of each.
 #[derive(Clone, Debug)]
@@ -34,8 +35,8 @@ struct LogPair {
     next: Option<u32>,
     /// The pair lacks the current superblock, because a write failed.
     lags: bool,
-    /// Attempts since then.
-    tries: u8,
+    /// Commits since then.
+    commits: u32,
 }
 
 /// A superblock that was found.
@@ -51,7 +52,7 @@ impl SuperLog {
     /// The log of an empty drive.
     pub(in crate::furrow) fn new(pairs: [[u32; 2]; 2]) -> Self {
         let pairs =
-            pairs.map(|zones| LogPair { zones, current: 0, next: Some(0), lags: false, tries: 0 });
+            pairs.map(|zones| LogPair { zones, current: 0, next: Some(0), lags: false, commits: 0 });
         Self { pairs, planted: Planted::default() }
     }
 
@@ -82,7 +83,7 @@ impl SuperLog {
         let mut old = Vec::new();
         let mut failure = None;
         for pair in &mut self.pairs {
-            (pair.lags, pair.tries) = (false, 0);
+            (pair.lags, pair.commits) = (false, 0);
             match write_to_pair(drive, pair, superblock) {
                 Ok(switched_from) => old.extend(switched_from),
                 Err(error) => {
@@ -104,10 +105,13 @@ impl SuperLog {
     }
 
     /// Writes the current superblock to a pair that lacks it, since one zone holds the only copy.
-    /// Commits call it, with success or not, only [`TRIES_MAX`] times.
+    /// Every commit calls it.
     pub(super) fn catch_up(&mut self, drive: &Drive, superblock: &Superblock) -> Result<()> {
-        for pair in self.pairs.iter_mut().filter(|pair| pair.lags && pair.tries < TRIES_MAX) {
-            pair.tries += 1;
+        for pair in self.pairs.iter_mut().filter(|pair| pair.lags) {
+            pair.commits = pair.commits.wrapping_add(1);
+            if !pair.commits.is_power_of_two() && !pair.commits.is_multiple_of(COMMITS_MAX) {
+                continue;
+            }
             match write_to_pair(drive, pair, superblock) {
                 Ok(old) => {
                     pair.lags = false;
