@@ -4,30 +4,41 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use zonal_fs::FsError;
-use zonal_fs::vfs::{FileSystem, Result};
-use zonal_fs::zonefs::Health;
+use zonal_fs::vfs::{Access, FileSystem, Result};
 
 use super::format::{Extent, Kind};
+use super::owed::ATTEMPTS;
 use super::{State, ZoneStore, lock};
 
 /// Bytes that gather before they are written.
 const GATHER: usize = 256 << 10;
 
-/// Zone files that are tried for one write.
-const ATTEMPTS: usize = 3;
+/// Times that one write is tried: twice where it belongs, then in other zone files.
+const WRITES: usize = 4;
 
 impl ZoneStore {
-    /// Adds bytes to the end of a file. All of them have a place when it returns.
+    /// Adds bytes to the end of a file. All of them have a place when it returns. After an error the
+    /// file has none of them. If the drive refuses them they stay in memory, and a later write, commit
+    /// or close tries them again.
     pub(super) fn grow(&self, state: &mut State, ino: u64, data: &[u8]) -> Result<()> {
-        self.reopen_tail(state, ino)?;
+        if file(state, ino)?.buffer.len() >= GATHER {
+            // The drive has refused these before. So one write more than these is all that waits.
+            self.place(state, ino)?;
+        }
         self.reserve(state, ino, data.len() as u64)?;
+        self.reopen_tail(state, ino)?;
         let now = self.clock.wall_ns();
         let inode = file(state, ino)?;
         inode.buffer.extend_from_slice(data);
         inode.mtime_ns = now;
         let gathered = inode.buffer.len();
         self.touch(state, ino);
-        if gathered >= GATHER { self.place(state, ino) } else { Ok(()) }
+        if gathered >= GATHER
+            && let Err(error) = self.place(state, ino)
+        {
+            tracing::warn!(ino, %error, "what was written to a file stays in memory for now");
+        }
+        Ok(())
     }
 
     /// A file is not as the map on the drive says.
@@ -52,7 +63,7 @@ impl ZoneStore {
         let zone = last.zone;
         inode.buffer = tail;
         inode.extents.retain(|extent| extent.len > 0);
-        if !inode.extents.iter().any(|extent| extent.zone == zone) {
+        if !inode.has_bytes_in(zone) {
             inode.retire(zone);
             state.doom(zone);
         }
@@ -60,11 +71,13 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Takes as many zones for a file as its bytes and `more` will need.
+    /// Takes as many zones for a file as its bytes and `more` will need, or none.
     fn reserve(&self, state: &mut State, ino: u64, more: u64) -> Result<()> {
         let inode = file(state, ino)?;
-        let bytes = inode.buffer.len() as u64 + more;
-        if inode.extents.is_empty() && bytes < self.block {
+        // The bytes of a last block that was filled with zeroes need a place again.
+        let tail = inode.extents.last().map_or(0, |last| last.len % self.block);
+        let bytes = tail + inode.buffer.len() as u64 + more;
+        if inode.placed() == tail && bytes < self.block {
             return Ok(());
         }
         let need = bytes.next_multiple_of(self.block);
@@ -72,36 +85,51 @@ impl ZoneStore {
         if let Some(zone) = inode.current {
             room += self.capacity(zone) - self.written(zone)?;
         }
+        let mut taken = Vec::new();
         while room < need {
-            let zone = self.take_zone(state)?;
-            room += self.capacity(zone);
-            file(state, ino)?.reserved.push_back(zone);
+            match self.take_zone(state) {
+                Ok(zone) => {
+                    room += self.capacity(zone);
+                    taken.push(zone);
+                }
+                Err(error) => {
+                    state.free.extend(taken);
+                    return Err(error);
+                }
+            }
         }
+        file(state, ino)?.reserved.extend(taken);
         Ok(())
     }
 
     fn take_zone(&self, state: &mut State) -> Result<u32> {
-        while let Some(zone) = state.free.pop_first() {
-            if self.zones.health(self.zone(zone))? == Health::Good {
-                return Ok(zone);
+        let mut refused = state.resets.at_once().into_iter();
+        loop {
+            while let Some(zone) = state.free.pop_first() {
+                if self.is_good(zone) {
+                    return Ok(zone);
+                }
             }
+            let zone = refused.next().ok_or(FsError::NoSpace)?;
+            self.empty(state, zone);
         }
-        Err(FsError::NoSpace)
     }
 
-    /// Writes the whole blocks of every file that has changed.
-    pub(super) fn place_all(&self, state: &mut State) -> Result<()> {
+    /// Writes the whole blocks of every file that has changed. Returns files that have some left,
+    /// and the first error.
+    pub(super) fn place_all(&self, state: &mut State) -> (BTreeSet<u64>, Result<()>) {
         let dirty: Vec<u64> = state.dirty_inodes.iter().copied().collect();
+        let (mut left, mut outcome) = (BTreeSet::new(), Ok(()));
         for ino in dirty {
-            if state
-                .inodes
-                .get(&ino)
-                .is_some_and(|inode| inode.links > 0 && inode.kind == Kind::File)
+            let inode = state.inodes.get(&ino);
+            if inode.is_some_and(|inode| inode.links > 0 && inode.kind == Kind::File)
+                && let Err(error) = self.place(state, ino)
             {
-                self.place(state, ino)?;
+                left.insert(ino);
+                outcome = outcome.and(Err(error));
             }
         }
-        Ok(())
+        (left, outcome)
     }
 
     /// Writes the whole blocks of a file.
@@ -142,39 +170,75 @@ impl ZoneStore {
                     }
                 }
                 Err(error) => {
-                    // What can be written goes elsewhere; what is written can be read.
-                    tracing::warn!(zone, %error, "a zone file cannot be written: another one is taken");
-                    inode.retire(zone);
+                    tracing::warn!(zone, %error, "a zone file cannot be written");
                     failed += 1;
-                    if failed == ATTEMPTS {
+                    if failed == WRITES || self.zones.access() == Access::ReadOnly {
                         return Err(error);
+                    }
+                    if failed > 1 || !self.is_good(zone) {
+                        self.go_elsewhere(state, ino, zone)?;
                     }
                 }
             }
         }
     }
 
+    /// A file goes on in another zone; what is written can be read. Without another one it stays where
+    /// it is: its bytes count on the room there.
+    fn go_elsewhere(&self, state: &mut State, ino: u64, zone: u32) -> Result<()> {
+        match self.take_zone(state) {
+            Ok(next) => file(state, ino)?.reserved.push_back(next),
+            Err(FsError::NoSpace) if self.is_good(zone) => return Ok(()),
+            Err(FsError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        self.leave(state, ino);
+        Ok(())
+    }
+
     /// Makes room for another active zone: finishes the zone with the least room left of all files
     /// but one, and returns whether it found one. Its file goes on in a zone that it reserves now.
+    /// Zones in which no file grows come first.
     pub(super) fn finish_one(&self, state: &mut State, but: Option<u64>) -> Result<bool> {
+        if self.finish_unused(state) {
+            return Ok(true);
+        }
         let mut others = Vec::new();
         for (ino, inode) in state.inodes.iter().filter(|(ino, _)| Some(**ino) != but) {
-            if let Some(zone) = inode.current {
-                let (written, capacity) = (self.written(zone)?, self.capacity(zone));
-                if (1..capacity).contains(&written) {
-                    others.push((capacity - written, *ino, zone));
-                }
+            if let Some(zone) = inode.current.filter(|zone| self.is_active(*zone)) {
+                others.push((self.capacity(zone) - self.written(zone)?, *ino, zone));
             }
         }
-        let Some((_, ino, zone)) = others.into_iter().min() else { return Ok(false) };
-        // What it has gathered needs a place after that too.
-        let next = self.take_zone(state)?;
-        let inode = file(state, ino)?;
-        inode.reserved.push_back(next);
-        inode.retire(zone);
-        self.set_zone_size(zone, self.capacity(zone))?;
-        tracing::debug!(zone, ino, "a zone file is filled up: the drive has too few active zones");
-        Ok(true)
+        others.sort_unstable();
+        let mut outcome = Ok(false);
+        for (_, ino, zone) in others.into_iter().take(ATTEMPTS) {
+            if !file(state, ino)?.has_bytes_in(zone) {
+                // It has what a failed write has left: its file goes on at its start.
+                match self.set_zone_size(zone, 0) {
+                    Ok(()) => return Ok(true),
+                    Err(error) => outcome = Err(error),
+                }
+                continue;
+            }
+            // What it has gathered needs a place after that too.
+            let next = self.take_zone(state)?;
+            if let Err(error) = self.set_zone_size(zone, self.capacity(zone)) {
+                // Its file goes on there, and another zone may do.
+                state.free.insert(next);
+                outcome = Err(error);
+                continue;
+            }
+            let inode = file(state, ino)?;
+            inode.reserved.push_back(next);
+            inode.retire(zone);
+            tracing::debug!(
+                zone,
+                ino,
+                "a zone file is filled up: the drive has too few active zones"
+            );
+            return Ok(true);
+        }
+        outcome
     }
 
     /// Where a file grows: zone file, its end, and what it still takes.
@@ -196,7 +260,7 @@ impl ZoneStore {
     }
 
     /// Nobody writes a file any more: its last block is filled with zeroes, and its zone takes no active
-    /// resources of the drive.
+    /// resources of the drive. After an error it can be called again.
     pub(super) fn seal(&self, state: &mut State, ino: u64) -> Result<()> {
         let block = memory(self.block);
         let inode = file(state, ino)?;
@@ -218,19 +282,10 @@ impl ZoneStore {
             }
             written?;
         }
-        let inode = file(state, ino)?;
-        let current = inode.current.take();
-        let unused = std::mem::take(&mut inode.reserved);
+        let unused = std::mem::take(&mut file(state, ino)?.reserved);
         state.free.extend(unused);
-        match current {
-            // It has none of the file's bytes.
-            Some(zone) if self.written(zone)? == 0 => {
-                state.free.insert(zone);
-                Ok(())
-            }
-            Some(zone) => self.set_zone_size(zone, self.capacity(zone)),
-            None => Ok(()),
-        }
+        self.leave(state, ino);
+        Ok(())
     }
 
     /// Cuts a file.

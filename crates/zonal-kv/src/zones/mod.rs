@@ -20,12 +20,14 @@
 //! | `mount` | how is it read, and what is done after a power cut? |
 //! | `data` | how are bytes written, read, cut? |
 //! | `placed` | where are the bytes of files that nobody writes? |
+//! | [`owed`] | what has the drive refused, and when is it tried again? |
 //! | `ops` | [`FileSystem`], in terms of these |
 
 mod data;
 pub mod format;
 mod mount;
 mod ops;
+pub mod owed;
 mod placed;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +39,9 @@ use zonal_fs::furrow::stats::Traffic;
 use zonal_fs::vfs::{Access, Caller, FileSystem, Ino, Result, SetAttr, WriteFlags};
 use zonal_fs::zonefs::{Group, ZoneFs};
 
+use self::data::memory;
 use self::format::{Encoder, Entry, Extent, Head, Kind};
+use self::owed::Retries;
 use self::placed::PlacedFiles;
 
 /// The root directory.
@@ -74,6 +78,12 @@ struct State {
     free: BTreeSet<u32>,
     /// Zone files of what was deleted, to be reset when a commit has made that durable.
     doomed: BTreeSet<u32>,
+    /// What the drive has refused: zone files to empty, to which the durable map does not lead; zone
+    /// files to fill up, in which no file grows; closed files to write out; a commit.
+    resets: Retries<u32>,
+    finishes: Retries<u32>,
+    seals: Retries<u64>,
+    commits: Retries<()>,
     /// What the map on the drive does not say yet.
     dirty_inodes: BTreeSet<u64>,
     dirty_names: BTreeSet<(u64, Vec<u8>)>,
@@ -88,6 +98,7 @@ struct State {
 impl State {
     /// Nothing leads to a zone any more, once what has changed is committed.
     fn doom(&mut self, zone: u32) {
+        self.finishes.settle(zone);
         self.doomed.insert(zone);
     }
 }
@@ -133,6 +144,10 @@ impl Inode {
 
     fn size(&self) -> u64 {
         self.placed() + self.buffer.len() as u64
+    }
+
+    fn has_bytes_in(&self, zone: u32) -> bool {
+        self.extents.iter().any(|extent| extent.zone == zone)
     }
 }
 
@@ -210,60 +225,65 @@ impl ZoneStore {
         }
     }
 
-    /// Makes everything durable. With the rights to read only, nothing can have changed.
+    /// Makes everything durable. With the rights to read only, nothing can have changed. A file whose
+    /// bytes have no place stays dirty, and the error is about it. The other changes become durable all
+    /// the same: a deletion among them may free the zone that the file needs.
     fn commit(&self) -> Result<()> {
         if self.rights == Access::ReadOnly {
             return Ok(());
         }
         let mut journal = lock(&self.journal);
         let mut state = lock(&self.state);
-        let placed = self.place_all(&mut state);
-        let doomed = std::mem::take(&mut state.doomed);
-        let is_clean = state.dirty_inodes.is_empty() && state.dirty_names.is_empty();
-        let committed = placed.and_then(|()| {
-            if is_clean && !journal.is_unsure {
-                return Ok(state);
-            }
-            let record = self.record(&mut state, &journal)?;
-            let has_written = std::mem::take(&mut state.has_written);
-            // Writers go on while the drive works.
-            drop(state);
-            if has_written {
-                self.zones.sync()?;
-            }
-            self.write_record(&mut journal, record)?;
-            Ok(lock(&self.state))
-        });
-        match committed {
-            Ok(mut state) => {
+        let (unplaced, placed) = self.place_all(&mut state);
+        let doomed = state.doomed.clone();
+        let outcome = match self.make_durable(&mut journal, state, unplaced) {
+            Ok(()) => {
                 if !doomed.is_empty() {
                     self.placed.wait_for_reads();
                 }
+                let mut state = lock(&self.state);
                 for zone in doomed {
                     // F3: the map does not lead to it any more.
-                    self.recycle(&mut state, zone);
+                    state.doomed.remove(&zone);
+                    self.empty(&mut state, zone);
                 }
-                Ok(())
+                placed
             }
             Err(error) => {
                 // What was taken as committed is not: all of it is said again.
                 journal.is_unsure = true;
-                let mut state = lock(&self.state);
-                state.doomed.extend(doomed);
-                state.has_written = true;
+                lock(&self.state).has_written = true;
                 Err(error)
             }
+        };
+        let mut state = lock(&self.state);
+        match &outcome {
+            Ok(()) => state.commits.settle(()),
+            Err(_) => state.commits.put_off((), self.clock.monotonic_ns()),
         }
+        outcome
     }
 
-    /// A zone that nothing leads to becomes free.
-    fn recycle(&self, state: &mut State, zone: u32) {
-        match self.set_zone_size(zone, 0) {
-            Ok(()) => {
-                state.free.insert(zone);
-            }
-            Err(error) => tracing::warn!(zone, %error, "a zone file cannot be emptied: it is lost"),
+    /// Makes durable what has changed, but for bytes of `unplaced` files.
+    fn make_durable(
+        &self,
+        journal: &mut Journal,
+        mut state: MutexGuard<'_, State>,
+        unplaced: BTreeSet<u64>,
+    ) -> Result<()> {
+        let is_clean = state.dirty_inodes.is_empty() && state.dirty_names.is_empty();
+        if is_clean && !journal.is_unsure {
+            return Ok(());
         }
+        let record = self.record(&mut state, journal)?;
+        state.dirty_inodes = unplaced;
+        let has_written = std::mem::take(&mut state.has_written);
+        // Writers go on while the drive works.
+        drop(state);
+        if has_written {
+            self.zones.sync()?;
+        }
+        self.write_record(journal, record)
     }
 
     /// Writes an empty record behind the last one that says something: if that goes bad later, it is known
@@ -350,7 +370,7 @@ fn changes(state: &State, block: u64) -> Encoder {
     let mut encoder = Encoder::new(block);
     for ino in &state.dirty_inodes {
         if let Some(inode) = state.inodes.get(ino).filter(|inode| inode.links > 0) {
-            encoder.push(&said(*ino, inode));
+            encoder.push(&said(*ino, inode, block));
         }
     }
     for key in &state.dirty_names {
@@ -364,7 +384,7 @@ fn changes(state: &State, block: u64) -> Encoder {
 fn snapshot(state: &State, block: u64) -> Encoder {
     let mut encoder = Encoder::new(block);
     for (ino, inode) in state.inodes.iter().filter(|(_, inode)| inode.links > 0) {
-        encoder.push(&said(*ino, inode));
+        encoder.push(&said(*ino, inode, block));
     }
     for ((parent, name), ino) in &state.names {
         encoder.push(&Entry::Name { parent: *parent, name, ino: *ino });
@@ -372,13 +392,16 @@ fn snapshot(state: &State, block: u64) -> Encoder {
     encoder
 }
 
-fn said(ino: u64, inode: &Inode) -> Entry<'_> {
+/// What the map says of an inode. If the drive refuses bytes of a file, the map has less than a block of
+/// them, as the format wants. An earlier record had no more behind the same extents.
+fn said(ino: u64, inode: &Inode, block: u64) -> Entry<'_> {
+    let tail = inode.buffer.len().min(memory(block) - 1);
     Entry::Inode {
         ino,
         kind: inode.kind,
         mtime_ns: inode.mtime_ns,
         btime_ns: inode.btime_ns,
         extents: inode.extents.clone(),
-        tail: &inode.buffer,
+        tail: &inode.buffer[..tail],
     }
 }

@@ -258,11 +258,13 @@ impl ZoneStore {
             let (written, capacity) = (self.written(number)?, self.capacity(number));
             match used.contains(&number) {
                 true if written < capacity && self.rights == Access::ReadWrite => {
-                    self.set_zone_size(number, capacity)?;
+                    self.fill_up(state, number);
                 }
                 true => {}
                 false if written > 0 && self.rights == Access::ReadOnly => {}
-                false if written > 0 => self.recycle(state, number),
+                false if written > 0 => {
+                    self.empty(state, number);
+                }
                 false => {
                     state.free.insert(number);
                 }

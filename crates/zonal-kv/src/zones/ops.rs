@@ -10,6 +10,7 @@ use zonal_fs::zonefs::Health;
 
 use super::data::{file, memory};
 use super::format::Kind;
+use super::owed::ATTEMPTS;
 use super::{Inode, MAP_ZONES, ROOT, State, ZoneStore, lock};
 
 /// A change is committed after so long at the latest.
@@ -24,7 +25,9 @@ impl FileSystem for ZoneStore {
 
     fn open(&self, ino: Ino, purpose: OpenFor) -> Result<()> {
         if purpose == OpenFor::Writing {
-            file(&mut lock(&self.state), ino.get())?.writers += 1;
+            let mut state = lock(&self.state);
+            file(&mut state, ino.get())?.writers += 1;
+            state.seals.settle(ino.get());
         }
         Ok(())
     }
@@ -39,12 +42,7 @@ impl FileSystem for ZoneStore {
         if inode.writers > 0 {
             return;
         }
-        if let Err(error) = self.seal(&mut state, ino.get()) {
-            tracing::error!(%error, "a file that is closed cannot be written out");
-        }
-        if let Some(inode) = state.inodes.get(&ino.get()) {
-            self.placed.insert(ino.get(), inode);
-        }
+        self.seal_or_owe(&mut state, ino.get());
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -193,10 +191,9 @@ impl FileSystem for ZoneStore {
             Ok(end)
         };
         let offset = match grow() {
-            // What was deleted may give room.
-            Err(FsError::NoSpace) if !lock(&self.state).doomed.is_empty() => {
-                self.commit()?;
-                grow()?
+            Err(FsError::NoSpace) => {
+                let made = self.make_room();
+                grow().or_else(|error| made.and(Err(error)))?
             }
             outcome => outcome?,
         };
@@ -312,9 +309,14 @@ impl FileSystem for ZoneStore {
 
     fn tick(&self) -> Result<()> {
         let is_due = {
-            let state = lock(&self.state);
+            let mut state = lock(&self.state);
+            let now_ns = self.clock.monotonic_ns();
+            self.retry(&mut state, now_ns);
             let oldest = state.dirty_since_ns.unwrap_or(i64::MAX);
-            !state.doomed.is_empty() || oldest.saturating_add(COMMIT_NS) <= self.clock.wall_ns()
+            let is_wanted = !state.doomed.is_empty()
+                || state.commits.len() > 0
+                || oldest.saturating_add(COMMIT_NS) <= self.clock.wall_ns();
+            is_wanted && state.commits.is_due((), now_ns)
         };
         if is_due { self.commit() } else { Ok(()) }
     }
@@ -329,16 +331,25 @@ impl FileSystem for ZoneStore {
                 .map(|inode| *inode.0)
                 .collect();
             for ino in growing {
-                self.seal(&mut state, ino)?;
+                self.seal_or_owe(&mut state, ino);
+            }
+            self.retry(&mut state, u64::MAX);
+        }
+        // This is the last chance: nothing tries again later. A mount does the rest of what is owed.
+        let mut committed = self.commit();
+        for _ in 1..ATTEMPTS {
+            if committed.is_err() && self.zones.access() == Access::ReadWrite {
+                committed = self.commit();
             }
         }
-        self.commit()?;
         if self.rights == Access::ReadWrite
+            && committed.is_ok()
             && let Err(error) = self.close_map()
         {
             tracing::warn!(%error, "the name map has no record that says that it was closed");
         }
-        self.zones.shutdown()
+        let closed = self.zones.shutdown();
+        committed.and(closed)
     }
 }
 
@@ -366,6 +377,20 @@ impl ZoneStore {
             btime: Timestamp::from_ns(inode.btime_ns),
             flags: InodeFlags::empty(),
         })
+    }
+
+    /// Frees what a write without room needs: zones of deleted files, and zones that closed files
+    /// keep until they are written out. The error says why zones of deleted files are not free.
+    fn make_room(&self) -> Result<()> {
+        let has_doomed = {
+            let mut state = lock(&self.state);
+            for ino in state.seals.at_once() {
+                self.seal_or_owe(&mut state, ino);
+            }
+            !state.doomed.is_empty()
+        };
+        let committed = if has_doomed { self.commit() } else { Ok(()) };
+        if lock(&self.state).doomed.is_empty() { Ok(()) } else { committed }
     }
 
     /// Sets or takes away a name.
@@ -442,6 +467,7 @@ impl ZoneStore {
             }
             state.free.extend(inode.reserved);
             state.dirty_inodes.remove(&ino);
+            state.seals.settle(ino);
             self.placed.remove(ino);
         }
     }
