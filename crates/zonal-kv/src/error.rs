@@ -59,6 +59,14 @@ pub enum Error {
         /// The process that has opened it.
         opener: i32,
     },
+    /// The time of a file cannot be read, without which a change of it cannot be noted.
+    #[error("reading when inode {ino} was last changed: {source}")]
+    Time {
+        /// Its number.
+        ino: u64,
+        /// Why not.
+        source: FsError,
+    },
     /// An operation on files failed.
     #[error(transparent)]
     Volume(#[from] volume::Error),
@@ -87,7 +95,7 @@ impl Error {
                 Errno::INVAL.raw_os_error()
             }
             Self::Forked { .. } => Errno::PERM.raw_os_error(),
-            Self::Mount { source, .. } => source.errno(),
+            Self::Mount { source, .. } | Self::Time { source, .. } => source.errno(),
             Self::Unsynced { source, .. } => source.raw_os_error().unwrap_or(5),
             Self::Volume(error) => error.errno(),
         }

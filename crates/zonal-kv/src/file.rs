@@ -63,7 +63,7 @@ impl StoreFile {
     pub fn append(&self, data: &[u8]) -> Result<()> {
         let Open { file, cached } = self.open()?;
         let said = |written: &Written| Change::Bytes { offset: written.offset, data };
-        let written = self.store.change(self.ino, || file.append(data), said);
+        let written = self.store.change(self.ino, data.len(), || file.append(data), said);
         let written = written.inspect_err(|_| cached.failed())?;
         cached.wrote(file, written.offset, data);
         Ok(())
@@ -73,7 +73,8 @@ impl StoreFile {
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         let Open { file, cached } = self.open()?;
         let said = |(): &()| Change::Bytes { offset, data };
-        let written = self.store.change(self.ino, || file.write_all_at(data, offset), said);
+        let written =
+            self.store.change(self.ino, data.len(), || file.write_all_at(data, offset), said);
         written.inspect_err(|_| cached.failed())?;
         cached.wrote(file, offset, data);
         Ok(())
@@ -83,7 +84,7 @@ impl StoreFile {
     pub fn set_len(&self, size: u64) -> Result<()> {
         let Open { file, cached } = self.open()?;
         let set = || file.set_len(size);
-        let resized = self.store.change(self.ino, set, |(): &()| Change::Size(size));
+        let resized = self.store.change(self.ino, 0, set, |(): &()| Change::Size(size));
         resized.inspect_err(|_| cached.failed())?;
         cached.resized(size);
         Ok(())
@@ -98,7 +99,7 @@ impl StoreFile {
     pub fn set_write_lifetime(&self, lifetime: WriteLifetime) -> Result<()> {
         let file = self.file()?;
         let set = || file.set_write_lifetime(lifetime);
-        self.store.change(self.ino, set, |(): &()| Change::Attributes)
+        self.store.change(self.ino, 0, set, |(): &()| Change::Attributes)
     }
 
     /// Locks it for this handle; fails if another handle has it.

@@ -21,6 +21,7 @@
 //! | [`file`](mod@file) | open files |
 //! | `cache` | what is kept of what was read? |
 //! | `process` | is this the process that has opened it? |
+//! | `changes` | how is a change of a file noted, so that it survives the process? |
 //! | [`unsynced`] | what survives the process? |
 //! | `replay` | how is it written again, and when is it too old for that? |
 //! | [`zones`] | files with names on zonefs |
@@ -30,6 +31,7 @@
 
 pub mod abi;
 mod cache;
+mod changes;
 mod edge;
 pub mod error;
 pub mod file;

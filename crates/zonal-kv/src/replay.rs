@@ -69,7 +69,7 @@ fn write_again(files: &Files, unsynced: &mut Unsynced) -> Result<u64> {
     for place in unsynced.places() {
         let ino = unsynced.note_at(place).ino;
         let Some(attr) = attributes(fs, ino)? else { continue };
-        let pending = unsynced.begin_change(ino);
+        let pending = unsynced.begin_change(ino, 0);
         let change = unsynced.note_at(place).change;
         let change = match files {
             Files::Furrow(_) => Some(change),

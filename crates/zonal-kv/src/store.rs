@@ -9,14 +9,16 @@ use std::thread::JoinHandle;
 
 use zonal::spec::Base;
 use zonal::{ByteCount, Clock, SystemClock};
-use zonal_fs::vfs::{Attr, FileKind, FileSystem, Ino, StatFs};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{Attr, FileKind, Ino, StatFs};
 use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume};
 
 use crate::cache::{CachedFile, ReadCache, Role};
+use crate::changes::{Begun, Changes};
 use crate::mount::{Files, mount_files, open_device, volume_options};
 use crate::process::process;
-use crate::replay::{changed_ns, open_unsynced};
-use crate::unsynced::{Change, Note, Noted, Pending, Times, Unsynced};
+use crate::replay::open_unsynced;
+use crate::unsynced::{Change, Noted};
 use crate::uri::Address;
 use crate::{Error, Result, StoreFile};
 
@@ -38,10 +40,8 @@ struct Core {
     /// The process that has opened it.
     opener: i32,
     volume: Volume,
-    /// The same, for a look at a file by its number. The volume decides how long it lives.
-    fs: Weak<dyn FileSystem>,
     /// `None` where nothing outlives the process: the drive is in its memory, or the option is off.
-    unsynced: Option<Mutex<Unsynced>>,
+    changes: Option<Changes>,
     counts: Option<Counts>,
     cache: Arc<ReadCache>,
     /// One commits at a time.
@@ -114,13 +114,6 @@ impl Stores {
     }
 }
 
-/// A change of a file that has begun.
-struct Begun {
-    ino: Ino,
-    before_ns: i64,
-    pending: Pending,
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -182,19 +175,20 @@ impl Store {
         let unsynced = folder.map(|folder| open_unsynced(&files, folder)).transpose()?;
         let counts = address.counts.clone().map(|file| Counts { files: files.clone(), file });
         let fs = files.into_fs();
+        // The volume decides how long it lives.
+        let changes = unsynced.map(|unsynced| Changes::new(unsynced, Arc::downgrade(&fs)));
         let core = Arc::new(Core {
             opener: process(),
             counts,
-            fs: Arc::downgrade(&fs),
             volume: Volume::new(fs, &volume_options()),
-            unsynced: unsynced.map(Mutex::new),
+            changes,
             cache: Arc::new(ReadCache::new(address.cache.get())),
             committing: Mutex::default(),
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
             signal: Signal::default(),
         });
-        let committer = core.unsynced.as_ref().and_then(|_| start_committer(&core));
+        let committer = core.changes.as_ref().and_then(|_| start_committer(&core));
         let is_closed = AtomicBool::new(false);
         Ok(Arc::new(Self { core, committer: Mutex::new(committer), is_closed, zone }))
     }
@@ -214,8 +208,8 @@ impl Store {
         {
             tracing::warn!(%error, "writing the counts to {}", counts.file.display());
         }
-        if let Some(unsynced) = &self.core.unsynced
-            && let Err(error) = lock(unsynced).remove()
+        if let Some(changes) = &self.core.changes
+            && let Err(error) = changes.notes().remove()
         {
             tracing::warn!(%error, "removing the memory of a store that is closed");
         }
@@ -233,27 +227,32 @@ impl Store {
         self.core.check_process()
     }
 
-    /// Changes a file, and keeps what was changed for the case that the process is killed.
+    /// Changes a file, and keeps what was changed, with so many bytes of data, for the case that the
+    /// process is killed.
     pub(crate) fn change<'a, T>(
         &self,
         ino: Ino,
+        data: usize,
         act: impl FnOnce() -> volume::Result<T>,
         said: impl FnOnce(&T) -> Change<'a>,
     ) -> Result<T> {
-        self.core.change(ino, act, said)
+        self.core.change(ino, data, act, said)
     }
 
     /// Opens a file as `flags` say. A new one, or one that was emptied, is committed.
     pub fn open_file(self: &Arc<Self>, path: &Path, flags: OpenFlags) -> Result<StoreFile> {
         let volume = self.core.volume()?;
-        let old = volume.metadata(path).ok();
+        let old = existing(volume.metadata(path))?;
         let changes = flags.intersects(OpenFlags::TRUNCATE | OpenFlags::CREATE_NEW)
             || (flags.contains(OpenFlags::CREATE) && old.is_none());
         if !changes {
             let file = volume.open_with(path, flags, FILE_PERM)?;
             return Ok(self.opened(file, flags));
         }
-        let begun = old.and_then(|old| self.core.begin(old.ino));
+        let begun = match old {
+            Some(old) => self.core.begin(old.ino, 0)?,
+            None => None,
+        };
         let opened = volume.open_with(path, flags, FILE_PERM);
         // What is noted of the bytes before must not come back.
         let kept = match (&opened, begun) {
@@ -336,14 +335,22 @@ impl Store {
         act: impl FnOnce(&Volume) -> volume::Result<()>,
     ) -> Result<()> {
         let volume = self.core.volume()?;
-        let files = paths.iter().filter_map(|path| volume.metadata(path).ok());
-        let files: Vec<Attr> = files.filter(|attr| attr.kind == FileKind::Regular).collect();
-        let begun: Vec<_> = files.iter().filter_map(|attr| self.core.begin(attr.ino)).collect();
-        let outcome = act(volume);
-        for begun in begun {
-            self.core.end(begun, Change::Attributes)?;
+        let mut files = Vec::new();
+        for path in paths {
+            files.extend(existing(volume.metadata(path))?);
         }
-        outcome?;
+        files.retain(|attr| attr.kind == FileKind::Regular);
+        let mut begun = Vec::new();
+        let all = files.iter().try_for_each(|attr| {
+            begun.extend(self.core.begin(attr.ino, 0)?);
+            Ok(())
+        });
+        let outcome = all.and_then(|()| Ok(act(volume)?));
+        let mut kept = Ok(());
+        for begun in begun {
+            kept = kept.and(self.core.end(begun, Change::Attributes));
+        }
+        outcome.and(kept)?;
         for attr in files {
             self.core.cache.forget(attr.ino);
         }
@@ -388,12 +395,12 @@ impl Core {
             return Ok(());
         }
         let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
-        if let Some(unsynced) = &self.unsynced {
-            lock(unsynced).begin_commit();
+        if let Some(changes) = &self.changes {
+            changes.notes().begin_commit();
         }
         self.volume.sync()?;
-        if let Some(unsynced) = &self.unsynced {
-            lock(unsynced).end_commit();
+        if let Some(changes) = &self.changes {
+            changes.notes().end_commit();
         }
         self.done.store(number, Ordering::Release);
         Ok(())
@@ -402,10 +409,11 @@ impl Core {
     fn change<'a, T>(
         &self,
         ino: Ino,
+        data: usize,
         act: impl FnOnce() -> volume::Result<T>,
         said: impl FnOnce(&T) -> Change<'a>,
     ) -> Result<T> {
-        let Some(begun) = self.begin(ino) else { return Ok(act()?) };
+        let Some(begun) = self.begin(ino, data)? else { return Ok(act()?) };
         let outcome = act();
         // What has failed may have changed something before.
         let kept = self.end(begun, outcome.as_ref().map_or(Change::Attributes, said));
@@ -413,48 +421,30 @@ impl Core {
         kept.map(|()| value)
     }
 
-    /// When a file was last changed; `None` if it is gone.
-    fn changed_ns(&self, ino: Ino) -> Option<i64> {
-        self.fs.upgrade()?.getattr(ino).ok().map(|attr| changed_ns(&attr))
-    }
-
     /// A change of a file begins; `None` where nothing is noted.
-    fn begin(&self, ino: Ino) -> Option<Begun> {
-        let unsynced = self.unsynced.as_ref()?;
-        let mut notes = lock(unsynced);
-        let before_ns = match notes.take_changed_ns(ino.get()) {
-            Some(known) => known,
-            None => self.changed_ns(ino)?,
-        };
-        Some(Begun { ino, before_ns, pending: notes.begin_change(ino.get()) })
+    fn begin(&self, ino: Ino, data: usize) -> Result<Option<Begun>> {
+        match &self.changes {
+            Some(changes) => changes.begin(ino, data, || self.sync()),
+            None => Ok(None),
+        }
     }
 
     /// It is made, and noted.
     fn end(&self, begun: Begun, change: Change<'_>) -> Result<()> {
-        let Some(unsynced) = &self.unsynced else { return Ok(()) };
-        let Begun { ino, before_ns, pending } = begun;
-        let after_ns = self.changed_ns(ino);
-        let mut notes = lock(unsynced);
-        // Of a file that is gone nothing is noted.
-        let noted = after_ns.map_or(Noted::Kept, |after_ns| {
-            let times = Times { before_ns, after_ns };
-            notes.note(Note { ino: ino.get(), change, times })
-        });
-        match noted {
-            Noted::Kept => notes.end_change(pending),
-            Noted::HalfFull => {
-                notes.end_change(pending);
-                self.signal.set(Want::Commit);
-            }
-            Noted::NoRoom => {
-                drop(notes);
-                // It is part of the file already.
-                let synced = self.sync();
-                lock(unsynced).end_change(pending);
-                return synced;
-            }
+        let Some(changes) = &self.changes else { return Ok(()) };
+        if changes.end(begun, change, || self.sync())? == Noted::HalfFull {
+            self.signal.set(Want::Commit);
         }
         Ok(())
+    }
+}
+
+/// The attributes of what a path leads to; `None` if the path leads to nothing.
+fn existing(found: volume::Result<Attr>) -> Result<Option<Attr>> {
+    match found {
+        Ok(attr) => Ok(Some(attr)),
+        Err(error) if matches!(error.reason(), FsError::NotFound) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -113,9 +113,12 @@ pub struct Note<'a> {
     pub times: Times,
 }
 
-/// A change that is pending, by its place in the list of those.
+/// A change that is pending: its place in the list of those, and bytes that are kept for its note.
 #[derive(Debug)]
-pub struct Pending(Option<usize>);
+pub struct Pending {
+    place: Option<usize>,
+    promised: usize,
+}
 
 /// Where a note is.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +147,8 @@ pub struct Unsynced {
     /// When files were last changed, as the last note of each says: so the next change does not ask
     /// the file system for the time before it.
     changed_ns: BTreeMap<u64, i64>,
+    /// Bytes that are kept for the notes of pending changes.
+    promised: usize,
 }
 
 /// Most files whose last change is known without asking.
@@ -164,7 +169,8 @@ impl Unsynced {
         // SAFETY: the lock keeps other processes of ours away, the mode other users.
         let map = unsafe { memmap2::MmapOptions::new().len(FILE_BYTES).map_mut(&shared) }?;
         let changed_ns = BTreeMap::new();
-        let mut this = Self { path, map, _file: file, active: 0, len: [0; 2], changed_ns };
+        let mut this =
+            Self { path, map, _file: file, active: 0, len: [0; 2], changed_ns, promised: 0 };
         let uuid_words = words_of(uuid);
         let is_ours = this.word(word::MAGIC) == MAGIC
             && this.word(word::UUID) == uuid_words[0]
@@ -236,21 +242,32 @@ impl Unsynced {
         words.filter(|ino| *ino != 0)
     }
 
-    /// A change of an inode begins. Without room for it, a kill until it has a note may make the
-    /// notes look old.
-    pub fn begin_change(&mut self, ino: u64) -> Pending {
-        let free = (0..PENDING_MAX).find(|number| self.word(word::PENDING + number) == 0);
-        if let Some(number) = free {
+    /// Whether a note with so much data has room beside those of pending changes. One that is larger
+    /// than a half has as much as a commit can make.
+    pub fn has_room(&self, data: usize) -> bool {
+        let bytes = note_bytes(data);
+        bytes > HALF_BYTES || self.len[self.active] + self.promised + bytes <= HALF_BYTES
+    }
+
+    /// A change of an inode begins, and its note will have so much data: room for that is kept. Without
+    /// a place in the list, a kill until it has a note may make the notes look old.
+    pub fn begin_change(&mut self, ino: u64, data: usize) -> Pending {
+        let place = (0..PENDING_MAX).find(|number| self.word(word::PENDING + number) == 0);
+        if let Some(number) = place {
             self.set_word(word::PENDING + number, ino);
         }
-        Pending(free)
+        let bytes = note_bytes(data);
+        let promised = if bytes > HALF_BYTES { 0 } else { bytes };
+        self.promised += promised;
+        Pending { place, promised }
     }
 
     /// It has its note, or none is needed.
-    pub fn end_change(&mut self, Pending(number): Pending) {
-        if let Some(number) = number {
+    pub fn end_change(&mut self, Pending { place, promised }: Pending) {
+        if let Some(number) = place {
             self.set_word(word::PENDING + number, 0);
         }
+        self.promised -= promised;
     }
 
     /// Forgets all notes; the last durable batch is `batch` now.
@@ -276,7 +293,7 @@ impl Unsynced {
             Change::Size(size) => (1, size, &[][..]),
             Change::Attributes => (2, 0, &[][..]),
         };
-        let bytes = NOTE_BYTES + data.len().next_multiple_of(8);
+        let bytes = note_bytes(data.len());
         let len = self.len[self.active];
         if bytes > HALF_BYTES - len {
             return Noted::NoRoom;
@@ -339,6 +356,11 @@ impl Unsynced {
         let word = unsafe { AtomicU64::from_ptr(place) };
         word.store(value.to_le(), Ordering::Release);
     }
+}
+
+/// Bytes of a note with so much data.
+const fn note_bytes(data: usize) -> usize {
+    NOTE_BYTES + data.next_multiple_of(8)
 }
 
 /// The file of this user for a file system, if there is one. What others may have put there is
@@ -648,7 +670,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         log.note(bytes(5, 0, b"abc"));
-        let (first, second) = (log.begin_change(7), log.begin_change(8));
+        let (first, _second) = (log.begin_change(7, 0), log.begin_change(8, 0));
         log.end_change(first);
         let times = Times { before_ns: -3, after_ns: 4 };
         log.set_times(log.places()[0], times);
@@ -656,7 +678,7 @@ mod tests {
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         assert_eq!(log.pending().collect::<Vec<_>>(), [8]);
         assert_eq!(log.notes().next().unwrap(), Note { times, ..bytes(5, 0, b"abc") });
-        log.end_change(second);
+        log.begin(2);
         assert_eq!(log.pending().count(), 0);
     }
 

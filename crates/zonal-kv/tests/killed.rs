@@ -319,6 +319,28 @@ impl Clock for NoTime {
 }
 
 #[test]
+fn append_that_cannot_be_kept_leaves_nothing_in_file() {
+    let place = Place::new();
+    // Commits fail, and what is noted stays noted until there is no more room.
+    let store = Store::open(&place.uri().replace("zonal://", "zonal://fault(flush,from=12):"));
+    let store = store.unwrap();
+    let file = store.open_file(Path::new("/log"), NEW).unwrap();
+    let (mut size, mut refused) = (0, 0);
+    for _ in 0..200 {
+        match file.append(&vec![7; 1 << 20]) {
+            Ok(()) => size += 1 << 20,
+            Err(_) => refused += 1,
+        }
+        assert_eq!(file.size().unwrap(), size);
+        if refused == 3 {
+            break;
+        }
+    }
+    assert_eq!(refused, 3);
+    store.sync().unwrap_err();
+}
+
+#[test]
 fn drive_is_opened_once_per_process() {
     let place = Place::new();
     let (first, second) = (place.open(), place.open());
