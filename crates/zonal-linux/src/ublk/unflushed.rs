@@ -7,7 +7,8 @@
 //! loses a disk's cache.
 //!
 //! Two halves of the file take turns. A flush begins with the other half, and once it is durable
-//! the half that it has covered is empty again. A full half makes its writer flush. A note says
+//! the half that it has covered is empty again. If it fails, the next flush covers that half first.
+//! A full half makes its writer flush. A note says
 //! which blocks have which content, so writing all of them again in order gives the same disk,
 //! whichever of them a flush had covered. Overlapping changes wait for one another, so that notes
 //! have the order of the changes.
@@ -98,6 +99,8 @@ struct Notes {
     active: usize,
     /// Bytes of notes in each half.
     len: [u64; 2],
+    /// The half that a running flush covers.
+    flushing: Option<usize>,
 }
 
 impl Notes {
@@ -106,8 +109,8 @@ impl Notes {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FILE_BYTES)?;
-        let notes = Self { file, mark, active: 0, len: [0; 2] };
-        notes.write_head()?;
+        let notes = Self { file, mark, active: 0, len: [0; 2], flushing: None };
+        notes.write_head(notes.active)?;
         Ok(notes)
     }
 
@@ -119,11 +122,12 @@ impl Notes {
         if head.magic != MAGIC || head.mark != mark || head.active > 1 {
             return Err(io::Error::other("they are of another disk, or of another version"));
         }
-        Ok(Self { file, mark, active: usize::from(head.active == 1), len: [0; 2] })
+        let active = usize::from(head.active == 1);
+        Ok(Self { file, mark, active, len: [0; 2], flushing: None })
     }
 
-    fn write_head(&self) -> io::Result<()> {
-        let head = Head { magic: MAGIC, active: self.active as u64, mark: self.mark };
+    fn write_head(&self, active: usize) -> io::Result<()> {
+        let head = Head { magic: MAGIC, active: active as u64, mark: self.mark };
         self.file.write_all_at(head.as_bytes(), 0)
     }
 
@@ -154,16 +158,20 @@ impl Notes {
         Ok(true)
     }
 
-    /// A flush begins: notes go to the other half if it is empty. Returns the half that the flush
-    /// covers.
+    /// A flush begins. Returns the half that it covers; `None` if it may empty none, since another
+    /// flush runs or there are no notes. A half that a failed flush has left comes first: its notes
+    /// precede those of the active half, which takes notes on.
     fn begin_flush(&mut self) -> io::Result<Option<usize>> {
-        let (covered, other) = (self.active, 1 - self.active);
-        if self.len[other] > 0 || self.len[covered] == 0 {
+        let other = 1 - self.active;
+        if self.flushing.is_some() || self.len == [0; 2] {
             return Ok(None);
         }
-        self.active = other;
-        self.write_head()?;
-        Ok(Some(covered))
+        if self.len[other] == 0 {
+            self.write_head(other)?;
+            self.active = other;
+        }
+        self.flushing = Some(1 - self.active);
+        Ok(self.flushing)
     }
 
     /// What was noted in a half is durable.
@@ -242,14 +250,15 @@ impl Drop for HeldRange<'_> {
 pub(super) struct SurvivingDisk {
     disk: Arc<dyn Disk>,
     notes: Mutex<Notes>,
+    /// Wakes writers that found no room when a flush has ended.
+    flushed: Condvar,
     ranges: Ranges,
 }
 
 impl SurvivingDisk {
     /// A disk that no killed server has left.
     fn create(disk: Arc<dyn Disk>, path: &Path, mark: u64) -> io::Result<Self> {
-        let notes = Mutex::new(Notes::create(path, mark)?);
-        Ok(Self { disk, notes, ranges: Ranges::default() })
+        Ok(Self::new(disk, Notes::create(path, mark)?))
     }
 
     /// A disk whose server was killed; `path` has its notes. All of them are durable on return.
@@ -261,21 +270,40 @@ impl SurvivingDisk {
             notes.empty(half)?;
         }
         tracing::info!(count, "made again what the killed server had answered and not flushed");
-        Ok(Self { disk, notes: Mutex::new(notes), ranges: Ranges::default() })
+        Ok(Self::new(disk, notes))
+    }
+
+    fn new(disk: Arc<dyn Disk>, notes: Notes) -> Self {
+        let (flushed, ranges) = (Condvar::new(), Ranges::default());
+        Self { disk, notes: Mutex::new(notes), flushed, ranges }
     }
 
     fn change(&self, change: &Change<'_>, durability: Durability) -> Result<()> {
         let end = change.lba.get().saturating_add(change.blocks.get());
         let held = self.ranges.hold(change.lba.get()..end);
         change.apply(&*self.disk)?;
-        while !lock(&self.notes).note(change).map_err(failed)? {
-            self.flush()?;
-        }
+        self.note(change)?;
         drop(held);
         match durability {
             Durability::Later => Ok(()),
             Durability::AtOnce => self.flush(),
         }
+    }
+
+    /// Notes a change. If there is no room for it, a flush makes room: the one that runs, or one of
+    /// our own, whose failure is that of the change.
+    fn note(&self, change: &Change<'_>) -> Result<()> {
+        let mut notes = lock(&self.notes);
+        while !notes.note(change).map_err(failed)? {
+            if notes.flushing.is_some() {
+                notes = self.flushed.wait(notes).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                drop(notes);
+                self.flush()?;
+                notes = lock(&self.notes);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -295,11 +323,14 @@ impl Disk for SurvivingDisk {
 
     fn flush(&self) -> Result<()> {
         let covered = lock(&self.notes).begin_flush().map_err(failed)?;
-        self.disk.flush()?;
-        match covered {
-            Some(half) => lock(&self.notes).empty(half).map_err(failed),
-            None => Ok(()),
-        }
+        let flushed = self.disk.flush();
+        let Some(half) = covered else { return flushed };
+        let mut notes = lock(&self.notes);
+        notes.flushing = None;
+        let ended = flushed.and_then(|()| notes.empty(half).map_err(failed));
+        drop(notes);
+        self.flushed.notify_all();
+        ended
     }
 
     fn discard(&self, lba: Lba, blocks: LbaCount) -> Result<()> {

@@ -18,13 +18,15 @@ struct Volatile {
     now: Mutex<Vec<u8>>,
     flushed: Mutex<Vec<u8>>,
     flushes: AtomicU64,
+    /// Flushes that fail next.
+    failing: AtomicU64,
 }
 
 impl Volatile {
     fn new() -> Arc<Self> {
         let zeroes = vec![0; BLOCK * BLOCKS];
         let (now, flushed) = (Mutex::new(zeroes.clone()), Mutex::new(zeroes));
-        Arc::new(Self { now, flushed, flushes: AtomicU64::new(0) })
+        Arc::new(Self { now, flushed, flushes: AtomicU64::new(0), failing: AtomicU64::new(0) })
     }
 
     fn kill(&self) {
@@ -64,6 +66,11 @@ impl Disk for Volatile {
     }
 
     fn flush(&self) -> Result<()> {
+        let failing = self.failing.load(Ordering::Relaxed);
+        if failing > 0 {
+            self.failing.store(failing - 1, Ordering::Relaxed);
+            return Err(failed(io::Error::other("the drive refuses a flush")));
+        }
         let now = lock(&self.now).clone();
         *lock(&self.flushed) = now;
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -167,6 +174,57 @@ fn full_notes_make_writer_flush() {
     }
     assert_eq!(disk.flushes.load(Ordering::Relaxed), 3);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), FILE_BYTES);
+}
+
+#[test]
+fn failed_flush_of_disk_leaves_room_for_later_notes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unflushed");
+    let disk = Volatile::new();
+    let served = SurvivingDisk::create(disk.clone(), &path, MARK).unwrap();
+    // Two halves have room for 62 of these.
+    let write = |number: u8| {
+        let data = vec![number; 1 << 20];
+        served.write(Lba::ZERO, &data, Durability::Later)
+    };
+    write(1).unwrap();
+    disk.failing.store(2, Ordering::Relaxed);
+    assert!(served.flush().is_err() && served.flush().is_err());
+    // The flush that the full half causes covers the half that the failed flush has left.
+    for number in 2..100 {
+        write(number).unwrap();
+    }
+    assert_eq!(disk.flushes.load(Ordering::Relaxed), 4);
+    // A flush that succeeds after one that failed keeps the order of the notes.
+    disk.failing.store(1, Ordering::Relaxed);
+    assert!(served.flush().is_err());
+    write(200).unwrap();
+    disk.kill();
+    drop(SurvivingDisk::recover(disk.clone(), &path, MARK).unwrap());
+    assert!(lock(&disk.now)[..1 << 20].iter().all(|&byte| byte == 200), "the last write wins");
+}
+
+#[test]
+fn full_notes_fail_write_while_flushes_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unflushed");
+    let disk = Volatile::new();
+    let served = SurvivingDisk::create(disk.clone(), &path, MARK).unwrap();
+    disk.failing.store(u64::MAX, Ordering::Relaxed);
+    let data = vec![3; 1 << 20];
+    let write = || served.write(Lba::ZERO, &data, Durability::Later);
+    let noted = (0..100).filter(|_| write().is_ok()).count();
+    assert_eq!(noted, 62, "both halves are full");
+    // Writers that wait for the flush of another writer try one of their own.
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..4).map(|_| scope.spawn(write)).collect();
+        assert!(writers.into_iter().all(|writer| writer.join().unwrap().is_err()));
+    });
+    disk.failing.store(0, Ordering::Relaxed);
+    for _ in 0..100 {
+        write().unwrap();
+    }
+    served.flush().unwrap();
 }
 
 #[test]
