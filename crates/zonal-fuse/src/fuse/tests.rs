@@ -37,6 +37,12 @@ fn server(fs: Arc<dyn FileSystem>, control: Option<Arc<Control>>) -> FuseServer 
     FuseServer::new(content, &MountConfig::new("", Path::new("/")))
 }
 
+/// Files of [`Closed`]: one whose inode cannot be read, one deleted since it was listed, and one
+/// that is well.
+const UNREADABLE: Ino = Ino::new(101);
+const DELETED: Ino = Ino::new(102);
+const WELL: Ino = Ino::new(103);
+
 /// A file system whose files cannot be opened.
 #[derive(Default)]
 struct Closed {
@@ -54,6 +60,11 @@ impl FileSystem for Closed {
         Err(FsError::NotPermitted { what: "opening" })
     }
     fn getattr(&self, ino: Ino) -> Result<Attr> {
+        match ino {
+            UNREADABLE => return Err(zonal::DeviceError::Medium { lba: zonal::Lba::ZERO }.into()),
+            DELETED => return Err(FsError::NotFound),
+            _ => {}
+        }
         let time = Timestamp::default();
         Ok(Attr {
             ino,
@@ -121,9 +132,13 @@ impl FileSystem for Closed {
         _: Ino,
         _: u64,
         _: vfs::ReadFlags,
-        _: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
-        unsupported()
+        let names: [(_, &[u8]); 3] = [(UNREADABLE, b"bad"), (DELETED, b"gone"), (WELL, b"well")];
+        for ((ino, name), cookie) in names.into_iter().zip(1..) {
+            each(DirEntry { ino, kind: FileKind::Regular, name, cookie });
+        }
+        Ok(())
     }
     fn fallocate(&self, _: Ino, _: Allocate, _: u64, _: u64) -> Result<()> {
         unsupported()
@@ -173,6 +188,26 @@ fn create_without_open_keeps_no_pin() {
     let refused = server.create_and_open(&Caller::ROOT, NodeId::ROOT, Some(b"file"), file);
     assert_eq!(refused.err(), Some(Errno::PERM));
     assert_eq!(fs.pins.load(Ordering::Relaxed), 0, "the kernel will not forget what it never knew");
+}
+
+#[test]
+fn listing_has_name_whose_inode_cannot_be_read() {
+    let fs = Arc::new(Closed::default());
+    let server = server(Arc::clone(&fs) as _, None);
+    let kernel = Arc::new(Kernel(Mutex::default()));
+    let header = Header { unique: 5, node: NodeId::ROOT, uid: 0, gid: 0, pid: 1 };
+    let read = Read { handle: 1, offset: 0, size: 4096, how: ReadFlags::empty(), flags: 0 };
+    server.serve(&header, Op::Readdirplus(read), Reply::new(5, Arc::clone(&kernel) as _));
+    // Behind the head of the answer: the inode (128 bytes), number and kind (24), and the name.
+    let answer = kernel.0.lock().unwrap().remove(0).split_off(16);
+    let entries: Vec<_> = answer.chunks(160).collect();
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    let found = entries.iter().map(|at| (number(&at[..8]), number(&at[128..136]), at[148]));
+    let regular = 8;
+    let (bad, well) = (UNREADABLE.get(), WELL.get());
+    assert_eq!(found.collect::<Vec<_>>(), [(0, bad, regular), (well, well, regular)]);
+    assert_eq!((&entries[0][152..155], &entries[1][152..156]), (&b"bad"[..], &b"well"[..]));
+    assert_eq!(fs.pins.load(Ordering::Relaxed), 1, "the kernel knows one of them");
 }
 
 #[test]

@@ -192,20 +192,38 @@ impl Writeback {
 impl Flusher {
     /// Flushes regularly, until the end of the mount at `root`.
     pub(crate) fn run(&self, root: &Path) {
-        let Ok(device) = fs::metadata(root).map(|root| root.dev()) else { return };
-        if let Err(error) = limit(device) {
-            tracing::debug!(%error, "no limit on the data that the kernel collects");
-        }
+        let mut found = MountDevice::default();
+        found.look(root);
         while let Err(RecvTimeoutError::Timeout) = self.ending.recv_timeout(FLUSH_INTERVAL) {
             // Only while a file is open for writing: it keeps the mount busy anyway, so an open
             // root does not make umount(2) fail.
             if !self.writeback.writers().is_empty()
+                && let Some(device) = found.look(root)
                 && let Err(error) = own_mount::run(Call::Sync { point: root.to_owned(), device })
             {
                 // fsync(2) or close(2) of the writer returns the error.
                 tracing::debug!(%error, "the kernel could not send all collected data");
             }
         }
+    }
+}
+
+/// The device number of the mount, once its root could be looked at.
+#[derive(Default)]
+struct MountDevice(Option<u64>);
+
+impl MountDevice {
+    /// Looks at the root unless it was found before, and limits what the kernel collects for the
+    /// device. The drive may refuse to return the root's attributes for a while.
+    fn look(&mut self, root: &Path) -> Option<u64> {
+        if self.0.is_none() {
+            let device = fs::metadata(root).ok()?.dev();
+            if let Err(error) = limit(device) {
+                tracing::debug!(%error, "no limit on the data that the kernel collects");
+            }
+            self.0 = Some(device);
+        }
+        self.0
     }
 }
 
@@ -217,4 +235,22 @@ fn limit(device: u64) -> io::Result<()> {
     let bdi = bdi.ok_or(io::ErrorKind::NotFound)?;
     fs::write(bdi.join("strict_limit"), "1")?;
     fs::write(bdi.join("max_bytes"), COLLECTED_MAX.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writeback_flusher_finds_root_that_failed_at_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        let mut found = MountDevice::default();
+        assert_eq!(found.look(&root), None);
+        fs::create_dir(&root).unwrap();
+        let device = found.look(&root);
+        assert!(device.is_some());
+        fs::remove_dir(&root).unwrap();
+        assert_eq!(found.look(&root), device);
+    }
 }

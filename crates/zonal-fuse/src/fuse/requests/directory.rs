@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use zonal_fs::vfs::{DirEntry, FileKind, Ino, Listing, ReadFlags};
+use zonal_fuse_transport::abi::Attr;
 use zonal_fuse_transport::answer::Entry;
 use zonal_fuse_transport::listing::{Added, DirListing, ListedName};
 use zonal_fuse_transport::request::Read;
@@ -47,7 +48,8 @@ impl FuseServer {
         for found in self.entries(ino, read, ENTRY_PLUS_BYTES)? {
             // The kernel counts no lookup for "." and "..".
             let dot = matches!(&*found.name, b"." | b"..");
-            let entry = self.run(Operation::Readdirplus, ino, |fs, _| {
+            let node = self.shared.nodes.node(found.ino);
+            let entry = self.run(Operation::Readdirplus, node, |fs, _| {
                 let attr = fs.getattr(found.ino)?;
                 if dot {
                     let attr = convert::attr(&attr, self.shared.blksize);
@@ -56,10 +58,19 @@ impl FuseServer {
                     self.entered(fs, &attr)
                 }
             });
-            // It was deleted since it was listed.
-            let Ok(entry) = entry else { continue };
+            let entry = match entry {
+                Ok(entry) => entry,
+                // It was deleted since it was listed.
+                Err(Errno::NOENT) => continue,
+                // The name alone: the kernel asks for its inode when a program does, and the
+                // program gets the error.
+                Err(_) => {
+                    let attr = Attr { mode: found.kind.format(), ..Attr::default() };
+                    Entry { node: NodeId(0), attr, ttl: Duration::ZERO }
+                }
+            };
             if listing.add_plus(&entry, &found.name(entry.attr.mode)) == Added::Full {
-                if !dot {
+                if entry.node != NodeId(0) {
                     self.forget_lookups(found.ino, 1);
                 }
                 break;
