@@ -11,6 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use zonal::{Geometry, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind};
 
+use super::recover::Failed;
 use crate::vfs::{Ino, Timestamp};
 
 /// Kind of a file's zones, and thereby its directory.
@@ -64,7 +65,7 @@ impl Health {
 /// Whether the file system has opened a zone explicitly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
-    /// It has, and will close it.
+    /// It has, or has asked for that, and will close it.
     Open,
     /// It has not.
     No,
@@ -96,6 +97,8 @@ pub(super) struct ZoneFile {
     zone_bytes: u64,
     size: AtomicU64,
     health: AtomicU8,
+    /// 0, or one more than the [`Failed`] after which the device refused to report the zone.
+    owed_report: AtomicU8,
     resets: AtomicU64,
     writer: Mutex<Writer>,
     idle: Condvar,
@@ -153,6 +156,7 @@ impl ZoneFile {
             zone_bytes: capacity,
             size: AtomicU64::new(size),
             health: AtomicU8::new(health as u8),
+            owed_report: AtomicU8::new(0),
             resets: AtomicU64::new(0),
             writer: Mutex::new(Writer {
                 opens: 0,
@@ -193,6 +197,22 @@ impl ZoneFile {
     /// Lowers the health. Nothing raises it again.
     pub(super) fn degrade(&self, health: Health) {
         self.health.fetch_max(health as u8, Ordering::AcqRel);
+    }
+
+    /// The failure after which the zone must still be reported. Until then size and health may be
+    /// wrong.
+    pub(super) fn owed_report(&self) -> Option<Failed> {
+        failed_of(self.owed_report.load(Ordering::Acquire))
+    }
+
+    /// The zone could not be reported after a failure.
+    pub(super) fn owe_report(&self, failed: Failed) {
+        self.owed_report.fetch_max(failed as u8 + 1, Ordering::AcqRel);
+    }
+
+    /// The zone was reported. Returns the failure after which it could not be.
+    pub(super) fn settle_report(&self) -> Option<Failed> {
+        failed_of(self.owed_report.swap(0, Ordering::AcqRel))
     }
 
     /// Number of resets: a reader that sees it change must read again.
@@ -293,6 +313,15 @@ impl ZoneFile {
 
     pub(super) fn owned(&self) -> MutexGuard<'_, Owned> {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The failure in [`ZoneFile::owed_report`].
+const fn failed_of(number: u8) -> Option<Failed> {
+    match number {
+        0 => None,
+        1 => Some(Failed::Read),
+        _ => Some(Failed::Write),
     }
 }
 

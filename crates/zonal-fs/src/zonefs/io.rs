@@ -30,6 +30,9 @@ impl ZoneFs {
         alignment: Alignment,
     ) -> Result<usize> {
         loop {
+            if file.owed_report().is_some() {
+                self.make_owed_report(file, &mut file.settled())?;
+            }
             if file.health() == Health::Offline {
                 return Err(FsError::NotPermitted { what: "the zone is offline" });
             }
@@ -114,7 +117,7 @@ impl ZoneFs {
 
     /// Writes at the end of a sequential file, which must be at `offset`.
     fn write_at_end(&self, file: &ZoneFile, offset: u64, data: &[u8]) -> Result<Written> {
-        let writer = file.settled();
+        let writer = self.known(file)?;
         let len = (data.len() as u64).min(file.capacity - offset);
         self.check_blocks(offset | len)?;
         if offset != file.size() {
@@ -146,6 +149,9 @@ impl ZoneFs {
     /// Appends to a sequential file. Other threads may append meanwhile.
     fn append_at_end(&self, file: &ZoneFile, data: &[u8]) -> Result<Written> {
         let geometry = self.device.geometry();
+        if file.owed_report().is_some() {
+            drop(self.known(file)?);
+        }
         let mut writer = file.writer();
         let mut len = file.room(&writer).min(data.len() as u64);
         if len > geometry.bytes(geometry.max_append()).get() {

@@ -33,7 +33,7 @@ use zonal::{Clock, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 use self::file::{Owned, ZoneFile};
 use self::format::PERM_DEFAULT;
 use self::tree::ZoneTree;
-use self::zones::InUse;
+use self::zones::{InUse, Unclosed};
 use crate::vfs::{Access, Ino, Result, Timestamp};
 
 pub use self::file::{Group, Health};
@@ -143,6 +143,7 @@ pub struct ZoneFs {
     /// Bytes of the largest file.
     capacity_max: u64,
     in_use: InUse,
+    unclosed: std::sync::Mutex<Unclosed>,
 }
 
 /// The present access of the file system.
@@ -191,6 +192,7 @@ impl ZoneFs {
             directories: std::array::from_fn(|_| std::sync::Mutex::new(directory)),
             capacity_max,
             in_use: InUse::default(),
+            unclosed: std::sync::Mutex::default(),
         };
         for file in fs.tree.files() {
             fs.in_use.account(file, &mut file.writer());

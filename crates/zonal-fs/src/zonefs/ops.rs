@@ -256,6 +256,7 @@ impl FileSystem for ZoneFs {
     }
 
     fn tick(&self) -> Result<()> {
+        self.close_when_due();
         Ok(())
     }
 

@@ -9,18 +9,32 @@
 //!
 //! A failed read changes nothing if the zone is good and has the expected size. Source: the
 //! observed behaviour of Linux 7.3 (`fs/zonefs/super.c`); its documentation promises a little more.
+//!
+//! Where the report fails as well, Linux makes everything read-only. Here the file is owed a report:
+//! its next use makes one, and fails as long as the device gives none.
+
+use std::sync::MutexGuard;
 
 use zonal::Zone;
 
 use super::file::{Group, Health, Held, Writer, ZoneFile, written};
 use super::{DeviceResult, ErrorPolicy, ZoneFs};
-use crate::vfs::Access;
+use crate::vfs::{Access, Result};
 
-/// The operation that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The operation that failed; of two, the write decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Failed {
     Read,
     Write,
+}
+
+/// Whether a file was owed a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// It was, and the report is made.
+    Made,
+    /// It was not.
+    NotOwed,
 }
 
 /// State of the file and of the mount after recovery.
@@ -32,20 +46,51 @@ struct Outcome {
 }
 
 impl ZoneFs {
-    /// Reports the zone of a file after a failure, and applies the policy to the file.
+    /// Reports the zone of a file after a failure, and applies the policy to the file. If that
+    /// fails, the file is owed a report.
     pub(super) fn find_out(&self, file: &ZoneFile, writer: &mut Writer, failed: Failed) {
-        let (cond_health, data) = match self.look(file) {
-            Ok(found) => found,
-            Err(error) => {
-                let (name, zone) = (self.tree.path(file), file.zone.get());
-                tracing::error!(file = name, zone, %error, "the zone cannot be reported");
-                return self.become_read_only();
-            }
-        };
+        let Err(error) = self.apply_report(file, writer, failed) else { return };
+        let (name, zone) = (self.tree.path(file), file.zone.get());
+        tracing::error!(
+            file = name, zone, %error,
+            "the zone cannot be reported: the next use of the file tries it again"
+        );
+        file.owe_report(failed);
+        // The table says so of every failed write.
+        if failed == Failed::Write && self.options().errors == ErrorPolicy::RemountRo {
+            self.become_read_only();
+        }
+    }
+
+    /// Locks the state of a file that is to be changed, once no append is in flight and the report
+    /// is made that the file is owed.
+    pub(super) fn known<'a>(&self, file: &'a ZoneFile) -> Result<MutexGuard<'a, Writer>> {
+        let mut writer = file.settled();
+        if self.make_owed_report(file, &mut writer)? == Report::Made {
+            self.check_writable(file)?;
+        }
+        Ok(writer)
+    }
+
+    /// Makes the report that a file is owed. Size and health may change by it.
+    pub(super) fn make_owed_report(&self, file: &ZoneFile, writer: &mut Writer) -> Result<Report> {
+        let Some(failed) = file.owed_report() else { return Ok(Report::NotOwed) };
+        self.apply_report(file, writer, failed)?;
+        Ok(Report::Made)
+    }
+
+    fn apply_report(
+        &self,
+        file: &ZoneFile,
+        writer: &mut Writer,
+        failed: Failed,
+    ) -> DeviceResult<()> {
+        let (cond_health, data) = self.look(file)?;
+        let failed = file.settle_report().map_or(failed, |owed| owed.max(failed));
         let size = file.size();
         let health = file.health().max(cond_health);
         if failed == Failed::Read && health == Health::Good && size == data {
-            return;
+            return Ok(());
         }
         let outcome = decide(self.options().errors, health, size, data);
         let (zone, new_size) = (file.zone.get(), outcome.size);
@@ -63,10 +108,11 @@ impl ZoneFs {
         }
         file.set_size(writer, outcome.size);
         self.in_use.account(file, writer);
+        Ok(())
     }
 
     /// Health of a file by the condition of its zone, and the bytes that the zone holds.
-    fn look(&self, file: &ZoneFile) -> DeviceResult<(Health, u64)> {
+    pub(super) fn look(&self, file: &ZoneFile) -> DeviceResult<(Health, u64)> {
         if file.group == Group::Conventional {
             // A report says nothing about failures of a conventional zone.
             return Ok((Health::Good, file.capacity));

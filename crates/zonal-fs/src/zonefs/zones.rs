@@ -3,14 +3,17 @@
 //! The counts are those of Linux: files open for writing, each once, and files with an active zone,
 //! which is partly written or explicitly open.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{MutexGuard, PoisonError};
 
 use zonal::{Select, ZoneAction};
 
 use super::file::{Group, Health, Held, Writer, ZoneFile};
+use super::recover::Failed;
 use super::{OpenPolicy, ZoneFs};
 use crate::FsError;
-use crate::vfs::{Access, OpenFor, Result};
+use crate::vfs::{Access, Ino, OpenFor, Result};
 
 /// Counts of files in use.
 #[derive(Default)]
@@ -39,6 +42,34 @@ impl InUse {
     }
 }
 
+/// Files without a writer whose zone the device has refused to close. It is tried again after
+/// pauses, and when another zone cannot be opened.
+#[derive(Default)]
+pub(super) struct Unclosed {
+    files: BTreeSet<Ino>,
+    pause_ns: u64,
+    due_ns: u64,
+}
+
+/// The shortest and the longest pause before the device is asked again to close zones.
+const PAUSE_NS_MIN: u64 = 1_000_000_000;
+const PAUSE_NS_MAX: u64 = 64_000_000_000;
+
+impl Unclosed {
+    fn is_due(&self, now_ns: u64) -> bool {
+        !self.files.is_empty() && now_ns >= self.due_ns
+    }
+
+    /// All were tried, now: the others have to wait.
+    fn put_off(&mut self, now_ns: u64) {
+        if self.files.is_empty() {
+            return *self = Self::default();
+        }
+        self.pause_ns = (2 * self.pause_ns).clamp(PAUSE_NS_MIN, PAUSE_NS_MAX);
+        self.due_ns = now_ns.saturating_add(self.pause_ns);
+    }
+}
+
 impl ZoneFs {
     /// Opens a file. With explicit open, the first writer opens the zone.
     pub(super) fn open_file(&self, file: &ZoneFile, purpose: OpenFor) -> Result<()> {
@@ -49,7 +80,16 @@ impl ZoneFs {
         if file.group == Group::Conventional {
             return Ok(());
         }
-        let mut writer = file.settled();
+        let opened = self.open_for_writing(file);
+        // A zone that the device did not close takes the place of this one.
+        if opened.is_err() && self.close_again() > 0 {
+            return self.open_for_writing(file);
+        }
+        opened
+    }
+
+    fn open_for_writing(&self, file: &ZoneFile) -> Result<()> {
+        let mut writer = self.known(file)?;
         if writer.opens == 0 {
             let writing = self.in_use.writing.fetch_add(1, Ordering::Relaxed) + 1;
             let held = match self.options().open {
@@ -109,13 +149,43 @@ impl ZoneFs {
             Err(error) => {
                 let (name, zone) = (self.tree.path(file), file.zone.get());
                 tracing::error!(file = name, zone, %error, "closing the zone failed");
-                self.find_out(file, writer, super::recover::Failed::Read);
+                self.find_out(file, writer, Failed::Read);
                 if writer.held == Held::Open {
-                    // Zones that stay open would keep others from being written.
-                    self.become_read_only();
+                    self.unclosed().files.insert(file.ino());
                 }
             }
         }
+    }
+
+    /// Closes zones that the device has refused to close, if it is time to ask it again.
+    pub(super) fn close_when_due(&self) {
+        if self.unclosed().is_due(self.clock.monotonic_ns()) {
+            self.close_again();
+        }
+    }
+
+    /// Asks the device again to close zones that it has refused to close. Returns how many are
+    /// closed now.
+    fn close_again(&self) -> u32 {
+        let files = self.unclosed().files.clone();
+        let mut closed = 0;
+        for ino in files {
+            let Ok(file) = self.tree.file(ino) else { continue };
+            let mut writer = file.settled();
+            if writer.opens == 0 {
+                self.let_go(file, &mut writer);
+                closed += u32::from(writer.held == Held::No);
+            }
+            if writer.opens > 0 || writer.held == Held::No {
+                self.unclosed().files.remove(&ino);
+            }
+        }
+        self.unclosed().put_off(self.clock.monotonic_ns());
+        closed
+    }
+
+    fn unclosed(&self) -> MutexGuard<'_, Unclosed> {
+        self.unclosed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Truncates a file to 0 or to its capacity, the only sizes that can be set.
@@ -133,21 +203,34 @@ impl ZoneFs {
                 return Err(FsError::NotPermitted { what });
             }
         };
-        let mut writer = file.settled();
+        let mut writer = self.known(file)?;
         if size == file.size() {
             return Ok(());
         }
-        self.act(file, action)?;
+        let mut outcome = self.act(file, action);
+        if outcome.is_err() {
+            match self.look(file) {
+                // The device has done it all the same.
+                Ok((Health::Good, data)) if data == size => {}
+                // As in Linux, the next read or write finds out if the zone has failed.
+                Ok(_) => return outcome,
+                Err(_) => {
+                    file.owe_report(Failed::Read);
+                    return outcome;
+                }
+            }
+        }
         if writer.held == Held::Open {
             // The device has closed the zone. Open an empty one again for its writers.
             match action {
-                ZoneAction::Reset => self.act(file, ZoneAction::Open)?,
+                ZoneAction::Reset => outcome = outcome.and(self.act(file, ZoneAction::Open)),
                 _ => writer.held = Held::No,
             }
         }
+        // Also if it could not be opened: without its size, readers would get zeroes for data.
         file.set_size(&mut writer, size);
         self.in_use.account(file, &mut writer);
-        Ok(())
+        outcome
     }
 
     /// Performs an action on the zone of a sequential file.

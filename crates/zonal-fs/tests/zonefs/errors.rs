@@ -4,13 +4,17 @@
 //! `Documentation/filesystems/zonefs.rst`, "IO error handling".
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use zonal::layer::fault::Fault;
-use zonal::{LbaCount, ZoneId, ZonedDevice};
+use zonal::{DeviceError, Lba, LbaCount, ManualClock, Zone, ZoneCond, ZoneId, ZonedDevice};
 use zonal_fs::vfs::{Access, FileSystem, OpenFor};
 use zonal_fs::zonefs::{ErrorPolicy, MountOptions, ZoneFs};
 
-use super::{APPEND, BLOCK, BLOCK_LEN, DIRECT, drive, errno, format, mount, seq, truncate};
+use super::{
+    APPEND, BLOCK, BLOCK_LEN, DIRECT, ZONE as ZONE_BYTES, drive, errno, format, mount, seq,
+    truncate,
+};
 
 const ZONE: ZoneId = ZoneId::new(2);
 
@@ -196,21 +200,147 @@ fn conventional_files_fail_without_consequence() {
     }
 }
 
-#[test]
-fn zone_that_fails_close_makes_all_read_only() {
+/// Two zones can be open, and `plan` fails calls of the device.
+fn with_explicit_open(plan: &str) -> (Arc<dyn ZonedDevice>, Arc<ManualClock>, ZoneFs) {
     let below = drive("zone=3M,zones=6,open=2,active=2");
     format(&*below, &zonal_fs::zonefs::MkfsOptions::default());
-    let plan = "close,zone=2".parse().expect("a fault plan");
+    let plan = plan.parse().expect("a fault plan");
     let device: Arc<dyn ZonedDevice> = Arc::new(Fault::new(below, plan));
+    let clock = Arc::new(ManualClock::new(5));
     let open = zonal_fs::zonefs::OpenPolicy::Explicit;
-    let errors = ErrorPolicy::Repair;
-    let fs = mount(&device, MountOptions { errors, open, ..MountOptions::default() });
-    let file = seq(&fs, 1);
+    let options = MountOptions { open, ..MountOptions::default() };
+    let fs = ZoneFs::mount(Arc::clone(&device), clock.clone(), options).expect("mounted");
+    (device, clock, fs)
+}
+
+#[test]
+fn zone_that_fails_close_is_closed_later() {
+    let (device, clock, fs) = with_explicit_open("close,zone=2,times=5");
+    let cond = || device.zone(ZONE).expect("reported").cond;
+    let [file, other, third] = [1, 2, 3].map(|number| seq(&fs, number));
     fs.open(file, OpenFor::Writing).expect("opened");
     fs.write(file, 0, &[1; BLOCK_LEN], DIRECT).expect("written");
-    assert_eq!(fs.access(), Access::ReadWrite);
     fs.close(file, OpenFor::Writing);
-    assert_eq!(fs.access(), Access::ReadOnly);
+    assert_eq!((cond(), fs.access()), (ZoneCond::ExplicitOpen, Access::ReadWrite));
+    // At once, and after pauses of 1, 2 and 4 seconds.
+    let second = 1_000_000_000;
+    for (after_ns, is_closed) in
+        [(0, false), (second, false), (second, false), (second, false), (4 * second, false)]
+    {
+        clock.advance_ns(after_ns);
+        fs.tick().expect("a failed close is no failure of the tick");
+        assert_eq!(cond() == ZoneCond::Closed, is_closed);
+    }
+    clock.advance_ns(7 * second);
+    fs.tick().expect("still in the pause");
+    assert_eq!(cond(), ZoneCond::ExplicitOpen);
+    // An open that finds no other room does not wait.
+    fs.open(other, OpenFor::Writing).expect("one more can be open");
+    fs.write(other, 0, &[1; BLOCK_LEN], DIRECT).expect("written");
+    fs.close(other, OpenFor::Writing);
+    assert_eq!(truncate(&fs, other, ZONE_BYTES), Ok(ZONE_BYTES));
+    fs.open(third, OpenFor::Writing).expect("the second one");
+    assert_eq!(truncate(&fs, other, 0), Ok(0));
+    let refused = fs.open(other, OpenFor::Writing);
+    assert_eq!(errno(refused), 75, "the zone counts as active, open or closed");
+    assert_eq!(cond(), ZoneCond::Closed);
+    assert_eq!((fs.access(), fs.stats().nr_active_seq_files), (Access::ReadWrite, 2));
+}
+
+#[test]
+fn truncate_whose_zone_cannot_be_opened_empties_file() {
+    let (_device, _clock, fs) = with_explicit_open("open,zone=2,nth=2");
+    let file = seq(&fs, 1);
+    let block = [1; BLOCK_LEN];
+    fs.open(file, OpenFor::Writing).expect("opened");
+    fs.write(file, 0, &block, DIRECT).expect("written");
+    assert_eq!(truncate(&fs, file, 0), Err(5), "as in Linux");
+    assert_eq!(fs.getattr(file).expect("it is there").size, 0);
+    assert_eq!(fs.read(file, 0, &mut [0; BLOCK_LEN]).ok(), Some(0), "no zeroes as data");
+    assert_eq!(fs.write(file, 0, &block, DIRECT).map(|written| written.len).ok(), Some(BLOCK));
+    fs.close(file, OpenFor::Writing);
+    assert_eq!((fs.access(), fs.stats().nr_wro_seq_files), (Access::ReadWrite, 0));
+}
+
+#[test]
+fn truncate_that_fails_late_leaves_size_of_zone() {
+    for (fault, size) in [("reset,zone=2,nth=1,late", 0), ("finish,zone=2,nth=1,late", ZONE_BYTES)]
+    {
+        let setup = setup(ErrorPolicy::RemountRo, fault);
+        let file = seq(&setup.fs, 1);
+        assert_eq!(truncate(&setup.fs, file, size), Err(5), "{fault}");
+        assert_eq!(setup.fs.getattr(file).expect("it is there").size, size, "{fault}");
+        assert_eq!(truncate(&setup.fs, file, 0), Ok(0), "{fault}");
+        assert!(setup.fs.write(file, 0, &[1; BLOCK_LEN], DIRECT).is_ok(), "{fault}");
+    }
+}
+
+/// A device that reports no zone for a while.
+struct Silent {
+    below: Arc<dyn ZonedDevice>,
+    reports_nothing: AtomicBool,
+}
+
+impl ZonedDevice for Silent {
+    zonal::pass_on!(below: geometry, read, write, append, manage, flush);
+
+    fn report(
+        &self,
+        first: ZoneId,
+        zones: &mut Vec<Zone>,
+        limit: usize,
+    ) -> zonal::error::Result<()> {
+        if self.reports_nothing.load(Ordering::Relaxed) {
+            return Err(DeviceError::Medium { lba: Lba::ZERO });
+        }
+        self.below.report(first, zones, limit)
+    }
+}
+
+#[test]
+fn file_waits_for_report_that_device_refuses() {
+    let good = TABLE.into_iter().filter(|row| row.1 == Found::Good);
+    for (row, failed) in good.flat_map(|row| [(row, "write"), (row, "read")]) {
+        let how = if failed == "write" { "write,zone=2,nth=2,torn" } else { "read,zone=2,nth=1" };
+        let Setup { device, .. } = setup(row.0, how);
+        let silent = Arc::new(Silent { below: device, reports_nothing: AtomicBool::new(false) });
+        let device: Arc<dyn ZonedDevice> = Arc::clone(&silent) as _;
+        let fs = mount(&device, MountOptions { errors: row.0, ..MountOptions::default() });
+        let (file, other) = (seq(&fs, 1), seq(&fs, 3));
+        let case = format!("{:?} {failed}", row.0);
+        let (mut buffer, block) = ([0; BLOCK_LEN], [8; BLOCK_LEN]);
+        silent.reports_nothing.store(true, Ordering::Relaxed);
+        if failed == "write" {
+            let written = fs.write(file, 2 * BLOCK, &[8; 3 * BLOCK_LEN], DIRECT);
+            assert_eq!(errno(written), 5, "{case}");
+        } else {
+            assert_eq!(errno(fs.read(file, 0, &mut buffer)), 5, "{case}");
+        }
+        // Only the file waits, and nothing is made of its zone meanwhile.
+        assert_eq!(errno(fs.read(file, 0, &mut buffer)), 5, "{case}");
+        let all_read_only = row.0 == ErrorPolicy::RemountRo && failed == "write";
+        assert_eq!(fs.access() == Access::ReadOnly, all_read_only, "{case}");
+        if !all_read_only {
+            assert_eq!(errno(fs.write(file, 2 * BLOCK, &block, DIRECT)), 5, "{case}");
+            assert_eq!(errno(fs.write(file, 0, &block, APPEND)), 5, "{case}");
+            assert_eq!(errno(fs.open(file, OpenFor::Writing)), 5, "{case}");
+            assert_eq!(truncate(&fs, file, 0), Err(5), "{case}");
+            assert!(fs.write(other, 0, &block, DIRECT).is_ok(), "{case}");
+        }
+        silent.reports_nothing.store(false, Ordering::Relaxed);
+        if failed == "write" {
+            let setup = Setup { device, fs };
+            let read = setup.fs.read(file, 0, &mut buffer).map_err(|error| error.errno());
+            assert_eq!(read, if row.3[0] { Ok(BLOCK_LEN) } else { Err(1) }, "{case}");
+            if !all_read_only {
+                assert_eq!(truncate(&setup.fs, other, 0), Ok(0), "{case}");
+            }
+            setup.check(row, &case);
+        } else {
+            assert_eq!(fs.read(file, 0, &mut buffer).ok(), Some(BLOCK_LEN), "{case}");
+            assert!(fs.write(file, 0, &block, APPEND).is_ok(), "{case}");
+        }
+    }
 }
 
 #[test]
