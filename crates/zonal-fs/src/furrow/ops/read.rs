@@ -84,7 +84,7 @@ impl Furrow {
         if let Some(atime) = plan.atime
             && !flags.contains(ReadFlags::NO_ATIME)
         {
-            self.move_atime(ino, atime)?;
+            self.try_move_atime(ino, atime);
         }
         Ok(plan.len)
     }
@@ -199,16 +199,24 @@ impl Furrow {
         })
     }
 
-    /// Moves the access time if the policy says so, and returns whether it has.
+    /// Moves the access time if the policy says so, and returns whether it does.
     pub(super) fn touch_atime(&self, ino: Ino) -> Result<bool> {
         let due = self.tree.loaded(|| {
             let state = self.tree.read_state();
             Ok(self.atime_due(ino, state.inode(ino)?))
-        })?;
-        if let Some(atime) = due {
-            self.move_atime(ino, atime)?;
+        });
+        match due {
+            Ok(Some(atime)) => {
+                self.try_move_atime(ino, atime);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(FsError::NotFound) => Err(FsError::NotFound),
+            Err(error) => {
+                keep_atime(ino, &error);
+                Ok(false)
+            }
         }
-        Ok(due.is_some())
     }
 
     /// The access time after a read of an inode now; `None` if it stays.
@@ -225,6 +233,12 @@ impl Furrow {
         is_due.then_some(now)
     }
 
+    fn try_move_atime(&self, ino: Ino, atime: Timestamp) {
+        if let Err(error) = self.move_atime(ino, atime) {
+            keep_atime(ino, &error);
+        }
+    }
+
     fn move_atime(&self, ino: Ino, atime: Timestamp) -> Result<()> {
         // A read does not wait for a commit: the next read moves the time instead.
         let can_wait = self.options.atime == AtimePolicy::Always;
@@ -236,6 +250,12 @@ impl Furrow {
         }
         Ok(())
     }
+}
+
+/// The inode cannot be changed, say because the drive refuses to return it. The read has succeeded
+/// all the same, and the next one moves the access time.
+fn keep_atime(ino: Ino, error: &FsError) {
+    tracing::debug!(inode = ino.get(), %error, "the access time stays");
 }
 
 /// Bytes of blocks that a buffer covers.
