@@ -34,15 +34,16 @@
 //! afterwards; writes wait while it is made.
 //!
 //! Changes of the set of disks are durable when they return. A power cut leaves a disk as it was
-//! before or as it is afterwards; files that a cut has left behind have names that begin with a
-//! dot, and the next change removes them.
+//! before or as it is afterwards. A file that a cut, or a failure of the drive, has left behind has
+//! a name that begins with a dot: opening the set for writing, and each change of it, removes such
+//! files, and a failure to do so stops no other disk from being made or removed.
 
 mod error;
 mod file;
 mod name;
 mod settings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -96,6 +97,8 @@ pub struct Disks {
     open: Mutex<BTreeMap<DiskName, Weak<FurrowDisk>>>,
     /// Held while the set of disks changes, or a disk is opened.
     changing: Mutex<()>,
+    /// Disks that may have space for copies of blocks that are shared no more.
+    to_release: Mutex<BTreeSet<DiskName>>,
 }
 
 impl Disks {
@@ -104,7 +107,12 @@ impl Disks {
         if volume.model()? == FileModel::Zones {
             return Err(Error::NotFurrow);
         }
-        Ok(Self { volume, open: Mutex::default(), changing: Mutex::default() })
+        let (open, changing, to_release) = Default::default();
+        let disks = Self { volume, open, changing, to_release };
+        if disks.volume.access()? == Access::ReadWrite {
+            disks.sweep();
+        }
+        Ok(disks)
     }
 
     /// Ends the volume: see [`Volume::close`].
@@ -112,14 +120,14 @@ impl Disks {
         Ok(self.volume.clone().close()?)
     }
 
-    /// All disks, by name.
+    /// All disks, by name, without those that the drive does not return: the log names them.
     pub fn list(&self) -> Result<Vec<DiskInfo>> {
         let mut disks = Vec::new();
-        for name in self.file_names()? {
-            let Ok(name) = name.parse() else { continue };
+        for name in self.names()? {
             match self.info(&name) {
+                Ok(disk) => disks.push(disk),
                 Err(Error::NotADisk { .. }) => {}
-                disk => disks.push(disk?),
+                Err(error) => tracing::error!(disk = %name, %error, "cannot list this disk"),
             }
         }
         disks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -189,29 +197,37 @@ impl Disks {
         }
         let bytes = disk.bytes();
         if size.get() > bytes && disk.settings().space == DiskSpace::Thick {
-            let grown = disk.file.allocate(Allocate::Extend, bytes..size.get());
-            if let Err(error) = grown {
-                disk.file.set_len(bytes)?;
+            // The size changes last: a failure leaves the file as long as the disk says.
+            if let Err(error) = disk.file.allocate(Allocate::KeepSize, bytes..size.get()) {
+                if let Err(error) = self.undo_growth(&disk, size.get()) {
+                    tracing::warn!(disk = %name, %error, "the disk keeps space for a later growth");
+                }
                 return Err(self.explain(name, size.get() - bytes, error.into()));
             }
-        } else {
-            disk.file.set_len(size.get())?;
         }
-        disk.file.sync_all()?;
+        disk.file.set_len(size.get())?;
         disk.set_bytes(size.get());
-        Ok(())
+        Ok(disk.file.sync_all()?)
     }
 
-    /// Removes a disk.
+    /// Gives back the space behind the end of a disk that did not grow to `size` bytes.
+    fn undo_growth(&self, disk: &FurrowDisk, size: u64) -> Result<()> {
+        // No more was allocated than the volume has.
+        let space = self.volume.space()?;
+        let most = disk.bytes().saturating_add(space.blocks * u64::from(space.block_size));
+        Ok(disk.file.allocate(Allocate::Punch, disk.bytes()..size.min(most))?)
+    }
+
+    /// Removes a disk. What cannot be freed of it now is freed later.
     pub fn remove(&self, name: &DiskName) -> Result<()> {
         let _changing = self.changing();
-        self.sweep()?;
+        self.sweep();
         let disk = self.open_disk(name, None)?;
         let hidden = name.hidden_path();
         self.volume.rename_with(name.path(), &hidden, RenameFlags::NOREPLACE)?;
         drop(disk);
-        self.discard(&hidden)?;
-        self.release_copies()?;
+        self.discard(&hidden);
+        self.release_copies();
         Ok(self.volume.sync()?)
     }
 
@@ -242,8 +258,7 @@ impl Disks {
         let _changing = self.changing();
         let original = self.find_open(name).map_or_else(|| self.open_disk(name, None), Ok)?;
         let settings = settings(original.settings());
-        // Most of it becomes durable before writes have to wait. A disk whose flush has failed may
-        // have lost data, and no copy may hide that.
+        // Most of it becomes durable before writes have to wait.
         original.flush().map_err(|source| Error::Flush { name: name.clone(), source })?;
         // Also while a copy that failed is removed: until then the original may lack space.
         let _frozen = original.freeze();
@@ -276,7 +291,7 @@ impl Disks {
         fill: impl FnOnce(&File) -> volume::Result<()>,
     ) -> Result<()> {
         self.volume.create_dir_all(DIRECTORY)?;
-        self.sweep()?;
+        self.sweep();
         if self.volume.symlink_metadata(name.path()).is_ok() {
             return Err(Error::Exists { name: name.clone() });
         }
@@ -292,8 +307,8 @@ impl Disks {
             Ok(self.volume.sync()?)
         })();
         if made.is_err() {
-            // The first error is the one to report.
-            let _ = self.discard(&hidden).and_then(|()| self.release_copies());
+            self.discard(&hidden);
+            self.release_copies();
         }
         made
     }
@@ -312,24 +327,85 @@ impl Disks {
         }
     }
 
-    /// Gives back the space for copies of blocks that are shared no more.
-    fn release_copies(&self) -> Result<()> {
-        for disk in self.list()? {
-            if disk.space == DiskSpace::Thick && !disk.is_read_only && disk.bytes > 0 {
-                let name = disk.name.parse().expect("the list has names");
-                let file = self.file(&name, OpenFlags::WRITE)?;
-                file.allocate(Allocate::KeepSize, 0..disk.bytes)?;
+    /// Does what earlier changes or a power cut have left to do: removes the files of no disk, and
+    /// gives back the space for copies of their blocks. The next change does what fails now.
+    fn sweep(&self) {
+        match self.file_names() {
+            Ok(names) => {
+                for name in names.iter().filter(|name| name::is_hidden(name)) {
+                    self.discard(&format!("{DIRECTORY}/{name}"));
+                }
             }
+            Err(error) => tracing::warn!(%error, "cannot look for files of removed disks"),
+        }
+        self.release_copies();
+    }
+
+    /// Removes a file of no disk. When it returns its blocks are free, unless the drive refuses to
+    /// return a part of its map, or has lost it: those become free in the background, or later.
+    fn discard(&self, path: &str) {
+        match self.names() {
+            Ok(names) => self.to_release().extend(names),
+            Err(error) => tracing::warn!(%error, "disks may keep space for copies of blocks"),
+        }
+        if let Err(error) = self.free_blocks(path) {
+            tracing::warn!(path, %error, "cannot free all blocks of a removed disk at once");
+        }
+        match self.volume.remove_file(path) {
+            Err(error) if !matches!(error.reason(), FsError::NotFound) => {
+                tracing::warn!(path, %error, "the next change of disks tries to remove it again");
+            }
+            _ => {}
+        }
+    }
+
+    /// Empties a file, and returns when its blocks are free.
+    fn free_blocks(&self, path: &str) -> volume::Result<()> {
+        let file = match self.volume.open_with(path, OpenFlags::WRITE, 0) {
+            Err(error) if matches!(error.reason(), FsError::NotFound) => return Ok(()),
+            file => file?,
+        };
+        let bytes = file.metadata()?.size;
+        file.set_len(0)?;
+        let mut at = 0;
+        while at < bytes {
+            let end = bytes.min(at + STEP);
+            // Furrow truncates in steps, and a change of the range waits for them.
+            file.allocate(Allocate::Punch, at..end)?;
+            at = end;
         }
         Ok(())
     }
 
-    /// Removes what a power cut has left of disks.
-    fn sweep(&self) -> Result<()> {
-        for name in self.file_names()?.iter().filter(|name| name::is_hidden(name)) {
-            self.discard(&format!("{DIRECTORY}/{name}"))?;
+    /// Gives back the space for copies of blocks that are shared no more.
+    fn release_copies(&self) {
+        let names = std::mem::take(&mut *self.to_release());
+        for name in names {
+            match self.release_copies_of(&name) {
+                Ok(()) | Err(Error::NotFound { .. } | Error::NotADisk { .. }) => {}
+                Err(error) => {
+                    tracing::warn!(disk = %name, %error, "it keeps space for copies of blocks");
+                    self.to_release().insert(name);
+                }
+            }
+        }
+    }
+
+    fn release_copies_of(&self, name: &DiskName) -> Result<()> {
+        let disk = self.info(name)?;
+        if disk.space == DiskSpace::Thick && !disk.is_read_only && disk.bytes > 0 {
+            self.file(name, OpenFlags::WRITE)?.allocate(Allocate::KeepSize, 0..disk.bytes)?;
         }
         Ok(())
+    }
+
+    fn to_release(&self) -> MutexGuard<'_, BTreeSet<DiskName>> {
+        self.to_release.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names of the files that can be disks.
+    fn names(&self) -> Result<Vec<DiskName>> {
+        Ok(self.file_names()?.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
     /// Names of the regular files in the directory of the disks, as far as they are UTF-8.
@@ -346,21 +422,6 @@ impl Disks {
             }
         }
         Ok(names)
-    }
-
-    /// Removes a file, and returns when its blocks are free.
-    fn discard(&self, path: &str) -> Result<()> {
-        let file = self.volume.open_with(path, OpenFlags::WRITE, 0)?;
-        let bytes = file.metadata()?.size;
-        file.set_len(0)?;
-        let mut at = 0;
-        while at < bytes {
-            let end = bytes.min(at + STEP);
-            // Furrow truncates in steps, and a change of the range waits for them.
-            file.allocate(Allocate::Punch, at..end)?;
-            at = end;
-        }
-        Ok(self.volume.remove_file(path)?)
     }
 
     fn file(&self, name: &DiskName, flags: OpenFlags) -> Result<File> {

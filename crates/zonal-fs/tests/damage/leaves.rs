@@ -1,5 +1,14 @@
 //! Leaves that both copies have lost: files in their range are named, and their space comes back.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use zonal::disk::{Disk, Durability};
+use zonal::image::ImageDrive;
+use zonal::{ByteCount, DeviceError};
+use zonal_fs::disk::{DiskSettings, DiskSpace, Disks};
+use zonal_fs::furrow::Eviction;
+use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
+
 use super::*;
 
 /// A leaf, and where both copies of it begin: zone and byte.
@@ -359,4 +368,103 @@ fn delete_of_file_with_lost_extents_frees_all_space() {
         assert_eq!(report.orphans, 0, "{number}");
         assert_eq!(mount(drive).unwrap().statfs().unwrap().inodes, before.inodes - 1);
     }
+}
+
+/// A drive with a removed disk whose file is still there, as a power cut can leave it.
+fn removed_disk(pieces: u64) -> (Image, Ino) {
+    let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
+    mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
+    let (volume, disks) = disks(recorder.clone());
+    let thin = DiskSettings { space: DiskSpace::Thin, ..DiskSettings::default() };
+    let name = "gone".parse().unwrap();
+    disks.create(&name, ByteCount::new(2 * pieces * 4096), thin).unwrap();
+    let disk = disks.open(&name).unwrap();
+    for piece in 0..pieces {
+        disk.write(Lba::new(2 * piece), &[5; 4096], Durability::Later).unwrap();
+        if piece % 500 == 0 {
+            disk.flush().unwrap();
+            volume.tick().unwrap();
+        }
+    }
+    drop(disk);
+    let ino = volume.metadata("disks/gone").unwrap().ino;
+    volume.rename("disks/gone", "disks/.unfinished-gone").unwrap();
+    volume.close().unwrap();
+    (all_written(&recorder), ino)
+}
+
+fn disks(drive: Arc<dyn ZonedDevice>) -> (Volume, Disks) {
+    let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
+    let volume = Volume::mount(drive, Arc::new(ManualClock::new(1)), &options).unwrap();
+    (volume.clone(), Disks::new(volume).unwrap())
+}
+
+#[test]
+fn disks_are_made_though_file_of_removed_one_has_lost_extents() {
+    let (image, ino) = removed_disk(3000);
+    let leaves: Vec<_> = leaves(&image);
+    let is_of_file = |leaf: &&LeafAt| leaf.first.starts_with(&format!("Map {ino}/"));
+    let of_file: Vec<_> = leaves.iter().filter(is_of_file).collect();
+    assert!(of_file.len() > 3, "its map is in many leaves: {}", of_file.len());
+    for leaf in &of_file[1..4] {
+        let mut image = image.clone();
+        lose(&mut image, leaf);
+        let (volume, disks) = disks(Arc::new(image.power_on()));
+        let name = "new".parse().unwrap();
+        disks.create(&name, ByteCount::new(1 << 20), DiskSettings::default()).unwrap();
+        let clone = "clone".parse().unwrap();
+        disks.clone_disk(&name, &clone, DiskSpace::Thick).unwrap();
+        disks.remove(&name).unwrap();
+        let gone = volume.symlink_metadata("disks/.unfinished-gone").unwrap_err();
+        assert!(matches!(gone.reason(), FsError::NotFound), "{gone}");
+        volume.close().unwrap();
+    }
+}
+
+/// A drive that refuses all reads after one of a block that begins with `byte`.
+struct RefusesAfter {
+    below: ImageDrive,
+    byte: u8,
+    refuses: AtomicBool,
+    refused: AtomicU64,
+}
+
+impl ZonedDevice for RefusesAfter {
+    zonal::pass_on!(below: geometry, report, write, append, manage, flush, deallocate, identity);
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> zonal::error::Result<()> {
+        if self.refuses.load(Ordering::Relaxed) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(DeviceError::Medium { lba });
+        }
+        self.below.read(lba, buffer)?;
+        if buffer[..1000].iter().all(|&byte| byte == self.byte) {
+            self.refuses.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn read_succeeds_though_access_time_cannot_be_changed() {
+    let below = many_files().power_on();
+    let (refuses, refused) = (AtomicBool::new(false), AtomicU64::new(0));
+    let drive = Arc::new(RefusesAfter { below, byte: 101, refuses, refused });
+    let options = MountOptions {
+        atime: AtimePolicy::Always,
+        eviction: Eviction::AtEveryLock,
+        memory: ByteCount::new(1),
+        ..MountOptions::default()
+    };
+    let fs = Furrow::mount(drive.clone(), Arc::new(ManualClock::new(2)), options).unwrap();
+    let home = fs.lookup(Ino::ROOT, b"directory-3").unwrap().ino;
+    let file = fs.lookup(home, b"file-101").unwrap().ino;
+    let mut buffer = [0; 5000];
+    assert_eq!(fs.read(file, 0, &mut buffer).unwrap(), 5000);
+    assert_eq!(buffer, [101; 5000]);
+    assert!(drive.refused.load(Ordering::Relaxed) > 0, "its inode was asked for again");
+    drive.refuses.store(false, Ordering::Relaxed);
+    let before = fs.getattr(file).unwrap().atime;
+    fs.read(file, 4500, &mut buffer).unwrap();
+    assert_ne!(fs.getattr(file).unwrap().atime, before, "the next read moves the time");
 }
