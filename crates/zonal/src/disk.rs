@@ -184,9 +184,6 @@ pub enum DiskError {
     /// A thin disk found no space on its drive.
     #[error("the drive of this thin disk is full")]
     NoSpace,
-    /// A flush has failed before.
-    #[error("a flush failed before, so data may be lost: open the disk again")]
-    FlushFailed,
     /// A layer below failed.
     #[error("{source}")]
     Below {
@@ -215,7 +212,6 @@ impl DiskError {
             Self::Unaligned { .. } => (Errno::INVAL, status::INVALID_FIELD),
             Self::ReadOnly => (Errno::ROFS, status::WRITE_PROTECTED),
             Self::NoSpace => (Errno::NOSPC, status::CAPACITY_EXCEEDED),
-            Self::FlushFailed => (Errno::IO, status::INTERNAL),
             Self::Below { errno, .. } => (*errno, status::INTERNAL),
         }
     }
@@ -265,7 +261,6 @@ mod tests {
             (DiskError::Unaligned { bytes: 5, block_size: 512 }, Errno::INVAL, (0, 0x02)),
             (DiskError::ReadOnly, Errno::ROFS, (0, 0x20)),
             (DiskError::NoSpace, Errno::NOSPC, (0, 0x81)),
-            (DiskError::FlushFailed, Errno::IO, (0, 0x06)),
             (DiskError::from(DeviceError::Medium { lba }), Errno::IO, (0, 0x06)),
         ];
         for (error, errno, (kind, code)) in table {

@@ -4,7 +4,7 @@
 //! requests that change the disk.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
@@ -32,7 +32,6 @@ pub struct FurrowDisk {
     atomic: ByteCount,
     /// Its size.
     bytes: AtomicU64,
-    has_failed: AtomicBool,
     /// Each change of the disk holds it shared, and a copy of the disk holds it alone.
     changes: RwLock<()>,
     resized: Mutex<Option<Resized>>,
@@ -48,10 +47,9 @@ impl FurrowDisk {
         atomic: ByteCount,
     ) -> volume::Result<Self> {
         let bytes = AtomicU64::new(file.metadata()?.size);
-        let has_failed = AtomicBool::new(false);
         let (changes, resized) = (RwLock::default(), Mutex::default());
         let block_size = block_size.unwrap_or(settings.block_size);
-        Ok(Self { file, settings, block_size, access, atomic, bytes, has_failed, changes, resized })
+        Ok(Self { file, settings, block_size, access, atomic, bytes, changes, resized })
     }
 
     /// Its settings.
@@ -143,13 +141,8 @@ impl Disk for FurrowDisk {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.has_failed.load(Ordering::Acquire) {
-            return Err(DiskError::FlushFailed);
-        }
-        self.file.sync_data().map_err(|error| {
-            self.has_failed.store(true, Ordering::Release);
-            disk_error(error)
-        })
+        // Furrow keeps what a failed commit could not write, so a later flush that succeeds is true.
+        self.file.sync_data().map_err(disk_error)
     }
 
     fn discard(&self, lba: Lba, blocks: LbaCount) -> Result<()> {

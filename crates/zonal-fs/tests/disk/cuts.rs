@@ -333,20 +333,48 @@ impl ZonedDevice for OneFlushFails {
     }
 }
 
-#[test]
-fn flushes_fail_once_one_has_failed() {
-    let below = start(DiskSettings::default(), 0).power_on();
+/// An open disk on a drive of which a flush can be made to fail.
+fn on_failing_drive(settings: DiskSettings) -> (Arc<OneFlushFails>, Disks, Arc<FurrowDisk>) {
+    let below = start(settings, 0).power_on();
     let drive = Arc::new(OneFlushFails { below, is_armed: AtomicBool::new(false) });
     let disks = mount(drive.clone(), MountOptions::default());
     let disk = disks.open(&name("disk")).unwrap();
+    (drive, disks, disk)
+}
+
+#[test]
+fn flush_after_failed_flush_makes_all_data_durable() {
+    let (drive, disks, disk) = on_failing_drive(DiskSettings::default());
     disk.write(Lba::ZERO, &[1; 4096], Durability::AtOnce).unwrap();
     disk.write(Lba::ZERO, &[2; 4096], Durability::Later).unwrap();
     drive.is_armed.store(true, Ordering::Relaxed);
     assert!(matches!(disk.flush(), Err(DiskError::Below { .. })));
-    for _ in 0..3 {
-        assert!(matches!(disk.flush(), Err(DiskError::FlushFailed)));
+    disk.flush().unwrap();
+    disk.write(Lba::new(1), &[3; 4096], Durability::AtOnce).unwrap();
+    disks.snapshot(&name("disk"), &name("disk@one")).unwrap();
+    // Another mount of what is durable: this one is killed.
+    std::mem::forget((disks, disk));
+    let disks = mount(drive, MountOptions::default());
+    for each in ["disk", "disk@one"] {
+        let mut found = [0; 8192];
+        disks.open(&name(each)).unwrap().read(Lba::ZERO, &mut found).unwrap();
+        assert!(found[..4096] == [2; 4096] && found[4096..] == [3; 4096], "{each}");
     }
-    assert!(disk.write(Lba::new(1), &[3; 4096], Durability::AtOnce).is_err());
+}
+
+#[test]
+fn disk_whose_growth_is_not_durable_has_size_of_its_file() {
+    for space in [DiskSpace::Thick, DiskSpace::Thin] {
+        let settings = DiskSettings { space, ..DiskSettings::default() };
+        let (drive, disks, disk) = on_failing_drive(settings);
+        let (old, new) = (disk.shape().bytes(), ByteCount::new(BLOCKS * 4096 + (1 << 20)));
+        drive.is_armed.store(true, Ordering::Relaxed);
+        disks.resize(&name("disk"), new).unwrap_err();
+        let info = disks.info(&name("disk")).unwrap();
+        assert_eq!((info.bytes, disk.shape().bytes()), (new.get(), new.get()), "{space:?}");
+        disk.write(Lba::new(old / 4096), &[1; 4096], Durability::AtOnce).unwrap();
+        disks.resize(&name("disk"), new).unwrap();
+    }
 }
 
 #[test]

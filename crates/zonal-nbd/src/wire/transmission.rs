@@ -340,7 +340,6 @@ mod tests {
             (DiskError::ReadOnly, 1),
             (below(Errno::PERM), 1),
             (DiskError::OutOfRange { lba, blocks, size: blocks }, 5),
-            (DiskError::FlushFailed, 5),
             (below(Errno::BUSY), 5),
             (below(Errno::NOMEM), 12),
             (DiskError::Unaligned { bytes: 5, block_size: 512 }, 22),
