@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use zonal::wait::wait_until;
 
 /// A directory of a user: a drive, a mount point with a file, and a tree to be copied.
 struct Home {
@@ -68,6 +70,26 @@ impl Drop for Tmpfs {
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// Both signals of timeout(1) arrive at the same time, since the process stands still meanwhile.
+#[test]
+fn quickstart_signals_at_once_remove_all_it_made() {
+    let home = Home::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    command.args(["quickstart", "--place", "new", "--dir", "tree"]);
+    command.current_dir(home.folder.path()).stdin(Stdio::null());
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(|| home.path("new/drive.zns").exists() || run.try_wait().unwrap().is_some());
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        kill_process(Pid::from_child(&run), signal).unwrap();
+    }
+    let output = run.wait_with_output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("stopped on request"), "{said}");
+    assert!(!home.path("new").exists(), "{said}");
+    home.is_unchanged();
 }
 
 /// Runs that fail: before anything is made, and when the drive has its file.

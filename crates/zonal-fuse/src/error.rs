@@ -61,6 +61,11 @@ pub enum ServeError {
     /// The daemon did not say that it is ready.
     #[error("{0}")]
     NotReady(String),
+    /// A later signal asked for an end at once, so the file system was not closed.
+    #[error(
+        "the file system was not closed, since another signal asked to end at once; what was synced is on the device, as after a power cut, and later changes may be lost"
+    )]
+    EndedAtOnce,
     /// The directory is not one of our mounts.
     #[error("{point} is not a mount served by zonal")]
     NotServed {

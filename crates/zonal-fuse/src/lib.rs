@@ -5,6 +5,7 @@
 //! - [`options`]: the configuration of a mount, and the option strings of mount(8).
 //! - [`served`]: how a mount is served. [`names`]: names that a mount adds to its file system.
 //! - [`daemon`]: serves in the background, and tells the parent that the mount is ready.
+//! - [`asked`]: whether signals ask for a clean end or for one at once.
 //! - [`unmount`]: unmounts, and waits until the device is clean and released.
 //! - [`fuse`]: turns FUSE requests into calls of the file system; `guarded` catches their panics,
 //!   and `read_only` remounts after a failure.
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod asked;
 pub mod control;
 pub mod daemon;
 pub mod error;

@@ -24,13 +24,14 @@ use std::time::Duration;
 use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use zonal::{Claim, ZonedDevice, shown};
+use zonal::{Claim, ZonedDevice, mounts, shown};
 use zonal_fs::FsError;
 use zonal_fuse_transport::Session;
 use zonal_fuse_transport::hidden::HiddenMount;
 use zonal_fuse_transport::mount::{self, MountSpec, MountType};
 use zonal_fuse_transport::panics::caught;
 
+use crate::asked::{Asked, wait_for_same_wish};
 use crate::error::Result;
 use crate::fuse::{FuseServer, MountContent, make_hidden};
 use crate::options::{Access, MountConfig, processors};
@@ -54,6 +55,8 @@ enum Event {
     Ended(io::Result<()>),
     /// A signal asks the daemon to end.
     Signal(i32),
+    /// The next signal is another wish than the first.
+    SameWishOver,
     /// The mount is detached, as far as possible.
     Detached,
     /// The file system is closed.
@@ -68,8 +71,9 @@ enum Event {
 /// their later requests fail.
 ///
 /// The file system is shut down when this returns, except after [`ServeError::Stuck`]: a request,
-/// or closing itself, did not end within two minutes of a signal, or a second SIGTERM or SIGINT
-/// arrived. Then the process must end; synced data is on the drive, as after a power cut.
+/// or closing itself, did not end within two minutes of a signal; and after
+/// [`ServeError::EndedAtOnce`]: another SIGTERM or SIGINT came a second after the first or later.
+/// Then the process must end; synced data is on the drive, as after a power cut.
 pub fn serve(
     content: MountContent,
     config: &MountConfig,
@@ -154,7 +158,7 @@ struct Life {
     events: Sender<Event>,
     inbox: Receiver<Event>,
     signals: Option<Handle>,
-    /// Signals so far.
+    /// By signals so far.
     asked: Asked,
     /// The first signal.
     signal: Option<i32>,
@@ -179,17 +183,10 @@ enum Upkeep {
     End,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    No,
-    Once,
-    Twice,
-}
-
 impl Life {
     fn new(server: FuseServer) -> Self {
         let (events, inbox) = channel();
-        let (asked, stage) = (Asked::No, Stage::Starting);
+        let (asked, stage) = (Asked::Nothing, Stage::Starting);
         let (signals, signal, threads) = (None, None, Vec::new());
         Self { server, events, inbox, signals, asked, signal, stage, threads }
     }
@@ -243,7 +240,7 @@ impl Life {
         self.serve_in_background(session).inspect_err(|_| self.server.end_hidden())?;
         self.stage = Stage::Served;
         ready(served);
-        let ended = self.wait(&point);
+        let ended = self.wait(config, &point);
         let _ = upkeep.send(Upkeep::End);
         ended
     }
@@ -316,22 +313,22 @@ impl Life {
     }
 
     /// Waits for the end of the mount; a signal ends it.
-    fn wait(&mut self, point: &Path) -> Result<()> {
+    fn wait(&mut self, config: &MountConfig, point: &Path) -> Result<()> {
         let mut limit = None;
         loop {
             match self.next(limit) {
                 Some(Event::Ended(ended)) => return ended.map_err(ServeError::Session),
-                Some(Event::Signal(signal)) => match self.asked {
-                    Asked::No => {
+                Some(Event::Signal(signal)) => {
+                    if self.asked == Asked::Nothing {
                         tracing::info!(signal, "unmounting");
-                        (self.asked, self.signal) = (Asked::Once, Some(signal));
+                        self.signal = Some(signal);
                         // Unmounting a `fuseblk` includes closing the file system.
                         limit = Some(CLOSE_TIMEOUT);
-                        self.end_in_background(point)?;
+                        self.end_in_background(config, point)?;
                     }
-                    Asked::Once => self.insist(signal),
-                    Asked::Twice => return Ok(()),
-                },
+                    self.hear(signal)?;
+                }
+                Some(Event::SameWishOver) => self.asked = self.asked.after_same_wish(),
                 Some(Event::Detached) => limit = Some(UNMOUNT_TIMEOUT),
                 Some(Event::Closed(_)) => unreachable!("nothing has been closed yet"),
                 None => {
@@ -339,17 +336,18 @@ impl Life {
                     return Ok(());
                 }
             }
-            if self.asked == Asked::Twice {
+            if self.asked == Asked::EndAtOnce {
+                end_mount_at_once(config, point);
                 return Ok(());
             }
         }
     }
 
     /// Unmounts in a thread, while the main thread keeps handling signals.
-    fn end_in_background(&self, point: &Path) -> Result<()> {
-        let (events, point) = (self.events.clone(), point.to_owned());
+    fn end_in_background(&self, config: &MountConfig, point: &Path) -> Result<()> {
+        let (events, config, point) = (self.events.clone(), config.clone(), point.to_owned());
         spawn("unmount", move || {
-            end_mount(&point);
+            end_mount(&config, &point);
             let _ = events.send(Event::Detached);
         })
         .map(drop)
@@ -370,16 +368,17 @@ impl Life {
             let _ = events.send(Event::Closed(closed));
         })?;
         loop {
-            if self.asked == Asked::Twice {
-                return Err(ServeError::Stuck);
+            if self.asked == Asked::EndAtOnce {
+                return Err(ServeError::EndedAtOnce);
             }
-            let limit = if self.asked == Asked::No { None } else { Some(CLOSE_TIMEOUT) };
+            let limit = if self.asked == Asked::Nothing { None } else { Some(CLOSE_TIMEOUT) };
             match self.next(limit) {
                 Some(Event::Closed(closed)) => {
                     self.join();
                     return closed;
                 }
-                Some(Event::Signal(signal)) => self.insist(signal),
+                Some(Event::Signal(signal)) => self.hear(signal)?,
+                Some(Event::SameWishOver) => self.asked = self.asked.after_same_wish(),
                 Some(Event::Ended(_) | Event::Detached) => {}
                 None => return Err(ServeError::Stuck),
             }
@@ -394,14 +393,20 @@ impl Life {
         }
     }
 
-    /// Handles a signal during the end. The end of a login session sends SIGTERM and then SIGHUP,
-    /// so a SIGHUP does not count as a second request.
-    fn insist(&mut self, signal: i32) {
-        self.asked = match self.asked {
-            Asked::No => Asked::Once,
-            asked if signal == SIGHUP => asked,
-            Asked::Once | Asked::Twice => Asked::Twice,
-        };
+    /// Notes what a signal asks for. With the first one, a thread starts to tell when the next one
+    /// is another wish.
+    fn hear(&mut self, signal: i32) -> Result<()> {
+        let before = self.asked;
+        self.asked = before.after_signal(signal);
+        if before != Asked::Nothing {
+            return Ok(());
+        }
+        let events = self.events.clone();
+        spawn("same-wish", move || {
+            wait_for_same_wish();
+            let _ = events.send(Event::SameWishOver);
+        })
+        .map(drop)
     }
 
     /// Joins all threads, so that none holds the device when we return.
@@ -455,7 +460,11 @@ impl IoFlusher {
 }
 
 /// Unmounts; if the mount is busy, writes mapped pages back and detaches it by force.
-fn end_mount(point: &Path) {
+fn end_mount(config: &MountConfig, point: &Path) {
+    if !is_in_table(config, point) {
+        tracing::info!("the mount is in other mount namespaces only, or covered; ending it there");
+        return;
+    }
     match detach_own(point, UnmountFlags::empty()) {
         Ok(()) => return,
         Err(error) => tracing::warn!(%error, "forcing the mount to end"),
@@ -466,6 +475,32 @@ fn end_mount(point: &Path) {
     if let Err(error) = detach_own(point, UnmountFlags::DETACH | UnmountFlags::FORCE) {
         tracing::error!(%error, "the mount remains");
     }
+}
+
+/// Takes the mount away, if it is still there, and waits neither for programs nor for the device.
+/// Without this the process would leave a dead mount.
+fn end_mount_at_once(config: &MountConfig, point: &Path) {
+    if !is_in_table(config, point) {
+        return;
+    }
+    let (point, (ended, end)) = (point.to_owned(), channel());
+    let detached = spawn("unmount", move || {
+        let _ = ended.send(detach_own(&point, UnmountFlags::DETACH | UnmountFlags::FORCE));
+    });
+    if let Err(error) = detached.and_then(|_| match end.recv_timeout(UNMOUNT_TIMEOUT) {
+        Ok(outcome) => outcome,
+        Err(_) => Err(ServeError::Stuck),
+    }) {
+        tracing::error!(%error, "the mount remains");
+    }
+}
+
+/// Whether this mount namespace has the mount still, as far as can be told. What it covered is not
+/// ours to unmount.
+fn is_in_table(config: &MountConfig, point: &Path) -> bool {
+    let Ok(all) = mounts::all() else { return true };
+    let top = all.into_iter().rfind(|mount| mount.point == point);
+    top.is_some_and(|top| top.kind.to_string_lossy().ends_with(&config.kind))
 }
 
 /// The absolute path of the mount point, after checks that have better errors than mount(2).

@@ -25,9 +25,11 @@ use std::time::Duration;
 
 use rustix::fs::SeekFrom;
 use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
+use zonal::wait::wait_until;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::vfs::FileSystem;
@@ -191,8 +193,30 @@ impl Mounted {
 
     /// Sends SIGTERM.
     pub(crate) fn signal(&self) {
-        let pid = rustix::process::Pid::from_child(&self.daemon);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.send(Signal::TERM);
+    }
+
+    /// Sends two signals that arrive at the same time, as timeout(1) does: the daemon stands still
+    /// meanwhile. Two of the same kind would become one.
+    pub(crate) fn signal_twice_at_once(&self) {
+        for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+            self.send(signal);
+        }
+    }
+
+    /// Sends SIGTERM again and again until the daemon ends; whether it ended well.
+    pub(crate) fn insist(&mut self) -> bool {
+        let mut status = None;
+        wait_until(|| {
+            self.signal();
+            status = self.daemon.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().success()
+    }
+
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.daemon), signal).unwrap();
     }
 
     /// Waits for the daemon; whether it ended well.
