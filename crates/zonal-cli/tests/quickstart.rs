@@ -137,14 +137,21 @@ fn quickstart_second_run_leaves_first_drive() {
         (found.ino(), found.blocks(), found.mtime(), found.mtime_nsec())
     }
     let home = Home::new();
-    let arguments = ["--place", "new", "--dir", "tree", "--no-mount"];
+    let arguments = ["--place", "new place", "--dir", "tree", "--no-mount"];
     let first = home.quickstart(&arguments);
     assert!(first.status.success(), "{}", text(&first));
-    let drive = home.path("new/drive.zns");
+    let drive = home.path("new place/drive.zns");
     let before = state(&drive);
     let second = home.quickstart(&arguments);
     assert!(second.status.success(), "{}", text(&second));
     assert_eq!(state(&drive), before);
-    assert!(home.path("new/zonal-quickstart/drive.zns").is_file(), "{}", text(&second));
+    assert!(home.path("new place/zonal-quickstart/drive.zns").is_file(), "{}", text(&second));
     home.is_unchanged();
+    // The printed command, pasted into a shell, removes what the run has made.
+    fs::create_dir(home.path("new")).unwrap();
+    let said = text(&first);
+    let removal = said.lines().find_map(|line| line.trim().strip_prefix("remove it:")).unwrap();
+    let removed = Command::new("sh").arg("-c").arg(removal).output().unwrap();
+    assert!(removed.status.success(), "{removal}: {}", text(&removed));
+    assert!(home.path("new").exists() && !home.path("new place").exists(), "{removal}");
 }

@@ -14,8 +14,8 @@ use clap::CommandFactory;
 use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::Serialize;
+use zonal::DeviceError;
 use zonal::output::Refused;
-use zonal::{DeviceError, shown};
 use zonal_fs::{FsError, volume};
 use zonal_fuse::ServeError;
 use zonal_linux::ublk;
@@ -23,6 +23,7 @@ use zonal_linux::ublk;
 use crate::args::Cli;
 use crate::cmd::disk::control::ServerError;
 use crate::mounts;
+use crate::output::shell;
 
 /// Separates a hint from its alternative. A command prints the parts whose options it has.
 const OR_OPTION: &str = ", or ";
@@ -210,7 +211,7 @@ fn of_device(error: &DeviceError) -> Option<String> {
     let text = match error {
         DeviceError::Locked { path, .. } => match mounts::place_of(path) {
             Some(dir) => {
-                let dir = dir.display();
+                let dir = shell::word(dir);
                 format!("it is mounted at {dir}: `zonal umount {dir}` waits until it is released")
             }
             None => "is it mounted? `zonal umount DIR` waits until it is released".into(),
@@ -225,7 +226,7 @@ fn of_device(error: &DeviceError) -> Option<String> {
             "`zonal info DEVICE` prints how large it is".into()
         }
         DeviceError::NoZones { path } => {
-            let path = path.display();
+            let path = shell::word(path);
             format!("`zonal create {path} --zone-size 256MiB` cuts it into virtual zones")
         }
         DeviceError::NoSpace { .. } => {
@@ -266,7 +267,7 @@ fn of_fs(error: &FsError) -> Option<String> {
 fn of_serve(error: &ServeError) -> Option<String> {
     match error {
         ServeError::Dead { point } => {
-            Some(format!("`zonal umount {}`, which clears it; then mount again", shown(point)))
+            Some(format!("`zonal umount {}`, which clears it; then mount again", shell::word(point)))
         }
         ServeError::Busy { .. } => Some("leave the directory and close its files".into()),
         ServeError::NotServed { .. } => {

@@ -24,6 +24,18 @@ fn advice_follows_cause_of_error() {
 }
 
 #[test]
+fn advice_quotes_paths_for_shell() {
+    let path = PathBuf::from("/a b/c");
+    let quoted = |error: anyhow::Error, command: &str| {
+        let advice = best_advice(&error).unwrap();
+        assert!(advice.contains(command), "{advice}");
+    };
+    let device = DeviceError::NoZones { path: path.clone() };
+    quoted(device.into(), "`zonal create '/a b/c' --zone-size 256MiB`");
+    quoted(ServeError::Dead { point: path }.into(), "`zonal umount '/a b/c'`");
+}
+
+#[test]
 fn advice_omits_options_missing_from_command() {
     let check = |error: anyhow::Error, command: &str, wanted: Option<&str>| {
         assert_eq!(advice(&error, &options_of(command)).as_deref(), wanted, "{command}");

@@ -19,6 +19,7 @@ macro_rules! sayln {
 pub(crate) mod json;
 pub(crate) mod map;
 pub(crate) mod progress;
+pub(crate) mod shell;
 pub(crate) mod table;
 
 /// What the macros [`say!`] and [`sayln!`] call.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::session::Way;
 use crate::args::Quickstart;
+use crate::output::shell;
 
 /// How many drives of earlier runs may lie beside each other.
 const EARLIER_MAX: u32 = 100;
@@ -93,10 +94,11 @@ impl Place {
             }
         }
         let first = base.join(name);
-        let first = first.display();
         bail!(
-            "{first} to {first}-{EARLIER_MAX} exist, from earlier runs: `rm -r {first}` removes \
-             one of them, --place DIR takes another place"
+            "{first} to {first}-{EARLIER_MAX} exist, from earlier runs: `rm -r {}` removes one of \
+             them, --place DIR takes another place",
+            shell::word(&first),
+            first = first.display()
         )
     }
 
@@ -143,9 +145,9 @@ impl Place {
     pub(super) fn removal(&self) -> String {
         // Nothing was made before the drive: the directory was there.
         if self.made.first() != Some(&self.drive) {
-            return format!("rm -r {}", self.folder.display());
+            return format!("rm -r {}", shell::word(&self.folder));
         }
-        let made: Vec<_> = self.made.iter().map(|path| path.display().to_string()).collect();
+        let made: Vec<_> = self.made.iter().map(shell::word).collect();
         format!("rm -r {}", made.join(" "))
     }
 

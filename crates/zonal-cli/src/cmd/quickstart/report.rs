@@ -17,7 +17,7 @@ use super::session::Way;
 use super::verify::{self, Sums};
 use crate::args::Global;
 use crate::clock;
-use crate::output::{self, count, json, map, progress, size};
+use crate::output::{self, count, json, map, progress, shell, size};
 
 /// One step that ended well.
 #[derive(Serialize, JsonSchema)]
@@ -211,11 +211,11 @@ impl Story {
     }
 
     fn say_next(&self) {
-        let (program, drive) = (program(), self.drive.display());
+        let (program, drive) = (shell::word(program()), shell::word(&self.drive));
         sayln!("{}", style("The drive is yours").bold());
         let mut next = Vec::new();
         if let Way::Mount(point) = &self.way {
-            let point = point.display();
+            let point = shell::word(point);
             next.push((format!("mount {drive} {point}"), "mount it"));
             next.push((format!("umount {point}"), "unmount it"));
         }
@@ -258,8 +258,8 @@ fn rounded(rate: f64) -> String {
 }
 
 /// How this program is started from here: by its name if that finds it, else by its path.
-fn program() -> String {
-    let Ok(own) = std::env::current_exe() else { return "zonal".to_owned() };
+fn program() -> PathBuf {
+    let Ok(own) = std::env::current_exe() else { return "zonal".into() };
     // The kernel says so of a program that was replaced: the new one is at the path itself.
     let own = match own.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
         Some(path) => PathBuf::from(path),
@@ -269,8 +269,8 @@ fn program() -> String {
     let found =
         std::env::split_paths(&path).map(|folder| folder.join("zonal")).find(|file| file.is_file());
     if found.and_then(|file| file.canonicalize().ok()).as_deref() == Some(&own) {
-        return "zonal".to_owned();
+        return "zonal".into();
     }
     let here = std::env::current_dir().unwrap_or_default();
-    own.strip_prefix(&here).unwrap_or(&own).display().to_string()
+    own.strip_prefix(&here).unwrap_or(&own).to_owned()
 }

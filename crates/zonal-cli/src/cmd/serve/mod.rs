@@ -23,7 +23,7 @@ use crate::args::Global;
 use crate::args::serve::{NvmeTcp, ServeCommand};
 use crate::device::{self, OpenMode};
 use crate::notify;
-use crate::output::json;
+use crate::output::{json, shell};
 
 /// What is exported, printed when hosts can connect.
 #[derive(Serialize, JsonSchema)]
@@ -142,7 +142,8 @@ fn tell(global: &Global, args: &NvmeTcp, addresses: &[SocketAddr]) -> Result<()>
     for address in addresses {
         sayln!("{} is served at {address}; on a host:", args.nqn);
         let (ip, port) = (address.ip(), address.port());
-        sayln!("  nvme connect --transport=tcp --traddr={ip} --trsvcid={port} --nqn={}", args.nqn);
+        let nqn = shell::word(&args.nqn);
+        sayln!("  nvme connect --transport=tcp --traddr={ip} --trsvcid={port} --nqn={nqn}");
     }
     Ok(())
 }
