@@ -1,16 +1,19 @@
 //! The mounts of a device: for commands that work on a mount and are given its device, and for the
 //! message of one that finds the device in use.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use zonal::mounts::{self, Mount};
-use zonal::shown;
+use zonal::{claim, shown};
+use zonal_fuse::users::{self, namespaces_with};
 
 /// Where a file system of ours on the device at `path` is mounted, if it is.
 pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
-    let device = path.canonicalize().ok()?;
+    // A mount may hide the file of its own drive.
+    let device = path.canonicalize().or_else(|_| std::path::absolute(path)).ok()?;
     mounts::all().ok()?.into_iter().find(|mount| is_of(mount, &device)).map(|mount| mount.point)
 }
 
@@ -21,14 +24,87 @@ pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
     if found.is_ok_and(|found| is_mount_point(&found)) {
         return Ok(named.to_owned());
     }
-    match named.metadata() {
-        Ok(found) if !found.is_dir() => match place_of(named) {
-            Some(dir) => Ok(dir),
-            None => bail!("{} is not mounted", shown(named)),
-        },
-        // The command that uses the path reports one that is neither.
-        Ok(_) | Err(_) => Ok(named.to_owned()),
+    let found = named.metadata();
+    if found.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+        return Ok(named.to_owned());
     }
+    match (place_of(named), found) {
+        (Some(dir), _) => Ok(dir),
+        (None, Ok(_)) => bail!("{} is not mounted", shown(named)),
+        // The command that uses the path reports one that is neither.
+        (None, Err(_)) => Ok(named.to_owned()),
+    }
+}
+
+/// What `zonal umount` ends.
+pub(crate) enum Target {
+    /// The mount at a directory.
+    Here(PathBuf),
+    /// The daemon of a device that is not mounted here any more: other mount namespaces have the
+    /// mount, programs have files of a detached one open, or it is about to end.
+    Daemon {
+        /// The device.
+        device: PathBuf,
+        /// The process.
+        process: u32,
+    },
+}
+
+/// What a user names who wants to unmount it.
+pub(crate) fn target_of(named: &Path) -> Result<Target> {
+    let dir = match dir_of(named) {
+        Ok(dir) => dir,
+        Err(error) => {
+            let process = daemon_of(named).ok_or(error)?;
+            return Ok(Target::Daemon { device: named.canonicalize()?, process });
+        }
+    };
+    if let Ok(found) = dir.canonicalize()
+        && !is_mount_point(&found)
+    {
+        let users = namespaces_with(|mount| mount.point == found && is_ours(mount));
+        if !users.is_empty() {
+            bail!(
+                "{} is not mounted here, but in other mount namespaces: {}; `zonal umount DEVICE` \
+                 waits for their end, `zonal umount --force DEVICE` ends the mount there too",
+                shown(&dir),
+                users::listed(&users)
+            );
+        }
+    }
+    Ok(Target::Here(dir))
+}
+
+/// The process that serves the mount of a device: it has locked it, and has the connection to the
+/// kernel.
+pub(crate) fn daemon_of(device: &Path) -> Option<u32> {
+    let process = claim::holder_of(device)?;
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
+    let mut files = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    files.any(|file| file == Path::new("/dev/fuse")).then_some(process)
+}
+
+/// The drive of the mount at a directory: the source without layers.
+pub(crate) fn drive_at(dir: &Path) -> Option<PathBuf> {
+    let point = dir.canonicalize().ok()?;
+    let mount = mounts::all().ok()?.into_iter().rfind(|mount| mount.point == point)?;
+    path_in(&mount.source).map(Path::to_owned)
+}
+
+/// A device as the mount table shows it: with layers, if it has some, and an absolute path.
+pub(crate) fn source(spec: &str) -> String {
+    let found = path_in(spec.as_ref()).and_then(|path| Some((path, path.canonicalize().ok()?)));
+    let Some((path, absolute)) = found else { return spec.to_owned() };
+    let layers = &spec[..spec.len() - path.as_os_str().len()];
+    format!("{layers}{}", absolute.display())
+}
+
+/// The path in a specification of a device, behind layers: the longest one that exists.
+fn path_in(spec: &OsStr) -> Option<&Path> {
+    let bytes = spec.as_bytes();
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at + 1);
+    let paths = std::iter::once(0).chain(ends).map(|at| OsStr::from_bytes(&bytes[at..]));
+    paths.map(Path::new).find(|path| path.exists())
 }
 
 fn is_mount_point(dir: &Path) -> bool {
@@ -53,7 +129,7 @@ pub(crate) fn refuse_dir(spec: &str) -> Result<()> {
 }
 
 /// Whether `mount` is one of ours of the device, with layers in front or without.
-fn is_of(mount: &Mount, device: &Path) -> bool {
+pub(crate) fn is_of(mount: &Mount, device: &Path) -> bool {
     let layers = mount.source.as_bytes().strip_suffix(device.as_os_str().as_bytes());
     let is_whole = layers.is_some_and(|layers| layers.is_empty() || layers.ends_with(b":"));
     is_whole && is_ours(mount)

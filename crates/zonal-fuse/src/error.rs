@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use zonal::DeviceError;
 use zonal_fs::FsError;
 
-use crate::users::User;
+use crate::users::{self, User};
 
 /// Result of serving.
 pub type Result<T, E = ServeError> = std::result::Result<T, E>;
@@ -58,14 +58,14 @@ pub enum ServeError {
         "the file system was not closed, since a request to the device does not end; what was synced is on the device, as after a power cut"
     )]
     Stuck,
-    /// The daemon did not say that it is ready.
-    #[error("{0}")]
-    NotReady(String),
     /// A later signal asked for an end at once, so the file system was not closed.
     #[error(
         "the file system was not closed, since another signal asked to end at once; what was synced is on the device, as after a power cut, and later changes may be lost"
     )]
     EndedAtOnce,
+    /// The daemon did not say that it is ready.
+    #[error("{0}")]
+    NotReady(String),
     /// The directory is not one of our mounts.
     #[error("{point} is not a mount served by zonal")]
     NotServed {
@@ -73,7 +73,7 @@ pub enum ServeError {
         point: PathBuf,
     },
     /// A process still uses the mount.
-    #[error("{point} is busy: {}", used(.users))]
+    #[error("{point} is busy: {}", users::listed(.users))]
     Busy {
         /// The directory.
         point: PathBuf,
@@ -90,13 +90,15 @@ pub enum ServeError {
     },
     /// The directory is unmounted, but the daemon has not finished writing to the device.
     #[error(
-        "{point} is unmounted, but its daemon (process {pid}) has not ended yet; the device is not released"
+        "{point} is unmounted, but its daemon (process {pid}) has not ended yet; the device is not released{}", kept(.users)
     )]
     StillRunning {
         /// The directory.
         point: PathBuf,
         /// The daemon.
         pid: u32,
+        /// Processes of other mount namespaces that have the mount.
+        users: Vec<User>,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]
@@ -108,15 +110,10 @@ pub enum ServeError {
     },
 }
 
-/// Text for the users of a mount: the first few by name.
-fn used(users: &[User]) -> String {
-    const SHOWN: usize = 5;
+/// Text for the mount namespaces that have a mount, after what they cause.
+fn kept(users: &[User]) -> String {
     if users.is_empty() {
-        return "a process has a file open there or works in it".to_owned();
+        return String::new();
     }
-    let mut shown: Vec<String> = users.iter().take(SHOWN).map(ToString::to_string).collect();
-    if let Some(more) = users.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        shown.push(format!("and {more} more"));
-    }
-    shown.join(", ")
+    format!("; other mount namespaces have the mount: {}", users::listed(users))
 }

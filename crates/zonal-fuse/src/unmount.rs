@@ -3,11 +3,12 @@
 //! umount(8) returns as soon as the kernel has let go, while the daemon still commits.
 //! [`unmount_and_wait`] returns when the daemon has ended.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,15 +16,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use zonal::mounts;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use zonal::mounts::{self, Mount};
 use zonal_fuse_transport::own_mount::{self, Call};
 use zonal_fuse_transport::program;
 
 use crate::ServeError;
 use crate::error::Result;
 use crate::names::{CONTROL_DIR, DAEMON_XATTR, STOPPED_XATTR};
-use crate::users::users_of;
+use crate::users::{User, namespaces_with, users_of};
 
 /// Process id of the daemon that serves the mount at `point`.
 pub fn daemon_of(point: &Path) -> Result<u32> {
@@ -59,6 +60,16 @@ pub fn is_mounted_elsewhere(point: &Path) -> bool {
     mounts_of(point).is_ok_and(|mounts| mounts > 1)
 }
 
+/// What keeps a daemon from ending, although its mount was taken away here: mount namespaces of
+/// other processes that have it still, or else a last commit, or files of a detached mount.
+#[derive(Debug)]
+pub struct Kept {
+    /// One process of each such namespace.
+    pub users: Vec<User>,
+    /// Whether all that was written so far is durable.
+    pub synced: io::Result<()>,
+}
+
 /// Makes everything at `point` durable, unmounts it, and waits up to `timeout` until the daemon has
 /// left the device clean and ended. Only unmounts if the daemon has died, or if the file system has
 /// several mounts.
@@ -66,27 +77,134 @@ pub fn is_mounted_elsewhere(point: &Path) -> bool {
 /// Fails without unmounting if the mount stays busy for a second, or if data cannot be made
 /// durable.
 pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
+    unmount_and_watch(point, timeout, |_| ())
+}
+
+/// As [`unmount_and_wait`]. Calls `tell` if the daemon has not ended after two seconds.
+pub fn unmount_and_watch(
+    point: &Path,
+    timeout: Duration,
+    tell: impl FnOnce(&Kept),
+) -> Result<Unmounted> {
     if is_mounted_elsewhere(point) {
         detach_once_free(point)?;
         return Ok(Unmounted::MountedElsewhere);
     }
     let pid = match daemon_of(point) {
         Err(ServeError::Io { source, .. }) if is_dead(&source) => {
-            detach_once_free(point)?;
+            // Who still works there gets errors only.
+            detach(point, UnmountFlags::DETACH)?;
             return Ok(Unmounted::DaemonWasDead);
         }
         found => found?,
     };
     let daemon = open_daemon(point, pid)?;
     if rustix::fs::getxattr(point, STOPPED_XATTR, &mut [0; 16]).is_err() {
-        sync(point, timeout)
+        sync(&sync_target(point), timeout)
             .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
     }
+    let device = device_of(point);
     detach_once_free(point)?;
-    wait_for_end(&daemon, timeout)
-        .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
-        .then_some(Unmounted::Clean)
-        .ok_or(ServeError::StillRunning { point: point.to_owned(), pid })
+    let is_it = |mount: &Mount| device.as_ref().is_ok_and(|device| *device == mount.device);
+    wait_for_release(point, &daemon, is_it, timeout, tell)
+}
+
+/// A process that serves a mount.
+#[derive(Debug)]
+pub struct Daemon {
+    pid: u32,
+    handle: OwnedFd,
+}
+
+impl Daemon {
+    /// The process `pid`, which must be one that serves.
+    pub fn new(pid: u32) -> Result<Self> {
+        let failed = |source| ServeError::Io { what: format!("watching process {pid}"), source };
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let raw = raw.ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        let handle = pidfd_open(raw, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+        Ok(Self { pid, handle })
+    }
+
+    /// Asks it to end its mount in all mount namespaces that have it. What was written in those
+    /// where a mount `is_it` is kept if the device takes it within five seconds.
+    pub fn end(&self, is_it: impl Fn(&Mount) -> bool) -> Result<()> {
+        if let Some(user) = namespaces_with(is_it).first() {
+            sync_before_force(&user.path());
+        }
+        let failed = |error: Errno| ServeError::Io {
+            what: format!("sending a signal to process {}", self.pid),
+            source: error.into(),
+        };
+        pidfd_send_signal(&self.handle, Signal::TERM).map_err(failed)
+    }
+}
+
+/// Waits up to `timeout` until the daemon of the mount that was at `point` has left the device clean
+/// and ended. After two seconds, looks for mount namespaces that have a mount that `is_it`, makes
+/// what was written there durable, and calls `tell`.
+pub fn wait_for_release(
+    point: &Path,
+    daemon: &Daemon,
+    is_it: impl Fn(&Mount) -> bool,
+    timeout: Duration,
+    tell: impl FnOnce(&Kept),
+) -> Result<Unmounted> {
+    /// A last commit needs no longer, most times.
+    const QUIET: Duration = Duration::from_secs(2);
+    let pid = daemon.pid;
+    let ends = |timeout| {
+        let what = || format!("waiting for process {pid}");
+        wait_for_end(&daemon.handle, timeout)
+            .map_err(|source| ServeError::Io { what: what(), source })
+    };
+    if ends(timeout.min(QUIET))? {
+        return Ok(Unmounted::Clean);
+    }
+    let rest = timeout.saturating_sub(QUIET);
+    if !rest.is_zero() {
+        let users = namespaces_with(&is_it);
+        let synced = users.first().map_or(Ok(()), |user| sync(&sync_target(&user.path()), rest));
+        tell(&Kept { users, synced });
+        if ends(rest)? {
+            return Ok(Unmounted::Clean);
+        }
+    }
+    Err(ServeError::StillRunning { point: point.to_owned(), pid, users: namespaces_with(is_it) })
+}
+
+/// Ends a mount also while programs use it or its daemon hangs: they get errors from then on. What
+/// they have written is kept if the device takes it within five seconds.
+pub fn force(point: &Path) -> Result<()> {
+    sync_before_force(point);
+    if !rustix::process::geteuid().is_root() {
+        abort(point);
+    }
+    // Without DETACH the kernel would end the connection and then refuse, if the mount is busy.
+    detach(point, UnmountFlags::FORCE | UnmountFlags::DETACH)
+}
+
+/// Makes everything durable, if the device takes it within five seconds.
+fn sync_before_force(point: &Path) {
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    // Not even stat(2) returns from a mount that hangs, so sync(1) finds out what is there.
+    if let Err(error) = sync(&sync_file(point), TIMEOUT) {
+        tracing::debug!(%error, "syncing before the end");
+    }
+}
+
+/// Ends the connection, as a user may with what that user has mounted; fusermount3 does not.
+fn abort(point: &Path) {
+    let found = point.canonicalize().unwrap_or_else(|_| point.to_owned());
+    let mounts = mounts::all().unwrap_or_default();
+    let Some(mount) = mounts.into_iter().rfind(|mount| mount.point == found) else { return };
+    let Some((_, minor)) = mount.device.to_str().and_then(|device| device.split_once(':')) else {
+        return;
+    };
+    let file = format!("/sys/fs/fuse/connections/{minor}/abort");
+    if let Err(error) = fs::write(&file, "1") {
+        tracing::debug!(file, %error, "ending the connection");
+    }
 }
 
 /// Whether an error says that the daemon has ended. The first request after that, if it was to come
@@ -97,19 +215,32 @@ pub fn is_dead(error: &io::Error) -> bool {
 
 /// Number of mounts of the file system at `point`: more than one after `mount --bind`.
 fn mounts_of(point: &Path) -> io::Result<usize> {
-    let device = fs::metadata(point)?.dev();
-    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    Ok(mounts::all()?.iter().filter(|mount| mount.device == *device).count())
+    let device = device_of(point)?;
+    Ok(mounts::all()?.iter().filter(|mount| mount.device == device).count())
 }
 
-/// Makes everything durable. umount(8) cannot tell whether the last commit succeeded; fsync(2) can:
-/// on the root, or on a file of the control directory, since zonefs cannot sync directories.
+/// The number of the file system at `point`, as the table of mounts has it.
+fn device_of(point: &Path) -> io::Result<OsString> {
+    let device = fs::metadata(point)?.dev();
+    Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)).into())
+}
+
+/// The file of a mount whose fsync(2) makes everything durable: zonefs cannot sync directories.
+fn sync_file(point: &Path) -> PathBuf {
+    point.join(CONTROL_DIR).join("stats")
+}
+
+/// That file, or the root where a mount has no control directory.
+fn sync_target(point: &Path) -> PathBuf {
+    let file = sync_file(point);
+    if file.exists() { file } else { point.to_owned() }
+}
+
+/// Makes everything durable by fsync(2): umount(8) cannot tell whether the last commit succeeded.
 ///
 /// A process cannot end while its fsync(2) blocks. So another process waits: sync(1) of the
 /// coreutils.
-fn sync(point: &Path, timeout: Duration) -> io::Result<()> {
-    let stats = point.join(CONTROL_DIR).join("stats");
-    let target = if stats.exists() { &stats } else { point };
+fn sync(target: &Path, timeout: Duration) -> io::Result<()> {
     let spawned = program::command("sync")
         .arg("--")
         .arg(target)
@@ -138,15 +269,10 @@ fn sync(point: &Path, timeout: Duration) -> io::Result<()> {
 
 /// A handle on the daemon. The second look makes sure that the number was not reused: a daemon that
 /// answers has not ended.
-fn open_daemon(point: &Path, pid: u32) -> Result<OwnedFd> {
-    let unserved = || ServeError::NotServed { point: point.to_owned() };
-    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(unserved)?;
-    let daemon = pidfd_open(raw, PidfdFlags::empty()).map_err(|error| ServeError::Io {
-        what: format!("watching process {pid}"),
-        source: error.into(),
-    })?;
+fn open_daemon(point: &Path, pid: u32) -> Result<Daemon> {
+    let daemon = Daemon::new(pid)?;
     if daemon_of(point)? != pid {
-        return Err(unserved());
+        return Err(ServeError::NotServed { point: point.to_owned() });
     }
     Ok(daemon)
 }

@@ -1,13 +1,16 @@
-//! Processes that use a mount, for error messages.
+//! Processes that use a mount, for messages: no right follows from what stands here.
 //!
 //! This reads the links and tables of /proc, but not their targets: that would be a request to the
 //! file system, which may not answer. Only root sees the open files of other users.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use zonal::mounts::{self, Mount};
 
 /// A process that uses a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,22 +30,65 @@ impl fmt::Display for User {
     }
 }
 
+/// Text for the users of a mount: the first few by name.
+pub fn listed(users: &[User]) -> String {
+    const SHOWN: usize = 5;
+    if users.is_empty() {
+        return "a process has a file open there or works in it".to_owned();
+    }
+    let mut shown: Vec<String> = users.iter().take(SHOWN).map(ToString::to_string).collect();
+    if let Some(more) = users.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join(", ")
+}
+
 /// Processes that have a file at or below `point` open or mapped, or their working directory there.
 pub fn users_of(point: &Path) -> Vec<User> {
     // A dead mount has no canonical path.
     let point = point.canonicalize().or_else(|_| std::path::absolute(point));
-    let (Ok(point), Ok(processes)) = (point, fs::read_dir("/proc")) else { return Vec::new() };
-    let mut users: Vec<User> = processes
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let process = entry.file_name().to_str()?.parse().ok()?;
-            let uses = used_by(&entry.path(), &point)?;
-            let program = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            Some(User { process, program: program.trim_end().to_owned(), uses })
-        })
-        .collect();
-    users.sort_by_key(|user| user.process);
-    users
+    let Ok(point) = point else { return Vec::new() };
+    let user = |process| Some(User::new(process, used_by(&process_dir(process), &point)?));
+    processes().into_iter().filter_map(user).collect()
+}
+
+/// Processes that see a mount that `is_it`: one of each mount namespace that has it, and where it
+/// is there.
+pub fn namespaces_with(is_it: impl Fn(&Mount) -> bool) -> Vec<User> {
+    let mut seen = BTreeSet::new();
+    let user = |process| {
+        let mounts = mounts::of_process(process).ok()?;
+        let mount = mounts.into_iter().rfind(|mount| is_it(mount))?;
+        // Only root can read this link of other users' processes, whose namespaces then count as
+        // many.
+        let namespace = fs::read_link(process_dir(process).join("ns/mnt"));
+        let is_new = namespace.map_or(true, |namespace| seen.insert(namespace));
+        is_new.then(|| User::new(process, mount.point))
+    };
+    processes().into_iter().filter_map(user).collect()
+}
+
+impl User {
+    fn new(process: u32, uses: PathBuf) -> Self {
+        let program = fs::read_to_string(process_dir(process).join("comm")).unwrap_or_default();
+        Self { process, program: program.trim_end().to_owned(), uses }
+    }
+
+    /// What it uses, as this process reaches it, also in another mount namespace.
+    pub fn path(&self) -> PathBuf {
+        let root = process_dir(self.process).join("root");
+        root.join(self.uses.strip_prefix("/").unwrap_or(&self.uses))
+    }
+}
+
+fn process_dir(process: u32) -> PathBuf {
+    Path::new("/proc").join(process.to_string())
+}
+
+/// All processes, by number.
+fn processes() -> BTreeSet<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The first path at or below `point` that a process uses; `process` is its directory in /proc.

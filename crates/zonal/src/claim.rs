@@ -154,6 +154,11 @@ fn is_busy(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::BUSY)
 }
 
+/// The process that uses the drive at `path`, if it can be found.
+pub fn holder_of(path: &Path) -> Option<u32> {
+    holder(&File::open(path).ok()?)
+}
+
 fn holder(file: &File) -> Option<u32> {
     holders(file, 1).first().copied().filter(|process| *process > 0)
 }

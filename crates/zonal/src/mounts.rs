@@ -23,6 +23,11 @@ pub fn all() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
+/// The mounts that another process sees: those of its mount namespace.
+pub fn of_process(process: u32) -> io::Result<Vec<Mount>> {
+    Ok(parse(&std::fs::read(format!("/proc/{process}/mountinfo"))?))
+}
+
 /// The mounts of a table. A line that is none is left out.
 fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(mount).collect()

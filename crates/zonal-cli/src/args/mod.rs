@@ -476,8 +476,8 @@ pub(crate) struct Umount {
     /// wait for a clean device
     #[arg(short, long)]
     pub(crate) lazy: bool,
-    /// Abort pending requests, so that a hung mount can be unmounted. Does not wait for a clean
-    /// device
+    /// End the mount now, even if programs use it, its process hangs or only other mount
+    /// namespaces have it: programs get errors. Does not wait for a clean device
     #[arg(short, long)]
     pub(crate) force: bool,
 }

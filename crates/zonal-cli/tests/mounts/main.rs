@@ -6,6 +6,7 @@ mod advice;
 mod log;
 mod options;
 mod remount;
+mod umount;
 mod verbose;
 
 use std::fs;

@@ -30,9 +30,9 @@ use zonal_fuse::options::{KindOptions, Options};
 use zonal_fuse::{MountConfig, MountContent, Served, serve_on};
 
 use crate::args::{Global, Mount};
-use crate::device::{self, OpenMode};
+use crate::device::OpenMode;
 use crate::output::json;
-use crate::{advice, log, notify};
+use crate::{advice, log, mounts, notify};
 use kind::Mounted;
 
 /// Environment variable that hands a daemon the options in force of the mount that it replaces.
@@ -150,7 +150,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         Some(Options { transport, mount, .. }) => {
             MountConfig { transport: *transport, ..mount.clone() }
         }
-        None => MountConfig::new(&device::source(&args.device), &args.dir),
+        None => MountConfig::new(&mounts::source(&args.device), &args.dir),
     };
     config.mount_point = args.dir.canonicalize().unwrap_or(args.dir.clone());
     if args.read_only {
