@@ -2,6 +2,7 @@
 //! message of one that finds the device in use.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,26 @@ pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     // A mount may hide the file of its own drive.
     let device = path.canonicalize().or_else(|_| std::path::absolute(path)).ok()?;
     mounts::all().ok()?.into_iter().find(|mount| is_of(mount, &device)).map(|mount| mount.point)
+}
+
+/// A device was to be mounted that is mounted at another directory.
+#[derive(Debug)]
+pub(crate) struct MountedAt {
+    /// The device.
+    pub(crate) device: PathBuf,
+    /// Where it is mounted.
+    pub(crate) first: PathBuf,
+    /// Where it was to be mounted.
+    pub(crate) second: PathBuf,
+}
+
+impl std::error::Error for MountedAt {}
+
+impl fmt::Display for MountedAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, first, .. } = self;
+        write!(f, "{} is mounted at {}", shown(device), shown(first))
+    }
 }
 
 /// A mount as a user names it: the directory, or where the device that stands there is mounted.

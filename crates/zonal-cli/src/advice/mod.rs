@@ -22,7 +22,7 @@ use zonal_linux::ublk;
 
 use crate::args::Cli;
 use crate::cmd::disk::control::ServerError;
-use crate::mounts;
+use crate::mounts::{self, MountedAt};
 use crate::output::shell;
 
 /// Separates a hint from its alternative. A command prints the parts whose options it has.
@@ -193,7 +193,12 @@ fn advice(error: &anyhow::Error, options: &Options) -> Option<String> {
 
 fn best_advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<DeviceError>() {
+        if let Some(MountedAt { first, second, .. }) = cause.downcast_ref::<MountedAt>() {
+            let [first, second] = [first, second].map(shell::word);
+            Some(format!(
+                "`mount --bind {first} {second}` shows it there too; `zonal umount {first}` ends it"
+            ))
+        } else if let Some(error) = cause.downcast_ref::<DeviceError>() {
             of_device(error)
         } else if let Some(error) = cause.downcast_ref::<FsError>() {
             of_fs(error)

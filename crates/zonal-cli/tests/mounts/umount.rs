@@ -1,5 +1,5 @@
 //! `zonal umount` where something is in its way: other mount namespaces, programs inside, a drive
-//! without power.
+//! without power; and where a drive may not be mounted.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -167,6 +167,38 @@ fn umount_of_dead_mount_in_use_removes_it() {
     place.umount();
     assert!(!is_mounted(&dir));
     drop(inside);
+}
+
+#[test]
+fn mount_of_mounted_drive_names_bind_mount() {
+    let Some(place) = Place::mountable() else { return };
+    place.mount("rw");
+    let other = place.path("other place");
+    fs::create_dir(&other).unwrap();
+    let output = run(Path::new(ZONAL), &["mount", text(&place.drive()), text(&other)]);
+    let said = errors(&output);
+    assert!(!output.status.success(), "{said}");
+    let (drive, dir) = (place.drive(), place.dir());
+    assert!(said.contains(&format!("{} is mounted at {}", text(&drive), text(&dir))), "{said}");
+    let command = said.split('`').nth(1).unwrap();
+    assert_eq!(command, format!("mount --bind {} '{}'", text(&dir), text(&other)));
+    let bound = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(bound.success());
+    assert!(is_mounted(&other));
+    zonal(&["umount", text(&other)]);
+    place.umount();
+}
+
+#[test]
+fn mount_over_its_own_drive_is_refused() {
+    let Some(place) = Place::mountable() else { return };
+    let folder = place.path("");
+    for drive in [text(&place.drive()), &format!("po2:{}", text(&place.drive()))] {
+        let output = run(Path::new(ZONAL), &["mount", drive, text(&folder)]);
+        let said = errors(&output);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains("would hide its own drive"), "{said}");
+    }
 }
 
 #[test]

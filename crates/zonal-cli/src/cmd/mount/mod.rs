@@ -161,7 +161,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         Access::ReadWrite => OpenMode::ReadWrite,
         Access::ReadOnly => OpenMode::ReadLocked,
     };
-    let stack = release::open_when_released(&args.device, mode)?;
+    let stack = release::open_when_released(&args.device, mode)
+        .map_err(|error| release::named(error, &config.mount_point))?;
+    release::refuse_hiding(&config.mount_point, &stack.files)?;
     if let Some(path) = &args.counts {
         output::check(path, &stack.files).with_context(|| format!("writing {}", path.display()))?;
     }
