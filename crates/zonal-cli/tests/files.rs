@@ -216,6 +216,7 @@ fn df_space_matches_what_files_take() {
         let report = &reports[0];
         let number = |name: &str| report[name].as_u64().unwrap();
         assert_eq!(number("size_bytes"), number("used_bytes") + number("available_bytes"));
+        assert_eq!(number("inodes_max"), number("inodes") + number("inodes_free"));
         number("available_bytes")
     };
     let before = free();

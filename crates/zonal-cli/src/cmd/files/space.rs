@@ -22,7 +22,9 @@ pub(crate) struct Report {
     used_bytes: u64,
     /// What files may still fill.
     available_bytes: u64,
-    /// Most inodes that there can be.
+    /// Inodes that there are.
+    inodes: u64,
+    /// Inodes that there are and that can still be made, as `df -i` counts them.
     inodes_max: u64,
     /// Inodes that can still be made.
     inodes_free: u64,
@@ -42,7 +44,8 @@ pub(crate) fn run(global: &Global, args: &Space) -> Result<()> {
             size_bytes: bytes(space.blocks),
             used_bytes: bytes(space.blocks - space.blocks_free),
             available_bytes: bytes(space.blocks_free),
-            inodes_max: space.inodes,
+            inodes: space.inodes,
+            inodes_max: space.inodes.saturating_add(space.inodes_free),
             inodes_free: space.inodes_free,
         });
     }
@@ -52,7 +55,7 @@ pub(crate) fn run(global: &Global, args: &Space) -> Result<()> {
     let mut table = Table::new(1, &["device", "size", "used", "free", "inodes"]);
     for report in reports {
         let sizes = [report.size_bytes, report.used_bytes, report.available_bytes].map(size);
-        let row = std::iter::once(report.device).chain(sizes).chain([count(report.inodes_max)]);
+        let row = std::iter::once(report.device).chain(sizes).chain([count(report.inodes)]);
         table.row(row.collect());
     }
     say!("{}", table.text());
