@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -195,9 +195,9 @@ fn escaped(source: &str) -> String {
     source.replace('\\', "\\\\").replace(',', "\\,")
 }
 
-/// Whether this kernel has FUSE.
-pub fn is_available() -> bool {
-    Path::new(crate::device::PATH).exists()
+/// Whether this process can use FUSE: the error of opening the kernel's device.
+pub fn check_available() -> io::Result<()> {
+    Device::open().map(drop)
 }
 
 #[cfg(test)]

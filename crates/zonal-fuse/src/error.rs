@@ -20,6 +20,9 @@ pub enum ServeError {
         "/dev/fuse is missing: load the fuse module (modprobe fuse) or give this container the device"
     )]
     NoFuse,
+    /// This user may not open the kernel's FUSE device.
+    #[error("/dev/fuse cannot be opened by this user")]
+    FuseDenied,
     /// The mount point cannot be used.
     #[error("cannot mount on {point}: {source}")]
     Mount {

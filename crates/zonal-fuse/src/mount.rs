@@ -505,9 +505,10 @@ fn is_in_table(config: &MountConfig, point: &Path) -> bool {
 
 /// The absolute path of the mount point, after checks that have better errors than mount(2).
 fn mount_point(point: &Path) -> Result<PathBuf> {
-    if !mount::is_available() {
-        return Err(ServeError::NoFuse);
-    }
+    mount::check_available().map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => ServeError::FuseDenied,
+        _ => ServeError::NoFuse,
+    })?;
     let failed = |source| ServeError::Mount { point: point.to_owned(), source };
     let found = |point: PathBuf| Ok((std::fs::metadata(&point)?, point));
     match point.canonicalize().and_then(found) {

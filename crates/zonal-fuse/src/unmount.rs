@@ -241,7 +241,9 @@ fn sync_target(point: &Path) -> PathBuf {
 /// A process cannot end while its fsync(2) blocks. So another process waits: sync(1) of the
 /// coreutils.
 fn sync(target: &Path, timeout: Duration) -> io::Result<()> {
+    // It prints the errno as text; LC_ALL keeps that untranslated.
     let spawned = program::command("sync")
+        .env("LC_ALL", "C")
         .arg("--")
         .arg(target)
         .stdin(Stdio::null())
@@ -264,7 +266,17 @@ fn sync(target: &Path, timeout: Duration) -> io::Result<()> {
     if let Some(errors) = &mut child.stderr {
         errors.read_to_string(&mut said)?;
     }
-    if child.wait()?.success() { Ok(()) } else { Err(io::Error::other(said.trim().to_owned())) }
+    if child.wait()?.success() { Ok(()) } else { Err(error_of_sync(said.trim())) }
+}
+
+/// The error that sync(1) has printed as the last part of its message.
+fn error_of_sync(said: &str) -> io::Error {
+    /// The largest errno of Linux.
+    const MAX: i32 = 133;
+    let reason = said.rsplit(": ").next().unwrap_or(said);
+    let errors = (1..=MAX).map(io::Error::from_raw_os_error);
+    let is_it = |error: &io::Error| error.to_string().split(" (os error").next() == Some(reason);
+    errors.into_iter().find(is_it).unwrap_or_else(|| io::Error::other(said.to_owned()))
 }
 
 /// A handle on the daemon. The second look makes sure that the number was not reused: a daemon that
@@ -387,4 +399,17 @@ fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
         what: format!("unmounting {}", point.display()),
         source: io::Error::other(said.trim().to_owned()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_sync_is_errno_of_its_text() {
+        let said = "/usr/bin/sync: error syncing '/mnt/a: b/.zonal/stats': No space left on device";
+        assert_eq!(error_of_sync(said).kind(), io::ErrorKind::StorageFull);
+        assert_eq!(Errno::from_io_error(&error_of_sync("x: Input/output error")), Some(Errno::IO));
+        assert_eq!(error_of_sync("sync: strange").to_string(), "sync: strange");
+    }
 }

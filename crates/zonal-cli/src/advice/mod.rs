@@ -274,12 +274,38 @@ fn of_serve(error: &ServeError) -> Option<String> {
         ServeError::Dead { point } => {
             Some(format!("`zonal umount {}`, which clears it; then mount again", shell::word(point)))
         }
+        ServeError::FuseDenied => Some(
+            "as root, or as a user that may open /dev/fuse: `ls -l /dev/fuse` shows who may".into(),
+        ),
+        ServeError::Mount { source, .. } => of_mount(source),
+        ServeError::NotDurable { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+            Some(
+                "free space on the file system that holds the drive file, and unmount again: \
+                 files deleted on the mount give it back only once a commit has had room"
+                    .into(),
+            )
+        }
         ServeError::Busy { .. } => Some("leave the directory and close its files".into()),
         ServeError::NotServed { .. } => {
             Some("`findmnt -t fuse.furrow,fuseblk.furrow,fuse.zonefs,fuseblk.zonefs` lists what is mounted"
                 .into())
         }
         _ => None,
+    }
+}
+
+/// What to try where mount(2) or fusermount3 has failed.
+fn of_mount(source: &io::Error) -> Option<String> {
+    let said = source.to_string();
+    if said.contains("user_allow_other") {
+        Some("without allow_other, or let root write user_allow_other into /etc/fuse.conf".into())
+    } else if said.starts_with("fusermount3:") && source.kind() != io::ErrorKind::Other {
+        // It was not started. What it says itself has no kind.
+        Some("install the package fuse3, or mount as root".into())
+    } else if source.kind() == io::ErrorKind::PermissionDenied {
+        Some("a mount point that this user may search and write to, or as root".into())
+    } else {
+        of_io(source)
     }
 }
 

@@ -36,6 +36,27 @@ fn advice_quotes_paths_for_shell() {
 }
 
 #[test]
+fn advice_follows_cause_of_refused_mount() {
+    let advice = |error: ServeError| best_advice(&error.into()).unwrap();
+    let mount = |source| ServeError::Mount { point: "/mnt".into(), source };
+    let said = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf";
+    let denied = io::ErrorKind::PermissionDenied;
+    let cases = [
+        (mount(io::Error::new(denied, said)), "user_allow_other into /etc/fuse.conf"),
+        (mount(io::Error::new(io::ErrorKind::NotFound, "fusermount3: gone")), "package fuse3"),
+        (mount(io::Error::new(denied, "fusermount3: not in PATH")), "package fuse3"),
+        (mount(denied.into()), "a mount point that this user may"),
+        (mount(io::ErrorKind::NotFound.into()), "check the path"),
+        (ServeError::FuseDenied, "ls -l /dev/fuse"),
+    ];
+    for (error, part) in cases {
+        let text = error.to_string();
+        let advice = advice(error);
+        assert!(advice.contains(part) && !advice.contains("owner of the file"), "{text}: {advice}");
+    }
+}
+
+#[test]
 fn advice_omits_options_missing_from_command() {
     let check = |error: anyhow::Error, command: &str, wanted: Option<&str>| {
         assert_eq!(advice(&error, &options_of(command)).as_deref(), wanted, "{command}");
