@@ -269,9 +269,9 @@ fn metrics_are_served_while_mounted() {
     let drive = second.path().join("drive.zns");
     zonal(&[&["create", text(&drive)], &SHAPE[..]].concat());
     zonal(&["mkzonefs", text(&drive)]);
-    let log = second.path().join("log");
-    let arguments =
-        ["mount", text(&drive), text(second.path()), "--log", text(&log), "-o", &option];
+    let (log, dir) = (second.path().join("log"), second.path().join("mnt"));
+    fs::create_dir(&dir).unwrap();
+    let arguments = ["mount", text(&drive), text(&dir), "--log", text(&log), "-o", &option];
     let output = run(&arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && errors.contains("serving metrics at"), "{errors}");
