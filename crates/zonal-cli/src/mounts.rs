@@ -57,7 +57,7 @@ pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
     }
 }
 
-/// What `zonal umount` ends.
+/// The target of `zonal umount`.
 pub(crate) enum Target {
     /// The mount at a directory.
     Here(PathBuf),
@@ -71,7 +71,7 @@ pub(crate) enum Target {
     },
 }
 
-/// What a user names who wants to unmount it.
+/// The target that a user names, by a directory or a device.
 pub(crate) fn target_of(named: &Path) -> Result<Target> {
     let dir = match dir_of(named) {
         Ok(dir) => dir,

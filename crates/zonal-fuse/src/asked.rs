@@ -12,7 +12,7 @@ use signal_hook::consts::SIGHUP;
 /// For how long after the first signal others are the same wish.
 pub const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// What signals have asked for so far.
+/// The end that signals have asked for so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// No end.

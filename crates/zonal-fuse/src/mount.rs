@@ -478,7 +478,7 @@ fn end_mount(config: &MountConfig, point: &Path) {
 }
 
 /// Takes the mount away, if it is still there, and waits neither for programs nor for the device.
-/// Without this the process would leave a dead mount.
+/// Otherwise the process would leave a dead mount.
 fn end_mount_at_once(config: &MountConfig, point: &Path) {
     if !is_in_table(config, point) {
         return;
@@ -495,8 +495,8 @@ fn end_mount_at_once(config: &MountConfig, point: &Path) {
     }
 }
 
-/// Whether this mount namespace has the mount still, as far as can be told. What it covered is not
-/// ours to unmount.
+/// Whether this mount namespace has the mount still, as far as can be told. Another mount at this
+/// directory, below or above, is not ours to unmount.
 fn is_in_table(config: &MountConfig, point: &Path) -> bool {
     let Ok(all) = mounts::all() else { return true };
     let top = all.into_iter().rfind(|mount| mount.point == point);

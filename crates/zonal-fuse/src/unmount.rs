@@ -60,8 +60,8 @@ pub fn is_mounted_elsewhere(point: &Path) -> bool {
     mounts_of(point).is_ok_and(|mounts| mounts > 1)
 }
 
-/// What keeps a daemon from ending, although its mount was taken away here: mount namespaces of
-/// other processes that have it still, or else a last commit, or files of a detached mount.
+/// The reason why a daemon runs on, although its mount was taken away here: mount namespaces of
+/// other processes have it still, or else a last commit or files of a detached mount are open.
 #[derive(Debug)]
 pub struct Kept {
     /// One process of each such namespace.
@@ -92,7 +92,7 @@ pub fn unmount_and_watch(
     }
     let pid = match daemon_of(point) {
         Err(ServeError::Io { source, .. }) if is_dead(&source) => {
-            // Who still works there gets errors only.
+            // Programs that still use it get errors only.
             detach(point, UnmountFlags::DETACH)?;
             return Ok(Unmounted::DaemonWasDead);
         }
@@ -126,8 +126,8 @@ impl Daemon {
         Ok(Self { pid, handle })
     }
 
-    /// Asks it to end its mount in all mount namespaces that have it. What was written in those
-    /// where a mount `is_it` is kept if the device takes it within five seconds.
+    /// Asks it to end its mount in all mount namespaces that have it. Writes in those where a mount
+    /// `is_it` are kept if the device takes them within five seconds.
     pub fn end(&self, is_it: impl Fn(&Mount) -> bool) -> Result<()> {
         if let Some(user) = namespaces_with(is_it).first() {
             sync_before_force(&user.path());
@@ -140,9 +140,9 @@ impl Daemon {
     }
 }
 
-/// Waits up to `timeout` until the daemon of the mount that was at `point` has left the device clean
-/// and ended. After two seconds, looks for mount namespaces that have a mount that `is_it`, makes
-/// what was written there durable, and calls `tell`.
+/// Waits up to `timeout` until the daemon of the mount that was at `point` has left the device
+/// clean and ended. After two seconds, looks for mount namespaces that have a mount that `is_it`,
+/// makes writes there durable, and calls `tell`.
 pub fn wait_for_release(
     point: &Path,
     daemon: &Daemon,
@@ -173,8 +173,8 @@ pub fn wait_for_release(
     Err(ServeError::StillRunning { point: point.to_owned(), pid, users: namespaces_with(is_it) })
 }
 
-/// Ends a mount also while programs use it or its daemon hangs: they get errors from then on. What
-/// they have written is kept if the device takes it within five seconds.
+/// Ends a mount also while programs use it or its daemon hangs: they get errors from then on. Their
+/// writes are kept if the device takes them within five seconds.
 pub fn force(point: &Path) -> Result<()> {
     sync_before_force(point);
     if !rustix::process::geteuid().is_root() {

@@ -104,7 +104,7 @@ fn later_signal_ends_mount_at_once_and_removes_it() {
     let Some(mut mounted) = mounted::mount_with("writeback") else { return };
     let file = File::create_new(mounted.path("file")).unwrap();
     File::create(hold(mounted.drive(), "write")).unwrap();
-    file.write_all_at(&[7; 1 << 20], 0).unwrap();
+    file.write_all_at(&vec![7; 1 << 20], 0).unwrap();
     assert!(!mounted.insist());
     assert!(!mounted.is_mounted(), "a dead mount is left");
     fs::remove_file(hold(mounted.drive(), "write")).unwrap();

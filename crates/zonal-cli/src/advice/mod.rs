@@ -300,7 +300,7 @@ fn of_mount(source: &io::Error) -> Option<String> {
     if said.contains("user_allow_other") {
         Some("without allow_other, or let root write user_allow_other into /etc/fuse.conf".into())
     } else if said.starts_with("fusermount3:") && source.kind() != io::ErrorKind::Other {
-        // It was not started. What it says itself has no kind.
+        // It was not started: its own messages have no kind.
         Some("install the package fuse3, or mount as root".into())
     } else if source.kind() == io::ErrorKind::PermissionDenied {
         Some("a mount point that this user may search and write to, or as root".into())

@@ -100,7 +100,7 @@ fn end_daemon(args: &Umount, device: &Path, process: u32) -> Result<Option<Unmou
     Ok(Some(wait_for_release(device, &daemon, is_it, timeout, told)?))
 }
 
-/// Says what is waited for, and what a user can do about it.
+/// Names the processes that keep the device, and the command that ends their mount.
 fn tell(named: &Path, drive: Option<&Path>, kept: &Kept) {
     let durable = match &kept.synced {
         Ok(()) => "everything written so far is durable".to_owned(),

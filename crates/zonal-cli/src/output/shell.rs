@@ -21,7 +21,7 @@ fn is_plain(letter: char) -> bool {
     letter.is_alphanumeric() || "/._-+,:@%".contains(letter)
 }
 
-/// The word with escapes for what a terminal cannot show.
+/// The word with escapes for bytes that a terminal cannot show.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::from("$'");
     for byte in bytes {
