@@ -14,6 +14,9 @@ use zonal::crc32c;
 /// Bytes that are hashed together.
 const CHUNK: usize = 4096;
 
+/// Bytes that are read at once, at most.
+const BUFFER: u64 = 64 * CHUNK as u64;
+
 /// What is visible of one inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -138,7 +141,8 @@ impl Walk<'_> {
 /// Hashes the chunks that are not all zero, and jumps over holes.
 fn hash_data(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<BTreeMap<u64, u32>> {
     let mut data = BTreeMap::new();
-    let mut buffer = vec![0; 64 * CHUNK];
+    let chunks = size.min(BUFFER).next_multiple_of(CHUNK as u64);
+    let mut buffer = vec![0; usize::try_from(chunks).expect("below the limit")];
     let mut offset = 0;
     while offset < size {
         let start = match fs.seek(ino, Seek::Data, offset) {

@@ -308,11 +308,15 @@ impl Op {
 /// The content that a write with `seed` puts at `offset`: never zero, and different for each seed,
 /// so that foreign and stale bytes show.
 pub(crate) fn content(seed: u16, offset: u64, len: usize) -> Vec<u8> {
-    let byte = |at: u64| {
-        let word = (at / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(seed) << 17);
-        (word.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (8 * (at % 8))) as u8 | 1
+    let word = |at: u64| {
+        let word = (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(seed) << 17);
+        word.wrapping_mul(0xbf58_476d_1ce4_e5b9) | 0x0101_0101_0101_0101
     };
-    (offset..).take(len).map(byte).collect()
+    let words = offset / 8..(offset + len as u64).div_ceil(8);
+    let mut bytes: Vec<u8> = words.flat_map(|at| word(at).to_le_bytes()).collect();
+    bytes.drain(..(offset % 8) as usize);
+    bytes.truncate(len);
+    bytes
 }
 
 /// An ACL from sixteen bits: three for each basic entry, then perhaps a named user and a mask.
