@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::Clock;
 
-use crate::vfs::{Attr, Caller, FileKind, FileSystem, Ino, InodeFlags, Result, Timestamp};
+use crate::vfs::{
+    Attr, Caller, FileKind, FileSystem, Ino, InodeFlags, NewInode, Result, Timestamp,
+};
 use crate::{FsError, protect, rules};
 
 use content::Content;
@@ -64,6 +66,8 @@ struct Inode {
     body: Body,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pins: u64,
+    /// Created without a name, and without one still.
+    is_unnamed: bool,
 }
 
 #[derive(Clone)]
@@ -138,7 +142,7 @@ impl Inode {
         };
         let given = initial.xattrs.iter();
         let xattrs = given.map(|(name, value)| (name.to_vec(), value.clone())).collect();
-        Self { attr, body, xattrs, pins: 0 }
+        Self { attr, body, xattrs, pins: 0, is_unnamed: false }
     }
 
     fn put_xattr(&mut self, name: &[u8], value: Option<Vec<u8>>) {
@@ -178,12 +182,21 @@ impl Inode {
         }
     }
 
-    /// After the content changed.
+    /// After the content changed, or the entries of a directory.
     fn changed(&mut self, now: Timestamp) {
+        self.resized();
+        self.touch(now);
+    }
+
+    /// Tells the size and the space of the content.
+    fn resized(&mut self) {
         if let Body::File(content) = &self.body {
             self.attr.size = content.size();
             self.attr.blocks = content.allocated() / 512;
         }
+    }
+
+    fn touch(&mut self, now: Timestamp) {
         self.attr.mtime = now;
         self.attr.ctime = now;
     }
@@ -257,6 +270,40 @@ impl State {
     /// Whether the flags of a directory and of what an entry leads to let the entry go.
     fn check_removal(&self, parent: Ino, ino: Ino) -> Result<()> {
         protect::check_removal(self.inode(parent)?.attr.flags, self.inode(ino)?.attr.flags)
+    }
+
+    /// Makes an inode as `create` does, with no entry for it yet.
+    fn make_inode(
+        &mut self,
+        caller: &Caller,
+        parent: Ino,
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Result<&mut Inode> {
+        let directory = self.inode(parent)?.attr.flags;
+        protect::check_entry(directory)?;
+        let body = match new.kind {
+            FileKind::Regular => Body::File(Content::default()),
+            FileKind::Directory => Body::Directory(Directory::new(parent)),
+            FileKind::Symlink => {
+                rules::check_symlink(new.target)?;
+                Body::Symlink(new.target.to_vec())
+            }
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                Body::Node
+            }
+        };
+        let initial = self.initial(caller, parent, new.kind, new.perm)?;
+        self.last_ino += 1;
+        let ino = Ino::new(self.last_ino);
+        let mut inode = Inode::new(ino, new.kind, &initial, body, now);
+        if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            inode.attr.rdev = new.rdev;
+        }
+        if matches!(new.kind, FileKind::Regular | FileKind::Directory) {
+            inode.attr.flags = directory & InodeFlags::INHERITED;
+        }
+        Ok(self.inodes.entry(ino).or_insert(inode))
     }
 
     fn enter_whiteout(&mut self, parent: Ino, name: &[u8], now: Timestamp) -> Result<()> {

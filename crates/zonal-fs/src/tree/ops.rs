@@ -82,33 +82,18 @@ impl FileSystem for Tree {
         let now = self.now();
         let mut state = self.state();
         state.check_new(parent, name)?;
-        let directory = state.inode(parent)?.attr.flags;
-        protect::check_entry(directory)?;
-        let body = match new.kind {
-            FileKind::Regular => Body::File(Content::default()),
-            FileKind::Directory => Body::Directory(Directory::new(parent)),
-            FileKind::Symlink => {
-                rules::check_symlink(new.target)?;
-                Body::Symlink(new.target.to_vec())
-            }
-            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                Body::Node
-            }
-        };
-        let initial = state.initial(caller, parent, new.kind, new.perm)?;
-        state.last_ino += 1;
-        let ino = Ino::new(state.last_ino);
-        let mut inode = Inode::new(ino, new.kind, &initial, body, now);
-        if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
-            inode.attr.rdev = new.rdev;
-        }
-        if matches!(new.kind, FileKind::Regular | FileKind::Directory) {
-            inode.attr.flags = directory & InodeFlags::INHERITED;
-        }
-        let attr = inode.attr;
-        state.inodes.insert(ino, inode);
-        state.enter(parent, name, ino, now)?;
+        let attr = state.make_inode(caller, parent, new, now)?.attr;
+        state.enter(parent, name, attr.ino, now)?;
         Ok(attr)
+    }
+
+    fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
+        let now = self.now();
+        let mut state = self.state();
+        state.inode(parent)?.directory()?;
+        let inode = state.make_inode(caller, parent, new, now)?;
+        (inode.attr.nlink, inode.pins, inode.is_unnamed) = (0, 1, true);
+        Ok(inode.attr)
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -156,10 +141,11 @@ impl FileSystem for Tree {
         protect::check_inode(attr.flags)?;
         state.check_new(parent, name)?;
         protect::check_entry(state.inode(parent)?.attr.flags)?;
-        if attr.nlink == 0 {
+        let inode = state.inode_mut(ino)?;
+        if attr.nlink == 0 && !inode.is_unnamed {
             return Err(FsError::NotFound);
         }
-        let inode = state.inode_mut(ino)?;
+        inode.is_unnamed = false;
         inode.attr.nlink = attr.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
         inode.attr.ctime = now;
         let attr = inode.attr;
@@ -406,8 +392,9 @@ fn written(inode: &mut Inode, flags: WriteFlags, now: Timestamp) {
     if flags.contains(WriteFlags::KILL_PRIVILEGES) {
         inode.attr.perm = rules::kill_privileges(inode.attr.kind, inode.attr.perm);
     }
+    inode.resized();
     if !flags.contains(WriteFlags::KEEP_TIMES) {
-        inode.changed(now);
+        inode.touch(now);
     }
 }
 

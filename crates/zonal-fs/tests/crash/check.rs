@@ -77,12 +77,23 @@ impl Checker {
 
     /// Goes through the moments of a run. The first violation ends it.
     pub(crate) fn check_run(&mut self, run: &Run, effort: Effort) -> Result<(), Violation> {
+        self.check_run_from(run, 0, effort)
+    }
+
+    /// Goes through the moments of a run from its `from`-th change on.
+    pub(crate) fn check_run_from(
+        &mut self,
+        run: &Run,
+        from: usize,
+        effort: Effort,
+    ) -> Result<(), Violation> {
         let promises = run.promises();
         self.clock.set(run.now_ns + 1_000_000);
         let mut outage = Outage::at_start(&run.recording);
         loop {
             let promised = promises.contains_key(&outage.at());
-            if promised || self.below(effort.moments_one_in) == 0 {
+            let is_due = promised || self.below(effort.moments_one_in) == 0;
+            if outage.at() >= from && is_due {
                 let tails = [Tail::Whole, Tail::Torn];
                 // What was promised must be in every state, else only new states are of interest.
                 let choices =

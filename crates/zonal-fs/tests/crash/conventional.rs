@@ -9,14 +9,13 @@ use zonal::{ZoneFailure, ZoneId, ZoneKind, ZonedDevice};
 use zonal_fs::furrow::{DumpWhat, Furrow, MountOptions, dump};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, WriteFlags};
 
-use crate::ace::{self, Syncs};
 use crate::check::{Checker, Effort};
 use crate::ops::drives::{self, CONVENTIONAL, SHAPES, StepClock};
 use crate::ops::{Op, content};
 use crate::planted::long_batches;
 use crate::run::{Run, Start, end_of};
 use crate::zones::PLAIN;
-use crate::{Report, check_random, check_sequence, count, seed};
+use crate::{Report, check_random, count, seed};
 
 fn mount(drive: &Arc<dyn ZonedDevice>) -> Furrow {
     let (clock, options) = (Arc::new(StepClock::default()), MountOptions::default());
@@ -35,18 +34,6 @@ fn check(name: &'static str, run: &Run, seed: u64, effort: Effort) {
     report.workloads += 1;
     if let Err(violation) = checker.check_run(run, effort) {
         panic!("SEED={seed}: {violation}");
-    }
-    report.end(&checker);
-}
-
-#[test]
-fn conventional_operations_survive_cuts() {
-    let mut report = Report::begin("operations, conventional zones");
-    let mut checker = Checker::new(seed(), None);
-    let start = ace::start_on(&CONVENTIONAL);
-    for op in ace::operations() {
-        let syncs = Syncs::ALL[checker.below(4) as usize];
-        check_sequence(&mut report, &mut checker, &start, &syncs.weave(&[op]));
     }
     report.end(&checker);
 }

@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | `run` | what did the workload write, and what was seen in between? |
 //! | `check` | does every state after a cut recover to what is legal? |
-//! | `ace` | short workloads, exhaustively |
+//! | `sequences` | short workloads, exhaustively; they are made of `steps` |
 //! | `planted` | does the checker notice mistakes that are made on purpose? |
 //! | `nth` | what if the n-th I/O fails? |
 //! | `bursts` | what if a drive refuses many calls, and then goes on? |
@@ -34,7 +34,6 @@
 #[path = "../ops/mod.rs"]
 mod ops;
 
-mod ace;
 mod bursts;
 mod check;
 mod concat;
@@ -50,16 +49,16 @@ mod planted;
 mod reclaim;
 mod recovery;
 mod run;
+mod sequences;
+mod steps;
 mod together;
 mod truncation;
 mod zones;
 
-use std::time::Instant;
-
+use bench_support::thread_ns;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use ace::Syncs;
 use check::{Checker, Effort};
 use ops::Op;
 use ops::drives::{PREFERRED, SHAPES, Shape};
@@ -77,30 +76,34 @@ fn count(default: u64) -> u64 {
     default * repeat::count(1)
 }
 
-/// Checks and prints how fast that went.
+/// Checks and prints how fast that went, in processor time of the thread.
 struct Report {
     name: &'static str,
-    start: Instant,
+    start_ns: u64,
     workloads: u64,
+    /// Of these, with a step that failed.
+    refused: u64,
+    /// Of these, not looked at because they did what another did.
+    same: u64,
 }
 
 impl Report {
-    #[expect(clippy::disallowed_methods, reason = "a rate for people; nothing depends on it")]
     fn begin(name: &'static str) -> Self {
-        Self { name, start: Instant::now(), workloads: 0 }
+        Self { name, start_ns: thread_ns(), workloads: 0, refused: 0, same: 0 }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     fn end(&self, checker: &Checker) {
-        let seconds = self.start.elapsed().as_secs_f64();
+        let seconds = (thread_ns() - self.start_ns) as f64 / 1e9;
         let states = checker.states + checker.again;
+        let Self { name, workloads, refused, same, .. } = self;
         println!(
-            "{}: {} workloads, {states} states ({} of them cut again, {} drives used up) in \
-             {seconds:.1} s: {:.0} states/s",
-            self.name,
-            self.workloads,
+            "{name}: {workloads} workloads ({refused} refused, {same} as another), {states} states \
+             ({} of them cut again, {} drives used up) in {seconds:.1} s: {:.0} workloads/s, {:.0} \
+             states/s",
             checker.again,
             checker.used,
+            *workloads as f64 / seconds,
             states as f64 / seconds
         );
     }
@@ -109,64 +112,6 @@ impl Report {
 /// Every other round evicts what was read whenever it may.
 fn eviction(round: u64) -> Eviction {
     if round.is_multiple_of(2) { Eviction::AtEveryLock } else { Eviction::ByNeed }
-}
-
-fn check_sequence(report: &mut Report, checker: &mut Checker, start: &Start, ops: &[Op]) {
-    let eviction = eviction(report.workloads + report.workloads / 4);
-    report.workloads += 1;
-    checker.eviction = eviction;
-    let run = start.clone().with(eviction).run(ops, None);
-    if let Err(violation) = checker.check_run(&run, Effort::EVERYTHING) {
-        panic!("{ops:?}\n{violation}");
-    }
-}
-
-#[test]
-fn sequences_of_one_operation_survive_cuts() {
-    let mut report = Report::begin("sequences of one");
-    let mut checker = Checker::new(seed(), None);
-    let start = ace::start();
-    for op in ace::operations() {
-        for syncs in Syncs::ALL {
-            let ops = syncs.weave(std::slice::from_ref(&op));
-            check_sequence(&mut report, &mut checker, &start, &ops);
-        }
-    }
-    report.end(&checker);
-}
-
-#[test]
-fn sequences_of_two_operations_survive_cuts_some() {
-    let mut report = Report::begin("sequences of two, some");
-    let seed = seed();
-    let mut checker = Checker::new(seed, None);
-    let start = ace::start();
-    let operations = ace::operations();
-    for _ in 0..count(60) {
-        let mut pick = || operations[checker.below(operations.len() as u64) as usize].clone();
-        let pair = [pick(), pick()];
-        let syncs = Syncs::ALL[checker.below(4) as usize];
-        check_sequence(&mut report, &mut checker, &start, &syncs.weave(&pair));
-    }
-    report.end(&checker);
-}
-
-#[test]
-#[ignore = "takes many minutes; run by cargo xtask test --soak"]
-fn sequences_of_two_operations_survive_cuts_all() {
-    let mut report = Report::begin("sequences of two, all");
-    let mut checker = Checker::new(seed(), None);
-    let start = ace::start();
-    let operations = ace::operations();
-    for first in &operations {
-        for second in &operations {
-            for syncs in Syncs::ALL {
-                let ops = syncs.weave(&[first.clone(), second.clone()]);
-                check_sequence(&mut report, &mut checker, &start, &ops);
-            }
-        }
-    }
-    report.end(&checker);
 }
 
 /// Thirty random operations, and up to `more` more.

@@ -11,11 +11,11 @@ use zonal::ZoneId;
 use zonal_fs::furrow::{DumpWhat, PlantedBug, dump};
 use zonal_fs::vfs::{Allocate, Caller, FileKind, WriteFlags, XattrMode};
 
-use crate::ace::{self, Syncs};
 use crate::check::{Checker, Effort, Violation};
 use crate::ops::Op;
 use crate::ops::drives::{CONVENTIONAL, SHAPES, SMALL, Shape};
 use crate::run::{Start, end_of};
+use crate::steps::{self, Ending, Sequence};
 use crate::{random_ops, seed};
 
 const QUICK: Effort =
@@ -263,11 +263,11 @@ fn notice(bug: PlantedBug, first: &str, seed: u64) -> Option<(String, Violation)
             return Some((scenario.name.into(), violation));
         }
     }
-    let small = ace::start();
-    for op in ace::operations() {
-        let ops = Syncs::Last.weave(std::slice::from_ref(&op));
-        if let Err(violation) = attempt(&mut checker, &small, &ops, bug, QUICK) {
-            return Some((format!("{op:?}"), violation));
+    let small = steps::start(&SMALL);
+    for step in &steps::all() {
+        let sequence = Sequence(vec![(step, Ending::Sync)]);
+        if let Err(violation) = attempt(&mut checker, &small, &sequence.ops(), bug, QUICK) {
+            return Some((sequence.to_string(), violation));
         }
     }
     for round in 0..40 {

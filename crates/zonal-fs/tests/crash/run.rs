@@ -22,9 +22,12 @@ pub(crate) struct Start {
     clock: Arc<StepClock>,
     pub(crate) now_ns: u64,
     eviction: Eviction,
+    /// Paths that operations mean by their numbers, if not those that exist.
+    paths: Option<Names>,
 }
 
 /// What the file system showed between two operations.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Boundary {
     /// Changes of the drive before it.
     pub(crate) at: usize,
@@ -39,12 +42,24 @@ pub(crate) struct Run {
     pub(crate) boundaries: Vec<Boundary>,
     /// The operations that were done, with what they answered.
     pub(crate) log: Vec<String>,
+    /// An operation failed, or there was nothing to do it to.
+    pub(crate) refused: bool,
     pub(crate) now_ns: u64,
 }
 
 impl Start {
     /// A drive of this shape with a ballast of so many blocks and these operations done to it.
     pub(crate) fn new(shape: &Shape, ballast: u64, ops: &[Op]) -> Self {
+        Self::with_paths(shape, ballast, None, ops)
+    }
+
+    /// A drive of this shape with these operations done to it. Operations on it, these too, mean
+    /// the same paths by the same numbers always.
+    pub(crate) fn on_paths(shape: &Shape, paths: Names, ops: &[Op]) -> Self {
+        Self::with_paths(shape, 0, Some(paths), ops)
+    }
+
+    fn with_paths(shape: &Shape, ballast: u64, paths: Option<Names>, ops: &[Op]) -> Self {
         let clock = Arc::new(StepClock::default());
         let empty = Image::empty(&shape.geometry());
         let recorder = Arc::new(Recorder::new(empty));
@@ -57,6 +72,7 @@ impl Start {
             drives::fill(&tree, ballast).expect("the reference has room");
         }
         let mut work = Workload::new(fs, tree, recorder, clock.clone(), 0);
+        work.paths = paths;
         for op in ops {
             work.perform(op);
         }
@@ -66,7 +82,7 @@ impl Start {
         let tree = (*work.tree.fs).clone();
         drop(work.furrow);
         let image = end_of(&work.recorder.recording());
-        Self { image, tree, clock, now_ns, eviction: Eviction::ByNeed }
+        Self { image, tree, clock, now_ns, eviction: Eviction::ByNeed, paths: work.paths }
     }
 
     /// The same, whose workloads run with this eviction.
@@ -95,6 +111,7 @@ impl Start {
         let fs = fs.expect("a clean drive can be mounted");
         let mut work = Workload::new(fs, self.tree.clone(), recorder, clock, self.now_ns);
         work.options = options;
+        work.paths.clone_from(&self.paths);
         work.mark(Durable::Yes);
         for op in ops {
             for part in parts(op) {
@@ -102,8 +119,8 @@ impl Start {
             }
         }
         // The mount is dropped without an unmount: the power goes.
-        let Workload { recorder, boundaries, log, now_ns, .. } = work;
-        Run { recording: recorder.recording(), boundaries, log, now_ns }
+        let Workload { recorder, boundaries, log, refused, now_ns, .. } = work;
+        Run { recording: recorder.recording(), boundaries, log, refused, now_ns }
     }
 }
 
@@ -146,8 +163,10 @@ struct Workload {
     clock: Arc<StepClock>,
     now_ns: u64,
     options: MountOptions,
+    paths: Option<Names>,
     boundaries: Vec<Boundary>,
     log: Vec<String>,
+    refused: bool,
 }
 
 impl Workload {
@@ -165,8 +184,10 @@ impl Workload {
             clock,
             now_ns,
             options: MountOptions::default(),
+            paths: None,
             boundaries: Vec::new(),
             log: Vec::new(),
+            refused: false,
         }
     }
 
@@ -174,8 +195,13 @@ impl Workload {
     fn perform(&mut self, op: &Op) {
         self.now_ns += StepClock::pause_ns(op);
         self.clock.set(self.now_ns);
-        let names: Names = self.tree.names();
-        let Some(reply) = self.furrow.reply(op, &names) else { return };
+        let names = match &self.paths {
+            Some(paths) => paths.with_held(self.tree.held()),
+            None => self.tree.names(),
+        };
+        let reply = self.furrow.reply(op, &names);
+        self.refused |= !matches!(reply, Some(Ok(_)));
+        let Some(reply) = reply else { return };
         if reply.as_ref().is_err_and(|error| error == "NoSpace") {
             self.log.push(format!("{op:?}: no space"));
             self.mark(Durable::No);
@@ -183,7 +209,11 @@ impl Workload {
         }
         let expected = self.tree.reply(op, &names).expect("it exists in both");
         let planted = self.options.planted.is_some();
-        assert!(planted || reply == expected, "{op:?}: {reply:?}, the reference: {expected:?}");
+        assert!(
+            planted || reply == expected,
+            "{op:?}: {reply:?}, the reference: {expected:?}, after {:#?}",
+            self.log
+        );
         if *op == Op::Remount {
             self.remount();
         }
@@ -207,6 +237,11 @@ impl Workload {
 }
 
 impl Run {
+    /// Whether the drive changed in the same way, with the same states and promises in between.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.boundaries == other.boundaries && self.recording.steps == other.recording.steps
+    }
+
     /// What may be there after the power goes at `at`: the state at some boundary from the last
     /// one that is promised up to the end of the operation that was under way.
     pub(crate) fn legal(&self, at: usize) -> &[Boundary] {

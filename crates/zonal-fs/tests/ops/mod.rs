@@ -121,9 +121,24 @@ pub(crate) enum Op {
         perms: u16,
         caller: Caller,
     },
+    /// Sets the time of a write whose content came before, as the kernel's page cache does.
+    NoteWritten {
+        entry: Pick,
+        secs: i64,
+    },
     /// Keeps a file open; a later `Unlink` leaves it without a name.
     Hold {
         file: Pick,
+    },
+    /// Creates a file without a name (`O_TMPFILE`) and keeps it open.
+    CreateUnnamed {
+        dir: Pick,
+    },
+    /// Gives a file that is held a name.
+    LinkHeld {
+        held: Pick,
+        dir: Pick,
+        name: u8,
     },
     /// Writes to a file that is held, whether or not it has a name.
     WriteHeld {

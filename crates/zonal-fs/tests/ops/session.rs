@@ -39,6 +39,22 @@ impl Names {
         names
     }
 
+    /// These paths, whether or not they exist: each [`Pick`] means one path for ever. Everything but
+    /// the root, which comes first, counts as a file and as a directory.
+    pub(crate) fn fixed(paths: &[&str]) -> Self {
+        let parts = |path: &&str| {
+            path.split('/').filter(|part| !part.is_empty()).map(Into::into).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = paths.iter().map(|path| (parts(path), FileKind::Regular)).collect();
+        let indexes: Vec<_> = (0..all.len()).collect();
+        Self { files: indexes.clone(), dirs: indexes, all, held: 0 }
+    }
+
+    /// The same names with so many files held.
+    pub(crate) fn with_held(&self, held: usize) -> Self {
+        Self { held, ..self.clone() }
+    }
+
     fn enter(&mut self, fs: &dyn FileSystem, ino: Ino, path: &mut Vec<Vec<u8>>) {
         self.all.push((path.clone(), FileKind::Directory));
         let mut entries = Vec::new();
@@ -118,6 +134,11 @@ impl<F: FileSystem + ?Sized> Session<F> {
         Names::of(&*self.fs, self.held.len())
     }
 
+    /// How many files are held.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Lets go of everything, as programs do before an unmount.
     pub(crate) fn release_all(&mut self) {
         for ino in self.held.drain(..) {
@@ -159,10 +180,15 @@ impl<F: FileSystem + ?Sized> Session<F> {
             Op::Chmod { .. }
             | Op::Chown { .. }
             | Op::SetTimes { .. }
+            | Op::NoteWritten { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
             | Op::SetAcl { .. } => self.change_attr(op, names),
-            Op::Hold { .. } | Op::WriteHeld { .. } | Op::Release { .. } => self.use_held(op, names),
+            Op::Hold { .. }
+            | Op::CreateUnnamed { .. }
+            | Op::LinkHeld { .. }
+            | Op::WriteHeld { .. }
+            | Op::Release { .. } => self.use_held(op, names),
         }
     }
 
@@ -329,6 +355,10 @@ impl<F: FileSystem + ?Sized> Session<F> {
                 let set = SetAttr { mtime, atime: Some(SetTime::Now), ..nothing };
                 self.set(names.any(entry), &Caller::ROOT, &set)
             }
+            Op::NoteWritten { entry, secs } => {
+                let mtime = Timestamp::new(secs, 0).map(SetTime::Written);
+                self.set(names.any(entry), &Caller::ROOT, &SetAttr { mtime, ..nothing })
+            }
             Op::SetXattr { entry, name, len, seed, mode } => {
                 let path = names.any(entry);
                 let value = content(seed, 0, usize::from(len));
@@ -363,6 +393,23 @@ impl<F: FileSystem + ?Sized> Session<F> {
                     self.held.push(ino);
                     String::new()
                 })
+            }
+            Op::CreateUnnamed { dir } => {
+                let path = names.dir(dir)?;
+                let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+                let created = self
+                    .find(path)
+                    .and_then(|dir| self.fs.create_unnamed(&Caller::ROOT, dir, &new));
+                created.map(|attr| {
+                    self.held.push(attr.ino);
+                    show(&attr)
+                })
+            }
+            Op::LinkHeld { held, dir, name } => {
+                let (ino, dir) = (self.held[names.held(held)?], names.dir(dir)?);
+                self.find(dir)
+                    .and_then(|dir| self.fs.link(ino, dir, &name_of(name)))
+                    .map(|attr| show(&attr))
             }
             Op::WriteHeld { held, offset, len, seed } => {
                 let ino = self.held[names.held(held)?];

@@ -43,7 +43,7 @@ use crate::image::{Image, ImageDrive, Tail};
 use crate::{Lba, LbaCount, Select, ZoneAction, ZoneId, ZoneKind, ZonedDevice};
 
 /// One change, as the drive did it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Blocks were stored in a zone. An append is one too: where it went is known.
     Store {
