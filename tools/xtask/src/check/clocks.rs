@@ -49,7 +49,6 @@ const ALLOWED: &[Allowed] = &[
         1,
         "a moment for pages that may come; tried again",
     ),
-    allowed("crates/zonal-fs/tests/crash/main.rs", 1, "rates for people"),
     allowed("crates/zonal-fs/tests/space/gate.rs", 1, "whether calls come that must not"),
     allowed("crates/zonal-fuse/src/fuse/tests.rs", 1, "whether an answer comes that must not"),
     allowed(
