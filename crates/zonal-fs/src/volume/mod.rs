@@ -68,7 +68,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use zonal::{ByteCount, Clock, ZonedDevice};
 
 use self::lock::Locks;
-use self::path::PathEnd;
+use self::path::{PathEnd, Purpose};
 use self::upkeep::Ticker;
 use crate::FsError;
 use crate::furrow::{self, AtimePolicy, Furrow};
@@ -255,13 +255,13 @@ impl Volume {
         &self,
         doing: &'static str,
         path: &Path,
-        links: Links,
+        purpose: Purpose,
         action: impl FnOnce(&dyn FileSystem, PathEnd) -> vfs::Result<T>,
     ) -> Result<T> {
         let bytes = path.as_os_str().as_bytes();
         self.owner
             .shared
-            .run(|fs| action(fs, path::find(fs, bytes, links)?))
+            .run(|fs| action(fs, path::find(fs, bytes, purpose)?))
             .map_err(|error| Error::new(doing, path, error))
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::path::{self, Links, PathEnd};
+use super::path::{self, Links, PathEnd, Purpose};
 use super::{Dir, Entries, Error, File, Node, OpenFlags, Result, Volume};
 use crate::FsError;
 use crate::protect;
@@ -63,7 +63,7 @@ impl Volume {
         // Between lookup and pin the inode may be removed and another get its name: then pin that
         // one.
         loop {
-            let pinned = self.at("opening", path, links, |fs, place| {
+            let pinned = self.at("opening", path, Purpose::Inode(links), |fs, place| {
                 let ino = place.attr()?.ino;
                 match fs.pin(ino) {
                     Err(FsError::NotFound) => Ok(None),
@@ -79,13 +79,13 @@ impl Volume {
     /// Attributes of the inode at `path`, through symbolic links.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         let doing = "asking for attributes of";
-        self.at(doing, path.as_ref(), Links::Follow, |_, place| place.attr())
+        self.at(doing, path.as_ref(), Purpose::Inode(Links::Follow), |_, place| place.attr())
     }
 
     /// Attributes of the inode at `path` itself, which may be a symbolic link.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         let doing = "asking for attributes of";
-        self.at(doing, path.as_ref(), Links::Keep, |_, place| place.attr())
+        self.at(doing, path.as_ref(), Purpose::Inode(Links::Keep), |_, place| place.attr())
     }
 
     /// All of a file's content.
@@ -107,15 +107,14 @@ impl Volume {
     /// Creates a directory and its missing parents.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        match self.create_dir(path) {
-            Err(error) if matches!(error.reason(), FsError::NotFound) => {
-                let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty())
-                else {
-                    return Err(error);
-                };
+        let made = match (self.create_dir(path), path::above(path)) {
+            (Err(error), Some(above)) if matches!(error.reason(), FsError::NotFound) => {
                 self.create_dir_all(above)?;
-                self.create_dir_all(path)
+                self.create_dir(path)
             }
+            (made, _) => made,
+        };
+        match made {
             Err(error) if matches!(error.reason(), FsError::Exists) => match self.metadata(path) {
                 Ok(attr) if attr.kind == FileKind::Directory => Ok(()),
                 Ok(_) | Err(_) => Err(error),
@@ -126,7 +125,7 @@ impl Volume {
 
     /// Creates an inode of any kind.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewInode<'_>) -> Result<Attr> {
-        self.at("creating", path.as_ref(), Links::Keep, |fs, place| {
+        self.at("creating", path.as_ref(), Purpose::Entry, |fs, place| {
             fs.create(&self.caller, place.dir, place.free_name(new.kind)?, new)
         })
     }
@@ -140,25 +139,26 @@ impl Volume {
 
     /// The target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        let target = self.at("reading link", path.as_ref(), Links::Keep, |fs, place| {
-            fs.readlink(place.attr()?.ino)
-        });
+        let target =
+            self.at("reading link", path.as_ref(), Purpose::Inode(Links::Keep), |fs, place| {
+                fs.readlink(place.attr()?.ino)
+            });
         Ok(std::ffi::OsString::from_vec(target?).into())
     }
 
     /// Gives a file one more name. If `original` is a symbolic link, the link itself gets the name.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let link = link.as_ref();
-        self.at("linking", original.as_ref(), Links::Keep, |fs, place| {
+        self.at("linking", original.as_ref(), Purpose::Inode(Links::Keep), |fs, place| {
             let original = place.attr()?;
-            let place = path::find(fs, link.as_os_str().as_bytes(), Links::Keep)?;
+            let place = path::find(fs, link.as_os_str().as_bytes(), Purpose::Entry)?;
             fs.link(original.ino, place.dir, place.free_name(original.kind)?).map(drop)
         })
     }
 
     /// Removes the entry of anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.at("removing", path.as_ref(), Links::Keep, |fs, place| {
+        self.at("removing", path.as_ref(), Purpose::Entry, |fs, place| {
             let (dir, name) = place.entry()?;
             fs.unlink(dir, name)
         })
@@ -166,7 +166,7 @@ impl Volume {
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.at("removing directory", path.as_ref(), Links::Keep, |fs, place| {
+        self.at("removing directory", path.as_ref(), Purpose::Entry, |fs, place| {
             let (dir, name) = place.entry()?;
             fs.rmdir(dir, name)
         })
@@ -185,11 +185,11 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         let to = to.as_ref().as_os_str().as_bytes();
-        self.at("renaming", from.as_ref(), Links::Keep, |fs, from| {
+        self.at("renaming", from.as_ref(), Purpose::Entry, |fs, from| {
             let moved = from.found.ok_or(FsError::NotFound)?.kind;
-            let to = path::find(fs, to, Links::Keep)?;
-            if to.found.is_none() {
-                to.free_name(moved)?;
+            let to = path::find(fs, to, Purpose::Entry)?;
+            if to.names_no(moved) {
+                return Err(FsError::NotDirectory);
             }
             fs.rename(from.entry()?, to.entry()?, flags)
         })
@@ -202,13 +202,13 @@ impl Volume {
     /// Finds or creates a file, and pins it.
     fn pin_file(&self, path: &Path, flags: OpenFlags, perm: u16) -> vfs::Result<(Ino, FileModel)> {
         let keeps = flags.intersects(OpenFlags::CREATE_NEW | OpenFlags::NO_FOLLOW);
-        let links = if keeps { Links::Keep } else { Links::Follow };
+        let purpose = Purpose::Inode(if keeps { Links::Keep } else { Links::Follow });
         let bytes = path.as_os_str().as_bytes();
         let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: b"" };
         // Another thread may remove the file before the pin, or create it after the lookup.
         loop {
             let pinned = self.owner.shared.run(|fs| {
-                let place = path::find(fs, bytes, links)?;
+                let place = path::find(fs, bytes, purpose)?;
                 let attr = match place.found {
                     Some(_) if flags.contains(OpenFlags::CREATE_NEW) => {
                         return Err(FsError::Exists);

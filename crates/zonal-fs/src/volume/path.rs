@@ -3,13 +3,20 @@
 //! Every path starts at the root of the volume, with or without a leading slash. The rules are
 //! those of Linux:
 //!
-//! - The empty path names nothing (ENOENT). Repeated slashes and `.` have no effect. `..` is the
-//!   parent directory; that of the root is the root, so no path leads out of a volume.
+//! - The empty path names nothing (ENOENT). Repeated slashes have no effect. `.` is the directory
+//!   that it stands in. `..` is the parent directory; that of the root is the root, so no path leads
+//!   out of a volume.
 //! - Symbolic links before the last component are followed. If the last component is one,
 //!   operations on entries (remove, rename, `hard_link`, `read_link`, `symlink_metadata`) act on
 //!   the link, others on its target. A target with a leading slash starts at the volume's root.
 //! - One path may lead through [`LINKS_MAX`] links; with more it fails with ELOOP.
-//! - A path that ends in a slash or in `.` names a directory, anything else there is ENOTDIR.
+//! - A path that ends in a slash names a directory, anything else there is ENOTDIR. The slash
+//!   follows a link, for `symlink_metadata` too. To make, remove or rename `link/` fails.
+//! - No operation removes or renames the root, or a path that ends in `.` or `..` (EINVAL).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, FileSystem, Ino, Result};
@@ -26,6 +33,15 @@ pub enum Links {
     Keep,
 }
 
+/// The reason to look a path up. It decides whether a link at its end is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To use the inode there. A slash behind a link follows it in any case.
+    Inode(Links),
+    /// To make, replace or remove the entry. No link at the end is followed.
+    Entry,
+}
+
 /// The end of a path.
 pub(super) struct PathEnd {
     /// The directory of the last component.
@@ -34,7 +50,7 @@ pub(super) struct PathEnd {
     pub(super) name: Option<Vec<u8>>,
     /// Attributes of the inode there, if there is one.
     pub(super) found: Option<Attr>,
-    /// The path ends in a slash or in `.`.
+    /// The path ends in a slash.
     is_slashed: bool,
 }
 
@@ -46,15 +62,24 @@ impl PathEnd {
 
     /// The name for a new entry. The file system finds out whether it is taken.
     pub(super) fn free_name(&self, kind: FileKind) -> Result<&[u8]> {
+        let is_free = self.found.is_none();
         match &self.name {
             None => Err(FsError::Exists),
-            Some(_) if self.is_slashed && kind != FileKind::Directory => Err(FsError::NotFound),
+            Some(_) if is_free && self.names_no(kind) => Err(FsError::NotFound),
             Some(name) => Ok(name),
         }
     }
 
+    /// Whether the path cannot be that of an inode of this kind, for its slash.
+    pub(super) fn names_no(&self, kind: FileKind) -> bool {
+        self.is_slashed && kind != FileKind::Directory
+    }
+
     /// The directory and the name, for an operation that changes an entry.
     pub(super) fn entry(&self) -> Result<(Ino, &[u8])> {
+        if self.found.as_ref().is_some_and(|found| self.names_no(found.kind)) {
+            return Err(FsError::NotDirectory);
+        }
         let name = self.name.as_deref();
         let what = "the root, `.` and `..` are not entries to remove or rename";
         Ok((self.dir, name.ok_or(FsError::Invalid { what })?))
@@ -62,7 +87,7 @@ impl PathEnd {
 }
 
 /// Finds out where `path` leads. Only the last component may be missing.
-pub(super) fn find(fs: &dyn FileSystem, path: &[u8], links: Links) -> Result<PathEnd> {
+pub(super) fn find(fs: &dyn FileSystem, path: &[u8], purpose: Purpose) -> Result<PathEnd> {
     if path.is_empty() {
         return Err(FsError::NotFound);
     }
@@ -80,13 +105,19 @@ pub(super) fn find(fs: &dyn FileSystem, path: &[u8], links: Links) -> Result<Pat
             Err(FsError::NotFound) => None,
             Err(error) => return Err(error),
         };
+        let follows = match purpose {
+            Purpose::Inode(links) => links == Links::Follow || is_slashed,
+            Purpose::Entry => false,
+        };
         match found {
-            Some(link) if link.kind == FileKind::Symlink && links == Links::Follow => {
+            Some(link) if link.kind == FileKind::Symlink && follows => {
                 path = walk.target(link.ino)?;
                 start = dir;
                 is_slashed |= ends_in_slash(&path);
             }
-            Some(attr) if is_slashed && attr.kind != FileKind::Directory => {
+            Some(attr)
+                if purpose != Purpose::Entry && is_slashed && attr.kind != FileKind::Directory =>
+            {
                 return Err(FsError::NotDirectory);
             }
             _ => return Ok(PathEnd { dir, name: Some(name), found, is_slashed }),
@@ -94,9 +125,16 @@ pub(super) fn find(fs: &dyn FileSystem, path: &[u8], links: Links) -> Result<Pat
     }
 }
 
-/// Whether the path ends in a slash, or in `.` after one.
+/// The path of the directory that the last component stands in; `None` if the path has only one.
+pub(super) fn above(path: &Path) -> Option<&Path> {
+    let bytes = path.as_os_str().as_bytes();
+    let name_end = bytes.iter().rposition(|byte| *byte != b'/')?;
+    let slash = bytes[..name_end].iter().rposition(|byte| *byte == b'/')?;
+    (slash > 0).then(|| Path::new(OsStr::from_bytes(&bytes[..slash])))
+}
+
 fn ends_in_slash(path: &[u8]) -> bool {
-    matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"" | b"."))
+    path.ends_with(b"/")
 }
 
 struct PathWalk<'a> {
@@ -112,6 +150,9 @@ impl PathWalk<'_> {
         let mut ahead = Vec::new();
         self.enter(path, &mut at, &mut ahead)?;
         while let Some(name) = ahead.pop() {
+            if name == b"." {
+                continue;
+            }
             if name == b".." {
                 at = if at == self.fs.root() { at } else { self.fs.lookup(at, b"..")?.ino };
                 continue;
@@ -145,7 +186,7 @@ impl PathWalk<'_> {
             *at = self.fs.root();
         }
         let names = path.split(|byte| *byte == b'/').rev();
-        ahead.extend(names.filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec));
+        ahead.extend(names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
         Ok(())
     }
 

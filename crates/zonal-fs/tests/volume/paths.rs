@@ -79,6 +79,16 @@ fn link_at_end_is_followed_or_kept() {
     assert_eq!(errno(volume.node("dangling", Links::Follow)), 2);
     assert_eq!(volume.read_link("dir/to-sub").unwrap().as_os_str(), "sub");
     assert_eq!(errno(volume.read_link("dir")), 22);
+    // A slash follows a link, where only the inode is looked at.
+    let sub = volume.metadata("dir/sub").unwrap().ino;
+    for path in ["dir/to-sub/", "dir/to-sub//", "dir/to-sub/.", "absolute/"] {
+        assert_eq!(volume.symlink_metadata(path).unwrap().ino, sub, "{path}");
+        assert_eq!(volume.node(path, Links::Keep).unwrap().ino(), sub, "{path}");
+        assert_eq!(errno(volume.read_link(path)), 22, "{path}");
+        assert_eq!(errno(volume.hard_link(path, "new")), 1, "{path}");
+    }
+    assert_eq!(errno(volume.symlink_metadata("dangling/")), 2);
+    assert_eq!(errno(volume.symlink_metadata("dir/to-file/")), 20);
     volume.hard_link("dangling", "dir/dangling").unwrap();
     assert_eq!(volume.symlink_metadata("dangling").unwrap().nlink, 2);
     volume.rename("dir/to-sub", "moved").unwrap();
@@ -96,18 +106,38 @@ fn path_of_no_entry_is_neither_made_nor_removed() {
     for path in ["/", ".", "..", "dir/..", "dir/sub/."] {
         assert_eq!(errno(volume.create_dir(path)), 17, "{path}");
     }
-    for path in ["/", ".", "dir/.."] {
+    for path in ["/", "//", ".", "..", "dir/..", "dir/sub/.", "absolute/.", "dir/sub/./"] {
         assert_eq!(errno(volume.remove_dir(path)), 22, "{path}");
+        assert_eq!(errno(volume.remove_file(path)), 22, "{path}");
         assert_eq!(errno(volume.rename(path, "x")), 22, "{path}");
+        assert_eq!(errno(volume.rename("dir/sub", path)), 22, "{path}");
+        assert_eq!(errno(volume.hard_link("dir/file", path)), 17, "{path}");
+        assert_eq!(errno(volume.symlink("x", path)), 17, "{path}");
+    }
+    // An entry is not reached by a slash behind a link.
+    for path in ["dir/to-sub/", "dangling/", "dir/file/"] {
+        assert_eq!(errno(volume.remove_dir(path)), 20, "{path}");
+        assert_eq!(errno(volume.remove_file(path)), 20, "{path}");
+        assert_eq!(errno(volume.rename(path, "x")), 20, "{path}");
+        assert_eq!(errno(volume.rename("dir/sub", path)), 20, "{path}");
+        assert_eq!(errno(volume.create_dir(path)), 17, "{path}");
+        assert_eq!(errno(volume.symlink("x", path)), 17, "{path}");
+    }
+    for path in ["none/.", "none/..", "none/x"] {
+        assert_eq!(errno(volume.create_dir(path)), 2, "{path}");
     }
     volume.create_dir("new/").unwrap();
     volume.rename("new/", "dir/new/").unwrap();
     assert_eq!(errno(volume.create("file/")), 2);
     assert_eq!(errno(volume.remove_file("dir/file/")), 20);
-    assert_eq!(errno(volume.rename("dir/file", "dir/other/")), 2);
+    assert_eq!(errno(volume.rename("dir/file", "dir/other/")), 20);
+    assert_eq!(errno(volume.rename("dir/file", "dir/new/")), 20);
+    assert_eq!(errno(volume.symlink("x", "dir/other/")), 2);
     assert_eq!(errno(volume.rename("dir", "dir/sub/x")), 22);
     volume.create_dir_all("dir/new/a/b/c").unwrap();
     volume.create_dir_all("dir/new/a/b/c").expect("it is there");
+    volume.create_dir_all("dir/dots/./x/../y/.").unwrap();
+    assert_eq!(volume.read_dir("dir/dots").unwrap().count(), 2);
     volume.create_dir_all("/dir/to-sub/below").unwrap();
     assert_eq!(volume.metadata("dir/sub/below").unwrap().kind, FileKind::Directory);
     assert_eq!(errno(volume.create_dir_all("dir/file")), 17);
