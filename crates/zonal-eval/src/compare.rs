@@ -84,14 +84,19 @@ pub struct Row {
     /// What was counted.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Bytes written to the drive per byte of the programs.
+    /// Bytes written to the drive per byte of the programs; null where they wrote nothing, as the
+    /// ratios after it.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub fs_wa: f64,
     /// Bytes programmed per byte written to the drive.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub drive_wa: f64,
     /// Bytes programmed per byte of the programs.
     #[serde(rename = "wa")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub total_wa: f64,
     /// Flash erased per byte of the programs.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub wear: f64,
     /// Virtual seconds, one command at a time. JSON has the same as `virtual_ns`.
     #[serde(skip)]

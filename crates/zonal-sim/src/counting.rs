@@ -215,8 +215,10 @@ pub struct Sample {
     /// Bytes the host has written so far.
     pub host_bytes: u64,
     /// Write amplification of the drive since the sample before.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub wa: f64,
     /// The same since the beginning.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub wa_total: f64,
 }
 
@@ -248,12 +250,16 @@ pub struct Report {
     pub drive_counters: Counters,
     /// Bytes programmed per byte that the host asked to write, after warm-up. Requests smaller than
     /// a unit make it larger than `wa`.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub flash_per_asked_byte: f64,
     /// Write amplification of the host's log after warm-up; 1 where there is none.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub host_wa: f64,
     /// Write amplification of the drive after warm-up.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub drive_wa: f64,
-    /// Their product.
+    /// Their product; null where nothing was written after warm-up, as the ratios before it.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub wa: f64,
     /// Erase counts at the end.
     pub erases: Wear,
@@ -320,9 +326,7 @@ pub fn run(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report
     let below = layer.below().map(|below| below.since(&below_warm));
     let wa = Amplification::of(&measured, below);
     let drive_counters = below.unwrap_or(measured);
-    #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
-    let flash_per_asked_byte = (drive_counters.programs() * layout.unit) as f64
-        / (run.asked_bytes() - asked_warm).max(1) as f64;
+    let flash_bytes = drive_counters.programs() * layout.unit;
     Ok(Report {
         config: config.clone(),
         layout,
@@ -333,7 +337,7 @@ pub fn run(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report
         counters,
         measured,
         drive_counters,
-        flash_per_asked_byte,
+        flash_per_asked_byte: per_asked_byte(flash_bytes, run.asked_bytes() - asked_warm),
         host_wa: wa.host,
         drive_wa: wa.drive,
         wa: wa.whole(),
@@ -350,6 +354,12 @@ fn sample(now: &Counters, since: &Counters, layout: &Layout) -> Sample {
         wa: since.wa(),
         wa_total: now.wa(),
     }
+}
+
+/// Bytes of flash for each byte that the host asked to write; NaN where it asked for nothing.
+#[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
+pub(crate) fn per_asked_byte(flash_bytes: u64, asked_bytes: u64) -> f64 {
+    if asked_bytes == 0 { f64::NAN } else { flash_bytes as f64 / asked_bytes as f64 }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
@@ -372,6 +382,14 @@ mod tests {
         let last = last.expect("progress is told");
         assert_eq!(last.done, last.total);
         report
+    }
+
+    #[test]
+    fn report_of_nothing_written_has_no_amplification() {
+        let report = report("[run]\ndrive_writes = 2\nwarm_up = 2");
+        assert_eq!(report.measured.host, 0);
+        assert!(report.wa.is_nan() && report.flash_per_asked_byte.is_nan());
+        assert!(report.samples.iter().all(|sample| sample.wa >= 1.0), "the warm-up wrote");
     }
 
     #[test]

@@ -56,6 +56,17 @@ pub(crate) struct SimMerge {
     pub(crate) out: PathBuf,
 }
 
+/// Most drive writes that a config may ask for: as many as the loops come to.
+pub(crate) const DRIVE_WRITES_MAX: f64 = 1e6;
+
+fn drive_writes(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if number > 0.0 && number <= DRIVE_WRITES_MAX {
+        return Ok(number);
+    }
+    Err(format!("more than 0, at most {DRIVE_WRITES_MAX}: 0 drive writes measure nothing"))
+}
+
 /// How a trace and a drive fit together.
 #[derive(Clone, Copy)]
 pub(crate) enum TraceFit {
@@ -114,10 +125,10 @@ pub(crate) struct SimReplay {
     #[arg(long, value_name = "compact|modulo|OP%")]
     pub(crate) fit: Option<TraceFit>,
     /// Number of replays [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) loops: Option<u32>,
     /// Replay until the host has written the user capacity this many times
-    #[arg(long, value_name = "N", conflicts_with = "loops")]
+    #[arg(long, value_name = "N", conflicts_with = "loops", value_parser = drive_writes)]
     pub(crate) drive_writes: Option<f64>,
     /// Skip and count lines that cannot be parsed
     #[arg(long)]

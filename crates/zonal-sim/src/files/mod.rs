@@ -158,9 +158,10 @@ impl Outcome {
     }
 }
 
+/// A ratio; NaN, which tables leave empty, where it is one of nothing.
 #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
 fn ratio(above: u64, below: u64) -> f64 {
-    if below == 0 { 1.0 } else { above as f64 / below as f64 }
+    if below == 0 { f64::NAN } else { above as f64 / below as f64 }
 }
 
 /// How much of a workload is run, in bytes of the application's.

@@ -68,11 +68,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Write amplification of the drive: programs ÷ host writes; 1 before anything is written.
+    /// Write amplification of the drive: programs ÷ host writes; NaN, as the ratio of nothing,
+    /// before anything is written. Tables leave it empty, and JSON has null.
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
     pub fn wa(&self) -> f64 {
         if self.host == 0 {
-            return 1.0;
+            return f64::NAN;
         }
         self.programs() as f64 / self.host as f64
     }

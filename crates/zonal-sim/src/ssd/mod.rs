@@ -100,7 +100,7 @@ pub struct Account {
     pub buffered_bytes: u64,
     /// Bytes of one program of one die.
     pub program_bytes: u64,
-    /// Bytes programmed per byte the host wrote; 1 before anything is written.
+    /// Bytes programmed per byte the host wrote; NaN before anything is written.
     pub wa: f64,
     /// What the dies did.
     pub operations: Operations,

@@ -57,9 +57,9 @@ fn counting(config: &Config) -> Result<Vec<String>> {
     let mut figures = Vec::from([
         report.op_nominal.to_string(),
         report.op_effective.to_string(),
-        report.wa.to_string(),
-        report.host_wa.to_string(),
-        report.drive_wa.to_string(),
+        ratio(report.wa),
+        ratio(report.host_wa),
+        ratio(report.drive_wa),
         report.drive_writes.to_string(),
         report.asked_bytes.to_string(),
         (measured.host * unit).to_string(),
@@ -75,6 +75,11 @@ fn counting(config: &Config) -> Result<Vec<String>> {
     ]);
     figures.resize(FIGURES.len(), String::new());
     Ok(figures)
+}
+
+/// A ratio, empty where it is one of nothing.
+fn ratio(number: f64) -> String {
+    if number.is_nan() { String::new() } else { number.to_string() }
 }
 
 /// Costs of finished zones and random write areas for the flash, and the savings of areas.
@@ -104,9 +109,9 @@ fn timed(config: &Config) -> Result<Vec<String>> {
     let mut figures = vec![
         measured.op_nominal.to_string(),
         measured.op_effective.to_string(),
-        outcome.wa().to_string(),
-        outcome.amplification.host.to_string(),
-        outcome.amplification.drive.to_string(),
+        ratio(outcome.wa()),
+        ratio(outcome.amplification.host),
+        ratio(outcome.amplification.drive),
         drive_writes.to_string(),
         outcome.written_bytes.to_string(),
         (counters.host * unit).to_string(),

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::Progress;
 use crate::config::{Config, Layout};
-use crate::counting::{Counting, Drive};
+use crate::counting::{Counting, Drive, per_asked_byte};
 use crate::error::Result;
 use crate::flash::refused;
 use crate::ftl::{Counters, Translation, Wear};
@@ -64,12 +64,16 @@ pub struct Summary {
     pub read_mb_s: f64,
     /// Bytes programmed per byte that the host asked to write. Requests smaller than a unit make it
     /// larger than `wa`.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub flash_per_asked_byte: f64,
     /// Write amplification of the host's log in that time; 1 where there is none.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub host_wa: f64,
     /// Write amplification of the drive.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub drive_wa: f64,
-    /// Their product.
+    /// Their product; null where nothing was written, as the ratios before it.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub wa: f64,
     /// Erase counts at the end, since the drive was new.
     pub erases: Wear,
@@ -110,11 +114,10 @@ impl Measured {
         }
     }
 
-    /// Bytes programmed per byte that the host asked to write.
-    #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^53")]
+    /// Bytes programmed per byte that the host asked to write; NaN where it asked for nothing.
     pub fn flash_per_asked(&self) -> f64 {
-        let flash = self.outcome.drive.programs() * self.layout.unit;
-        flash as f64 / self.outcome.written_bytes.max(1) as f64
+        let flash_bytes = self.outcome.drive.programs() * self.layout.unit;
+        per_asked_byte(flash_bytes, self.outcome.written_bytes)
     }
 
     /// The time series as a table.

@@ -65,11 +65,11 @@ fn text(compared: &Comparison) -> String {
             row.outcome.name.clone(),
             size(row.outcome.app_bytes),
             size(row.outcome.fs_bytes),
-            format!("{:.2}", row.fs_wa),
-            format!("{:.2}", row.drive_wa),
-            format!("{:.2}", row.total_wa),
+            ratio(row.fs_wa),
+            ratio(row.drive_wa),
+            ratio(row.total_wa),
             row.outcome.erased.to_string(),
-            format!("{:.2}", row.wear),
+            ratio(row.wear),
             format!("{:.1}", row.virtual_s),
         ]);
     }
@@ -77,7 +77,7 @@ fn text(compared: &Comparison) -> String {
     format!(
         "{}\nflash {}, user capacity {}: over-provisioning {:.1} % nominal, {:.1} % effective; \
          files take {:.0} %\nwear: flash erased per byte written by programs; s: virtual \
-         seconds, one command at a time; seed {}\n",
+         seconds, one command at a time; seed {}\n{}",
         table.text(),
         size(*raw_bytes),
         size(*user_bytes),
@@ -85,7 +85,17 @@ fn text(compared: &Comparison) -> String {
         op_effective * 100.0,
         config.workload.fill * 100.0,
         config.seed,
+        if compared.set_ups.iter().any(|row| row.total_wa.is_nan()) {
+            "–: nothing was written while measuring\n"
+        } else {
+            ""
+        },
     )
+}
+
+/// A ratio, or a dash for one of nothing.
+fn ratio(number: f64) -> String {
+    if number.is_nan() { "–".into() } else { format!("{number:.2}") }
 }
 
 /// Writes the table, all numbers, the config with which they are made again, and the picture.

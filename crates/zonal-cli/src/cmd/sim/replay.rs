@@ -8,14 +8,11 @@ use zonal_sim::counting::{self, Report};
 use zonal_sim::trace::{self, BadLines, Fit, ReplayTimes, Seen};
 use zonal_sim::{Config, SimError};
 
-use super::run::Ran;
+use super::run::{Ran, amplification};
 use crate::args::Global;
 use crate::args::simulated::Simulated;
-use crate::args::sweep::{SimReplay, TraceFit};
+use crate::args::sweep::{DRIVE_WRITES_MAX, SimReplay, TraceFit};
 use crate::output::{count, json, progress, size, table};
-
-/// Most drive writes that a config may ask for: as many as the loops come to.
-const DRIVE_WRITES_MAX: f64 = 1e6;
 
 /// Replays it and prints what came out.
 pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
@@ -89,7 +86,7 @@ fn config(args: &SimReplay) -> Result<Config> {
     }
     (trace.loops, run.drive_writes) = match (args.loops, args.drive_writes) {
         (_, Some(drive_writes)) => (0, run.warm_up + drive_writes),
-        (loops, None) => (loops.unwrap_or(1).max(1), DRIVE_WRITES_MAX),
+        (loops, None) => (loops.unwrap_or(1), DRIVE_WRITES_MAX),
     };
     if let Some(TraceFit::Drive { op }) = args.fit {
         let touched = trace::touched_bytes(&args.trace, &config.trace)?;
@@ -125,9 +122,9 @@ fn text(report: &Report) -> String {
         ("drive writes", format!("{:.2}", report.drive_writes)),
         ("moved", size(counters.moved * unit)),
         ("trimmed", size(counters.trimmed * unit)),
-        ("host wa", format!("{:.3}", report.host_wa)),
-        ("drive wa", format!("{:.3}", report.drive_wa)),
-        ("wa", format!("{:.3}", report.wa)),
+        ("host wa", amplification(report.host_wa)),
+        ("drive wa", amplification(report.drive_wa)),
+        ("wa", amplification(report.wa)),
         ("erases", count(counters.erased)),
     ]);
     lines.extend(super::run::zone_costs(&report.drive_counters, unit));

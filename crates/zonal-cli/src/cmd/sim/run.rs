@@ -87,6 +87,15 @@ pub(super) fn zone_costs(drive: &Counters, unit: u64) -> Vec<(&'static str, Stri
     lines
 }
 
+/// A write amplification, or why there is none.
+pub(super) fn amplification(wa: f64) -> String {
+    if wa.is_nan() {
+        "– (nothing was written while measuring)".into()
+    } else {
+        format!("{wa:.3}")
+    }
+}
+
 /// Bytes of flash for each byte that the host asked to write, if whole units make them differ from
 /// the write amplification.
 fn per_asked_byte(wa: f64, flash: f64) -> Option<(&'static str, String)> {
@@ -106,7 +115,7 @@ fn counted(report: &Report) -> String {
         ("moved", size(measured.moved * unit)),
     ];
     lines.extend(zone_costs(&report.drive_counters, unit));
-    lines.push(("wa", format!("{:.3}", report.wa)));
+    lines.push(("wa", amplification(report.wa)));
     lines.extend(per_asked_byte(report.wa, report.flash_per_asked_byte));
     let erased = format!(
         "{} superblocks; each {} to {} times since the beginning, {} in the mean",
@@ -134,7 +143,7 @@ pub(super) fn timed(measured: &Measured) -> String {
             lines.push(("commit time", latency(&outcome.commits.summary())));
         }
         lines.extend(zone_costs(&outcome.drive, measured.layout.unit));
-        lines.push(("wa", format!("{:.3}", outcome.wa())));
+        lines.push(("wa", amplification(outcome.wa())));
         lines.extend(per_asked_byte(outcome.wa(), measured.flash_per_asked()));
     }
     if outcome.read_bytes > 0 {
