@@ -537,7 +537,6 @@ pub(crate) struct Completions {
 #[derive(Args)]
 pub(crate) struct Man {
     /// Directory for the pages
-    #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
 }
 

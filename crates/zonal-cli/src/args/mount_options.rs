@@ -8,6 +8,9 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
 
+/// The argument of `zonal mount` that takes a list of them.
+pub(crate) const ID: &str = "options";
+
 /// Which mounts have an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {

@@ -7,6 +7,5 @@ use clap::Args;
 #[derive(Args)]
 pub(crate) struct Schemas {
     /// Directory for the schemas
-    #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
 }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use zonal_sim::config::Setting;
 use zonal_sim::experiment::Name;
 
-use super::simulated::Simulated;
+use super::simulated::{ConfigParser, Simulated};
 use super::sweep::{SimMerge, SimReplay, SimSweep};
 
 #[derive(Subcommand)]
@@ -53,13 +53,19 @@ pub(crate) struct SimShow {
 #[derive(Args)]
 pub(crate) struct SimConfig {
     /// Name of the preset
+    #[arg(value_parser = ConfigParser, hide_possible_values = true)]
     pub(crate) name: Option<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct SimFs {
     /// A TOML file, or the name of a preset
-    #[arg(value_name = "CONFIG", default_value = "files")]
+    #[arg(
+        value_name = "CONFIG",
+        default_value = "files",
+        value_parser = ConfigParser,
+        hide_possible_values = true
+    )]
     pub(crate) config: String,
     /// Change a field, as in `workload.fill=0.8`
     #[arg(long, value_name = "PATH=VALUE")]

@@ -10,7 +10,7 @@ use zonal_sim::config::Setting;
 use zonal_sim::sweep::{FIGURES, Over, Shard};
 use zonal_sim::trace::{Fit, Format};
 
-use super::simulated::Simulated;
+use super::simulated::{ConfigParser, Simulated};
 
 #[derive(Args)]
 pub(crate) struct SimSweep {
@@ -98,7 +98,13 @@ pub(crate) struct SimReplay {
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
     /// Config of the drive: a TOML file, or the name of a preset
-    #[arg(long, value_name = "CONFIG", default_value = "small")]
+    #[arg(
+        long,
+        value_name = "CONFIG",
+        default_value = "small",
+        value_parser = ConfigParser,
+        hide_possible_values = true
+    )]
     pub(crate) config: String,
     /// Change a field of the config, as in `drive.op=0.28`
     #[arg(long, value_name = "PATH=VALUE")]
