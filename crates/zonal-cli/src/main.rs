@@ -16,6 +16,7 @@ mod args;
 mod clock;
 mod cmd;
 mod device;
+mod interrupt;
 mod log;
 mod manual;
 mod mounts;
@@ -38,13 +39,17 @@ fn main() -> ExitCode {
         }
     };
     advice::note_command(&arguments);
+    cmd::note_running(&cli.command);
     let outcome = log::start(&cli.global, &cli.command).and_then(|log| {
         let outcome = cmd::run(&cli);
         drop(log);
         outcome
     });
-    outcome.unwrap_or_else(|error| {
+    output::finish();
+    let code = outcome.unwrap_or_else(|error| {
         advice::print(&error);
-        ExitCode::from(cmd::failure_code(&cli.command))
-    })
+        ExitCode::from(cmd::running_failure_code())
+    });
+    interrupt::end_if_pending();
+    code
 }

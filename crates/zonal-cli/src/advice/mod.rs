@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use clap::CommandFactory;
@@ -22,8 +22,9 @@ use zonal_linux::ublk;
 
 use crate::args::Cli;
 use crate::cmd::disk::control::ServerError;
+use crate::interrupt;
 use crate::mounts::{self, MountedAt};
-use crate::output::shell;
+use crate::output::{self, Stderr, Unprinted, shell};
 
 /// Separates a hint from its alternative. A command prints the parts whose options it has.
 const OR_OPTION: &str = ", or ";
@@ -112,9 +113,17 @@ pub(crate) fn print(error: &anyhow::Error) {
 
 /// Prints what is wrong with a command line, or the help that it asks for.
 pub(crate) fn print_usage(error: &clap::Error) {
-    if error.exit_code() == 0 || !is_json_asked() {
-        // If this cannot be printed, the exit code is all that is left.
-        let _ = error.print();
+    if !error.use_stderr() {
+        if let Err(error) = error.print() {
+            output::end(&error);
+        }
+        return output::finish();
+    }
+    if !is_json_asked() {
+        let closed = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        if error.print().is_err_and(closed) {
+            interrupt::on_broken_pipe();
+        }
         return;
     }
     let text = error.render().to_string();
@@ -132,9 +141,9 @@ fn print_facts(error: Facts) {
     say(&line);
 }
 
-#[expect(clippy::print_stderr, reason = "this is where the command's errors are printed")]
 fn say(text: &str) {
-    eprintln!("{text}");
+    // At once, so that no other message stands within this one. The failure has nowhere to go.
+    let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
 /// The error number of the first cause that has one.
@@ -147,6 +156,8 @@ pub(crate) fn errno(error: &anyhow::Error) -> Option<i32> {
         } else if let Some(error) = cause.downcast_ref::<volume::Error>() {
             Some(error.errno())
         } else if let Some(error) = cause.downcast_ref::<ServerError>() {
+            error.errno
+        } else if let Some(error) = cause.downcast_ref::<Unprinted>() {
             error.errno
         } else if let Some(errno) = cause.downcast_ref::<Errno>() {
             Some(errno.raw_os_error())
@@ -206,6 +217,8 @@ fn best_advice(error: &anyhow::Error) -> Option<String> {
             of_serve(error)
         } else if let Some(error) = cause.downcast_ref::<ublk::Error>() {
             of_ublk(error)
+        } else if cause.is::<Unprinted>() {
+            Some("send standard output to another place".into())
         } else {
             cause.downcast_ref::<io::Error>().and_then(of_io)
         }

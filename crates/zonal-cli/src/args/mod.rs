@@ -265,9 +265,9 @@ pub(crate) struct Read {
     #[arg(long)]
     pub(crate) lba: u64,
     /// Number of blocks
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, visible_alias = "count", default_value_t = 1)]
     pub(crate) blocks: u64,
-    /// File to write the data to [default: standard output]
+    /// File to write the data to; - is standard output [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

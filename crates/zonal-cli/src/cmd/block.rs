@@ -12,7 +12,7 @@ use zonal::{Lba, LbaCount, ZoneId, ZonedDevice};
 
 use crate::args::{Append, Global, Read, Write};
 use crate::device::{self, OpenMode, Stack};
-use crate::output::json;
+use crate::output::{Stdout, json};
 
 /// Bytes that are held in memory at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -29,13 +29,13 @@ pub(crate) struct Done {
 /// Reads blocks to a file or to standard output.
 pub(crate) fn read(global: &Global, args: &Read) -> Result<()> {
     let Stack { device, files, .. } = device::open_stack(&args.device, OpenMode::ReadOnly)?;
-    let mut out: Box<dyn io::Write> = match &args.output {
-        Some(path) => {
+    let mut out: Box<dyn io::Write> = match args.output.as_deref() {
+        Some(path) if path != Path::new("-") => {
             let file = output::open(path, Existing::Replace, &files);
             Box::new(file.with_context(|| format!("creating {}", path.display()))?)
         }
-        None if global.json => bail!("--json needs --output FILE for the data"),
-        None => Box::new(io::stdout().lock()),
+        _ if global.json => bail!("--json needs --output FILE for the data"),
+        _ => Box::new(Stdout),
     };
     let block_bytes = device.geometry().block_size().bytes();
     let piece = PIECE_BYTES / block_bytes;

@@ -27,11 +27,12 @@ mod zones;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anyhow::Result;
 
 use crate::args::{Cli, Command};
-use crate::top;
+use crate::{interrupt, top};
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
@@ -76,12 +77,21 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The exit code of a failure: `check` has fsck's, where 8 is an operational error.
-pub(crate) fn failure_code(command: &Command) -> u8 {
-    match command {
-        Command::Check(_) => 8,
-        _ => 1,
+/// The exit code of a failure of the command that this process runs.
+static FAILURE_CODE: OnceLock<u8> = OnceLock::new();
+
+/// Notes which command this process runs: its code for a failure, which for `check` is fsck's for
+/// an operational error, and whether it serves others.
+pub(crate) fn note_running(command: &Command) {
+    FAILURE_CODE.get_or_init(|| if matches!(command, Command::Check(_)) { 8 } else { 1 });
+    if matches!(command, Command::Mount(_) | Command::Serve(_)) {
+        interrupt::note_server();
     }
+}
+
+/// The exit code of a failure.
+pub(crate) fn running_failure_code() -> u8 {
+    FAILURE_CODE.get().copied().unwrap_or(1)
 }
 
 /// The exit code where the arguments are not understood, or where they asked for help (`usual` 0):

@@ -19,6 +19,7 @@ use zonal::SystemClock;
 use zonal::output::{self, Existing};
 
 use crate::args::{Command, Global};
+use crate::output::Stderr;
 use limit::{Limited, Output, Shared, Times};
 
 /// The log of this program. When it is dropped, it says what was left out of it.
@@ -41,10 +42,10 @@ pub(crate) fn start(global: &Global, command: &Command) -> Result<Log> {
     let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
     let clock = Arc::new(SystemClock::new());
     let Some(path) = &global.log else {
-        let output: Output = Box::new(|| Box::new(io::stderr()));
+        let output: Output = Box::new(|| Box::new(Stderr));
         let shared = Shared::new(clock, Times::Hidden, output);
         let limited = Arc::clone(&shared);
-        let builder = builder.with_writer(io::stderr).without_time().with_ansi(has_colours());
+        let builder = builder.with_writer(|| Stderr).without_time().with_ansi(has_colours());
         builder.map_event_format(|inner| Limited { inner, shared: limited }).init();
         return Ok(Log(shared));
     };
@@ -62,7 +63,7 @@ pub(crate) fn start(global: &Global, command: &Command) -> Result<Log> {
 fn has_colours() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    io::stderr().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+    rustix::stdio::stderr().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
 /// Opens a log file, making it and its directory if they are not there.

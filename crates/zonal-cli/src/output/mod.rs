@@ -1,12 +1,18 @@
 //! How results are printed: one file per form. Values and their meaning are the subcommands'.
+//!
+//! All results go to [`Stdout`], and messages to [`Stderr`]; a test here finds what goes elsewhere.
 
 use std::fmt;
 use std::io::{self, Write};
 
+use anyhow::Error;
+use signal_hook::consts::SIGPIPE;
+
 pub(crate) use zonal::size::readable as size;
 
-/// Prints on standard output, as `print!` does, but ends quietly if nobody reads any more, as in
-/// `zonal zones DEVICE | head`.
+use crate::{advice, cmd, interrupt};
+
+/// Prints on [`Stdout`], as `print!` does on standard output.
 macro_rules! say {
     ($($part:tt)*) => { $crate::output::print(format_args!($($part)*)) };
 }
@@ -24,10 +30,91 @@ pub(crate) mod table;
 
 /// What the macros [`say!`] and [`sayln!`] call.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
-    if let Err(error) = io::stdout().write_fmt(text) {
-        // As a program that SIGPIPE ends.
-        let code = if error.kind() == io::ErrorKind::BrokenPipe { 141 } else { 1 };
-        std::process::exit(code);
+    // A failure has ended the process.
+    let _ = Stdout.write_fmt(text);
+}
+
+/// Standard output, for results. A write that fails ends the process, so no caller can go on as if
+/// somebody had the result. Where nobody reads any more, as in `zonal zones DEVICE | head`, the
+/// process ends by SIGPIPE, like other commands; any other failure is an error.
+///
+/// SIGPIPE itself stays ignored, as Rust has it: a server must not end because one of its clients
+/// hangs up. What a server prints goes through [`announce`].
+pub(crate) struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        or_end(io::stdout().write(data))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        or_end(io::stdout().flush())
+    }
+}
+
+/// Writes what standard output has not yet got: its last line, where that has no end.
+pub(crate) fn finish() {
+    // A failure has ended the process.
+    let _ = Stdout.flush();
+}
+
+fn or_end<T>(outcome: io::Result<T>) -> io::Result<T> {
+    match outcome {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => end(&error),
+        outcome => outcome,
+    }
+}
+
+/// Ends the process after a failed write to standard output.
+pub(crate) fn end(error: &io::Error) -> ! {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        interrupt::die_of(SIGPIPE);
+    }
+    advice::print(&Error::new(Unprinted { errno: error.raw_os_error(), why: error.to_string() }));
+    std::process::exit(cmd::running_failure_code().into());
+}
+
+/// A result that could not be printed. It is no [`io::Error`], whose advice would be about drives.
+#[derive(Debug)]
+pub(crate) struct Unprinted {
+    pub(crate) errno: Option<i32>,
+    why: String,
+}
+
+impl fmt::Display for Unprinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "writing to standard output: {}", self.why)
+    }
+}
+
+impl std::error::Error for Unprinted {}
+
+/// Prints on standard output what a server has to say. Where that fails it serves all the same.
+pub(crate) fn announce(text: &str) {
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        tracing::warn!(%error, "nobody reads what this server prints");
+    }
+}
+
+/// Standard error, for messages. A failure to write one has nowhere to be reported. Where nobody
+/// reads it any more, the command ends by SIGPIPE; a server goes on.
+pub(crate) struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        match io::stderr().write(data) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                interrupt::on_broken_pipe();
+                Ok(data.len())
+            }
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Ok(data.len()),
+            outcome => outcome,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -62,7 +149,29 @@ pub(crate) fn count(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn output_errors_are_handled_in_one_file() {
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if !path.ends_with("output/mod.rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    for call in ["io::stdout", "io::stderr"] {
+                        let uses = text.matches(call).count();
+                        let of_rustix = text.matches(&format!("stdio::{}", &call[4..])).count();
+                        assert_eq!(uses, of_rustix, "{}: {call}", path.display());
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn numbers_are_formatted_for_people() {

@@ -67,7 +67,7 @@ pub(crate) fn run(global: &Global, args: &Top) -> Result<()> {
 /// What the terminal can show, or what to do where it can show nothing.
 fn check_terminal() -> Result<Ink> {
     let instead = "`zonal stats DIR --watch` and `zonal zones DEVICE` print without one";
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    if !rustix::stdio::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("`zonal top` needs a terminal; {instead}");
     }
     match std::env::var("TERM") {

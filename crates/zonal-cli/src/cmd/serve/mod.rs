@@ -4,6 +4,7 @@ mod disks;
 pub(crate) mod nbd;
 pub(crate) mod ublk;
 
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::args::Global;
 use crate::args::serve::{NvmeTcp, ServeCommand};
 use crate::device::{self, OpenMode};
 use crate::notify;
-use crate::output::{json, shell};
+use crate::output::{self, json, shell};
 
 /// What is exported, printed when hosts can connect.
 #[derive(Serialize, JsonSchema)]
@@ -132,18 +133,24 @@ fn identity(nqn: &str, name: &str, nsid: u32) -> [u8; 16] {
 
 fn tell(global: &Global, args: &NvmeTcp, addresses: &[SocketAddr]) -> Result<()> {
     tracing::info!(nqn = args.nqn, ?addresses, "serving over NVMe/TCP");
+    let mut text = String::new();
     if global.json {
         let (nqn, namespaces) = (&args.nqn, &args.devices);
-        return json::document(&Answer { nqn, addresses, namespaces });
+        text = json::text(&Answer { nqn, addresses, namespaces })?;
+    } else {
+        for (spec, nsid) in args.devices.iter().zip(1..) {
+            writeln!(text, "namespace {nsid}: {spec}")?;
+        }
+        for address in addresses {
+            let (nqn, ip, port) = (&args.nqn, address.ip(), address.port());
+            writeln!(text, "{nqn} is served at {address}; on a host:")?;
+            let nqn = shell::word(nqn);
+            writeln!(
+                text,
+                "  nvme connect --transport=tcp --traddr={ip} --trsvcid={port} --nqn={nqn}"
+            )?;
+        }
     }
-    for (spec, nsid) in args.devices.iter().zip(1..) {
-        sayln!("namespace {nsid}: {spec}");
-    }
-    for address in addresses {
-        sayln!("{} is served at {address}; on a host:", args.nqn);
-        let (ip, port) = (address.ip(), address.port());
-        let nqn = shell::word(&args.nqn);
-        sayln!("  nvme connect --transport=tcp --traddr={ip} --trsvcid={port} --nqn={nqn}");
-    }
+    output::announce(&text);
     Ok(())
 }

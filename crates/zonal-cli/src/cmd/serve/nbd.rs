@@ -1,5 +1,6 @@
 //! `zonal serve nbd`: ordinary disks for QEMU, libnbd, nbdkit, fio and other kernels.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -15,7 +16,7 @@ use super::disks::{DiskSpec, Drives};
 use crate::args::Global;
 use crate::args::serve::Nbd;
 use crate::notify;
-use crate::output::json;
+use crate::output::{self, json};
 
 /// The exports, printed when clients can connect.
 #[derive(Serialize, JsonSchema)]
@@ -83,21 +84,27 @@ fn tls(args: &Nbd) -> Result<Option<Tls>> {
 
 fn tell(global: &Global, args: &Nbd, addresses: &[Address]) -> Result<()> {
     tracing::info!(?addresses, "serving over NBD");
+    let mut text = String::new();
     if global.json {
         let addresses = addresses.iter().map(Address::to_string).collect();
-        return json::document(&Answer { addresses, disks: &args.disks });
-    }
-    let scheme = if args.tls_required { "nbds" } else { "nbd" };
-    for spec in &args.disks {
-        let DiskSpec { name, .. } = DiskSpec::parse(spec)?;
-        for address in addresses {
-            match address {
-                Address::Tcp(address) => sayln!("{spec} is {scheme}://{address}/{name}"),
-                Address::Unix(path) => {
-                    sayln!("{spec} is {scheme}+unix:///{name}?socket={}", path.display());
+        text = json::text(&Answer { addresses, disks: &args.disks })?;
+    } else {
+        let scheme = if args.tls_required { "nbds" } else { "nbd" };
+        for spec in &args.disks {
+            let DiskSpec { name, .. } = DiskSpec::parse(spec)?;
+            for address in addresses {
+                match address {
+                    Address::Tcp(address) => {
+                        writeln!(text, "{spec} is {scheme}://{address}/{name}")?
+                    }
+                    Address::Unix(path) => {
+                        let path = path.display();
+                        writeln!(text, "{spec} is {scheme}+unix:///{name}?socket={path}")?;
+                    }
                 }
             }
         }
     }
+    output::announce(&text);
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! `zonal serve ublk`: serves a device or a disk as a block device of this machine, and lists or
 //! removes such block devices.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -16,8 +15,8 @@ use crate::args::Global;
 use crate::args::serve::Ublk;
 use crate::device::{self, OpenMode};
 use crate::notify;
-use crate::output::json;
 use crate::output::table::Table;
+use crate::output::{self, json};
 
 use super::disks::{self, DiskSpec, Drives};
 
@@ -113,14 +112,13 @@ fn queues(args: &Ublk) -> Queues {
     Queues { count, depth: args.depth, threads: args.threads }
 }
 
-/// Not as other results are printed: where nobody reads, the device is served all the same.
 fn tell(global: &Global, node: &Path, spec: &str) -> Result<()> {
-    let line = if global.json {
-        serde_json::to_string(&Answer::Served(Served { node, device: spec }))?
+    output::announce(&if global.json {
+        json::text(&Answer::Served(Served { node, device: spec }))?
     } else {
-        format!("{} is {spec}", node.display())
-    };
-    writeln!(std::io::stdout(), "{line}").context("printing the device's name")
+        format!("{} is {spec}\n", node.display())
+    });
+    Ok(())
 }
 
 fn list(global: &Global) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `zonal trace print`: the operations of a trace, a line each, and their sums.
 
 use std::borrow::Cow;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use zonal::{ByteCount, Lba, LbaCount, Select, shown};
 use crate::args::Global;
 use crate::args::trace::Print;
 use crate::output::table::Table;
-use crate::output::{count, json, size};
+use crate::output::{Stdout, count, json, size};
 
 /// An operation, as JSON has it. Addresses and lengths are in blocks.
 #[derive(Serialize)]
@@ -49,7 +49,7 @@ struct Summary<'a> {
 /// Prints the operations, then the sums.
 pub(crate) fn run(global: &Global, args: &Print) -> Result<()> {
     let mut trace = TraceReader::open(&args.trace)?;
-    let mut out = Output { lines: BufWriter::new(io::stdout()), is_json: global.json };
+    let mut out = Output { lines: BufWriter::new(Stdout), is_json: global.json };
     let mut sums =
         OpKind::ALL.map(|kind| Sum { operation: kind.name(), operations: 0, failed: 0, bytes: 0 });
     if !args.summary {
@@ -77,7 +77,7 @@ pub(crate) fn run(global: &Global, args: &Print) -> Result<()> {
             out.operation(&operation)?;
         }
     };
-    out.flush()?;
+    out.lines.flush()?;
     let sums: Vec<Sum> = sums.into_iter().filter(|sum| sum.operations > 0).collect();
     let cut = matches!(end, Ok(TraceEnd::Cut));
     match (global.json, args.summary) {
@@ -136,7 +136,7 @@ fn print_sums(sums: &[Sum]) {
 
 /// Standard output, a line for each operation. A trace can have millions.
 struct Output {
-    lines: BufWriter<io::Stdout>,
+    lines: BufWriter<Stdout>,
     is_json: bool,
 }
 
@@ -145,18 +145,17 @@ impl Output {
         if self.is_json {
             return Ok(());
         }
-        let outcome = writeln!(
+        Ok(writeln!(
             self.lines,
             "{:>8}  {:<10}  {:>6}  {:>12}  {:>8}  result",
             "number", "operation", "zone", "lba", "blocks"
-        );
-        written(outcome)
+        )?)
     }
 
     fn operation(&mut self, operation: &TraceOperation) -> Result<()> {
         let TraceOperation { index, kind, zones, lba, blocks, failure } = operation;
         let result = failure.map_or(Cow::Borrowed("ok"), result_name);
-        let outcome = if self.is_json {
+        if self.is_json {
             let zone = match zones {
                 Some(Select::One(zone)) => Some(zone.get()),
                 Some(Select::All) | None => None,
@@ -171,7 +170,7 @@ impl Output {
                 result: result.into_owned(),
             };
             let line = serde_json::to_string(&line).context("turning the result into JSON")?;
-            writeln!(self.lines, "{line}")
+            writeln!(self.lines, "{line}")?;
         } else {
             let zone = match zones {
                 Some(Select::One(zone)) => zone.to_string(),
@@ -186,21 +185,9 @@ impl Output {
                 self.lines,
                 "{index:>8}  {:<10}  {zone:>6}  {lba:>12}  {blocks:>8}  {result}",
                 kind.name()
-            )
-        };
-        written(outcome)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        written(self.lines.flush())
-    }
-}
-
-/// Ends the program quietly if nobody reads any more, as in `zonal trace print FILE | head`.
-fn written(outcome: io::Result<()>) -> Result<()> {
-    match outcome {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(141),
-        outcome => outcome.context("standard output"),
+            )?;
+        }
+        Ok(())
     }
 }
 
