@@ -44,6 +44,52 @@ fn cp_refuses_directory_into_itself_by_any_name() {
 }
 
 #[test]
+fn cp_of_link_cycle_fails_and_copies_the_rest() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/sub")).unwrap();
+    fs::write(place.path("tree/file"), "words").unwrap();
+    symlink(".", place.path("tree/itself")).unwrap();
+    symlink("../../tree", place.path("tree/sub/above")).unwrap();
+    symlink("sub", place.path("tree/twice")).unwrap();
+    place.must(["cp", "-r", "tree", "drive.zns:/"]);
+    let output = place.command("cp").args(["-rL", "tree", "by-cp"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    for (from, to) in
+        [("tree", "drive.zns:/a"), ("drive.zns:/tree", "b"), ("drive.zns:/tree", "drive.zns:/c")]
+    {
+        let said = place.refused(["cp", "-rL", from, to]);
+        for link in ["itself", "sub/above", "twice/above"] {
+            let why = format!("{from}/{link} leads back to a directory that it is in");
+            assert!(said.contains(&why), "{from} {to}: {said}");
+        }
+    }
+    // What the two made of it, with the contents of files.
+    let listed = |dir: &str| {
+        let mut command = place.command("sh");
+        command.args(["-c", "find . -type f -exec grep -H . {} + -o -print | sort"]);
+        command.current_dir(place.path(dir)).output().unwrap().stdout
+    };
+    let by_cp = listed("by-cp");
+    assert_eq!(by_cp.split(|byte| *byte == b'\n').count(), 5, "three directories and a file");
+    assert_eq!(listed("b"), by_cp);
+    for made in ["a", "c"] {
+        place.must(["cp", "-r", &format!("drive.zns:/{made}"), made]);
+        assert_eq!(listed(made), by_cp, "{made}");
+    }
+    // A link that leads to the place of the copy.
+    symlink("../out", place.path("tree/out")).unwrap();
+    fs::remove_file(place.path("tree/itself")).unwrap();
+    fs::create_dir(place.path("out")).unwrap();
+    place.must(["cp", "-r", "tree", "drive.zns:/there"]);
+    place.must(["mkdir", "drive.zns:/out"]);
+    for to in ["out", "drive.zns:/out"] {
+        let said = place.refused(["cp", "-rL", "drive.zns:/there", to]);
+        assert_eq!(said.contains("drive.zns:/there/out would be copied into itself"), to != "out");
+    }
+    assert_eq!(place.must(["ls", "drive.zns:/out/there"]), b"file\nsub\ntwice\n");
+}
+
+#[test]
 fn cp_refuses_drive_as_file() {
     let place = Place::new();
     fs::write(place.path("words"), "one two\n").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A place is `DEVICE:/PATH`, divided at the last `:/`. Each command opens the drive as a mount does,
 //! so a drive that is mounted, or that another program has open, is refused; changes are durable when
-//! the command ends. Commands that only look write nothing.
+//! the command ends, also where a signal ends it. Commands that only look write nothing.
 //!
 //! A zonefs that a key-value store has given names shows the files with these names, and not its
 //! zone files.
@@ -14,7 +14,7 @@ pub(crate) mod space;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -23,7 +23,9 @@ use zonal_fs::vfs::{Access, Caller, Privilege};
 use zonal_fs::volume::{Volume, VolumeOptions};
 use zonal_kv::zones::ZoneStore;
 
+use crate::advice;
 use crate::device::{self, OpenMode};
+use crate::interrupt;
 
 pub(crate) use copy::{cat, run as copy};
 pub(crate) use list::{run as list, stat};
@@ -57,6 +59,33 @@ impl Place {
     fn shown(&self) -> String {
         format!("{}:{}", shown(&self.device), shown(&self.path))
     }
+}
+
+/// The name that a path ends in; `None` of the root, and of `.` and `..`, which are no entries of
+/// their own. [`Path::file_name`] takes `a/.` for `a`.
+fn last_name(path: &Path) -> Option<&OsStr> {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/')? + 1;
+    let start = bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let name = &bytes[start..end];
+    (!matches!(name, b"." | b"..")).then(|| OsStr::from_bytes(name))
+}
+
+/// Runs `action` on each operand. A failure does not keep the others from their turn; the last one
+/// is returned, and the others are printed.
+fn each<T>(operands: &[T], mut action: impl FnMut(&T) -> Result<()>) -> Result<()> {
+    let mut last = Ok(());
+    for operand in operands {
+        if interrupt::is_pending() {
+            break;
+        }
+        if let Err(error) = action(operand)
+            && let Err(before) = std::mem::replace(&mut last, Err(error))
+        {
+            advice::print(&before);
+        }
+    }
+    last
 }
 
 /// What a new file lacks of permissions.
@@ -109,8 +138,9 @@ fn change(places: &[Place], action: impl FnOnce(&Volume) -> Result<()>) -> Resul
         bail!("{} and {}: one drive at a time", first.device, other.device);
     }
     let volume = open(&first.device, Access::ReadWrite)?;
+    interrupt::hold()?;
     let outcome = action(&volume);
-    // What was done before a failure stays.
+    // What was done before a failure or a signal stays.
     volume.close().with_context(|| format!("making changes of {} durable", first.device))?;
     tracing::debug!(device = shown(&first.device), "changes are durable");
     outcome
@@ -119,6 +149,25 @@ fn change(places: &[Place], action: impl FnOnce(&Volume) -> Result<()>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn last_name_of_path_is_no_dot_and_no_root() {
+        for (path, name) in [
+            ("/a", Some("a")),
+            ("/a/b//", Some("b")),
+            ("a", Some("a")),
+            ("/a/...", Some("...")),
+            ("/", None),
+            ("//", None),
+            ("", None),
+            (".", None),
+            ("/a/.", None),
+            ("/a/./", None),
+            ("/a/..//", None),
+        ] {
+            assert_eq!(last_name(Path::new(path)), name.map(OsStr::new), "{path}");
+        }
+    }
 
     #[test]
     fn place_splits_at_last_colon_before_slash() {

@@ -23,8 +23,10 @@ use zonal::shown;
 use zonal_fs::vfs::{FileKind, Timestamp};
 use zonal_fs::volume::Links;
 
-use super::side::last_name;
+use super::super::last_name;
 use super::spot::{EmptyFile, FileAttributes, FileContent, Folder, Spot};
+use crate::interrupt;
+use crate::output::Stdout;
 
 /// Bytes that a call shares: whole blocks.
 const SHARED: usize = 1 << 30;
@@ -38,18 +40,24 @@ pub(super) struct HostSpot {
 }
 
 impl HostSpot {
-    /// A path as a user gives it: links on the way to its last part are followed.
+    /// A path as a user gives it: links on the way to its last part are followed. A slash behind the
+    /// last part stays, so that the kernel follows that part too.
     pub(super) fn new(path: &Path) -> Result<Self> {
-        let (above, name) = match (path.parent(), last_name(path)) {
-            (Some(above), Some(name)) if above.as_os_str().is_empty() => (Path::new("."), name),
-            (Some(above), Some(name)) => (above, name),
+        let (above, mut name) = match (path.parent(), last_name(path)) {
+            (Some(above), Some(name)) if above.as_os_str().is_empty() => {
+                (".".as_ref(), name.into())
+            }
+            (Some(above), Some(name)) => (above, name.to_owned()),
             // `/`, `.`, `..`: the directory in itself.
-            (None, _) | (_, None) => (path, OsStr::new(".")),
+            (None, _) | (_, None) => (path, OsString::from(".")),
         };
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            name.push("/");
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder =
             rustix::fs::openat(CWD, above, flags, Mode::empty()).with_context(|| shown(above))?;
-        Ok(Self { folder: Rc::new(folder), name: name.to_owned(), path: path.to_owned() })
+        Ok(Self { folder: Rc::new(folder), name, path: path.to_owned() })
     }
 
     fn open_with(&self, links: Links, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
@@ -244,10 +252,21 @@ impl Folder for HostFolder {
     }
 }
 
+/// What holds a content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// A file, read and written anywhere.
+    File,
+    /// A pipe or a device, read and written from where it is.
+    Stream,
+    /// Standard output, whose failures have rules of their own.
+    Stdout,
+}
+
 /// A file, a pipe or a device.
 pub(super) struct HostContent {
     file: File,
-    is_file: bool,
+    holder: Holder,
     path: PathBuf,
 }
 
@@ -255,33 +274,43 @@ impl HostContent {
     fn boxed(file: OwnedFd, path: &Path) -> Result<Box<dyn FileContent>> {
         let file = File::from(file);
         let is_file = file.metadata().with_context(|| shown(path))?.is_file();
-        Ok(Box::new(Self { file, is_file, path: path.to_owned() }))
+        let holder = if is_file { Holder::File } else { Holder::Stream };
+        Ok(Box::new(Self { file, holder, path: path.to_owned() }))
     }
 
-    /// What is read or written from where it is, one piece after the other.
-    pub(super) fn stream(file: File, name: &Path) -> Self {
-        Self { file, is_file: false, path: name.to_owned() }
+    pub(super) fn stdin() -> Result<Self> {
+        let file = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
+        Ok(Self { file, holder: Holder::Stream, path: "standard input".into() })
+    }
+
+    pub(super) fn stdout() -> Result<Self> {
+        let file = File::from(rustix::stdio::stdout().try_clone_to_owned()?);
+        Ok(Self { file, holder: Holder::Stdout, path: "standard output".into() })
     }
 }
 
 impl FileContent for HostContent {
     fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let read =
-            if self.is_file { self.file.read_at(buffer, offset) } else { self.file.read(buffer) };
+        let read = if self.is_file() {
+            self.file.read_at(buffer, offset)
+        } else {
+            interrupt::wait_for_input(&self.file)?;
+            self.file.read(buffer)
+        };
         read.with_context(|| shown(&self.path))
     }
 
     fn write(&mut self, data: &[u8], offset: u64) -> Result<()> {
-        let written = if self.is_file {
-            self.file.write_all_at(data, offset)
-        } else {
-            self.file.write_all(data)
+        let written = match self.holder {
+            Holder::File => self.file.write_all_at(data, offset),
+            Holder::Stream => self.file.write_all(data),
+            Holder::Stdout => Stdout.write_all(data),
         };
         written.with_context(|| shown(&self.path))
     }
 
     fn data(&mut self, offset: u64) -> Result<Option<(u64, u64)>> {
-        if !self.is_file {
+        if !self.is_file() {
             return Ok(Some((offset, u64::MAX)));
         }
         let seek = |to| rustix::fs::seek(self.file.as_fd(), to);
@@ -298,12 +327,12 @@ impl FileContent for HostContent {
     }
 
     fn is_file(&self) -> bool {
-        self.is_file
+        self.holder == Holder::File
     }
 
     fn length(&self) -> Result<u64> {
         let found = self.file.metadata().with_context(|| shown(&self.path))?;
-        Ok(if self.is_file { found.len() } else { 0 })
+        Ok(if self.is_file() { found.len() } else { 0 })
     }
 
     fn set_len(&mut self, bytes: u64) -> Result<()> {

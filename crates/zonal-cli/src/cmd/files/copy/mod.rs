@@ -12,13 +12,10 @@ mod side;
 mod spot;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
-use rustix::fd::AsFd;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Access, FileKind};
 use zonal_fs::volume::Links;
@@ -31,6 +28,7 @@ use self::spot::{EmptyFile, FileAttributes, FileContent, Spot};
 use super::{open, umask};
 use crate::advice;
 use crate::args::files::{Cat, Copy};
+use crate::interrupt;
 use crate::output::progress;
 
 /// Bytes that are copied at once.
@@ -53,6 +51,9 @@ pub(crate) fn run(args: &Copy) -> Result<()> {
     let mut copier = Copier::new(args, &target)?;
     let mut last = None;
     for source in &sources {
+        if interrupt::is_pending() {
+            break;
+        }
         if let Err(error) = copier.copy_operand(source) {
             // One that failed does not keep the others from being copied.
             if let Some(before) = last.replace(error) {
@@ -103,6 +104,8 @@ struct Copier<'a> {
     /// First copies of files with several links.
     linked: BTreeMap<(u64, u64), Rc<dyn Spot>>,
     sharing: Sharing,
+    /// The directories whose copying has begun, each in the one before.
+    above: Vec<(u64, u64)>,
     umask: u16,
     buffer: Vec<u8>,
     bar: ProgressBar,
@@ -114,11 +117,13 @@ impl<'a> Copier<'a> {
     fn new(args: &'a Copy, target: &'a Side) -> Result<Self> {
         let (drives, linked, sharing) = (Vec::new(), BTreeMap::new(), Sharing::default());
         let bar = progress::bar(0, progress::Unit::Bytes, "copying");
-        let (buffer, umask, failures) = (vec![0; PIECE], umask(), 0);
+        let (above, buffer, umask, failures) = (Vec::new(), vec![0; PIECE], umask(), 0);
         let mut copier =
-            Self { args, target, drives, linked, sharing, umask, buffer, bar, failures };
+            Self { args, target, drives, linked, sharing, above, umask, buffer, bar, failures };
         if let Side::Drive(place) = target {
             copier.drive(&place.device, Access::ReadWrite)?;
+            // What is copied before a signal becomes durable.
+            interrupt::hold()?;
         }
         Ok(copier)
     }
@@ -192,14 +197,11 @@ impl<'a> Copier<'a> {
     fn print_content(&mut self, from: &dyn Spot) -> Result<()> {
         let found = facts_of(from, Links::Follow)?;
         ensure!(found.kind != FileKind::Directory, "{} is a directory", from.shown());
-        let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
-        let mut output = HostContent::stream(output, Path::new("standard output"));
-        self.copy_content(&mut *from.open(Links::Follow)?, &mut output)
+        self.copy_content(&mut *from.open(Links::Follow)?, &mut HostContent::stdout()?)
     }
 
     fn take_content(&mut self, to: &dyn Spot) -> Result<()> {
-        let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-        let mut input = HostContent::stream(input, Path::new("standard input"));
+        let mut input = HostContent::stdin()?;
         let there = to.facts(Links::Keep)?;
         let mut output = writer(to, there.as_ref(), 0o666, Depth::Operand)?;
         self.copy_content(&mut input, &mut *output)
@@ -217,6 +219,7 @@ impl<'a> Copier<'a> {
     }
 
     fn copy(&mut self, from: &dyn Spot, to: Box<dyn Spot>, depth: Depth) -> Result<()> {
+        interrupt::check()?;
         let found = facts_of(from, self.links(depth))?;
         tracing::info!(from = from.shown(), to = to.shown(), "copying");
         let there = to.facts(Links::Keep)?;
@@ -266,7 +269,14 @@ impl<'a> Copier<'a> {
         if !self.is_recursive() {
             bail!("{} is a directory: --recursive copies it", from.shown());
         }
-        if depth == Depth::Operand && to.is_below(found.id)? {
+        if self.above.contains(&found.id) {
+            bail!(
+                "{} leads back to a directory that it is in: its copy would never end",
+                from.shown()
+            );
+        }
+        let can_be_above = depth == Depth::Operand || self.links(depth) == Links::Follow;
+        if can_be_above && to.is_below(found.id)? {
             bail!("{} would be copied into itself", from.shown());
         }
         // A link that the user names is followed, others are not.
@@ -282,17 +292,33 @@ impl<'a> Copier<'a> {
             Some(stands) if stands.kind == FileKind::Directory => {}
             Some(_) => bail!("{} is no directory, and {} is one", to.shown(), from.shown()),
         }
-        let (inside, into) = (from.enter(self.links(depth))?, to.enter(links)?);
-        for name in inside.names()? {
-            let (from, to) = (inside.child(&name), into.child(&name));
-            if let Err(error) = self.copy(&*from, to, Depth::Inside) {
-                self.report(&error);
-            }
-        }
+        self.above.push(found.id);
+        let copied = self.copy_entries(from, to, (self.links(depth), links));
+        self.above.pop();
+        copied?;
         if there.is_none() && found.perm & 0o700 != 0o700 && !self.keeps_all() {
             to.set_perm(found.perm & DIR_PERM & !self.umask)?;
         }
         self.keep(item);
+        Ok(())
+    }
+
+    /// Copies what is in a directory. `links` says of either side whether a link to it is followed.
+    fn copy_entries(
+        &mut self,
+        from: &dyn Spot,
+        to: &dyn Spot,
+        links: (Links, Links),
+    ) -> Result<()> {
+        let (inside, into) = (from.enter(links.0)?, to.enter(links.1)?);
+        for name in inside.names()? {
+            let (from, to) = (inside.child(&name), into.child(&name));
+            match self.copy(&*from, to, Depth::Inside) {
+                Err(error) if interrupt::is_pending() => return Err(error),
+                Err(error) => self.report(&error),
+                Ok(()) => {}
+            }
+        }
         Ok(())
     }
 
@@ -347,6 +373,7 @@ impl<'a> Copier<'a> {
             at = at.max(start);
             while at < end {
                 let most = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+                interrupt::check()?;
                 let read = source.read(&mut self.buffer[..most], at)?;
                 if read == 0 {
                     break;

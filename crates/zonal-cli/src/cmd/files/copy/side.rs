@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use anyhow::{Result, bail};
 use zonal::output::is_drive;
 use zonal::shown;
 
-use super::super::Place;
+use super::super::{Place, last_name};
 
 /// Where an operand is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,14 +56,6 @@ impl Side {
             Self::Stream => "-".to_owned(),
         }
     }
-}
-
-/// The name of a copy in a directory; `None` of `/`, `.` and `..`, which are the directory itself.
-/// [`Path::file_name`] takes `a/.` for `a`.
-pub(super) fn last_name(path: &Path) -> Option<&OsStr> {
-    let bytes = path.as_os_str().as_bytes();
-    let is_dot = bytes == b"." || bytes.ends_with(b"/.");
-    path.file_name().filter(|_| !is_dot)
 }
 
 /// Whether a path is a block device, or a file that holds a drive.
