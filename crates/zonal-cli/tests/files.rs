@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 use zonal::{Clock, FileDrive, OpenMode, SystemClock};
 use zonal_fs::vfs::Access;
@@ -266,4 +268,108 @@ fn files_commands_refuse_with_reason() {
     }
     drop(user);
     place.must(&["ls", "drive.zns:/"]);
+}
+
+#[test]
+fn rm_refuses_root_and_paths_that_end_in_dots() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("h/a/b")).unwrap();
+    fs::write(place.path("h/a/f"), "one").unwrap();
+    place.must(&["cp", "-r", "h/a", "drive.zns:/"]);
+    place.must(&["ln", "-s", "a", "drive.zns:/link"]);
+    let all = "a\na/b\na/f\nlink\n";
+    for path in
+        ["/", "//", "/.", "/..", "/a/.", "/a/..", "/a/./", "/a/b/../..", "/link/.", "/a//..//"]
+    {
+        let said = place.refused(&["rm", "-r", &format!("drive.zns:{path}")]);
+        assert!(said.contains("stays: rm takes no root, `.` or `..`"), "{path}: {said}");
+        assert_eq!(place.must(&["ls", "-R", "drive.zns:/"]), all, "{path}");
+        let said = place.refused(&["mv", &format!("drive.zns:{path}"), "/moved"]);
+        assert!(said.contains("are not entries to remove or rename"), "{path}: {said}");
+        place.refused(&["mv", &format!("drive.zns:{path}"), "/a"]);
+        place.refused(&["mkdir", &format!("drive.zns:{path}")]);
+        assert_eq!(place.must(&["ls", "-R", "drive.zns:/"]), all, "{path}");
+    }
+    // A slash behind a link reaches neither the link nor what is in the directory.
+    for path in ["/link/", "/a/f/"] {
+        let said = place.refused(&["rm", "-r", &format!("drive.zns:{path}")]);
+        assert!(said.contains("not a directory"), "{path}: {said}");
+    }
+    // Into the directory itself, by any name of it, with the name of the source.
+    fs::write(place.path("words"), "two").unwrap();
+    place.must(&["cp", "words", "drive.zns:/a/."]);
+    place.must(&["mv", "drive.zns:/a/words", "drive.zns:/a/.."]);
+    place.must(&["ln", "drive.zns:/words", "drive.zns:/a/b/."]);
+    place.refused(&["cp", "words", "drive.zns:/none/."]);
+    place.refused(&["cp", "-r", "h", "drive.zns:/none/."]);
+    place.refused(&["ln", "-s", "..", "drive.zns:/a"]);
+    assert_eq!(place.must(&["ls", "-R", "drive.zns:/"]), "a\na/b\na/b/words\na/f\nlink\nwords\n");
+    // One operand that fails does not keep the others from their turn.
+    let said = place.refused(&["rm", "drive.zns:/none", "drive.zns:/words", "drive.zns:/a"]);
+    assert!(said.contains("/none: no such file") && said.contains("/a is a directory"), "{said}");
+    place.refused(&["mkdir", "drive.zns:/a", "drive.zns:/new"]);
+    assert_eq!(place.must(&["ls", "drive.zns:/"]), "a\nlink\nnew\n");
+    place.must(&["rm", "-r", "drive.zns:/a/"]);
+    assert_eq!(place.must(&["ls", "drive.zns:/"]), "link\nnew\n");
+}
+
+#[test]
+fn slash_behind_link_is_its_directory() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("h/dir")).unwrap();
+    fs::write(place.path("h/dir/f"), "one\n").unwrap();
+    symlink("dir", place.path("h/link")).unwrap();
+    symlink("none", place.path("h/dangling")).unwrap();
+    place.must(&["cp", "-r", "h", "drive.zns:/"]);
+    for path in ["h/link/", "h/link", "h/dir", "h/link/."] {
+        assert_eq!(place.must(&["ls", &format!("drive.zns:/{path}")]), "f\n", "{path}");
+    }
+    assert_eq!(place.must(&["ls", "-R", "drive.zns:/h/"]), "dangling\ndir\ndir/f\nlink\n");
+    assert_eq!(place.must(&["ls", "drive.zns:/h/dangling"]), "dangling\n");
+    assert!(place.must(&["ls", "-l", "drive.zns:/h/link"]).contains("link -> dir"));
+    assert!(place.must(&["ls", "-l", "drive.zns:/h/link/"]).ends_with("  f\n"));
+    assert!(place.must(&["stat", "drive.zns:/h/link/"]).contains("directory"));
+    assert!(place.must(&["stat", "drive.zns:/h/link"]).contains("symlink"));
+    assert_eq!(place.must(&["cat", "drive.zns:/h/link/f"]), "one\n");
+    // Both sides of a copy.
+    place.must(&["cp", "-r", "drive.zns:/h/link/", "out"]);
+    place.must(&["cp", "-a", "h/link/", "drive.zns:/in"]);
+    assert_eq!(fs::read_to_string(place.path("out/f")).unwrap(), "one\n");
+    assert_eq!(place.must(&["cat", "drive.zns:/in/f"]), "one\n");
+    place.must(&["cp", "out/f", "drive.zns:/h/link/g"]);
+    place.must(&["mv", "drive.zns:/h/link/g", "drive.zns:/h/link/i"]);
+    assert_eq!(place.must(&["ls", "drive.zns:/h/dir"]), "f\ni\n");
+    for path in ["drive.zns:/h/dangling/", "drive.zns:/h/dir/f/"] {
+        place.refused(&["ls", path]);
+        place.refused(&["stat", path]);
+        place.refused(&["cat", path]);
+    }
+    place.refused(&["cp", "drive.zns:/h/dir/f", "new/"]);
+    assert!(!place.path("new").exists());
+}
+
+#[test]
+fn interrupted_cp_keeps_what_it_has_copied() {
+    let place = Place::new();
+    fs::write(place.path("first"), "one\n").unwrap();
+    let fifo = place.path("fifo");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
+    for (number, signal) in [(2, Signal::INT), (15, Signal::TERM), (1, Signal::HUP)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        command.args(["cp", "-v", "first", "fifo", "first", "drive.zns:/"]);
+        command.current_dir(place.folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        // It has copied the first file when it opens the second, which never ends.
+        let writer = fs::File::options().write(true).open(&fifo).unwrap();
+        rustix::process::kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        drop(writer);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.signal(), Some(number), "{said}");
+        assert!(said.contains("interrupted; changes that were made before stay"), "{said}");
+        assert_eq!(place.must(&["cat", "drive.zns:/first"]), "one\n");
+        place.must(&["rm", "drive.zns:/first", "drive.zns:/fifo"]);
+        place.must(&["check", "drive.zns"]);
+    }
 }

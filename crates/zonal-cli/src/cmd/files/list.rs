@@ -1,7 +1,7 @@
 //! `zonal ls` and `zonal stat`: what is in a directory, and what is known of files.
 
 use std::ffi::OsStr;
-use std::io::{self, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::{Place, open};
 use crate::args::Global;
 use crate::args::files::{List, Stat};
 use crate::output::table::{Table, properties};
-use crate::output::{json, size};
+use crate::output::{Stdout, json, size};
 
 /// What is said about a file.
 #[derive(Serialize, JsonSchema)]
@@ -79,8 +79,11 @@ pub(crate) fn run(global: &Global, args: &List) -> Result<()> {
     };
     let volume = open(&place.device, Access::ReadOnly)?;
     let mut found = Vec::new();
+    let is_directory = |attr: &Attr| attr.kind == FileKind::Directory;
     let attr = volume.symlink_metadata(&place.path)?;
-    if attr.kind == FileKind::Directory {
+    // As ls(1): with -l, a link is shown and not the directory that it leads to.
+    let leads_to_directory = || volume.metadata(&place.path).is_ok_and(|attr| is_directory(&attr));
+    if is_directory(&attr) || !args.long && leads_to_directory() {
         gather(&volume, &place.path, Path::new(""), args, &mut found)?;
     } else {
         let name = place.path.file_name().map_or_else(|| place.path.clone(), PathBuf::from);
@@ -222,8 +225,7 @@ fn long(found: &[Listed], args: &List) -> Result<()> {
 /// Prints the name of a file behind `columns`: on a terminal with control characters escaped, else
 /// its bytes.
 fn line(columns: &[u8], file: &Listed) -> Result<()> {
-    let mut output = io::stdout().lock();
-    let is_terminal = output.is_terminal();
+    let is_terminal = rustix::stdio::stdout().is_terminal();
     let bytes = |name: &OsStr| {
         if is_terminal { shown(name).into_bytes() } else { name.as_bytes().to_vec() }
     };
@@ -233,7 +235,7 @@ fn line(columns: &[u8], file: &Listed) -> Result<()> {
         line.extend(bytes(target.as_ref()));
     }
     line.push(b'\n');
-    Ok(output.write_all(&line)?)
+    Ok(Stdout.write_all(&line)?)
 }
 
 /// A time as people read it, in UTC.

@@ -10,33 +10,41 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::FileKind;
 use zonal_fs::volume::Volume;
 
-use super::{Place, change};
+use super::{Place, change, each, last_name};
 use crate::args::files::{Link, MakeDir, Remove, Rename};
+use crate::interrupt;
 
 /// Removes files, and with `--recursive` directories.
 pub(crate) fn remove(args: &Remove) -> Result<()> {
     let places = places(&args.places)?;
-    change(&places, |volume| {
-        for place in &places {
-            let attr = match volume.symlink_metadata(&place.path) {
-                Err(error) if args.force && matches!(error.reason(), FsError::NotFound) => continue,
-                attr => attr?,
-            };
-            tracing::info!(place = place.shown(), "removing");
-            if attr.kind != FileKind::Directory {
-                volume.remove_file(&place.path)?;
-            } else if args.recursive {
-                remove_tree(volume, &place.path)?;
-            } else {
-                bail!("{} is a directory: --recursive removes it", place.shown());
-            }
-        }
-        Ok(())
-    })
+    change(&places, |volume| each(&places, |place| remove_operand(volume, place, args)))
+}
+
+fn remove_operand(volume: &Volume, place: &Place, args: &Remove) -> Result<()> {
+    let (path, shown) = (&place.path, place.shown());
+    // POSIX has rm refuse these: their names do not say what would go.
+    let name = last_name(path);
+    let name = name.with_context(|| format!("{shown} stays: rm takes no root, `.` or `..`"))?;
+    // Without a slash at its end, so that a link is looked at and not the directory behind it.
+    let found = volume.symlink_metadata(path.with_file_name(name));
+    let attr = match found {
+        Err(error) if args.force && matches!(error.reason(), FsError::NotFound) => return Ok(()),
+        found => found?,
+    };
+    tracing::info!(place = shown, "removing");
+    if attr.kind != FileKind::Directory {
+        volume.remove_file(path)?;
+    } else if args.recursive {
+        remove_tree(volume, path)?;
+    } else {
+        bail!("{shown} is a directory: --recursive removes it");
+    }
+    Ok(())
 }
 
 fn remove_tree(volume: &Volume, path: &Path) -> Result<()> {
     for entry in volume.read_dir(path)?.collect::<zonal_fs::volume::Result<Vec<_>>>()? {
+        interrupt::check()?;
         let path = path.join(&entry.name);
         tracing::debug!(path = shown(&path), "removing what is in a directory");
         if entry.kind == FileKind::Directory {
@@ -45,11 +53,7 @@ fn remove_tree(volume: &Volume, path: &Path) -> Result<()> {
             volume.remove_file(&path)?;
         }
     }
-    // The root stays, empty.
-    if path.components().any(|part| matches!(part, std::path::Component::Normal(_))) {
-        volume.remove_dir(path)?;
-    }
-    Ok(())
+    Ok(volume.remove_dir(path)?)
 }
 
 /// Moves an entry within a drive.
@@ -80,14 +84,14 @@ pub(crate) fn link(args: &Link) -> Result<()> {
 pub(crate) fn make_dir(args: &MakeDir) -> Result<()> {
     let places = places(&args.places)?;
     change(&places, |volume| {
-        for place in &places {
+        each(&places, |place| {
             if args.parents {
                 volume.create_dir_all(&place.path)?;
             } else {
                 volume.create_dir(&place.path)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     })
 }
 
@@ -107,8 +111,8 @@ fn on_drive_of(first: &Place, text: &OsStr) -> Result<Place> {
 fn into(volume: &Volume, name: &Path, target: PathBuf) -> Result<PathBuf> {
     match volume.metadata(&target) {
         Ok(attr) if attr.kind == FileKind::Directory => {
-            let name = name.file_name().with_context(|| format!("{} has no name", shown(name)))?;
-            Ok(target.join(name))
+            let nameless = || format!("{} has no name to be put into a directory by", shown(name));
+            Ok(target.join(last_name(name).with_context(nameless)?))
         }
         Ok(_) | Err(_) => Ok(target),
     }
