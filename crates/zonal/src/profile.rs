@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::size::{self, SizeError};
+use crate::size::{self, SizeError, readable};
 use crate::{
     BlockSize, ByteCount, DeviceError, GeometrySpec, LbaCount, Rules, ZoneKind, ZoneRuns,
     ZoneRunsError,
@@ -209,6 +209,10 @@ impl Changes {
             }
         }
         shape.resize(self.size, self.zones)?;
+        if shape.size < block.bytes() {
+            let (size, zone) = (readable(shape.size), readable(shape.zone));
+            return Err(geometry_error(format!("a drive of {size} holds no zone of {zone}")));
+        }
         shape.conventional = self.conventional.unwrap_or(shape.conventional);
         if let Some(append) = self.append {
             shape.append = append.get();
@@ -445,6 +449,23 @@ mod tests {
             assert!(error.contains(what), "{error}");
         }
         let error = "zone=1000".parse::<Changes>().unwrap().geometry().unwrap_err().to_string();
-        assert!(error.contains("zone of 1000 bytes"), "{error}");
+        assert!(error.contains("zone of 1000 bytes: not whole blocks of 4096"), "{error}");
+    }
+
+    #[test]
+    fn shape_errors_answer_in_unit_of_question() {
+        for (text, what) in [
+            ("size=14", "a drive of 14 B holds no zone of 128 MiB"),
+            ("size=0", "a drive of 0 B holds no zone of 128 MiB"),
+            ("zones=0", "a drive of 0 B holds no zone of 128 MiB"),
+            ("profile=smr,size=14", "a drive of 14 B holds no zone of 256 MiB"),
+            ("zone=1M,capacity=2M", "a zone capacity of 2 MiB: from 4 KiB to 1 MiB"),
+            ("size=128PiB,zone=1TiB", "a device of 128 PiB: 64 PiB at most"),
+            ("size=1PiB,zone=4K", "274877906944 zones of 4 KiB: 16777216 at most"),
+            ("append=14", "a largest append of less than a block"),
+        ] {
+            let error = text.parse::<Changes>().unwrap().geometry().unwrap_err().to_string();
+            assert_eq!(error, format!("not a possible geometry: {what}"), "{text}");
+        }
     }
 }

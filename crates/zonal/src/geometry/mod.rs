@@ -10,6 +10,7 @@ mod runs;
 pub use bytes::GeometryBytes;
 pub use runs::{Stretch, ZoneRun, ZoneRuns, ZoneRunsError};
 
+use crate::size::readable;
 use crate::{ByteCount, DeviceError, Lba, LbaCount, ZoneId, ZoneKind};
 
 /// Size of a logical block.
@@ -109,21 +110,27 @@ impl Geometry {
     pub fn new(spec: GeometrySpec) -> Result<Self, DeviceError> {
         let invalid = |what: String| Err(DeviceError::Geometry { what });
         let (blocks, size) = (spec.block_count.get(), spec.zone_size.get());
+        // Who asks for a shape asks in bytes.
+        let text = |blocks: u64| readable(blocks.saturating_mul(spec.block_size.bytes()));
         if size == 0 || blocks == 0 {
-            return invalid(format!("a device of {blocks} blocks in zones of {size}"));
+            let (device, zones, block) = (text(blocks), text(size), text(1));
+            return invalid(format!(
+                "a device of {device} in zones of {zones}: each needs a block of {block} at least"
+            ));
         }
         if blocks > Self::BLOCK_COUNT_MAX {
-            return invalid(format!("{blocks} blocks, over {}", Self::BLOCK_COUNT_MAX));
+            let most = text(Self::BLOCK_COUNT_MAX);
+            return invalid(format!("a device of {}: {most} at most", text(blocks)));
         }
         if spec.zone_capacity > spec.zone_size || spec.zone_capacity == LbaCount::ZERO {
-            let capacity = spec.zone_capacity;
-            return invalid(format!("zone capacity {capacity} not in 1..={size}"));
+            let (capacity, least, most) = (text(spec.zone_capacity.get()), text(1), text(size));
+            return invalid(format!("a zone capacity of {capacity}: from {least} to {most}"));
         }
         let zone_count = match u32::try_from(blocks.div_ceil(size)) {
             Ok(count) if count <= Self::ZONE_COUNT_MAX => count,
             Ok(_) | Err(_) => {
-                let (count, limit) = (blocks.div_ceil(size), Self::ZONE_COUNT_MAX);
-                return invalid(format!("{count} zones, over {limit}"));
+                let (count, most) = (blocks.div_ceil(size), Self::ZONE_COUNT_MAX);
+                return invalid(format!("{count} zones of {}: {most} at most", text(size)));
             }
         };
         if spec.conventional_zones.end() > zone_count {
@@ -152,7 +159,7 @@ impl Geometry {
             return invalid(format!("open limit {open} above active limit {active}"));
         }
         if spec.max_append == LbaCount::ZERO {
-            return invalid("a largest append of 0 blocks".into());
+            return invalid("a largest append of less than a block".into());
         }
         let reciprocal = u64::MAX / size;
         Ok(Self { spec, zone_count, reciprocal })
