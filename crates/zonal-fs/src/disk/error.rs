@@ -22,6 +22,22 @@ pub enum Error {
         /// The text.
         text: String,
     },
+    /// A new disk that is no snapshot has the name of one.
+    #[error(
+        "{name} is the name of a snapshot, which `zonal disk snapshot` makes: give one without @"
+    )]
+    SnapshotName {
+        /// The name.
+        name: DiskName,
+    },
+    /// A snapshot has the name of something else.
+    #[error("a snapshot of {disk} has the name {disk}@SNAPSHOT, not {name}")]
+    NotASnapshotName {
+        /// The disk.
+        disk: DiskName,
+        /// The name.
+        name: DiskName,
+    },
     /// The size is no whole number of 4096 bytes, or zero.
     #[error("a disk of {} bytes: give a multiple of 4096", .size.get())]
     Size {

@@ -173,6 +173,7 @@ impl Disks {
 
     /// Makes a disk. It reads as zeroes.
     pub fn create(&self, name: &DiskName, size: ByteCount, settings: DiskSettings) -> Result<()> {
+        refuse_snapshot_name(name)?;
         check_size(size)?;
         let _changing = self.changing();
         let made = self.make(name, settings, |file| match settings.space {
@@ -231,8 +232,12 @@ impl Disks {
         Ok(self.volume.sync()?)
     }
 
-    /// Makes a disk `snapshot` with the present content of `name`, which takes no writes.
+    /// Makes a disk `snapshot`, a [name](DiskName::snapshot) of a snapshot of `name`, with the present
+    /// content of that. It takes no writes.
     pub fn snapshot(&self, name: &DiskName, snapshot: &DiskName) -> Result<()> {
+        if !snapshot.is_snapshot_of(name) {
+            return Err(Error::NotASnapshotName { disk: name.clone(), name: snapshot.clone() });
+        }
         let settings = |DiskSettings { block_size, .. }| DiskSettings {
             block_size,
             space: DiskSpace::Thin,
@@ -244,6 +249,7 @@ impl Disks {
     /// Makes a disk `clone` with the present content of `name`, which may be a snapshot. It is as
     /// thick as `space` says.
     pub fn clone_disk(&self, name: &DiskName, clone: &DiskName, space: DiskSpace) -> Result<()> {
+        refuse_snapshot_name(clone)?;
         self.copy(name, clone, |settings| DiskSettings { space, is_read_only: false, ..settings })
     }
 
@@ -472,6 +478,11 @@ fn settings_of(name: &DiskName, file: &volume::File) -> Result<DiskSettings> {
     };
     serde_json::from_slice(&value)
         .map_err(|error| Error::NotADisk { name: name.clone(), why: error.to_string() })
+}
+
+/// A disk that takes writes would pass for a snapshot by its name.
+fn refuse_snapshot_name(name: &DiskName) -> Result<()> {
+    if name.is_snapshot() { Err(Error::SnapshotName { name: name.clone() }) } else { Ok(()) }
 }
 
 /// A size in whole units of 4096 bytes, so that a disk with blocks of 512 bytes ends with one too.

@@ -29,6 +29,17 @@ impl DiskName {
         format!("{DIRECTORY}/{HIDDEN}{}", self.0)
     }
 
+    /// Whether it is that of a snapshot, which only [`Disks::snapshot`](super::Disks::snapshot)
+    /// gives.
+    pub fn is_snapshot(&self) -> bool {
+        self.0.contains('@')
+    }
+
+    /// Whether it is that of a snapshot of `disk`.
+    pub(super) fn is_snapshot_of(&self, disk: &Self) -> bool {
+        self.0.split_once('@').is_some_and(|(name, _)| name == disk.0)
+    }
+
     /// The name of a snapshot of this disk.
     pub fn snapshot(&self, snapshot: &str) -> Result<Self, Error> {
         format!("{}@{snapshot}", self.0).parse()
@@ -98,6 +109,12 @@ mod tests {
             ("a@", false),
             ("@a", false),
             ("a@b@c", false),
+            // What commands and URLs read as something else.
+            ("a:b", false),
+            ("a//b", false),
+            ("a?b", false),
+            ("a%41", false),
+            ("a\n", false),
             ("a b", false),
             ("ä", false),
             (long.as_str(), false),

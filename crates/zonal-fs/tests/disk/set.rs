@@ -198,6 +198,33 @@ fn misuse_of_disks_is_refused_with_reason() {
     snapshot.flush().unwrap();
 }
 
+/// By its name a disk that takes writes would pass for a snapshot, which never changes.
+#[test]
+fn name_of_snapshot_is_refused_for_other_disks() {
+    let drive = drive();
+    let (_, disks) = disks(drive.clone());
+    let size = ByteCount::new(MIB);
+    disks.create(&name("disk"), size, DiskSettings::default()).unwrap();
+    disks.create(&name("other"), size, DiskSettings::default()).unwrap();
+    let refused = "is the name of a snapshot, which `zonal disk snapshot` makes";
+    let table = [
+        (disks.create(&name("disk@a"), size, DiskSettings::default()), refused),
+        (disks.clone_disk(&name("disk"), &name("other@a"), DiskSpace::Thin), refused),
+        (disks.snapshot(&name("disk"), &name("other@a")), "a snapshot of disk has the name"),
+        (disks.snapshot(&name("disk"), &name("plain")), "a snapshot of disk has the name"),
+    ];
+    for (outcome, why) in table {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let names: Vec<String> = disks.list().unwrap().into_iter().map(|disk| disk.name).collect();
+    assert_eq!(names, ["disk", "other"]);
+    // A snapshot has no snapshots, and a clone of it is an ordinary disk.
+    disks.snapshot(&name("disk"), &name("disk@a")).unwrap();
+    assert!(name("disk@a").snapshot("b").is_err());
+    disks.clone_disk(&name("disk@a"), &name("copy"), DiskSpace::Thin).unwrap();
+}
+
 #[test]
 fn disk_on_zonefs_is_refused() {
     let drive = Arc::new(MemoryDrive::new(sample::shape(24, 64)).unwrap());
