@@ -110,7 +110,7 @@ fn error_on_missing_file_system_says_how_to_create_it() {
             "no zonefs on the device",
             "`zonal info DEVICE` tells what it holds",
         ),
-        (&["mkfs", text(&drive)], "the device already holds a Furrow", "--force to overwrite it"),
+        (&["mkfs", text(&drive)], "the device already holds furrow", "--force to overwrite it"),
     ] {
         let errors = errors(&zonal(arguments));
         assert!(errors.contains(what) && errors.contains(advice), "{arguments:?}: {errors}");

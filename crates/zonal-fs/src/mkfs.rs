@@ -1,4 +1,10 @@
-//! Options and progress that both kinds of mkfs have in common.
+//! What both kinds of mkfs have in common: options, progress, and the check of what they overwrite.
+
+use zonal::{Zone, ZonedDevice};
+
+use crate::FsError;
+use crate::signature::{self, Signature};
+use crate::vfs::Result;
 
 /// Whether to format a device that is not empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,6 +14,25 @@ pub enum Overwrite {
     Refuse,
     /// Destroy its content.
     Force,
+}
+
+impl Overwrite {
+    /// An error if the device holds something that may not be overwritten. `zones` is its report,
+    /// `found` its signature.
+    pub(crate) fn check(
+        self,
+        device: &dyn ZonedDevice,
+        zones: &[Zone],
+        found: Option<&Signature>,
+    ) -> Result<()> {
+        match self {
+            Self::Force => Ok(()),
+            Self::Refuse => match signature::held(device, zones, found)? {
+                Some(what) => Err(FsError::Occupied { what }),
+                None => Ok(()),
+            },
+        }
+    }
 }
 
 /// Progress of a long operation, in zones.

@@ -1,11 +1,13 @@
 //! Signatures: the content of a device, recognised by the magic bytes of formats at known places.
 //!
-//! mkfs looks for one before it destroys anything, mount to find the type. A signature is only a
-//! hint: mounting then checks everything. Data without a signature goes unnoticed.
+//! Every command that changes a device looks for one before it destroys anything, mount to find the
+//! type. A signature is only a hint: mounting then checks everything. [`held`] also finds data
+//! without a signature.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
-use zonal::{Lba, ZoneId, ZonedDevice};
+use zonal::{Lba, Zone, ZoneCond, ZoneId, ZonedDevice};
 
 use crate::furrow;
 use crate::vfs::Result;
@@ -114,6 +116,52 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
         return Ok(Some(Signature { kind: Content::Furrow, label: Some(label) }));
     }
     Ok(of_bytes(&start_of(device)?))
+}
+
+/// What an overwrite of a whole device would destroy, in words: what was [found](find), or else data
+/// of any kind. `zones` is the report of the device.
+pub fn held(
+    device: &dyn ZonedDevice,
+    zones: &[Zone],
+    found: Option<&Signature>,
+) -> Result<Option<String>> {
+    if let Some(found) = found {
+        return Ok(Some(found.to_string()));
+    }
+    let last = zones.len().saturating_sub(1);
+    data_in(device, zones, 0..=u32::try_from(last).unwrap_or(u32::MAX))
+}
+
+/// The first zone in a range that holds data, in words: one that is written to, or a conventional
+/// one that does not begin with zeroes. Zones that failed hold nothing that can be overwritten.
+pub fn data_in(
+    device: &dyn ZonedDevice,
+    zones: &[Zone],
+    range: RangeInclusive<u32>,
+) -> Result<Option<String>> {
+    let mut block = vec![0; 4096];
+    for zone in zones.iter().filter(|zone| range.contains(&zone.id.get())) {
+        match zone.cond {
+            ZoneCond::Empty | ZoneCond::ReadOnly | ZoneCond::Offline => {}
+            ZoneCond::NotWp => {
+                // Conventional zones of a device whose blocks have 512 bytes may be smaller.
+                let bytes = device.geometry().bytes(zone.size).get().min(4096);
+                let start = &mut block[..usize::try_from(bytes).expect("4 KiB at most")];
+                device.read(zone.start, start)?;
+                if start.iter().any(|&byte| byte != 0) {
+                    let zone = zone.id;
+                    return Ok(Some(format!("data: conventional zone {zone} is not zeroes")));
+                }
+            }
+            cond @ (ZoneCond::ImplicitOpen
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed
+            | ZoneCond::Full) => {
+                return Ok(Some(format!("data: zone {} is {}", zone.id, cond.name())));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Overwrites the places of signatures and superblocks in conventional zones, so that no program

@@ -59,11 +59,7 @@ pub fn mkfs(
     let superblock = superblock(options)?;
     let zones = device.report_all()?;
     let mut report = count(device, &zones)?;
-    if options.overwrite == Overwrite::Refuse
-        && let Some(found) = signature::find(device)?
-    {
-        return Err(FsError::Occupied { what: found.to_string() });
-    }
+    options.overwrite.check(device, &zones, signature::find(device)?.as_ref())?;
     report.zones_reset = reset_used(device, &zones, progress)?;
     signature::wipe(device)?;
     device.write(Lba::ZERO, &superblock.to_bytes())?;
@@ -209,6 +205,24 @@ mod tests {
         assert_eq!(error.errno(), 16, "EBUSY");
         format(&drive, &force()).unwrap();
         assert_eq!(Superblock::read(&drive).unwrap().label.text(), "");
+    }
+
+    #[test]
+    fn mkfs_refuses_and_names_zone_with_raw_data() {
+        let sequential = drive("zones=6,zone=1M");
+        sequential.append(ZoneId::new(5), &[1; 4096]).unwrap();
+        let conventional = drive("profile=smr,size=8M,zone=1M,conventional=3,block=512");
+        conventional.write(Lba::new(2 * 2048 + 7), &[1; 512]).unwrap();
+        for (drive, named) in [
+            (sequential, "data: zone 5 is implicit-open"),
+            (conventional, "data: conventional zone 2 is not zeroes"),
+        ] {
+            let before = conditions(&drive);
+            let error = format(&drive, &MkfsOptions::default()).unwrap_err().to_string();
+            assert_eq!(error, format!("the device already holds {named}"));
+            assert_eq!(conditions(&drive), before);
+            format(&drive, &force()).unwrap();
+        }
     }
 
     #[test]

@@ -19,7 +19,6 @@ use crate::furrow::metadata::held::Used;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::{Body, Directory, Ending, Inode, State};
 use crate::furrow::planted::Planted;
-use crate::furrow::recovery::contents::contents_of;
 use crate::furrow::sync::Mutex;
 use crate::furrow::table::Table;
 use crate::furrow::table::key::Key;
@@ -104,11 +103,7 @@ pub(super) fn format(
     }
     let zones = drive.device.report_all()?;
     let held = signature::find(&drive.device)?;
-    if options.overwrite == Overwrite::Refuse
-        && let Some(what) = contents_of(drive, &zones, held.as_ref())?
-    {
-        return Err(FsError::Occupied { what });
-    }
+    options.overwrite.check(&drive.device, &zones, held.as_ref())?;
     let mut state = State::new(empty_zones(drive, &zones), NameKey::of(options.uuid));
     let usable = state.zones.usable();
     let user_blocks =
