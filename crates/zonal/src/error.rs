@@ -3,14 +3,15 @@
 //! One table turns an error into an errno and an NVMe status: [`DeviceError::errno`],
 //! [`DeviceError::nvme_status`].
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 pub use rustix::io::Errno;
 
 pub use crate::nvme::NvmeStatus;
 use crate::nvme::status;
-use crate::{Lba, LbaCount, ZoneAction, ZoneCond, ZoneId};
+use crate::size::readable;
+use crate::{ByteCount, Lba, LbaCount, ZoneAction, ZoneCond, ZoneId};
 
 /// Result of a device operation.
 pub type Result<T> = std::result::Result<T, DeviceError>;
@@ -189,6 +190,21 @@ pub enum DeviceError {
         /// What was tried, and on what.
         what: String,
     },
+    /// A new drive file is larger than the host allows.
+    #[error(
+        "creating {}: the drive needs a file of {}, and {by} allows {} at most",
+        .path.display(), readable(.needed.get()), readable(.limit.get())
+    )]
+    FileTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        needed: ByteCount,
+        /// The largest size.
+        limit: ByteCount,
+        /// What sets that limit.
+        by: FileLimit,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
@@ -197,6 +213,24 @@ pub enum DeviceError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// What limits the size of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileLimit {
+    /// `RLIMIT_FSIZE` of the process.
+    Process,
+    /// The file system that holds the file.
+    FileSystem,
+}
+
+impl fmt::Display for FileLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "the limit of this process (`ulimit -f`)",
+            Self::FileSystem => "the file system there",
+        })
+    }
 }
 
 impl DeviceError {
@@ -249,6 +283,7 @@ impl DeviceError {
             | Self::OpenedReadOnly
             | Self::PowerCut
             | Self::NoSpace { .. }
+            | Self::FileTooLarge { .. }
             | Self::Io { .. }) => other,
         }
     }
@@ -279,6 +314,7 @@ impl DeviceError {
             Self::OpenedReadOnly => (Errno::ROFS, status::WRITE_PROTECTED),
             Self::Medium { .. } => (Errno::IO, status::UNRECOVERED_READ),
             Self::NoSpace { .. } => (Errno::NOSPC, status::CAPACITY_EXCEEDED),
+            Self::FileTooLarge { .. } => (Errno::FBIG, status::CAPACITY_EXCEEDED),
             Self::PowerCut => (Errno::IO, status::INTERNAL),
             Self::Io { source, .. } => {
                 (Errno::from_io_error(source).unwrap_or(Errno::IO), status::INTERNAL)
@@ -331,6 +367,16 @@ mod tests {
                 (0, 0x02),
             ),
             (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
+            (
+                DeviceError::FileTooLarge {
+                    path: path.clone(),
+                    needed: ByteCount::new(2),
+                    limit: ByteCount::new(1),
+                    by: FileLimit::Process,
+                },
+                Errno::FBIG,
+                (0, 0x81),
+            ),
             (DeviceError::Malformed { path: path.clone(), what }, Errno::UCLEAN, (0, 0x06)),
             (DeviceError::Locked { path, by: None }, Errno::BUSY, (0, 0x82)),
             (DeviceError::OpenedReadOnly, Errno::ROFS, (0, 0x20)),

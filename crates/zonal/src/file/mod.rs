@@ -13,17 +13,15 @@
 //!
 //! `docs/format/drive-file.md` has the bytes; `file/table.rs` says how the states are kept.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 mod backing;
+mod creation;
 mod disk;
 pub mod format;
 mod table;
@@ -118,8 +116,8 @@ pub struct FileDrive {
 }
 
 impl FileDrive {
-    /// Makes a drive file: sparse, so at once, whatever its size. The path of a block device makes
-    /// the disk a drive.
+    /// Makes a drive file: sparse, so at once, whatever its size. A failure leaves none. The path of a
+    /// block device makes the disk a drive.
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<()> {
         Self::create_with(path, options, &mut |_, _| {})
     }
@@ -138,17 +136,7 @@ impl FileDrive {
         if disk::is_disk(path) {
             return disk::create(path, options, &drive, progress);
         }
-        let mut open = OpenOptions::new();
-        open.read(true).write(true).mode(0o600);
-        let file = match options.overwrite {
-            Overwrite::Refuse => open.create_new(true),
-            Overwrite::Replace => open.create(true).truncate(false),
-        }
-        .open(path)
-        .map_err(|source| io_error("creating", path, source))?;
-        let file = HostFile(file);
-        claim::lock(&file.0, path, OpenMode::ReadWrite)?;
-        write_new(&file.0, path, &drive).map_err(|source| io_error("creating", path, source))
+        creation::create(path, options.overwrite, &drive)
     }
 
     /// Opens a drive file, or a disk that was made a drive.
@@ -403,30 +391,6 @@ fn io_error(what: &str, path: &Path, source: io::Error) -> DeviceError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::NoSpace { what },
         _ => DeviceError::Io { what, source },
-    }
-}
-
-/// Makes `file` a new drive: all zeroes but the two headers.
-fn write_new(file: &File, path: &Path, drive: &Description) -> io::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let layout = Layout::new(drive);
-    file.set_len(0)?;
-    file.set_len(layout.file_len)?;
-    // What remembers the zones is not to fail later because data has filled the host.
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, layout.data_at) {
-        // A file system that cannot do it.
-        Ok(()) | Err(Errno::OPNOTSUPP) => {}
-        Err(error) => return Err(error.into()),
-    }
-    for copy in [1, 0] {
-        let header = format::encode_header(drive, copy);
-        file.write_all_at(header.as_bytes(), u64::from(copy) * format::PAGE)?;
-    }
-    file.sync_all()?;
-    // The name has to survive too.
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
-        Some(_) | None => File::open(".")?.sync_all(),
     }
 }
 

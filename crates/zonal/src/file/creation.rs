@@ -1,0 +1,162 @@
+//! A new drive file: it has its name when it is complete, and a failure leaves nothing.
+//!
+//! It is made without a name (`O_TMPFILE`) where the host's file system can do that, so that not even
+//! a kill leaves a part. Elsewhere a failure removes it. A file that is replaced keeps its content if
+//! the new drive is too large for the host.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use zerocopy::IntoBytes;
+
+use super::backing::HostFile;
+use super::format::{self, Description, Layout};
+use super::{OpenMode, Overwrite, io_error};
+use crate::error::{FileLimit, Result};
+use crate::{ByteCount, DeviceError, claim};
+
+/// How exactly the largest length of a file is found.
+const LENGTH_STEP: u64 = 1 << 20;
+
+/// Makes a drive file at `path`.
+pub(super) fn create(path: &Path, overwrite: Overwrite, drive: &Description) -> Result<()> {
+    let is_there = path.symlink_metadata().is_ok();
+    match overwrite {
+        Overwrite::Replace if is_there => replace(path, drive),
+        Overwrite::Refuse if is_there => Err(io_error("creating", path, Errno::EXIST.into())),
+        Overwrite::Refuse | Overwrite::Replace => create_new(path, drive),
+    }?;
+    // The name has to survive too.
+    let synced = File::open(folder(path)).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| io_error("creating", path, source))
+}
+
+/// Options of a new file, which its owner alone can open.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        Some(_) | None => Path::new("."),
+    }
+}
+
+fn create_new(path: &Path, drive: &Description) -> Result<()> {
+    let unnamed = i32::try_from(OFlags::TMPFILE.bits()).expect("a flag of open(2)");
+    if let Ok(file) = options().custom_flags(unnamed).open(folder(path)) {
+        let file = HostFile(file);
+        fill(&file.0, path, drive)?;
+        let own = format!("/proc/self/fd/{}", file.0.as_raw_fd());
+        match rustix::fs::linkat(CWD, &*own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => return Err(io_error("creating", path, Errno::EXIST.into())),
+            // Without /proc, or where the file system gives no names later.
+            Err(_) => {}
+        }
+    }
+    let file = options().create_new(true).open(path);
+    let file = HostFile(file.map_err(|source| io_error("creating", path, source))?);
+    fill(&file.0, path, drive).inspect_err(|_| remove(path))
+}
+
+fn replace(path: &Path, drive: &Description) -> Result<()> {
+    let failed = |source| io_error("creating", path, source);
+    let file = HostFile(options().create(true).truncate(false).open(path).map_err(failed)?);
+    claim::lock(&file.0, path, OpenMode::ReadWrite)?;
+    let old_len = file.0.metadata().map_err(failed)?.len();
+    let len = Layout::new(drive).file_len;
+    // Before anything is lost.
+    if let Err(error) = grow(&file.0, path, len.max(old_len)) {
+        file.0.set_len(old_len).map_err(failed)?;
+        return Err(error);
+    }
+    file.0.set_len(0).map_err(failed)?;
+    fill(&file.0, path, drive).inspect_err(|_| {
+        // Also where a link leads to it.
+        let _ = file.0.set_len(0);
+        remove(path);
+    })
+}
+
+/// Removes what could not be completed. The error that led here is the one to report.
+fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+}
+
+/// Makes an empty file a new drive: all zeroes but the two headers.
+fn fill(file: &File, path: &Path, drive: &Description) -> Result<()> {
+    claim::lock(file, path, OpenMode::ReadWrite)?;
+    let layout = Layout::new(drive);
+    grow(file, path, layout.file_len)?;
+    let filled = (|| {
+        // What remembers the zones is not to fail later because data has filled the host.
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, layout.data_at) {
+            // A file system that cannot do it.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for copy in [1, 0] {
+            let header = format::encode_header(drive, copy);
+            file.write_all_at(header.as_bytes(), u64::from(copy) * format::PAGE)?;
+        }
+        file.sync_all()
+    })();
+    filled.map_err(|source| io_error("creating", path, source))
+}
+
+/// Gives a file a length that the process and the host allow.
+fn grow(file: &File, path: &Path, len: u64) -> Result<()> {
+    let too_large = |limit, by| DeviceError::FileTooLarge {
+        path: path.to_owned(),
+        needed: ByteCount::new(len),
+        limit: ByteCount::new(limit),
+        by,
+    };
+    // The kernel ends a process that goes beyond its limit by a signal, SIGXFSZ.
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| len > *limit) {
+        return Err(too_large(limit, FileLimit::Process));
+    }
+    match file.set_len(len) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::FBIG) => {
+            let limit = largest_len(len, |len| file.set_len(len).is_ok());
+            Err(too_large(limit, FileLimit::FileSystem))
+        }
+        grown => grown.map_err(|source| io_error("creating", path, source)),
+    }
+}
+
+/// The largest length below `len`, which is too large, that a file can have.
+fn largest_len(len: u64, can_have: impl Fn(u64) -> bool) -> u64 {
+    let (mut possible, mut impossible) = (0, len);
+    while impossible - possible > LENGTH_STEP {
+        let middle = possible + (impossible - possible) / 2;
+        if can_have(middle) {
+            possible = middle;
+        } else {
+            impossible = middle;
+        }
+    }
+    possible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_length_of_file_is_found_to_the_mebibyte() {
+        for limit in [0, 5 << 20, (16 << 40) - 4096] {
+            let found = largest_len(30 << 40, |len| len <= limit);
+            assert!(found <= limit && limit - found <= LENGTH_STEP, "{limit}: {found}");
+        }
+    }
+}
