@@ -4,12 +4,13 @@
 //! handed in.
 
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -51,8 +52,7 @@ impl Tls {
     pub fn load(files: &TlsFiles, policy: TlsPolicy, clock: Arc<dyn Clock>) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
         let certificates = certificates(&files.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key);
-        let key = key.map_err(|error| failed(&files.key, error))?;
+        let key = private_key(&files.key)?;
         let builder =
             ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallTime(clock)));
         let builder = builder.with_safe_default_protocol_versions();
@@ -107,6 +107,24 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(certificates)
 }
 
+/// The first private key of a file.
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    let text = fs::read(path).map_err(|error| failed(path, error))?;
+    // PKCS #8 says it in the first line of a key, older formats in the next one.
+    let has = |words: &[u8]| text.windows(words.len()).any(|part| part == words);
+    if has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED") {
+        return Err(failed(
+            path,
+            "the key is encrypted, and a server cannot ask for its password: \
+             `openssl pkey -in KEY -out FILE` writes it in clear",
+        ));
+    }
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        pem::Error::NoItemsFound => failed(path, "it holds no private key in PEM"),
+        error => failed(path, error),
+    })
+}
+
 fn failed(path: &Path, why: impl fmt::Display) -> Error {
     Error::Tls { path: path.to_owned(), why: why.to_string() }
 }
@@ -124,5 +142,31 @@ impl TimeProvider for WallTime {
     fn current_time(&self) -> Option<UnixTime> {
         let wall_ns = u64::try_from(self.0.wall_ns()).ok()?;
         Some(UnixTime::since_unix_epoch(Duration::from_nanos(wall_ns)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_that_cannot_be_used_is_refused_with_reason() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("key.pem");
+        let key = |label: &str, head: &str| {
+            format!("-----BEGIN {label}-----\n{head}AAAA\n-----END {label}-----\n")
+        };
+        for (text, why) in [
+            (key("ENCRYPTED PRIVATE KEY", ""), "the key is encrypted"),
+            (key("RSA PRIVATE KEY", "Proc-Type: 4,ENCRYPTED\n\n"), "the key is encrypted"),
+            (key("CERTIFICATE", ""), "it holds no private key in PEM"),
+            (String::new(), "it holds no private key in PEM"),
+        ] {
+            fs::write(&path, text).expect("written");
+            let error = private_key(&path).expect_err(why).to_string();
+            assert!(error.contains("key.pem") && error.contains(why), "{error}");
+        }
+        fs::write(&path, key("PRIVATE KEY", "")).expect("written");
+        private_key(&path).expect("its bytes are looked at later");
     }
 }
