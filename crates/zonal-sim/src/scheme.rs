@@ -1,5 +1,6 @@
 //! The scheme `sim:`, which opens a simulated SSD by name.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use zonal::spec::{Base, OpenError, Opener, Scheme, Stack};
@@ -26,8 +27,13 @@ fn open(path: &str, _: OpenMode) -> Result<Stack, OpenError> {
     } else if let Some(preset) = preset {
         Config::parse(preset.text).map_err(|error| bad(error.to_string()))?
     } else {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| DeviceError::Io { what: format!("opening {path}"), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => {
+                let presets = Preset::ALL.map(|preset| preset.name).join(", ");
+                bad(format!("there is no such file, and the presets are {presets}"))
+            }
+            _ => DeviceError::Io { what: format!("opening {path}"), source }.into(),
+        })?;
         Config::parse(&text).map_err(|error| bad(error.to_string()))?
     };
     let drive = SimSsd::new(&config).map_err(|error| bad(error.to_string()))?.side_by_side();
@@ -36,4 +42,16 @@ fn open(path: &str, _: OpenMode) -> Result<Stack, OpenError> {
     let is_file = !path.is_empty() && preset.is_none();
     stack.files.extend(is_file.then(|| path.into()));
     Ok(stack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scheme_names_presets_for_unknown_name() {
+        let error = open("zn541", OpenMode::ReadOnly).err().expect("no preset").to_string();
+        assert!(error.contains("no such file, and the presets are"), "{error}");
+        assert!(error.contains(" zn540,"), "{error}");
+    }
 }

@@ -78,9 +78,15 @@ impl Layout {
         };
         let limit = u64::from(blocks.saturating_sub(kept_blocks)) * block;
         if user_bytes < unit || user_bytes > limit {
-            let allowed = format!("at most {} of user capacity, which is {}", Size(limit), {
-                "what the flash leaves after reserved, free and open superblocks"
-            });
+            let allowed = if limit < unit {
+                "any, as reserved, free and open superblocks leave nothing of the flash".to_owned()
+            } else if user_bytes < unit {
+                format!("at least a mapping unit of user capacity, {}", Size(unit))
+            } else {
+                format!("at most {} of user capacity, which is {}", Size(limit), {
+                    "what the flash leaves after reserved, free and open superblocks"
+                })
+            };
             return Err(match drive.user {
                 Some(user) => refused("drive.user", user, &allowed),
                 None => refused("drive.op", drive.op, &allowed),
@@ -179,6 +185,18 @@ mod tests {
         assert_eq!(pages.map_bytes(), 4 * (1_920_000_000_000 / 4096));
         let zones = layout("[drive]\nkind = \"zns\"");
         assert_eq!(zones.map_bytes(), 4 * 1947);
+    }
+
+    #[test]
+    fn user_capacity_impossible_is_told_its_bound() {
+        for (text, bound) in [
+            ("[drive]\nuser = 0", "at least a mapping unit of user capacity, 4KiB"),
+            ("[drive]\nop = 1e12", "at least a mapping unit of user capacity, 4KiB"),
+            ("[drive]\nuser = \"4EiB\"", "at most "),
+        ] {
+            let error = Config::parse(text).and_then(|config| config.layout()).unwrap_err();
+            assert!(error.to_string().contains(bound), "{error}");
+        }
     }
 
     #[test]
