@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::ZonedDevice;
+use zonal::{ZoneKind, ZonedDevice};
 use zonal_fs::zonefs::format::PERM_DEFAULT;
 use zonal_fs::zonefs::{self, Aggregate, MkfsOptions, MkfsReport, Overwrite};
 
@@ -51,6 +51,9 @@ pub(crate) struct Made<'a> {
     mode: String,
     #[serde(skip)]
     perm: u32,
+    /// The kind of zones that are not conventional.
+    #[serde(skip)]
+    sequential_kind: ZoneKind,
 }
 
 /// Makes it.
@@ -112,6 +115,7 @@ fn describe<'a>(
         gid: options.gid.unwrap_or(0),
         mode: format!("{perm:04o}"),
         perm,
+        sequential_kind: geometry.sequential_kind(),
     }
 }
 
@@ -122,7 +126,7 @@ fn print(made: &Made<'_>) {
     let Made { device, zones, zone_size_bytes, last_zone_size_bytes: runt, .. } = *made;
     let (size, size_gib) = (sectors(made.size_bytes), made.size_bytes >> 30);
     sayln!("{device}: {size} 512-byte sectors ({size_gib} GiB)");
-    sayln!("  Host-managed device");
+    sayln!("  {} device", model(made.sequential_kind));
     let whole = if runt.is_some() { zones - 1 } else { zones };
     let (size, size_mib) = (sectors(zone_size_bytes), mib(zone_size_bytes));
     sayln!("  {whole} zones of {size} 512-byte sectors ({size_mib} MiB)");
@@ -145,4 +149,26 @@ fn print(made: &Made<'_>) {
     sayln!("  FS UUID: {}", made.uuid);
     sayln!("Resetting sequential zones");
     sayln!("Writing super block");
+}
+
+/// The model of a device, by the kind of its zones that are not conventional.
+const fn model(kind: ZoneKind) -> &'static str {
+    match kind {
+        ZoneKind::SequentialPreferred => "Host-aware",
+        ZoneKind::SequentialRequired | ZoneKind::Conventional => "Host-managed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal::Profile;
+
+    #[test]
+    fn model_of_each_profile_is_that_of_its_zones() {
+        for profile in Profile::ALL {
+            let wanted = if profile == Profile::HostAware { "Host-aware" } else { "Host-managed" };
+            assert_eq!(model(profile.geometry().sequential_kind), wanted, "{profile}");
+        }
+    }
 }
