@@ -34,8 +34,9 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            advice::print_usage(&error);
-            return ExitCode::from(cmd::usage_code(&arguments, error.exit_code()));
+            let usual = error.exit_code();
+            advice::print_usage(error);
+            return ExitCode::from(cmd::usage_code(&arguments, usual));
         }
     };
     advice::note_command(&arguments);

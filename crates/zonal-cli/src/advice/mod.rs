@@ -7,14 +7,18 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue};
 use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::DeviceError;
+use zonal::error::FileLimit;
 use zonal::output::Refused;
 use zonal_fs::{FsError, volume};
 use zonal_fuse::ServeError;
@@ -32,8 +36,11 @@ const OR_OPTION: &str = ", or ";
 /// The options of the command that this process runs.
 static RUNNING: OnceLock<Options> = OnceLock::new();
 
-/// The long options of a command.
-struct Options(BTreeSet<String>);
+/// A command: its words, such as `zone reset`, and its long options.
+struct Options {
+    words: String,
+    names: BTreeSet<String>,
+}
 
 impl Options {
     /// The long options of the subcommand that `words` name. Options of every command may stand
@@ -41,22 +48,30 @@ impl Options {
     fn of<'a>(words: impl Iterator<Item = &'a str>) -> Self {
         let mut command = Cli::command();
         command.build();
-        let mut found = &command;
+        let (mut found, mut path) = (&command, Vec::new());
         for word in words {
             if let Some(inner) = found.find_subcommand(word) {
                 found = inner;
+                path.push(word);
             }
             if !found.has_subcommands() {
                 break;
             }
         }
         let options = found.get_arguments().filter_map(|argument| argument.get_long());
-        Self(options.map(str::to_owned).collect())
+        Self { words: path.join(" "), names: options.map(str::to_owned).collect() }
+    }
+
+    /// Whether the command can follow an advice: has all the options that it names, and is not the
+    /// command that it tells the user to run.
+    fn can_follow(&self, advice: &str) -> bool {
+        let own = format!("`zonal {} ", self.words);
+        self.have_all_of(advice) && (self.words.is_empty() || !advice.contains(&own))
     }
 
     /// Whether the command has all the options that a text names.
     fn have_all_of(&self, text: &str) -> bool {
-        options_in(text).all(|option| self.0.contains(option))
+        options_in(text).all(|option| self.names.contains(option))
     }
 }
 
@@ -111,8 +126,26 @@ pub(crate) fn print(error: &anyhow::Error) {
     print_facts(Facts { message, errno: errno(error), hint });
 }
 
+/// Subcommands that destroy something: none is suggested for one that does not exist.
+const DESTRUCTIVE: [&str; 9] =
+    ["rm", "mv", "mkfs", "mkzonefs", "reset", "finish", "read-only", "offline", "create"];
+
+/// The error of a command line, without suggestions that destroy something: whoever types `format`
+/// is not to run `rm`.
+fn without_danger(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::Strings(suggested)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let is_safe = |name: &String| !DESTRUCTIVE.contains(&name.as_str());
+        let safe: Vec<String> = suggested.into_iter().filter(is_safe).collect();
+        if !safe.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(safe));
+        }
+    }
+    error
+}
+
 /// Prints what is wrong with a command line, or the help that it asks for.
-pub(crate) fn print_usage(error: &clap::Error) {
+pub(crate) fn print_usage(error: clap::Error) {
+    let error = without_danger(error);
     if !error.use_stderr() {
         if let Err(error) = error.print() {
             output::end(&error);
@@ -190,7 +223,8 @@ fn chain(error: &anyhow::Error) -> String {
 
 /// What to try, by options that the running command has.
 fn hint(error: &anyhow::Error) -> Option<String> {
-    advice(error, RUNNING.get_or_init(|| Options(BTreeSet::new())))
+    let none = || Options { words: String::new(), names: BTreeSet::new() };
+    advice(error, RUNNING.get_or_init(none))
 }
 
 /// What to try, by options that the command has.
@@ -198,7 +232,7 @@ fn advice(error: &anyhow::Error, options: &Options) -> Option<String> {
     let advice = best_advice(error)?;
     // Advice with an alternative begins with what needs no option.
     let parts = advice.split(OR_OPTION);
-    let fitting: Vec<&str> = parts.filter(|part| options.have_all_of(part)).collect();
+    let fitting: Vec<&str> = parts.filter(|part| options.can_follow(part)).collect();
     (!fitting.is_empty()).then(|| fitting.join(OR_OPTION))
 }
 
@@ -227,13 +261,9 @@ fn best_advice(error: &anyhow::Error) -> Option<String> {
 
 fn of_device(error: &DeviceError) -> Option<String> {
     let text = match error {
-        DeviceError::Locked { path, .. } => match mounts::place_of(path) {
-            Some(dir) => {
-                let dir = shell::word(dir);
-                format!("it is mounted at {dir}: `zonal umount {dir}` waits until it is released")
-            }
-            None => "is it mounted? `zonal umount DIR` waits until it is released".into(),
-        },
+        DeviceError::Locked { path, by } => {
+            of_locked(mounts::place_of(path), *by, &by.map(words_of).unwrap_or_default())
+        }
         DeviceError::NotAtWritePointer { wp, .. } => {
             format!("--lba {wp}, or `zonal append`, which finds the place itself")
         }
@@ -250,13 +280,48 @@ fn of_device(error: &DeviceError) -> Option<String> {
         DeviceError::NoSpace { .. } => {
             "make space on the file system that holds the drive file".into()
         }
-        DeviceError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            "check the path; `zonal create FILE` makes a drive".into()
+        DeviceError::FileTooLarge { by: FileLimit::Process, .. } => {
+            "`ulimit -f unlimited` first, or a smaller --size".into()
+        }
+        DeviceError::FileTooLarge { by: FileLimit::FileSystem, .. } => {
+            "a file system that takes larger files, such as XFS, or a smaller --size".into()
+        }
+        // Other files than drives are made and read as well.
+        DeviceError::Io { what, source }
+            if source.kind() == io::ErrorKind::NotFound && what.starts_with("opening ") =>
+        {
+            "check the path, or `zonal create FILE` makes a drive".into()
         }
         DeviceError::Io { source, .. } => return of_io(source),
         _ => return None,
     };
     Some(text)
+}
+
+/// Who uses a drive: a mount at `place`, or another process, with the words of its command line.
+fn of_locked(place: Option<PathBuf>, by: Option<u32>, words: &[String]) -> String {
+    if let Some(dir) = place {
+        let dir = shell::word(dir);
+        return format!("it is mounted at {dir}: `zonal umount {dir}` waits until it is released");
+    }
+    let program = words.first().and_then(|program| Path::new(program).file_name()?.to_str());
+    match (by, program, words.get(1).map(String::as_str)) {
+        (Some(by), Some("zonal"), Some("serve")) => {
+            let kind = words.get(2).map_or("", String::as_str);
+            format!("`kill {by}` ends `zonal serve {kind}`, which releases it")
+        }
+        (Some(by), Some(program), command) if program != "zonal" || command != Some("mount") => {
+            format!("wait until {program} ends, which is process {by}")
+        }
+        _ => "is it mounted? `zonal umount DIR` waits until it is released".into(),
+    }
+}
+
+/// The command line of a process; empty if it has ended or belongs to somebody else.
+fn words_of(process: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 fn of_fs(error: &FsError) -> Option<String> {

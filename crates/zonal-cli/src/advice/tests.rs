@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Parser as _;
 use zonal::{Lba, ZoneId};
 
 use super::*;
@@ -71,6 +72,75 @@ fn advice_omits_options_missing_from_command() {
     let elsewhere = not_at_write_pointer().into();
     check(elsewhere, "mount", Some("`zonal append`, which finds the place itself"));
     check(ublk::Error::Taken { id: 3 }.into(), "serve nvme-tcp", None);
+}
+
+/// Each cause with what fits it, and what would mislead.
+#[test]
+fn advice_fits_cause_and_misleads_nobody() {
+    let check = |error: anyhow::Error, command: &str, wanted: &str| {
+        let found = advice(&error, &options_of(command)).unwrap_or_default();
+        assert_eq!(found, wanted, "{command}: {error:#}");
+    };
+    let io = |what: &str, errno: Errno| DeviceError::Io { what: what.into(), source: errno.into() };
+    let damaged = || FsError::Corrupt { what: "journal", why: "torn".into() };
+    check(damaged().into(), "mount", "`zonal check DEVICE` lists what is wrong");
+    check(damaged().into(), "check", "");
+    check(
+        io("opening a.zns", Errno::NOENT).into(),
+        "info",
+        "check the path, or `zonal create FILE` makes a drive",
+    );
+    check(io("creating /none/a.zns", Errno::NOENT).into(), "create", "check the path");
+    check(io("opening a.zns", Errno::NOENT).into(), "create", "check the path");
+    let held = io("opening a.zns", Errno::NOENT);
+    let held = anyhow::Error::new(held).context("writing the trace");
+    check(held, "read", "check the path, or `zonal create FILE` makes a drive");
+    let too_large = |by| DeviceError::FileTooLarge {
+        path: "a.zns".into(),
+        needed: zonal::ByteCount::new(2),
+        limit: zonal::ByteCount::new(1),
+        by,
+    };
+    let process = "`ulimit -f unlimited` first, or a smaller --size";
+    check(too_large(FileLimit::Process).into(), "create", process);
+    let host = "a file system that takes larger files, such as XFS, or a smaller --size";
+    check(too_large(FileLimit::FileSystem).into(), "create", host);
+}
+
+#[test]
+fn advice_on_drive_in_use_follows_its_user() {
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for (place, by, line, wanted) in [
+        (
+            Some("/mnt"),
+            Some(7),
+            "zonal mount a.zns /mnt",
+            "it is mounted at /mnt: `zonal umount /mnt`",
+        ),
+        (None, Some(7), "/usr/bin/zonal serve nbd a.zns//root", "`kill 7` ends `zonal serve nbd`"),
+        (None, Some(7), "zonal serve ublk a.zns", "`kill 7` ends `zonal serve ublk`"),
+        (None, Some(7), "zonal cp x a.zns:/", "wait until zonal ends, which is process 7"),
+        (None, Some(7), "fio --ioengine=zonal", "wait until fio ends, which is process 7"),
+        (None, Some(7), "zonal mount a.zns /mnt", "is it mounted? `zonal umount DIR`"),
+        (None, None, "", "is it mounted? `zonal umount DIR`"),
+    ] {
+        let found = of_locked(place.map(PathBuf::from), by, &words(line));
+        assert!(found.starts_with(wanted), "{line}: {found}");
+    }
+}
+
+#[test]
+fn suggestions_for_unknown_subcommands_destroy_nothing() {
+    for line in ["format", "mkf", "mkzonef", "rn", "creat", "zone rest", "zone offlin", "disk r"] {
+        let words = std::iter::once("zonal").chain(line.split(' '));
+        let error = Cli::try_parse_from(words).err().unwrap();
+        let said = without_danger(error).render().to_string();
+        assert!(said.contains("unrecognized subcommand"), "{line}: {said}");
+        let named = |name: &&str| said.contains(&format!("'{name}'"));
+        assert_eq!(DESTRUCTIVE.iter().find(|name| named(name)), None, "{line}: {said}");
+    }
+    let error = Cli::try_parse_from(["zonal", "inf"]).err().unwrap();
+    assert!(without_danger(error).render().to_string().contains("'info'"));
 }
 
 #[test]
@@ -164,7 +234,7 @@ fn messages_name_only_options_of_their_command() {
                 let named: Vec<&str> = options_in(&text).collect();
                 let commands = commands_of(name);
                 let has = |option: &&str| {
-                    commands.iter().any(|command| options_of(command).0.contains(*option))
+                    commands.iter().any(|command| options_of(command).names.contains(*option))
                 };
                 assert!(named.iter().all(has), "{name}, of {commands:?}: {text}");
                 checked += named.len();
