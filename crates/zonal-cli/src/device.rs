@@ -1,13 +1,20 @@
-//! Opening the device that a command line names.
+//! Opening the device that a command line names, and keeping the file system that it holds from
+//! commands that change it below.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 pub(crate) use zonal::OpenMode;
-use zonal::spec::Openers;
 pub(crate) use zonal::spec::{Base, Stack};
-use zonal::{SystemClock, Zone, ZonedDevice, shown};
+use zonal::spec::{OpenError, Openers};
+use zonal::{DeviceError, SystemClock, Zone, ZonedDevice, shown};
+use zonal_fs::FsError;
+use zonal_fs::furrow::{self, Overwrite};
+use zonal_fs::signature::{self, Content, Signature};
 
 use crate::mounts;
 
@@ -36,14 +43,85 @@ pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
     open_stack(spec, mode).map(|stack| stack.device)
 }
 
-/// Opens `spec` where these files are read meanwhile, so that none of its layers writes to them.
-pub(crate) fn open_beside(
-    inputs: &[PathBuf],
+/// Opens `spec` for a command that writes blocks or acts on zones. A device that holds a file
+/// system is refused unless `overwrite` allows it. `inputs` are read meanwhile: no layer writes to
+/// them.
+pub(crate) fn open_to_change(
     spec: &str,
-    mode: OpenMode,
-) -> Result<Arc<dyn ZonedDevice>> {
-    open_with(&openers().with_inputs(inputs), spec, mode).map(|stack| stack.device)
+    overwrite: Overwrite,
+    inputs: &[PathBuf],
+) -> Result<Stack> {
+    let stack = open_with(&openers().with_inputs(inputs), spec, OpenMode::ReadWrite)?;
+    match stack.base {
+        // It is new.
+        Base::Memory | Base::Simulated(_) => {}
+        Base::File(_) | Base::Device => {
+            keep_file_system(&*stack.plain, spec, overwrite)?;
+            keep_whole_drives(&stack, spec, overwrite)?;
+        }
+    }
+    Ok(stack)
 }
+
+/// Refuses to change a device that holds a file system, unless `overwrite` allows it.
+pub(crate) fn keep_file_system(
+    device: &dyn ZonedDevice,
+    spec: &str,
+    overwrite: Overwrite,
+) -> Result<()> {
+    if overwrite == Overwrite::Force {
+        return Ok(());
+    }
+    match signature::find(device).with_context(|| format!("looking at what {spec} holds"))? {
+        Some(held) => Err(Holds { device: shown(spec), held }.into()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to change a part of a drive with a file system of which the part shows nothing: a slice
+/// lies in the middle of it, or the drive is a later member of a concat. A file system that was made
+/// on a part does not count here.
+fn keep_whole_drives(stack: &Stack, spec: &str, overwrite: Overwrite) -> Result<()> {
+    if overwrite == Overwrite::Force || stack.files.iter().any(|file| file.as_os_str() == spec) {
+        return Ok(());
+    }
+    let names = stack.files.iter().filter_map(|file| file.to_str());
+    for name in names {
+        let below = format!("file:{name}");
+        // Files that a layer writes, or a command reads, are no drives.
+        let opened = openers().open(&below, OpenMode::ReadOnly, Arc::new(SystemClock::new()));
+        let Ok(Stack { device, .. }) = opened else { continue };
+        let is_whole = |held: &Signature| match held.kind {
+            Content::Furrow => {
+                let division = furrow::division(Arc::clone(&device));
+                !matches!(division, Err(FsError::OtherShape { .. }))
+            }
+            // It does not say on how many zones it was made.
+            Content::Zonefs => true,
+            Content::Foreign(_) => false,
+        };
+        if let Some(held) = signature::find(&*device).ok().flatten().filter(is_whole) {
+            return Err(Holds { device: shown(name), held }.into());
+        }
+    }
+    Ok(())
+}
+
+/// A device that a command was to change holds a file system.
+#[derive(Debug)]
+pub(crate) struct Holds {
+    device: String,
+    held: Signature,
+}
+
+impl fmt::Display for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, held } = self;
+        write!(f, "{device} holds {held}, which this could destroy")
+    }
+}
+
+impl std::error::Error for Holds {}
 
 /// Opens `spec`, and keeps hold of what can be asked of its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
@@ -53,14 +131,50 @@ pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
 fn open_with(openers: &Openers, spec: &str, mode: OpenMode) -> Result<Stack> {
     mounts::refuse_dir(spec)?;
     tracing::debug!(device = shown(spec), how = mode_name(mode), "opening a device");
-    let stack = openers
-        .open(spec, mode, Arc::new(SystemClock::new()))
-        .with_context(|| format!("opening {spec}"))?;
+    let opened = openers.open(spec, mode, Arc::new(SystemClock::new()));
+    let stack = opened.map_err(what_it_is).with_context(|| format!("opening {spec}"))?;
     let geometry = stack.device.geometry();
     let (zones, block) = (geometry.zone_count(), geometry.block_size().bytes());
     tracing::info!(device = shown(spec), how = mode_name(mode), zones, block, "opened a device");
     Ok(stack)
 }
+
+/// The failure to open a device, which names a file or a disk of another kind.
+fn what_it_is(error: OpenError) -> anyhow::Error {
+    let OpenError::Device(DeviceError::Malformed { path, .. }) = &error else {
+        return error.into();
+    };
+    match kind_of_file(path) {
+        Some(kind) => NotADrive { path: path.clone(), kind }.into(),
+        None => error.into(),
+    }
+}
+
+/// What a file or a disk holds, as far as its first bytes tell. A drive holds itself.
+fn kind_of_file(path: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    let looked_at = signature::LOOKED_AT as u64;
+    File::open(path).and_then(|file| file.take(looked_at).read_to_end(&mut start)).ok()?;
+    if zonal::output::is_drive(path) {
+        return None;
+    }
+    signature::of_file(&start).map(|found| found.to_string())
+}
+
+/// A file or a disk that is to be opened as a drive holds something else.
+#[derive(Debug)]
+struct NotADrive {
+    path: PathBuf,
+    kind: String,
+}
+
+impl fmt::Display for NotADrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not a zoned drive: it holds {}", shown(&self.path), self.kind)
+    }
+}
+
+impl std::error::Error for NotADrive {}
 
 /// What a device is opened for, in the log.
 const fn mode_name(mode: OpenMode) -> &'static str {

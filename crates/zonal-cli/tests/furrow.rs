@@ -130,7 +130,7 @@ fn advice_never_suggests_mkfs_over_possible_file_system() {
     let place = format!("{}:/", text(&drive));
     // All superblocks are gone, and all else is there.
     for zone in ["0", "1", "20", "21"] {
-        must(&zonal(&["zone", "reset", text(&drive), zone]));
+        must(&zonal(&["zone", "reset", text(&drive), zone, "--force"]));
     }
     for arguments in [
         &["check", text(&drive)][..],

@@ -41,6 +41,25 @@ const SAME: [(&str, &str); 9] = [
     ("sim experiment cost --quick --config dir/cost.toml --out dir", "dir/cost.toml"),
 ];
 
+/// Commands that change a device below any file system.
+const CHANGES: [&str; 15] = [
+    "zone reset DEVICE --all",
+    "zone reset DEVICE 0 1",
+    "zone finish DEVICE 40",
+    "zone open DEVICE 40",
+    "zone close DEVICE 0",
+    "zone read-only DEVICE 40",
+    "zone offline DEVICE 41",
+    "write DEVICE --lba 0 --input words",
+    "append DEVICE --zone 40 --input words",
+    "bench DEVICE --op write --block-size 4KiB --seconds 0.01",
+    "bench DEVICE --op read --block-size 4KiB --seconds 0.01",
+    "trace replay recorded DEVICE",
+    "compliance DEVICE --zones 40-43",
+    "mkfs DEVICE",
+    "mkzonefs DEVICE",
+];
+
 /// A directory in which the commands run.
 struct Place {
     folder: TempDir,
@@ -324,4 +343,124 @@ fn man_and_schemas_need_directory() {
         assert_eq!(place.zonal(line).status.code(), Some(2), "{line}");
     }
     assert_eq!(fs::read_dir(place.folder.path()).unwrap().count(), before);
+}
+
+#[test]
+fn file_system_is_kept_by_all_commands_without_force() {
+    let place = Place::new();
+    place.must("create zonefs.zns --zones 60 --zone-size 1MiB --conventional 3");
+    place.must("mkzonefs zonefs.zns");
+    place.must("write trace(recorded):mem:profile=small --lba 0 --input words");
+    let layers = "trace(run):po2:furrow.zns";
+    for (device, drive, held) in [
+        ("furrow.zns", "furrow.zns", "holds furrow"),
+        ("zonefs.zns", "zonefs.zns", "holds zonefs"),
+        (layers, "furrow.zns", "holds furrow"),
+        // It shows nothing of the file system in whose middle it lies.
+        ("slice(5-59):furrow.zns", "furrow.zns", "holds furrow"),
+    ] {
+        let before = place.must(&format!("zones {drive}"));
+        for change in CHANGES {
+            let line = change.replace("DEVICE", device);
+            let output = place.zonal(&line);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{line}: {error}");
+            // The zones of a part that a command needs may be missing, or hold data.
+            let is_why =
+                error.contains(held) || device.contains("slice") && error.contains("holds data");
+            assert!(is_why && error.contains("--force"), "{line}: {error}");
+            assert_eq!(place.must(&format!("zones {drive}")), before, "{line}");
+        }
+    }
+    place.must("check furrow.zns --data");
+    place.must("append furrow.zns --zone 40 --input words --force");
+    place.must("zone reset furrow.zns --all -f");
+    assert!(!place.must("info furrow.zns").contains("holds"));
+    // A file system on a part leaves the other parts alone.
+    place.must("mkfs slice(0-39):furrow.zns");
+    place.must("append slice(40-59):furrow.zns --zone 1 --input words");
+    place.must("zone reset furrow.zns --all --force");
+    // What is no file system needs no force, and looking for one leaves no trace.
+    place.must("append trace(run):furrow.zns --zone 40 --input words");
+    place.must("append trace(run):furrow.zns --zone 40 --input words");
+    let recorded = place.must("trace print run --json");
+    assert!(recorded.lines().next().unwrap().contains("\"append\""), "{recorded}");
+}
+
+#[test]
+fn file_that_is_no_drive_is_named_by_its_content() {
+    let place = Place::new();
+    let mut ext4 = vec![0; 70_000];
+    ext4[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    ext4[1120] = 0x40;
+    let zip = b"PK\x03\x04 and more".to_vec();
+    for (name, bytes, held) in [
+        ("image", ext4, "it holds ext4"),
+        ("zip", zip, "it holds a zip archive"),
+        ("empty", vec![], "it holds nothing"),
+    ] {
+        fs::write(place.path(name), bytes).unwrap();
+        for line in [format!("info {name}"), format!("check po2:{name}"), format!("mkfs -f {name}")]
+        {
+            let output = place.zonal(&line);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_ne!(output.status.code(), Some(0), "{line}: {error}");
+            let why = format!("{name} is not a zoned drive: {held}");
+            assert!(error.contains(&why) && !error.contains("try:"), "{line}: {error}");
+        }
+    }
+}
+
+/// The names in the directory.
+fn names(place: &Place) -> Vec<String> {
+    let entries = fs::read_dir(place.folder.path()).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn create_beyond_limit_of_file_size_changes_nothing() {
+    let place = Place::new();
+    let (before, kept) = (names(&place), fs::read(place.path("kept.zns")).unwrap());
+    for line in ["create new.zns --zones 60", "create kept.zns --zones 60 --force"] {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -f 100; exec {} {line}", env!("CARGO_BIN_EXE_zonal"));
+        let output = shell.args(["-c", &script]).current_dir(place.folder.path()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {error}");
+        for words in
+            ["the drive needs a file of 7.5 GiB", "`ulimit -f`", "try: `ulimit -f unlimited`"]
+        {
+            assert!(error.contains(words), "{line}: {error}");
+        }
+        assert_eq!(names(&place), before, "{line}");
+        assert!(fs::read(place.path("kept.zns")).unwrap() == kept, "{line}");
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn create_on_full_host_leaves_nothing() {
+    let place = Place::new();
+    let host = place.path("mnt");
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(&host)
+        .output()
+        .unwrap();
+    if !mount.status.success() {
+        println!("SKIP: no tmpfs can be mounted here");
+        return;
+    }
+    let tried = ["", " --force"].map(|force| place.zonal(&format!("create mnt/new.zns{force}")));
+    let left = fs::read_dir(&host).unwrap().count();
+    assert!(Command::new("umount").arg(&host).status().unwrap().success());
+    for output in tried {
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("no space left on the host"), "{error}");
+    }
+    assert_eq!(left, 0);
 }

@@ -13,11 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::spec::{OpenError, Openers};
 use zonal::{DeviceError, OpenMode, SystemClock, ZonedDevice};
+use zonal_fs::signature;
 
 use crate::abi::Thread;
 use crate::edge;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+
+/// The variable of the environment that lets jobs write to a device with a file system.
+const FORCE: &str = "ZONAL_FIO_FORCE";
 
 /// An open device.
 pub(crate) struct Drive {
@@ -134,13 +138,31 @@ pub(crate) fn open(spec: &str, access: Access) -> Result<Arc<Drive>> {
     Ok(drive)
 }
 
+/// Refuses to write to a device that holds a file system, unless the user allows it. External
+/// engines have no options of their own, so that is said in the environment.
+fn keep_file_system(spec: &str, device: &dyn ZonedDevice) -> Result<()> {
+    if std::env::var_os(FORCE).is_some_and(|value| value == "1") {
+        return Ok(());
+    }
+    match signature::find(device) {
+        Ok(Some(held)) => Err(Error::Holds { spec: spec.to_owned(), held }),
+        // A device that cannot be read fails the job itself.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
 fn open_in(spec: &str, mode: OpenMode) -> Result<Arc<Drive>> {
     let openers = Openers::builtin()
         .with_schemes(&[zonal_sim::SCHEME])
         .with_schemes(&zonal_linux::SCHEMES)
         .with_paths(zonal_linux::open);
     let device = match openers.open(spec, mode, Arc::new(SystemClock::new())) {
-        Ok(stack) => stack.device,
+        Ok(stack) => {
+            if mode == OpenMode::ReadWrite {
+                keep_file_system(spec, &*stack.plain)?;
+            }
+            stack.device
+        }
         Err(OpenError::Device(DeviceError::Locked { by: Some(by), .. })) if is_of_us(by) => {
             return Err(Error::Job { spec: spec.to_owned() });
         }

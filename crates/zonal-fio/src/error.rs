@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use zonal::DeviceError;
 use zonal::spec::OpenError;
+use zonal_fs::signature::Signature;
 
 /// Result of what fio asks for.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -38,6 +39,14 @@ pub(crate) enum Error {
     OpenForReading {
         /// The device's specification.
         spec: String,
+    },
+    /// A job would write to a device that holds a file system.
+    #[error("{spec} holds {held}, which the job would destroy; ZONAL_FIO_FORCE=1 allows it")]
+    Holds {
+        /// The device's specification.
+        spec: String,
+        /// What it holds.
+        held: Signature,
     },
     /// A device did not do it.
     #[error("{0}")]
@@ -87,7 +96,7 @@ impl Error {
             Self::Open { .. } | Self::Colon { .. } | Self::Name | Self::PartOfZone { .. } => {
                 libc::EINVAL
             }
-            Self::Job { .. } => libc::EBUSY,
+            Self::Job { .. } | Self::Holds { .. } => libc::EBUSY,
             Self::OpenForReading { .. } => libc::EROFS,
             Self::NotOpen => libc::EBADF,
             Self::Trim(errno) => *errno,

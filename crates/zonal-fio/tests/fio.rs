@@ -37,6 +37,8 @@ impl Ran {
 struct Place {
     folder: TempDir,
     library: PathBuf,
+    /// Set for fio.
+    environment: Option<(&'static str, &'static str)>,
 }
 
 impl Place {
@@ -55,7 +57,7 @@ impl Place {
         // Beside the tests: cargo builds the library for them.
         let test = std::env::current_exe().unwrap();
         let library = test.parent().unwrap().join("libzonal_fio.so");
-        Some(Self { folder: tempfile::tempdir().unwrap(), library })
+        Some(Self { folder: tempfile::tempdir().unwrap(), library, environment: None })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -88,6 +90,7 @@ impl Place {
         let mut command = Command::new("fio");
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command.args([&*engine, &device, "--direct=1", "--randseed=1"]);
+        command.envs(self.environment);
         let output = command.args(options.split_whitespace()).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         Ran { is_well: output.status.success(), text: String::from_utf8(text).unwrap() }
@@ -242,6 +245,20 @@ fn open_failure_fails_run_with_reason() {
     std::fs::write(place.path("text"), "no drive").unwrap();
     place.fio("text", job).fails_with("zonal: text: ");
     assert_eq!(std::fs::read(place.path("text")).unwrap(), b"no drive");
+}
+
+#[test]
+fn file_system_is_kept_from_writing_jobs_without_force() {
+    let Some(place) = Place::new() else { return };
+    place.create(SHAPE);
+    let options = zonal_fs::zonefs::MkfsOptions::default();
+    zonal_fs::zonefs::mkfs(&place.drive(), &options, &mut |_| ()).unwrap();
+    let job = "--zonemode=zbd --name=job --rw=write --bs=16k --size=30M --offset=6M";
+    place.fio("drive.zns", job).fails_with("drive.zns holds zonefs, which the job would destroy");
+    let zones = place.drive().report_all().unwrap();
+    assert!(zones[2..].iter().all(|zone| zone.cond == ZoneCond::Empty), "{zones:?}");
+    let forced = Place { environment: Some(("ZONAL_FIO_FORCE", "1")), ..place };
+    forced.fio("drive.zns", job).succeeds();
 }
 
 #[test]

@@ -217,6 +217,36 @@ pub fn of_bytes(bytes: &[u8]) -> Option<Signature> {
     Some(Signature { kind: Content::Foreign(name), label })
 }
 
+/// Formats of files, by their first bytes. On a device they would be raw data, which is nothing that
+/// [`find`] reports. Sources: each format's own documentation.
+const FILES: [(&str, usize, &[u8]); 10] = [
+    ("a qcow2 image", 0, b"QFI\xfb"),
+    ("a VMDK image", 0, b"KDMV"),
+    ("gzip data", 0, &[0x1f, 0x8b]),
+    ("xz data", 0, b"\xfd7zXZ\0"),
+    ("zstd data", 0, &[0x28, 0xb5, 0x2f, 0xfd]),
+    ("bzip2 data", 0, b"BZh"),
+    ("a zip archive", 0, b"PK\x03\x04"),
+    ("a tar archive", 257, b"ustar"),
+    ("a program", 0, b"\x7fELF"),
+    ("a trace of zonal", 0, b"ZONTRACE"),
+];
+
+/// The content of a file that is to be a drive and is none: a file system, or a format of files. It
+/// looks at the first [`LOOKED_AT`] bytes.
+pub fn of_file(bytes: &[u8]) -> Option<Signature> {
+    if bytes.is_empty() {
+        return Some(Signature { kind: Content::Foreign("nothing"), label: None });
+    }
+    of_bytes(bytes).or_else(|| {
+        let is_at = |(_, from, magic): &(&str, usize, &[u8])| {
+            bytes.get(*from..from + magic.len()) == Some(*magic)
+        };
+        let (name, ..) = FILES.into_iter().find(is_at)?;
+        Some(Signature { kind: Content::Foreign(name), label: None })
+    })
+}
+
 /// Which of its family an ext superblock is: by a feature that ext3 lacks, then by the journal.
 /// `features` are its compatible, incompatible and read-only compatible features.
 fn ext_name(features: &[u8]) -> &'static str {
@@ -259,6 +289,22 @@ mod tests {
         }
         assert_eq!(with(&[]), None);
         assert_eq!(of_bytes(&[]), None);
+    }
+
+    #[test]
+    fn signature_of_file_names_formats_of_files_too() {
+        let of_file = |at: usize, magic: &[u8]| {
+            let mut bytes = vec![0; 600];
+            bytes[at..at + magic.len()].copy_from_slice(magic);
+            super::of_file(&bytes).map(|found| found.to_string())
+        };
+        for (name, at, magic) in FILES {
+            assert_eq!(of_file(at, magic).as_deref(), Some(name));
+            assert_eq!(with(&[(at, magic)]), None, "{name} is raw data of a device");
+        }
+        assert_eq!(of_file(0, b"XFSB").as_deref(), Some("xfs"));
+        assert_eq!(of_file(0, b"words"), None);
+        assert_eq!(super::of_file(&[]).unwrap().to_string(), "nothing");
     }
 
     #[test]

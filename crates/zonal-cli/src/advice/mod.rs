@@ -26,6 +26,7 @@ use zonal_linux::ublk;
 
 use crate::args::Cli;
 use crate::cmd::disk::control::ServerError;
+use crate::device::Holds;
 use crate::interrupt;
 use crate::mounts::{self, MountedAt};
 use crate::output::{self, Stderr, Unprinted, shell};
@@ -182,7 +183,9 @@ fn say(text: &str) {
 /// The error number of the first cause that has one.
 pub(crate) fn errno(error: &anyhow::Error) -> Option<i32> {
     error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<DeviceError>() {
+        if cause.is::<Holds>() {
+            Some(Errno::BUSY.raw_os_error())
+        } else if let Some(error) = cause.downcast_ref::<DeviceError>() {
             Some(error.errno().raw_os_error())
         } else if let Some(error) = cause.downcast_ref::<FsError>() {
             Some(error.errno())
@@ -243,6 +246,11 @@ fn best_advice(error: &anyhow::Error) -> Option<String> {
             Some(format!(
                 "`mount --bind {first} {second}` shows it there too; `zonal umount {first}` ends it"
             ))
+        } else if cause.is::<Holds>() {
+            Some(
+                "`zonal info DEVICE`, which tells more of it, or --force to change it all the same"
+                    .into(),
+            )
         } else if let Some(error) = cause.downcast_ref::<DeviceError>() {
             of_device(error)
         } else if let Some(error) = cause.downcast_ref::<FsError>() {

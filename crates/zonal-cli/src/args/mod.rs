@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use zonal::{ByteCount, Profile, ZoneRuns, size};
-use zonal_fs::furrow::DumpWhat;
+use zonal_fs::furrow::{DumpWhat, Overwrite};
 
 use features::Features;
 
@@ -235,6 +235,20 @@ pub(crate) enum ZoneCommand {
     Offline(FailTarget),
 }
 
+/// What a command does about a file system on the device that it changes.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct Force {
+    /// Change the device although it holds a file system, which this can destroy
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Force {
+    pub(crate) const fn overwrite(self) -> Overwrite {
+        if self.force { Overwrite::Force } else { Overwrite::Refuse }
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct FailTarget {
     /// Device: a path or a specification; see `zonal --help`
@@ -242,6 +256,8 @@ pub(crate) struct FailTarget {
     /// Zones
     #[arg(required = true)]
     pub(crate) zones: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) force: Force,
 }
 
 #[derive(Args)]
@@ -255,6 +271,8 @@ pub(crate) struct ZoneTarget {
     /// All zones whose condition allows the action
     #[arg(long, group = "which")]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) force: Force,
 }
 
 #[derive(Args)]
@@ -282,6 +300,8 @@ pub(crate) struct Write {
     /// File with the data, padded with zeroes to whole blocks [default: standard input]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) force: Force,
 }
 
 #[derive(Args)]
@@ -294,6 +314,8 @@ pub(crate) struct Append {
     /// File with the data, padded with zeroes to whole blocks [default: standard input]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) force: Force,
 }
 
 #[derive(Args)]
@@ -325,8 +347,9 @@ pub(crate) struct Bench {
     /// Reset full zones beside the operations, on a simulated drive
     #[arg(long, conflicts_with = "beside_writes")]
     pub(crate) beside_resets: bool,
-    /// Reset zones that hold data if there are too few empty ones
-    #[arg(long)]
+    /// Reset zones that hold data if there are too few empty ones, also on a device that holds a
+    /// file system
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 
@@ -525,6 +548,8 @@ pub(crate) struct Replay {
     pub(crate) trace: PathBuf,
     /// Device of the same geometry, in the same state as when the recording began
     pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) force: Force,
 }
 
 #[derive(Args)]

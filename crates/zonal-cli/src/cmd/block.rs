@@ -59,7 +59,8 @@ pub(crate) fn read(global: &Global, args: &Read) -> Result<()> {
 
 /// Writes blocks at an address.
 pub(crate) fn write(global: &Global, args: &Write) -> Result<()> {
-    let device = device::open_beside(args.input.as_slice(), &args.device, OpenMode::ReadWrite)?;
+    let inputs = args.input.as_slice();
+    let device = device::open_to_change(&args.device, args.force.overwrite(), inputs)?.device;
     let mut lba = Lba::new(args.lba);
     each_piece(&*device, args.input.as_deref(), PIECE_BYTES, |data, blocks| {
         device
@@ -80,7 +81,8 @@ pub(crate) fn write(global: &Global, args: &Write) -> Result<()> {
 
 /// Appends blocks to a zone, in pieces as large as the device takes.
 pub(crate) fn append(global: &Global, args: &Append) -> Result<()> {
-    let device = device::open_beside(args.input.as_slice(), &args.device, OpenMode::ReadWrite)?;
+    let inputs = args.input.as_slice();
+    let device = device::open_to_change(&args.device, args.force.overwrite(), inputs)?.device;
     let geometry = device.geometry();
     let zone = ZoneId::new(args.zone);
     let piece_bytes = geometry.bytes(geometry.max_append()).get().min(PIECE_BYTES);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use zonal::{Select, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
 
 use crate::args::{FailTarget, Global, ZoneCommand, ZoneTarget};
-use crate::device::{self, OpenMode};
+use crate::device;
 use crate::output::json;
 
 /// An action that was done.
@@ -30,7 +30,7 @@ pub(crate) fn run(global: &Global, command: &ZoneCommand) -> Result<()> {
         ZoneCommand::ReadOnly(target) => return fail(global, target, ZoneFailure::ReadOnly),
         ZoneCommand::Offline(target) => return fail(global, target, ZoneFailure::Offline),
     };
-    let device = device::open(&target.device, OpenMode::ReadWrite)?;
+    let device = device::open_to_change(&target.device, target.force.overwrite(), &[])?.device;
     manage(&*device, target, action)?;
     device.flush().with_context(|| format!("flushing {}", target.device))?;
     let zone_numbers = (!target.all).then_some(&*target.zones);
@@ -54,7 +54,7 @@ fn manage(device: &dyn ZonedDevice, target: &ZoneTarget, action: ZoneAction) -> 
 }
 
 fn fail(global: &Global, target: &FailTarget, failure: ZoneFailure) -> Result<()> {
-    let stack = device::open_stack(&target.device, OpenMode::ReadWrite)?;
+    let stack = device::open_to_change(&target.device, target.force.overwrite(), &[])?;
     let drive = stack.failing.ok_or_else(|| {
         anyhow!(
             "{} is a real drive: only zones of emulated drives can be made to fail",

@@ -167,7 +167,7 @@ const DRIVES: [(&str, &str); 33] = [
     ("zone", "zone reset plain.zns --all"),
     ("zone", "zone read-only plain.zns 9"),
     ("zone", "zone offline plain.zns 10"),
-    ("mkzonefs", "mkzonefs plain.zns --label words"),
+    ("mkzonefs", "mkzonefs plain.zns --label words --force"),
     ("append", "append trace(trace):mem:profile=small --zone 7 --input words"),
     ("trace-replay", "trace replay trace mem:profile=small"),
     ("bench", "bench mem: --op write,append,read,randread --block-size 4KiB --seconds 0.02"),
@@ -224,7 +224,7 @@ fn json_of_drive_commands_matches_schemas() {
     // A zone with data of a file is lost.
     let maps = place.output("dump drive.zns maps").stdout;
     let map: Value = Deserializer::from_slice(&maps).into_iter().next().unwrap().unwrap();
-    place.must("zone", &format!("zone offline drive.zns {}", map["zone"]));
+    place.must("zone", &format!("zone offline drive.zns {} --force", map["zone"]));
     // A drive of NVMe, held to the rules of SCSI.
     let line = "compliance mem:zone=1M,zones=8,open=2,active=3 --zones 0-7 --force --rules zbc";
     let found = place.ends(4, "compliance", line);

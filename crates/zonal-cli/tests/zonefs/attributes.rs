@@ -29,7 +29,7 @@ fn t0511_open_zones_are_closed_by_mounting() {
     for shape in [&PLAIN, &LIMITED, &SEQUENTIAL] {
         let Some(drive) = Drive::formatted(shape, SEPARATE) else { return };
         let zone = shape.first_seq() + 1;
-        drive.zonal(["zone", "open"], &[&zone.to_string()]);
+        drive.zonal(["zone", "open"], &[&zone.to_string(), "--force"]);
         assert_eq!(drive.zone(zone).0, "explicit-open");
         drive.mount("");
         assert_eq!(drive.count(ACTIVE), 0);
@@ -47,7 +47,7 @@ fn t0512_written_zones_are_active_after_mounting() {
         std::fs::write(&input, [7; 4096]).unwrap();
         for zone in shape.first_seq()..shape.first_seq() + u64::from(active) {
             let (zone, input) = (zone.to_string(), input.to_str().unwrap());
-            drive.zonal(["append"], &["--zone", &zone, "--input", input]);
+            drive.zonal(["append"], &["--force", "--zone", &zone, "--input", input]);
         }
         drive.mount("");
         assert_eq!((drive.count(ACTIVE), drive.count(OPEN)), (active, 0), "{shape:?}");

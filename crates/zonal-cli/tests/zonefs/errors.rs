@@ -158,7 +158,7 @@ fn check_before_mount(policy: &str, condition: &str) {
         let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
         append(&drive.seq(0), WRITTEN).unwrap();
         drive.unmount();
-        drive.zonal(["zone", condition], &[&shape.first_seq().to_string()]);
+        drive.zonal(["zone", condition], &[&shape.first_seq().to_string(), "--force"]);
         drive.mount(&format!("errors={policy}"));
         check(&drive, &DEAD_FILE);
     }

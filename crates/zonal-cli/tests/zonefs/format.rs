@@ -14,7 +14,7 @@ use crate::drive::{
 fn plant(drive: &Drive, bytes: &[u8]) {
     let input = drive.outside("planted");
     fs::write(&input, bytes).unwrap();
-    drive.zonal(["write"], &["--lba=0", "--input", input.to_str().unwrap()]);
+    drive.zonal(["write"], &["--lba=0", "--force", "--input", input.to_str().unwrap()]);
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn t0001_mkzonefs_options() {
     for shape in [&PLAIN, &SEQUENTIAL] {
         let Some(drive) = Drive::new(shape) else { return };
         let clear = || match shape.conventional {
-            0 => drive.zonal(["zone", "reset"], &["0"]),
+            0 => drive.zonal(["zone", "reset"], &["0", "--force"]),
             _ => plant(&drive, &[0; 4096]),
         };
         let good: [&[&str]; 11] = [

@@ -92,8 +92,9 @@ fn memory(options: &str, _: OpenMode) -> Result<Stack> {
 
 fn power_of_two(stack: Stack, _: &Arc<dyn Clock>) -> Result<Stack> {
     let device = PowerOfTwo::new(stack.device)?;
+    let plain = Arc::new(PowerOfTwo::new(stack.plain)?);
     let failing = stack.failing.map(|below| device.failing(below));
-    Ok(Stack { device: Arc::new(device), failing, ..stack })
+    Ok(Stack { device: Arc::new(device), plain, failing, ..stack })
 }
 
 /// The text in the parentheses of `slice`, parsed.
@@ -128,6 +129,7 @@ fn slice(text: &str) -> std::result::Result<Layer, String> {
     let SliceText { range, limits } = slice_text(text)?;
     Ok(Box::new(move |stack, _| {
         let slice = Slice::new(stack.device, range)?;
+        let plain = Arc::new(Slice::new(stack.plain, range)?);
         let failing = stack.failing.map(|below| slice.failing(below));
         let device: Arc<dyn ZonedDevice> = if limits == ZoneLimits::default() {
             Arc::new(slice)
@@ -138,7 +140,7 @@ fn slice(text: &str) -> std::result::Result<Layer, String> {
             let open = limits.open.or(of_drive);
             Arc::new(Limited::new(slice, ZoneLimits { open, active })?)
         };
-        Ok(Stack { device, failing, ..stack })
+        Ok(Stack { device, plain, failing, ..stack })
     }))
 }
 
@@ -146,7 +148,7 @@ fn concat(members: Vec<Stack>) -> Result<Stack> {
     let mut base = Base::Memory;
     let (mut counters, mut files) = (Vec::new(), Vec::new());
     let mut failing: Option<Vec<Arc<dyn FailZone>>> = Some(Vec::new());
-    let mut devices = Vec::new();
+    let (mut devices, mut plain) = (Vec::new(), Vec::new());
     for (number, member) in (1..).zip(members) {
         match member.base {
             Base::Memory => {}
@@ -163,10 +165,11 @@ fn concat(members: Vec<Stack>) -> Result<Stack> {
         counters.extend(member.counters);
         files.extend(member.files);
         devices.push(member.device);
+        plain.push(member.plain);
     }
-    let device = Concat::new(devices)?;
+    let (device, plain) = (Concat::new(devices)?, Arc::new(Concat::new(plain)?));
     let failing = failing.map(|members| device.failing(members));
-    Ok(Stack { device: Arc::new(device), counters, failing, base, files })
+    Ok(Stack { device: Arc::new(device), plain, counters, failing, base, files })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as the openers of layers that can fail")]

@@ -58,6 +58,9 @@ impl From<OpenError> for io::Error {
 pub struct Stack {
     /// The outermost layer.
     pub device: Arc<dyn ZonedDevice>,
+    /// The same without the layers that count, record, delay or fail requests: to look at what it
+    /// holds without leaving a trace.
+    pub plain: Arc<dyn ZonedDevice>,
     /// What the `meter:` layers measure, innermost first.
     pub counters: Vec<Arc<Counters>>,
     /// The innermost device, if its zones can be made to fail.
@@ -85,14 +88,15 @@ pub enum Base {
 impl Stack {
     /// A device of the kernel, without layers.
     pub fn of_device(device: Arc<dyn ZonedDevice>) -> Self {
-        Self { device, counters: Vec::new(), failing: None, base: Base::Device, files: Vec::new() }
+        let (plain, base) = (Arc::clone(&device), Base::Device);
+        Self { device, plain, counters: Vec::new(), failing: None, base, files: Vec::new() }
     }
 
     /// An emulated drive, made of `base`: one device under two traits.
     pub fn emulated<D: ZonedDevice + FailZone + 'static>(drive: D, base: Base) -> Self {
         let drive = Arc::new(drive);
-        let (counters, files) = (Vec::new(), Vec::new());
-        Self { device: drive.clone(), counters, failing: Some(drive), base, files }
+        let (counters, files, plain) = (Vec::new(), Vec::new(), drive.clone());
+        Self { device: drive.clone(), plain, counters, failing: Some(drive), base, files }
     }
 
     /// The clock that shows the device's time: a model's own, or else `clock`.

@@ -15,7 +15,8 @@ pub(super) struct ReadOnly {
 impl ReadOnly {
     /// Keeps the device of a stack without layers from changes.
     pub(super) fn put_on(stack: Stack) -> Stack {
-        Stack { device: Arc::new(Self { below: stack.device }), failing: None, ..stack }
+        let plain = Arc::new(Self { below: stack.plain });
+        Stack { device: Arc::new(Self { below: stack.device }), plain, failing: None, ..stack }
     }
 }
 

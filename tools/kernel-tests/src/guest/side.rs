@@ -128,12 +128,14 @@ impl Drive {
                 };
                 let sequential = shape.conventional == 0;
                 let zone = |action: &str| {
-                    run::quietly(Command::new(ZONAL).args(["zone", action]).arg(file).arg("0"))
+                    run::quietly(
+                        Command::new(ZONAL).args(["zone", action, "--force"]).arg(file).arg("0"),
+                    )
                 };
                 if sequential {
                     zone("reset")?;
                 }
-                zonal(&["write", "--lba=0", "--input=/tmp/superblock"])?;
+                zonal(&["write", "--force", "--lba=0", "--input=/tmp/superblock"])?;
                 if sequential {
                     zone("finish")?;
                 }

@@ -14,10 +14,11 @@ use zonal::workload::{self, Latency, Measured, Pattern, Workload};
 use zonal::{
     Clock, LbaCount, Select, SystemClock, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
+use zonal_fs::furrow::Overwrite;
 
 use self::limit::Limit;
 use crate::args::{Bench, Global, Op};
-use crate::device::{self, Base, OpenMode, Stack};
+use crate::device::{self, Base, Stack};
 use crate::output::json;
 use crate::output::table::Table;
 use crate::output::{count, size};
@@ -66,7 +67,8 @@ pub(crate) struct Row {
 
 /// Measures and prints.
 pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
-    let Stack { device, base, .. } = device::open_stack(&args.device, OpenMode::ReadWrite)?;
+    let overwrite = if args.force { Overwrite::Force } else { Overwrite::Refuse };
+    let Stack { device, base, .. } = device::open_to_change(&args.device, overwrite, &[])?;
     if device.virtual_queue().is_some() {
         return print(global, &queued::measure_all(&*device, args)?, "virtual time");
     }

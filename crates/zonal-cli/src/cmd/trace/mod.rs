@@ -9,7 +9,7 @@ use zonal::ZonedDevice;
 use zonal::layer::trace::{TraceEnd, TraceReader, replay};
 
 use crate::args::{Global, Replay, TraceCommand};
-use crate::device::{self, OpenMode};
+use crate::device;
 use crate::output::{count, json, size};
 
 /// A replay in which every result was as recorded.
@@ -35,7 +35,7 @@ fn replay_file(global: &Global, args: &Replay) -> Result<()> {
     let name = args.trace.display();
     let mut trace = TraceReader::open(&args.trace)?;
     let inputs = [args.trace.clone()];
-    let device = device::open_beside(&inputs, &args.device, OpenMode::ReadWrite)?;
+    let device = device::open_to_change(&args.device, args.force.overwrite(), &inputs)?.device;
     tracing::debug!(trace = %name, "replaying");
     let done = replay(&mut trace, &*device)
         .with_context(|| format!("replaying {name} on {}", args.device))?;
