@@ -32,11 +32,24 @@ fn compliance_without_force_writes_nothing() {
     fs::write(folder.join("words"), "one two three").unwrap();
     ends(folder, 0, "append drive.zns --zone 1 --input words");
     let before = ends(folder, 0, "zones drive.zns");
-    let refused = ends(folder, 2, "compliance drive.zns --zones 0-3");
-    assert!(refused.contains("--force"), "{refused}");
+    let refused = ends(folder, 1, "compliance drive.zns --zones 0-3");
+    let why = "already holds data: zone 1 is implicit-open";
+    assert!(refused.contains(why) && refused.contains("--force"), "{refused}");
     ends(folder, 2, "compliance drive.zns --force");
     ends(folder, 0, "compliance drive.zns");
     assert_eq!(ends(folder, 0, "zones drive.zns"), before);
+}
+
+#[test]
+fn compliance_of_empty_zones_needs_no_force() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path();
+    ends(folder, 0, "create drive.zns --zones 40 --zone-size 1MiB");
+    let said = ends(folder, 0, "compliance drive.zns --zones 4-9");
+    assert!(said.contains("not tried because"), "{said}");
+    ends(folder, 0, "mkfs drive.zns");
+    let refused = ends(folder, 1, "compliance drive.zns --zones 4-9");
+    assert!(refused.contains("holds furrow, which this could destroy"), "{refused}");
 }
 
 #[test]

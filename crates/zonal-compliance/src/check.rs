@@ -187,7 +187,7 @@ impl Run<'_> {
     fn meets(&self, needs: Needs) -> Checked {
         let skip = |reason: String| Err(Stop::Skip(reason));
         if needs != Needs::Reading && self.scope == Scope::ReadOnly {
-            return skip("it writes, and nothing may be written".to_owned());
+            return skip("it writes, and no zones may be written".to_owned());
         }
         match needs {
             Needs::Zones(count) if self.bench.zones.len() < count => {

@@ -11,10 +11,10 @@ use zonal_compliance::Scope;
 pub(crate) struct Compliance {
     /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
-    /// Also try rules that write, in these zones, FIRST-LAST; what they hold is lost
-    #[arg(long, value_name = "FIRST-LAST", requires = "force")]
+    /// Also try rules that write, in these zones, FIRST-LAST; without --force they have to be empty
+    #[arg(long, value_name = "FIRST-LAST")]
     pub(crate) zones: Option<Zones>,
-    /// Destroy what the zones of --zones hold
+    /// Destroy what the zones of --zones hold, a file system too
     #[arg(short, long, requires = "zones")]
     pub(crate) force: bool,
     /// Whose rules the device is held to where NVMe and SCSI differ [default: zbc for /dev/sdX and

@@ -4,6 +4,8 @@
 //! adds elsewhere: the rules are for the device. The exit code is 4 if a rule of level `must` is
 //! broken.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use serde::Serialize;
 use zonal::{FileDrive, LbaCount, Rules, ZonedDevice, output};
 use zonal_compliance::power::{self, Record};
 use zonal_compliance::{Filters, Interface, Limit, Outcome, Report, Scope, Target, html};
+use zonal_fs::furrow::Overwrite;
+use zonal_fs::{FsError, signature};
 use zonal_linux::raw::{RawBlock, RawNamespace};
 
 use crate::args::Global;
@@ -45,6 +49,9 @@ pub(crate) struct Prepared<'a> {
 /// The exit code if a rule of level `must` is broken: the one of `zonal check` for a finding.
 const BROKEN: u8 = 4;
 
+/// Reasons that are printed without `--all`.
+const REASONS_SHOWN: usize = 6;
+
 /// Bytes of one write to a device of this process.
 const TRANSFER_BYTES: u64 = 1 << 20;
 
@@ -56,7 +63,7 @@ enum Opened {
 }
 
 impl Opened {
-    fn open(spec: &str, mode: OpenMode) -> Result<Self> {
+    fn open(spec: &str, mode: OpenMode, overwrite: Overwrite) -> Result<Self> {
         use std::os::unix::fs::FileTypeExt;
         let path = Path::new(spec);
         let kind = path.metadata().map(|found| found.file_type()).ok();
@@ -75,7 +82,10 @@ impl Opened {
             let device = RawBlock::open(path, mode).with_context(|| format!("opening {spec}"))?;
             return Ok(Self::Block { device, rules });
         }
-        let stack = device::open_stack(spec, mode)?;
+        let stack = match mode {
+            OpenMode::ReadWrite => device::open_to_change(spec, overwrite, &[])?,
+            OpenMode::ReadOnly | OpenMode::ReadLocked => device::open_stack(spec, mode)?,
+        };
         let rules = match &stack.base {
             Base::File(path) => {
                 FileDrive::open(path, OpenMode::ReadOnly).map_or(Rules::Zns, |file| file.rules())
@@ -118,11 +128,15 @@ pub(crate) fn run(global: &Global, args: &Compliance) -> Result<ExitCode> {
         Scope::ReadOnly => OpenMode::ReadLocked,
         Scope::Zones { .. } => OpenMode::ReadWrite,
     };
-    let opened = Opened::open(&args.device, mode)?;
+    let overwrite = if args.force { Overwrite::Force } else { Overwrite::Refuse };
+    let opened = Opened::open(&args.device, mode, overwrite)?;
     let target = opened.target(&args.device, args.rules);
     let zones = target.device.geometry().zone_count();
     if let Some(range) = args.zones.filter(|range| range.last >= zones) {
         bail!("{} has no zone {}: its last one is {}", args.device, range.last, zones - 1);
+    }
+    if let Some(range) = args.zones.filter(|_| !args.force) {
+        refuse_data(target.device, &args.device, range)?;
     }
     if let Some(record) = &args.before_cut {
         return before_cut(global, &target, scope, record);
@@ -142,6 +156,16 @@ pub(crate) fn run(global: &Global, args: &Compliance) -> Result<ExitCode> {
         print(&report, args.shown());
     }
     Ok(if is_compliant { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
+}
+
+/// Refuses a device with a file system, or a range with data.
+fn refuse_data(device: &dyn ZonedDevice, name: &str, range: Zones) -> Result<()> {
+    device::keep_file_system(device, name, Overwrite::Refuse)?;
+    let held = signature::data_in(device, &device::report(device)?, range.first..=range.last)?;
+    match held {
+        Some(what) => Err(FsError::Occupied { what }).with_context(|| format!("checking {name}")),
+        None => Ok(()),
+    }
 }
 
 fn check(target: &Target<'_>, scope: Scope) -> Result<Report> {
@@ -201,6 +225,9 @@ fn print(report: &Report, shown: Shown) {
     if !report.limits.is_empty() {
         say!("{}", limits(&report.limits));
     }
+    if shown == Shown::Broken && report.totals.skipped > 0 {
+        say!("{}", reasons(&report.outcomes));
+    }
     let totals = report.totals;
     sayln!(
         "{}: {} rules followed, {} broken (must), {} broken (should), {} not tried",
@@ -225,6 +252,26 @@ fn print_broken(outcome: &Outcome) {
         lines.push(("  steps", outcome.steps.join("; ")));
     }
     say!("{}", table::properties(&lines));
+}
+
+/// Why rules were not tried: the commonest reasons, and how many rules each is of.
+fn reasons(outcomes: &[Outcome]) -> String {
+    let mut rules: BTreeMap<&str, u64> = BTreeMap::new();
+    for outcome in outcomes.iter().filter(|outcome| outcome.verdict == "skip") {
+        *rules.entry(outcome.reason.as_deref().unwrap_or("no reason")).or_default() += 1;
+    }
+    let mut reasons: Vec<(&str, u64)> = rules.into_iter().collect();
+    // The sort is stable: reasons of as many rules stay in the order of their letters.
+    reasons.sort_by_key(|(_, rules)| Reverse(*rules));
+    let mut text = table::Table::new(1, &["not tried because", "rules"]);
+    for (reason, rules) in reasons.iter().take(REASONS_SHOWN) {
+        text.row(vec![(*reason).to_owned(), count(*rules)]);
+    }
+    let others: u64 = reasons.iter().skip(REASONS_SHOWN).map(|(_, rules)| rules).sum();
+    if others > 0 {
+        text.row(vec!["of other reasons: --all".to_owned(), count(others)]);
+    }
+    text.text()
 }
 
 fn limits(limits: &[Limit]) -> String {
