@@ -19,6 +19,13 @@ const GAP_NS_MAX: u64 = 2 * PAUSE_NS_MAX;
 /// takes less to replace a cable or to reset a link.
 pub(in crate::furrow) const REFUSED_NS_MAX: u64 = 600 * PAUSE_NS_MIN;
 
+/// The outcome of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Attempt {
+    Succeeded,
+    Failed,
+}
+
 /// Work that has failed, in monotonic time.
 #[derive(Clone, Copy, Debug)]
 struct Failure {

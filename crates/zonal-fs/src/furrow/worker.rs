@@ -157,7 +157,7 @@ impl Worker {
             };
             (urgency, state.zones.need_scan(role, now))
         };
-        let scans_on = self.reclaimer.scan_if_needed(needs_scan);
+        let scans_on = needs_scan && self.reclaimer.scan_on();
         let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, urgency)?;
         self.reclaimer.free_emptied()?;
         Ok(if moved > 0 || scans_on { StepProgress::More } else { StepProgress::Idle })
@@ -182,7 +182,7 @@ impl Worker {
             self.log.commit(Ending::Record)?;
             return Ok(StepProgress::More);
         }
-        let scans_on = self.reclaimer.scan_if_needed(needs_scan);
+        let scans_on = needs_scan && self.reclaimer.scan_on();
         let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
         Ok(if moved > 0 || scans_on { StepProgress::More } else { StepProgress::Idle })
     }

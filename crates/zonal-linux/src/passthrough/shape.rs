@@ -306,7 +306,7 @@ mod tests {
             "more than its own",
         );
         refused(|good| good.namespace.size = 0.into(), "more than its own 0");
-        refused(|good| good.namespace.size = u64::MAX.into(), "blocks, over");
+        refused(|good| good.namespace.size = u64::MAX.into(), "PiB at most");
         assert!(decode(&Good::new().answers(), 4095).unwrap_err().contains("less than a block"));
     }
 

@@ -418,9 +418,12 @@ mod tests {
         let bad: [(&str, GeometrySpec); 12] = [
             ("zones of 0", spec(100, 0)),
             ("device of 0", spec(0, 10)),
-            ("over 17592186044416", spec(Geometry::BLOCK_COUNT_MAX + 1, 1 << 40)),
-            ("zones, over", spec(1 << 25, 1)),
-            ("zone capacity 11", GeometrySpec { zone_capacity: LbaCount::new(11), ..good }),
+            (": 8 PiB at most", spec(Geometry::BLOCK_COUNT_MAX + 1, 1 << 40)),
+            ("zones of 512 B: 16777216 at most", spec(1 << 25, 1)),
+            (
+                "zone capacity of 5.5 KiB: from 512 B to 5 KiB",
+                GeometrySpec { zone_capacity: LbaCount::new(11), ..good },
+            ),
             ("conventional", GeometrySpec { conventional_zones: ZoneRuns::leading(11), ..good }),
             ("limit of 0", GeometrySpec { max_open: Some(0), ..good }),
             ("above active", GeometrySpec { max_open: Some(3), max_active: Some(2), ..good }),
@@ -433,7 +436,7 @@ mod tests {
                 GeometrySpec { sequential_kind: preferred, max_active: Some(3), ..good },
             ),
             ("kind conventional", GeometrySpec { sequential_kind: ZoneKind::Conventional, ..good }),
-            ("append of 0", GeometrySpec { max_append: LbaCount::ZERO, ..good }),
+            ("append of less than a block", GeometrySpec { max_append: LbaCount::ZERO, ..good }),
         ];
         for (what, spec) in bad {
             let error = Geometry::new(spec).unwrap_err().to_string();

@@ -95,7 +95,7 @@ fn tell(global: &Global, args: &Nbd, addresses: &[Address]) -> Result<()> {
             for address in addresses {
                 match address {
                     Address::Tcp(address) => {
-                        writeln!(text, "{spec} is {scheme}://{address}/{name}")?
+                        writeln!(text, "{spec} is {scheme}://{address}/{name}")?;
                     }
                     Address::Unix(path) => {
                         let path = path.display();

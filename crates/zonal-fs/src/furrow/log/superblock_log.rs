@@ -51,8 +51,13 @@ pub(in crate::furrow) struct FoundSuperblock {
 impl SuperLog {
     /// The log of an empty drive.
     pub(in crate::furrow) fn new(pairs: [[u32; 2]; 2]) -> Self {
-        let pairs =
-            pairs.map(|zones| LogPair { zones, current: 0, next: Some(0), lags: false, commits: 0 });
+        let pairs = pairs.map(|zones| LogPair {
+            zones,
+            current: 0,
+            next: Some(0),
+            lags: false,
+            commits: 0,
+        });
         Self { pairs, planted: Planted::default() }
     }
 

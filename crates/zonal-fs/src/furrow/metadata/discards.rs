@@ -15,7 +15,7 @@ use zerocopy::byteorder::little_endian::U64;
 use crate::furrow::format::row::DiscardRow;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::retry::Retries;
+use crate::furrow::retry::{Attempt, Retries};
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
@@ -140,8 +140,8 @@ impl Discards {
     }
 
     /// Notes the outcome of a step that removes entries of a file.
-    pub(in crate::furrow) fn note_step(&mut self, ino: Ino, is_done: bool, now_ns: u64) -> u64 {
-        if is_done || !self.files.contains_key(&ino) {
+    pub(in crate::furrow) fn note_step(&mut self, ino: Ino, attempt: Attempt, now_ns: u64) -> u64 {
+        if attempt == Attempt::Succeeded || !self.files.contains_key(&ino) {
             self.failed.settle(ino);
             return 0;
         }

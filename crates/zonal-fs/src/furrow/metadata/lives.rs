@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::furrow::metadata::held::PIN_BYTES;
-use crate::furrow::retry::Retries;
+use crate::furrow::retry::{Attempt, Retries};
 use crate::vfs::Ino;
 
 /// Users of inodes, and inodes that are to be removed.
@@ -119,8 +119,8 @@ impl Lives {
 
     /// Notes the outcome of a step of a truncation. After a failure, returns the nanoseconds since
     /// the first one.
-    pub(in crate::furrow) fn note_step(&mut self, ino: Ino, is_done: bool, now_ns: u64) -> u64 {
-        if is_done || !self.truncating.contains(&ino) {
+    pub(in crate::furrow) fn note_step(&mut self, ino: Ino, attempt: Attempt, now_ns: u64) -> u64 {
+        if attempt == Attempt::Succeeded || !self.truncating.contains(&ino) {
             self.failed.settle(ino);
             return 0;
         }

@@ -154,19 +154,18 @@ impl Reclaimer {
         Ok(false)
     }
 
-    /// Scans some rows where zones need it, and returns whether there are more to scan. An error
-    /// costs only the zones that the scan is for, until a later call succeeds.
-    pub(in crate::furrow) fn scan_if_needed(&self, is_needed: bool) -> bool {
-        is_needed
-            && self.scan_some().unwrap_or_else(|error| {
-                tracing::warn!(%error, "the scan for back-references waits");
-                false
-            })
+    /// Scans some rows, and returns whether there are more to scan now. An error costs only the
+    /// zones that the scan is for, until a later call succeeds.
+    pub(in crate::furrow) fn scan_on(&self) -> bool {
+        self.scan_some().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the scan for back-references waits");
+            false
+        })
     }
 
     /// Scans to the end, for a writer that finds no room otherwise.
     pub(super) fn scan_all(&self) {
-        while self.scan_if_needed(true) {}
+        while self.scan_on() {}
     }
 }
 

@@ -18,7 +18,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::Lookup;
-use crate::furrow::retry::REFUSED_NS_MAX;
+use crate::furrow::retry::{Attempt, REFUSED_NS_MAX};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::Refused;
 use crate::furrow::tree::Tree;
@@ -129,11 +129,12 @@ impl Truncator {
     }
 
     fn note_step(&self, removal: Removal, outcome: &Result<()>) {
-        let (now, is_done) = (self.log.clock.monotonic_ns(), outcome.is_ok());
-        if is_done && !self.tree.read_state().owes_removal(removal) {
+        let now = self.log.clock.monotonic_ns();
+        let attempt = if outcome.is_ok() { Attempt::Succeeded } else { Attempt::Failed };
+        if outcome.is_ok() && !self.tree.read_state().owes_removal(removal) {
             return;
         }
-        let age_ns = self.tree.write_accounts().note_removal(removal, is_done, now);
+        let age_ns = self.tree.write_accounts().note_removal(removal, attempt, now);
         if let Err(error) = outcome
             && age_ns == 0
         {
@@ -217,11 +218,11 @@ impl State {
 
     /// Notes the outcome of a step of a removal. After a failure, returns the nanoseconds since the
     /// first one.
-    fn note_removal(&mut self, removal: Removal, is_done: bool, now_ns: u64) -> u64 {
+    fn note_removal(&mut self, removal: Removal, attempt: Attempt, now_ns: u64) -> u64 {
         match removal {
-            Removal::Truncation(ino) => self.lives.note_step(ino, is_done, now_ns),
-            Removal::Discard(ino) => self.discards.note_step(ino, is_done, now_ns),
-            Removal::LostBlocks(ino) if is_done => {
+            Removal::Truncation(ino) => self.lives.note_step(ino, attempt, now_ns),
+            Removal::Discard(ino) => self.discards.note_step(ino, attempt, now_ns),
+            Removal::LostBlocks(ino) if attempt == Attempt::Succeeded => {
                 self.lives.lost_blocks.settle(ino);
                 0
             }
