@@ -1,5 +1,6 @@
-//! A block device that is mounted: what sync(1) and umount(2) wait for, and who may use it. The
-//! device is a loop device with virtual zones.
+//! A mount that has a block device: what sync(1) and umount(2) wait for, and who may use it. The
+//! drive is a loop device with virtual zones, or the file below it, for which another loop device
+//! stands in.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs;
@@ -10,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use zonal::mounts::Mount;
 use zonal::wait::wait_until;
 use zonal_fuse::unmount::daemon_of;
 
@@ -80,7 +82,8 @@ impl Disk {
         }
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("disk");
-        fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+        // As long as the file of such a drive, so that it is one too.
+        fs::File::create(&file).unwrap().set_len(42 << 20).unwrap();
         let device = match Loop::attach(&file) {
             Ok(device) => device,
             Err(why) => return skip(&format!("no loop device: {why}")),
@@ -99,23 +102,43 @@ impl Disk {
 
     /// Mounts it. Without being asked, a commit comes after an hour.
     fn mount(&self, number: usize, options: &str) -> Output {
+        self.mount_drive(text(&self.device.node), number, options)
+    }
+
+    /// The same of the file below the device, or with layers in front.
+    fn mount_drive(&self, drive: &str, number: usize, options: &str) -> Output {
         let (place, log) = (self.place(number), self.folder.path().join("log"));
         let options = format!("commit=3600,{options}");
-        let arguments = ["mount", text(&self.device.node), text(&place), "-o", &options];
+        let arguments = ["mount", drive, text(&place), "-o", &options];
         zonal(&[&arguments[..], &["--log", text(&log)]].concat())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    fn in_table(&self, number: usize) -> Option<Mount> {
+        let place = self.place(number);
+        zonal::mounts::all().unwrap().into_iter().find(|mount| mount.point == place)
     }
 
     /// The type that the table of mounts has for a place.
     fn kind(&self, number: usize) -> Option<String> {
-        let place = self.place(number);
-        let mount = zonal::mounts::all().unwrap().into_iter().find(|mount| mount.point == place);
-        Some(mount?.kind.into_string().unwrap())
+        Some(self.in_table(number)?.kind.into_string().unwrap())
+    }
+
+    /// How many loop devices stand in for the file.
+    fn stand_ins(&self) -> usize {
+        let name = format!("zonal:{}", text(&self.file()));
+        let all = fs::read_dir("/sys/block").unwrap();
+        let files = all.map(|device| device.unwrap().path().join("loop/backing_file"));
+        files.filter(|file| fs::read_to_string(file).is_ok_and(|it| it.contains(&name))).count()
     }
 
     /// Names of files, as a power cut now would leave them.
     fn names_after_power_cut(&self) -> String {
         let copy = self.folder.path().join("copy");
-        fs::copy(self.folder.path().join("disk"), &copy).unwrap();
+        fs::copy(self.file(), &copy).unwrap();
         let copy = Loop::attach(&copy).unwrap();
         must(&zonal(&["ls", &format!("{}:/", text(&copy.node))]))
     }
@@ -143,20 +166,79 @@ impl Drop for Disk {
 
 #[test]
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
-fn block_device_sync_waits_for_commit() {
+fn sync_waits_for_commit_on_every_drive() {
     let Some(disk) = Disk::new() else { return };
-    for options in ["rw", "writeback"] {
-        must(&disk.mount(0, options));
-        assert_eq!(disk.kind(0).as_deref(), Some("fuseblk.furrow"));
-        let (synced, later) = (format!("synced-{options}"), format!("later-{options}"));
-        fs::write(disk.place(0).join(&synced), "content").unwrap();
-        rustix::fs::syncfs(fs::File::open(disk.place(0)).unwrap()).unwrap();
-        fs::write(disk.place(0).join(&later), "content").unwrap();
-        let names = disk.names_after_power_cut();
-        assert!(names.contains(&synced), "{names}");
-        assert!(!names.contains(&later), "nothing else has committed: {names}");
-        must(&zonal(&["umount", text(&disk.place(0))]));
+    let (node, file) = (disk.device.node.clone(), disk.file());
+    let drives =
+        [&node, &file].map(|drive| [text(drive).to_owned(), format!("po2:{}", text(drive))]);
+    for (number, drive) in drives.concat().iter().enumerate() {
+        for options in ["rw", "writeback"] {
+            must(&disk.mount_drive(drive, 0, options));
+            let found = disk.in_table(0).unwrap();
+            assert_eq!(
+                (found.kind.to_str(), &*found.source),
+                (Some("fuseblk.furrow"), drive.as_ref())
+            );
+            let (synced, later) =
+                (format!("synced-{number}-{options}"), format!("later-{number}-{options}"));
+            fs::write(disk.place(0).join(&synced), "content").unwrap();
+            rustix::fs::syncfs(fs::File::open(disk.place(0)).unwrap()).unwrap();
+            fs::write(disk.place(0).join(&later), "content").unwrap();
+            let names = disk.names_after_power_cut();
+            assert!(names.contains(&synced), "{drive}: {names}");
+            assert!(!names.contains(&later), "nothing else has committed: {names}");
+            must(&zonal(&["umount", text(&disk.place(0))]));
+        }
     }
+}
+
+#[test]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
+fn stand_in_goes_with_mount_however_it_ends() {
+    let Some(disk) = Disk::new() else { return };
+    let file = disk.file();
+    let mount = || {
+        must(&disk.mount_drive(text(&file), 0, "rw"));
+        assert_eq!(disk.stand_ins(), 1);
+    };
+    let unmount = |how| rustix::mount::unmount(disk.place(0), how).unwrap();
+    mount();
+    unmount(UnmountFlags::empty());
+    wait_until(|| disk.stand_ins() == 0);
+
+    mount();
+    disk.signal(0, Signal::TERM);
+    wait_until(|| disk.stand_ins() == 0);
+
+    mount();
+    disk.signal(0, Signal::KILL);
+    wait_until(|| fs::metadata(disk.place(0)).is_err());
+    // The drive file is free for another mount before the dead one has gone.
+    must(&disk.mount_drive(text(&file), 1, "rw"));
+    assert_eq!(disk.stand_ins(), 2);
+    unmount(UnmountFlags::empty());
+    must(&zonal(&["umount", text(&disk.place(1))]));
+    wait_until(|| disk.stand_ins() == 0);
+
+    mount();
+    let open = fs::File::create(disk.place(0).join("open")).unwrap();
+    unmount(UnmountFlags::DETACH);
+    assert_eq!(disk.stand_ins(), 1);
+    drop(open);
+    wait_until(|| disk.stand_ins() == 0);
+}
+
+#[test]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
+fn drive_file_without_loop_devices_is_mounted_as_fuse() {
+    let Some(disk) = Disk::new() else { return };
+    // As a container that has no /dev/loop-control.
+    let script = "mount --bind /dev/null /dev/loop-control && \"$0\" mount -q \"$1\" \"$2\" \
+        --log \"$3\" && findmnt --noheadings --output FSTYPE \"$2\"; \"$0\" umount \"$2\"";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_zonal")]);
+    unshare.args([disk.file(), disk.place(0), disk.folder.path().join("log")]);
+    assert_eq!(must(&run(&mut unshare)).trim(), "fuse.furrow");
 }
 
 #[test]

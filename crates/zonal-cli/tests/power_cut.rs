@@ -58,8 +58,15 @@ impl Place {
         self.path("mnt").join(format!("file {number}"))
     }
 
+    /// Whether the kernel passes syncfs(2) on.
+    fn passes_syncfs(&self) -> bool {
+        let found = zonal::mounts::all().unwrap();
+        let mount = found.iter().find(|mount| mount.point == self.path("mnt")).unwrap();
+        mount.kind == "fuseblk.furrow"
+    }
+
     /// Writes files until the drive fails. Returns how many were synced.
-    fn write_files(&self) -> u8 {
+    fn write_files(&self, sync: fn(&File) -> io::Result<()>) -> u8 {
         let mut synced = 0;
         for number in 0..FILES {
             let write = || -> io::Result<bool> {
@@ -67,7 +74,7 @@ impl Place {
                 file.write_all(&Self::content_of(number))?;
                 let syncs = number % FILES_PER_SYNC == FILES_PER_SYNC - 1;
                 if syncs {
-                    file.sync_all()?;
+                    sync(&file)?;
                 }
                 Ok(syncs)
             };
@@ -149,7 +156,13 @@ fn cut_at(write: usize) -> usize {
     zonal(&["mkfs", &format!("{}{drive}", traced("mkfs.trace"))]);
     let rules = format!("write,nth={write},power-cut;seed={write}");
     place.mount(&format!("{}fault({rules}):{drive}", traced("mount.trace")));
-    let synced = place.write_files();
+    // Two ways that promise the same, where the kernel passes both on.
+    let sync: fn(&File) -> io::Result<()> = if write % 2 == 0 && place.passes_syncfs() {
+        |file| Ok(rustix::fs::syncfs(file)?)
+    } else {
+        File::sync_all
+    };
+    let synced = place.write_files(sync);
     let daemon = Pid::from_raw(daemon_of(&dir).unwrap().cast_signed()).unwrap();
     let ended = pidfd_open(daemon, PidfdFlags::empty()).unwrap();
     // Without force it is not unmounted, since it cannot be synced.

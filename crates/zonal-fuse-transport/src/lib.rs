@@ -36,6 +36,7 @@ pub mod request;
 mod rings;
 pub mod serve;
 pub mod session;
+mod stand_in;
 mod watchdog;
 mod worker_pool;
 

@@ -10,14 +10,14 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::device::Device;
 use crate::own_mount::{self, Call};
-use crate::{Errno, helper};
+use crate::{Errno, helper, stand_in};
 
 /// A mount that is to be made.
 #[derive(Clone, Debug)]
 pub struct MountSpec {
     /// The directory, as an absolute path.
     pub point: PathBuf,
-    /// Source in the mount table; for a `fuseblk`, the block device.
+    /// Source in the mount table.
     pub source: String,
     /// Type of the mount.
     pub kind: MountType,
@@ -37,7 +37,16 @@ pub enum MountType {
     /// `fuseblk`: on a block device, which the kernel opens exclusively while it is mounted. Needs
     /// root. The kernel passes sync(2) and syncfs(2) on, from Linux 6.18, and umount(2) waits for
     /// [`Serve::end`](crate::Serve::end).
-    Fuseblk,
+    Fuseblk(BlockDevice),
+}
+
+/// The block device of a `fuseblk`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockDevice {
+    /// The source itself.
+    Source,
+    /// A small loop device, which nobody reads or writes; the source may be anything.
+    StandIn,
 }
 
 impl MountType {
@@ -45,7 +54,7 @@ impl MountType {
     pub fn name(self) -> &'static str {
         match self {
             Self::Fuse => "fuse",
-            Self::Fuseblk => "fuseblk",
+            Self::Fuseblk(_) => "fuseblk",
         }
     }
 }
@@ -111,7 +120,7 @@ impl Mount {
             }
             // The kernel waits for our answer, and no thread may be left to give it. Then the call
             // returns when the connection closes.
-            MountType::Fuseblk => {
+            MountType::Fuseblk(_) => {
                 own_mount::start(Call::Unmount { point: self.point.clone(), flags }).map(drop)
             }
         }
@@ -139,7 +148,15 @@ fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
         block_options(spec.kind)
     );
     let data = CString::new(data)?;
-    match rustix::mount::mount(&*spec.source, &spec.point, spec.kind.name(), spec.flags, &*data) {
+    let mounted = match spec.kind {
+        MountType::Fuseblk(BlockDevice::StandIn) => stand_in::mount(spec, &data),
+        MountType::Fuse | MountType::Fuseblk(BlockDevice::Source) => {
+            let kind = spec.kind.name();
+            rustix::mount::mount(&*spec.source, &spec.point, kind, spec.flags, &*data)
+                .map_err(io::Error::from)
+        }
+    };
+    match mounted {
         // If another process has mounted this `fuseblk`, the kernel shows that mount here too.
         Ok(()) if !device.is_mounted() => {
             let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
@@ -147,8 +164,8 @@ fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
             Err(Errno::BUSY.into())
         }
         Ok(()) => Ok(Some(device)),
-        Err(Errno::PERM) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -165,7 +182,7 @@ fn common_options(spec: &MountSpec) -> String {
 fn block_options(kind: MountType) -> &'static str {
     match kind {
         MountType::Fuse => "",
-        MountType::Fuseblk => ",blksize=4096",
+        MountType::Fuseblk(_) => ",blksize=4096",
     }
 }
 

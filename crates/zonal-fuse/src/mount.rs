@@ -7,12 +7,15 @@
 //! everything with a time limit.
 //!
 //! # Block devices
-//! A writable file system on a block device of its own is mounted as `fuseblk` if the kernel passes
-//! sync(1) on to such a mount (`passes_sync`). Then the kernel opens the device exclusively. We
-//! have it open exclusively until we mount, and [hand the claim over](zonal::Claim::hand_over). If
-//! another process takes the device in between, mount(2) fails, and nothing has been written since.
-//! umount(2) waits for our answer to its last request, which comes when the file system is closed:
-//! then the kernel releases the device.
+//! A writable file system is mounted as `fuseblk` if the kernel passes sync(1) on to such a mount
+//! (`passes_sync`). The kernel opens the block device of such a mount exclusively. That is the
+//! device of the file system, if it is a block device of its own; else a loop device stands in for
+//! it (`zonal_fuse_transport::mount::BlockDevice`).
+//!
+//! We have a device of our own open exclusively until we mount, and [hand the claim
+//! over](zonal::Claim::hand_over). If another process takes the device in between, mount(2) fails,
+//! and nothing has been written since. umount(2) waits for our answer to its last request, which
+//! comes when the file system is closed: then the kernel releases the device.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +31,7 @@ use zonal::{Claim, ZonedDevice, mounts, shown};
 use zonal_fs::FsError;
 use zonal_fuse_transport::Session;
 use zonal_fuse_transport::hidden::HiddenMount;
-use zonal_fuse_transport::mount::{self, MountSpec, MountType};
+use zonal_fuse_transport::mount::{self, BlockDevice, MountSpec, MountType};
 use zonal_fuse_transport::panics::caught;
 
 use crate::asked::{Asked, wait_for_same_wish};
@@ -82,19 +85,16 @@ pub fn serve(
     serve_with_claim(content, config, None, ready)
 }
 
-/// As [`serve`], for a file system on `device`: a block device is mounted as `fuseblk`, if the
-/// kernel passes sync(1) on. If another process takes the device meanwhile ([`ServeError::Taken`]),
-/// the file system is not shut down, and nothing is written to the device any more.
+/// As [`serve`], for a file system on `device`: if it is a block device, the mount is on that
+/// itself. If another process takes the device meanwhile ([`ServeError::Taken`]), the file system
+/// is not shut down, and nothing is written to the device any more.
 pub fn serve_on(
     device: &dyn ZonedDevice,
     content: MountContent,
     config: &MountConfig,
     ready: impl FnOnce(Served),
 ) -> Result<()> {
-    // A device that is only read may be shared, even mounted elsewhere.
-    let is_written = config.access == Access::ReadWrite;
-    let claim = device.claim().filter(|_| is_written && passes_sync());
-    serve_with_claim(content, config, claim, ready)
+    serve_with_claim(content, config, device.claim(), ready)
 }
 
 fn serve_with_claim(
@@ -245,7 +245,7 @@ impl Life {
         ended
     }
 
-    /// Mounts, as `fuseblk` if there is a claim and the kernel allows it.
+    /// Mounts: for writing as `fuseblk`, if the kernel passes sync(1) on and allows it.
     fn open_session(
         &self,
         config: &MountConfig,
@@ -258,18 +258,23 @@ impl Life {
         };
         let failed = |source| ServeError::Mount { point: point.to_owned(), source };
         let spec = spec(config, point);
-        let Some(claim) = claim else { return open(&spec).map_err(failed) };
-        let source = claim.path().canonicalize().map_err(failed)?.display().to_string();
-        claim.hand_over();
-        match open(&MountSpec { source, kind: MountType::Fuseblk, ..spec.clone() }) {
-            Ok(session) => Ok(session),
-            Err(error) => {
-                // Another process may have written to the device: we must not write any more.
-                claim.take_back().map_err(ServeError::Taken)?;
-                tracing::info!(%error, "no mount of type fuseblk: sync(1) does not reach us");
-                open(&spec).map_err(failed)
-            }
+        // A device that is only read may be shared, even mounted elsewhere.
+        if config.access == Access::ReadOnly || !passes_sync() {
+            return open(&spec).map_err(failed);
         }
+        let mut on_block = spec.clone();
+        on_block.kind = MountType::Fuseblk(BlockDevice::StandIn);
+        if let Some(claim) = claim {
+            on_block.kind = MountType::Fuseblk(BlockDevice::Source);
+            on_block.source = claim.path().canonicalize().map_err(failed)?.display().to_string();
+            claim.hand_over();
+        }
+        open(&on_block).or_else(|error| {
+            // Another process may have written to the device: we must not write any more.
+            claim.map_or(Ok(()), Claim::take_back).map_err(ServeError::Taken)?;
+            tracing::info!(%error, "no mount of type fuseblk: sync(1) does not reach us");
+            open(&spec).map_err(failed)
+        })
     }
 
     /// Starts a thread that ends with the mount. If it panics, the mount becomes read-only.

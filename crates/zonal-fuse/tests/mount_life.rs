@@ -32,7 +32,7 @@ fn mount_is_in_table_with_source() {
     let root = mounted.root().canonicalize().unwrap();
     let line = table.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
     assert!(line.starts_with(mounted.outside("drive").to_str().unwrap()), "{line}");
-    assert!(line.contains(" fuse.furrow rw,"), "{line}");
+    assert!(line.contains(".furrow rw,"), "{line}");
     assert!(line.contains("default_permissions") && line.contains("allow_other"), "{line}");
 }
 
