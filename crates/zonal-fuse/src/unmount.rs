@@ -328,7 +328,42 @@ fn try_to_detach(point: &Path, flags: UnmountFlags) -> Result<()> {
     // Resolved first, and NOFOLLOW: no one can replace the name by a link to another mount
     // meanwhile.
     let found = point.canonicalize().unwrap_or_else(|_| point.to_owned());
+    if flags == UnmountFlags::DETACH && blocks_of(&found) > 0 && detach_apart(&found).is_ok() {
+        return Ok(());
+    }
     detached(point, flags, rustix::mount::unmount(found, flags | UnmountFlags::NOFOLLOW))
+}
+
+/// Number of mounts of the type `fuseblk` at `point`, one above the other.
+fn blocks_of(point: &Path) -> usize {
+    let is_one = |mount: &mounts::Mount| {
+        mount.point == point && mount.kind.as_encoded_bytes().starts_with(b"fuseblk")
+    };
+    mounts::all().map_or(0, |all| all.iter().filter(|mount| is_one(mount)).count())
+}
+
+/// Detaches a `fuseblk` in another process, which may stay behind: the kernel takes the mount away
+/// at once, but umount(2) of the last one waits for its daemon, and that may hang.
+fn detach_apart(point: &Path) -> io::Result<()> {
+    let before = blocks_of(point);
+    let table = File::open("/proc/self/mounts")?;
+    let mut command = program::command("umount");
+    command.args(["--internal-only", "--lazy", "--"]).arg(point);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    while blocks_of(point) == before {
+        let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(&table, PollFlags::PRI)];
+        match poll(&mut fds, None) {
+            Ok(_) if fds[0].revents().contains(PollFlags::IN) => {
+                let ended = child.wait()?;
+                return if ended.success() { Ok(()) } else { Err(Errno::INVAL.into()) };
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Adds the processes that use a busy mount to the error.
