@@ -83,7 +83,9 @@ fn options_in(text: &str) -> impl Iterator<Item = &str> {
     unquoted.filter_map(|word| {
         let name = word.trim_start_matches('(').strip_prefix("--")?;
         let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '-';
-        Some(name.split(|letter| !is_part(letter)).next().unwrap_or(name))
+        let name = name.split(|letter| !is_part(letter)).next().unwrap_or(name);
+        // `--` alone ends the options.
+        (!name.is_empty()).then_some(name)
     })
 }
 
