@@ -79,8 +79,8 @@ pub(crate) fn keep_file_system(
 }
 
 /// Refuses to change a part of a drive with a file system of which the part shows nothing: a slice
-/// lies in the middle of it, or the drive is a later member of a concat. A file system that was made
-/// on a part does not count here.
+/// lies in the middle of it, or the drive is a later member of a concat. A file system that was
+/// made on a part does not count here.
 fn keep_whole_drives(stack: &Stack, spec: &str, overwrite: Overwrite) -> Result<()> {
     if overwrite == Overwrite::Force || stack.files.iter().any(|file| file.as_os_str() == spec) {
         return Ok(());

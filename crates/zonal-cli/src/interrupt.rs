@@ -1,8 +1,8 @@
 //! Signals that end the command.
 //!
 //! Most commands end at once, as the kernel has it. One that changes files of a drive holds the
-//! signals: it stops at its next file or piece, makes durable what it has done, and then ends by the
-//! signal. So whoever waits for it sees which signal that was.
+//! signals: it stops at its next file or piece, makes durable what it has done, and then ends by
+//! the signal. So the parent process sees which signal that was.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ static PENDING: AtomicI32 = AtomicI32::new(0);
 /// Readable from the first held signal on.
 static ARRIVED: OnceLock<UnixStream> = OnceLock::new();
 
-/// Whether this process serves others, who may need it when nobody reads its messages.
+/// Whether this process serves clients, which need it although its messages have no reader.
 static IS_SERVER: AtomicBool = AtomicBool::new(false);
 
 /// timeout(1) sends its signal twice. What comes this soon after the first is the same wish.
@@ -62,7 +62,7 @@ pub(crate) fn hold() -> Result<()> {
     Ok(())
 }
 
-/// Notes the first signal. Dropping the sender tells those who wait for input.
+/// Notes the first signal. Dropping the sender wakes the threads that wait for input.
 fn watch(mut signals: Signals, sender: UnixStream) {
     let clock = SystemClock::new();
     let mut first = signals.forever();

@@ -138,8 +138,8 @@ pub(crate) fn open(spec: &str, access: Access) -> Result<Arc<Drive>> {
     Ok(drive)
 }
 
-/// Refuses to write to a device that holds a file system, unless the user allows it. External
-/// engines have no options of their own, so that is said in the environment.
+/// Refuses to write to a device that holds a file system, unless an environment
+/// variable allows it: external engines have no options of their own.
 fn keep_file_system(spec: &str, device: &dyn ZonedDevice) -> Result<()> {
     if std::env::var_os(FORCE).is_some_and(|value| value == "1") {
         return Ok(());

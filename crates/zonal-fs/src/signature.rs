@@ -118,8 +118,8 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
     Ok(of_bytes(&start_of(device)?))
 }
 
-/// What an overwrite of a whole device would destroy, in words: what was [found](find), or else data
-/// of any kind. `zones` is the report of the device.
+/// What an overwrite of a whole device would destroy, in words: what was [found](find), or else
+/// data of any kind. `zones` is the report of the device.
 pub fn held(
     device: &dyn ZonedDevice,
     zones: &[Zone],
@@ -217,8 +217,8 @@ pub fn of_bytes(bytes: &[u8]) -> Option<Signature> {
     Some(Signature { kind: Content::Foreign(name), label })
 }
 
-/// Formats of files, by their first bytes. On a device they would be raw data, which is nothing that
-/// [`find`] reports. Sources: each format's own documentation.
+/// Formats of files, by their first bytes. On a device they would be raw data, which is nothing
+/// that [`find`] reports. Sources: each format's own documentation.
 const FILES: [(&str, usize, &[u8]); 10] = [
     ("a qcow2 image", 0, b"QFI\xfb"),
     ("a VMDK image", 0, b"KDMV"),

@@ -5,8 +5,8 @@
 //! loop device over 4 KiB of memory, which we never read or write. The kernel frees it with its
 //! last user (`AUTOCLEAR`), which is the mount, however that ends.
 //!
-//! The mount table shows the name by which mount(2) found the block device, and users look there for
-//! the source that they know. So a thread with a root and a working directory of its own
+//! The mount table shows the name by which mount(2) found the block device, and users look there
+//! for the source that they know. So a thread with a root and a working directory of its own
 //! (`CLONE_FS`) makes the device's node under that name in an empty tree that nobody else sees, and
 //! mounts from there.
 

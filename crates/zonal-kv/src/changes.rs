@@ -45,8 +45,8 @@ impl Changes {
         }
     }
 
-    /// A change of a file begins, and its note will have so many bytes of data; `None` if the file is
-    /// gone. Where there is no room for the note, `commit` makes some.
+    /// A change of a file begins, and its note will have so many bytes of data; `None` if the file
+    /// is gone. Where there is no room for the note, `commit` makes some.
     pub(crate) fn begin(
         &self,
         ino: Ino,
@@ -70,8 +70,8 @@ impl Changes {
         }
     }
 
-    /// It is made, and noted. What cannot be noted `commit` makes durable: a change that is larger than
-    /// the memory, or of a file whose time nobody can read.
+    /// It is made, and noted. What cannot be noted `commit` makes durable: a change that is larger
+    /// than the memory, or of a file whose time nobody can read.
     pub(crate) fn end(
         &self,
         begun: Begun,

@@ -227,8 +227,8 @@ impl Store {
         self.core.check_process()
     }
 
-    /// Changes a file, and keeps what was changed, with so many bytes of data, for the case that the
-    /// process is killed.
+    /// Changes a file, and keeps what was changed, with so many bytes of data, for the case that
+    /// the process is killed.
     pub(crate) fn change<'a, T>(
         &self,
         ino: Ino,

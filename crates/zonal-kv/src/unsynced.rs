@@ -242,15 +242,15 @@ impl Unsynced {
         words.filter(|ino| *ino != 0)
     }
 
-    /// Whether a note with so much data has room beside those of pending changes. One that is larger
-    /// than a half has as much as a commit can make.
+    /// Whether a note with so much data has room beside those of pending changes. One that is
+    /// larger than a half has as much as a commit can make.
     pub fn has_room(&self, data: usize) -> bool {
         let bytes = note_bytes(data);
         bytes > HALF_BYTES || self.len[self.active] + self.promised + bytes <= HALF_BYTES
     }
 
-    /// A change of an inode begins, and its note will have so much data: room for that is kept. Without
-    /// a place in the list, a kill until it has a note may make the notes look old.
+    /// A change of an inode begins, and its note will have so much data: room for that is kept.
+    /// Without a place in the list, a kill until it has a note may make the notes look old.
     pub fn begin_change(&mut self, ino: u64, data: usize) -> Pending {
         let place = (0..PENDING_MAX).find(|number| self.word(word::PENDING + number) == 0);
         if let Some(number) = place {

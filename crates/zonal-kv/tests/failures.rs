@@ -1,6 +1,6 @@
-//! Calls of the drive fail: what has succeeded is there, once, and when faults end all is as if there had
-//! been none. A flush fails, the process is killed, and the power is cut while the next process opens the
-//! store: what was synced is there.
+//! Calls of the drive fail: what has succeeded is there, once, and when faults end all is as if
+//! there had been none. A flush fails, the process is killed, and the power is cut while the next
+//! process opens the store: what was synced is there.
 //!
 //! `SEED` in the environment chooses what the cuts leave, and random work; it is printed. `COUNT`
 //! multiplies how many are tried.

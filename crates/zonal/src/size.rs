@@ -1,7 +1,7 @@
 //! Sizes as people write and read them: `4096`, `96M`, `16KiB`, `1.92TB`.
 //!
-//! The one grammar of every size on a command line, in a device specification and in a config. Upper
-//! and lower case mean the same:
+//! The one grammar of every size on a command line, in a device specification and in a config.
+//! Upper and lower case mean the same:
 //!
 //! | unit | bytes |
 //! | --- | --- |
@@ -9,10 +9,10 @@
 //! | `K`, `Ki` or `KiB`, and so with `M`, `G`, `T`, `P`, `E` | 1024, 1024², and so on |
 //! | `KB`, and so with `M`, `G`, `T`, `P`, `E` | 1000, 1000², and so on |
 //!
-//! dd(1) and truncate(1) count so, too. fio takes `KB` for 1024 bytes and `KiB` for 1000 unless it has
-//! `kb_base=1000`; `K` is 1024 for all of them. The number may have a fraction; what is no whole
-//! number of bytes is rounded down. A space may stand before the unit. A `b` alone is refused: it is
-//! 512 bytes for dd and one for fio.
+//! dd(1) and truncate(1) count so, too. fio takes `KB` for 1024 bytes and `KiB` for 1000 unless it
+//! has `kb_base=1000`; `K` is 1024 for all of them. The number may have a fraction; what is no
+//! whole number of bytes is rounded down. A space may stand before the unit. A `b` alone is
+//! refused: it is 512 bytes for dd and one for fio.
 
 use crate::ByteCount;
 

@@ -35,8 +35,8 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 }
 
 /// Standard output, for results. A write that fails ends the process, so no caller can go on as if
-/// somebody had the result. Where nobody reads any more, as in `zonal zones DEVICE | head`, the
-/// process ends by SIGPIPE, like other commands; any other failure is an error.
+/// the result had been read. After a reader has gone, as in `zonal zones DEVICE | head`, the process
+/// ends by SIGPIPE, like other commands; any other failure is an error.
 ///
 /// SIGPIPE itself stays ignored, as Rust has it: a server must not end because one of its clients
 /// hangs up. What a server prints goes through [`announce`].
@@ -89,7 +89,7 @@ impl fmt::Display for Unprinted {
 
 impl std::error::Error for Unprinted {}
 
-/// Prints on standard output what a server has to say. Where that fails it serves all the same.
+/// Prints the announcement of a server on standard output. If that fails, it serves all the same.
 pub(crate) fn announce(text: &str) {
     let mut stdout = io::stdout().lock();
     if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

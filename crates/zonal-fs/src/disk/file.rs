@@ -141,7 +141,8 @@ impl Disk for FurrowDisk {
     }
 
     fn flush(&self) -> Result<()> {
-        // Furrow keeps what a failed commit could not write, so a later flush that succeeds is true.
+        // Furrow keeps what a failed commit could not write, so a later flush that succeeds is
+        // true.
         self.file.sync_data().map_err(disk_error)
     }
 

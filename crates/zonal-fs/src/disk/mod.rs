@@ -232,8 +232,8 @@ impl Disks {
         Ok(self.volume.sync()?)
     }
 
-    /// Makes a disk `snapshot`, a [name](DiskName::snapshot) of a snapshot of `name`, with the present
-    /// content of that. It takes no writes.
+    /// Makes a disk `snapshot`, a [name](DiskName::snapshot) of a snapshot of `name`, with the
+    /// present content of that. It takes no writes.
     pub fn snapshot(&self, name: &DiskName, snapshot: &DiskName) -> Result<()> {
         if !snapshot.is_snapshot_of(name) {
             return Err(Error::NotASnapshotName { disk: name.clone(), name: snapshot.clone() });

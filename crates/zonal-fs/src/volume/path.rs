@@ -4,8 +4,8 @@
 //! those of Linux:
 //!
 //! - The empty path names nothing (ENOENT). Repeated slashes have no effect. `.` is the directory
-//!   that it stands in. `..` is the parent directory; that of the root is the root, so no path leads
-//!   out of a volume.
+//!   that it stands in. `..` is the parent directory; that of the root is the root, so no path
+//!   leads out of a volume.
 //! - Symbolic links before the last component are followed. If the last component is one,
 //!   operations on entries (remove, rename, `hard_link`, `read_link`, `symlink_metadata`) act on
 //!   the link, others on its target. A target with a leading slash starts at the volume's root.

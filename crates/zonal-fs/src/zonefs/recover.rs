@@ -10,8 +10,8 @@
 //! A failed read changes nothing if the zone is good and has the expected size. Source: the
 //! observed behaviour of Linux 7.3 (`fs/zonefs/super.c`); its documentation promises a little more.
 //!
-//! Where the report fails as well, Linux makes everything read-only. Here the file is owed a report:
-//! its next use makes one, and fails as long as the device gives none.
+//! Where the report fails as well, Linux makes everything read-only. Here the file is owed a
+//! report: its next use makes one, and fails as long as the device gives none.
 
 use std::sync::MutexGuard;
 

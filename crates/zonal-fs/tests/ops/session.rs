@@ -39,8 +39,8 @@ impl Names {
         names
     }
 
-    /// These paths, whether or not they exist: each [`Pick`] means one path for ever. Everything but
-    /// the root, which comes first, counts as a file and as a directory.
+    /// These paths, whether or not they exist: each [`Pick`] means one path for ever. Everything
+    /// but the root, which comes first, counts as a file and as a directory.
     pub(crate) fn fixed(paths: &[&str]) -> Self {
         let parts = |path: &&str| {
             path.split('/').filter(|part| !part.is_empty()).map(Into::into).collect::<Vec<_>>()

@@ -17,9 +17,9 @@ const GATHER: usize = 256 << 10;
 const WRITES: usize = 4;
 
 impl ZoneStore {
-    /// Adds bytes to the end of a file. All of them have a place when it returns. After an error the
-    /// file has none of them. If the drive refuses them they stay in memory, and a later write, commit
-    /// or close tries them again.
+    /// Adds bytes to the end of a file. All of them have a place when it returns. After an error
+    /// the file has none of them. If the drive refuses them they stay in memory, and a later write,
+    /// commit or close tries them again.
     pub(super) fn grow(&self, state: &mut State, ino: u64, data: &[u8]) -> Result<()> {
         if file(state, ino)?.buffer.len() >= GATHER {
             // The drive has refused these before. So one write more than these is all that waits.
@@ -183,8 +183,8 @@ impl ZoneStore {
         }
     }
 
-    /// A file goes on in another zone; what is written can be read. Without another one it stays where
-    /// it is: its bytes count on the room there.
+    /// A file goes on in another zone; what is written can be read. Without another one it stays
+    /// where it is: its bytes count on the room there.
     fn go_elsewhere(&self, state: &mut State, ino: u64, zone: u32) -> Result<()> {
         match self.take_zone(state) {
             Ok(next) => file(state, ino)?.reserved.push_back(next),

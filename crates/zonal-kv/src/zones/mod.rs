@@ -78,8 +78,8 @@ struct State {
     free: BTreeSet<u32>,
     /// Zone files of what was deleted, to be reset when a commit has made that durable.
     doomed: BTreeSet<u32>,
-    /// What the drive has refused: zone files to empty, to which the durable map does not lead; zone
-    /// files to fill up, in which no file grows; closed files to write out; a commit.
+    /// What the drive has refused: zone files to empty, to which the durable map does not lead;
+    /// zone files to fill up, in which no file grows; closed files to write out; a commit.
     resets: Retries<u32>,
     finishes: Retries<u32>,
     seals: Retries<u64>,
@@ -225,9 +225,9 @@ impl ZoneStore {
         }
     }
 
-    /// Makes everything durable. With the rights to read only, nothing can have changed. A file whose
-    /// bytes have no place stays dirty, and the error is about it. The other changes become durable all
-    /// the same: a deletion among them may free the zone that the file needs.
+    /// Makes everything durable. With the rights to read only, nothing can have changed. A file
+    /// whose bytes have no place stays dirty, and the error is about it. The other changes become
+    /// durable all the same: a deletion among them may free the zone that the file needs.
     fn commit(&self) -> Result<()> {
         if self.rights == Access::ReadOnly {
             return Ok(());
@@ -392,8 +392,8 @@ fn snapshot(state: &State, block: u64) -> Encoder {
     encoder
 }
 
-/// What the map says of an inode. If the drive refuses bytes of a file, the map has less than a block of
-/// them, as the format wants. An earlier record had no more behind the same extents.
+/// What the map says of an inode. If the drive refuses bytes of a file, the map has less than a
+/// block of them, as the format wants. An earlier record had no more behind the same extents.
 fn said(ino: u64, inode: &Inode, block: u64) -> Entry<'_> {
     let tail = inode.buffer.len().min(memory(block) - 1);
     Entry::Inode {

@@ -335,7 +335,8 @@ impl FileSystem for ZoneStore {
             }
             self.retry(&mut state, u64::MAX);
         }
-        // This is the last chance: nothing tries again later. A mount does the rest of what is owed.
+        // This is the last chance: nothing tries again later. A mount does the rest of what is
+        // owed.
         let mut committed = self.commit();
         for _ in 1..ATTEMPTS {
             if committed.is_err() && self.zones.access() == Access::ReadWrite {

@@ -1,8 +1,8 @@
 //! Work that the drive has refused and that the store still owes, and when it tries that again.
 //!
 //! An error may pass. So a zone that cannot be emptied or filled up, a file that cannot be written
-//! out at its close, and a commit that fails stay owed: a tick tries them again after a pause, which
-//! doubles with each failure. A caller that cannot go on without one tries it at once.
+//! out at its close, and a commit that fails stay owed: a tick tries them again after a pause,
+//! which doubles with each failure. A caller that cannot go on without one tries it at once.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,8 @@ impl Failure {
 pub struct Owed {
     /// Zone files to empty: nothing leads to them.
     pub resets: usize,
-    /// Zone files to fill up, in which no file grows any more: until then each takes an active zone.
+    /// Zone files to fill up, in which no file grows any more: until then each takes an active
+    /// zone.
     pub finishes: usize,
     /// Files to write out that nobody has open for writing.
     pub seals: usize,
@@ -108,8 +109,9 @@ impl ZoneStore {
         self.written(zone).is_ok_and(|written| (1..self.capacity(zone)).contains(&written))
     }
 
-    /// Frees the active resources of a zone in which no file grows: of one that is to be filled up or
-    /// emptied, or that waits for the commit after which it is emptied. Returns whether it found one.
+    /// Frees the active resources of a zone in which no file grows: of one that is to be filled up
+    /// or emptied, or that waits for the commit after which it is emptied. Returns whether it found
+    /// one.
     pub(super) fn finish_unused(&self, state: &mut State) -> bool {
         let doomed = state.doomed.iter().copied().filter(|zone| self.is_active(*zone));
         let doomed = doomed.take(ATTEMPTS);

@@ -1,8 +1,8 @@
 //! A new drive file: it has its name when it is complete, and a failure leaves nothing.
 //!
-//! It is made without a name (`O_TMPFILE`) where the host's file system can do that, so that not even
-//! a kill leaves a part. Elsewhere a failure removes it. A file that is replaced keeps its content if
-//! the new drive is too large for the host.
+//! It is made without a name (`O_TMPFILE`) where the host's file system can do that, so that not
+//! even a kill leaves a part. Elsewhere a failure removes it. A file that is replaced keeps its
+//! content if the new drive is too large for the host.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;

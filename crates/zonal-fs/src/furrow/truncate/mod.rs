@@ -30,9 +30,9 @@ const RETRIES_MAX: usize = 4;
 /// Entries that wait to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Removal {
-    /// Those of a truncated or deleted file.
+    /// Entries of a truncated or deleted file.
     Truncation(Ino),
-    /// Those of a file's discarded ranges.
+    /// Entries of a file's discarded ranges.
     Discard(Ino),
     /// None: blocks of a deleted file that no row names are still to be freed.
     LostBlocks(Ino),

@@ -40,8 +40,8 @@ pub(super) struct HostSpot {
 }
 
 impl HostSpot {
-    /// A path as a user gives it: links on the way to its last part are followed. A slash behind the
-    /// last part stays, so that the kernel follows that part too.
+    /// A path as a user gives it: links on the way to its last part are followed. A slash behind
+    /// the last part stays, so that the kernel follows that part too.
     pub(super) fn new(path: &Path) -> Result<Self> {
         let (above, mut name) = match (path.parent(), last_name(path)) {
             (Some(above), Some(name)) if above.as_os_str().is_empty() => {
