@@ -33,6 +33,10 @@ pub(crate) enum Profile {
     Commits,
     /// Writes to a drive that has hardly any room.
     Full,
+    /// Copies, holes and overwrites of many blocks of a file of many pieces.
+    Pieces,
+    /// The same with deletions, while the drive refuses reads.
+    Refusals,
 }
 
 /// What a round does, and how large its files are.
@@ -140,6 +144,8 @@ pub(crate) fn choose(
         Profile::Reclaim => chooser.reclaim(),
         Profile::Commits => chooser.commits((dir, name)),
         Profile::Full => chooser.full((dir, name)),
+        Profile::Pieces => chooser.pieces(),
+        Profile::Refusals => chooser.refusals((dir, name)),
     }
 }
 
@@ -436,6 +442,66 @@ impl Chooser<'_> {
             10 => of_names(self.random, ino, (dir, name), ROOT),
             11 => self.of_inode(ino, name),
             _ => self.reclaim(),
+        }
+    }
+
+    /// What takes many blocks of a file of many pieces at once, and what makes pieces.
+    fn pieces(&mut self) -> Op {
+        let (ino, other) = (self.file(), self.any_file());
+        let ballast = self.known.ballast.unwrap_or(ino);
+        let blocks = self.known.ballast_blocks.max(1);
+        let at = self.below(blocks);
+        let count = one_of(self.random, &[1, 2, 8, 40, 160]).min(blocks - at);
+        let range = (at * BLOCK, count * BLOCK);
+        match self.below(16) {
+            0..3 => {
+                let ways = [Allocate::Punch, Allocate::Punch, Allocate::PunchLater];
+                let how = one_of(self.random, &ways);
+                Op::Allocate { ino: ballast, how, offset: range.0, len: range.1 }
+            }
+            3 => Op::Truncate { ino: ballast, size: (blocks - count) * BLOCK },
+            // Ranges of one file may overlap.
+            4..7 if ino != ballast => {
+                let (from, to) = (at * BLOCK, self.block() * BLOCK);
+                Op::Copy { source: ballast, from, target: ino, to, len: range.1.min(40 * BLOCK) }
+            }
+            7..10 => {
+                let range = (self.block_at(), BLOCK);
+                self.write(ino, range, WriteFlags::DIRECT)
+            }
+            10 | 11 => self.write(ballast, (at * BLOCK, BLOCK), WriteFlags::DIRECT),
+            12 => self.write(ballast, (at * BLOCK, count.min(40) * BLOCK), WriteFlags::DIRECT),
+            13 => Op::Read { ino: ballast, offset: range.0, len: range.1 },
+            14 => Op::Truncate { ino: other, size: self.block_at() },
+            _ => one_of(self.random, &[Op::Fsync { ino: ballast }, Op::Tick, Op::Sync]),
+        }
+    }
+
+    fn block_at(&mut self) -> u64 {
+        self.below(40) * BLOCK
+    }
+
+    /// What needs metadata of the drive.
+    fn refusals(&mut self, (dir, name): (u64, u8)) -> Op {
+        let ino = self.any_file();
+        match self.below(24) {
+            0..7 => self.pieces(),
+            7..11 => self.cuts(),
+            11..14 => self.reclaim(),
+            14..16 => Op::Unlink { dir, name },
+            // The first ones have no name.
+            16 | 18 if !self.known.pinned.is_empty() => {
+                Op::Unpin { ino: self.known.pinned.remove(0) }
+            }
+            16..19 => Op::Pin { ino },
+            19 if self.below(2) > 0 => of_names(self.random, ino, (dir, name), ROOT),
+            19 => self.of_inode(ino, name),
+            20 => {
+                let offset = self.block_at();
+                Op::Allocate { ino, how: Allocate::PunchLater, offset, len: 20 * BLOCK }
+            }
+            21 => Op::Truncate { ino, size: self.block_at() },
+            _ => one_of(self.random, &[Op::Sync, Op::Tick, Op::Tick]),
         }
     }
 

@@ -8,6 +8,8 @@ use zonal::layer::record::Recorder;
 use zonal::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
 use zonal_fs::furrow::sync::pass;
 
+use crate::node::mix;
+
 type Result<T> = std::result::Result<T, DeviceError>;
 
 /// What goes wrong.
@@ -23,6 +25,17 @@ pub(crate) enum Fault {
     HostIsFull,
     /// The zone of a write becomes read-only.
     ZoneFails,
+    /// A read says EIO.
+    Read,
+    /// A read of about half of the zones does.
+    ReadOfZones,
+}
+
+impl Fault {
+    /// Whether only reads fail.
+    pub(crate) fn is_of_reads(self) -> bool {
+        matches!(self, Self::Read | Self::ReadOfZones)
+    }
 }
 
 /// The calls, counted from when it is armed, at which something goes wrong.
@@ -31,6 +44,15 @@ pub(crate) struct Plan {
     pub(crate) fault: Fault,
     pub(crate) first: u64,
     pub(crate) calls: u64,
+    /// Calls after which the same comes again.
+    pub(crate) every: u64,
+}
+
+impl Plan {
+    /// Whether it is about reads of a zone. Both copies of metadata often lie in neighbours.
+    fn has_zone(&self, zone: ZoneId) -> bool {
+        mix(self.first, u64::from(zone.get() / 4)).is_multiple_of(2)
+    }
 }
 
 /// The drive.
@@ -46,7 +68,7 @@ pub(crate) struct Drive {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
-    Read,
+    Read(ZoneId),
     Write(ZoneId),
     Flush,
     Manage,
@@ -74,17 +96,20 @@ impl Drive {
     fn attempt(&self, call: Call) -> Result<()> {
         pass();
         let plan = *self.plan.lock().expect("no panic");
-        let Some(Plan { fault, first, calls }) = plan else { return Ok(()) };
+        let Some(plan) = plan else { return Ok(()) };
+        let Plan { fault, first, calls, every } = plan;
         let concerns = match fault {
             Fault::Any => true,
             Fault::Flush => call == Call::Flush,
             Fault::Write | Fault::HostIsFull | Fault::ZoneFails => matches!(call, Call::Write(_)),
+            Fault::Read => matches!(call, Call::Read(_)),
+            Fault::ReadOfZones => matches!(call, Call::Read(zone) if plan.has_zone(zone)),
         };
         if !concerns {
             return Ok(());
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
-        if !(first..first + calls).contains(&number) {
+        if !(first..first + calls).contains(&(number % every)) {
             return Ok(());
         }
         let what = "a simulated fault".to_owned();
@@ -94,7 +119,15 @@ impl Drive {
                 self.fail_zone(zone);
                 Ok(())
             }
-            (Fault::Any | Fault::Flush | Fault::Write | Fault::ZoneFails, _) => {
+            (
+                Fault::Any
+                | Fault::Flush
+                | Fault::Write
+                | Fault::ZoneFails
+                | Fault::Read
+                | Fault::ReadOfZones,
+                _,
+            ) => {
                 let source = std::io::Error::from_raw_os_error(5);
                 Err(DeviceError::Io { what, source })
             }
@@ -120,7 +153,7 @@ impl ZonedDevice for Drive {
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         let zone = self.geometry().locate(lba).0;
         let before = self.resets(zone);
-        self.attempt(Call::Read)?;
+        self.attempt(Call::Read(zone))?;
         let outcome = self.recorder.read(lba, buffer);
         pass();
         assert_eq!(before, self.resets(zone), "{zone:?} was reset while it was read");

@@ -18,6 +18,7 @@
 //! | `copying` | what does a copy make of it, step by step? |
 //! | `history` | what may be there? |
 //! | `check` | what must hold after a cut? |
+//! | `ending` | what must hold once all faults have ended? |
 //! | `planted` | does it notice mistakes that are made on purpose? |
 //!
 //! `SEED` chooses the first round, `COUNT` says how many there are: `SEED=n COUNT=1` repeats the
@@ -30,6 +31,7 @@ mod check;
 mod choice;
 mod copying;
 mod drive;
+mod ending;
 mod history;
 mod model;
 mod node;

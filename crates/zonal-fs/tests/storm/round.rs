@@ -13,6 +13,7 @@ use zonal_fs::vfs::{FileKind, FileSystem, Ino, WriteFlags};
 use crate::check::{Checker, Report, Tally};
 use crate::choice::Profile;
 use crate::drive::Drive;
+use crate::ending::Ending;
 use crate::history::{Event, Health};
 use crate::model::{Op, ROOT, Reply, State};
 use crate::node::{BLOCK, mix};
@@ -43,6 +44,8 @@ struct Round {
     random: ChaCha8Rng,
     /// Changes of the drive before anything was done.
     start: usize,
+    /// Free blocks of the empty file system.
+    empty: u64,
 }
 
 /// Does something on a thread of its own, which can be seen to end.
@@ -63,12 +66,16 @@ impl Round {
         let drive = Arc::new(Drive::new(outage.everything()));
         let world = World::new(drive, clock, setting.taste);
         let random = ChaCha8Rng::seed_from_u64(mix(setting.seed, 2));
-        Ok(Self { world: Arc::new(world), setting, random, start: 0 })
+        Ok(Self { world: Arc::new(world), setting, random, start: 0, empty: 0 })
     }
 
     fn run(mut self) -> Result<Tally, String> {
         let mut fs = self.mount("at first")?;
+        self.empty = fs.statfs().map_err(|error| error.to_string())?.blocks_free;
         fs = self.prepare(fs)?;
+        if matches!(self.setting.taste.profile, Profile::Pieces | Profile::Refusals) {
+            fs = self.make_pieces(fs)?;
+        }
         self.start = self.world.drive.recorder.len();
         for phase in 0..self.setting.phases {
             if self.setting.fault.is_some() && phase == 0 {
@@ -155,6 +162,51 @@ impl Round {
         })
     }
 
+    /// Cuts the file that fills the drive into single blocks, and has its map written to the table.
+    /// After the mount nothing of that is in memory.
+    fn make_pieces(&self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
+        let world = Arc::clone(&self.world);
+        let refuses = self.setting.taste.profile == Profile::Refusals;
+        let fs = alone(move || {
+            let Some(ino) = world.ballast() else { return fs };
+            let blocks = world.ballast_blocks();
+            for at in (0..blocks).step_by(2).take(300) {
+                let (offset, flags) = (at * BLOCK, WriteFlags::empty());
+                world.perform(&fs, Op::Write { ino, offset, len: BLOCK, tag: at + 2000, flags });
+                if at % 4 == 0 {
+                    // Many commits fill the journal, whose rows then become a run.
+                    world.perform(&fs, Op::Sync);
+                }
+            }
+            for ino in world.files().into_iter().take(2) {
+                for at in (0..24).step_by(2) {
+                    let (offset, flags) = (at * BLOCK, WriteFlags::DIRECT);
+                    world.perform(&fs, Op::Write { ino, offset, len: BLOCK, tag: at + 1, flags });
+                }
+            }
+            world.perform(&fs, Op::Sync);
+            world.pass_time(6_000_000_000);
+            world.perform(&fs, Op::Tick);
+            drop(world);
+            fs
+        })?;
+        if !refuses {
+            return Ok(fs);
+        }
+        let (fs, world) = (self.pause(fs, Between::Remount)?, Arc::clone(&self.world));
+        alone(move || {
+            // In use and without a name: the last user deletes them.
+            for name in 2..4 {
+                if let Reply::Ino(ino) = world.perform(&fs, Op::Lookup { dir: ROOT, name }) {
+                    world.perform(&fs, Op::Pin { ino });
+                    world.perform(&fs, Op::Unlink { dir: ROOT, name });
+                }
+            }
+            drop(world);
+            fs
+        })
+    }
+
     /// Threads do operations side by side.
     fn race(&self, fs: &Arc<Furrow>, phase: u64) -> Result<(), String> {
         let Setting { seed, threads, operations, switch_one_in, slow, stays, .. } = self.setting;
@@ -195,6 +247,8 @@ impl Round {
     fn heal(&self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
         self.world.drive.arm(None);
         let world = Arc::clone(&self.world);
+        let Setting { seed, fault, .. } = self.setting;
+        let is_of_reads = fault.is_some_and(|plan| plan.fault.is_of_reads());
         alone(move || {
             for _ in 0..3 {
                 if world.perform(&fs, Op::Sync) == Reply::Done {
@@ -203,6 +257,10 @@ impl Round {
             }
             *world.health.lock().expect("no panic") = Health::Sound;
             world.perform(&fs, Op::Sync);
+            if is_of_reads {
+                // At once: all pauses after the faults still go on.
+                replace_some(&world, &fs, mix(seed, 4));
+            }
             drop(world);
             fs
         })
@@ -279,7 +337,7 @@ impl Round {
     fn check_all(mut self, fs: Arc<Furrow>) -> Result<Tally, String> {
         let recording = self.world.drive.recorder.recording();
         let cuts = self.choose_cuts(&recording);
-        let Self { setting, world, random, .. } = self;
+        let Self { setting, world, random, empty, .. } = self;
         let failed = world.drive.failed();
         let steps = recording.steps.len();
         let (options, clock) = (setting.options, world.clock.clone());
@@ -314,6 +372,7 @@ impl Round {
         let drive: Arc<dyn ZonedDevice> = world.drive.clone();
         let mut outage = Outage::at_start(&recording);
         while outage.step() {}
+        let is_healed = setting.fault.is_some() && failed.is_empty();
         let end =
             (failed.is_empty() && setting.seed.is_multiple_of(3)).then(|| outage.everything());
         alone(move || {
@@ -321,6 +380,10 @@ impl Round {
             world.unpin_all(&fs);
             let Some(fs) = Arc::into_inner(fs) else { return Err("it is still used".into()) };
             checker.tally.used += 1;
+            if is_healed || setting.taste.profile == Profile::Pieces {
+                let ending = Ending { fs: &fs, world: &world, empty };
+                ending.check(setting.spec)?;
+            }
             checker.end(fs, drive, Report::Clean).map(|()| checker.tally)
         })?
         .map_err(|why| format!("without a cut: {why}"))

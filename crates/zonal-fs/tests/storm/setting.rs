@@ -124,6 +124,7 @@ impl Setting {
             fault: picker.one_of(&faults),
             first: picker.below(200),
             calls: 1 + picker.below(3) * picker.below(10),
+            every: u64::MAX,
         };
         let blocks = picker.one_of(&[4, 12, 40]);
         let mixed = Self {
@@ -142,12 +143,12 @@ impl Setting {
             phases: 1 + picker.below(3),
             cuts: 8,
         };
-        mixed.with_profile(&mut picker).within_reason()
+        mixed.with_profile(&mut picker).within_reason().with_pieces()
     }
 
     /// Half of the rounds do one thing more than others.
     fn with_profile(self, picker: &mut Picker) -> Self {
-        use Profile::{Commits, Copies, Cuts, Ends, Full, Mixed, Reclaim};
+        use Profile::{Commits, Copies, Cuts, Ends, Full, Mixed, Pieces, Reclaim, Refusals};
         let profiles = [
             Mixed, Mixed, Mixed, Copies, Copies, Copies, Ends, Ends, Cuts, Cuts, Reclaim, Reclaim,
             Commits, Full,
@@ -161,6 +162,7 @@ impl Setting {
             Copies | Commits | Reclaim => (2, 4),
             Ends => (1 + index(picker.below(2)), 4),
             Cuts => (2, 12),
+            Pieces | Refusals => unreachable!("these rounds are chosen otherwise"),
         };
         let mut setting = Self {
             taste: Taste { profile, files, blocks },
@@ -174,7 +176,7 @@ impl Setting {
             ..self
         };
         match profile {
-            Mixed => {}
+            Mixed | Pieces | Refusals => {}
             Copies => {
                 setting.stays.steps = picker.one_of(&[100, 300, 1000]);
                 setting.stays.file = picker.one_of(&[Some(COPY), None]);
@@ -204,6 +206,50 @@ impl Setting {
             Commits => setting.cuts = 16,
         }
         setting
+    }
+
+    /// Every seventh round is about files of many pieces on a drive that is soon full; in most of
+    /// these the drive refuses reads. They have numbers of their own, and no round in which
+    /// `planted` knows that a mistake is noticed is among them: so these stay as they are.
+    fn with_pieces(self) -> Self {
+        if self.seed % 7 != 2 {
+            return self;
+        }
+        let mut picker = Picker(ChaCha8Rng::seed_from_u64(mix(self.seed, 3)));
+        let profile = picker.one_of(&[Profile::Pieces, Profile::Refusals, Profile::Refusals]);
+        let refuses = profile == Profile::Refusals;
+        let burst = 1 + picker.one_of(&[1, 4, 12, 40]) * picker.below(4);
+        let plan = Plan {
+            fault: picker.one_of(&[Fault::Read, Fault::Read, Fault::ReadOfZones]),
+            first: picker.below(30),
+            calls: burst,
+            every: picker.one_of(&[u64::MAX, 30 + 2 * burst, 60 + 3 * burst]),
+        };
+        // No memory for leaves, so that metadata is read from the drive.
+        let memory = ByteCount::new(if refuses { 1 << 20 } else { self.options.memory.get() });
+        let evicts = picker.below(4) < if refuses { 3 } else { 1 };
+        let eviction = if evicts { Eviction::AtEveryLock } else { Eviction::ByNeed };
+        Self {
+            spec: GeometrySpec {
+                max_open: self.spec.max_open,
+                max_active: self.spec.max_active,
+                max_append: LbaCount::new(32),
+                ..shape(24, 64)
+            },
+            options: MountOptions { memory, eviction, ..self.options },
+            taste: Taste { profile, files: 3, blocks: 12 },
+            threads: index(picker.one_of(&[1, 2, 2, 3])),
+            operations: 20 + picker.below(40),
+            switch_one_in: picker.one_of(&[4, 12, 60, 400]),
+            slow: None,
+            stays: picker.stays(),
+            has_worker: picker.is_one_in(2),
+            ballast: picker.one_of(&[50, 80, 90, 97]),
+            fault: refuses.then_some(plan),
+            // Nothing mounts again before the end.
+            phases: if refuses { 1 } else { 1 + picker.below(2) },
+            ..self
+        }
     }
 
     /// The model has a copy of all that is there.

@@ -123,19 +123,17 @@ impl World {
         match error {
             FsError::NoSpace if frees && !self.is_faulty() => panic!("{op:?}: no space"),
             FsError::NoSpace => Reply::Full,
-            // The drive gave neither copy of a piece of metadata.
-            FsError::Corrupt { why, .. }
-                if self.is_faulty() && why.contains("a simulated fault") =>
-            {
-                Reply::Broken(error.to_string())
-            }
             FsError::Checksum { .. } | FsError::Corrupt { .. } | FsError::Missing { .. } => {
                 panic!("{op:?}: {error}")
             }
-            FsError::Device(_) | FsError::ReadsHang { .. } if !self.is_faulty() => {
+            FsError::Device(_) | FsError::Refused { .. } | FsError::ReadsHang { .. }
+                if !self.is_faulty() =>
+            {
                 panic!("{op:?}: {error}")
             }
-            FsError::Device(_) | FsError::ReadsHang { .. } => Reply::Broken(error.to_string()),
+            FsError::Device(_) | FsError::Refused { .. } | FsError::ReadsHang { .. } => {
+                Reply::Broken(error.to_string())
+            }
             other => Reply::Refused(other.to_string()),
         }
     }
@@ -167,6 +165,11 @@ impl World {
     /// The file that fills the drive.
     pub(crate) fn ballast(&self) -> Option<u64> {
         self.known().ballast
+    }
+
+    /// How many blocks it had.
+    pub(crate) fn ballast_blocks(&self) -> u64 {
+        self.known().ballast_blocks
     }
 
     /// Remembers it.
