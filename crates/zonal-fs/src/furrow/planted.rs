@@ -135,6 +135,30 @@ pub enum PlantedBug {
     LinkStaysOrphan,
     /// A rename that replaces a file leaves its link count.
     ReplaceKeepsLink,
+    /// An overwrite of a shared extent of several blocks reserves no space.
+    OverwriteUnreserved,
+    /// A window of a map loses its last block when its entries go back to the tree.
+    WindowLosesLast,
+    /// A copy leaves blocks of the target in the buffer.
+    CopyKeepsBuffered,
+    /// A zone that is reset begins no generation: remap tables of what it held still name it.
+    KeepGeneration,
+    /// The discarded ranges of a file go when its inode is evicted.
+    EvictDiscards,
+    /// A shared extent is evicted although no batch has its count.
+    EvictChangedExtent,
+    /// A truncation of which a step fails is forgotten until the next mount.
+    ForgetFailedTruncation,
+    /// A file grows over what a failed truncation has left.
+    GrowOverFailed,
+    /// Reclaim gives up a zone for one refused read.
+    CondemnUnreadZone,
+    /// A step of the table drops rows that the device has refused to read once.
+    RefusedIsLost,
+    /// A piece of a map that the device refuses to read counts as a hole.
+    RefusedIsHole,
+    /// A write of a part of a block takes zeroes for the rest if the device refuses to read it.
+    PadRefusedBase,
     /// A write past the buffer leaves older blocks in the buffer.
     KeepOlderBuffered,
     /// Reclaim maps a file to the copies of blocks that have been overwritten.
@@ -219,7 +243,7 @@ impl PlantedBug {
     ];
 
     /// All that threads, memory pressure and full drives bring out.
-    pub const RACES: [Self; 28] = [
+    pub const RACES: [Self; 40] = [
         Self::ShareUnwritten,
         Self::ShareUntruncated,
         Self::ShareAtOldEnds,
@@ -248,5 +272,17 @@ impl PlantedBug {
         Self::DeletePinned,
         Self::LinkStaysOrphan,
         Self::ReplaceKeepsLink,
+        Self::OverwriteUnreserved,
+        Self::WindowLosesLast,
+        Self::CopyKeepsBuffered,
+        Self::KeepGeneration,
+        Self::EvictDiscards,
+        Self::EvictChangedExtent,
+        Self::ForgetFailedTruncation,
+        Self::GrowOverFailed,
+        Self::CondemnUnreadZone,
+        Self::RefusedIsLost,
+        Self::RefusedIsHole,
+        Self::PadRefusedBase,
     ];
 }

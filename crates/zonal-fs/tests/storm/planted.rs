@@ -81,4 +81,16 @@ noticed! {
     delete_pinned_is_noticed: DeletePinned in Mixed from 4;
     link_stays_orphan_is_noticed: LinkStaysOrphan in Mixed from 15;
     replace_keeps_link_is_noticed: ReplaceKeepsLink in Mixed from 25;
+    overwrite_unreserved_is_noticed: OverwriteUnreserved in Pieces from 2;
+    window_loses_last_is_noticed: WindowLosesLast in Pieces from 2;
+    copy_keeps_buffered_is_noticed: CopyKeepsBuffered in Copies from 8;
+    keep_generation_is_noticed: KeepGeneration in Reclaim from 5;
+    evict_discards_is_noticed: EvictDiscards in Refusals from 44;
+    evict_changed_extent_is_noticed: EvictChangedExtent in Cuts from 3;
+    forget_failed_truncation_is_noticed: ForgetFailedTruncation in Refusals from 30;
+    grow_over_failed_is_noticed: GrowOverFailed in Refusals from 331;
+    condemn_unread_zone_is_noticed: CondemnUnreadZone in Refusals from 114;
+    refused_is_lost_is_noticed: RefusedIsLost in Refusals from 114;
+    refused_is_hole_is_noticed: RefusedIsHole in Refusals from 30;
+    pad_refused_base_is_noticed: PadRefusedBase in Refusals from 107;
 }

@@ -12,6 +12,7 @@ use std::ops::{Deref, Range};
 use crate::furrow::memory::{allocated, in_tree};
 use crate::furrow::metadata::place::{Crcs, MapEntry};
 use crate::furrow::metadata::small::{self, SmallMap};
+use crate::furrow::planted::{Planted, PlantedBug};
 
 /// Blocks of a window.
 const WINDOW_BLOCKS: usize = 256;
@@ -222,13 +223,13 @@ impl BlockMap {
         before
     }
 
-    pub(super) fn remove(&mut self, block: u64) -> Option<MapEntry> {
+    pub(super) fn remove(&mut self, block: u64, planted: Planted) -> Option<MapEntry> {
         let (number, at) = split(block);
         let Some(window) = self.windows.get_mut(&number) else { return self.tree.remove(&block) };
         let Some(place) = window.remove(at) else { return self.tree.remove(&block) };
         self.in_windows -= 1;
         if window.count < WINDOW_MIN {
-            self.end_window(number);
+            self.end_window(number, planted);
         }
         Some(place.entry())
     }
@@ -271,9 +272,14 @@ impl BlockMap {
     }
 
     /// Moves the entries of a window back to the tree.
-    fn end_window(&mut self, number: u64) {
-        let Some(window) = self.windows.remove(&number) else { return };
+    fn end_window(&mut self, number: u64, planted: Planted) {
+        let Some(mut window) = self.windows.remove(&number) else { return };
         self.in_windows -= window.count;
+        if planted.has(PlantedBug::WindowLosesLast)
+            && let Some(last) = window.last_to(WINDOW_BLOCKS - 1)
+        {
+            window.remove(last);
+        }
         let mut next = window.first_from(0);
         while let Some(at) = next {
             self.tree.insert(joined(number, at), window.places[at].entry());
@@ -423,7 +429,7 @@ mod tests {
                         let starts: Vec<u64> =
                             model.range(before..block + u64::from(len)).map(|(at, _)| *at).collect();
                         for start in starts {
-                            prop_assert_eq!(map.remove(start), model.remove(&start));
+                            prop_assert_eq!(map.remove(start, Planted::default()), model.remove(&start));
                         }
                         let entry = entry(number, len);
                         prop_assert_eq!(map.insert(block, entry.clone()), None);
@@ -432,7 +438,7 @@ mod tests {
                     Change::Remove { from, count } => {
                         let starts: Vec<u64> = model.range(from..).map(|(at, _)| *at).take(count).collect();
                         for start in starts {
-                            prop_assert_eq!(map.remove(start), model.remove(&start));
+                            prop_assert_eq!(map.remove(start, Planted::default()), model.remove(&start));
                         }
                     }
                     Change::Move(block) => {
@@ -452,7 +458,8 @@ mod tests {
     fn block_map_change_of_smallest_window_keeps_its_size() {
         let mut map = BlockMap::default();
         (0..WINDOW_BLOCKS as u64).for_each(|block| drop(map.insert(block, entry(1, 1))));
-        (WINDOW_MIN as u64..WINDOW_BLOCKS as u64).for_each(|block| drop(map.remove(block)));
+        (WINDOW_MIN as u64..WINDOW_BLOCKS as u64)
+            .for_each(|block| drop(map.remove(block, Planted::default())));
         let held = map.held_bytes();
         map.change(3, move_entry);
         assert_eq!((map.held_bytes(), map.windows.len()), (held, 1));
@@ -473,7 +480,7 @@ mod tests {
         assert!(map.held_bytes() <= 16 * COUNT, "{} bytes", map.held_bytes());
         // Without entries it has no window.
         for block in 0..COUNT {
-            assert!(map.remove(block as u64).is_some());
+            assert!(map.remove(block as u64, Planted::default()).is_some());
         }
         assert_eq!((map.len(), map.windows.len()), (0, 0));
     }

@@ -14,6 +14,7 @@ use crate::furrow::metadata::held::{Hand, name_held_bytes};
 use crate::furrow::metadata::place::ExtentId;
 use crate::furrow::metadata::{File, Inode, MapLoad, State};
 use crate::furrow::options::Eviction;
+use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
@@ -218,6 +219,9 @@ impl State {
         if is_recent || is_changed || is_waiting || inode.nlink == 0 || inode.is_being_written() {
             return;
         }
+        if self.planted.has(PlantedBug::EvictDiscards) {
+            self.cut_discards(ino, 0..u64::MAX);
+        }
         if let Some(inode) = self.inodes.evict(ino) {
             self.count_held(inode.held_bytes(), 0);
         }
@@ -246,10 +250,11 @@ impl State {
         let kept = self.kept_of(ino, file, first..end);
         let entries = file.map.range(first..end).map(|(start, _)| start);
         let entries: Vec<u64> = entries.filter(|start| !kept.contains(start)).collect();
+        let planted = self.planted;
         let Some(file) = self.inodes.file_mut(ino) else { return 0 };
         let mut held = file.frame_bytes();
         for start in entries {
-            let entry = file.map.remove(start).expect("just seen");
+            let entry = file.map.remove(start, planted).expect("just seen");
             held += entry.held_bytes();
         }
         file.known.remove(first..end);
@@ -351,7 +356,8 @@ impl State {
         self.residency.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
         for id in ids {
             let is_changed = self.batch.is_changed(Key::new(RowKind::Extent, id.0, 0));
-            if !is_changed && let Some(extent) = self.extents.evict(id, scan.kept_from) {
+            let goes = !is_changed || self.planted.has(PlantedBug::EvictChangedExtent);
+            if goes && let Some(extent) = self.extents.evict(id, scan.kept_from) {
                 self.count_held(extent.held_bytes(), 0);
             }
         }

@@ -17,6 +17,7 @@ use crate::furrow::metadata::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use crate::furrow::metadata::remaps::Noted;
 use crate::furrow::metadata::shared::Released;
 use crate::furrow::metadata::{File, State};
+use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::RowKind;
 use crate::vfs::Ino;
 
@@ -82,7 +83,9 @@ impl State {
         let file = self.mapped_file(ino, first, limit)?;
         let mut held = 0;
         for (start, entry) in file.overlapping(first, limit) {
-            if !self.is_shared(&entry) || entry.preallocated() > 0 {
+            let is_forgotten =
+                entry.blocks() > 1 && self.planted.has(PlantedBug::OverwriteUnreserved);
+            if !self.is_shared(&entry) || entry.preallocated() > 0 || is_forgotten {
                 let end = (start + u64::from(entry.blocks())).min(limit);
                 held += end - start.max(first);
             }
@@ -372,9 +375,10 @@ impl State {
     /// the rest of the extent is dead.
     fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
         self.mark(RowKind::Map, ino.get(), start);
+        let planted = self.planted;
         let file = self.file_mut(ino);
         let held = file.map.held_bytes();
-        let entry = file.map.remove(start).expect("the caller has found the entry");
+        let entry = file.map.remove(start, planted).expect("the caller has found the entry");
         let blocks = u64::from(entry.blocks());
         file.mapped = file.mapped.saturating_sub(blocks);
         let held_now = file.map.held_bytes();

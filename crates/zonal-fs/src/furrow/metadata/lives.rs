@@ -104,7 +104,7 @@ impl Lives {
     }
 
     /// Nothing of a file waits to be removed any more.
-    pub(super) fn end_truncation(&mut self, ino: Ino) {
+    pub(in crate::furrow) fn end_truncation(&mut self, ino: Ino) {
         self.truncating.remove(&ino);
         self.failed.settle(ino);
     }

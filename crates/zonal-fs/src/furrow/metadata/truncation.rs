@@ -5,6 +5,7 @@
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::options::Eviction;
+use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::RowKind;
 use crate::vfs::Ino;
 
@@ -108,6 +109,9 @@ impl State {
     pub(in crate::furrow) fn awaits_truncation(&self, ino: Ino, limit: u64) -> bool {
         let Some(inode) = self.inodes.peek(ino) else { return self.lives.is_truncating(ino) };
         let from = inode.file().ok().and_then(|file| file.truncate_from);
+        if self.planted.has(PlantedBug::GrowOverFailed) && self.lives.failed().has(ino) {
+            return false;
+        }
         from.is_some_and(|from| from < limit)
     }
 

@@ -201,7 +201,11 @@ impl Furrow {
         self.tree.space.check_growth(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
         state.split_map(source, from);
         state.split_map(source, from + step);
-        state.unmap(target, to, to + step);
+        if self.tree.has_planted(PlantedBug::CopyKeepsBuffered) {
+            state.unmap_stored(target, to, to + step);
+        } else {
+            state.unmap(target, to, to + step);
+        }
         let file = state.inode(source)?.file()?;
         let pieces: Vec<u64> =
             file.overlapping(from, from + step).map(|(start, _)| start).collect();

@@ -175,8 +175,9 @@ impl Reclaimer {
     /// names its owners.
     fn put_off(&self, zone: u32, error: &FsError) {
         let is_offline = self.drive.cond(zone) == Some(ZoneCond::Offline);
+        let condemns = self.tree.has_planted(PlantedBug::CondemnUnreadZone);
         let mut state = self.tree.write_accounts();
-        if is_offline {
+        if is_offline || condemns {
             state.zones.slot_mut(zone).unreadable = true;
             tracing::error!(zone, %error, "reclaim cannot read a zone, which is offline");
         } else if state.zones.unread.put_off(zone, self.log.clock.monotonic_ns()) == 0 {

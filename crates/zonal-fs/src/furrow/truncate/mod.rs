@@ -18,6 +18,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::Lookup;
+use crate::furrow::planted::PlantedBug;
 use crate::furrow::retry::{Attempt, REFUSED_NS_MAX};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::Refused;
@@ -104,6 +105,11 @@ impl Truncator {
                 self.tree.write_accounts().lives.end_pause(ino);
                 self.log.after_change();
                 return Ok(());
+            }
+            (Err(_), Removal::Truncation(ino))
+                if self.tree.has_planted(PlantedBug::ForgetFailedTruncation) =>
+            {
+                self.tree.write_accounts().lives.end_truncation(ino);
             }
             (Ok(()) | Err(_), _) => {}
         }

@@ -106,7 +106,9 @@ impl Writer {
         if !early {
             self.drive.pins.unpin_zone(at.zone);
         }
-        outcome?;
+        if !self.tree.has_planted(PlantedBug::PadRefusedBase) {
+            outcome?;
+        }
         Ok(BlockBase { of, stored: Some(StoredData { at: stored, data }) })
     }
 
