@@ -13,6 +13,7 @@
 pub(super) mod allocation;
 pub(super) mod backrefs;
 mod generations;
+mod resets;
 pub(super) mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -405,68 +406,6 @@ impl Zones {
     /// Whether a commit would give back zones now.
     pub(super) fn has_idle_emptied(&self, idle: impl Fn(u32) -> bool) -> bool {
         self.emptied.iter().any(|&zone| idle(zone))
-    }
-
-    /// Whether zones become free by the commit under way and resets alone.
-    pub(super) fn has_pending_reset(&self) -> bool {
-        self.pending > self.refused_resets.len()
-    }
-
-    /// Blocks of zones that a commit and resets give back, without more moves.
-    pub(super) fn awaited_blocks(&self) -> u64 {
-        let zones = self.emptied.len() + self.pending - self.refused_resets.len();
-        zones as u64 * u64::from(self.limits.zone_blocks)
-    }
-
-    /// Zones that can be reset now.
-    pub(super) fn reset_count(&self) -> usize {
-        self.resets.len()
-    }
-
-    /// Takes out the next zone that the caller is to reset.
-    pub(super) fn next_reset(&mut self) -> Option<u32> {
-        self.resets.pop_first()
-    }
-
-    /// Notes that the drive refused to reset an empty zone, whose condition is `cond`. If a later
-    /// reset may succeed, the zone waits for it. Until then it is not free, and no writer waits for
-    /// it.
-    pub(super) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>, now_ns: u64) {
-        if is_dead(cond) {
-            return self.fail(zone);
-        }
-        if self.slot(zone).role != Role::PendingReset {
-            self.leave_role(zone, Role::PendingReset);
-            self.pending += 1;
-        }
-        self.refused_resets.insert(zone);
-        self.reset_retries.put_off(zone, now_ns);
-    }
-
-    /// How many resets the drive has refused that are tried again.
-    pub(super) fn refused_reset_count(&self) -> usize {
-        self.refused_resets.len()
-    }
-
-    /// Has the zones reset again whose reset the drive has refused, once their pauses are over.
-    pub(super) fn retry_due_resets(&mut self, now_ns: u64) {
-        let is_due = |zone: &u32| self.reset_retries.is_due(*zone, now_ns);
-        let due: Vec<u32> = self.refused_resets.iter().copied().filter(is_due).collect();
-        for zone in due {
-            self.refused_resets.remove(&zone);
-            self.resets.insert(zone);
-        }
-    }
-
-    /// Has the zones reset again whose reset the drive has refused. Each commit calls this once:
-    /// the drive may refuse for ever.
-    pub(super) fn retry_resets(&mut self) {
-        self.resets.append(&mut self.refused_resets);
-    }
-
-    /// Allows the reset of zones. F3: no durable row refers to them any more.
-    pub(super) fn allow_resets(&mut self, zones: &[u32]) {
-        self.resets.extend(zones);
     }
 
     /// Changes a zone's role, and takes it out of the counts of its old one.
