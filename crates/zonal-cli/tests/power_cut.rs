@@ -157,7 +157,7 @@ fn cut_at(write: usize) -> usize {
     let rules = format!("write,nth={write},power-cut;seed={write}");
     place.mount(&format!("{}fault({rules}):{drive}", traced("mount.trace")));
     // Two ways that promise the same, where the kernel passes both on.
-    let sync: fn(&File) -> io::Result<()> = if write % 2 == 0 && place.passes_syncfs() {
+    let sync: fn(&File) -> io::Result<()> = if write.is_multiple_of(2) && place.passes_syncfs() {
         |file| Ok(rustix::fs::syncfs(file)?)
     } else {
         File::sync_all
