@@ -279,7 +279,9 @@ fn block_device_has_many_readers_or_one_writer() {
     let place = format!("it is mounted at {}", text(&disk.place(0)));
     let process = format!("process, {}", daemon_of(&disk.place(0)).unwrap());
     for options in ["rw", "ro"] {
-        refused(disk.mount(1, options), &[&place, &process]);
+        let said = errors(&disk.mount(1, options));
+        let first = format!("{node} is mounted at {}", text(&disk.place(0)));
+        assert!(said.contains(&first) && said.contains("mount --bind"), "{said}");
     }
     refused(zonal(&["mkfs", "--force", node]), &[&place, &process]);
     refused(zonal(&["check", node]), &[&place, &process]);

@@ -63,7 +63,7 @@ static void formats(void)
 
 	/* What it holds is kept, unless the caller says otherwise. */
 	EXPECT(zonal_mkfs(device, NULL), -EBUSY);
-	EXPECT(strstr(zonal_last_error(), "Furrow") != NULL, 1);
+	EXPECT(strstr(zonal_last_error(), "furrow") != NULL, 1);
 	options.flags = ZONAL_MKFS_FORCE;
 	EXPECT(zonal_mkfs(device, &options), 0);
 

@@ -69,7 +69,7 @@ mod tests {
             let written = toml::to_string(&config).expect("a config");
             assert_eq!(toml::from_str::<Config>(&written), Ok(config), "{written}");
         }
-        let error = toml::from_str::<Config>("size = \"16KB\"").unwrap_err().to_string();
-        assert!(error.contains("\"16KB\" is not a size"), "{error}");
+        let error = toml::from_str::<Config>("size = \"16XB\"").unwrap_err().to_string();
+        assert!(error.contains("\"16XB\" is not a size"), "{error}");
     }
 }
