@@ -35,8 +35,8 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 }
 
 /// Standard output, for results. A write that fails ends the process, so no caller can go on as if
-/// the result had been read. After a reader has gone, as in `zonal zones DEVICE | head`, the process
-/// ends by SIGPIPE, like other commands; any other failure is an error.
+/// the result had been read. After a reader has gone, as in `zonal zones DEVICE | head`, the
+/// process ends by SIGPIPE, like other commands; any other failure is an error.
 ///
 /// SIGPIPE itself stays ignored, as Rust has it: a server must not end because one of its clients
 /// hangs up. What a server prints goes through [`announce`].

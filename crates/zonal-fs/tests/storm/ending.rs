@@ -71,8 +71,8 @@ impl Ending<'_> {
         Ok(self.fs.create(&Caller::ROOT, Ino::ROOT, &name_of(name), &new)?.ino)
     }
 
-    /// A copy shares the blocks of the file that fills the drive, in extents of several blocks. Each
-    /// of them that is overwritten then takes a block: no more than are free.
+    /// A copy shares the blocks of the file that fills the drive, in extents of several blocks.
+    /// Each of them that is overwritten then takes a block: no more than are free.
     fn overwrite_copy(&self, filler: Ino, copy: Ino, room: Ino) -> Result<(), String> {
         let fs = self.fs;
         let half = fs.getattr(filler).map_err(failed("what fills it"))?.size / 2;

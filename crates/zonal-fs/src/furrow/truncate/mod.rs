@@ -35,7 +35,7 @@ enum Removal {
     Truncation(Ino),
     /// Entries of a file's discarded ranges.
     Discard(Ino),
-    /// None: blocks of a deleted file that no row names are still to be freed.
+    /// No entries: blocks of a deleted file that no row names are still to be freed.
     LostBlocks(Ino),
 }
 

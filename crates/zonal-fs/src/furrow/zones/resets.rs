@@ -1,4 +1,4 @@
-//! Resets: zones without data that a commit frees, and those that the drive has refused to reset.
+//! Resets: zones without data that a commit frees, and zones that the drive has refused to reset.
 
 use zonal::ZoneCond;
 
