@@ -64,7 +64,6 @@ fn advice_omits_options_missing_from_command() {
     };
     let exists = || io::Error::new(io::ErrorKind::AlreadyExists, "exists").into();
     check(exists(), "create", Some("another name, or --force to replace it"));
-    check(exists(), "sim merge", Some("another name"));
     check(exists(), "man", Some("another name"));
     let occupied = || FsError::Occupied { what: "xfs".into() }.into();
     check(occupied(), "mkfs", Some("--force to overwrite it: what it holds is lost"));
@@ -145,7 +144,7 @@ fn suggestions_for_unknown_subcommands_destroy_nothing() {
 
 #[test]
 fn options_find_command_behind_global_options() {
-    let options = options_of("--json --log x.log sim --verbose merge a.csv --out mkfs");
+    let options = options_of("--json --log x.log sim --verbose sweep a --out mkfs");
     assert!(options.have_all_of("--out, --json") && !options.have_all_of("--force"));
 }
 

@@ -9,7 +9,7 @@ use zonal_sim::config::Setting;
 use zonal_sim::experiment::Name;
 
 use super::simulated::{ConfigParser, Simulated};
-use super::sweep::{SimMerge, SimReplay, SimSweep};
+use super::sweep::{SimReplay, SimSweep};
 
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
@@ -25,8 +25,6 @@ pub(crate) enum SimCommand {
     Fs(SimFs),
     /// Run a config with every combination of the given values, into one CSV
     Sweep(SimSweep),
-    /// Merge the CSVs of all shards of a sweep
-    Merge(SimMerge),
     /// Replay a block trace on a simulated drive
     Replay(SimReplay),
     /// Run an experiment: many configs, one question; writes CSV, JSON and SVG

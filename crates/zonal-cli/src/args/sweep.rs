@@ -1,4 +1,4 @@
-//! The command line of `zonal sim sweep`, `merge` and `replay`.
+//! The command line of `zonal sim sweep` and `replay`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use zonal_sim::config::Setting;
-use zonal_sim::sweep::{FIGURES, Over, Shard};
+use zonal_sim::sweep::{FIGURES, Over};
 use zonal_sim::trace::{Fit, Format};
 
 use super::simulated::{ConfigParser, Simulated};
@@ -23,9 +23,6 @@ pub(crate) struct SimSweep {
     /// Run each combination this many times, with different seeds
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seeds: NonZeroUsize,
-    /// Run only this machine's share: every N-th run, starting with the I-th
-    #[arg(long, value_name = "I/N")]
-    pub(crate) shard: Option<Shard>,
     /// Number of parallel runs [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
@@ -33,7 +30,7 @@ pub(crate) struct SimSweep {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
     /// Draw the figure as SVG: over the field with most numbers, or as bars
-    #[arg(long, value_name = "FILE", conflicts_with = "shard")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
     /// Figure to print and draw: a column of the CSV
     #[arg(
@@ -44,16 +41,6 @@ pub(crate) struct SimSweep {
         hide_possible_values = true
     )]
     pub(crate) figure: String,
-}
-
-#[derive(Args)]
-pub(crate) struct SimMerge {
-    /// CSV files of all shards, in any order
-    #[arg(required = true, value_name = "FILE")]
-    pub(crate) parts: Vec<PathBuf>,
-    /// File to write all runs to; must not exist yet
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
 }
 
 /// Most drive writes that a config may ask for: as many as the loops come to.

@@ -1,8 +1,7 @@
-//! `zonal schemas`: what each command prints with `--json`, as JSON Schema 2020-12.
+//! `zonal schemas`: the documents of each command with `--json`, as JSON Schema 2020-12.
 //!
-//! A schema is made from the struct that the command prints, so it cannot differ from it. The names
-//! in them are those of `docs/json.md`; `tests/json.rs` compares the two, and both with what is
-//! printed.
+//! A schema is made from the struct that the command prints, so the two cannot differ. Its names are
+//! in `docs/json.md`; `tests/json` compares the schemas with that page and with printed documents.
 
 use anyhow::{Context, Result};
 use schemars::generate::SchemaSettings;
@@ -26,7 +25,7 @@ type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
 /// `zone` is also that of its subcommands. `error` is no command: each command that fails prints it.
-const SCHEMAS: [(&str, Make); 41] = [
+const SCHEMAS: [(&str, Make); 40] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),
@@ -55,7 +54,6 @@ const SCHEMAS: [(&str, Make); 41] = [
     ("sim experiment", of::<Document<'_>>),
     ("sim fields", of::<Vec<zonal_sim::config::fields::Field>>),
     ("sim fs", of::<Comparison>),
-    ("sim merge", of::<sim::sweep::Merged>),
     ("sim replay", of::<sim::run::Ran<'_>>),
     ("sim reproduce", of::<sim::experiment::Written<'_>>),
     ("sim run", of::<sim::run::Ran<'_>>),

@@ -1,19 +1,17 @@
-//! Sweeps: a config run with every combination of some fields' values, on all cores or many
-//! machines, into one CSV.
+//! Sweeps: a config run with every combination of some fields' values, on all cores, into one CSV.
 //!
 //! | file | question |
 //! | --- | --- |
 //! | `over.rs` | which field takes which values? |
 //! | `figures.rs` | what does one run come to? |
-//! | `store.rs` | what is in the CSV already, what belongs there, how are shards merged? |
+//! | `store.rs` | which rows does the CSV hold, and which belong there? |
 //! | `points.rs` | what do the runs of a combination come to, over all seeds? |
 //! | `picture.rs` | how does a figure look? |
 //!
 //! Runs are numbered from 1 in the order of the combinations, the last field changing fastest, and
 //! the runs of one combination follow each other. A run's seed follows from its number and the
 //! seed of the config. So the result of a run depends neither on the runs beside it nor on
-//! the machine: the CSV has the same bytes for 1 job and for 8, and merged shards are the same as
-//! all runs at once. Rows are written in order, so a stopped sweep resumes at the first missing
+//! the machine: the CSV has the same bytes for 1 job and for 8. Rows are written in order, so a stopped sweep resumes at the first missing
 //! row.
 
 mod figures;
@@ -25,7 +23,6 @@ mod store;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
@@ -34,7 +31,6 @@ use sha2::{Digest, Sha256};
 pub use figures::FIGURES;
 pub use over::Over;
 pub use points::{Point, Spread};
-pub use store::merge;
 
 use crate::Progress;
 use crate::config::{Config, Setting};
@@ -46,38 +42,6 @@ const RUNS_MAX: usize = 1_000_000;
 
 /// Columns that every CSV begins with.
 const FIXED: [&str; 5] = ["run", "runs", "sweep", "config", "seed"];
-
-/// Every n-th run, for one of n machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// Which one, from 1.
-    index: usize,
-    /// Of how many.
-    count: usize,
-}
-
-impl Shard {
-    /// All runs.
-    pub const WHOLE: Self = Self { index: 1, count: 1 };
-
-    /// Whether run `number` belongs to it.
-    const fn has(self, number: usize) -> bool {
-        (number - 1) % self.count == self.index - 1
-    }
-}
-
-impl FromStr for Shard {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number > 0);
-        text.split_once('/')
-            .and_then(|(index, count)| number(index).zip(number(count)))
-            .filter(|(index, count)| index <= count && *count <= RUNS_MAX)
-            .map(|(index, count)| Self { index, count })
-            .ok_or_else(|| format!("{text:?} is not I/N, as in 3/8: from 1/8 to 8/8"))
-    }
-}
 
 /// A run that is to be done.
 struct Run {
@@ -147,26 +111,24 @@ impl Sweep {
         self.runs.is_empty()
     }
 
-    /// Does the runs of `shard` that are not in the file yet, `jobs` at a time, and appends them.
+    /// Does the runs that the file does not hold yet, `jobs` at a time, and appends them.
     /// Returns how many were there and how many it has done.
     pub fn run(
         &self,
         out: &Path,
-        shard: Shard,
         jobs: NonZero<usize>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(usize, usize)> {
-        let mine: Vec<&Run> = self.runs.iter().filter(|run| shard.has(run.number)).collect();
         let mut store = Store::open(out, self)?;
-        let done = store.resume(self, &mine)?;
-        let todo = &mine[done..];
+        let done = store.resume(self)?;
+        let todo = &self.runs[done..];
         let mut tell = |more: usize| {
-            let (done, total) = ((done + more) as u64, mine.len() as u64);
+            let (done, total) = ((done + more) as u64, self.len() as u64);
             progress(Progress { done, total });
         };
         tell(0);
         in_order(todo, jobs, |at, figures| {
-            store.append(&self.row(todo[at], figures))?;
+            store.append(&self.row(&todo[at], figures))?;
             tell(at + 1);
             Ok(())
         })?;
@@ -198,7 +160,7 @@ impl Sweep {
 /// Works on `runs`, several at a time, and hands over the figures in the runs' order. Stops at
 /// the first run that fails.
 fn in_order(
-    runs: &[&Run],
+    runs: &[Run],
     jobs: NonZero<usize>,
     mut take: impl FnMut(usize, Vec<String>) -> Result<()>,
 ) -> Result<()> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{FIGURES, Sweep, store};
-use crate::error::Result;
+use crate::error::{Result, SimError};
 
 /// A combination of values, and the figures of its runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,12 +44,12 @@ impl Spread {
 }
 
 impl Sweep {
-    /// The points of a CSV in the order of the combinations, once all runs are in it.
-    pub fn points(&self, csv: &Path) -> Result<Option<Vec<Point>>> {
+    /// The points of a CSV that holds all runs, in the order of the combinations.
+    pub fn points(&self, csv: &Path) -> Result<Vec<Point>> {
         let rows = store::read(csv)?;
         let Some((head, rows)) = rows.split_first().filter(|(_, rows)| rows.len() == self.len())
         else {
-            return Ok(None);
+            return Err(SimError::sweep(csv, 0, "runs of the sweep are missing"));
         };
         let figure_columns = FIGURES.iter().map(|name| {
             let at = head.iter().position(|column| column == name);
@@ -77,6 +77,6 @@ impl Sweep {
                         .collect(),
                 }
             });
-        Ok(Some(points.collect()))
+        Ok(points.collect())
     }
 }

@@ -1,18 +1,15 @@
-//! The CSV of a sweep: what is in it already, what is appended, and how those of shards become
-//! one.
+//! The CSV of a sweep: the rows that it holds, and the rows that a sweep appends.
 //!
 //! A row begins with the number of its run, of how many, and digests of its sweep and config. A
-//! file that does not hold the first runs of its shard, in order, is another sweep's or shard's,
-//! and is refused.
+//! file that does not hold the first runs of its sweep, in order, is refused.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use zonal::output::{self, Existing};
 
-use super::{Run, Sweep};
+use super::Sweep;
 use crate::error::{Result, SimError};
 
 /// A CSV that rows are appended to.
@@ -36,9 +33,9 @@ impl Store {
         Ok(store)
     }
 
-    /// How many of `runs` are in the file: their rows and nothing else may be there, or the file
-    /// stays as it is. A row that was torn, when the sweep was stopped, is removed.
-    pub(super) fn resume(&mut self, sweep: &Sweep, runs: &[&Run]) -> Result<usize> {
+    /// Counts the runs in the file. A file with other rows is refused and stays as it is; a row that
+    /// a stopped sweep left torn is removed.
+    pub(super) fn resume(&mut self, sweep: &Sweep) -> Result<usize> {
         let failed = io_error(&self.path);
         let mut text = Vec::new();
         self.file.seek(SeekFrom::Start(0)).map_err(&failed)?;
@@ -58,7 +55,7 @@ impl Store {
         }
         for (at, row) in rows.iter().enumerate() {
             let line = at as u64 + 2;
-            let Some(run) = runs.get(at) else {
+            let Some(run) = sweep.runs.get(at) else {
                 return Err(SimError::sweep(&self.path, line, "more runs than belong here"));
             };
             let expected = sweep.head(run);
@@ -86,67 +83,6 @@ impl Store {
 /// The rows of a CSV, the columns first.
 pub(super) fn read(path: &Path) -> Result<Vec<Vec<String>>> {
     parse(path, &std::fs::read(path).map_err(io_error(path))?)
-}
-
-/// Joins the files of all shards of a sweep, in any order, into `out`, which must not exist.
-/// Returns the number of runs. A run that is missing or there twice, and files of different
-/// sweeps, are refused.
-pub fn merge(parts: &[PathBuf], out: &Path) -> Result<usize> {
-    let rows = joined(parts)?;
-    let failed = io_error(out);
-    let mut file = File::create_new(out).map_err(&failed)?;
-    for row in &rows {
-        file.write_all(&line(row)).map_err(&failed)?;
-    }
-    Ok(rows.len() - 1)
-}
-
-/// The columns, then all rows in order.
-fn joined(parts: &[PathBuf]) -> Result<Vec<Vec<String>>> {
-    let mut columns: Option<Vec<String>> = None;
-    // Run → its row, and where it is from.
-    let mut rows: BTreeMap<usize, (Vec<String>, &Path)> = BTreeMap::new();
-    let mut sweep: Option<(String, String, &Path)> = None;
-    for path in parts {
-        let mut read = self::read(path)?.into_iter();
-        let head = read.next().ok_or_else(|| SimError::sweep(path, 1, "there is nothing in it"))?;
-        if head.len() < 5 || head[..4] != ["run", "runs", "sweep", "config"] {
-            return Err(SimError::sweep(path, 1, "this is no CSV of a sweep"));
-        }
-        if *columns.get_or_insert_with(|| head.clone()) != head {
-            return Err(SimError::sweep(path, 1, "the columns are those of another sweep"));
-        }
-        for (at, row) in read.enumerate() {
-            let line = at as u64 + 2;
-            let known =
-                sweep.get_or_insert_with(|| (row[1].clone(), row[2].clone(), path.as_path()));
-            if (&row[1], &row[2]) != (&known.0, &known.1) {
-                let what =
-                    format!("of sweep {}; that in {} is {}", row[2], known.2.display(), known.1);
-                return Err(SimError::sweep(path, line, &what));
-            }
-            let number = row[0].parse().ok().filter(|number| *number > 0);
-            let number =
-                number.ok_or_else(|| SimError::sweep(path, line, "the run is no number"))?;
-            if let Some((_, other)) = rows.insert(number, (row, path)) {
-                let what = format!("run {number} is in {} too", other.display());
-                return Err(SimError::sweep(path, line, &what));
-            }
-        }
-    }
-    let first = parts.first().map_or(Path::new(""), PathBuf::as_path);
-    let runs = sweep.and_then(|(runs, _, _)| runs.parse::<usize>().ok());
-    let runs =
-        runs.ok_or_else(|| SimError::sweep(first, 1, "there is no run in any of the files"))?;
-    if let Some(missing) = (1..=runs).find(|number| !rows.contains_key(number)) {
-        let what =
-            format!("{} of {runs} runs are there; the first missing is {missing}", { rows.len() });
-        return Err(SimError::sweep(first, 0, &what));
-    }
-    if rows.len() > runs {
-        return Err(SimError::sweep(first, 0, "there are more runs than the sweep has"));
-    }
-    Ok(columns.into_iter().chain(rows.into_values().map(|(row, _)| row)).collect())
 }
 
 /// The rows of a CSV; all are as long as the first.

@@ -24,8 +24,8 @@ fn jobs(jobs: usize) -> NonZero<usize> {
     NonZero::new(jobs).expect("not zero")
 }
 
-fn run(sweep: &Sweep, out: &Path, shard: &str, at_once: usize) -> Result<(usize, usize)> {
-    sweep.run(out, shard.parse().expect("a shard"), jobs(at_once), &mut |_| {})
+fn run(sweep: &Sweep, out: &Path, at_once: usize) -> Result<(usize, usize)> {
+    sweep.run(out, jobs(at_once), &mut |_| {})
 }
 
 fn read(path: &Path) -> String {
@@ -36,7 +36,7 @@ fn read(path: &Path) -> String {
 fn done() -> (TempDir, PathBuf, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("all.csv");
-    assert_eq!(run(&standard(), &out, "1/1", 1).expect("runs"), (0, 12));
+    assert_eq!(run(&standard(), &out, 1).expect("runs"), (0, 12));
     let text = read(&out);
     (folder, out, text)
 }
@@ -62,48 +62,24 @@ fn sweep_runs_are_numbered_with_own_seeds() {
 }
 
 #[test]
-fn sweep_jobs_and_shards_merge_to_same_bytes() {
+fn sweep_jobs_do_not_change_bytes() {
     let (folder, _, text) = done();
     let eight = folder.path().join("eight.csv");
-    run(&standard(), &eight, "1/1", 8).expect("runs");
+    run(&standard(), &eight, 8).expect("runs");
     assert_eq!(read(&eight), text);
-    let shards: Vec<PathBuf> = (1..=3)
-        .map(|index| {
-            let out = folder.path().join(format!("{index}.csv"));
-            run(&standard(), &out, &format!("{index}/3"), 2).expect("runs");
-            assert_eq!(read(&out).lines().count(), 5);
-            out
-        })
-        .rev()
-        .collect();
-    let merged = folder.path().join("merged.csv");
-    assert_eq!(merge(&shards, &merged).expect("merged"), 12);
-    assert_eq!(read(&merged), text);
-    // Nothing is overwritten.
-    assert!(merge(&shards, &merged).is_err());
-    let other = folder.path().join("other.csv");
-    for (parts, said) in [
-        (&shards[..2], "8 of 12 runs are there; the first missing is 1"),
-        (&[shards[0].clone(), merged.clone()], "run 3 is in"),
-        (&[], "there is no run"),
-    ] {
-        let error = merge(parts, &other).expect_err(said).to_string();
-        assert!(error.contains(said), "{error}");
-        assert!(!other.exists());
-    }
 }
 
 #[test]
 fn sweep_stopped_is_resumed() {
     let (folder, out, text) = done();
-    assert_eq!(run(&standard(), &out, "1/1", 4).expect("all is there"), (12, 0));
+    assert_eq!(run(&standard(), &out, 4).expect("all is there"), (12, 0));
     let at = |line: usize| text.match_indices('\n').nth(line - 1).expect("a line").0 + 1;
     // Nothing, a torn head, the head, four rows, four rows and a torn one.
     for (end, there) in [(0, 0), (9, 0), (at(1), 0), (at(5), 4), (at(5) + 30, 4)] {
         std::fs::write(&out, &text[..end]).expect("written");
         let mut told = Vec::new();
         let tell = &mut |progress: Progress| told.push(progress.done);
-        let ran = standard().run(&out, Shard::WHOLE, jobs(3), tell).expect("runs");
+        let ran = standard().run(&out, jobs(3), tell).expect("runs");
         assert_eq!(ran, (there, 12 - there), "{end}");
         assert_eq!(told, (there as u64..=12).collect::<Vec<_>>());
         assert_eq!(read(&out), text);
@@ -119,28 +95,24 @@ fn sweep_refuses_file_of_other_sweep() {
         (sweep(&["op=20..40:10", "victim=greedy,fifo,d-choices:5"]), "take another file"),
         (sweep(&["op=20..50:10", "victim=greedy,fifo,d-choices:6"]), "take another file"),
     ] {
-        let error = run(&other.expect("a sweep"), &out, "1/1", 1).expect_err(said).to_string();
+        let error = run(&other.expect("a sweep"), &out, 1).expect_err(said).to_string();
         assert!(error.contains(said), "{error}");
     }
-    let error = run(&standard(), &out, "2/3", 1).expect_err("another shard").to_string();
-    assert!(error.contains("line 2: run 1 of sweep"), "{error}");
     // As it was before all this.
     assert_eq!(read(&out), text);
     // Whatever else a name leads to stays as it is too, also what would be a torn row.
     let notes = folder.path().join("notes");
     for content in ["one line", "a line\nand one without its end", "\n\n"] {
         std::fs::write(&notes, content).expect("written");
-        run(&standard(), &notes, "1/1", 1).expect_err("no CSV of a sweep");
+        run(&standard(), &notes, 1).expect_err("no CSV of a sweep");
         assert_eq!(read(&notes), content);
     }
     let changed =
         Sweep::plan(&SMALL.replace("seed = 5", "seed = 6"), &[], &[], jobs(1)).expect("a sweep");
     let one = folder.path().join("one.csv");
-    run(&changed, &one, "1/1", 1).expect("runs");
+    run(&changed, &one, 1).expect("runs");
     let same = Sweep::plan(SMALL, &[], &[], jobs(1)).expect("a sweep");
-    assert!(run(&same, &one, "1/1", 1).is_err(), "the seed is part of a sweep");
-    let error = merge(&[out, one], &folder.path().join("x.csv")).expect_err("two sweeps");
-    assert!(error.to_string().contains("columns"), "{error}");
+    assert!(run(&same, &one, 1).is_err(), "the seed is part of a sweep");
 }
 
 #[test]
@@ -157,9 +129,6 @@ fn sweep_names_impossible_run_before_starting() {
         let error = sweep(overs).err().expect(said).to_string();
         assert!(error.contains(said), "{error}");
     }
-    for text in ["0/3", "4/3", "1", "1/0", "a/b", "1/-1"] {
-        assert!(text.parse::<Shard>().is_err(), "{text}");
-    }
 }
 
 #[test]
@@ -169,7 +138,7 @@ fn sweep_covers_timed_runs() {
     let overs = ["run.mode=counting,timed".parse().expect("a list")];
     let sweep = Sweep::plan(&text, &[], &overs, jobs(1)).expect("a sweep");
     let out = folder.path().join("out.csv");
-    run(&sweep, &out, "1/1", 2).expect("runs");
+    run(&sweep, &out, 2).expect("runs");
     let text = read(&out);
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     let column = |name: &str| rows[0].iter().position(|column| *column == name).expect(name);
@@ -199,7 +168,7 @@ fn sweep_failing_run_keeps_rows_before_it() {
     let overs = ["workload=uniform,trace".parse().expect("a list")];
     let failing = Sweep::plan(&text, &[], &overs, jobs(1)).expect("a sweep");
     let out = folder.path().join("out.csv");
-    let error = run(&failing, &out, "1/1", 2).expect_err("bad trace").to_string();
+    let error = run(&failing, &out, 2).expect_err("bad trace").to_string();
     assert!(error.contains("trace.csv, line 2"), "{error}");
     assert_eq!(read(&out).lines().count(), 2);
 }
@@ -218,8 +187,8 @@ fn sweep_columns_are_unique() {
     assert_eq!(sweep.fields(), fields);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out.csv");
-    run(&sweep, &out, "1/1", 2).expect("runs");
-    let point = &sweep.points(&out).expect("read").expect("all runs are there")[1];
+    run(&sweep, &out, 2).expect("runs");
+    let point = &sweep.points(&out).expect("all runs are there")[1];
     assert_eq!(point.values["over.seed"], "1");
     assert_eq!(point.values["flash.superblocks"], "65");
 }
@@ -229,12 +198,10 @@ fn seeded() -> (Sweep, Vec<Point>) {
     let overs = ["victim=greedy,fifo", "op=20,50"].map(|over| over.parse().expect(over));
     let sweep = Sweep::plan(SMALL, &[], &overs, jobs(3)).expect("a sweep");
     let folder = tempfile::tempdir().expect("a folder");
-    let (out, part) = (folder.path().join("out.csv"), folder.path().join("part.csv"));
-    run(&sweep, &part, "1/2", 2).expect("runs");
-    assert_eq!(sweep.points(&part).expect("read"), None, "half of the runs are missing");
-    assert_eq!(run(&sweep, &out, "1/1", 2).expect("runs"), (0, 12));
+    let out = folder.path().join("out.csv");
+    assert_eq!(run(&sweep, &out, 2).expect("runs"), (0, 12));
     let text = read(&out);
-    let points = sweep.points(&out).expect("read").expect("all runs are there");
+    let points = sweep.points(&out).expect("all runs are there");
     // Straight from the file: the runs of one combination follow each other.
     for (at, point) in points.iter().enumerate() {
         let rows = text.lines().skip(1 + 3 * at).take(3);
@@ -287,8 +254,8 @@ fn sweep_picture_without_numbers_has_bars() {
         let sweep = sweep(overs).expect("a sweep");
         let folder = tempfile::tempdir().expect("a folder");
         let out = folder.path().join("out.csv");
-        run(&sweep, &out, "1/1", 2).expect("runs");
-        let points = sweep.points(&out).expect("read").expect("all runs are there");
+        run(&sweep, &out, 2).expect("runs");
+        let points = sweep.points(&out).expect("all runs are there");
         match sweep.picture(&points, "wa").expect("a picture") {
             Picture::Bars(bars) => bars,
             Picture::Chart(chart) => panic!("no field has numbers: {chart:?}"),

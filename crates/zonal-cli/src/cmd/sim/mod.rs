@@ -33,7 +33,6 @@ pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
         SimCommand::Fields => fields(global),
         SimCommand::Fs(args) => fs::run(global, args),
         SimCommand::Sweep(args) => sweep::run(global, args),
-        SimCommand::Merge(args) => sweep::merge(global, args),
         SimCommand::Replay(args) => replay::run(global, args),
         SimCommand::Experiment(args) => experiment::run(global, args),
         SimCommand::Reproduce(args) => experiment::reproduce(global, args),

@@ -1,4 +1,4 @@
-//! `zonal sim sweep` and `merge`: many runs into one CSV.
+//! `zonal sim sweep`: many runs into one CSV.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_sim::report::{number, svg};
-use zonal_sim::sweep::{self, Point, Shard, Spread, Sweep};
+use zonal_sim::sweep::{Point, Spread, Sweep};
 
 use crate::args::Global;
-use crate::args::sweep::{SimMerge, SimSweep};
+use crate::args::sweep::SimSweep;
 use crate::output::table::Table;
 use crate::output::{count, json, progress};
 
@@ -22,7 +22,7 @@ const POINTS_MAX: usize = 100;
 pub(crate) struct Swept {
     /// Runs of the whole sweep.
     runs: usize,
-    /// Runs of this shard that were in the file.
+    /// Runs that were in the file.
     found: usize,
     /// Runs done now.
     done: usize,
@@ -39,15 +39,14 @@ pub(crate) fn run(global: &Global, args: &SimSweep) -> Result<()> {
     let sweep = Sweep::plan(&text, &settings, &args.over, args.seeds)?;
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let bar = progress::bar(0, progress::Unit::Runs, "sweeping");
-    let shard = args.shard.unwrap_or(Shard::WHOLE);
-    let ran = sweep.run(&args.out, shard, args.jobs.unwrap_or(cores), &mut |progress| {
+    let ran = sweep.run(&args.out, args.jobs.unwrap_or(cores), &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     });
     bar.finish_and_clear();
     let (found, done) = ran?;
     let runs = sweep.len();
-    let points = sweep.points(&args.out)?.unwrap_or_default();
+    let points = sweep.points(&args.out)?;
     if let Some(plot) = &args.plot {
         let picture = svg::draw(&sweep.picture(&points, &args.figure)?);
         zonal::output::write(plot, picture, &[config, args.out.clone()])
@@ -89,21 +88,4 @@ fn table(sweep: &Sweep, points: &[Point], figure: &str) -> String {
         table.row(row);
     }
     table.text()
-}
-
-/// Shards in one file.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Merged {
-    /// Runs of all shards.
-    runs: usize,
-}
-
-/// Joins the CSVs of all shards.
-pub(crate) fn merge(global: &Global, args: &SimMerge) -> Result<()> {
-    let runs = sweep::merge(&args.parts, &args.out)?;
-    if global.json {
-        return json::document(&Merged { runs });
-    }
-    sayln!("{} runs: {}", count(runs as u64), args.out.display());
-    Ok(())
 }
