@@ -1,5 +1,4 @@
-//! The byte tables of `docs/format/` and the schemas of `docs/schemas/`, printed from the structs
-//! so that they cannot differ.
+//! The byte tables of `docs/format/`, printed from the structs so that they cannot differ.
 //!
 //! A document asks for a table with a pair of comments; what stands between them is replaced:
 //!
@@ -16,11 +15,9 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::artifacts;
 use crate::printed::{Printed, files_of};
 
 const OPEN: &str = "<!-- bytes: ";
@@ -43,15 +40,6 @@ fn printed(root: &Path) -> Result<Printed<impl Fn(&str) -> Result<String>>> {
         source: "the code",
         command: "cargo xtask docs",
     })
-}
-
-/// Has the command write the schemas of its JSON. `crates/zonal-cli/tests/json` compares them.
-pub(crate) fn refresh_schemas(root: &Path) -> Result<()> {
-    let (program, dir) = (artifacts::program(root, "zonal")?, root.join("docs/schemas"));
-    fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
-    let status = Command::new(program).arg("schemas").arg(&dir).status();
-    ensure!(status.context("starting zonal")?.success(), "`zonal schemas` failed");
-    Ok(())
 }
 
 fn render(root: &Path, text: &str) -> Result<String> {

@@ -2,8 +2,8 @@
 //!
 //! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did,
 //!   and their last line is `N passed, N failed, N skipped`.
-//! - `docs` prints the byte tables of `docs/format/` and the schemas of `docs/schemas/` from the
-//!   structs (`docs.rs`), and the table of `docs/compliance.md` from runs (`compliance.rs`).
+//! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`), and the table of
+//!   `docs/compliance.md` from runs (`compliance.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `tools/kernel-tests`).
 //! - `dist` makes packages: it starts `tools/packaging`.
 //! - `bench` starts the benchmarks, those of key-value stores in `tools/kv-bench`, and prints
@@ -52,8 +52,8 @@ enum Task {
         #[arg(long, value_name = "MINUTES", conflicts_with = "all")]
         soak: Option<u32>,
     },
-    /// Refresh the byte tables of docs/format and the schemas of docs/schemas from the structs, and
-    /// the table of docs/compliance.md from docs/compliance
+    /// Refresh the byte tables of docs/format from the structs, and the table of
+    /// docs/compliance.md from docs/compliance
     Docs {
         /// Only say whether the tables differ
         #[arg(long)]
@@ -122,7 +122,6 @@ fn main() -> ExitCode {
         Task::Test { all: true, .. } => Ok(test::main(&root, Tier::All)),
         Task::Docs { check: false } => docs::refresh(&root)
             .and_then(|()| compliance::refresh(&root))
-            .and_then(|()| docs::refresh_schemas(&root))
             .map(|()| ExitCode::SUCCESS),
         Task::Docs { check: true } => docs::compare(&root)
             .and_then(|()| compliance::compare(&root))
