@@ -1,11 +1,11 @@
 //! How fast does counting mode count? A drive of 256 GiB, 4 KiB units, at 7, 28 and 100 %
 //! over-provisioning: uniform writes at their steady state, sequential writes, and 14 zones.
 //!
-//! Run it with `cargo bench -p zonal-sim --bench counting`. Beside the drives stands what the
-//! machine allows: entries of an array of the size of the mapping table read and written at random,
-//! in batches of the same size, and nothing else. All take turns in each round, so that what else
-//! the machine does meets all of them; the medians are printed, and the medians of the ratios of
-//! each round. Time is processor time.
+//! Run it with `cargo bench -p zonal-sim --bench counting`. A baseline shows the limit of the
+//! machine: it reads and writes random entries of an array as large as the mapping table, in
+//! batches of the same size, and does nothing else. The baseline and all drives take turns in each
+//! round, so that other load of the machine meets all of them. The bench prints medians, and the
+//! medians of the ratios of each round. Time is processor time.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -58,7 +58,7 @@ impl Random {
     }
 }
 
-/// What fills a batch of units.
+/// The source of a batch of units.
 enum Source {
     Uniform(Random, u32),
     Load(Box<dyn Workload>, Vec<Request>),
@@ -170,7 +170,7 @@ fn main() {
     let mut subjects: Vec<Subject> =
         drives.iter().map(|(name, op, workload)| Subject::new(*op, name, workload)).collect();
     let mut limit = Limit::new(config(0.28, "").layout().expect("checked").user_units);
-    // Of a drive programs and host writes a second, of the limit accesses.
+    // A drive counts programs and host writes a second, the limit counts accesses.
     let turns = interleave(ROUNDS, 1 + subjects.len(), WarmUp::None, |at| {
         let (programs, writes, seconds) = match at.checked_sub(1) {
             Some(drive) => subjects[drive].run(WRITES),

@@ -2,8 +2,8 @@
 //! with GC in its steady state (write amplification about 4) and without.
 //!
 //! Run it with `cargo bench -p zonal-sim --bench timed`. The cases take turns within each round, so
-//! that what else the machine does meets all of them; medians are printed. Warming the drives up by
-//! counting is not in the times.
+//! that other load of the machine meets all of them; the bench prints medians. The times leave out
+//! warming the drives up by counting.
 
 use bench_support::{Report, WarmUp, interleave, timed};
 use zonal_sim::config::{Kind, Pattern};
@@ -16,7 +16,7 @@ use zonal_sim::{Config, Size};
 /// Rounds of which the median is taken.
 const ROUNDS: usize = 7;
 
-/// What is measured.
+/// A drive and its load.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,

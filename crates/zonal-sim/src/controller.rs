@@ -69,16 +69,16 @@ pub(crate) fn ns(us: f64) -> Ns {
     (us * 1e3).round() as Ns
 }
 
-/// Something that does one thing at a time, with what it will do: a later call may find a gap
-/// before it.
+/// A resource that does one thing at a time, and the spans for which it is taken: a later call may
+/// find a gap before one of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     busy: VecDeque<(Ns, Ns)>,
 }
 
 impl Line {
-    /// Takes the first span of this length from `from_ns` on; returns its end. Nothing is asked for
-    /// before `now_ns` any more.
+    /// Takes the first span of this length from `from_ns` on; returns its end. No later call asks
+    /// for a span before `now_ns`.
     pub(crate) fn take(&mut self, now_ns: Ns, from_ns: Ns, length_ns: Ns) -> Ns {
         while self.busy.front().is_some_and(|&(_, end)| end <= now_ns) {
             self.busy.pop_front();
@@ -110,7 +110,7 @@ pub(crate) enum WriteKind {
 pub(crate) struct Arrival {
     /// When its data is at the write buffer.
     pub(crate) buffer_ns: Ns,
-    /// How long after the buffer has taken it the host hears of it.
+    /// Time from the buffer taking the write to the host hearing of it.
     pub(crate) rest_ns: Ns,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Processor {
     times: Controller,
     read_firmware_us: f64,
     draws: Draws,
-    /// When the processor has done what has arrived.
+    /// When the processor has done all commands that have arrived.
     free_ns: Ns,
     /// When the link from the host is free.
     in_ns: Ns,
@@ -156,7 +156,7 @@ impl Processor {
         Arrival { buffer_ns: self.in_ns, rest_ns: ns(total_us - busy_us + first_us) }
     }
 
-    /// A read arrives: when the flash sees it.
+    /// A read arrives; returns when the flash sees it.
     pub(crate) fn read(&mut self, now: Ns) -> Ns {
         let busy_us = self.times.read_busy_us;
         let mut taken_ns = self.occupy(now, busy_us);
@@ -167,28 +167,28 @@ impl Processor {
         taken_ns + ns((self.read_firmware_us - busy_us).max(0.0))
     }
 
-    /// The flash has read so many bytes at `end`: when the host has them.
+    /// The flash has read so many bytes at `end`; returns when the host has them.
     pub(crate) fn deliver(&mut self, now: Ns, end: Ns, bytes: u64) -> Ns {
         self.out.take(now, end, transfer_ns(bytes, self.times.link_out_mb_s))
     }
 
-    /// A zone is opened.
+    /// Opens a zone; returns when it is open.
     pub(crate) fn open(&mut self, now: Ns) -> Ns {
         self.short(now, self.times.open_us)
     }
 
-    /// A zone is closed.
+    /// Closes a zone; returns when it is closed.
     pub(crate) fn close(&mut self, now: Ns) -> Ns {
         self.short(now, self.times.close_us)
     }
 
-    /// A zone is finished: without what padding takes.
+    /// Finishes a zone, without the time to program its padding.
     pub(crate) fn finish(&mut self, now: Ns) -> Ns {
         self.short(now, self.times.finish_us)
     }
 
-    /// A zone is reset of which so many superblocks are written, from `now` on. A program that is
-    /// under way at `programs_ns` ends first.
+    /// Resets a zone from `now` on, of which the host has written `superblocks`. A program that is
+    /// under way until `programs_ns` ends first.
     pub(crate) fn reset(&mut self, now: Ns, superblocks: f64, programs_ns: Ns) -> Ns {
         let begun = self.short(now, 0.0);
         let mean_us = self.times.reset_us + superblocks * self.times.reset_superblock_us;
@@ -218,7 +218,7 @@ impl Processor {
     }
 }
 
-/// Counts programs of the host, after some of which the drive programs a stripe of its own.
+/// Counts programs of the host: after every so many, the drive programs a stripe of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnStripes {
     /// Programs of the host to each stripe; 0: the drive programs none.
@@ -232,7 +232,7 @@ impl OwnStripes {
         Self { every: stripes * config.flash.dies(), since: 0 }
     }
 
-    /// Counts a program of the host: whether the drive's own stripe is due.
+    /// Counts a program of the host; returns whether the drive's own stripe is due.
     pub(crate) const fn is_due_after_program(&mut self) -> bool {
         if self.every == 0 {
             return false;

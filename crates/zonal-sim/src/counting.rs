@@ -41,7 +41,7 @@ impl Drive {
         }
     }
 
-    /// What the host of this drive sees.
+    /// The layout that the host of this drive sees.
     pub fn layout(&self) -> &Layout {
         match self {
             Self::Page(drive) => drive.layout(),
@@ -50,7 +50,7 @@ impl Drive {
         }
     }
 
-    /// The same, for steps and counters.
+    /// The translation layer, for steps and counters.
     pub fn layer(&self) -> &dyn Translation {
         match self {
             Self::Page(drive) => &**drive,
@@ -142,7 +142,7 @@ impl Counting {
         &self.drive
     }
 
-    /// Bytes the host asked to write. What it writes in units is more where requests are smaller.
+    /// Bytes that the host asked to write. Units hold more bytes where requests are smaller.
     pub const fn asked_bytes(&self) -> u64 {
         self.asked_bytes
     }
@@ -193,7 +193,7 @@ impl Counting {
                     self.units.clear();
                     // A conventional host that begins a zone anew does not say so.
                     if request.op == Op::Trim || is_zoned {
-                        // Only a unit that is covered is forgotten.
+                        // A trim forgets only units that it covers whole.
                         let first = narrow((request.offset + (unit - 1)) >> shift);
                         let limit = narrow((request.offset + u64::from(request.bytes)) >> shift);
                         self.drive.trim(first, limit.saturating_sub(first));
@@ -400,7 +400,8 @@ mod tests {
         assert!(near(report.counters.host, 8.0) && near(report.measured.host, 2.0));
         assert_eq!(report.asked_bytes, report.counters.host * 4096);
         assert!((report.flash_per_asked_byte / report.wa - 1.0).abs() < 1e-9);
-        // Nothing is moved before the flash is full once; steady is what theory says of 28 %.
+        // GC moves nothing before the flash is full once; then theory predicts the amplification of
+        // 28 %.
         assert!((report.samples[0].wa - 1.0).abs() < 1e-9);
         assert!((2.3..2.5).contains(&report.wa), "{}", report.wa);
         let last = report.samples.last().expect("samples");

@@ -11,15 +11,15 @@ pub enum SimError {
     Field {
         /// The field's path, as in `drive.op`.
         field: &'static str,
-        /// What was given.
+        /// The refused value.
         value: String,
-        /// What may be given.
+        /// The allowed values.
         allowed: String,
     },
     /// A config is no TOML, or has a field that does not exist.
     #[error("{what}")]
     Config {
-        /// What the parser says, with the line.
+        /// The parser's message, with the line.
         what: String,
     },
     /// A line of a trace cannot be read.
@@ -29,17 +29,17 @@ pub enum SimError {
         path: String,
         /// The line, from 1; 0 for a recording, which has none.
         line: u64,
-        /// What is wrong with it.
+        /// The fault in the line.
         what: String,
     },
-    /// The CSV of a sweep is not what belongs there.
+    /// The CSV does not belong to the sweep.
     #[error("{path}{}: {what}", at(*line))]
     Sweep {
         /// The file.
         path: String,
         /// The line, from 1; 0 for the whole file.
         line: u64,
-        /// What is wrong with it.
+        /// The fault in the line or file.
         what: String,
     },
     /// A file cannot be read or written.

@@ -1,4 +1,4 @@
-//! The flash: its shape and what its operations cost. The same below every translation layer.
+//! The flash: its shape and the times of its operations, the same below every translation layer.
 //!
 //! A *superblock* is one erase block of every plane of every die, and the unit in which flash is
 //! erased and collected. It is written in *stripes*: one program per die, dies in order. A
@@ -102,7 +102,7 @@ impl Flash {
         Self { programs_per_block, erase_us: self.erase_us * share, ..self.clone() }
     }
 
-    /// Refuses what cannot be.
+    /// Refuses fields outside their range.
     pub fn check(&self) -> Result<()> {
         within("flash.channels", self.channels, 1, 64)?;
         within("flash.dies_per_channel", self.dies_per_channel, 1, 64)?;
@@ -138,7 +138,7 @@ pub(crate) fn within<T: PartialOrd + Copy + std::fmt::Display>(
     }
 }
 
-/// The error for a value that cannot be.
+/// The error for an impossible value.
 pub(crate) fn refused(field: &'static str, value: impl ToString + Copy, allowed: &str) -> SimError {
     SimError::Field { field, value: value.to_string(), allowed: allowed.to_owned() }
 }

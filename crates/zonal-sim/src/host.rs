@@ -1,16 +1,16 @@
-//! The host's log over zones: what lets a workload that overwrites in place use a zoned drive.
+//! The host's log over zones: with it a workload that overwrites in place can use a zoned drive.
 //!
 //! Like a translation layer in the host (dm-zap) or a log-structured file system (F2FS): any unit
 //! may be written at any time, goes to the end of a log of whole zones, and is found by a map in
-//! the host's memory. When few zones are empty, the log chooses a victim, moves what lives in it
-//! and resets it. That is GC in another place, so it is the same algorithm: a [`PageMapped`] layer
+//! the host's memory. When few zones are empty, the log chooses a victim, moves its live units and
+//! resets it. That is GC in another place, so it is the same algorithm: a [`PageMapped`] layer
 //! whose superblocks are zones, with the same choices (`gc.victim`, `gc.frontier`, `gc.streams`)
 //! and the same room to spare (`drive.op` or `drive.user`, of the flash). The [`ZoneMapped`] drive
 //! below moves nothing. Together they are a [`Translation`], whose write amplification is
 //! [`HostLog::host_wa`] times [`HostLog::drive_wa`].
 //!
-//! On a drive with random write areas the log opens the zones of its streams with one, as far as
-//! there are enough. What it has written last it then overwrites in place.
+//! On a drive with random write areas the log opens the zones of its streams with an area each, as
+//! long as areas are left. It then overwrites its most recent units in place.
 
 use std::collections::VecDeque;
 
@@ -44,7 +44,7 @@ pub struct HostLog {
     superblocks: u32,
     /// Zones that were reset, the first one first, for which there are no erased superblocks yet.
     waiting: VecDeque<Block>,
-    /// Erased superblocks beside those for the zones that the log may write.
+    /// Erased superblocks, without the ones for zones that the log may write.
     spare: u32,
     /// Whether the drive has random write areas, and the write whose steps are not all done.
     has_areas: bool,
@@ -79,7 +79,7 @@ impl HostLog {
         })
     }
 
-    /// How much there is of what, as the log's user sees it; its superblocks are zones.
+    /// The layout that the log's user sees; its superblocks are zones.
     pub const fn layout(&self) -> &Layout {
         self.log.layout()
     }
@@ -156,15 +156,15 @@ impl HostLog {
         AreaStep::Taken
     }
 
-    /// Notes whose a superblock is: the drive has placed there what lies right before the write
-    /// pointer of a zone.
+    /// Notes the owner of a superblock: the drive has placed the unit before the write pointer of a
+    /// zone in it.
     fn own(&mut self, slot: Slot, zone: u32) {
         let block_units = self.zones.layout().block_units;
         let part = (self.zones.written(zone) - 1) / block_units;
         self.owners[(slot / block_units) as usize] = zone * self.superblocks + part;
     }
 
-    /// Maps the slots that the log has written to those of the drive.
+    /// Writes the next unit of the log to its zone on the drive; returns its slot of the flash.
     fn store(&mut self, at: Slot) -> Slot {
         let slot = self.zones.try_place(at).expect("the log fills zones in order");
         let block = slot / self.zones.layout().block_units;
@@ -180,8 +180,9 @@ impl HostLog {
         owner * block_units + slot % block_units
     }
 
-    /// Resets a zone that the log has emptied. Its superblocks are erased later; the log has it back as
-    /// soon as there are erased ones for it, so that what the log places the drive can take.
+    /// Resets a zone that the log has emptied. The drive erases its superblocks later; the log gets
+    /// the zone back once enough superblocks are erased, so that the drive can place every unit of
+    /// the log.
     fn reset(&mut self, zone: Block) {
         let first = zone * self.superblocks;
         for owner in &mut self.owners {
@@ -303,7 +304,7 @@ impl Translation for HostLog {
         self.log.pace()
     }
 
-    /// What the log wrote and moved, and what the drive erased for it.
+    /// The writes and moves of the log, and the erases of the drive for them.
     fn counters(&self) -> Counters {
         Counters { erased: self.zones.counters().erased, ..self.log.counters() }
     }

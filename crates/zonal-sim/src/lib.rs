@@ -2,22 +2,22 @@
 //!
 //! | module | question |
 //! | --- | --- |
-//! | [`config`] | what is simulated? Every field, its unit and its range |
-//! | [`files`] | what do file systems make of the same files? |
-//! | [`flash`] | of which shape is the flash, and how long do its operations take? |
+//! | [`config`] | which fields does a config have, in which units and ranges? |
+//! | [`files`] | how do file systems compare on the same files? |
+//! | [`flash`] | which shape does the flash have, and how long do its operations take? |
 //! | [`ftl`] | where does data lie? Page-mapped, zone-mapped, FDP; victims, GC, wear |
-//! | [`host`] | what if the host overwrites in place on zones? Its log and reclaim |
-//! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
+//! | [`host`] | how does a host overwrite in place on zones? Its log and reclaim |
+//! | [`load`] | which requests does the host send? Generators and traces, as [`load::Request`]s |
 //! | [`measured`] | how far is a preset from the real drive? |
 //! | [`experiment`] | many configs, one question, and the published answer beside ours |
-//! | [`preset`] | which configs come with it? |
+//! | [`preset`] | which configs come with the simulator? |
 //! | [`ssd`] | how does a file system run on a simulated drive? |
 //! | [`trace`] | how is a trace read, and put on a drive? |
-//! | [`counting`] | what does counting mode do with a config? |
-//! | [`timed`] | how long does it take? A translation layer driven by discrete events |
+//! | [`counting`] | how does a config run in counting mode? |
+//! | [`timed`] | how long do requests take? A translation layer driven by discrete events |
 //! | [`sweep`] | how is a config run with many values, on many cores and machines? |
-//! | [`report`] | what came out? Tables, pictures, pages |
-//! | [`theory`] | what amplification should come out? Published formulas |
+//! | [`report`] | how are results shown? Tables, pictures, pages |
+//! | [`theory`] | which amplification do published formulas predict? |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
 //! memory allows. *Timed* drives the same translation layer, step by step, by discrete events.

@@ -29,7 +29,7 @@ impl Preset {
         Self::ALL.into_iter().find(|preset| preset.name == name)
     }
 
-    /// What it is: its first line, a comment.
+    /// Its description: the first line, a comment.
     pub fn about(self) -> &'static str {
         self.text.lines().next().unwrap_or_default().trim_start_matches("# ")
     }

@@ -1,10 +1,10 @@
-//! Requests of a host, and what yields them: generators (`load/`) and traces (`trace/`).
+//! Requests of a host, and their sources: generators (`load/`) and traces (`trace/`).
 
 use serde::Serialize;
 
 use crate::error::Result;
 
-/// What a request is for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Read.
@@ -35,7 +35,7 @@ pub struct Request {
     pub offset: u64,
     /// Bytes.
     pub bytes: u32,
-    /// What for.
+    /// The operation.
     pub op: Op,
     /// Stream or reclaim unit handle.
     pub handle: u8,
@@ -51,7 +51,7 @@ pub trait Workload: Send {
         false
     }
 
-    /// What the replay of a trace has met so far; `None` for generators.
+    /// Counts of the trace that is replayed, so far; `None` for generators.
     fn seen(&self) -> Option<Seen> {
         None
     }

@@ -75,10 +75,10 @@ pub fn random(op: f64) -> f64 {
     (1.0 + op) / op
 }
 
-/// The best of `d` random victims, superblocks of `b` units. The share `m_k` of superblocks with
-/// k valid units does not change: for each victim, one with b is filled; what leaves those with
-/// at least k is the victim itself, with probability `y_k`^d where `y_k` = Σ_{i≥k} `m_i`, and
-/// those whose k-th unit is overwritten, (α / A) k `m_k` of them.
+/// The best of `d` random victims, superblocks of `b` units. The share `m_k` of superblocks with k
+/// valid units does not change: for each victim, one with b is filled. A superblock leaves the
+/// group with at least k as the victim itself, with probability `y_k`^d where `y_k` = Σ_{i≥k}
+/// `m_i`, or because its k-th unit is overwritten: (α / A) k `m_k` of them.
 pub fn choices(op: f64, b: u32, d: u32) -> f64 {
     let d = f64::from(d);
     solve(op, b, |rate, k, above| {
@@ -105,7 +105,7 @@ fn solve(op: f64, b: u32, share: impl Fn(f64, f64, f64) -> f64) -> f64 {
         }
         held
     };
-    // A is at least 1, and at most what random victims give.
+    // A is at least 1, and at most the A of random victims.
     let rate = falling(op / 2.0, alpha, |rate| held(rate) - f64::from(b) / alpha);
     alpha / rate
 }
@@ -128,9 +128,9 @@ pub fn fifo_classes(op: f64, classes: &[Class]) -> f64 {
     alpha / falling(0.0, alpha, |time| alpha - programmed(time))
 }
 
-/// The least that is possible when each class has superblocks of its own and nothing more is
-/// known than its rate: spare flash is divided so that Σ `share` A(α of the class) is least, which
-/// is where one superblock more would gain as much in each class.
+/// The least that is possible when each class has superblocks of its own and only its rate is
+/// known: spare flash is divided so that Σ `share` A(α of the class) is least, which is where one
+/// superblock more would gain as much in each class.
 pub fn separated(op: f64, classes: &[Class]) -> f64 {
     let alpha = 1.0 + op;
     // The A − 1 of a class if moving a little flash is worth `price` = −(share / part) dA/dα.

@@ -1,5 +1,5 @@
-//! Random configs, most of them odd: each is refused with the field, the value and what is
-//! allowed, or it runs to its end, in both modes, and the counters agree.
+//! Random configs, most of them odd: the simulator refuses each with its field, value and allowed
+//! values, or runs it to its end, in both modes, and the counters agree.
 //!
 //! `SEED=n COUNT=n` choose the configs and how many there are.
 
@@ -119,7 +119,8 @@ fn trace(random: &mut ChaCha8Rng, config: &mut Config) -> tempfile::NamedTempFil
     file
 }
 
-/// What must hold of any run. `programs = host + moved + padded` is asserted in the layers.
+/// Asserts the invariants of any run. The layers themselves assert that they lose and double no
+/// unit.
 fn plausible(counters: &Counters, wa: [f64; 3], erases: Wear) {
     let [host, drive, whole] = wa;
     if counters.host == 0 {
@@ -166,7 +167,7 @@ fn configs_at_random_run_or_are_refused() {
             match outcome.unwrap() {
                 Ok(()) => ran[mode as usize] += 1,
                 Err(SimError::Field { .. }) => {}
-                // Of no request, or of reads only where drive writes are to be reached.
+                // The trace has no request, or only reads where the run counts drive writes.
                 Err(SimError::Trace { what, .. }) if what.contains("the trace ends") => {}
                 Err(error) => panic!("turn {turn}, SEED={seed}: {error}"),
             }

@@ -1,5 +1,5 @@
 //! The experiments that come with the simulator, in their quick form: they run, their claims are
-//! about something, the same seed gives the same page, and what was published comes out.
+//! about something, the same seed gives the same page, and the published values come out.
 
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
@@ -68,8 +68,8 @@ fn experiment_reproduces_published_results() {
         let found = chart.claims.iter().find(|claim| claim.what == what);
         found.unwrap_or_else(|| panic!("no claim {what} in {title}")).error.value.abs()
     };
-    // Each of the talk's figures, by the reading under which it comes out; a tenth, on drives that
-    // are smaller than those of the page.
+    // Each of the talk's figures, by the reading under which it comes out; within a tenth, because
+    // these drives are smaller than the page's.
     let loss = "loss of write throughput against ZNS in the second drive write";
     let better = "mean read latency: by how much ZNS is better";
     for (title, what) in [

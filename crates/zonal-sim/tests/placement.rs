@@ -1,5 +1,6 @@
-//! The page-mapped layer against a map that knows only what was put where: random writes, trims and
-//! steps of GC in any order. Every unit is found where it was put last, and no slot has two.
+//! The page-mapped layer against a map that only knows where each unit was put: random writes,
+//! trims and steps of GC in any order. Every unit is found where it was put last, and no slot has
+//! two.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ struct Model {
     places: BTreeMap<Unit, Slot>,
     /// Slots used since their superblock was erased, with the unit put there.
     used: BTreeMap<Slot, Unit>,
-    /// What `work` gave out.
+    /// Steps that `work` gave out.
     under_way: Vec<Work>,
 }
 
@@ -106,7 +107,7 @@ impl Model {
         }
     }
 
-    /// Until the layer has nothing to do.
+    /// Works until the layer has nothing to do.
     fn settle(&mut self) {
         while !self.under_way.is_empty() || self.work() {
             if !self.under_way.is_empty() {
@@ -157,7 +158,7 @@ impl Model {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Room {
     Half,
-    /// No more than a drive cannot do without.
+    /// Only the room that a drive cannot do without.
     None,
 }
 
@@ -253,7 +254,8 @@ fn ftl_alternates_steps_and_counting() {
         model.check();
         let units: Vec<u32> = (0..300).map(|at| (at * 31 + round) % users).collect();
         model.layer.write(&units, 0);
-        // The model does not see where counting puts units: it starts anew from what it is told.
+        // The model does not see where counting puts units: it starts anew from the layer's
+        // answers.
         model.places =
             (0..users).filter_map(|unit| Some((unit, model.layer.locate(unit)?))).collect();
         let slots = model.places.iter().map(|(unit, slot)| (*slot, *unit));

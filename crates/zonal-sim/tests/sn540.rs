@@ -13,7 +13,7 @@ use zonal_sim::preset::Preset;
 use zonal_sim::report::page::Basis;
 use zonal_sim::{Config, timed};
 
-/// Slightly above what was reached.
+/// Slightly above the errors that were reached.
 const MEAN_MAX: f64 = 0.06;
 const WORST_MAX: f64 = 0.15;
 const P99_MEAN_MAX: f64 = 0.25;

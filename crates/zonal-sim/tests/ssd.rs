@@ -270,8 +270,9 @@ fn ssd_account_is_complete_and_run_repeats() {
     let (account, host) = random_run(seed, 3_000);
     assert_eq!(account.host_bytes, host);
     assert!(account.padded_bytes > 0 && account.erased > 50, "{account:?}");
-    // A zone that stays full keeps its superblocks from wearing: of 120 seeds one differed by 11. Where
-    // the first free superblock is taken instead of the least worn, they differ by 33 and more.
+    // A zone that stays full keeps its superblocks from wearing: of 120 seeds one differed by 11.
+    // Where the first free superblock is taken instead of the least worn, they differ by 33 and
+    // more.
     assert!(account.erases_max - account.erases_min <= 15, "wear is level: {account:?}");
     let wa = (account.host_bytes + account.padded_bytes) as f64 / account.host_bytes as f64;
     assert!((account.wa - wa).abs() < 1e-12);
@@ -298,7 +299,7 @@ fn ssd_writes_at_speed_of_dies_and_reads_take_time() {
     }
     let account = drive.account();
     let mb_s = account.host_bytes as f64 * 1e3 / account.virtual_ns as f64;
-    // 32 dies × 96 KiB / 2600 µs is 1210 MB/s; what is buffered at the end is not programmed yet.
+    // 32 dies × 96 KiB / 2600 µs is 1210 MB/s; buffered blocks are not programmed yet at the end.
     assert!((1100.0..1300.0).contains(&mb_s), "{mb_s} MB/s");
 
     let clock = drive.clock();
@@ -320,7 +321,7 @@ fn ssd_writes_at_speed_of_dies_and_reads_take_time() {
     let suspended = timed(start, 1);
     assert!((idle + 250_000..=idle + 250_000 + 20_480).contains(&suspended), "{suspended} ns");
     assert_eq!(drive.account().operations.suspends, 1);
-    // What is not programmed comes from the write buffer.
+    // Blocks that are not programmed yet come from the write buffer.
     let tail = drive.geometry().zone_start(ZoneId::new(zones)) + LbaCount::new(255);
     let buffered = timed(tail, 1);
     assert!(buffered < 10_000, "{buffered} ns");
@@ -371,7 +372,7 @@ fn ssd_writes_in_place_as_fast_as_timed_mode() {
     assert!((ours / timed - 1.0).abs() < 0.15, "{ours} MB/s here, {timed} in timed mode");
 }
 
-/// What a zoned drive is, in few words: for each zone, how much is written and whether it is full.
+/// A zoned drive in short: for each zone, how much is written and whether it is full.
 #[derive(Default)]
 struct Model {
     zones: BTreeMap<u32, (u32, bool)>,
@@ -382,7 +383,7 @@ struct Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The zone-mapped layer against the model: what is refused and why, where units are found,
+    /// The zone-mapped layer against the model: refusals and their reasons, where units are found,
     /// and that no two of them share a place.
     #[test]
     fn zone_ftl_matches_model(

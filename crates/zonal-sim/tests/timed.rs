@@ -7,7 +7,7 @@ use zonal_sim::load;
 use zonal_sim::timed::{Ended, Job, Outcome, Pacing, Reads, Timed, Until};
 use zonal_sim::{Config, Size};
 
-/// 2 TiB of flash below 1.92 and 1.60 TB: what is sold as 7 and 28 %.
+/// 2 TiB of flash below 1.92 and 1.60 TB: sold as 7 and 28 %.
 const OP_7: f64 = 0.1453;
 const OP_28: f64 = 0.3744;
 
@@ -60,7 +60,7 @@ fn steady<T: Translation>(config: &Config, ftl: T, bytes: u64) -> Outcome {
     outcome
 }
 
-/// Programs, reads and erases are all that dies do: the host gets what is left of their time.
+/// Programs, reads and erases are all that dies do: the host gets the rest of their time.
 fn by_arithmetic(config: &Config, wa: f64) -> f64 {
     let flash = &config.flash;
     let program = 96.0 * 1024.0;
@@ -84,7 +84,7 @@ fn zoned_writes_run_at_flash_rate() {
 
 #[test]
 fn gc_share_depends_on_over_provisioning() {
-    // Published: 236 MB/s and half of what the zoned drive does; by the prototype 246 and 519.
+    // Published: 236 MB/s, and half the rate of the zoned drive; by the prototype 246 and 519.
     for (op, mb_s) in [(OP_7, 246.0), (OP_28, 519.0)] {
         let config = drive(Kind::Conventional, op);
         let outcome = steady(&config, warm(&config, 5), 10_000_000_000);
@@ -116,7 +116,7 @@ fn read_us<T: Translation>(config: &Config, ftl: T) -> Vec<f64> {
 
 #[test]
 fn reads_wait_for_gc_writes() {
-    // What the model was fitted to by a prototype of it.
+    // Latencies of a prototype, to which the model was fitted.
     let expected = [
         (Kind::Zns, [90.1, 95.2, 100.4, 110.8, 132.7]),
         (Kind::Conventional, [76.1, 97.4, 120.2, 163.8, 248.9]),

@@ -2,7 +2,8 @@
 //! over-provisioning from 5 to 100 %.
 //!
 //! The formulas know nothing of free and open superblocks, so over-provisioning is the effective
-//! one, and there are many superblocks. Another seed: `SEED=7 cargo test -p zonal-sim --test truth`.
+//! one, and there are many superblocks. Another seed: `SEED=7 cargo test -p zonal-sim --test
+//! truth`.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -67,15 +68,15 @@ fn measure(config: &Config, warm_up: f64, measured: f64) -> f64 {
     drive.counters().since(&before).wa()
 }
 
-/// Compares every over-provisioning, and says all that is wrong at once.
+/// Compares every over-provisioning, and reports all deviations at once.
 fn hold(what: &str, units: u32, gc: &str, workload: &str, theory: impl Fn(f64, u32) -> f64) {
     let seed = repeat::seed(1);
     let mut wrong = Vec::new();
     for op in OPS {
         let config = config(seed, op, units, gc, workload);
         let users = config.layout().expect("checked").user_units;
-        // What is written once in many drive writes takes long to spread, the longer the less GC
-        // moves it.
+        // Units written once in many drive writes take long to spread, the longer the less GC moves
+        // them.
         let (found, expected) =
             (measure(&config, 4.0 + 8.0 * op, 6.0 + 24.0 * op), theory(op, users));
         let off = 100.0 * (found / expected - 1.0);

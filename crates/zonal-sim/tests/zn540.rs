@@ -12,7 +12,7 @@ use zonal_sim::measured::{Compared, Managed, compare, managed, mean_and_worst, p
 use zonal_sim::preset::Preset;
 use zonal_sim::report::page::Basis;
 
-/// Slightly above what was reached.
+/// Slightly above the errors that were reached.
 const MEAN_MAX: f64 = 0.02;
 const WORST_MAX: f64 = 0.05;
 const P99_MEAN_MAX: f64 = 0.10;

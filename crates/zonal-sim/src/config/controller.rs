@@ -1,15 +1,14 @@
-//! The controller of a drive: what commands take before, beside and after the flash.
+//! The controller of a drive: the time that its commands take outside the flash.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::flash::within;
 
-/// A controller with times of its own. A config without this section has a drive of which only the
-/// flash and a constant time of each command are modelled, and which performs the requests of a
-/// batch one after the other.
+/// A controller with times of its own. Without this section a drive models only the flash and a
+/// constant time for each command, and performs the requests of a batch one after the other.
 ///
-/// The defaults are those of the `zn540` preset, whose file says where they come from.
+/// The defaults come from the `zn540` preset; its file names their sources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Controller {

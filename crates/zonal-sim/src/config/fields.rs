@@ -1,4 +1,4 @@
-//! Every field of a config, as the code has it: its default, its unit, its range and what it means.
+//! Every field of a config, as the code has it: its default, unit, range and meaning.
 //!
 //! The meaning is the comment of the field, the range is the check of the config, and the default
 //! comes from the type. This module reads them from the source, so that the table cannot differ
@@ -108,7 +108,7 @@ pub fn fields() -> Vec<Field> {
     all
 }
 
-/// The kinds of workloads, and what each does.
+/// The kinds of workloads, each with its comment.
 pub fn workloads() -> Vec<(String, String)> {
     let members = members(include_str!("mod.rs"), "pub enum Pattern {");
     members.into_iter().map(|member| (kebab(&member.code), member.comment)).collect()
@@ -182,7 +182,7 @@ fn unit(name: &str, kind: &str) -> &'static str {
     }
 }
 
-/// What the checks of a config allow.
+/// The range of a field, from the `within` call that checks it.
 fn range(path: &str) -> Option<String> {
     let call = format!("within(\"{path}\", ");
     let after = SOURCES.iter().find_map(|source| Some(source.text.split_once(&call)?.1))?;

@@ -1,4 +1,4 @@
-//! What a config comes to in mapping units: capacities, over-provisioning, superblocks.
+//! Capacities, over-provisioning and superblocks of a config, in mapping units.
 
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of a drive, or which field makes it impossible.
+    /// The layout of a drive; an error names the field that makes it impossible.
     pub fn new(config: &Config) -> Result<Self> {
         let (flash, drive) = (&config.flash, &config.drive);
         let (unit, block) = (drive.unit.0, flash.superblock_bytes());
@@ -143,15 +143,15 @@ impl Layout {
 }
 
 impl Config {
-    /// How much there is of what, in mapping units.
+    /// The layout of this config.
     pub fn layout(&self) -> Result<Layout> {
         Layout::new(self)
     }
 
-    /// How many streams or reclaim unit handles the host can name.
+    /// Streams or reclaim unit handles that the host can name.
     pub(crate) fn handles(&self) -> u8 {
         let handles = match self.drive.kind {
-            // On a zoned drive, those of the host's log.
+            // On a zoned drive the streams belong to the host's log.
             Kind::Conventional | Kind::Zns => self.gc.streams,
             Kind::Fdp => self.fdp.handles,
         };

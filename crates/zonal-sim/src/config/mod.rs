@@ -1,4 +1,4 @@
-//! What is simulated: one TOML file, every field with a default, a unit and a range.
+//! The config of a simulation: one TOML file. Every field has a default, a unit and a range.
 //!
 //! Unknown fields are refused. Sweeps set fields by their path, as in `drive.op`; that is why the
 //! sections are flat and a section that does not concern the drive is ignored.
@@ -41,7 +41,7 @@ pub struct Config {
     pub zones: Zones,
     /// Placement of an FDP drive.
     pub fdp: Fdp,
-    /// What the host does.
+    /// The workload of the host.
     pub workload: Workload,
     /// How a trace is replayed.
     pub trace: Trace,
@@ -144,8 +144,8 @@ pub struct Zones {
     /// Superblocks kept to replace worn ones.
     pub spare: u32,
     /// Zone random write area: the window from the write pointer on in which the host may write in
-    /// any order, and again. It costs memory of the drive; flash costs only what is committed, so
-    /// that the write pointer passes it. 0: none.
+    /// any order, and again. It takes memory of the drive; the drive programs a block only when a
+    /// commit moves the write pointer over it. 0: none.
     pub zrwa: Size,
     /// A commit of a random write area programs a whole multiple of this, and pads the part that
     /// the host has not written. 0: the mapping unit.
@@ -227,7 +227,7 @@ impl Default for Fdp {
     }
 }
 
-/// What the host does. Which fields count depends on `kind`.
+/// The workload of the host. Its `kind` decides which fields count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
@@ -248,14 +248,14 @@ pub struct Workload {
     /// `zones`, `log`: share of a zone that the host writes before it finishes the zone. A zoned
     /// drive then pads the superblock that was begun.
     pub finish_at: f64,
-    /// `zones`: share of writes that write again what was written last to their zone. A zoned drive
-    /// needs `zones.zrwa` for that.
+    /// `zones`: share of writes that repeat the last write to their zone. A zoned drive needs
+    /// `zones.zrwa` for that.
     pub rewrite_share: f64,
     /// `log`: bytes appended to a zone after which the host commits them, if the zone has a random
     /// write area; the next append begins behind the last granule. 0: only at the end of the zone.
     pub commit_every: Size,
-    /// `zones`, `log`: whether each pass writes every zone once, in random order, or each next zone
-    /// is any.
+    /// `zones`, `log`: whether each pass writes every zone once, in random order, or any zone may
+    /// come next.
     pub permutation: Permutation,
     /// Timed: writes a second, 10^6 bytes; 0: as fast as the drive takes them.
     pub write_mb_s: f64,
@@ -334,7 +334,7 @@ pub enum Permutation {
     EachOnce,
 }
 
-/// How long.
+/// The length of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {

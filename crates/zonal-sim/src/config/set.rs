@@ -1,4 +1,4 @@
-//! Single fields of a config by their path, as in `drive.op=0.28`: what `--set` and sweeps do.
+//! Sets single fields of a config by their path, as in `drive.op=0.28`, for `--set` and sweeps.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -55,7 +55,7 @@ impl Config {
 }
 
 impl Setting {
-    /// The table with this changed, and what it then says.
+    /// Applies the setting: the changed table, and the value parsed from it.
     pub(crate) fn apply<T: DeserializeOwned>(&self, table: &Table) -> Result<(Table, T)> {
         let wrong = |what: &str| SimError::Config {
             what: format!("{} = {} is not possible: {what}", self.path, self.value),
@@ -73,7 +73,7 @@ impl Setting {
                 Err(error) => errors.push(error),
             }
         }
-        // What the value as it was written lacks, not what it lacks as a word.
+        // The error of the value as it was written, not of the same text as a word.
         Err(wrong(errors[0].message().trim()))
     }
 }

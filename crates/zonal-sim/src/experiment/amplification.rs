@@ -1,4 +1,4 @@
-//! Write amplification against over-provisioning, beside theory.
+//! Write amplification against over-provisioning, compared with theory.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::ftl::Victim;
 use crate::report::{Axis, Cell, Chart, Form, Picture, Series, Table};
 use crate::theory;
 
-/// Where.
+/// The points to measure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Amplification {
@@ -100,10 +100,10 @@ fn is_uniform(config: &Config) -> bool {
     config.workload.kind == Pattern::Uniform && config.drive.kind == Kind::Conventional
 }
 
-/// What theory says, where it says something: uniform writes of independent places.
+/// The prediction of theory, which covers uniform writes of independent places.
 fn theory(report: &Report) -> Option<f64> {
     let config = &report.config;
-    // What is written together dies together: that, and not the unit, is what theory counts.
+    // The units of one write die together, so theory counts writes and not units.
     let together = u32::try_from(config.workload.io.0.max(report.layout.unit) / report.layout.unit);
     let places = report.layout.block_units / together.ok()?.max(1);
     let op = report.op_effective;

@@ -1,5 +1,4 @@
-//! What flash and DRAM a usable TB needs, and what they cost. Products of a few numbers: nothing
-//! is simulated.
+//! Flash and DRAM of a usable TB, and their cost: products of a few numbers, without a simulation.
 
 use serde::Deserialize;
 
@@ -28,7 +27,7 @@ pub(super) struct Cost {
     host_maps: Vec<String>,
 }
 
-/// What a usable TB needs.
+/// Flash and DRAM of a usable TB.
 #[derive(Default)]
 struct Needs {
     flash_tb: f64,

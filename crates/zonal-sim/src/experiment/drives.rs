@@ -1,4 +1,4 @@
-//! Presets of real drives beside what was measured on these.
+//! Presets of real drives, compared with measurements of these drives.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::preset::Preset;
 use crate::report::page::{Claim, Deviation, Origin, PublishedChart};
 use crate::report::{Axis, Chart, Form, Picture, Series, Table};
 
-/// Nothing else to say: the points are those of the data.
+/// No settings: the data lists the points.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Drives {}
@@ -104,7 +104,7 @@ impl Measure for Drives {
     }
 }
 
-/// The mean latencies, by what is done.
+/// The mean latencies, by kind of operation.
 fn latency_charts(model: Model, compared: &[Compared]) -> Vec<PublishedChart> {
     type Takes = fn(&str) -> bool;
     let beside = |name: &str| name.contains("beside");

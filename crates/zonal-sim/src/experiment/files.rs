@@ -1,4 +1,4 @@
-//! What an experiment leaves behind: CSV and JSON of its numbers, SVG of its pictures.
+//! The files of an experiment: CSV and JSON of its numbers, SVG of its pictures.
 
 use std::path::{Path, PathBuf};
 
@@ -25,12 +25,12 @@ pub struct Document<'a> {
     tables: &'a [Table],
 }
 
-/// The files that an experiment of this name writes whatever it measures.
+/// The files that every experiment of this name writes.
 pub fn always(name: &str) -> [String; 2] {
     [format!("{name}.json"), format!("{name}.toml")]
 }
 
-/// Writes an experiment's files into a directory, none over one of `inputs`, and tells which.
+/// Writes an experiment's files into a directory, none over one of `inputs`; returns their paths.
 pub fn save(section: &Section, dir: &Path, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut put = |name: &str, text: &str| {
@@ -58,7 +58,7 @@ pub fn save(section: &Section, dir: &Path, inputs: &[PathBuf]) -> Result<Vec<Pat
     Ok(files)
 }
 
-/// What tells the files of one kind apart: nothing for the first.
+/// Tells the files of one kind apart; empty for the first.
 fn suffix(index: usize) -> String {
     if index == 0 { String::new() } else { format!("-{}", index + 1) }
 }

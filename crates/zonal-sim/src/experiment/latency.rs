@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::report::{Axis, Cell, Chart, Form, Picture, Series, Table, zbdbench};
 use crate::timed::Measured;
 
-/// At which rates.
+/// The rates to measure at.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Latency {

@@ -9,7 +9,7 @@ use crate::counting::Report;
 use crate::error::Result;
 use crate::report::{Axis, Bars, Cell, Picture, Table};
 
-/// For how long.
+/// The time that a drive should last.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Lifetime {
@@ -17,7 +17,7 @@ pub(super) struct Lifetime {
     years: f64,
 }
 
-/// What a drive lasts.
+/// The lifetime of a drive.
 struct Life {
     raw_tb: f64,
     user_tb: f64,

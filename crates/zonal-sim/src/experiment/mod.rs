@@ -3,19 +3,19 @@
 //! | file | question |
 //! | --- | --- |
 //! | `throughput.rs` | how fast is a drive over successive full drive writes? |
-//! | `amplification.rs` | what does over-provisioning do to write amplification? |
+//! | `amplification.rs` | how does over-provisioning change write amplification? |
 //! | `latency.rs` | how long does a read take while something writes? |
 //! | `drives.rs` | how near do the presets of real drives come to them? |
 //! | `lifetime.rs` | how much can be written before the flash is worn? |
 //! | `cost.rs` | what do flash and DRAM of a usable TB cost? |
 //! | `ways.rs` | conventional, FDP or zones: how much do drive and host move? |
-//! | [`reproduce`] | what is on the page of all of them? |
-//! | `plan.rs` | what is in a config file of an experiment? |
+//! | [`reproduce`] | which page shows all of them? |
+//! | `plan.rs` | which fields does the config file of an experiment have? |
 //! | `pool.rs` | how do all runs share the machine? |
 //!
 //! An experiment is a list of tasks, each one run of one config, and the conclusions from their
-//! results. Tasks of all experiments are run together. What was published, how it was measured and
-//! where it is from stands in the config files, not in the code.
+//! results. The tasks of all experiments share the threads. Published values, their sources and the
+//! way they were measured stand in the config files, not in the code.
 
 mod amplification;
 mod cost;
@@ -52,7 +52,7 @@ pub enum Name {
     Amplification,
     /// Latency of reads against the rate of writes.
     Latency,
-    /// Presets of real drives beside these.
+    /// Presets of real drives, compared with these drives.
     Drives,
     /// TBW and DWPD.
     Lifetime,
@@ -106,23 +106,23 @@ impl Name {
     }
 }
 
-/// What one kind of experiment does: `Self` is the section `measure` of its config.
+/// One kind of experiment. `Self` is the section `measure` of its config.
 trait Measure: DeserializeOwned + Send + 'static {
     /// The runs it needs.
     fn tasks(plan: &Plan<Self>) -> Result<Vec<Task>>;
 
-    /// What their answers say.
+    /// Concludes from their answers.
     fn conclude(plan: &Plan<Self>, answers: &[Answer]) -> Result<Findings>;
 }
 
-/// What answers say.
+/// Conclusions from answers.
 #[derive(Default)]
 struct Findings {
     pictures: Vec<Picture>,
     tables: Vec<Table>,
-    /// Published charts besides those of the config.
+    /// Published charts in addition to the config's own.
     charts: Vec<PublishedChart>,
-    /// What claims can name.
+    /// Values that claims can name.
     values: Values,
 }
 
@@ -135,7 +135,7 @@ fn slug(name: &str) -> String {
 
 type Conclude = Box<dyn FnOnce(&[Answer]) -> Result<Section> + Send>;
 
-/// An experiment whose config is understood.
+/// An experiment with a parsed config.
 pub struct Experiment {
     tasks: Vec<Task>,
     conclude: Conclude,

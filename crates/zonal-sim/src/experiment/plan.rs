@@ -1,4 +1,4 @@
-//! The config file of an experiment: drives to compare, what to measure, what was published.
+//! The config file of an experiment: drives to compare, measurements, published values.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::report::page::{Basis, Claim, Deviation, Origin, PublishedChart};
 use crate::report::zbdbench::{self, Results};
 use crate::report::{Form, Series};
 
-/// What is in the file. `M` is what this experiment measures.
+/// The content of the file. `M` is the section `measure` of this kind of experiment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan<M> {
@@ -19,7 +19,7 @@ pub(super) struct Plan<M> {
     pub(super) experiment: String,
     /// The question it answers.
     pub(super) title: String,
-    /// What to know about it.
+    /// Paragraphs that explain it.
     #[serde(default)]
     pub(super) text: Vec<String>,
     /// The seed of everything random.
@@ -28,12 +28,12 @@ pub(super) struct Plan<M> {
     /// The flash gets so many programs in an erase block: a smaller drive of the same speed.
     #[serde(default)]
     programs_per_block: Option<u32>,
-    /// What all drives share.
+    /// The config that all drives share.
     #[serde(default)]
     base: Config,
     /// The drives.
     pub(super) drives: Vec<Variant>,
-    /// What to measure.
+    /// The measurements.
     pub(super) measure: M,
     /// Published charts whose values are compared with ours.
     #[serde(default)]
@@ -44,7 +44,7 @@ pub(super) struct Plan<M> {
     /// Results of real drives for the picture.
     #[serde(default)]
     overlays: Vec<ReferencePoints>,
-    /// What `--quick` changes.
+    /// Changes that `--quick` makes.
     #[serde(default)]
     quick: Vec<Setting>,
     /// The whole file after all changes.
@@ -58,12 +58,12 @@ pub(super) struct Plan<M> {
 pub(super) struct Variant {
     /// Its name.
     pub(super) name: String,
-    /// What is different.
+    /// Its differences from `base`.
     #[serde(default)]
     pub(super) set: Vec<Setting>,
 }
 
-/// A published chart: what was published together, in one unit.
+/// A published chart: values that were published together, in one unit.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChartPlan {
@@ -132,7 +132,7 @@ enum Comparison {
     PercentLess,
 }
 
-/// Points that are not ours.
+/// Points of other sources.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReferencePoints {
@@ -150,7 +150,7 @@ pub enum Scope {
     Quick,
 }
 
-/// What is changed of an experiment's config.
+/// Changes to an experiment's config.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// The seed, instead of the config's.
@@ -166,7 +166,7 @@ pub struct Changes {
 /// Results of a real drive, to be laid over ours in the picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overlay {
-    /// What the legend calls it.
+    /// Its name in the legend.
     name: String,
     /// The experiment whose picture it belongs to.
     pub of: Name,
@@ -203,7 +203,7 @@ impl Values {
 pub(super) struct Held {
     /// With the claims whose values were measured.
     pub(super) charts: Vec<PublishedChart>,
-    /// What the others are about.
+    /// The claims whose values were not measured.
     pub(super) left_out: Vec<String>,
 }
 
@@ -257,7 +257,7 @@ impl<M> Plan<M> {
         Ok(config)
     }
 
-    /// How many times as large the drive is that a simulated one is a smaller copy of.
+    /// How many times larger the full drive is than its simulated copy.
     pub(super) fn scale(&self, config: &Config) -> f64 {
         let flash = &self.base.flash;
         f64::from(flash.programs_per_block) / f64::from(config.flash.programs_per_block)

@@ -1,5 +1,5 @@
-//! Runs of many configs on several threads. Which thread runs what changes nothing: each run has
-//! its own generator, and answers are in the order of the tasks.
+//! Runs of many configs on several threads. The results do not depend on which thread runs which
+//! task: each run has its own generator, and answers are in the order of the tasks.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub(super) enum Task {
     Point { config: Box<Config>, point: Box<Point> },
 }
 
-/// What came of it.
+/// The result of a task.
 #[derive(Debug)]
 pub(super) enum Answer {
     Counted(Box<Report>),
@@ -123,10 +123,11 @@ pub(super) fn run(
                 while let Some(&task) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let answer = tasks[task].run();
                     if answer.is_err() {
-                        // Nothing else needs to be begun.
+                        // Begin no further task.
                         next.store(order.len(), Ordering::Relaxed);
                     }
-                    // A thread that panicked ends the scope; what the others noted down is whole.
+                    // A panic ends the whole scope; the answers that other threads have stored are
+                    // complete.
                     answers.lock().unwrap_or_else(PoisonError::into_inner)[task] = Some(answer);
                     let done = done.fetch_add(efforts[task], Ordering::Relaxed) + efforts[task];
                     progress(Progress { done, total });
@@ -135,7 +136,7 @@ pub(super) fn run(
         }
     });
     let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // The first error, if there is one, ends this; only behind one is anything missing.
+    // Only after an error are answers missing, and the first error ends this function.
     let mut all = Vec::with_capacity(tasks.len());
     let (failed, rest): (Vec<_>, Vec<_>) =
         answers.into_iter().flatten().partition(std::result::Result::is_err);

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::report::{Axis, Bars, Chart, Form, Picture, Series, Table, zbdbench};
 use crate::timed::Measured;
 
-/// How long.
+/// How long to write.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Throughput {
@@ -78,8 +78,8 @@ impl Measure for Throughput {
 }
 
 impl Plan<Throughput> {
-    /// The time series as zbdbench's `fio_zone_write` has it, of the drive that this one is a smaller
-    /// copy of.
+    /// The time series in the form of zbdbench's `fio_zone_write`, of the drive that this one is a
+    /// smaller copy of.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

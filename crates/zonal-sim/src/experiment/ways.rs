@@ -8,7 +8,7 @@ use super::{Findings, Measure};
 use crate::error::Result;
 use crate::report::{Axis, Bars, Cell, Picture, Table};
 
-/// Nothing to choose.
+/// No settings.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ways {}

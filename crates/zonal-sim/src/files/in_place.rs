@@ -1,13 +1,12 @@
 //! A file system that overwrites in place, as ext4 and XFS do: the baseline for file systems on
 //! zones. On a zoned drive it needs the host's log below it.
 //!
-//! What it models: files lie in extents, found first-fit; a block is overwritten where it lies.
-//! Inodes, directories and the block bitmap have fixed places; whatever of them has changed is
-//! written at a sync, first to a journal that is written around and around, then in place. With
-//! [`Discard::Online`] freed extents are trimmed at the sync that frees them. What it leaves out:
-//! delayed allocation (all data is written directly), extent trees (a file's extents fit into its
-//! inode and one more block), and keeping journalled blocks back for longer than a sync. Real file
-//! systems may write a little less metadata, or more.
+//! The model: files lie in extents, found first-fit, and a write overwrites a block where it lies.
+//! Inodes, directories and the block bitmap have fixed places; a sync writes their changed blocks
+//! first to a circular journal, then in place. With [`Discard::Online`] the sync that frees extents
+//! also trims them. The model leaves out delayed allocation (all data is written directly), extent
+//! trees (a file's extents fit into its inode and one more block), and keeping journalled blocks
+//! back for longer than a sync. Real file systems may write a little less metadata, or more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +41,7 @@ pub enum Discard {
     Never,
 }
 
-/// Whether the drive is told about lifetimes.
+/// Whether the file system tells the drive about lifetimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetimes {
     /// By handle: 0 for metadata, 1 for short lives, 2 for long ones.
@@ -143,8 +142,8 @@ impl InPlace {
         }
     }
 
-    /// Writes every block of the drive once, as whoever used it before has done: without TRIM all
-    /// of them hold data for the drive.
+    /// Writes every block of the drive once, as a former user of the drive has done: without TRIM
+    /// all blocks hold data for the drive.
     pub fn fill_drive(&mut self) {
         let units = self.layout.limit;
         for first in (0..units).step_by(FILL_BLOCKS as usize) {
@@ -158,7 +157,7 @@ impl InPlace {
     }
 
     /// The next operation begins at this time: on a drive with a
-    /// [controller](crate::config::Controller) those of several threads overlap.
+    /// [controller](crate::config::Controller) operations of several threads overlap.
     pub const fn begin_at(&mut self, at_ns: u64) {
         self.drive.begin_at(at_ns);
     }
@@ -191,7 +190,7 @@ impl InPlace {
         let full = || refused("workload.fill", fill, "less, the file system has no room left");
         let mut extents = self.space.allocate(count);
         if extents.is_none() {
-            // What the last deletes have given back is free after a sync.
+            // A sync frees the blocks of the last deletes.
             self.sync();
             extents = self.space.allocate(count);
         }
@@ -242,7 +241,7 @@ impl InPlace {
         self.freed.extend(file.extents);
     }
 
-    /// Journal, then in place; then what was freed may be used again.
+    /// Writes metadata to the journal, then in place; then frees the extents of deleted files.
     fn sync(&mut self) {
         let handle = self.handle(None);
         if !self.dirty.is_empty() {

@@ -98,7 +98,7 @@ impl FileLoad {
         })
     }
 
-    /// Whether files take as much as their target.
+    /// Whether files take as many bytes as their target.
     pub const fn is_filled(&self) -> bool {
         self.filled
     }

@@ -1,9 +1,9 @@
 //! Files as a workload for whole set-ups: the same creates, overwrites and deletes for every file
 //! system and drive, and one form of result, so that they can be compared.
 //!
-//! [`FileLoad`] makes the operations; what carries them out is a [`FileStore`]. The baseline that
-//! file systems on zones are compared with is here too: [`InPlace`], on a conventional or FDP
-//! drive. Stores on real file systems are in `zonal-eval`, because this crate knows none.
+//! [`FileLoad`] makes the operations; a [`FileStore`] performs them. This module also has the
+//! baseline for file systems on zones: [`InPlace`], on a conventional or FDP drive. Stores on real
+//! file systems are in `zonal-eval`, because this crate knows none.
 
 mod in_place;
 mod load;
@@ -33,7 +33,7 @@ pub enum Life {
     Long,
 }
 
-/// What is done to files.
+/// An operation on files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOp {
     /// Makes a file and writes all of it.
@@ -47,16 +47,16 @@ pub enum FileOp {
     },
     /// Overwrites a part of a file, in place as its owner sees it.
     Overwrite {
-        /// Which.
+        /// The file.
         file: u32,
-        /// From where.
+        /// The first byte.
         offset: u64,
-        /// How much.
+        /// Bytes to overwrite.
         bytes: u64,
     },
     /// Deletes a file.
     Delete {
-        /// Which.
+        /// The file.
         file: u32,
     },
     /// Makes everything before it durable.
@@ -81,12 +81,12 @@ pub fn check(config: &Config) -> Result<()> {
     Err(refused("drive.unit", config.drive.unit, "4KiB below a file system"))
 }
 
-/// A file system on a drive, which carries out operations.
+/// A file system on a drive, which performs operations.
 pub trait FileStore {
-    /// What went wrong.
+    /// The error of an operation.
     type Error: From<crate::SimError>;
 
-    /// Carries one out.
+    /// Performs an operation.
     fn apply(&mut self, op: &FileOp) -> std::result::Result<(), Self::Error>;
 
     /// Programs and erases of the drive's flash so far.
@@ -146,7 +146,7 @@ impl Outcome {
         ratio(self.flash_bytes, self.app_bytes)
     }
 
-    /// Flash erased per byte of the application's: what wears it out.
+    /// Bytes of flash erased per byte of the application's: the wear.
     pub fn wear(&self) -> f64 {
         ratio(self.erased_bytes, self.app_bytes)
     }
@@ -173,7 +173,7 @@ pub struct Amount {
     pub total: u64,
 }
 
-/// Runs a workload on a store and returns what was measured after the warm-up.
+/// Runs a workload on a store and returns the figures after the warm-up.
 pub fn run<S: FileStore>(
     name: &str,
     store: &mut S,

@@ -2,12 +2,12 @@
 //! at the write pointer and lies in the write buffer.
 //!
 //! In the window the host writes in any order, and again. The write pointer passes over units by a
-//! *commit*, and only then are they programmed: the host commits explicitly, or a write behind the
-//! window moves the pointer on until the write lies in it. Both move it by whole granules. What the
-//! host has not written of them is padding.
+//! *commit*, and only then does the drive program them: the host commits explicitly, or a write
+//! behind the window moves the pointer on until the write lies in it. Both move it by whole
+//! granules; the drive pads the units of a granule that the host has not written.
 //!
-//! This has the window only; [`ZoneMapped`](super::ZoneMapped) has the zone around it, and places
-//! what is committed.
+//! This module has the window only; [`ZoneMapped`](super::ZoneMapped) has the zone around it, and
+//! places committed units.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 pub enum AreaStep {
     /// There is no area: the write goes to the write pointer, and a commit is over.
     None,
-    /// A unit was committed. It is programmed in this slot, and the next step comes.
+    /// A unit was committed and is programmed in this slot; more steps follow.
     Committed(super::Slot),
     /// A unit is to be committed, and every free superblock is still to be erased.
     NoRoom,
@@ -81,7 +81,7 @@ impl Area {
         u32::try_from(self.held.iter().filter(|held| **held).count()).expect("units of a zone")
     }
 
-    /// The host writes a unit of the window. Whether it had written it before.
+    /// The host writes a unit of the window; returns whether it had written it before.
     pub(super) fn take(&mut self, ahead: u32) -> bool {
         std::mem::replace(&mut self.held[ahead as usize], true)
     }
@@ -104,7 +104,7 @@ impl Area {
         self.due > 0
     }
 
-    /// The write pointer has passed a unit. Whether the host had written it.
+    /// The write pointer passes a unit; returns whether the host had written it.
     pub(super) fn pass(&mut self) -> bool {
         self.due -= 1;
         self.held.push_back(false);
@@ -145,7 +145,7 @@ mod tests {
         drive.write(&[20, 17, 16, 17, 17]).expect("in any order, and again");
         assert_eq!((drive.written(1), drive.locate(17), drive.active()), (0, None, 1));
         assert_eq!((drive.counters().host, drive.counters().rewritten), (5, 2));
-        // The next granule is committed, and what nobody wrote of it is padding.
+        // Writes behind the area commit granules; the drive pads their unwritten units.
         drive.write(&[22]).expect("behind the area");
         assert_eq!((drive.written(1), drive.counters().padded), (2, 0));
         drive.write(&[25]).expect("behind the area");

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::{Block, Slot, Victim};
 
-/// What a superblock is.
+/// The state of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
@@ -15,7 +15,7 @@ pub(super) enum State {
     Open,
     /// Full: may become a victim.
     Closed,
-    /// GC moves what is valid in it.
+    /// GC moves its valid units.
     Victim,
     /// Nothing in it is valid, and the erase is under way.
     Erasing,
@@ -33,8 +33,8 @@ pub(super) enum Wear {
 /// Superblocks in a group, of which the least rank is kept.
 const GROUP: u32 = 64;
 
-/// Added to the rank of what cannot be a victim. Far above any count of valid units: a drive has
-/// at least 16 superblocks in 2^32 slots.
+/// Added to the rank of a superblock that cannot be a victim. Far above any count of valid units: a
+/// drive has at least 16 superblocks in 2^32 slots.
 const UNRANKED: u32 = 1 << 31;
 
 /// All superblocks.
@@ -192,7 +192,7 @@ impl Blocks {
         self.group_min[group] = *min.expect("a group has superblocks");
     }
 
-    /// All that was valid in a victim lies elsewhere now, `units` of it uncounted.
+    /// GC has moved all valid units of a victim; its rank still counts `units` of them.
     pub(super) fn empty(&mut self, block: Block, units: u32) {
         self.rank[block as usize] -= units;
         assert_eq!(self.rank[block as usize], UNRANKED, "superblock {block} is empty");

@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Victim {
     }
 }
 
-/// Where GC puts what it moves.
+/// Where GC puts the data that it moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Frontier {

@@ -1,4 +1,5 @@
-//! Where every unit lies, and what lies in every slot: 4 bytes for each direction and one bit.
+//! Where every unit lies, and which unit lies in every slot: 4 bytes for each direction and one
+//! bit.
 //!
 //! The tables are larger than any cache, and each host write goes to a random place of one of
 //! them. So work comes in batches, a stage of it for the whole batch before the next stage: the
@@ -63,7 +64,8 @@ impl Map {
         for ((&unit, left), slot) in units.iter().zip(left.iter_mut()).zip(first..) {
             *left = !std::mem::replace(&mut slots[unit as usize], !slot);
         }
-        // All new places are valid before any old one is not: that is what makes twice right.
+        // Set the new bits before clearing the old ones: then a unit that occurs twice comes out
+        // right.
         let valid = self.valid.as_mut_slice();
         fill(valid, first, units.len(), Bits::Set);
         let mut lost = 1;
@@ -115,7 +117,7 @@ impl Map {
         slot
     }
 
-    /// Marks slots as holding nothing.
+    /// Marks slots as not valid.
     pub(super) fn clear(&mut self, first: Slot, count: usize) {
         fill(self.valid.as_mut_slice(), first, count, Bits::Clear);
     }
@@ -177,7 +179,7 @@ impl Map {
     }
 }
 
-/// What [`fill`] writes.
+/// The value that [`fill`] writes.
 #[derive(Clone, Copy)]
 enum Bits {
     Set,

@@ -1,8 +1,9 @@
-//! Translation layers: where data lies, and what has to be moved and erased for it.
+//! Translation layers: they place data, and decide which data to move and which superblocks to
+//! erase.
 //!
-//! A layer maps *units* (what one entry of its table stands for, 4 KiB by default) to *slots*
-//! (places for one unit in flash). Counting mode drives a layer in batches; timed mode drives it
-//! by [`Translation`], step by step, with the same placement code below.
+//! A layer maps *units* (its table has an entry for each, 4 KiB by default) to *slots* (places for
+//! one unit in flash). Counting mode drives a layer in batches; timed mode drives it by
+//! [`Translation`], step by step, with the same placement code below.
 
 mod area;
 mod blocks;
@@ -28,7 +29,9 @@ pub use zone::{Refusal, ZoneMapped};
 /// A mapping unit of the host's address space.
 pub type Unit = u32;
 
-/// A place for one unit in flash: superblock × [`Layout::block_units`](crate::config::Layout::block_units) + position in it.
+/// A place for one unit in flash: superblock × [units of a superblock] + position in it.
+///
+/// [units of a superblock]: crate::config::Layout::block_units
 pub type Slot = u32;
 
 /// A superblock.
@@ -78,17 +81,17 @@ impl Counters {
         self.programs() as f64 / self.host as f64
     }
 
-    /// Units programmed. What waits in an area counts already.
+    /// Units programmed, units that wait in a random write area included.
     pub const fn programs(&self) -> u64 {
         self.host - self.rewritten + self.moved + self.padded
     }
 
-    /// Units that random write areas have saved the flash, less what their commits padded.
+    /// Units that random write areas have saved the flash, less the padding of their commits.
     pub const fn saved(&self) -> i64 {
         self.rewritten.cast_signed() - self.commit_padded.cast_signed()
     }
 
-    /// What was done since `before`.
+    /// The counts since `before`.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -115,7 +118,8 @@ pub struct Amplification {
 }
 
 impl Amplification {
-    /// From what the outermost layer did, and the drive [below](Translation::below) it, if any.
+    /// From the counters of the outermost layer and of the drive [below](Translation::below) it, if
+    /// any.
     pub fn of(done: &Counters, below: Option<Counters>) -> Self {
         match below {
             None => Self { host: 1.0, drive: done.wa() },
@@ -172,8 +176,8 @@ pub trait Translation {
     /// Where a unit lies, if it was written.
     fn locate(&self, unit: Unit) -> Option<Slot>;
 
-    /// The host is going to read or write a unit. Changes nothing: called for many units at a time,
-    /// it brings their entries into the cache together, where one by one each would be waited for.
+    /// The host is going to read or write a unit. Changes nothing: a caller that announces many
+    /// units at once brings their entries into the cache together, and waits for all of them once.
     fn touch(&self, _unit: Unit) {}
 
     /// Places a unit of the host's data. `None`: there is no room before a superblock has been
@@ -196,10 +200,10 @@ pub trait Translation {
     /// The host commits the area of a zone up to a unit.
     fn commit_area(&mut self, _through: Unit) {}
 
-    /// Has all of the area of a zone committed: before the zone is finished.
+    /// Makes all written units of a zone's area due for commit, before the zone is finished.
     fn drain_area(&mut self, _unit: Unit) {}
 
-    /// The next step of what is to be committed in the zone of a unit.
+    /// The next step of the commits that are due in the zone of a unit.
     fn commit_step(&mut self, _unit: Unit) -> AreaStep {
         AreaStep::None
     }
@@ -217,7 +221,7 @@ pub trait Translation {
     /// copy of its superblock was answered by [`moved`](Self::moved).
     fn work(&mut self) -> Option<Work>;
 
-    /// A copy has been read: where it goes. `None`: the host has overwritten it meanwhile.
+    /// GC has read a copy; returns its new slot. `None`: the host has overwritten it meanwhile.
     fn moved(&mut self, unit: Unit, from: Slot) -> Option<Slot>;
 
     /// A superblock has been erased and is free.
@@ -227,7 +231,7 @@ pub trait Translation {
     /// (1 − u) / u of the current victim, and infinite while no GC is wanted.
     fn pace(&self) -> f64;
 
-    /// The counters. A log of the host counts what it moved itself.
+    /// The counters. A log of the host counts the units that it moved itself.
     fn counters(&self) -> Counters;
 
     /// The counters of the zoned drive below, if this is a log of the host.

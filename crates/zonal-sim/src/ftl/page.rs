@@ -2,11 +2,11 @@
 //! are this, and differ in their frontiers.
 //!
 //! A *frontier* is the superblock that is filled next with data of one kind: one for each handle
-//! the host may name, and one or more for what GC moves. Counting mode calls
+//! the host may name, and one or more for data that GC moves. Counting mode calls
 //! [`PageMapped::write`], which does GC inside; timed mode goes step by step (`steps.rs`). Both put
 //! units into slots by the same code.
 //!
-//! Conservation, at every erase: each valid slot is what its unit's entry says; the bits, the
+//! Conservation, at every erase: the entry of a valid slot's unit names that slot; the bits, the
 //! counts of superblocks and the number of mapped units agree; every superblock is free, open,
 //! closed, a victim or erasing.
 
@@ -22,17 +22,18 @@ use super::{Block, Counters, Frontier, Isolation, Slot, Unit, Victim};
 use crate::config::{Config, Kind, Layout};
 use crate::error::Result;
 
-/// The superblock that a frontier fills: slots `next..limit` are left. None of them: no superblock.
+/// The superblock that a frontier fills: slots `next..limit` are left. An empty range: it has no
+/// superblock.
 #[derive(Clone, Copy, Default)]
 struct Filling {
     next: Slot,
     limit: Slot,
 }
 
-/// What a superblock is filled with.
+/// The data that fills a superblock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {
-    /// The host's writes: they leave GC what it needs.
+    /// The host's writes: they leave GC the superblocks that it needs.
     Host,
     /// Data that GC moves.
     Gc,
@@ -126,7 +127,7 @@ impl PageMapped {
         self.counters.host += 1;
     }
 
-    /// How much there is of what.
+    /// The layout of the drive.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -204,8 +205,8 @@ impl PageMapped {
         slot
     }
 
-    /// A frontier's next slots were filled. One that is full is closed at once: left for later, it
-    /// would be lost if this was the last thing its GC did.
+    /// Counts slots of a frontier as filled. Closes a full superblock at once, because GC may never
+    /// come back to the frontier to close it later.
     #[inline]
     fn filled(&mut self, frontier: u8, count: usize) {
         let count = u32::try_from(count).expect("at most a batch");
@@ -241,7 +242,7 @@ impl PageMapped {
         Some(chosen)
     }
 
-    /// Free superblocks that GC needs to move what is valid in its victims, and in one more.
+    /// Free superblocks that GC needs to move the valid units of its victims, and of one more.
     pub(super) fn blocks_wanted(&self, more: Option<Block>) -> u32 {
         self.blocks_wanted_without(more, None)
     }

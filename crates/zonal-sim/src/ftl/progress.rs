@@ -1,4 +1,4 @@
-//! How far a victim is: which of its units are still to be moved.
+//! The progress of a victim: the units of it that GC still has to move.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ pub(super) struct VictimCursor {
     /// Slots below this have been handed out, or are in `from`.
     next: Slot,
     limit: Slot,
-    /// Slots that were valid when they were listed, and their units. Listing them brings their
-    /// entries of the map into the cache, all together: one by one, each copy would wait for its own.
+    /// Slots that were valid when they were listed, and their units. Listing a batch of them brings
+    /// their entries of the map into the cache together, so that a copy does not wait for its own.
     from: [Slot; BATCH],
     units: [Unit; BATCH],
     /// Which of these are still to be handed out.

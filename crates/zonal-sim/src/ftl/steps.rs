@@ -1,7 +1,7 @@
 //! The page-mapped layer step by step, as timed mode drives it: the host and GC take turns, erases
-//! take time, and the host may overwrite what GC is moving.
+//! take time, and the host may overwrite units that GC is moving.
 //!
-//! GC cannot run out of space: a victim is begun only when there is room for its valid units, and
+//! GC cannot run out of space: it begins a victim only when there is room for its valid units, and
 //! the host takes neither a superblock that GC needs for that nor the last free one.
 
 use std::hint::black_box;

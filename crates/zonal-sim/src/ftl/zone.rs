@@ -1,10 +1,9 @@
 //! The zone-mapped translation layer: zones on whole superblocks, one table entry per superblock.
 //!
 //! The host writes each zone in order, so the layer has nothing to move: no GC and no
-//! over-provisioning. What it still decides is which superblock a zone gets next: the free one
-//! with the fewest erases, which levels wear. Its addresses are those of
-//! [`Request`](crate::load::Request): zones follow each other without the gap between capacity
-//! and size.
+//! over-provisioning. It only decides which superblock a zone gets next: the free one with the
+//! fewest erases, which levels wear. It has the addresses of [`Request`](crate::load::Request):
+//! zones follow each other without the gap between capacity and size.
 //!
 //! Open and Closed zones are the same here: at its open limit a drive closes another zone
 //! implicitly, which moves no data. Active zones are counted. The drive above this layer keeps both
@@ -35,13 +34,13 @@ pub enum Refusal {
     NotErased,
     /// The zone is not empty, so it cannot be opened with a random write area.
     NotEmpty,
-    /// As many zones as can be have a random write area.
+    /// No random write area is left.
     NoArea,
-    /// The zone has a random write area, and the unit is further behind it than a write may be.
+    /// The zone has a random write area, and the unit lies further behind it than its size.
     BehindArea,
 }
 
-/// What is known of a zone.
+/// The write pointer and the stage of a zone.
 #[derive(Clone, Copy, Debug, Default)]
 struct Zone {
     /// The write pointer: units the host has written, or committed if the zone has an area.
@@ -104,7 +103,7 @@ pub struct ZoneMapped {
 }
 
 impl ZoneMapped {
-    /// A drive without data, whatever `drive.kind` says.
+    /// A zoned drive without data, also if `drive.kind` is another kind.
     pub fn new(config: &Config) -> Result<Self> {
         let mut config = config.clone();
         config.drive.kind = crate::config::Kind::Zns;
@@ -140,7 +139,7 @@ impl ZoneMapped {
         At { zone: unit / self.zone_units, offset: unit % self.zone_units }
     }
 
-    /// How much there is of what.
+    /// The layout of the drive.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -289,7 +288,7 @@ impl ZoneMapped {
         self.commit_due(through);
     }
 
-    /// Places all that is to be committed in the zone of a unit.
+    /// Places all units that are due for commit in the zone of a unit.
     fn commit_due(&mut self, unit: Unit) {
         loop {
             match self.commit_step(unit) {
@@ -303,10 +302,10 @@ impl ZoneMapped {
         }
     }
 
-    /// Finishes a zone and returns how many units of padding were programmed. A superblock that was
-    /// begun is filled, because a partly programmed erase block does not keep its data well; one
-    /// that was not begun stays free. Nothing for an empty or full zone. What an area holds is
-    /// committed before.
+    /// Finishes a zone, after committing its area, and returns how many units of padding it
+    /// programmed. It fills a superblock that was begun, because a partly programmed erase block
+    /// does not keep its data well, and leaves the others free. Does nothing to an empty or full
+    /// zone.
     pub fn finish(&mut self, zone: u32) -> u32 {
         self.drain_area(zone * self.zone_units);
         self.commit_due(zone * self.zone_units);
@@ -344,7 +343,7 @@ impl ZoneMapped {
         self.assert_conservation();
     }
 
-    /// Erases what is to be erased.
+    /// Erases all superblocks that are due.
     fn erase_all(&mut self) {
         while let Some(Work::Erase(block)) = self.work() {
             self.erased(block);
@@ -397,7 +396,7 @@ impl Translation for ZoneMapped {
             return AreaStep::None;
         }
         let moved = area.make_way(ahead, self.zone_units - written);
-        // One commit for the whole write: the one that lets its last unit in.
+        // Count one commit for the whole write: the one that lets its last unit in.
         let is_last = area.contains(last.saturating_sub(written + moved));
         self.counters.implicit_commits += u64::from(is_last);
         self.commit_step(unit)
@@ -450,8 +449,8 @@ impl Translation for ZoneMapped {
         last.map_or(0..0, |slot| slot + 1..slot + 1 + padding)
     }
 
-    /// Resets the zones that lie wholly in the range; what is left over is only a hint, and a
-    /// zoned drive cannot use it.
+    /// Resets the zones that lie wholly in the range. The rest of the range is only a hint, which a
+    /// zoned drive cannot use.
     fn trim(&mut self, first: Unit, count: u32) {
         let end = (first + count) / self.zone_units;
         for zone in first.div_ceil(self.zone_units)..end {

@@ -2,9 +2,10 @@
 //! magnitude. It is the workload that streams and FDP are made for.
 //!
 //! A file belongs to a class by its expected life, and its handle is that of its class. When it
-//! dies it is written again in place, or deleted with TRIM and its room given to others. Sizes and
-//! lives are drawn; lives are measured in what the host writes meanwhile. When files would take
-//! more than `workload.fill` of the capacity, those that die next are deleted early.
+//! dies, the host writes it again in place, or deletes it with TRIM and gives its room to others.
+//! Sizes and lives are random; a life is a number of places that the host writes meanwhile. When
+//! files would take more than `workload.fill` of the capacity, the host deletes the next ones to
+//! die early.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -96,7 +97,7 @@ impl Files {
             reason = "a share of a u32"
         )]
         let limit = (f64::from(space.places) * config.workload.fill) as u32;
-        // What is alive is the sum over classes of rate × life: lives follow from the fill.
+        // The live places are the sum over classes of rate × life: lives follow from the fill.
         let lives: f64 = (0..CLASSES).map(|class| LIFE_RATIO.powi(class.into())).sum();
         let life = f64::from(limit) * f64::from(CLASSES) / lives;
         let mut files = Self {
@@ -188,7 +189,7 @@ impl Files {
         PlacedFile { class, extents: self.allocate(places), places }
     }
 
-    /// Takes room from the cursor on, in as many pieces as it lies in.
+    /// Takes free room from the cursor on, in as many pieces as it takes.
     fn allocate(&mut self, places: u32) -> Vec<PlaceRange> {
         let (mut left, mut extents) = (places, Vec::new());
         while left > 0 {

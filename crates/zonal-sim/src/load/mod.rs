@@ -1,4 +1,4 @@
-//! What the host does: a stream of requests, generated or read from a trace.
+//! The workload of the host: a stream of requests, generated or read from a trace.
 //!
 //! | file | question |
 //! | --- | --- |
@@ -66,7 +66,7 @@ fn generator(seed: u64) -> ChaCha8Rng {
     rng
 }
 
-/// The user capacity as places for one write each. What is left behind the last one stays unused.
+/// The user capacity as places for one write each. A rest behind the last place stays unused.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     places: u32,

@@ -1,11 +1,11 @@
-//! Zones written in order, several at once: what fio does with `zonemode=zbd rw=randwrite
+//! Zones written in order, several at once, as fio does with `zonemode=zbd rw=randwrite
 //! max_open_zones=N`, on zoned drives and, with `zonesize`, on conventional ones. It is the
 //! workload of the published measurements (zbdbench, `fio_zone_write`).
 //!
-//! Each write goes to a random one of the open zones. A zone that is full is replaced at once, by
-//! any zone that is not open or by one that this pass has not written; a reset of the new zone
-//! comes before its first write. Open zones are always different zones. A host may finish each zone
-//! before it is full, and write again what it wrote last to a zone.
+//! Each write goes to a random one of the open zones. The host replaces a full zone at once, by any
+//! zone that is not open or by one that this pass has not written; a reset of the new zone comes
+//! before its first write. Open zones are always different zones. A host may finish each zone
+//! before it is full, and repeat the last write to a zone.
 //!
 //! A log appends bytes to such a zone. An append that begins inside a mapping unit writes that unit
 //! again, which a zoned drive takes in a random write area only.
@@ -52,7 +52,7 @@ pub(super) struct Zones {
     rewrite_share: f64,
     unit: u64,
     kind: Pattern,
-    /// What the bytes of a log begin at, unless its zone has an area: whole units on a zoned drive.
+    /// The alignment of a log's appends to a zone without an area: whole units on a zoned drive.
     align: u64,
     /// Open zones that get a random write area: the first ones.
     areas: u32,

@@ -1,6 +1,6 @@
-//! What managing zones takes, and what resets do to the commands beside them.
+//! Times of zone management, and the effect of resets on the commands beside them.
 //!
-//! The drive's figures are of the same public raw data as the points.
+//! The drive's figures come from the same public raw data as the points.
 
 use zonal::workload::Pattern;
 use zonal::workload::queued::{self, Beside, Workload};
@@ -28,11 +28,11 @@ const BESIDE_NS: u64 = 5_000_000_000;
 /// A time of the drive, and of the simulator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Managed {
-    /// What was done.
+    /// The action.
     pub name: &'static str,
-    /// What it took on the drive.
+    /// Its time on the drive.
     pub drive_us: f64,
-    /// What it takes on ours.
+    /// Its time on the simulated drive.
     pub ours_us: f64,
 }
 
@@ -43,7 +43,7 @@ impl Managed {
     }
 }
 
-/// What is timed.
+/// The operation to time.
 #[derive(Clone, Copy)]
 enum Timed {
     Action(ZoneAction),
@@ -53,7 +53,7 @@ enum Timed {
     Append,
 }
 
-/// What is timed in a zone, how many blocks of it are written before, and what the drive takes.
+/// Name and operation, blocks written to the zone before, and the time on the drive.
 const ACTIONS: [(&str, Timed, u64, f64); 17] = [
     ("open", Timed::Action(ZoneAction::Open), 0, 9.5),
     ("close", Timed::Action(ZoneAction::Close), 1, 10.9),
@@ -74,7 +74,7 @@ const ACTIONS: [(&str, Timed, u64, f64); 17] = [
     ("write of 4 KiB", Timed::Write, 1, 11.4),
 ];
 
-/// Times all of it on drives of a config.
+/// Times all actions on drives of a config.
 pub fn managed(config: &Config) -> Result<Vec<Managed>> {
     let failed = |error: DeviceError| SimError::Config { what: error.to_string() };
     let mut rows = Vec::new();
@@ -123,7 +123,7 @@ fn time_us(
         }
         Timed::Append => (now, perform(drive, Io::append(zone, &block), now)?),
     };
-    // The next round has a zone of its own, and finds none of this one active.
+    // Reset the zone, so that none is active in the next round, which uses another one.
     let over = drive.manage_at(Select::One(zone), ZoneAction::Reset, end + REST_NS)?;
     let passed = over.saturating_sub(drive.clock().monotonic_ns());
     drive.clock().advance_ns(passed + REST_NS);

@@ -1,4 +1,4 @@
-//! Real drives' measured points beside those of their presets.
+//! Measured points of real drives, compared with the points of their presets.
 //!
 //! The points are of a WD Ultrastar DC ZN540 and an SN540, from the public raw data of "Performance
 //! Characterization of NVMe Flash Devices with Zoned Namespaces" (arXiv 2310.19094, MIT licence),
@@ -35,7 +35,7 @@ const BESIDE_BLOCKS: u64 = 32;
 /// Virtual time of a point.
 const POINT_NS: u64 = 2_000_000_000;
 
-/// Where in the raw data reads beside writes are, of both drives.
+/// The place in the raw data of reads beside writes, for both drives.
 const MIXED_PLACE: &str = "data/custom/zns-a/rate_inteference";
 
 /// The points that calibrate the preset.
@@ -55,11 +55,11 @@ const CALIBRATED: [&str; 10] = [
 /// A point that was measured on the drive.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What was done, in words.
+    /// The operation, in words.
     pub name: String,
-    /// The same for the simulator.
+    /// The operation for the simulator.
     how: How,
-    /// What the drive did.
+    /// Figures of the drive.
     pub drive: Figures,
     /// Whether the preset is calibrated on it, or predicts it.
     pub basis: Basis,
@@ -67,7 +67,7 @@ pub struct Point {
     pub place: &'static str,
 }
 
-/// How the simulator does it.
+/// How the simulator measures a point.
 #[derive(Clone, Debug)]
 enum How {
     /// Requests to a zoned drive.
@@ -92,7 +92,7 @@ pub struct Figures {
 pub struct Compared {
     /// The point.
     pub point: Point,
-    /// What the simulator did.
+    /// Figures of the simulator.
     pub ours: Figures,
 }
 
@@ -183,13 +183,13 @@ fn workload(
     Workload { pattern, blocks, zones, depth, time_ns: POINT_NS, seed: 1, beside }
 }
 
-/// What a point of this name is, by the list of those that calibrate a preset.
+/// Whether a point of this name calibrates a preset, or the preset predicts it.
 fn basis_in(calibrated: &[&str], name: &str) -> Basis {
     if calibrated.contains(&name) { Basis::Calibrated } else { Basis::Predicted }
 }
 
 impl Figures {
-    /// The figures of what a run measured.
+    /// The figures of a run.
     #[expect(clippy::cast_precision_loss, reason = "times for people")]
     pub fn of(outcome: &Outcome) -> Self {
         let main = &outcome.main;

@@ -1,4 +1,4 @@
-//! The points of a conventional drive, the SN540, and what happens while it is overwritten.
+//! The points of a conventional drive, the SN540, and its rate while it is overwritten.
 //!
 //! Timed mode measures the points on a smaller copy of the preset's drive: fewer programs in an
 //! erase block, the same over-provisioning and speed.
@@ -30,7 +30,7 @@ const SECONDS: f64 = 2.0;
 /// Bytes of the writes beside reads.
 const BESIDE: Size = Size(128 << 10);
 
-/// The points that calibrate the preset, besides [`CALIBRATED_TENTH`].
+/// The points that calibrate the preset, in addition to [`CALIBRATED_TENTH`].
 const CALIBRATED: [&str; 7] = [
     "write 4096 q1",
     "write 4096 q4",
@@ -70,7 +70,7 @@ struct TenthRow {
     mb_s: f64,
 }
 
-/// What the host does at a point.
+/// The requests of the host at a point.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     kind: Pattern,
@@ -85,9 +85,9 @@ pub(super) struct Load {
 pub struct Tenth {
     /// Passes before it.
     pub passes: f64,
-    /// What the drive took, 10^6 bytes a second.
+    /// Rate of the drive, 10^6 bytes a second.
     pub drive_mb_s: f64,
-    /// What ours takes.
+    /// Rate of the simulator.
     pub ours_mb_s: f64,
     /// Whether the preset is calibrated on it, or predicts it.
     pub basis: Basis,
@@ -176,7 +176,7 @@ fn small(config: &Config) -> Config {
 
 /// The run in which 400 GiB of a full drive are overwritten in pieces of 1 MiB, at random but each
 /// once in a pass, as fast as the drive takes them. The rest of its data never moves, so the copy
-/// is without that and without the flash under it.
+/// leaves out that data and the flash under it.
 pub fn overwrite_config(config: &Config) -> Result<Config> {
     let layout = config.layout()?;
     let user = to_f64(layout.user_bytes());
@@ -199,7 +199,7 @@ pub fn overwrite_config(config: &Config) -> Result<Config> {
     Ok(config)
 }
 
-/// The rates of that run beside those of the drive.
+/// The rates of that run, compared with the drive's.
 pub fn tenths(run: &Measured) -> Result<Vec<Tenth>> {
     let drive = rows::<TenthRow>(OVERWRITE)?;
     let samples = run.outcome.samples.iter().map(|sample| sample.mb_s);

@@ -151,7 +151,7 @@ impl Array {
         accepted
     }
 
-    /// Units were programmed long ago, in whole programs.
+    /// Counts units as programmed long ago, in whole programs.
     pub(super) fn mark_programmed(&mut self, units: u32) {
         let programs = u64::from(units / self.place.program_units);
         self.operations.programs += programs;
@@ -186,8 +186,7 @@ impl Array {
         self.operations.busy_ns += count * takes;
     }
 
-    /// Reads a unit for GC, in its turn behind what its die does. Neighbours in one page are one
-    /// read.
+    /// Reads a unit for GC, behind the operations of its die. Neighbours in one page are one read.
     pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
         let page = self.place.page_start(slot);
         if self.collected.replace(page) == Some(page) {
@@ -236,7 +235,7 @@ impl Array {
         let end = self.channels[channel].read(now, sensed, moved, &self.place);
         let state = &mut self.dies[die];
         state.read_ns = end;
-        // What the read was put before goes on behind it, and all that follows.
+        // Programs and erases behind the read wait for its end.
         let mut free = end;
         for program in state.pending.iter_mut().filter(|program| program.end_ns > begin) {
             if program.start_ns < begin {
@@ -253,8 +252,8 @@ impl Array {
         end
     }
 
-    /// When a die that is asked for a read at `from` begins with it, and how much longer what it
-    /// suspends for that takes.
+    /// When a die begins with a read that arrives at `from`, and how much longer the operation
+    /// takes that it suspends.
     fn make_way(&mut self, die: usize, from: Ns) -> (Ns, Ns) {
         let state = &mut self.dies[die];
         let asked = from.max(state.read_ns);
@@ -276,7 +275,7 @@ impl Array {
         (asked + pulse + suspend, suspend + resume)
     }
 
-    /// Forgets what is over at `now`: nothing is asked for before that any more.
+    /// Forgets operations that are over at `now`: later calls ask for no earlier time.
     fn forget(&mut self, now: Ns) {
         for die in &mut self.dies {
             while die.pending.front().is_some_and(|program| program.end_ns <= now) {
@@ -309,8 +308,8 @@ impl Array {
         };
         let others = self.times.resume_writes.saturating_sub(1) as usize * left.of_units;
         let more = (left.units - 1 + others).min(self.buffer_units / RESUME_PART);
-        // An incomplete program never ends by itself: the buffer holds those of all zones that may
-        // be active, or else it takes one more.
+        // Incomplete programs never end by themselves: if they fill the buffer, it takes more units
+        // than it has room for.
         let freed = (over + more).div_ceil(plane_units).min(ends.len());
         self.credit = (freed * plane_units).saturating_sub(over);
         match freed.checked_sub(1) {
@@ -319,8 +318,8 @@ impl Array {
         }
     }
 
-    /// Forgets the units of a program that is not completed by the host, of a zone in which so many
-    /// units are written.
+    /// Takes the units of an incomplete program out of the count: the host does not complete it.
+    /// `written` units of its zone are written.
     pub(super) fn leave_open(&mut self, written: u32) {
         let left = written % self.place.program_units;
         self.open_units = self.open_units.saturating_sub(left as usize);
@@ -359,7 +358,7 @@ impl Pending {
 }
 
 impl Channel {
-    /// Moves what a read has sensed at `from`; returns when it is out.
+    /// Moves sensed data out of a die from `from` on; returns when it is out.
     fn read(&mut self, now: Ns, from: Ns, takes: Ns, place: &Place) -> Ns {
         let under_way = self.programs.iter().find(|(begin, end)| (*begin..*end).contains(&from));
         let begin = under_way.map_or(from, |&(begin, end)| {

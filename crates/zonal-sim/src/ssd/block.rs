@@ -4,8 +4,8 @@
 //!
 //! Without a controller GC runs in the foreground, a victim at a time, as soon as too few
 //! superblocks are free: total time and wear are right, the latency of single writes is not. A
-//! drive with a [controller](crate::config::Controller) paces GC by what the host writes, as timed
-//! mode does, and its commands overlap if the caller begins them at times of its own
+//! drive with a [controller](crate::config::Controller) paces GC by the writes of the host, as
+//! timed mode does, and its commands overlap if the caller begins them at times of its own
 //! ([`BlockSsd::begin_at`]).
 
 use super::array::Left;
@@ -35,7 +35,7 @@ pub struct BlockSsd {
 /// victim.
 const CREDIT_MAX: f64 = 1024.0;
 
-/// What decides where data goes.
+/// The layer that places data.
 enum Below {
     Pages(Box<PageMapped>),
     Log(Box<HostLog>),
@@ -121,7 +121,7 @@ impl BlockSsd {
         self.now = end + arrival.rest_ns;
     }
 
-    /// Reads units that follow each other, as one command. What was never written costs nothing.
+    /// Reads units that follow each other, as one command. Unwritten units cost nothing.
     pub fn read(&mut self, first: Unit, count: u32) {
         let begun = self.now;
         let from = self.timing.read_arrives(begun);
@@ -157,8 +157,8 @@ impl BlockSsd {
         self.now += COMMAND_NS;
     }
 
-    /// Does what GC wants before a unit is written, at the pace of the host if the drive has a
-    /// controller. Returns when the write goes on.
+    /// Runs GC before a unit is written, at the pace of the host if the drive has a controller.
+    /// Returns when the write goes on.
     fn collect(&mut self, begun: u64, mut end: u64) -> u64 {
         let is_paced = self.timing.is_controlled();
         while !is_paced || self.credit < 1.0 {
@@ -191,8 +191,8 @@ impl BlockSsd {
         }
     }
 
-    /// Counts of the flash so far. What the host's log moves is a write of the host's for the
-    /// drive.
+    /// Counts of the flash so far. To the drive, a unit that the host's log moves is a write of the
+    /// host.
     pub fn account(&self) -> Account {
         let (counters, layout, erases) = match &self.map {
             Below::Pages(pages) => (pages.counters(), pages.layout(), pages.erases()),
@@ -238,7 +238,7 @@ mod tests {
         let programmed = account.operations.programs * account.program_bytes;
         assert_eq!(programmed + account.buffered_bytes, placed, "{account:?}");
         assert!(account.wa > 1.3, "{account:?}");
-        // What the dies did takes the time it takes: at most all of them all the time.
+        // The dies are busy nearly all of the time, and never longer.
         let dies = 32.0 * account.virtual_ns as f64;
         let busy = account.operations.busy_ns as f64 / dies;
         assert!((0.8..1.05).contains(&busy), "{busy} of the dies' time, {account:?}");

@@ -1,9 +1,9 @@
 //! How long a drive's operations take when calls come one at a time: when each die and each
 //! channel is free again.
 //!
-//! The flash and its times are those of timed mode; what is left out is what a queue of host
-//! commands would need. A program goes over its die's channel and then waits for the die. A read
-//! suspends a program or an erase. Data that is not programmed yet is read from the write buffer.
+//! The flash and its times are the same as in timed mode; this module leaves out the queue of host
+//! commands. A program goes over its die's channel and then waits for the die. A read suspends a
+//! program or an erase. Data that is not programmed yet is read from the write buffer.
 
 use std::collections::VecDeque;
 
@@ -125,7 +125,7 @@ impl Dies {
         accepted
     }
 
-    /// Units were programmed long ago, in whole programs.
+    /// Counts units as programmed long ago, in whole programs.
     pub(super) fn mark_programmed(&mut self, units: u32) {
         let programs = u64::from(units / self.place.program_units);
         self.operations.programs += programs;
@@ -154,8 +154,7 @@ impl Dies {
         done
     }
 
-    /// Reads a unit for GC, in its turn behind what its die does. Neighbours in one page are one
-    /// read.
+    /// Reads a unit for GC, behind the operations of its die. Neighbours in one page are one read.
     pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
         let page = self.place.page_start(slot);
         if self.collected.replace(page) == Some(page) {

@@ -1,21 +1,21 @@
 //! A zoned SSD as a [`ZonedDevice`]: file systems run on it, in virtual time, and every program and
 //! erase of its flash is counted.
 //!
-//! Data and zone conditions are those of [`MemoryDrive`]; placement and wear are those of
-//! [`ZoneMapped`]. Memory is taken as data arrives, so a drive of 2 TiB needs only what is written.
+//! [`MemoryDrive`] keeps data and zone conditions; [`ZoneMapped`] decides placement and wear.
+//! Memory is taken as data arrives, so a drive of 2 TiB needs only as much as the host writes.
 //!
-//! Time: a call begins at what the [clock](SimSsd::clock) shows and moves it to its own end. Writes
-//! end when the write buffer has taken them, which outlives a power cut (assumed, as in data-centre
-//! drives), so a flush has nothing to wait for. Reads end with the last byte. Erases go on after a
-//! reset has returned. Calls of several threads are executed one after the other, in the order in
-//! which they take the lock. A run is repeated exactly only if one thread makes the calls.
+//! Time: a call begins at the time of the [clock](SimSsd::clock) and moves the clock to its own
+//! end. Writes end when the write buffer has taken them, which outlives a power cut (assumed, as in
+//! data-centre drives), so a flush has nothing to wait for. Reads end with the last byte. Erases go
+//! on after a reset has returned. Calls of several threads are executed one after the other, in the
+//! order in which they take the lock. A run is repeated exactly only if one thread makes the calls.
 //!
 //! Requests overlap in a batch ([`SimSsd::side_by_side`]), and if a program begins them at times of
 //! its own ([`VirtualQueue`]). They share the flash, and the
 //! [controller](crate::config::Controller) if the drive has one.
 //!
-//! [`BlockSsd`] is what it is compared with: a drive of the same flash, with the same times, that
-//! takes writes in any order.
+//! [`BlockSsd`] is the drive to compare it with: the same flash and the same times, but it takes
+//! writes in any order.
 
 mod array;
 mod block;
@@ -80,7 +80,7 @@ enum Batches {
     SideBySide,
 }
 
-/// What is below the zones, behind one lock.
+/// The parts below the zones, behind one lock.
 struct Flash {
     zones: ZoneMapped,
     timing: Timing,
@@ -102,7 +102,7 @@ pub struct Account {
     pub program_bytes: u64,
     /// Bytes programmed per byte the host wrote; NaN before anything is written.
     pub wa: f64,
-    /// What the dies did.
+    /// Operations of the dies.
     pub operations: Operations,
     /// Superblocks erased.
     pub erased: u64,
@@ -117,8 +117,8 @@ pub struct Account {
 }
 
 impl SimSsd {
-    /// A drive on which nothing was ever written, with a clock of its own. It is zoned, whatever
-    /// `drive.kind` says.
+    /// A drive on which nothing was ever written, with a clock of its own. It is zoned, also if
+    /// `drive.kind` is another kind.
     pub fn new(config: &Config) -> Result<Self> {
         let mut config = config.clone();
         config.drive.kind = Kind::Zns;
@@ -152,7 +152,7 @@ impl SimSsd {
         Self { batches: Batches::SideBySide, ..self }
     }
 
-    /// The clock that the drive's operations move. For whatever runs on the drive.
+    /// The clock that the drive's operations move. Programs on the drive share it.
     pub fn clock(&self) -> Arc<ManualClock> {
         Arc::clone(&self.clock)
     }
@@ -180,7 +180,7 @@ impl SimSsd {
         self.clock.advance_ns(end.saturating_sub(begin));
     }
 
-    /// Performs a request that arrives at `now`: where its data is, and when it ends.
+    /// Performs a request that arrives at `now`; returns the address of its data and its end.
     fn perform(&self, flash: &mut Flash, op: &mut Op<'_>, now: u64) -> DeviceResult<(Lba, u64)> {
         match op {
             Op::Read { lba, buffer } => {
@@ -203,7 +203,7 @@ impl SimSsd {
         }
     }
 
-    /// Places and times on the flash what the memory drive has taken.
+    /// Places blocks on the flash that the memory drive has taken, and times them.
     fn store(
         &self,
         flash: &mut Flash,
@@ -242,7 +242,7 @@ impl SimSsd {
         Ok(lba)
     }
 
-    /// Changes the condition of zones from `now` on: how that ends, and when.
+    /// Changes the condition of zones from `now` on; returns the outcome, and when it ends.
     fn manage_from(
         &self,
         flash: &mut Flash,
@@ -258,7 +258,7 @@ impl SimSsd {
             Ok(before) => before,
             Err(error) => return (Err(error), now),
         };
-        // Also an action that fails for one zone has been done for those before it.
+        // An action that fails for one zone has changed the zones before it.
         let outcome = self.drive.manage(zones, action);
         let after = match report() {
             Ok(after) => after,
@@ -373,7 +373,7 @@ impl Flash {
         done
     }
 
-    /// Applies what an action has changed about a zone to the flash.
+    /// Applies the change of a zone by an action to the flash.
     fn follow(&mut self, now: u64, before: &Zone, after: &Zone) -> u64 {
         let zone = before.id.get();
         match (before.cond, after.cond) {
@@ -385,7 +385,7 @@ impl Flash {
         }
     }
 
-    /// What an action takes that changes no zone.
+    /// Returns when an action ends that changes no zone.
     fn follow_nothing(&mut self, now: u64, action: ZoneAction) -> u64 {
         let nothing = Reset { superblocks: 0.0, open_units: 0, stripe: OpenStripe::None };
         match action {

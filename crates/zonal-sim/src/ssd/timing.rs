@@ -11,7 +11,7 @@ use crate::ftl::Slot;
 /// A time or a span, in nanoseconds.
 type Ns = u64;
 
-/// What takes time.
+/// The model of the times.
 pub(super) enum Timing {
     /// Each command takes a constant time before the flash.
     Constant { dies: Dies, read_firmware_ns: Ns },
@@ -19,7 +19,7 @@ pub(super) enum Timing {
     Controlled { array: Box<Array>, processor: Box<Processor> },
 }
 
-/// What is reset.
+/// The content of a zone to reset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reset {
     /// Superblocks that the host has written.
@@ -33,7 +33,7 @@ pub(super) struct Reset {
 /// Whether an active zone has programs that a reset waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenStripe {
-    /// All that it holds is in the write buffer, or it is not active.
+    /// The zone has all its data in the write buffer, or is not active.
     None,
     /// A part of a stripe is programmed before the zone can go.
     Programmed,
@@ -81,9 +81,9 @@ impl Timing {
         }
     }
 
-    /// Units were written up to and including `slot`, by a command that arrived at `now` and of
-    /// which `left` was left. Returns when the write buffer has taken them: `from`, or when it has
-    /// room again.
+    /// Units were written up to and including `slot`, by a command that arrived at `now` and has
+    /// `left` to write. Returns when the write buffer has taken them: `from`, or when it has room
+    /// again.
     pub(super) fn written(&mut self, now: Ns, from: Ns, slot: Slot, left: Left) -> Ns {
         match self {
             Self::Constant { dies, .. } => dies.written(from, slot),
@@ -91,7 +91,7 @@ impl Timing {
         }
     }
 
-    /// Units were programmed long ago, in whole programs.
+    /// Counts units as programmed long ago, in whole programs.
     pub(super) fn mark_programmed(&mut self, units: u32) {
         match self {
             Self::Constant { dies, .. } => dies.mark_programmed(units),
@@ -99,7 +99,7 @@ impl Timing {
         }
     }
 
-    /// GC reads a unit, in its turn behind what its die does.
+    /// GC reads a unit, behind the operations of its die.
     pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
         match self {
             Self::Constant { dies, .. } => dies.collect(now, slot),
@@ -115,7 +115,7 @@ impl Timing {
         }
     }
 
-    /// A read arrives: when the flash sees it.
+    /// A read arrives; returns when the flash sees it.
     pub(super) fn read_arrives(&mut self, now: Ns) -> Ns {
         match self {
             Self::Constant { read_firmware_ns, .. } => now + *read_firmware_ns,
@@ -138,7 +138,7 @@ impl Timing {
         }
     }
 
-    /// The flash has read so many bytes at `end`: when the host has them.
+    /// The flash has read so many bytes at `end`; returns when the host has them.
     pub(super) fn deliver(&mut self, now: Ns, end: Ns, bytes: u64) -> Ns {
         match self {
             Self::Constant { .. } => end,
@@ -146,7 +146,7 @@ impl Timing {
         }
     }
 
-    /// A zone is opened.
+    /// Opens a zone; returns when it is open.
     pub(super) fn open(&mut self, now: Ns) -> Ns {
         match self {
             Self::Constant { .. } => now,
@@ -154,7 +154,7 @@ impl Timing {
         }
     }
 
-    /// A zone is closed.
+    /// Closes a zone; returns when it is closed.
     pub(super) fn close(&mut self, now: Ns) -> Ns {
         match self {
             Self::Constant { .. } => now,
@@ -162,7 +162,7 @@ impl Timing {
         }
     }
 
-    /// A zone is finished, whose padding takes these slots.
+    /// Finishes a zone whose padding takes these slots; returns when that ends.
     pub(super) fn finish(&mut self, now: Ns, padding: std::ops::Range<Slot>) -> Ns {
         match self {
             Self::Constant { dies, .. } => padding.fold(now, |end, slot| dies.written(end, slot)),
@@ -176,7 +176,7 @@ impl Timing {
         }
     }
 
-    /// A zone is reset, and the superblocks of it that are erased.
+    /// Resets a zone, and erases `erases` superblocks of it; returns when the reset ends.
     pub(super) fn reset(&mut self, now: Ns, reset: Reset, erases: usize) -> Ns {
         match self {
             Self::Constant { dies, .. } => {

@@ -1,4 +1,4 @@
-//! What a run of a sweep comes to: one row of figures.
+//! The figures of one run of a sweep.
 
 use crate::config::{Config, Mode};
 use crate::counting;
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::ftl::Counters;
 use crate::timed;
 
-/// Figures of a run, by column. What is not measured in its mode is empty.
+/// Figures of a run, by column. A figure is empty if the run's mode does not measure it.
 pub const FIGURES: [&str; 33] = [
     "op_nominal",
     "op_effective",

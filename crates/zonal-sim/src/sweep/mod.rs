@@ -3,9 +3,9 @@
 //! | file | question |
 //! | --- | --- |
 //! | `over.rs` | which field takes which values? |
-//! | `figures.rs` | what does one run come to? |
+//! | `figures.rs` | which figures does one run give? |
 //! | `store.rs` | which rows does the CSV hold, and which belong there? |
-//! | `points.rs` | what do the runs of a combination come to, over all seeds? |
+//! | `points.rs` | how do the figures of a combination vary over its seeds? |
 //! | `picture.rs` | how does a figure look? |
 //!
 //! Runs are numbered from 1 in the order of the combinations, the last field changing fastest, and

@@ -26,7 +26,7 @@ const SHORT: [(&str, &str); 12] = [
 /// A field and the values it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
-    /// What the user calls it.
+    /// Its name, as the user wrote it.
     pub name: String,
     /// The field's path in a config.
     path: String,
@@ -92,8 +92,8 @@ fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
     Ok(values.map(|value| Decimal { value, digits }.to_text()).collect())
 }
 
-/// A share from percent: the point two digits to the left. What is no number stays as it is, and
-/// is refused as the value that it is.
+/// A share from percent: the point two digits to the left. Text that is no number gets a `%` at its
+/// end, and the config refuses it.
 fn percent(text: &str) -> String {
     match Decimal::parse(text) {
         Some(number) => Decimal { digits: number.digits + 2, ..number }.to_text(),

@@ -51,7 +51,7 @@ impl Sweep {
     }
 }
 
-/// What is drawn.
+/// The content of a picture.
 struct View<'a> {
     title: String,
     figure: &'a str,

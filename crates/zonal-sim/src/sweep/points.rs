@@ -1,5 +1,4 @@
-//! What the runs of each combination came to: the median over their seeds, and how far they lie
-//! apart.
+//! The figures of each combination: the median over its runs, and how far these lie apart.
 
 use std::collections::BTreeMap;
 use std::path::Path;

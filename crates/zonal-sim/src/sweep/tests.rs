@@ -100,7 +100,7 @@ fn sweep_refuses_file_of_other_sweep() {
     }
     // As it was before all this.
     assert_eq!(read(&out), text);
-    // Whatever else a name leads to stays as it is too, also what would be a torn row.
+    // A file of another program stays as it is too, even if its end looks like a torn row.
     let notes = folder.path().join("notes");
     for content in ["one line", "a line\nand one without its end", "\n\n"] {
         std::fs::write(&notes, content).expect("written");

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::calendar::NEVER;
 
-/// What a transfer is cut into. 16 KiB: a page of one plane.
+/// The largest piece of a transfer. 16 KiB: a page of one plane.
 const CHUNK: u64 = 16 << 10;
 
 /// Which transfers come first.
@@ -75,7 +75,7 @@ pub(super) struct BusTime {
     pub(super) bytes: u64,
     /// Time it moved them.
     pub(super) busy_ns: u64,
-    /// Time that dies waited for it, those that waited at once counted each.
+    /// Time that dies waited for it, summed over the dies.
     pub(super) waited_ns: u64,
 }
 
@@ -122,8 +122,8 @@ impl Bus {
         Some(())
     }
 
-    /// The end of what is under way: the die whose transfer is complete, if it is, and when the
-    /// next event comes.
+    /// The running part of a transfer ends: returns the die if its transfer is complete, and when
+    /// the next event comes.
     #[inline]
     pub(super) fn fire(&mut self, now_ns: u64) -> (Option<usize>, u64) {
         let Running { transfer, start_ns, until } =
@@ -146,7 +146,7 @@ impl Bus {
         self.ends_ns()
     }
 
-    /// When what is under way ends. Parts of a transfer take together what the whole takes.
+    /// When the running part ends. The parts of a transfer together take as long as the whole.
     fn ends_ns(&self) -> u64 {
         self.running.as_ref().map_or(NEVER, |running| {
             let Running { transfer, start_ns, until } = running;

@@ -65,7 +65,7 @@ impl Calendar {
         (self.first.0, self.first.1 as usize)
     }
 
-    /// Sets the time of a slot's event, in place of what it had.
+    /// Sets the time of a slot's event, in place of the one before.
     #[inline]
     pub(super) fn set(&mut self, slot: usize, at_ns: u64) {
         let mut player = self.leaves + slot;

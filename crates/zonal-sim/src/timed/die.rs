@@ -1,14 +1,14 @@
 //! A die: one operation at a time, and in which order.
 //!
-//! | first | what | |
+//! | rank | operation | |
 //! | --- | --- | --- |
 //! | 1 | read for the host | suspends a program or an erase that is under way |
-//! | 2 | resume | what was suspended |
+//! | 2 | resume | the suspended operation |
 //! | 3 | read for GC | suspends nothing |
 //! | 4 | program, erase | in order |
 //!
-//! Reads cannot starve programs and erases: after [`READS_AHEAD`] reads in a row one of those goes
-//! on, and an operation is suspended at most [`SUSPENDS_MAX`] times.
+//! Reads cannot starve programs and erases: after [`READS_AHEAD`] reads in a row a program or an
+//! erase goes on, and an operation is suspended at most [`SUSPENDS_MAX`] times.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ const READS_AHEAD: u8 = 16;
 /// Times one program or erase can be suspended, where no controller says it. Assumed.
 pub(super) const SUSPENDS_MAX: u32 = 16;
 
-/// What a die does, and for the host or for GC.
+/// The kind of an operation, and whether it is for the host or for GC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Read for the host.
@@ -59,7 +59,7 @@ pub(super) struct FlashTimes {
     pub(super) erase: u64,
     pub(super) suspend: u64,
     pub(super) resume: u64,
-    /// What the last page of a program takes longer to read.
+    /// Additional time to read the last page of a program.
     pub(super) slow_page: u64,
     /// Planes of a die: a program ends with the slowest.
     pub(super) planes: u32,
@@ -91,16 +91,16 @@ impl FlashTimes {
     }
 }
 
-/// What a die is doing.
+/// The current activity of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Nothing.
     Idle,
     /// Reading the array.
     Sense,
-    /// Waiting for the bus, or handing over what was read.
+    /// Waiting for the bus, or handing over the data that was read.
     Out,
-    /// Waiting for the bus, or taking what is to be programmed.
+    /// Waiting for the bus, or taking the data to program.
     In,
     /// Programming or erasing, until `ends_ns`.
     Array,
@@ -110,7 +110,7 @@ pub(super) enum Stage {
     Resume,
 }
 
-/// What has to happen next around a die.
+/// The next event of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextEvent {
     /// Nothing.
@@ -204,7 +204,7 @@ impl Die {
         self.writes.push_front(self.op);
     }
 
-    /// Begins what is first in turn. The die is idle.
+    /// Begins the operation whose turn it is. The die is idle.
     #[inline]
     pub(super) fn begin(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.settle(now_ns);

@@ -50,7 +50,7 @@ impl FlashArray {
         self.dies.len()
     }
 
-    /// Reads `pages` pages of a die, and moves `bytes` of them.
+    /// Queues a read at a die.
     pub(super) fn read(&mut self, die: usize, read: Op) {
         self.dies[die].queue(read);
         if read.kind == Kind::HostRead {
@@ -72,7 +72,7 @@ impl FlashArray {
         self.begin_if_idle(die);
     }
 
-    /// Handles the event of a slot that is not the caller's: the operation it completes, if any.
+    /// Handles the event of a die or a bus; returns the operation that it completes, if any.
     #[inline]
     pub(super) fn fire(&mut self, slot: usize) -> Option<Op> {
         self.events += 1;
@@ -183,7 +183,7 @@ impl FlashArray {
         }
     }
 
-    /// What each die has done so far, up to now.
+    /// The times of each die so far, up to now.
     pub(super) fn die_times(&mut self) -> Vec<DieTime> {
         let now_ns = self.now_ns;
         let settled = self.dies.iter_mut().map(|die| {
@@ -193,7 +193,7 @@ impl FlashArray {
         settled.collect()
     }
 
-    /// What each bus has done so far; a transfer counts when it ends.
+    /// The times of each bus so far; a transfer counts when it ends.
     pub(super) fn bus_times(&self) -> Vec<BusTime> {
         self.buses.iter().map(|bus| bus.time).collect()
     }

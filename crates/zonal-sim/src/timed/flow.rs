@@ -77,7 +77,7 @@ enum Stall {
 }
 
 impl<T: Translation> Timed<T> {
-    /// Lets a job send what it may.
+    /// Lets a job send the requests that it may send now.
     pub(super) fn send(&mut self, job: usize) -> Result<()> {
         let now_ns = self.flash_array.now_ns;
         let Self { host, ftl, places, user_units, .. } = self;
@@ -162,8 +162,8 @@ impl<T: Translation> Timed<T> {
         }
     }
 
-    /// The drive is done with a request: the host hears of it, after the time that the controller
-    /// needs for that.
+    /// The drive is done with a request; the host hears of it after the time that the controller
+    /// needs for the answer.
     fn complete(&mut self, id: u32, completion: Completion) -> Result<()> {
         let now_ns = self.flash_array.now_ns;
         let in_flight = *self.host.request(id);
@@ -208,7 +208,8 @@ impl<T: Translation> Timed<T> {
                 continue;
             }
             if stall == Stall::NoRoom && !self.gc.is_working() {
-                // Nothing is under way that could make room. Nothing new will be: this one is first.
+                // Nothing is under way that could make room, and nothing will be: this request is
+                // first.
                 let id = self.buffer.waiting.pop_front().expect("it found no room");
                 self.complete(id, Completion::Refused)?;
                 continue;
@@ -246,7 +247,7 @@ impl<T: Translation> Timed<T> {
     /// Opens or finishes a zone, or commits its area, as far as there is room.
     fn change_zone(&mut self, id: u32, request: &Request) -> Stall {
         let unit = self.units(request).0;
-        // Asked for once, however often it has to wait.
+        // Commit once, however often the request has to wait.
         let is_new = std::mem::replace(&mut self.host.request(id).units, 1) == 0;
         match request.op {
             Op::OpenArea => self.ftl.open_area(unit),
@@ -272,7 +273,7 @@ impl<T: Translation> Timed<T> {
         Stall::None
     }
 
-    /// Places what is left of a write, as far as there is room.
+    /// Places the rest of a write, as far as there is room.
     fn place(&mut self, id: u32, request: &Request) -> Stall {
         let (first, end) = self.units(request);
         let from = first + self.host.request(id).units;
@@ -344,7 +345,7 @@ impl<T: Translation> Timed<T> {
         }
     }
 
-    /// A read has come through the firmware: its pages are read.
+    /// A read has come through the firmware: the dies read its pages.
     fn read(&mut self, id: u32) -> Result<()> {
         let request = self.host.request(id).request;
         let unit_bytes = self.places.unit_bytes();

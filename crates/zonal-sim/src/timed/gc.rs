@@ -24,7 +24,7 @@ pub(super) enum Urgency {
 
 /// GC's state in time.
 pub(super) struct Collector {
-    /// Reads by number, and what each is to copy, `read_units` places for each.
+    /// Reads by number, and the copies of each, `read_units` places for each.
     reads: Vec<CopyRead>,
     copies: Vec<(Unit, Slot)>,
     read_units: usize,
@@ -71,7 +71,7 @@ impl Collector {
         }
     }
 
-    /// Stops pacing and finishes all that is wanted.
+    /// Stops pacing: GC finishes as fast as it can.
     pub(super) const fn finish(&mut self) {
         self.urgency = Urgency::Urgent;
     }
@@ -169,8 +169,8 @@ impl<T: Translation> Timed<T> {
         moved
     }
 
-    /// Erases without time: counting mode erases only where it needs to, and what it has put off
-    /// would hold up the first writes.
+    /// Erases without time: counting mode puts erases off until it needs a superblock, and these
+    /// erases would hold up the first writes.
     pub(super) fn erase_leftovers(&mut self) {
         loop {
             match self.ftl.work() {

@@ -16,8 +16,8 @@ use crate::request::Seen;
 /// Requests taken from a workload at once.
 const BATCH: usize = 256;
 
-/// Requests in flight of a job whose requests come by their own time: what one queue of NVMe can hold
-/// (Base Specification, `CAP.MQES`). A drive that cannot keep up would have more and more.
+/// Most requests in flight of a job whose requests have arrival times: the entries of one NVMe
+/// queue (Base Specification, `CAP.MQES`). A drive that cannot keep up would have more and more.
 const ARRIVALS_MAX: u32 = 1 << 16;
 
 /// Tries to find a written address for a random read; after that the read finds nothing.
@@ -57,13 +57,13 @@ enum JobRequests {
 }
 
 impl Job {
-    /// A job that does what a workload says.
+    /// A job that sends the requests of a workload.
     pub fn new(name: &str, workload: Box<dyn Workload>, pacing: Pacing) -> Self {
         let source = JobRequests::Workload { workload, batch: Vec::with_capacity(BATCH), next: 0 };
         Self { name: name.to_owned(), source, pacing }
     }
 
-    /// Endless random reads of `bytes` bytes, aligned to their size, over what is written of
+    /// Endless random reads of `bytes` bytes, aligned to their size, over the written part of
     /// `range`.
     pub fn random_reads(name: &str, range: Range<u64>, bytes: u32, reads: Reads) -> Self {
         assert!(range.end - range.start >= u64::from(bytes), "a read fits into the range");
@@ -82,7 +82,7 @@ pub struct Reads {
     pub seed: u64,
 }
 
-/// What the host's jobs ask the drive, apart from requests.
+/// The drive, as far as jobs need it to make their requests.
 pub(super) struct View<'a, T> {
     pub(super) ftl: &'a T,
     pub(super) places: &'a Places,
@@ -166,12 +166,12 @@ pub(super) struct Running {
 pub(super) struct InFlight {
     pub(super) request: Request,
     job: u32,
-    /// Which jobs it belongs to: those of an earlier round are not counted any more.
+    /// Its round of jobs: requests of an earlier round are not counted any more.
     round: u32,
     start_ns: u64,
     /// A write: units placed so far. A read: parts that are missing.
     pub(super) units: u32,
-    /// How long after the drive is done with it the host hears of it.
+    /// Time from the drive's end of it to the host hearing of it.
     pub(super) rest_ns: u64,
 }
 
@@ -238,7 +238,7 @@ impl Host {
         self.dry && self.jobs.iter().all(at_end)
     }
 
-    /// What the job that replays a trace has met.
+    /// Counts of the trace that a job replays.
     pub(super) fn seen(&self) -> Option<Seen> {
         self.jobs.iter().find_map(|job| match &job.source {
             JobRequests::Workload { workload, .. } => workload.seen(),
@@ -246,7 +246,7 @@ impl Host {
         })
     }
 
-    /// Changes when a job sends what it has not sent yet.
+    /// Changes when a job sends its further requests.
     pub(super) fn set_pacing(&mut self, job: usize, pacing: Pacing, now_ns: u64) {
         let running = &mut self.jobs[job];
         running.pacing = pacing;
@@ -284,7 +284,7 @@ impl Host {
         &mut self.requests[id as usize]
     }
 
-    /// Forgets a request: the job that may now send another one.
+    /// Forgets a request; returns the job that may now send another one.
     pub(super) fn complete(&mut self, id: u32, outcome: Completion, now_ns: u64) -> Option<usize> {
         let InFlight { request, job, round, start_ns, .. } = self.requests[id as usize];
         self.free.push(id);
@@ -307,7 +307,7 @@ impl Host {
         Some(job as usize)
     }
 
-    /// When a job waits for its time, and which.
+    /// The first time that a job waits for, and the job.
     pub(super) fn due(&self) -> Option<(u64, usize)> {
         let due = self.jobs.iter().enumerate().filter_map(|(at, job)| Some((job.due_ns?, at)));
         due.min()

@@ -9,15 +9,15 @@
 //! [`Timed::new`] takes any [`Translation`], new or warmed up in counting mode, and a list of
 //! [`Job`]s; [`Timed::run`] simulates for a while and returns the results. It may be called again:
 //! each call measures from where the one before ended, so a ramp is a run whose [`Outcome`] is
-//! dropped. [`Timed::set_pacing`] and [`Timed::set_jobs`] change what the host does in between,
+//! dropped. [`Timed::set_pacing`] and [`Timed::set_jobs`] change the jobs in between,
 //! [`Timed::into_ftl`] gives the layer back.
 //!
-//! What is modelled, and what not:
+//! The model, and its limits:
 //!
 //! * A die does one thing at a time, all its planes together, with the priorities in `die.rs`. A
 //!   channel moves one thing at a time in chunks of 16 KiB.
 //! * A write is acknowledged when the buffer has it. The buffer holds `drive.buffer_programs`
-//!   complete programs per die, wherever they go, and those that are not complete yet. It is
+//!   complete programs per die, wherever they go, and all incomplete ones. It is
 //!   backed by capacitors: a program is issued when its 96 KiB are there, and not before.
 //! * A part of a unit is written as a whole unit; nothing is read for the rest of it.
 //! * While GC works the host may write [`Translation::pace`] units for each unit moved, and GC is
@@ -102,7 +102,7 @@ pub struct Timed<T> {
     /// Bytes of writes accepted, ever.
     written_bytes: u64,
     samples: Samples,
-    /// What a run began with.
+    /// Counts at the begin of a run.
     begin: Mark,
 }
 
@@ -120,7 +120,7 @@ struct Samples {
     taken: Vec<Sample>,
 }
 
-/// What had been done when a run began.
+/// Counts when a run began.
 #[derive(Default)]
 struct Mark {
     now_ns: u64,
@@ -133,8 +133,8 @@ struct Mark {
 }
 
 impl<T: Translation> Timed<T> {
-    /// A drive of a config, with a layer of the same config. What counting mode has left to be
-    /// erased is erased before time begins.
+    /// A drive of a config, with a layer of the same config. Erases that counting mode has put off
+    /// are done before time begins.
     pub fn new(config: &Config, ftl: T, jobs: Vec<Job>) -> Result<Self> {
         config.check()?;
         let layout = config.layout()?;
@@ -167,7 +167,7 @@ impl<T: Translation> Timed<T> {
         Ok(timed)
     }
 
-    /// Replaces what the host does. What is in flight is finished, and not counted.
+    /// Replaces the jobs. Requests in flight are finished, and not counted.
     pub fn set_jobs(&mut self, jobs: Vec<Job>) {
         self.host.set_jobs(jobs, self.flash_array.now_ns);
     }
@@ -187,7 +187,7 @@ impl<T: Translation> Timed<T> {
         &self.ftl
     }
 
-    /// Ends the jobs, lets GC finish what it wants, and gives the translation layer back, fit for
+    /// Ends the jobs, lets GC finish its work, and gives the translation layer back, fit for
     /// counting mode.
     pub fn into_ftl(mut self) -> T {
         let impossible = "no workload is left that could fail";

@@ -223,9 +223,9 @@ pub struct Outcome {
     pub commits: Latency,
     /// Each job by itself.
     pub jobs: Vec<JobOutcome>,
-    /// What the translation layer did; a log of the host counts what it moved itself.
+    /// Counters of the translation layer; a log of the host counts the units that it moved itself.
     pub counters: Counters,
-    /// What the drive did: the same, unless a log of the host is on it.
+    /// Counters of the drive: the same, unless a log of the host is on it.
     pub drive: Counters,
     /// Where writes were amplified.
     pub amplification: Amplification,

@@ -83,7 +83,7 @@ impl Places {
         1 << self.unit_shift
     }
 
-    /// Most units that one read of flash can be for.
+    /// Most units that one read of flash can serve.
     pub(super) fn read_units(&self) -> usize {
         let units = u64::from(self.page.number).div_ceil(self.unit_bytes()) + 1;
         usize::try_from(units).expect("units of a page")

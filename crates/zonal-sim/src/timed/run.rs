@@ -30,13 +30,13 @@ const READ_BYTES: u32 = 4096;
 pub struct Measured {
     /// All of the config.
     pub config: Config,
-    /// How much there is of what.
+    /// The layout of the drive.
     pub layout: Layout,
     /// (raw − user) / user of all the flash.
     pub op_nominal: f64,
     /// The same of the flash in which data can rest.
     pub op_effective: f64,
-    /// What was measured.
+    /// The results.
     pub outcome: Outcome,
 }
 
@@ -205,7 +205,7 @@ fn pass<T: Translation>(
     timed.run_watched(Until::Written(bytes), progress)
 }
 
-/// What the host does: the workload's writes, and random reads beside them.
+/// The jobs of the host: the workload's writes, and random reads beside them.
 fn jobs(config: &Config, layout: &Layout, writes: Box<dyn Workload>) -> Result<Vec<Job>> {
     let workload = &config.workload;
     let mut jobs = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
         let wa = |run: &Measured| run.outcome.wa();
         assert!((wa(&fresh) - 1.0).abs() < 1e-9, "{}", wa(&fresh));
         assert!((2.0..2.8).contains(&wa(&steady)), "{}", wa(&steady));
-        // Throughput falls with what GC writes, and with what it reads for that.
+        // Throughput falls with GC's writes, and with its reads for them.
         let ratio = fresh.outcome.write_mb_s / steady.outcome.write_mb_s;
         assert!((0.9..1.3).contains(&(ratio / wa(&steady))), "{ratio} {}", wa(&steady));
         assert_eq!(steady.table().rows.len(), 2);

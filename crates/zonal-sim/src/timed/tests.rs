@@ -1,5 +1,5 @@
-//! Timed mode against its own books: what dies and buses did is what was asked of them, to the
-//! nanosecond, whatever the config; and the same config and seed give the same outcome.
+//! Timed mode against its own books: dies and buses do the operations that were asked of them, to
+//! the nanosecond, in every config; and the same config and seed give the same outcome.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -104,7 +104,7 @@ fn trim_sends_no_data_over_the_link() {
     assert!(timed.seconds() < 0.1, "64 MiB over the link take 0.67 s: {}", timed.seconds());
 }
 
-/// What dies and buses did, against what was asked of them.
+/// Checks the times of dies and buses against the operations of the run.
 fn check_books<T: Translation>(timed: &mut Timed<T>, config: &Config) {
     let flash = &config.flash;
     let dies = timed.flash_array.die_times();

@@ -10,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 /// Bytes read at once; the format is found out from the first of them.
 const BUFFER: usize = 1 << 16;
 
-/// Longest line: what is longer is no trace.
+/// Longest line of a trace.
 const LINE_MAX: u64 = 1 << 16;
 
 /// The text of a trace.
@@ -38,17 +38,17 @@ impl Text {
         Ok(Self { source, line: Vec::new() })
     }
 
-    /// What the text begins with. Only before the first line is read.
+    /// The first bytes of the text. Call it before the first line is read.
     pub(super) fn head(&mut self) -> io::Result<&[u8]> {
         self.source.fill_buf()
     }
 
-    /// The bytes of what is no text after all.
+    /// The source, for a trace that is no text.
     pub(super) fn into_source(self) -> Box<dyn BufRead + Send> {
         self.source
     }
 
-    /// The next line without its end; `None` at the end. `Err(Ok(_))` says what is wrong with it.
+    /// The next line without its end; `None` at the end of the trace.
     pub(super) fn line(&mut self) -> Result<Option<&str>, LineError> {
         self.line.clear();
         let read = (&mut self.source).take(LINE_MAX).read_until(b'\n', &mut self.line)?;

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes that stay together when a trace is made compact: what is sequential stays so for this
-/// long. Assumed.
+/// Bytes that stay together in a compact trace: requests that are sequential stay so for this long.
+/// Assumed.
 const REGION: u64 = 1 << 20;
 
 /// Largest request: longer ones are split.
@@ -41,7 +41,7 @@ impl FromStr for Fit {
 pub(super) struct Fitting {
     fit: Fit,
     user_bytes: u64,
-    /// Volume and region → region on the drive, or what would be if all were made compact.
+    /// Volume and region → region on the drive; with `Fit::Modulo`, only to count regions.
     regions: BTreeMap<(u32, u64), u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The formats of block traces: which one a file has, and what a line of it says.
+//! The formats of block traces: finding out the format of a file, and parsing its lines.
 //!
 //! | format | a line |
 //! | --- | --- |
@@ -10,7 +10,7 @@
 //! | `systor` | SYSTOR '17: time in s, response time, `R` or `W`, LUN, offset, size |
 //! | `zonal` | a recording of the `trace(FILE):` layer, which is no text: see `recording.rs` |
 //!
-//! Nothing here panics on any text; what cannot be understood is an error that says why.
+//! No text makes a parser panic: a line that it cannot read gives an error that says why.
 
 use std::fmt;
 use std::str::FromStr;
@@ -136,14 +136,14 @@ impl<'de> Deserialize<'de> for Format {
     }
 }
 
-/// What a line says.
+/// The request of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// When, since whenever the trace counts from.
+    /// When, from the origin that the trace counts from.
     pub at_ns: u64,
     /// The disk, volume or file; parts of a name that are apart in the line.
     pub volume: (&'a str, &'a str),
-    /// What for: never a reset.
+    /// The operation: never a reset.
     pub op: Op,
     /// The first byte.
     pub offset: u64,
@@ -163,7 +163,7 @@ pub struct Parser {
     ended: bool,
 }
 
-/// No line: what is wrong with it, for people.
+/// The request of a line, if it is one, or the fault in the line, for people.
 type Parsed<'a> = Result<Option<Line<'a>>, String>;
 
 impl Parser {
@@ -172,7 +172,7 @@ impl Parser {
         Self { format, first: true, timed: false, waited_us: 0, ended: false }
     }
 
-    /// The next line. `None` if it is no request, but something that belongs there.
+    /// The next line. `None` if it is no request, but belongs to the format.
     pub fn line<'a>(&mut self, line: &'a str) -> Parsed<'a> {
         let line = line.trim();
         if line.is_empty() {
@@ -311,7 +311,7 @@ fn tencent(line: &str) -> Parsed<'_> {
     request(Some(seconds(time)?), (volume, ""), op, (offset, count, 512))
 }
 
-/// A request, if its numbers can be. `at` is first unit, units and bytes of a unit.
+/// A request, unless its numbers are impossible. `at` is first unit, units and bytes of a unit.
 fn request<'a>(
     at_ns: Option<u64>,
     volume: (&'a str, &'a str),

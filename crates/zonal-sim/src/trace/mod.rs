@@ -3,9 +3,9 @@
 //!
 //! | file | question |
 //! | --- | --- |
-//! | `format.rs` | which format is it, and what does a line say? |
+//! | `format.rs` | which format is it, and which request does a line hold? |
 //! | `file.rs` | how is a file read, compressed or not? |
-//! | `recording.rs` | what does a recording of the `trace(FILE):` layer say? |
+//! | `recording.rs` | which requests does a recording of the `trace(FILE):` layer hold? |
 //! | `fit.rs` | where on the drive is an address of the trace? |
 //! | `sizing.rs` | how large is a drive that just holds the trace? |
 //! | `replay.rs` | when does which request come? |
@@ -100,14 +100,14 @@ pub enum BadLines {
     Skip,
 }
 
-/// A request of a trace, as it is there.
+/// A request, as the trace has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When, since whenever the trace counts from.
+    /// When, from the origin that the trace counts from.
     pub at_ns: u64,
     /// The volume, by order of appearance.
     pub volume: u32,
-    /// What for.
+    /// The operation.
     pub op: Op,
     /// The first byte.
     pub offset: u64,
@@ -142,7 +142,7 @@ impl Reader {
         Self::new(name, text, options)
     }
 
-    /// Reads what is not a file.
+    /// Reads a trace from any source.
     pub fn from_source(
         name: &str,
         source: impl std::io::Read + Send + 'static,

@@ -1,8 +1,9 @@
-//! A recording of the `trace(FILE):` layer, as requests: what a program did to a zoned drive.
+//! The requests of a recording of the `trace(FILE):` layer: operations of a program on a zoned
+//! drive.
 //!
-//! An address is that of the recorded drive, as if it had no zones. A reset tells the drive that
-//! what the recording has written to the zone is not needed any more: a trim. Operations that
-//! failed, reports, flushes and other zone actions are no requests. A recording has no times.
+//! Addresses are the recorded drive's, as if it had no zones. A reset becomes a trim of the blocks
+//! that the recording has written to the zone. Operations that failed, reports, flushes and other
+//! zone actions make no requests. A recording has no times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::BufRead;
@@ -22,7 +23,7 @@ pub(super) struct Recording {
     path: String,
     reader: TraceReader<Box<dyn BufRead + Send>>,
     geometry: Geometry,
-    /// Sequential zone → end of what the recording has written to it.
+    /// Sequential zone → end of the data that the recording has written to it.
     written: BTreeMap<ZoneId, u64>,
     /// Trims of a reset that are still to be returned.
     trims: VecDeque<Record>,
@@ -74,7 +75,7 @@ impl Recording {
         }
     }
 
-    /// The request that an operation is. Those of a reset are kept in `trims`.
+    /// The request of an operation. The trims of a reset go to `trims`.
     fn request(&mut self, operation: &TraceOperation) -> Result<Option<Record>> {
         let op = match operation.kind {
             OpKind::Read => Op::Read,

@@ -1,5 +1,5 @@
-//! A drive as large as a trace: the over-provisioning is what was asked for, and not what the
-//! trace happens to leave.
+//! A drive as large as a trace: it has the over-provisioning that the user asked for, which on
+//! another drive depends on how much of it the trace touches.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::error::{Result, SimError};
 use crate::flash::{Flash, within};
 use crate::size::Size;
 
-/// With fewer superblocks than this, those that are free or open take a large part of the
+/// With fewer superblocks than this, the free and the open ones take a large part of the
 /// over-provisioning. Assumed.
 const SUPERBLOCKS_MIN: u64 = 512;
 
@@ -63,8 +63,8 @@ pub fn size_drive(config: &mut Config, user_bytes: u64, op: f64) -> Result<()> {
     config.check().map_err(|error| of_fit(error, op))
 }
 
-/// An error about a drive that was sized for a nominal over-provisioning of `op`: it names what was
-/// asked for, and not the field that follows from it.
+/// An error about a drive that was sized for a nominal over-provisioning of `op`: it names `--fit`,
+/// which the user gave, and not the field that follows from it.
 pub fn of_fit(error: SimError, op: f64) -> SimError {
     let SimError::Field { field, value, allowed } = error else { return error };
     let percent = (op * 1e6).round() / 1e4;

@@ -1,4 +1,4 @@
-//! Traces: what each format says, what is refused, and what reaches a drive.
+//! Traces: the requests of each format, refused input, and the requests that reach a drive.
 
 mod recorded;
 
@@ -303,8 +303,8 @@ fn trace_timed_replay_keeps_its_times() {
     assert!(near(fast, 0.199 / 4.0), "{fast}");
     let closed = seconds("loops = 1\ntimes = \"closed\"", once);
     assert!(closed < 0.02, "{closed}");
-    // After a warm-up the clock begins with the first request that is left: 1024 writes are 5
-    // loops of the trace and a bit, of 199 ms each, and not the time of what was only counted.
+    // After a warm-up the clock begins with the first request that is left: 1024 writes are 5 loops
+    // of the trace and a bit, of 199 ms each, without the time of the counted requests.
     let later = seconds("", "drive_writes = 0.5\nwarm_up = 0.25");
     assert!(near(later, 0.25 * 4096.0 / 200.0 * 0.199), "{later}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Writes the page with `WRITE_PAGE=1`, and fails if it differs from what was printed.
+/// Writes the page with `WRITE_PAGE=1`, and fails if the page differs from `printed`.
 #[track_caller]
 pub(crate) fn compare(page: &str, printed: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance").join(page);

@@ -15,7 +15,7 @@ fn shape() -> GeometrySpec {
     GeometrySpec { conventional_zones: ZoneRuns::leading(1), ..Profile::Small.geometry() }
 }
 
-/// What a program did to a zoned drive, recorded.
+/// A recording of a program on a zoned drive.
 fn recording(content: TraceContent) -> (Vec<u8>, u64) {
     let geometry = shape();
     let drive = MemoryDrive::new(geometry).expect("a drive");
@@ -69,7 +69,7 @@ fn recording_operations_become_requests() {
             (Write, second + three, three),
             (Read, second, three),
             (Trim, 0, block),
-            // A reset trims what was written to the zone.
+            // A reset trims the blocks that were written to the zone.
             (Trim, second, 2 * three),
             (Write, second, three),
             (Trim, first, three),
