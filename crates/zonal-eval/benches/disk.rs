@@ -1,6 +1,6 @@
-//! A disk of Furrow in its steady state: ten turns of a drive in single blocks at random, the
-//! second half measured. How much more than the disk's bytes does the drive get, and how long do
-//! writes take?
+//! A disk of Furrow in its steady state: the bench writes single blocks at random, ten times the
+//! capacity of the drive, and measures the second half. How many bytes does the drive get for each
+//! byte of the disk, and how long do writes take?
 //!
 //! Run it with `cargo bench -p zonal-eval --bench disk`; words after `--` choose subjects by part
 //! of their name, and `--percent N` is the share of the space for files that the disk takes.
@@ -46,12 +46,12 @@ const IN_MEMORY: (u64, u64) = (1024, 2);
 /// Programs of a die that fill an erase block of the simulated drive: its zones have 3 MiB.
 const PROGRAMS: u32 = 1;
 
-/// Turns of a drive that are written.
+/// Random writes in all, in capacities of the drive.
 const TURNS: u64 = 10;
 
 const SKEW: f64 = 0.99;
 
-/// Which blocks are written, and how full the disk makes the drive.
+/// The choice of blocks to write, and how full the disk makes the drive.
 #[derive(Clone, Copy)]
 struct Load {
     skew: Option<f64>,
@@ -71,7 +71,7 @@ impl Load {
         format!("{which}, {percent} %")
     }
 
-    /// Bytes written for each byte, at best, where this share of the zones lives.
+    /// The least bytes written for each byte of data, where `live` is the live share of its zones.
     fn limit(self, live: f64, blocks: u64) -> f64 {
         let spare = 1.0 / live - 1.0;
         match self.skew {
@@ -108,7 +108,7 @@ fn main() {
     report.end();
 }
 
-/// On a drive in memory.
+/// Measures a load on a drive in memory.
 fn in_memory(load: Load, report: &mut Report) {
     let (zones, mib) = IN_MEMORY;
     let zone_size = LbaCount::new(mib << 8);
@@ -125,7 +125,7 @@ fn in_memory(load: Load, report: &mut Report) {
     measure(&drive, Time { clock, upkeep: Upkeep::Thread }, load, report);
 }
 
-/// On a simulated ZN540 with smaller zones.
+/// Measures a load on a simulated ZN540 with smaller zones.
 fn simulated(load: Load, report: &mut Report) {
     let drive = SimSsd::new(&config()).expect("a possible drive");
     let clock: Arc<dyn Clock> = drive.clock();
@@ -230,7 +230,7 @@ fn block_of(load: Load, blocks: u64, dice: &mut ChaCha8Rng) -> u64 {
     }
 }
 
-/// Counts from which on a run is measured.
+/// Counts at the begin of the measured half.
 struct Counts {
     /// Bytes that the drive has taken.
     drive: u64,

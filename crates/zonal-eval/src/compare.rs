@@ -81,7 +81,7 @@ pub struct Comparison {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
-    /// What was counted.
+    /// The counts.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Bytes written to the drive per byte of the programs; null where they wrote nothing, as the
@@ -298,7 +298,7 @@ mod tests {
             assert_eq!(outcome.app_bytes, rows[0].outcome.app_bytes, "the same files");
             assert!(row.fs_wa >= 1.0 && row.drive_wa >= 1.0, "{row:?}");
             assert!((row.fs_wa * row.drive_wa - row.total_wa).abs() < 1e-9, "{row:?}");
-            // What is programmed is erased, one time or another.
+            // Programmed flash is erased sooner or later.
             assert!((row.wear / row.total_wa - 1.0).abs() < 0.1, "{row:?}");
             assert!(outcome.virtual_ns > 0, "{outcome:?}");
         }
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn compare_same_seed_gives_same_bytes() {
         let text = |seed| {
-            // Compared under one config, so that what differs are the results.
+            // One config for both, so that only the results can differ.
             let comparison = Comparison { config: config(2), ..comparison(seed) };
             serde_json::to_string(&comparison).unwrap() + &comparison.table().csv()
         };

@@ -1,5 +1,5 @@
-//! What is written to files, and whether it is read again: every block says of which file, place
-//! and time it is.
+//! The content of files, and its check after a read: every block names its file, its place and its
+//! version.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) const BLOCK: usize = 4096;
 const _: () = assert!(BLOCK as u64 == BLOCK_BYTES);
 
 impl Content {
-    /// The bytes that an operation writes: none for those that write nothing.
+    /// The bytes that an operation writes; none for a delete or a sync.
     pub(super) fn bytes_of(&mut self, op: &FileOp) -> Vec<u8> {
         let (file, offset, bytes) = match *op {
             FileOp::Create { file, bytes, .. } => {
@@ -43,12 +43,12 @@ impl Content {
         data
     }
 
-    /// Files that live, and their blocks.
+    /// Live files, and their blocks.
     pub(super) fn files(&self) -> impl Iterator<Item = (u32, usize)> {
         self.files.iter().map(|(&file, versions)| (file, versions.len()))
     }
 
-    /// Compares what was read of a file, all of it.
+    /// Compares the data of a whole file with its last writes.
     pub(super) fn compare(&self, file: u32, data: &[u8]) -> Result<()> {
         let Some(versions) = self.files.get(&file) else {
             return Err(mismatch(format!("file {file} is deleted")));

@@ -19,7 +19,7 @@ const REQUEST: usize = 1 << 20;
 /// Front ends tick once a second.
 const TICK_NS: u64 = 1_000_000_000;
 
-/// A mounted Furrow, and what its files hold.
+/// A mounted Furrow, and the content of its files.
 pub(super) struct FurrowStore {
     fs: Furrow,
     drive: Arc<SimSsd>,
@@ -53,7 +53,8 @@ impl FurrowStore {
         Ok(())
     }
 
-    /// Compares what file system and drive count, reads every file, unmounts, and checks the drive.
+    /// Compares the byte counts of file system and drive, reads every file, unmounts, and checks
+    /// the drive.
     pub(super) fn verify(self) -> Result<()> {
         let (stats, drive) = (self.fs.stats(), self.drive.account().host_bytes - self.made_bytes);
         let wrote = stats.user_bytes + stats.reclaim_bytes + stats.meta_bytes;

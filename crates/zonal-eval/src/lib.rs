@@ -1,16 +1,16 @@
-//! File systems on simulated SSDs: the same files on each, and what wears out the flash.
+//! File systems on simulated SSDs: the same files on each, and the wear of the flash under them.
 //!
 //! The simulator knows no file system and the file systems know no simulator; this crate is where
-//! they meet. [`compare()`] runs one workload of files ([`zonal_sim::files`]) on every set-up: Furrow and
-//! a log on zonefs on a ZNS SSD, and file systems that overwrite in place on ZNS, conventional and
-//! FDP drives. What a file system writes per byte of its programs, times what the drive makes of it,
-//! is what wears out the flash.
+//! they meet. [`compare()`] runs one workload of files ([`zonal_sim::files`]) on every set-up:
+//! Furrow and a log on zonefs on a ZNS SSD, and file systems that overwrite in place on ZNS,
+//! conventional and FDP drives. The flash wears by the product of two write amplifications: bytes
+//! to the drive per byte of the programs, and bytes to the flash per byte to the drive.
 //!
 //! | module | question |
 //! | --- | --- |
-//! | [`compare()`](mod@compare) | which set-ups are there, and what did each write? |
+//! | [`compare()`](mod@compare) | which set-ups are there, and how much did each write? |
 //! | `furrow`, `zonefs` | how is a workload run on these file systems? |
-//! | `content` | is what is read what was written last? |
+//! | `content` | do reads return the data that was written last? |
 
 #![forbid(unsafe_code)]
 
@@ -34,15 +34,15 @@ pub enum EvalError {
     /// A file system refused something.
     #[error("{action}: {source}")]
     Fs {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// Why not.
+        /// The reason.
         source: FsError,
     },
-    /// A drive or a file does not hold what it should.
+    /// A drive or a file holds other data than it should.
     #[error("{what}")]
     Mismatch {
-        /// What differs.
+        /// The difference.
         what: String,
     },
     /// More files than the log on the zone files has room for.
@@ -55,7 +55,7 @@ pub enum EvalError {
         set_up: &'static str,
         /// How full its files make the drive.
         fill: f64,
-        /// Why.
+        /// The reason.
         source: Box<EvalError>,
     },
 }
@@ -63,7 +63,7 @@ pub enum EvalError {
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, EvalError>;
 
-/// Says what was being done when a file system failed.
+/// Adds the action to an error of a file system.
 trait During<T> {
     fn during(self, action: &'static str) -> Result<T>;
 }
@@ -74,7 +74,7 @@ impl<T> During<T> for std::result::Result<T, FsError> {
     }
 }
 
-/// A drive or a file does not hold what it should.
+/// The error for a drive or a file that holds other data than it should.
 fn mismatch(what: impl Into<String>) -> EvalError {
     EvalError::Mismatch { what: what.into() }
 }

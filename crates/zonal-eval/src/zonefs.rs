@@ -2,8 +2,8 @@
 //! program that replaces and deletes has a log of its own over them.
 //!
 //! The log is the [host's](zonal_sim::host), with zone files as its zones. The program knows how
-//! long its data will live and keeps two streams apart. Where its data is it keeps in memory; a
-//! real one would write that down too, a fraction of a percent.
+//! long its data will live and keeps two streams apart. It keeps the places of its data in memory;
+//! a real program would write them down too, a fraction of a percent.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use zonal_sim::{Config, SimSsd};
 use crate::content::{BLOCK, Content, count};
 use crate::{During, EvalError, Result, mismatch};
 
-/// Blocks that are copied with one read: 1 MiB of a zone, what has died in it included.
+/// Blocks that reclaim copies with one read: 1 MiB of a zone, dead blocks included.
 const COPY_BLOCKS: u32 = 256;
 
 /// A mounted zonefs, and a log over its files.
@@ -44,7 +44,7 @@ struct Pending {
     data: Vec<u8>,
 }
 
-/// What is moved out of a victim together.
+/// Blocks that reclaim moves out of a victim together.
 struct Batch {
     zone: u32,
     copies: Vec<(Unit, Slot)>,
@@ -77,13 +77,13 @@ impl ZonefsStore {
         })
     }
 
-    /// Where in which zone file a place of the log is.
+    /// The zone file of a place of the log, and the offset in it.
     fn place_of(&self, slot: Slot) -> (Ino, u64) {
         let (zone, block) = (slot / self.zone_blocks, slot % self.zone_blocks);
         (self.zone_files[zone as usize], u64::from(block) * BLOCK as u64)
     }
 
-    /// Takes a placed block; writes those before it unless it follows them.
+    /// Takes a placed block; writes the pending blocks before it unless it follows them.
     fn put(&mut self, slot: Slot, block: &[u8]) -> Result<()> {
         let blocks = u32::try_from(self.pending.data.len() / BLOCK).expect("at most COPY_BLOCKS");
         let follows = self.pending.first + blocks == slot && !slot.is_multiple_of(self.zone_blocks);
@@ -114,7 +114,7 @@ impl ZonefsStore {
         self.write_pending()
     }
 
-    /// Does what the log wants: copies out of a victim, then a reset.
+    /// Runs the log's steps of reclaim: copies out of a victim, then a reset.
     fn reclaim(&mut self) -> Result<()> {
         let mut batch = Batch { zone: 0, copies: Vec::new() };
         loop {
@@ -165,7 +165,7 @@ impl ZonefsStore {
         Ok(data)
     }
 
-    /// Compares what log and drive count, and reads every file.
+    /// Compares the byte counts of log and drive, and reads every file.
     pub(super) fn verify(mut self) -> Result<()> {
         self.write_pending()?;
         let (log, drive) = (self.log.counters(), self.drive.account().host_bytes);

@@ -1,6 +1,7 @@
-//! How long writes wait for reclaim on a drive that is nearly full, in virtual time: a call takes as long as
-//! the simulated drive takes for all that it has to do. One thread makes all calls, so a run is repeated
-//! exactly. `SEED` in the environment chooses what is written, `COUNT` how many writes are measured.
+//! How long writes wait for reclaim on a drive that is nearly full, in virtual time: a call takes
+//! as long as the simulated drive needs for its requests. One thread makes all calls, so a run
+//! repeats exactly. `SEED` in the environment chooses the writes, `COUNT` how many of them are
+//! measured.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers")]
@@ -18,10 +19,10 @@ use zonal_sim::{Config, SimSsd};
 
 const MIB: u64 = 1 << 20;
 
-/// Of what the file system sells.
+/// Percent of the free space that the file takes.
 const FULL_PERCENT: u64 = 95;
 
-/// What a write moves at once.
+/// Most bytes that reclaim moves before a write of one block.
 const STEP: u64 = 256 << 10;
 
 /// Front ends tick once a second.
@@ -36,7 +37,7 @@ fn config(seed: u64) -> Config {
     config
 }
 
-/// What reading a zone and writing it elsewhere takes, a megabyte at a time.
+/// The time to read a zone and write it elsewhere, a megabyte at a time.
 fn zone_copy(config: &Config) -> Duration {
     let drive = SimSsd::new(config).unwrap();
     let clock = drive.clock();
@@ -84,7 +85,8 @@ impl Overwritten {
         file
     }
 
-    /// Writes, and returns how long that took. What a second's tick does comes after it.
+    /// Writes, and returns how long that took. The tick of a second comes after it and does not
+    /// count.
     fn write(&mut self, at: u64, bytes: u64) -> Duration {
         let data = vec![self.random.random(); bytes as usize];
         let start = self.clock.monotonic_ns();
@@ -118,7 +120,7 @@ impl Overwritten {
     }
 }
 
-/// Times of writes, in order, and bytes that were moved while each of them waited.
+/// Times of writes, in order, and bytes that reclaim moved while each of them waited.
 struct Measured {
     times: Vec<Duration>,
     moved: Vec<u64>,

@@ -1,9 +1,10 @@
-//! Days of work on a simulated drive, in virtual time: a log that is rotated, a database that is overwritten in place,
-//! temporary files with a hint, objects that come and go on a drive that is nearly full, and pauses. The reference tree does
-//! the same. After each hour of it the file system is mounted again, half of the times as after a crash, and at the end
-//! everything visible must be as in the reference and the check clean.
+//! Days of work on a simulated drive, in virtual time: a log that is rotated, a database that is
+//! overwritten in place, temporary files with a hint, objects that come and go on a drive that is
+//! nearly full, and pauses. The reference tree gets the same operations. After each hour the test
+//! mounts the file system again, every second time as after a kill, and everything visible must be
+//! as in the reference; at the end the check must be clean.
 //!
-//! `COUNT` in the environment is how many minutes are simulated, `SEED` what happens in them.
+//! `COUNT` in the environment is the number of simulated minutes, `SEED` chooses the operations.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 #![allow(
@@ -31,15 +32,15 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Of what the file system sells, what files fill at most.
+/// Percent of the file system's space that files take at most.
 const FULL_PERCENT: u64 = 92;
 
 const DATABASE_BYTES: u64 = 24 * MIB;
 const LOG_BYTES: u64 = MIB;
 const LOGS: u64 = 5;
 
-/// Time goes on as the drive says; what time it is does not change within an operation, so that two file systems that
-/// do the same give the same times.
+/// The drive moves the monotonic clock. The wall clock stands still within an operation, so that
+/// both file systems store the same times.
 struct Time {
     drive: Arc<ManualClock>,
     wall_ns: AtomicI64,
@@ -74,7 +75,7 @@ struct Soak {
     /// The next file's number.
     number: u64,
     log_bytes: u64,
-    /// Before the mount of now.
+    /// Counts of the earlier mounts.
     earlier: Stats,
     longest_ns: u64,
 }
@@ -107,7 +108,7 @@ impl Soak {
         for name in ["objects", "tmp"] {
             soak.both(|fs| create(fs, Ino::ROOT, name, FileKind::Directory).map(drop));
         }
-        // What is made there inherits it.
+        // Files that are made there inherit the hint.
         soak.both(|fs| {
             let ino = fs.lookup(Ino::ROOT, b"tmp")?.ino;
             fs.setxattr(&Caller::ROOT, ino, b"user.zonal.lifetime", b"short", XattrMode::Any)
@@ -145,7 +146,7 @@ impl Soak {
         self.both(|fs| operation(fs, fs.lookup(Ino::ROOT, directory.as_bytes())?.ino))
     }
 
-    /// Writes what was never written before.
+    /// Writes random data to a file.
     fn write(&mut self, parent: Ino, name: &str, at: u64, bytes: u64) {
         let data = self.data(bytes);
         self.both(|fs| {
@@ -255,7 +256,8 @@ impl Soak {
         self.number
     }
 
-    /// What happens in a minute: in two of three much, then little, and a pause.
+    /// The operations of a minute: many in two of three minutes, few in the third, with pauses
+    /// between.
     fn minute(&mut self, minute: u64) {
         let end = self.time.monotonic_ns() + 60 * SECOND_NS;
         let often = if minute % 3 == 2 { 10 * SECOND_NS } else { SECOND_NS / 2 };
@@ -279,14 +281,15 @@ impl Soak {
         }
     }
 
-    /// Mounts it again: after an unmount, or as if the process had been killed. Everything is as in the reference.
+    /// Mounts the file system again: after an unmount, or as after a kill. Everything must be as in
+    /// the reference.
     fn again(&mut self, hour: u64) {
         self.fs.sync().unwrap();
         self.note();
         if hour.is_multiple_of(2) {
             self.fs.shutdown().unwrap();
         }
-        // The file system that was mounted is gone before the next one is there.
+        // The assignment drops the old file system once the new one is mounted.
         self.fs = {
             let idle = Arc::clone(&self.drive);
             let time = Arc::clone(&self.time);
@@ -296,7 +299,7 @@ impl Soak {
         assert_eq!(found.first_difference(&expected), None, "after {hour} hours");
     }
 
-    /// Adds up what the mount has counted.
+    /// Adds the counts of the mount.
     fn note(&mut self) {
         let now = self.fs.stats();
         self.earlier.user_bytes += now.user_bytes;
