@@ -1,5 +1,5 @@
-//! What rules use to try a device: requests that are noted, so that a failure can say how to repeat
-//! it, and data that can be recognised.
+//! A bench on which rules try a device: it notes requests, so that a failure can say how to repeat
+//! it, and makes data that it can recognise.
 
 use std::cell::{Cell, RefCell};
 
@@ -62,11 +62,11 @@ pub(crate) struct Bench<'a> {
     version: Cell<u64>,
 }
 
-/// Steps of which a failure tells the last.
+/// Steps that a failure tells at most: the last ones.
 const STEPS_MAX: usize = 40;
 
 impl<'a> Bench<'a> {
-    /// A bench on a device of which it may write the zones that `may_write` says.
+    /// A bench on a device; it may write the zones for which `may_write` is true.
     pub(crate) fn new(
         target: &'a Target<'a>,
         all: Vec<Zone>,

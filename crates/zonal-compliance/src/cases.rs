@@ -2,8 +2,8 @@
 //! `zonal::state`.
 //!
 //! A case prepares a zone, performs one operation and looks at the result. Its aspects are rules of
-//! their own: whether the device did or refused it, with which status, what the zone is afterwards,
-//! and which data it holds.
+//! their own: whether the device did or refused it, with which status, the zone's condition
+//! afterwards, and the data that it holds.
 
 use zonal::nvme::{NvmeStatus, status};
 use zonal::state::{self, Event, Refusal, ZoneState};
@@ -117,7 +117,7 @@ const OPERATIONS: [Operation; 17] = [
     Operation::ReadAbove,
 ];
 
-/// Which requirement of a case a rule is.
+/// The part of a case's result that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aspect {
     Result,
@@ -270,7 +270,7 @@ pub(crate) fn rules(set: Rules) -> Vec<Rule> {
     rules
 }
 
-/// What the state machine says for a zone of 64 blocks: enough to word a rule.
+/// The outcome of the state machine for a zone of 64 blocks: enough to word a rule.
 fn expected_usually(case: Case, rules: Rules) -> Option<Result<ZoneState, Refusal>> {
     let capacity = LbaCount::new(64);
     let zone = Zone {
@@ -332,7 +332,7 @@ fn rule(case: Case, set: Rules) -> Rule {
     }
 }
 
-/// What a case showed.
+/// The result of a case.
 pub(crate) struct Observation {
     result: Answer<Option<Lba>>,
     expected: Option<Result<ZoneState, Refusal>>,
@@ -476,8 +476,8 @@ fn statuses(case: Case, refusal: Refusal) -> Vec<NvmeStatus> {
     }
 }
 
-/// What a block device says of a request that its zone refuses: `EIO`, or `EREMOTEIO`, which Linux
-/// makes of the sense key ILLEGAL REQUEST.
+/// The errors of a block device for a request that its zone refuses: `EIO`, or `EREMOTEIO`, into
+/// which Linux turns the sense key ILLEGAL REQUEST.
 const ERRNOS: [i32; 2] = [5, 121];
 
 fn judge_status(bench: &Bench<'_>, case: Case, seen: &Observation) -> Checked {

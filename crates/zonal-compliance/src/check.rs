@@ -1,4 +1,4 @@
-//! Performs rules, and the report of what they showed.
+//! Performs rules, and reports their outcomes.
 
 use serde::Serialize;
 use zonal::{Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice};
@@ -9,12 +9,12 @@ use crate::{
     Target, all, appends, cases, conventional, filters, limits, preferred, reads, reports, zones,
 };
 
-/// What may be written.
+/// The zones that a check may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Nothing.
     ReadOnly,
-    /// The zones from one to another; what they hold is lost.
+    /// The zones from one to another; their data is lost.
     Zones {
         /// The first.
         first: ZoneId,

@@ -1,7 +1,7 @@
 //! Rules of filtered and partial reports, where the interface is NVMe commands.
 //!
-//! They compare what a filtered report has with the whole report. A range that may be written gets
-//! zones of several conditions first, so that the filters have something to find.
+//! They compare a filtered report with the whole report. A range that may be written gets zones of
+//! several conditions first, so that the filters have something to find.
 
 use zonal::nvme::decode::ReportCount;
 use zonal::{Lba, LbaCount, Zone, ZoneAction, ZoneCond};

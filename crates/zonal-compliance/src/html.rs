@@ -17,7 +17,7 @@ th,td{border-bottom:1px solid var(--line);padding:.3rem .6rem;text-align:left;ve
 code,pre{font:13px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}\
 .pass{color:var(--pass)}.fail{color:var(--fail)}.should{color:var(--warn)}.skip{color:var(--dim)}";
 
-/// `text` without what HTML would understand.
+/// `text` with the special characters of HTML escaped.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -6,11 +6,11 @@
 //! - `cases`: rules of the state machine, made from its table: every operation in every condition.
 //! - `reports`, `filters`, `reads`: rules that only read; `limits`, `appends`, `zones`, `all`,
 //!   `conventional`, `preferred`: rules that write.
-//! - [`power`]: what survives a power cut, in two runs.
+//! - [`power`]: data after a power cut, in two runs.
 //! - [`html`]: the report as a page.
 //!
 //! Rules that write do so only in the zones of a range; at the end [`check`](check::check) compares
-//! what the device reports about all other zones with what it reported before.
+//! the device's report of all other zones with its report before the first rule.
 
 #![forbid(unsafe_code)]
 

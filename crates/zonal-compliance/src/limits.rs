@@ -164,7 +164,7 @@ fn refused<T>(answer: &Answer<T>) -> Checked {
     require(answer.is_err(), "a refusal", || told(answer))
 }
 
-/// Tries to use up `room` zones: a step that fails is what the rule is about.
+/// Tries to use up `room` zones; a step that fails breaks the rule.
 fn up_to(bench: &Bench<'_>, room: usize, how: How) -> Checked {
     if bench.zones.len() < room {
         return skip(format!("it needs {room} sequential zones in the range"));
@@ -190,7 +190,7 @@ fn open_refused(bench: &Bench<'_>) -> Checked {
 }
 
 fn names_limit(bench: &Bench<'_>, refused: &Refused, allowed: &[NvmeStatus]) -> Checked {
-    /// `EOVERFLOW` and `ETOOMANYREFS`: what the kernel makes of the two statuses.
+    /// `EOVERFLOW` and `ETOOMANYREFS`: the kernel's errors for the two statuses.
     const ERRNOS: [i32; 2] = [75, 109];
     let names = match bench.target.interface {
         Interface::Block => ERRNOS.contains(&refused.errno),
@@ -262,7 +262,7 @@ fn close_frees(bench: &Bench<'_>) -> Checked {
     {
         return skip("a closed zone still counts against the active limit");
     }
-    // One with data, which ZBC does not make Empty.
+    // A zone with data, which ZBC does not make Empty.
     frees(bench, |zone| {
         bench.write(zone.start, ONE)?;
         bench.act(zone.id, ZoneAction::Close)

@@ -1,7 +1,7 @@
-//! What survives a power cut, in two runs: the first writes and returns a record of its writes, the
+//! Data after a power cut, in two runs: the first writes and returns a record of its writes, the
 //! second, after the power is back, compares the zones with that record.
 //!
-//! D4: a zone then holds a prefix of what was written to it, at least up to the last flush.
+//! D4: a zone then holds a prefix of the blocks written to it, at least up to the last flush.
 
 use serde::{Deserialize, Serialize};
 use zonal::{Lba, LbaCount, Zone, ZoneAction, ZoneCond};
@@ -11,7 +11,7 @@ use crate::check::{Report, Scope, summary};
 use crate::rule::{Check, Checked, Level, Needs, Rule, Stop, Verdict, require, skip};
 use crate::{Outcome, Target};
 
-/// What was done to a zone before the cut.
+/// How the first run prepares a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -49,7 +49,7 @@ const ROLES: [Role; 8] = [
 pub struct Before {
     /// Its number.
     pub zone: u32,
-    /// What was done to it.
+    /// How the first run prepared it.
     pub role: Role,
     /// Blocks that were written before the last flush.
     pub flushed_blocks: u64,
@@ -57,18 +57,18 @@ pub struct Before {
     pub written_blocks: u64,
 }
 
-/// What the first run leaves for the second.
+/// The record that the first run leaves for the second.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Number of the format of this file.
     pub version: u32,
-    /// What the device says it is.
+    /// The identity that the device reports.
     pub identity: String,
     /// Blocks of the device.
     pub block_count: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// What the data of the run is recognised by.
+    /// A number that marks the data of the run.
     pub seed: u64,
     /// The zones.
     pub zones: Vec<Before>,
@@ -112,7 +112,7 @@ fn roles(bench: &Bench<'_>) -> &'static [Role] {
 /// another device before the power is cut.
 ///
 /// # Errors
-/// With what went wrong, as a sentence.
+/// A sentence that says why the run failed.
 pub fn before_cut(target: &Target<'_>, scope: Scope, seed: u64) -> Result<Record, String> {
     let all = target.device.report_all().map_err(|error| error.to_string())?;
     let bench = Bench::new(target, all, |zone| match scope {

@@ -67,7 +67,7 @@ fn pointer(bench: &Bench<'_>) -> Checked {
     write(bench, &zone(bench)?, &[0, 1, 2], 3)
 }
 
-/// Writes a block twice and reads what the second write stored.
+/// Writes a block twice and reads the data of the second write.
 fn again(bench: &Bench<'_>, zone: &Zone, block: u64) -> Checked {
     let lba = zone.start + LbaCount::new(block);
     let data = bench.data(lba, ONE);

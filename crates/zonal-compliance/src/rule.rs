@@ -1,4 +1,4 @@
-//! A rule, and what trying it showed.
+//! A rule, and the verdict of trying it.
 
 use zonal::ZoneAction;
 
@@ -52,11 +52,11 @@ pub(crate) enum Check {
 /// One requirement.
 #[derive(Clone)]
 pub struct Rule {
-    /// Its name: a group, then what it is about.
+    /// Its name: a group, then its subject.
     pub id: String,
     /// Where the specification says it.
     pub clause: &'static str,
-    /// What it requires, as a sentence.
+    /// The requirement, as a sentence.
     pub requires: String,
     /// How binding it is.
     pub level: Level,
@@ -87,16 +87,16 @@ impl Row {
     }
 }
 
-/// What trying a rule showed.
+/// The verdict of trying a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The device follows it.
     Pass,
     /// The device breaks it.
     Fail {
-        /// What the rule demands here.
+        /// The behaviour that the rule demands here.
         expected: String,
-        /// What the device did.
+        /// The behaviour of the device.
         found: String,
         /// The requests that lead there, from a reset on.
         steps: Vec<String>,

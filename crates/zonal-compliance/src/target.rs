@@ -39,8 +39,8 @@ pub struct FilteredReport {
 
 /// Reports with a filter, for devices whose interface has them.
 pub trait Filters {
-    /// Reports zones from the one that holds `first` on: those in condition `only`, with room for
-    /// `room` zones.
+    /// Reports zones in condition `only`, from the zone that holds `first` on, with room for `room`
+    /// zones.
     fn filtered(
         &self,
         first: Lba,

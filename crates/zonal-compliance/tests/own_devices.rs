@@ -63,7 +63,7 @@ fn file(rules: Rules) -> (FileDrive, TempDir) {
     (FileDrive::open(&path, OpenMode::ReadWrite).unwrap(), dir)
 }
 
-/// On memory, in a file and on layers, where each rule of such zones is tried.
+/// Tries each rule of such zones in memory, in a file and on layers.
 #[test]
 fn preferred_zones_break_no_rule() {
     let sequential_kind = ZoneKind::SequentialPreferred;

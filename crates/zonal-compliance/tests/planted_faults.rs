@@ -12,7 +12,7 @@ use zonal::{
 };
 use zonal_compliance::{Interface, Scope, Target, check};
 
-/// What is wrong with a drive.
+/// The fault of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     WriteAbovePointerIsMoved,

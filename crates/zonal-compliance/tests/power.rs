@@ -1,5 +1,5 @@
-//! The two runs of a power cut: a drive that keeps D4 follows every rule, others break those they
-//! should.
+//! The two runs of a power cut: a drive that keeps D4 follows every rule, other drives break the
+//! rules that they should break.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
