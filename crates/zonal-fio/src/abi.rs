@@ -1,8 +1,8 @@
 //! The part of fio's structures that an engine needs, for each release that we know.
 //!
 //! Facts from fio's sources, tags fio-3.28 to fio-3.42: `ioengines.h` (the version and the order of
-//! the functions), `io_u.h`, `file.h`, `fio.h`, `io_ddir.h`, `zbd_types.h`. The offsets are those
-//! that a C compiler printed for each release on x86-64. What configuration changes lies behind all
+//! the functions), `io_u.h`, `file.h`, `fio.h`, `io_ddir.h`, `zbd_types.h`. A C compiler printed
+//! the offsets for each release on x86-64. Fields that fio's configuration changes lie behind all
 //! of them, and pointers and integers are the same on other machines of 64 bits.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 
 use crate::edge;
 
-/// Where the fields of a structure are that differ between releases.
+/// Offsets of the fields that differ between releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// `FIO_IOOPS_VERSION`: what an engine announces.
+    /// `FIO_IOOPS_VERSION`: the version that an engine announces.
     pub version: c_int,
     /// Of `struct io_u`.
     unit: UnitFields,
@@ -21,7 +21,7 @@ pub struct Layout {
     zone_info: usize,
 }
 
-/// Where the fields of `struct io_u` are.
+/// Offsets of the fields of `struct io_u`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnitFields {
     offset: usize,
@@ -66,8 +66,8 @@ const FILE_NAME: usize = 40;
 const FILE_SIZE: usize = 48;
 const THREAD_DIRECTIONS: usize = 176;
 
-/// `enum fio_filetype`: a character device. fio asks it for zones and for nothing else, where it
-/// would lay a file out, and send a block device ioctls.
+/// `enum fio_filetype`: a character device. fio asks it for zones and for nothing else; it would
+/// lay out a file, and send ioctls to a block device.
 const CHARACTER_DEVICE: c_uint = 3;
 
 /// `enum td_ddir`: a job that writes, or trims.
@@ -79,7 +79,7 @@ pub enum Unsupported {
     /// Its version is not in the table.
     #[error("this is {found}; supported are {}", releases())]
     Release {
-        /// What it calls itself.
+        /// The version that it reports.
         found: String,
     },
     /// It has no version.
@@ -92,8 +92,8 @@ fn releases() -> String {
     format!("the releases {first} to {last}")
 }
 
-/// The layout of a release, by what fio calls itself. A build of a commit between two releases has
-/// the commit in its name, and is not known.
+/// The layout of a release, by the version that fio reports. A build of a commit between two
+/// releases has the commit in its version, and is not known.
 pub fn release(version: &str) -> Result<Layout, Unsupported> {
     let found = RELEASES.iter().find(|(name, _)| *name == version);
     found
@@ -145,7 +145,7 @@ unsafe fn set<T>(base: *mut c_void, offset: usize, value: T) {
 #[repr(transparent)]
 pub(crate) struct Thread(*mut c_void);
 
-// SAFETY: what it leads to is read by the threads to which fio gives it.
+// SAFETY: only the threads to which fio gives the job read behind the pointer.
 unsafe impl Send for Thread {}
 
 impl Thread {
@@ -163,7 +163,7 @@ impl Thread {
 pub(crate) struct File(*mut c_void);
 
 impl File {
-    /// `file_name`: one of those in `filename`.
+    /// `file_name`: one of the names in `filename`.
     pub(crate) fn name(self) -> Option<String> {
         // SAFETY: it is fio's, and the offset is that of `file_name`.
         let name: *const c_char = unsafe { get(self.0, FILE_NAME) };
@@ -188,7 +188,7 @@ impl File {
     }
 }
 
-/// What a request does: `enum fio_ddir`.
+/// The operation of a request: `enum fio_ddir`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -207,7 +207,7 @@ pub(crate) struct Unit(*mut c_void);
 unsafe impl Send for Unit {}
 
 impl Unit {
-    /// Nothing where fio asks for a request.
+    /// Tells fio that there is no request.
     pub(crate) const NONE: Self = Self(std::ptr::null_mut());
 
     pub(crate) fn file(self) -> File {

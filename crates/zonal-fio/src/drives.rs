@@ -2,8 +2,8 @@
 //!
 //! A drive belongs to one process at a time. Where fio's jobs are threads, a device is open from
 //! its first job to the end of fio, so that a drive in memory keeps its data from job to job. Where
-//! they are processes, each opens the device for itself, and closes it when it ends; in the process
-//! that forks nothing stays open.
+//! jobs are processes, each opens the device for itself, and closes it when it ends; the process
+//! that forks keeps nothing open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::parent_id;
@@ -41,7 +41,7 @@ impl Drive {
     }
 }
 
-/// What a job does with a device.
+/// The access of a job to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -52,9 +52,9 @@ struct Table {
     /// The process that has opened them.
     process: u32,
     open: BTreeMap<String, Arc<Drive>>,
-    /// What jobs name, in the order in which fio has prepared them.
+    /// The devices that jobs name, in the order in which fio has prepared them.
     named: BTreeMap<Thread, Vec<String>>,
-    /// What some job writes to.
+    /// The devices that some job writes to.
     written: BTreeSet<String>,
 }
 
@@ -80,14 +80,15 @@ fn is_forked() -> bool {
 fn table() -> MutexGuard<'static, Table> {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     if table.process != process::id() {
-        // They are the parent's: so are their threads and their locks, which must not go with them.
+        // The parent process owns these devices, their threads and their locks: do not drop them
+        // here.
         std::mem::forget(std::mem::take(&mut table.open));
         table.process = process::id();
     }
     table
 }
 
-/// Says, before jobs begin, that one names a device.
+/// Notes, before jobs begin, that a job names a device.
 pub(crate) fn will_be_opened(thread: Thread, spec: &str) {
     let mut table = table();
     let specs = table.named.entry(thread).or_default();
@@ -104,8 +105,7 @@ pub(crate) fn named(thread: Thread) -> Vec<String> {
     table().named.get(&thread).cloned().unwrap_or_default()
 }
 
-/// A device to be asked something at once: the open one, or one that is open for as long as the
-/// result lives.
+/// A device for a single question: the open one, or one that is open as long as the result lives.
 pub(crate) fn look(spec: &str, access: Access) -> Result<Arc<Drive>> {
     if let Some(drive) = table().open.get(spec) {
         return Ok(Arc::clone(drive));
@@ -117,8 +117,7 @@ pub(crate) fn look(spec: &str, access: Access) -> Result<Arc<Drive>> {
     open_in(spec, mode)
 }
 
-/// The device for a job, for as long as it wants. Jobs that only read leave other processes to
-/// read.
+/// The device for a job, for as long as it wants. Jobs that only read let other processes read too.
 pub(crate) fn open(spec: &str, access: Access) -> Result<Arc<Drive>> {
     let mut table = table();
     if let Some(drive) = table.open.get(spec) {
@@ -189,14 +188,14 @@ fn is_of_us(process: u32) -> bool {
     process == parent_id() || parent.and_then(|parent| parent.parse().ok()) == Some(parent_id())
 }
 
-/// A job has ended. One that is a process of its own closes what it has opened.
+/// A job has ended. A job that is a process closes the devices that it has opened.
 pub(crate) fn release() {
     if is_forked() {
         table().open.retain(|_, drive| Arc::strong_count(drive) > 1);
     }
 }
 
-/// fio ends: what it has opened is closed, so that traces and drives are complete.
+/// fio ends: closes all devices, so that traces and drives are complete.
 extern "C" fn close_all() {
     let _ = edge::guard(|| {
         let open = std::mem::take(&mut table().open);

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, Result};
 
-/// What fio's own functions print with.
+/// fio's function for its own messages.
 type LogErr = unsafe extern "C" fn(*const c_char, ...) -> usize;
 
 /// Looks a symbol up in the program that has loaded this library. fio exports all of its own.

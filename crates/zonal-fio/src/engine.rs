@@ -1,4 +1,4 @@
-//! The functions that fio calls, but for those about zones, and the table in which it finds them.
+//! The functions that fio calls, except the ones about zones, and the table in which it finds them.
 //!
 //! fio calls for a job from the thread of that job. Before, it calls `get_file_size` and asks for
 //! the zones of the files from its main thread; the jobs may be processes that it forks afterwards.
@@ -31,8 +31,8 @@ thread_local! {
     static JOBS: RefCell<BTreeMap<Thread, Job>> = RefCell::default();
 }
 
-/// Does something with what a job has in flight. Nothing that fio does meanwhile may come back
-/// here.
+/// Runs `action` on a job and its requests in flight. `action` must not make fio call back into
+/// this function.
 fn with_job<T>(thread: Thread, action: impl FnOnce(&mut Job) -> T) -> T {
     JOBS.with_borrow_mut(|jobs| action(jobs.entry(thread).or_default()))
 }
@@ -87,7 +87,7 @@ pub(crate) fn table(layout: &Layout) -> Vec<*const c_void> {
     fields
 }
 
-/// Before anything else is done with a file, and before jobs are forked.
+/// fio calls it before anything else for a file, and before it forks jobs.
 extern "C" fn get_file_size(thread: Thread, file: File) -> c_int {
     edge::number(|| {
         let spec = file.name().ok_or(Error::Name)?;
@@ -103,8 +103,8 @@ fn access(thread: Thread) -> Access {
     if thread.writes() { Access::Write } else { Access::Read }
 }
 
-/// A job begins, and opens what it names: an error that is returned here is the job's, and fio's in
-/// the end, while of a file that cannot be opened fio says nothing.
+/// A job begins, and opens its devices. An error from here ends the job, and in the end fio; fio
+/// says nothing about a file that cannot be opened.
 extern "C" fn init(thread: Thread) -> c_int {
     let opened = edge::number(|| {
         let drives = drives::named(thread)
@@ -135,7 +135,7 @@ extern "C" fn unlink_file(_thread: Thread, _file: File) -> c_int {
     -edge::number(|| Err(Error::Unlink))
 }
 
-/// Once for each request that may be in flight.
+/// fio calls it once for each request that may be in flight.
 extern "C" fn io_u_init(thread: Thread, _unit: Unit) -> c_int {
     with_job(thread, Job::deepen);
     0
@@ -174,7 +174,7 @@ fn trim(thread: Thread, unit: Unit, drive: &Drive) -> Result<()> {
     let trim = edge::symbol(c"zbd_do_io_u_trim").ok_or(Error::Absent(name))?;
     // SAFETY: it is declared so in all releases of the table.
     let trim: Trim = unsafe { std::mem::transmute(trim) };
-    // SAFETY: both are those that fio has given.
+    // SAFETY: fio has given both.
     match unsafe { trim(thread, unit) } {
         // No write pointer: fio has done nothing.
         0 => zones::trim(drive, unit.offset(), unit.length()),
@@ -203,7 +203,7 @@ extern "C" fn event(thread: Thread, index: c_int) -> Unit {
     with_job(thread, |job| job.reaped(index)).unwrap_or(Unit::NONE)
 }
 
-/// What fio prints below its own line about a request that has failed. fio frees it.
+/// The text that fio prints below its own line about a failed request. fio frees it.
 extern "C" fn details(thread: Thread, unit: Unit) -> *mut c_char {
     text_of(with_job(thread, |job| job.take_failure(unit)))
 }

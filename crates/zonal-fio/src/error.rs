@@ -6,10 +6,10 @@ use zonal::DeviceError;
 use zonal::spec::OpenError;
 use zonal_fs::signature::Signature;
 
-/// Result of what fio asks for.
+/// Result of a call of fio.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Why something that fio asks for was not done.
+/// Why a call of fio failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The device cannot be opened.
@@ -45,10 +45,10 @@ pub(crate) enum Error {
     Holds {
         /// The device's specification.
         spec: String,
-        /// What it holds.
+        /// The file system on it.
         held: Signature,
     },
-    /// A device did not do it.
+    /// The device failed.
     #[error("{0}")]
     Device(#[from] DeviceError),
     /// A sync has failed.
@@ -63,9 +63,9 @@ pub(crate) enum Error {
     /// A trim of a part of a zone.
     #[error("a trim of {bytes} bytes at {offset}: sequential zones are trimmed as a whole")]
     PartOfZone {
-        /// Where.
+        /// The first byte.
         offset: u64,
-        /// How much.
+        /// Bytes of the trim.
         bytes: u64,
     },
     /// fio's function for trims ended with this number.
@@ -80,7 +80,7 @@ pub(crate) enum Error {
     /// A bug of ours.
     #[error("internal error, please report it: {0}")]
     Panic(String),
-    /// One, in what several requests had in common: said already that it is one.
+    /// A panic while a thread performed several requests. The text says already that it is a bug.
     #[error("{0}")]
     Panicked(String),
 }

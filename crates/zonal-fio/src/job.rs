@@ -1,4 +1,4 @@
-//! What a job of fio has in flight.
+//! A job of fio, and its requests in flight.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::zones;
 pub(crate) struct Job {
     /// Requests that may be in flight: `iodepth`.
     depth: usize,
-    /// What it names.
+    /// The devices that it names.
     held: Vec<Arc<Drive>>,
     files: BTreeMap<File, Arc<Drive>>,
     /// Not yet committed.
@@ -33,7 +33,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Puts in what was performed.
+    /// Adds a request that was performed.
     pub(crate) fn put(&self, unit: Unit, outcome: Result<()>) {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).push((unit, outcome));
         self.arrived.notify_one();
@@ -65,7 +65,7 @@ impl Job {
         self.files.insert(file, drive);
     }
 
-    /// What `file` is open on.
+    /// The drive on which `file` is open.
     pub(crate) fn drive(&self, file: File) -> Option<Arc<Drive>> {
         self.files.get(&file).cloned()
     }
@@ -101,8 +101,8 @@ impl Job {
         Ok(Request { work, zone, unit, buffer, length, inbox })
     }
 
-    /// Has everything performed that is queued, in the order of queueing where that matters. Where
-    /// only one can be in flight, no other thread is needed: it is performed when it is reaped.
+    /// Submits all queued requests, in the order of queueing. A job with one request in flight
+    /// needs no other thread: `reap` performs its request.
     pub(crate) fn commit(&mut self) {
         if self.depth > 1 {
             for (drive, request) in self.pending.drain(..) {
@@ -141,7 +141,7 @@ impl Job {
         Ok(self.reaped.len())
     }
 
-    /// One of those that the last call of [`reap`](Self::reap) has found.
+    /// One of the requests that the last call of [`reap`](Self::reap) has found.
     pub(crate) fn reaped(&self, index: usize) -> Option<Unit> {
         self.reaped.get(index).copied()
     }

@@ -6,9 +6,9 @@
 //!
 //! fio has no stable interface for engines: structures differ between releases, and a library can
 //! announce one version only. So [`abi`] has a table of releases. [`get_ioengine`] asks the running
-//! fio which one it is, and gives no engine to one that is not in the table. From there, `engine`
-//! has the functions that fio calls, `job` what a job has in flight, `pool` the threads that
-//! perform requests, `drives` what is open in the process.
+//! fio for its version, and gives no engine to a release that is not in the table. From there,
+//! `engine` has the functions that fio calls, `job` the requests of a job in flight, `pool` the
+//! threads that perform requests, `drives` the open devices of the process.
 
 #![cfg(target_pointer_width = "64")]
 #![allow(unsafe_code, reason = "fio calls, and its structures are read and written")]

@@ -1,10 +1,10 @@
 //! The threads that perform requests, so that as many are on their way as `iodepth` says.
 //!
-//! All jobs of a process that use a device use its one pool. Writes to a sequential zone are
-//! performed one after the other, in the order of submission; all else side by side. Devices block,
-//! and threads are cheap beside what they wait for: there are as many as requests were in flight at
-//! once, up to [`THREADS_MAX`]. With more requests than that a thread takes several, and gives the
-//! device a batch.
+//! All jobs of a process that use a device use its one pool. It performs writes to a sequential
+//! zone one after the other, in the order of submission; all else side by side. Devices block, and
+//! threads are cheap compared with the requests that they wait for: there are as many as requests
+//! were in flight at once, up to [`THREADS_MAX`]. With more requests than that a thread takes
+//! several, and gives the device a batch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::job::Inbox;
 /// Threads of a pool.
 const THREADS_MAX: usize = 64;
 
-/// What is to be done.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Read(Lba),
@@ -28,8 +28,7 @@ pub(crate) enum Work {
     Flush,
 }
 
-/// A request, and where to tell that it was performed. Its buffer is valid, and nobody else uses it
-/// until then.
+/// A request, and the inbox for its result. Its buffer is valid, and has no other user until then.
 pub(crate) struct Request {
     pub(crate) work: Work,
     /// The sequential zone that it writes to.
@@ -69,16 +68,16 @@ pub(crate) struct Pool {
 struct Shared {
     device: Arc<dyn ZonedDevice>,
     state: Mutex<State>,
-    /// There is something in `ready`, or the end.
+    /// Signals a request in `ready`, or the end.
     work: Condvar,
-    /// Nobody writes to some zone any more.
+    /// Signals that a zone has no writer any more.
     freed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     ready: VecDeque<Request>,
-    /// Zones that are written to, or to be by a request in `ready`, with what waits for that.
+    /// Zones with a write that runs or is in `ready`, and the writes that wait for it.
     zones: BTreeMap<ZoneId, VecDeque<Request>>,
     threads: usize,
     running: usize,
@@ -92,7 +91,7 @@ impl Pool {
         Self { shared, threads: Mutex::default() }
     }
 
-    /// Has a request performed by a thread.
+    /// Submits a request to the threads.
     pub(crate) fn submit(&self, request: Request) {
         let mut state = self.shared.lock();
         if let Some(zone) = request.zone {
@@ -134,14 +133,14 @@ impl Pool {
         self.shared.perform(vec![request]);
     }
 
-    /// Does something while nobody writes to the zone.
+    /// Runs `action` while no other request writes to the zone.
     pub(crate) fn alone_in<T>(&self, zone: Option<ZoneId>, action: impl FnOnce() -> T) -> T {
         let _turn = zone.map(|zone| self.shared.enter(zone));
         action()
     }
 }
 
-/// What was submitted is performed before it ends.
+/// Performs all submitted requests before it ends.
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.lock().is_ending = true;
@@ -249,7 +248,7 @@ mod tests {
         MemoryDrive::new(shape.geometry().unwrap()).unwrap()
     }
 
-    /// Reads end when as many as the depth are there at once; writes count those beside them.
+    /// Reads end when as many as the depth are there at once; writes count how many run at once.
     struct Meeting {
         below: MemoryDrive,
         readers: Barrier,

@@ -1,4 +1,4 @@
-//! What fio asks about zones, and has done to them. Addresses are bytes.
+//! The calls of fio for zones: reports, limits and actions. Addresses are bytes.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const NO_ZONES: c_uint = 1;
 const HOST_AWARE: c_uint = 2;
 const HOST_MANAGED: c_uint = 3;
 
-/// The drive that a job has opened, or before it has, the one that is to be.
+/// The drive that a job has opened, or is going to open.
 fn drive(thread: Thread, file: File, access: Access) -> Result<Arc<Drive>> {
     match engine::opened(thread, file) {
         Some(drive) => Ok(drive),
@@ -36,7 +36,7 @@ unsafe fn put<T>(value: T, place: *mut T) -> c_int {
     0
 }
 
-/// A device without sequential zones has none that fio could use: it makes some up.
+/// fio makes up zones for a device that has no sequential ones.
 pub(crate) unsafe extern "C" fn get_zoned_model(
     thread: Thread,
     file: File,
@@ -129,7 +129,7 @@ fn manage_zone(drive: &Drive, zone: ZoneId, action: ZoneAction) -> Result<()> {
     if drive.device().geometry().kind(zone) == ZoneKind::Conventional {
         return Ok(());
     }
-    // After what other jobs are writing there.
+    // Wait for the writes of other jobs to the zone.
     Ok(drive.pool().alone_in(Some(zone), || drive.device().manage(Select::One(zone), action))?)
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn trim(drive: &Drive, offset: u64, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// The block at byte `offset`, or that behind the last.
+/// The block at byte `offset`, or the one behind the last.
 pub(crate) fn block(geometry: &Geometry, offset: u64) -> Result<Lba> {
     let block_size = geometry.block_size().bytes();
     if !offset.is_multiple_of(block_size) {

@@ -54,7 +54,7 @@ impl Place {
             println!("SKIP: {error}");
             return None;
         }
-        // Beside the tests: cargo builds the library for them.
+        // cargo puts the library next to the tests.
         let test = std::env::current_exe().unwrap();
         let library = test.parent().unwrap().join("libzonal_fio.so");
         Some(Self { folder: tempfile::tempdir().unwrap(), library, environment: None })
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// The number before a word in what fio prints.
+/// The number before a word in fio's output.
 fn number_before(text: &str, word: &str) -> u64 {
     let before = text.split(word).next().unwrap();
     before.split_whitespace().last().unwrap().parse().unwrap()
@@ -202,7 +202,7 @@ fn sync_flushes_drive_and_fails_job_on_error() {
 #[test]
 fn jobs_share_drive_as_threads_but_not_processes() {
     let Some(place) = Place::new() else { return };
-    // Of a drive with limits the first jobs take all zones that may be open.
+    // On a drive with limits the first jobs would take all zones that may be open.
     place.create("zone=3M,capacity=2M,zones=24,open=none,active=none");
     let jobs = "--zonemode=zbd --name=job --rw=randwrite --bs=16k --size=15M --offset=6M \
                 --offset_increment=15M --numjobs=4 --iodepth=4";
