@@ -26,7 +26,7 @@ pub enum Error {
     Listen {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A certificate or a key that TLS cannot use.
@@ -34,7 +34,7 @@ pub enum Error {
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         why: String,
     },
     /// A disk could not make its data durable when the server ended.
@@ -42,15 +42,15 @@ pub enum Error {
     Flush {
         /// The name of the export.
         name: String,
-        /// What the disk said.
+        /// The error of the disk.
         source: DiskError,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -10,9 +10,9 @@ use crate::{Error, Result};
 /// Whether clients may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// As far as the disk takes writes.
+    /// Clients may write if the disk takes writes.
     ReadWrite,
-    /// Not even where the disk takes writes.
+    /// Clients may not write, even if the disk takes writes.
     ReadOnly,
 }
 

@@ -199,7 +199,7 @@ impl Handshake<'_> {
         let connection = tls.connection().map_err(io::Error::other)?;
         self.reply(option, reply::ACK, &[])?;
         self.input.start_tls(connection, self.output)?;
-        // What was agreed on before may have come from somebody else.
+        // Forget the choices that came in clear: an attacker may have sent them.
         (self.replies, self.context) = (Replies::Simple, None);
         Ok(Next::Option)
     }
@@ -259,7 +259,7 @@ fn length_of(text: &[u8]) -> u32 {
     u32::try_from(text.len()).expect("a name is short")
 }
 
-/// Size of an export, and what clients may ask for.
+/// The size of an export, and its flags.
 fn export_info(export: &Export, replies: Replies) -> ExportInfo {
     use transmission_flag::{
         CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_DF, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA,

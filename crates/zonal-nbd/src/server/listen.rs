@@ -91,7 +91,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Listens at a path. A socket that a killed server left there is replaced, and nothing else.
+/// Listens at a path. Replaces a socket that a killed server left there, and no other file.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let in_use = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => error,

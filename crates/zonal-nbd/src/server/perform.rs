@@ -7,7 +7,7 @@ use zonal::{Disk, DiskError, DiskShape, Lba, LbaCount};
 
 use crate::wire::{Command, Extent, NbdError, Request, command_flag, state};
 
-/// Most bytes of data of a request: what all clients may count on.
+/// Most bytes of data of a request: the size that all clients may count on.
 pub(super) const PAYLOAD_MAX: u32 = 32 << 20;
 /// Reads of fewer bytes are not searched for zeroes.
 const SPARSE_READ_MIN: u32 = 64 * 1024;

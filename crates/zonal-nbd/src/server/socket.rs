@@ -15,11 +15,12 @@ use zonal::Clock;
 
 /// Timeout of a socket call, after which the deadline is checked.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a message may take from its first byte to its last, beside the time for its bytes.
+/// How long a message may take from its first byte to its last, in addition to the time for its
+/// bytes.
 const MESSAGE_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Nanoseconds for a byte: a peer that takes more than 16 s for a MiB is too slow.
 const BYTE_TIMEOUT_NS: u64 = 16_000;
-/// Most bytes that are received ahead: data of a request is received where it belongs.
+/// Most bytes that are received ahead: the data of a request is received straight into its buffer.
 const AHEAD: usize = 4096;
 /// Bytes of TLS that are received at once: a record and its overhead.
 const TLS_AHEAD: usize = 20 * 1024;
@@ -74,7 +75,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Ends the connection, or what it receives. It may have ended already.
+    /// Ends the connection, or one direction of it. It may have ended already.
     pub(super) fn shutdown(&self, what: Shutdown) {
         let _ = rustix::net::shutdown(&self.fd, what);
     }
@@ -88,7 +89,7 @@ impl Socket {
         self.tls.get().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Receives what has arrived; `None` if a tick passes.
+    /// Receives bytes that have arrived; `None` if a tick passes.
     fn receive(&self, target: &mut [u8]) -> io::Result<Option<usize>> {
         match recv(&self.fd, target, RecvFlags::empty()) {
             Ok((_, 0)) => Err(ErrorKind::UnexpectedEof.into()),
@@ -141,7 +142,7 @@ struct Source {
 }
 
 impl Input {
-    /// Of a connection whose handshake has to be over after this time.
+    /// The receiving side of a connection whose handshake has to be over after this time.
     pub(super) fn new(socket: Arc<Socket>, handshake_timeout_ns: u64) -> Self {
         let deadline_ns = socket.clock.monotonic_ns().saturating_add(handshake_timeout_ns);
         let source = Source { socket, tls_bytes: Box::default(), start: 0, end: 0 };
@@ -167,7 +168,7 @@ impl Input {
         Ok(true)
     }
 
-    /// Reads all of `target`: first what is buffered, then directly from the connection.
+    /// Reads all of `target`: first the buffered bytes, then directly from the connection.
     pub(super) fn read(&mut self, target: &mut [u8]) -> io::Result<()> {
         let deadline_ns = self.deadline_ns(target.len());
         self.read_until(target, deadline_ns)
@@ -213,8 +214,8 @@ impl Input {
         }
     }
 
-    /// Goes on with TLS, and waits until its handshake is over. A client that has sent anything in
-    /// clear behind its request for TLS is refused: somebody may have put it there.
+    /// Goes on with TLS, and waits until its handshake is over. Refuses a client that has sent
+    /// anything in clear behind its request for TLS: an attacker may have put it there.
     pub(super) fn start_tls(
         &mut self,
         tls: ServerConnection,
@@ -230,7 +231,7 @@ impl Input {
         let deadline_ns = self.deadline_ns(0);
         while socket.tls().is_some_and(|tls| tls.is_handshaking()) {
             let received = self.source.receive_tls();
-            // Also what says why the handshake fails.
+            // Send the alert too that says why the handshake fails.
             output.send(&mut [])?;
             received?;
             socket.check(deadline_ns)?;
@@ -260,7 +261,7 @@ impl Source {
         }
     }
 
-    /// Gives TLS what has arrived; `false` if a tick passes.
+    /// Gives TLS the bytes that have arrived; `false` if a tick passes.
     fn receive_tls(&mut self) -> io::Result<bool> {
         if self.start == self.end {
             let Some(count) = self.socket.receive(&mut self.tls_bytes)? else { return Ok(false) };
@@ -281,7 +282,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Of a connection.
+    /// The sending side of a connection.
     pub(super) fn new(socket: Arc<Socket>) -> Self {
         Self { socket, tls_bytes: Vec::new() }
     }
@@ -299,7 +300,7 @@ impl Output {
                 self.send_encrypted(deadline_ns)?;
             }
         }
-        // Also what TLS itself has to say.
+        // Send messages of TLS itself too.
         self.encrypt(&[])?;
         self.send_encrypted(deadline_ns)
     }

@@ -1,7 +1,7 @@
-//! TLS, by rustls: certificates, and who may connect.
+//! TLS, by rustls: certificates, and the clients that may connect.
 //!
-//! TLS is the one part of this crate that draws randomness by itself; its time is that of the clock
-//! handed in.
+//! TLS is the one part of this crate that draws randomness by itself; its time comes from the clock
+//! that the caller hands in.
 
 use std::fmt;
 use std::fs;
@@ -32,7 +32,7 @@ pub enum TlsPolicy {
 /// The files of TLS, in PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The certificate of the server, and those that lead to its authority.
+    /// The certificate of the server, and the certificates that lead to its authority.
     pub certificate: PathBuf,
     /// The private key of that certificate.
     pub key: PathBuf,

@@ -6,9 +6,8 @@
 //! Threads are started as requests come that find none waiting. Answers are sent in the order in
 //! which requests end, which NBD allows.
 //!
-//! Data has a buffer within the budget of the server. A request that finds none left is performed
-//! in pieces, in memory that the connection has reserved: it makes progress whatever other clients
-//! do.
+//! Data has a buffer within the budget of the server. If the budget is used up, a request is
+//! performed in pieces, in memory that the connection has reserved: other clients cannot stop it.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +30,7 @@ use crate::wire::{Command, Extent, NbdError, Request, RequestHeader, command_fla
 const THREADS_MAX: usize = 16;
 /// Bytes of a piece.
 const PIECE: usize = 256 * 1024;
-/// Memory of a connection: both directions of its socket, a piece, and what its threads use.
+/// Memory of a connection: both directions of its socket, a piece, and a share for its threads.
 pub(super) const CONNECTION_BYTES: usize = SOCKET_BYTES + PIECE + 256 * 1024;
 
 /// Both directions of a connection.
@@ -82,7 +81,7 @@ struct Transmission<'a> {
 
 struct Incoming {
     input: Input,
-    /// Nothing more is received, and why.
+    /// The end of receiving, and its reason.
     end: Option<io::Result<()>>,
 }
 
@@ -136,7 +135,7 @@ impl Transmission<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let incoming = self.incoming.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        // A thread that panicked while it received has lost its place in what is received.
+        // A thread that panicked while it received has lost its place in the stream of requests.
         let mut incoming = incoming.ok().filter(|incoming| incoming.end.is_none())?;
         match self.receive(&mut incoming.input) {
             Ok(Some(task)) => {

@@ -38,7 +38,7 @@ pub mod option {
     pub const LIST: u32 = 3;
     /// Go on with TLS.
     pub const START_TLS: u32 = 5;
-    /// Say what an export is.
+    /// Describe an export.
     pub const INFO: u32 = 6;
     /// The same, and choose it.
     pub const GO: u32 = 7;
@@ -217,7 +217,7 @@ pub fn context_matches(option: u32, query: &str) -> bool {
     query == CONTEXT || (option == option::LIST_META_CONTEXT && query == "base:")
 }
 
-/// A string behind its length, and what follows it.
+/// A string behind its length, and the rest of the bytes.
 fn string(data: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = U32::read_from_prefix(data).ok()?;
     let length = usize::try_from(length.get()).ok().filter(|&length| length <= STRING_MAX)?;

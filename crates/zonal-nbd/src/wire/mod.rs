@@ -1,8 +1,8 @@
 //! The messages of NBD and their numbers, big-endian as on the wire.
 //!
-//! `handshake`: what is sent until a client has chosen an export; `transmission`: requests and
-//! replies. Bytes from a peer are parsed by [`ExportQuery`], [`ContextQuery`] and [`Request`]; all
-//! others are sent by this side.
+//! `handshake`: messages until a client has chosen an export; `transmission`: requests and replies.
+//! [`ExportQuery`], [`ContextQuery`] and [`Request`] parse bytes from a peer; this side sends all
+//! other messages.
 
 mod handshake;
 mod transmission;
@@ -17,7 +17,7 @@ pub use transmission::{
     SimpleReply, chunk, command_flag, state, transmission_flag,
 };
 
-/// Magic numbers: what a message is, and that both sides agree where it begins.
+/// Magic numbers: the kind of a message, and a check that both sides agree where it begins.
 pub mod magic {
     /// First of the greeting: "NBDMAGIC".
     pub const GREETING: u64 = 0x4e42_444d_4147_4943;

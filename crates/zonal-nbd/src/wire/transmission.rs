@@ -134,7 +134,7 @@ impl Command {
         Self::ALL.into_iter().find(|command| command.number() == number)
     }
 
-    /// The flags that it may have beside FUA, which is allowed everywhere.
+    /// The flags that it may have in addition to FUA, which is allowed everywhere.
     pub const fn flags(self) -> u16 {
         match self {
             Self::Read => command_flag::DF,

@@ -1,4 +1,4 @@
-//! A client for tests, which says exactly what a test wants it to say.
+//! A client for tests, which sends exactly the bytes that a test wants.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

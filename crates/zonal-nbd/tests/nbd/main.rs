@@ -1,4 +1,4 @@
-//! NBD, spoken to by a client of the tests and by those of other projects.
+//! The NBD server against a client of the tests, and against clients of other projects.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
@@ -21,7 +21,7 @@ use zonal_nbd::{Address, Export, Exports, Server, Settings, Tls};
 
 use disk::TestDisk;
 
-/// A server of tests, and what it goes by.
+/// A server of tests, with its address, clock and disk.
 struct Served {
     server: Server,
     address: Address,

@@ -59,7 +59,7 @@ pub(crate) fn has(name: &str) -> bool {
     found
 }
 
-/// What a program wrote, both streams, if it ended well; panics with it otherwise.
+/// The output of a program, both streams, if it ended well; panics with the output otherwise.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
@@ -192,7 +192,7 @@ fn libnbd_tools_list_map_and_copy() {
 
 #[test]
 fn nbdsh_gets_errors_and_status_as_the_protocol_has_them() {
-    // The one of Debian's Python, whichever comes first in the path.
+    // The nbdsh of Debian's Python, even if another Python comes first in the path.
     if !has("nbdsh") {
         return;
     }

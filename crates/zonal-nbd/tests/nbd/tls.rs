@@ -78,7 +78,7 @@ impl Certificates {
     }
 }
 
-/// Who may connect, or who connects.
+/// The clients that may connect, or the client that connects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clients {
     All,
@@ -173,7 +173,7 @@ fn tls_forgets_what_was_agreed_in_clear() {
     let Some(certificates) = Certificates::make() else { return };
     let tls = certificates.load(TlsPolicy::Offered, Clients::All);
     let served = serve_with(small(), settings(MEMORY_MAX, Some(tls)));
-    // Data behind the request for TLS may be of somebody between client and server.
+    // Data behind the request for TLS may come from an attacker between client and server.
     let mut client = Client::greet(&served.address);
     let start = b"IHAVEOPT\0\0\0\x05\0\0\0\0";
     let injected = b"IHAVEOPT\0\0\0\x08\0\0\0\0";
