@@ -1,5 +1,5 @@
-//! What the fuzz target `block_trace` does with bytes: they are a block trace, of the format it
-//! looks like and of every other. Nothing may panic, and every request must be possible.
+//! The fuzz target `block_trace` reads bytes as a block trace, of the format they look like and of
+//! every other. Nothing may panic, and every request must be possible.
 //!
 //! `cargo fuzz run block_trace` runs it with libFuzzer; `crates/zonal-sim/tests/fuzz.rs` runs it
 //! over `fixtures/corpus/block_trace/` and mutations of it.

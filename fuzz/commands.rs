@@ -1,5 +1,5 @@
-//! What the fuzz target `nvme` does with bytes: they are what an NVMe host or drive may send,
-//! commands and the structures in answers. Nothing may panic.
+//! The fuzz target `nvme` decodes bytes as an NVMe host or drive may send them: commands and the
+//! structures in answers. Nothing may panic.
 //!
 //! `cargo fuzz run nvme` runs it with libFuzzer; `crates/zonal-nvme/tests/fuzz.rs` runs it over
 //! `fixtures/corpus/nvme/` and mutations of it.

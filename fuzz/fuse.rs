@@ -1,13 +1,13 @@
-//! What the fuzz target `fuse` does with bytes: they are what a kernel may send as a FUSE request. Nothing
-//! may panic, and what is found in a request lies within it.
+//! The fuzz target `fuse` parses bytes as a FUSE request of the kernel. Nothing may panic, and
+//! every part of a request lies within it.
 //!
-//! `cargo fuzz run fuse` runs it with libFuzzer; `crates/zonal-fuse-transport/tests/fuzz.rs` runs it over
-//! requests of every kind and mutations of them.
+//! `cargo fuzz run fuse` runs it with libFuzzer; `crates/zonal-fuse-transport/tests/fuzz.rs` runs
+//! it over requests of every kind and mutations of them.
 
 use zonal_fuse_transport::Op;
 use zonal_fuse_transport::request::{SetTime, parse};
 
-/// Bytes of the header, and those of a whole second.
+/// Bytes of the header, and nanoseconds of a second.
 const HEADER: usize = 40;
 const SECOND_NS: u32 = 1_000_000_000;
 

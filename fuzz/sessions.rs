@@ -1,5 +1,5 @@
-//! What the fuzz target `nvme_tcp` does with bytes: they are PDUs of NVMe/TCP, by themselves and
-//! as what a host sends to a server. Nothing may panic, and every connection must end.
+//! The fuzz target `nvme_tcp` parses bytes as PDUs of NVMe/TCP, and sends them to a server as a
+//! host. Nothing may panic, and every connection must end.
 //!
 //! `cargo fuzz run nvme_tcp` runs it with libFuzzer; `crates/zonal-nvme/tests/nvme_tcp_hostile/`
 //! runs it over `fixtures/corpus/nvme_tcp/`.
@@ -25,14 +25,14 @@ use zonal_nvme::{Namespace, Subsystem};
 
 const NQN: &str = "nqn.2026-11.localhost:fuzz";
 
-/// PDUs alone, then a session. The first byte says what comes before them.
+/// Parses the PDUs, then sends them. The first byte names the start of the session.
 pub(crate) fn nvme_tcp(data: &[u8]) {
     let Some((&how, pdus)) = data.split_first() else { return };
     parse(pdus, ConnectionParams::digests(how >> 6));
     session(how, pdus);
 }
 
-/// What is accepted as a PDU has its parts in order, and is as long as it says.
+/// A PDU that the parser accepts has its parts in order, and is as long as it says.
 fn parse(mut bytes: &[u8], agreed: ConnectionParams) {
     while let Some((first, _)) = bytes.split_first_chunk() {
         let Ok(frame) = Frame::parse(*first, agreed, 1 << 18) else { return };

@@ -1,5 +1,5 @@
-//! What the fuzz targets of the table do with bytes: a leaf, and a part whose checksums are put
-//! right, so that what is behind them is what is tested. Rows come in order, or there is an error.
+//! The fuzz targets of the table: a leaf, and a part with right checksums, so that the fuzzer
+//! reaches the code behind them. Rows come in order, or there is an error.
 //!
 //! `cargo fuzz run leaf` and `cargo fuzz run part` run them with libFuzzer;
 //! `crates/zonal-fs/tests/fuzz.rs` runs them with the others.
@@ -56,8 +56,8 @@ pub(crate) fn leaf(data: &[u8]) {
     }
 }
 
-/// A part with changed bytes and right checksums. The bytes are groups of four: two of a position
-/// counted from the part's end, one of how it is changed, one of what.
+/// A part with changed bytes and right checksums. The bytes are groups of four: two for a position
+/// counted from the part's end, one for the kind of change, one for its value.
 pub(crate) fn part(data: &[u8]) {
     static PART: LazyLock<BuiltPart> = LazyLock::new(small_part);
     let (mut bytes, summary) = (PART.bytes.clone(), PART.summary);

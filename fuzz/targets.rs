@@ -1,5 +1,5 @@
-//! What the fuzz targets do with bytes: parse them, and where a checksum guards what is behind it,
-//! put the right checksum on them first. Nothing may panic, loop or allocate without bound.
+//! The fuzz targets parse bytes; where a checksum guards a structure, they put the right one on it
+//! first. Nothing may panic, loop or allocate without bound.
 //!
 //! `cargo fuzz run TARGET` runs one with libFuzzer; `crates/zonal-fs/tests/fuzz.rs` runs all of
 //! them over `fixtures/corpus/` and mutations of it.
@@ -70,7 +70,7 @@ pub(crate) fn superblock(data: &[u8]) {
     }
 }
 
-/// The value of a row of owners.
+/// The value of a row of back-references.
 pub(crate) fn owners(data: &[u8]) {
     if let Ok(records) = format::backref::decode(data) {
         let again = format::backref::decode(&format::backref::encode(&records));
@@ -171,8 +171,8 @@ pub(crate) fn trace(data: &[u8]) {
 }
 
 /// A small drive with a file system whose structures were changed, with every checksum right, so
-/// that what is behind the checksums is what is tested. The first byte names the structure; then
-/// come groups of four: two of a position, one of how, one of what.
+/// that the fuzzer reaches the code behind the checksums. The first byte names the structure; then
+/// come groups of four: two bytes for a position, one for the kind of change, one for its value.
 pub(crate) fn mount_image(data: &[u8]) {
     let Some((&which, edits)) = data.split_first() else { return };
     let drive = Arc::new(Patched::formatted());
@@ -195,7 +195,7 @@ pub(crate) fn mount_image(data: &[u8]) {
         return;
     }
     drop(fs);
-    // A mount reads little, and what is wrong elsewhere stays wrong. What was whole stays whole.
+    // A mount reads little, and leaves other damage as it is. A sound image must stay sound.
     let after = check(device(), DataCheck::Read, &mut |_| ());
     if before.is_ok_and(|report| report.is_clean()) {
         let after = after.expect("just committed");
@@ -218,7 +218,7 @@ fn small() -> GeometrySpec {
     }
 }
 
-/// A few inodes of each kind. Errors are the image's business.
+/// A few inodes of each kind. Calls may fail, because the image may be damaged.
 fn fill(fs: &Furrow, prefix: &str) {
     let make = |parent, name: &str, kind| {
         let target: &[u8] = if kind == FileKind::Symlink { b"target" } else { b"" };
@@ -231,7 +231,7 @@ fn fill(fs: &Furrow, prefix: &str) {
     let _ = fs.write(file, 100, &[5; 9000], WriteFlags::empty());
     let _ = fs.setxattr(&Caller::ROOT, file, b"user.a", b"value", XattrMode::Any);
     if let Ok(short) = make(dir, "short", FileKind::Regular) {
-        // Something is learned from its end.
+        // The file system learns from its end how long such data lives.
         let _ = fs.write(short, 0, &[5; 9000], WriteFlags::empty()).and_then(|_| fs.sync());
         let _ = fs.unlink(dir, format!("{prefix}-short").as_bytes());
     }
@@ -249,7 +249,7 @@ struct Patched {
 }
 
 impl Patched {
-    /// With a table, and a batch in the journal.
+    /// A drive with a table, and a batch in the journal.
     fn formatted() -> Self {
         let below = MemoryDrive::new(small()).expect("a possible geometry");
         let drive = Arc::new(below);
@@ -288,7 +288,7 @@ impl Patched {
         }
     }
 
-    /// The newest superblock of each pair, found as anybody would: from the zones' pointers.
+    /// The newest superblock of each pair, found from the zones' write pointers.
     fn superblocks(&self) -> Vec<(Address, Superblock)> {
         let zones = self.report_all().expect("no zone is offline");
         let newest = |zone: &Zone| {
@@ -452,7 +452,7 @@ impl PartSource for PatchedPart<'_> {
     }
 }
 
-/// Applies groups of position, how and what.
+/// Applies groups of a position, a kind of change and a value.
 fn edit(bytes: &mut [u8], edits: &[u8]) {
     for group in edits.chunks_exact(4) {
         let position = usize::from(u16::from_le_bytes([group[0], group[1]]));
