@@ -1,4 +1,4 @@
-//! Where the headers of a store are: for the build scripts of the plugins, and for what decides
+//! Finds the headers of a store: for the build scripts of the plugins, and for code that decides
 //! whether the plugins can be built.
 
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Headers {
     /// The name of its library, and of its folder of headers.
     pub(crate) store: &'static str,
-    /// A header without which there is none.
+    /// The header that has to be there.
     pub(crate) header: &'static str,
     /// Debian's package of them.
     pub(crate) package: &'static str,
@@ -40,7 +40,7 @@ impl Headers {
     }
 
     /// The folder to include them from: the one that was `asked` for, or one of the system's. The
-    /// error is what to tell whoever builds.
+    /// error is a message for the person who builds.
     pub(crate) fn find(&self, asked: Option<OsString>) -> Result<PathBuf, String> {
         let Self { store, header, package, plugin } = self;
         let file = Path::new(store).join(header);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use headers::{ALL, Headers};
 
-/// Compiles `files` into the plugin whose build script this is.
+/// Compiles `files` into the plugin that has this build script.
 pub(crate) fn compile(files: &[&str]) {
     for file in ["build.rs", "shim", "../zonal-kv/include", "../zonal-kv/build"] {
         println!("cargo::rerun-if-changed={file}");
@@ -18,8 +18,8 @@ pub(crate) fn compile(files: &[&str]) {
     let headers = ALL.iter().find(|headers| headers.plugin == plugin);
     let headers = headers.expect("each plugin has a store");
     if let Err(why) = try_compile(headers, files) {
-        // Cargo shows it, and runs a script that has failed every time: so it notices what is
-        // installed.
+        // Cargo shows these lines, and runs a failed script again every time, so it notices when
+        // the headers are installed.
         for line in why.lines() {
             println!("cargo::error={line}");
         }
@@ -30,18 +30,19 @@ fn try_compile(headers: &Headers, files: &[&str]) -> Result<(), String> {
     let (store, variable) = (headers.store, headers.variable());
     println!("cargo::rerun-if-env-changed={variable}");
     let include = headers.find(std::env::var_os(variable))?;
-    // A package puts files of any age there. The folder is as new as what was last put into it.
+    // The files of a package may have any age. The folder's own time changes when files are added.
     println!("cargo::rerun-if-changed={}", include.join(store).display());
     let mut build = cc::Build::new();
-    // RocksDB's headers from 11 on need it.
+    // RocksDB's headers from version 11 on need C++20.
     build.cpp(true).std("c++20").warnings(true).extra_warnings(true);
     build.flag_if_supported("-Wno-unused-parameter");
     if include != Path::new("/usr/include") {
-        // As those of the system: their warnings are not ours.
+        // Like the system's headers: we do not want warnings about them.
         build.flag("-isystem").flag(include.as_os_str());
     }
     build.include("../zonal-kv/include").files(files);
-    // Nothing calls the registration, or what closes drives at the end: they would be left out.
+    // Nothing calls the registration, or the code that closes drives at exit: the linker would drop
+    // them.
     build.link_lib_modifier("+whole-archive");
     build.try_compile(&format!("zonal_{store}_shim")).map_err(|error| {
         format!("the shim cannot be compiled (a C++ compiler is in Debian's package g++): {error}")

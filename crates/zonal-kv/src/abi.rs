@@ -1,9 +1,10 @@
 //! The C interface: `include/zonal_kv.h`.
 //!
-//! Every function returns 0 or an errno; [`zkv_last_error`] then has the sentence, for the calling
-//! thread. No panic leaves it. Safety, the caller's part: a handle comes from its open function and is
-//! not closed; buffers and strings have the length that is given; an address to write a result to is
-//! valid for that. Handles may be used from several threads, but closing one is the last use of it.
+//! Every function returns 0 or an errno; [`zkv_last_error`] then has the message, for the calling
+//! thread. No panic leaves it. Safety: the caller has to pass handles that an open function
+//! returned and that are not closed, buffers and strings of the given length, and addresses that
+//! are valid for writing the result. Several threads may use a handle at once, but closing it has
+//! to be its last use.
 
 #![allow(clippy::missing_safety_doc, reason = "one contract for all functions, stated above")]
 
@@ -20,7 +21,7 @@ use crate::{Error, Result, Store, StoreFile};
 /// A handle of an open drive.
 pub struct Handle(Arc<Store>);
 
-/// What is said about a path.
+/// Attributes of a path.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Stat {
@@ -36,14 +37,14 @@ pub struct Stat {
     pub is_directory: u32,
 }
 
-/// What the last call of this thread that failed has to say; valid until the next one fails.
+/// The message of the last call of this thread that failed; valid until the next one fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zkv_last_error() -> *const c_char {
     edge::last_error()
 }
 
-/// Warnings, such as that of a drive that fails, go to standard error: the program has no other log
-/// for them.
+/// Sends warnings, such as those about a failing drive, to standard error: the program has no other
+/// log for them.
 fn log_to_stderr() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -53,7 +54,7 @@ fn log_to_stderr() {
     });
 }
 
-/// Opens the drive that `uri` names, or takes the one that this process has open already.
+/// Opens the drive that `uri` names, or returns the open store of that drive in this process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_open(uri: Text, store: *mut *mut Handle) -> c_int {
     edge::status(|| {
@@ -68,14 +69,14 @@ pub unsafe extern "C" fn zkv_open(uri: Text, store: *mut *mut Handle) -> c_int {
     })
 }
 
-/// Gives a handle back. The last one closes the drive.
+/// Releases a handle. Releasing the last one closes the drive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_close(store: *mut Handle) -> c_int {
     // SAFETY: the caller's part of the contract.
     edge::status(|| unsafe { edge::take(store) }?.0.release())
 }
 
-/// Closes everything: the process ends.
+/// Closes all stores at the end of the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn zkv_close_all() {
     edge::status(|| {
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn zkv_free_bytes(store: *const Handle, bytes: *mut u64) -
     unsafe { on_store(store, free) }
 }
 
-/// Attributes of what a path leads to.
+/// Attributes of the file or directory at a path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_stat_path(store: *const Handle, path: Text, stat: *mut Stat) -> c_int {
     let ask = |store: &Arc<Store>| {
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn zkv_list(
     unsafe { on_store(store, list) }
 }
 
-/// Gives a list of names back.
+/// Frees a list of names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_free_list(names: *mut u8, len: usize) {
     if !names.is_null() {
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn zkv_remove_dir(store: *const Handle, path: Text) -> c_i
     unsafe { on_path(store, path, Store::remove_dir) }
 }
 
-/// Moves an entry, over what may stand at `to`.
+/// Moves an entry, and replaces a file at `to`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_rename(store: *const Handle, from: Text, to: Text) -> c_int {
     let rename = |store: &Arc<Store>| {
@@ -365,7 +366,7 @@ pub unsafe extern "C" fn zkv_file_sync(file: *const StoreFile) -> c_int {
     unsafe { on_file(file, StoreFile::sync) }
 }
 
-/// Says how long what is written will live, by its number in [`WriteLifetime::ALL`].
+/// Sets the expected lifetime of the file's data, by its number in [`WriteLifetime::ALL`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_file_lifetime(file: *const StoreFile, lifetime: u32) -> c_int {
     let set = |file: &StoreFile| {
@@ -384,7 +385,7 @@ pub unsafe extern "C" fn zkv_file_lock(file: *const StoreFile) -> c_int {
     unsafe { on_file(file, StoreFile::try_lock) }
 }
 
-/// Its length.
+/// The length of the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_file_size(file: *const StoreFile, size: *mut u64) -> c_int {
     let ask = |file: &StoreFile| {

@@ -1,7 +1,7 @@
 //! Changes of files: each is noted in memory that outlives the process before its call returns.
 //!
-//! A note needs room, and the time of the file before the change. Both come first: so a change that
-//! cannot be noted is refused, and has changed nothing.
+//! A note needs room, and the time of the file before the change. Both are obtained first, so that
+//! a change that cannot be noted is refused before it changes anything.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,7 +12,7 @@ use crate::replay::changed_ns;
 use crate::unsynced::{Change, Note, Noted, Pending, Times, Unsynced};
 use crate::{Error, Result};
 
-/// What is noted, and where to look at a file by its number.
+/// The notes, and a way to read the attributes of a file by its inode number.
 pub(crate) struct Changes {
     unsynced: Mutex<Unsynced>,
     attributes: Box<dyn Fn(Ino) -> vfs::Result<Attr> + Send + Sync>,
@@ -26,7 +26,7 @@ pub(crate) struct Begun {
 }
 
 impl Changes {
-    /// Of the files of `fs`, which lives as long as others let it.
+    /// Notes changes of the files of `fs`. The weak reference does not keep `fs` alive.
     pub(crate) fn new(unsynced: Unsynced, fs: Weak<dyn FileSystem>) -> Self {
         let attributes = move |ino| fs.upgrade().ok_or(FsError::NotFound)?.getattr(ino);
         Self { unsynced: Mutex::new(unsynced), attributes: Box::new(attributes) }
@@ -45,8 +45,8 @@ impl Changes {
         }
     }
 
-    /// A change of a file begins, and its note will have so many bytes of data; `None` if the file
-    /// is gone. Where there is no room for the note, `commit` makes some.
+    /// Begins a change of a file whose note will have `data` bytes; `None` if the file is gone. If
+    /// there is no room for the note, `commit` makes some.
     pub(crate) fn begin(
         &self,
         ino: Ino,
@@ -70,8 +70,8 @@ impl Changes {
         }
     }
 
-    /// It is made, and noted. What cannot be noted `commit` makes durable: a change that is larger
-    /// than the memory, or of a file whose time nobody can read.
+    /// Ends a change: notes it. If that is impossible, `commit` makes it durable instead: the
+    /// change may be larger than the memory, or the time of the file cannot be read.
     pub(crate) fn end(
         &self,
         begun: Begun,
@@ -86,7 +86,7 @@ impl Changes {
                 let times = Times { before_ns, after_ns };
                 notes.note(Note { ino: ino.get(), change, times })
             }
-            // Of a file that is gone nothing is noted.
+            // A file that is gone needs no note.
             Ok(None) => Noted::Kept,
             Err(error) => {
                 tracing::warn!(%error, "a change is committed, since it cannot be noted");
@@ -149,7 +149,7 @@ mod tests {
         fails.store(false, Ordering::Relaxed);
         assert!(changes.begin(Ino::new(99), 3, never).unwrap().is_none(), "a file that is gone");
 
-        // The time after the change: only a commit keeps it now.
+        // The time after the change cannot be read, so only a commit can keep the change.
         let begun = changes.begin(ROOT, 3, never).unwrap().unwrap();
         fails.store(true, Ordering::Relaxed);
         let commits = Cell::new(0);
@@ -177,7 +177,7 @@ mod tests {
             }
         };
         assert_eq!((error.to_string().as_str(), begun.len()), ("no commit", 15));
-        // All that have begun have room for their notes.
+        // All changes that have begun have room for their notes.
         for one in begun {
             let change = Change::Bytes { offset: 0, data: &data };
             assert_ne!(changes.end(one, change, never).unwrap(), Noted::NoRoom);

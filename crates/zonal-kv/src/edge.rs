@@ -1,4 +1,4 @@
-//! The edge between C++ and Rust: errors, panics, and the addresses that come over.
+//! The edge between C++ and Rust: errors, panics, and addresses from C++.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,13 +16,13 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// What the last call of this thread that failed has to say.
+/// The message of the last call of this thread that failed.
 pub(crate) fn last_error() -> *const c_char {
-    // After the main thread's own data is gone, destructors of C++ may still call.
+    // Destructors of C++ may still call after the thread-local data of the main thread is gone.
     LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Runs `action` and returns 0 or its errno: no error and no panic gets further.
+/// Runs `action` and returns 0 or its errno. Neither an error nor a panic reaches the caller.
 pub(crate) fn status(action: impl FnOnce() -> Result<()>) -> c_int {
     let (errno, text) = match catch_unwind(AssertUnwindSafe(action)) {
         Ok(Ok(())) => return 0,
@@ -43,17 +43,18 @@ fn said(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// What a handle leads to.
+/// Borrows the object of a handle.
 ///
 /// # Safety
 ///
-/// `handle` is NULL, or comes from this library, is not closed, and stays so while the result is used.
+/// `handle` is NULL, or comes from this library, is not closed, and stays open while the result is
+/// used.
 pub(crate) unsafe fn borrow<'a, T>(handle: *const T) -> Result<&'a T> {
     // SAFETY: the caller says so.
     unsafe { handle.as_ref() }.ok_or_else(|| Error::argument("a handle is NULL"))
 }
 
-/// Takes back what [`give`] gave.
+/// Takes back an object from [`give`].
 ///
 /// # Safety
 ///
@@ -62,7 +63,7 @@ pub(crate) unsafe fn take<T>(handle: *mut T) -> Result<T> {
     if handle.is_null() {
         return Err(Error::argument("a handle is NULL"));
     }
-    // SAFETY: it comes from `Box::into_raw` and nobody else has it.
+    // SAFETY: it comes from `Box::into_raw`, and this is its last use.
     Ok(*unsafe { Box::from_raw(handle) })
 }
 
@@ -96,7 +97,7 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> 
     if len == 0 {
         return Ok(&[]);
     }
-    // SAFETY: it is not NULL and not too long; the rest the caller says.
+    // SAFETY: `data` is not NULL and `len` not too large; the caller guarantees the rest.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
@@ -104,13 +105,13 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> 
 ///
 /// # Safety
 ///
-/// `buffer` is valid for writing `len` bytes, and nobody else uses it meanwhile.
+/// `buffer` is valid for writing `len` bytes, and nothing else accesses it meanwhile.
 pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, len: usize) -> Result<&'a mut [u8]> {
     check(buffer, len)?;
     if len == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: it is not NULL and not too long; the rest the caller says.
+    // SAFETY: `buffer` is not NULL and `len` not too large; the caller guarantees the rest.
     Ok(unsafe { std::slice::from_raw_parts_mut(buffer, len) })
 }
 
@@ -132,7 +133,7 @@ pub(crate) unsafe fn path<'a>(path: Text) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// A string that another one owns.
+/// A string that the caller owns.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Text {
@@ -164,9 +165,9 @@ mod tests {
 
     #[test]
     fn edge_refuses_null() {
-        // SAFETY: what is refused is not used.
+        // SAFETY: a refused address is not dereferenced.
         assert!(unsafe { bytes(std::ptr::null(), 1) }.is_err());
-        // SAFETY: nothing is read of nothing.
+        // SAFETY: an empty slice needs no valid address.
         assert!(unsafe { bytes(std::ptr::null(), 0) }.is_ok_and(<[u8]>::is_empty));
         // SAFETY: as before.
         assert!(unsafe { buffer(std::ptr::null_mut(), usize::MAX) }.is_err());

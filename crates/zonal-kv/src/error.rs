@@ -1,4 +1,4 @@
-//! What can go wrong, with the errno that a program on POSIX files would see.
+//! Errors, with the errno that a program on POSIX files would see.
 
 use std::path::PathBuf;
 
@@ -14,28 +14,28 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address of the store makes no sense.
+    /// The address of the store is invalid.
     #[error("{uri}: {why}")]
     Uri {
-        /// As given.
+        /// The address, as given.
         uri: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The device cannot be opened.
     #[error("opening {device}: {source}")]
     Open {
-        /// Its specification.
+        /// The specification of the device.
         device: String,
-        /// Why not.
+        /// The reason.
         source: OpenError,
     },
     /// The file system on the device cannot be used.
     #[error("{device}: {source}")]
     Mount {
-        /// Its specification.
+        /// The specification of the device.
         device: String,
-        /// Why not.
+        /// The reason.
         source: FsError,
     },
     /// The memory that outlives the process cannot be used.
@@ -47,33 +47,33 @@ pub enum Error {
     Unsynced {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The process is a copy, made by fork(2), of the one that has opened the store.
+    /// The process is a copy, made by fork(2), of the process that opened the store.
     #[error(
         "the store belongs to process {opener}, which opened it before this one was made by fork(2); \
          only that process can use it"
     )]
     Forked {
-        /// The process that has opened it.
+        /// The process that opened the store.
         opener: i32,
     },
-    /// The time of a file cannot be read, without which a change of it cannot be noted.
+    /// The time of a file cannot be read, and a change cannot be noted without it.
     #[error("reading when inode {ino} was last changed: {source}")]
     Time {
-        /// Its number.
+        /// The number of the inode.
         ino: u64,
-        /// Why not.
+        /// The reason.
         source: FsError,
     },
     /// An operation on files failed.
     #[error(transparent)]
     Volume(#[from] volume::Error),
-    /// An argument of the C interface makes no sense.
+    /// An argument of the C interface is invalid.
     #[error("{what}")]
     Argument {
-        /// Which.
+        /// The mistake.
         what: String,
     },
 }
@@ -83,7 +83,7 @@ impl Error {
         Self::Argument { what: what.into() }
     }
 
-    /// The errno that tells what to do about it.
+    /// The errno for the caller.
     pub fn errno(&self) -> i32 {
         match self {
             // Another process has it.

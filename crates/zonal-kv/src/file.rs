@@ -17,7 +17,7 @@ pub struct StoreFile {
     store: Arc<Store>,
 }
 
-/// A file of the volume, and what was read of it.
+/// A file of the volume, and its pieces in the cache.
 struct Open {
     file: File,
     cached: CachedFile,
@@ -28,7 +28,7 @@ impl StoreFile {
         Self { ino: file.ino(), open: Some(Open { file, cached }), store }
     }
 
-    /// The file, in the process that has opened it.
+    /// The file, in the process that opened it.
     fn open(&self) -> Result<&Open> {
         self.store.check_process()?;
         Ok(self.open.as_ref().expect("it is there until it is dropped"))
@@ -38,21 +38,23 @@ impl StoreFile {
         self.open().map(|open| &open.file)
     }
 
-    /// Closes it. The error is that of a store whose last handle this was.
+    /// Closes the file. If it was the last user of the store, closes the store too, and returns the
+    /// error of that.
     pub fn close(self) -> Result<()> {
         let store = Arc::clone(&self.store);
         drop(self);
         store.release()
     }
 
-    /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
+    /// Reads into `buffer` from `offset` on and returns the number of bytes: fewer only at the end
+    /// of file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let open = self.open()?;
         open.cached.read(&open.file, buffer, offset)
     }
 
-    /// `len` bytes from `offset` on, fewer at the end of file, in memory that stays as it is until
-    /// the file is closed. `None` if they are not side by side there: [`read`](Self::read) copies
+    /// `len` bytes from `offset` on, fewer at the end of file, in memory that does not change until
+    /// the file is closed. `None` if they are not contiguous in memory: [`read`](Self::read) copies
     /// them.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let open = self.open()?;
@@ -80,7 +82,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Cuts it, or lengthens it with zeroes.
+    /// Cuts the file, or lengthens it with zeroes.
     pub fn set_len(&self, size: u64) -> Result<()> {
         let Open { file, cached } = self.open()?;
         let set = || file.set_len(size);
@@ -90,36 +92,37 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Makes it durable, and with it everything else.
+    /// Makes the file durable, and with it the whole store.
     pub fn sync(&self) -> Result<()> {
         self.store.sync()
     }
 
-    /// Says how long what is written will live. It is kept with the file, and durable with its data.
+    /// Sets the expected lifetime of the file's data. It is stored with the file, and durable with
+    /// its data.
     pub fn set_write_lifetime(&self, lifetime: WriteLifetime) -> Result<()> {
         let file = self.file()?;
         let set = || file.set_write_lifetime(lifetime);
         self.store.change(self.ino, 0, set, |(): &()| Change::Attributes)
     }
 
-    /// Locks it for this handle; fails if another handle has it.
+    /// Locks the file for this handle; fails if another handle has the lock.
     pub fn try_lock(&self) -> Result<()> {
         Ok(self.file()?.try_lock()?)
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn size(&self) -> Result<u64> {
         Ok(self.file()?.metadata()?.size)
     }
 
-    /// The number of its inode, which no other file ever gets.
+    /// The number of the file's inode, which no other file ever gets.
     pub fn id(&self) -> u64 {
         self.ino.get()
     }
 }
 
-/// In a copy of the process that fork(2) has made, the file is not closed: it is still open in the
-/// other.
+/// In a copy of the process that fork(2) has made, the file is not closed: the original still has
+/// it open.
 impl Drop for StoreFile {
     fn drop(&mut self) {
         if self.store.check_process().is_err() {

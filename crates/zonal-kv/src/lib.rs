@@ -1,17 +1,17 @@
-//! Files on a zoned drive for key-value stores: what the plugins for RocksDB and LevelDB have in
-//! common, behind a C interface that their C++ shims call.
+//! Files on a zoned drive for key-value stores: the common part of the plugins for RocksDB and
+//! LevelDB, behind a C interface that their C++ shims call.
 //!
-//! A [`Store`] is a file system in the process of the database: Furrow, or files with names on zonefs,
-//! whatever the drive holds. It keeps what POSIX promises:
+//! A [`Store`] is a file system in the process of the database: Furrow, or files with names on
+//! zonefs, depending on the content of the drive. It keeps the promises of POSIX:
 //!
-//! - What a call has written survives the death of the process when the call has returned. In a
-//!   library the process *is* the file system, so what is not committed yet is also kept in memory
-//!   that outlives the process, [`unsynced`], and written again when the drive is opened next.
-//! - What was synced survives a power cut. Names that were made, moved or removed are committed
-//!   before the call returns, so they survive both.
+//! - Data survives the death of the process once the call that wrote it has returned. In a library
+//!   the process *is* the file system, so uncommitted changes are also kept in memory that outlives
+//!   the process, [`unsynced`]. The next process that opens the drive writes them again.
+//! - Synced data survives a power cut. A call that makes, moves or removes a name commits it before
+//!   it returns, so names survive both.
 //!
-//! A copy of the process that fork(2) has made can do nothing with the store, and its end leaves
-//! the store alone. It can open others.
+//! A copy of the process that fork(2) has made cannot use the store, and leaves it alone when it
+//! ends. It can open other stores.
 //!
 //! | module | question |
 //! | --- | --- |
@@ -19,11 +19,11 @@
 //! | [`store`] | opening, closing, committing; names |
 //! | `mount` | which file system does the device hold? |
 //! | [`file`](mod@file) | open files |
-//! | `cache` | what is kept of what was read? |
-//! | `process` | is this the process that has opened it? |
+//! | `cache` | which pieces of files stay in memory? |
+//! | `process` | is this the process that opened the store? |
 //! | `changes` | how is a change of a file noted, so that it survives the process? |
-//! | [`unsynced`] | what survives the process? |
-//! | `replay` | how is it written again, and when is it too old for that? |
+//! | [`unsynced`] | which changes survive the process? |
+//! | `replay` | when are they written again, and when are they too old for that? |
 //! | [`zones`] | files with names on zonefs |
 //! | [`abi`] | the C interface, `include/zonal_kv.h` |
 

@@ -54,7 +54,7 @@ impl Files {
         }
     }
 
-    /// When it was made, nanoseconds since 1970.
+    /// When the file system was made, nanoseconds since 1970.
     pub(crate) fn created_ns(&self) -> zonal_fs::vfs::Result<i64> {
         Ok(self.fs().getattr(self.fs().root())?.btime.as_ns())
     }
@@ -67,7 +67,7 @@ impl Files {
         }
     }
 
-    /// Commits since it was made.
+    /// Commits since the file system was made.
     pub(crate) fn commits(&self) -> u64 {
         match self {
             Self::Furrow(furrow) => furrow.stats().batches,
@@ -96,7 +96,7 @@ pub(crate) fn mount_files(
             furrow::mkfs(device(), &**clock, &options, &mut |_| ())?;
             false
         }
-        // What Furrow says about it is the best there is to say.
+        // Furrow's error describes the content best.
         (None, Blank::Refuse) | (Some(Content::Furrow | Content::Foreign(_)), _) => false,
     };
     if is_zonefs {

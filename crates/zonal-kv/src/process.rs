@@ -11,7 +11,7 @@ const PAGE: usize = 64 << 10;
 /// A number that the kernel sets to 0 in a copy of the process (`MADV_WIPEONFORK`, madvise(2)).
 static NUMBER: AtomicPtr<AtomicI32> = AtomicPtr::new(ptr::null_mut());
 
-/// Number of this process. A copy that fork(2) has made has another one.
+/// Number of this process. A copy made by fork(2) has another one.
 pub(crate) fn process() -> i32 {
     let Some(number) = number() else { return getpid() };
     match number.load(Ordering::Relaxed) {
@@ -31,7 +31,7 @@ fn getpid() -> i32 {
 /// The number, in a page of its own; `None` on a kernel that cannot wipe it.
 fn number() -> Option<&'static AtomicI32> {
     let known = NUMBER.load(Ordering::Acquire);
-    // SAFETY: a page that is put there stays mapped, and zeroes are a number.
+    // SAFETY: a page in `NUMBER` is never unmapped, and zeroes are a valid number.
     unsafe { known.as_ref() }.or_else(map_number)
 }
 
@@ -47,7 +47,7 @@ fn map_number() -> Option<&'static AtomicI32> {
     let put = || NUMBER.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
     let found = wiped.is_ok().then(|| put().map_or_else(|first| first, |_| new));
     if found != Some(new) {
-        // SAFETY: nobody else knows it.
+        // SAFETY: no other thread has this page.
         let _ = unsafe { munmap(page, PAGE) };
     }
     // SAFETY: see `number`.

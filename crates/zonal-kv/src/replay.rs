@@ -1,4 +1,4 @@
-//! Writing again what a killed process has written and not synced, unless it is old.
+//! Writes unsynced changes of a killed process again, unless they are old.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,12 +10,12 @@ use crate::mount::Files;
 use crate::unsynced::{Change, Times, Unsynced, plain_name};
 use crate::{Error, Result};
 
-/// When a file was last changed, in the clock of who changed it.
+/// The `ctime` of a file, by the clock of the file system that changed it.
 pub(crate) fn changed_ns(attr: &Attr) -> i64 {
     attr.ctime.as_ns()
 }
 
-/// Opens the memory that outlives the process, and writes again what is noted there.
+/// Opens the memory that outlives the process, and writes the changes noted there again.
 pub(crate) fn open_unsynced(files: &Files, folder: &Path) -> Result<Unsynced> {
     let uuid = uuid::Uuid::from_bytes(files.uuid()).to_string();
     let failed = |source| {
@@ -41,8 +41,8 @@ fn replaying(source: FsError) -> Error {
     Error::Mount { device: "writing again what a killed process had written".into(), source }
 }
 
-/// Why the notes are not about the files as they are, if they are not. `batch` was durable when
-/// they were begun.
+/// The reason why the notes are too old to be written again, if they are. `batch` was durable when
+/// the notes began.
 fn is_old(files: &Files, unsynced: &Unsynced, batch: u64) -> Result<Option<String>> {
     if files.commits() < batch {
         return Ok(Some("the drive is as it was before that".to_owned()));
@@ -61,8 +61,8 @@ fn is_old(files: &Files, unsynced: &Unsynced, batch: u64) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Makes the changes again. Files that are gone stay so. What a note says of the times of its file
-/// follows, so that the notes are not taken for old if this process is killed as well.
+/// Writes the noted changes again. Deleted files stay deleted. Each note then gets the new times of
+/// its file, so that the notes do not look old if this process is killed as well.
 fn write_again(files: &Files, unsynced: &mut Unsynced) -> Result<u64> {
     let fs = files.fs();
     let mut count = 0;
@@ -96,8 +96,9 @@ fn write_again(files: &Files, unsynced: &mut Unsynced) -> Result<u64> {
     Ok(count)
 }
 
-/// What is to be done about a file of `size` bytes that only grows: bytes that it has are as they
-/// were written. Bytes behind a gap are of a file that was emptied since, as a later note says.
+/// The rest of a change of a file with `size` bytes that can only grow: the bytes it already has
+/// are as they were written. Bytes behind a gap belong to a file that was emptied since, as a later
+/// note tells.
 fn beyond(change: Change<'_>, size: u64) -> Option<Change<'_>> {
     match change {
         Change::Bytes { offset, data } => {
@@ -110,7 +111,7 @@ fn beyond(change: Change<'_>, size: u64) -> Option<Change<'_>> {
     }
 }
 
-/// Of a regular file; `None` if there is none.
+/// The attributes of a regular file; `None` if there is none.
 fn attributes(fs: &dyn FileSystem, ino: u64) -> Result<Option<Attr>> {
     match fs.getattr(Ino::new(ino)) {
         Ok(attr) if attr.kind == FileKind::Regular => Ok(Some(attr)),

@@ -1,4 +1,4 @@
-//! A store: a volume in this process, its commits, and what it does with names.
+//! A store: a volume in this process, its commits, and its operations on names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,41 +25,43 @@ use crate::{Error, Result, StoreFile};
 /// Permission bits of new files, before the umask.
 const FILE_PERM: u16 = 0o644;
 
-/// An open drive. It is closed when the last handle goes.
+/// An open drive. Dropping the last handle closes it.
 pub struct Store {
     core: Arc<Core>,
-    /// Commits when much is noted.
+    /// The thread that commits when half of the room for notes is used.
     committer: Mutex<Option<JoinHandle<()>>>,
     is_closed: AtomicBool,
-    /// Bytes of a zone, where each file has zones of its own.
+    /// Bytes of a zone, on zonefs, where each file has zones of its own.
     zone: Option<ByteCount>,
 }
 
-/// What a store and its thread share.
+/// The part of a store that its commit thread shares.
 struct Core {
-    /// The process that has opened it.
+    /// The process that opened the store.
     opener: i32,
     volume: Volume,
-    /// `None` where nothing outlives the process: the drive is in its memory, or the option is off.
+    /// `None` if nothing needs to outlive the process: the drive is in its memory, or the option is
+    /// off.
     changes: Option<Changes>,
     counts: Option<Counts>,
     cache: Arc<ReadCache>,
-    /// One commits at a time.
+    /// Held during a commit.
     committing: Mutex<()>,
-    /// Commits that have begun, and the last one that has succeeded.
+    /// The number of the last commit that has begun, and of the last one that has succeeded.
     begun: AtomicU64,
     done: AtomicU64,
     signal: Signal,
 }
 
-/// Whose writes are counted, and the file that gets the counts.
+/// The file system whose writes are counted, and the file for the counts.
 struct Counts {
     files: Files,
     file: PathBuf,
 }
 
 impl Counts {
-    /// Bytes written since the store was opened, in the format of `zonal mount --counts`.
+    /// Saves the number of bytes written since the store was opened, in the format of
+    /// `zonal mount --counts`.
     fn write(&self) -> std::io::Result<()> {
         self.files.traffic().save(&self.file)
     }
@@ -79,25 +81,25 @@ enum Want {
     End,
 }
 
-/// The stores of a process, by device: a drive is opened once, whoever asks.
+/// The stores of a process, by device: a process opens each drive only once.
 struct Stores {
     process: i32,
     open: Mutex<BTreeMap<String, Weak<Store>>>,
 }
 
-/// Those of the last process that has opened one. A copy of it that fork(2) has made gets others:
-/// it has nothing to close, and a thread that it does not have may hold the lock of these.
+/// The stores of the last process that opened one. A copy of that process, made by fork(2), gets a
+/// new list: it has no store to close, and a thread that the copy does not have may hold the lock.
 static STORES: AtomicPtr<Stores> = AtomicPtr::new(ptr::null_mut());
 
 impl Stores {
-    /// Those of this process, if it has opened a store.
+    /// The stores of this process, if it has opened any.
     fn find() -> Option<&'static Self> {
-        // SAFETY: what is put there is never freed.
+        // SAFETY: a `Stores` in `STORES` is never freed.
         let last = unsafe { STORES.load(Ordering::Acquire).as_ref() };
         last.filter(|last| last.process == process())
     }
 
-    /// Those of this process.
+    /// The stores of this process.
     fn get() -> &'static Self {
         let mut last = STORES.load(Ordering::Acquire);
         loop {
@@ -107,7 +109,7 @@ impl Stores {
             let new = Box::leak(Box::new(Self { process: process(), open: Mutex::default() }));
             match STORES.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return new,
-                // A few bytes are lost to another thread that was first.
+                // Another thread was first; the few bytes of ours are leaked.
                 Err(other) => last = other,
             }
         }
@@ -119,12 +121,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// Opens the drive that `uri` names, or takes the one of this process that is open already.
+    /// Opens the drive that `uri` names, or returns the open store of that drive in this process.
     pub fn open(uri: &str) -> Result<Arc<Self>> {
         let address = Address::parse(uri)?;
         let path = Path::new(&address.device).canonicalize();
         let key = path.map_or_else(|_| address.device.clone(), |path| path.display().to_string());
-        // Held while a store opens or closes: so nobody finds a drive that is still being closed.
+        // Held while a store opens or closes, so that no thread finds a drive that is still being
+        // closed.
         let mut stores = lock(&Stores::get().open);
         if let Some(store) = stores.get(&key).and_then(Weak::upgrade)
             && !store.is_closed.load(Ordering::Acquire)
@@ -136,17 +139,17 @@ impl Store {
         Ok(store)
     }
 
-    /// Gives a handle back. The last one closes the drive and leaves it clean.
+    /// Releases a handle. Releasing the last one closes the drive and leaves it clean.
     pub fn release(self: Arc<Self>) -> Result<()> {
         if self.check_process().is_err() {
-            // Another thread may have held the lock when this process was made.
+            // A thread of the original process may have held the lock at the fork.
             return Ok(());
         }
         let _stores = lock(&Stores::get().open);
         Arc::into_inner(self).map_or(Ok(()), |store| store.close())
     }
 
-    /// Closes all that is open: the process ends. Handles that are left only give errors.
+    /// Closes all open stores at the end of the process. Remaining handles only return errors.
     pub fn close_all() {
         let Some(stores) = Stores::find() else { return };
         let mut stores = lock(&stores.open);
@@ -175,7 +178,7 @@ impl Store {
         let unsynced = folder.map(|folder| open_unsynced(&files, folder)).transpose()?;
         let counts = address.counts.clone().map(|file| Counts { files: files.clone(), file });
         let fs = files.into_fs();
-        // The volume decides how long it lives.
+        // Weak: the volume decides how long the file system lives.
         let changes = unsynced.map(|unsynced| Changes::new(unsynced, Arc::downgrade(&fs)));
         let core = Arc::new(Core {
             opener: process(),
@@ -199,7 +202,7 @@ impl Store {
         }
         if let Some(committer) = lock(&self.committer).take() {
             self.core.signal.set(Want::End);
-            // It can only have panicked, and then it has said so.
+            // The thread can only have panicked, and the panic was reported.
             let _ = committer.join();
         }
         self.core.volume.clone().close()?;
@@ -216,19 +219,18 @@ impl Store {
         Ok(())
     }
 
-    /// Makes everything durable that was done before this call.
+    /// Makes all changes before this call durable.
     pub fn sync(&self) -> Result<()> {
         self.core.sync()
     }
 
-    /// Whether this process is the one that has opened it, and no copy that fork(2) has made of
-    /// that.
+    /// Fails unless this is the process that opened the store, as opposed to a copy made by
+    /// fork(2).
     pub(crate) fn check_process(&self) -> Result<()> {
         self.core.check_process()
     }
 
-    /// Changes a file, and keeps what was changed, with so many bytes of data, for the case that
-    /// the process is killed.
+    /// Changes a file, and notes the change, with `data` bytes, in case the process is killed.
     pub(crate) fn change<'a, T>(
         &self,
         ino: Ino,
@@ -239,7 +241,7 @@ impl Store {
         self.core.change(ino, data, act, said)
     }
 
-    /// Opens a file as `flags` say. A new one, or one that was emptied, is committed.
+    /// Opens a file as `flags` say. Commits the file if it is new or was emptied.
     pub fn open_file(self: &Arc<Self>, path: &Path, flags: OpenFlags) -> Result<StoreFile> {
         let volume = self.core.volume()?;
         let old = existing(volume.metadata(path))?;
@@ -254,7 +256,7 @@ impl Store {
             None => None,
         };
         let opened = volume.open_with(path, flags, FILE_PERM);
-        // What is noted of the bytes before must not come back.
+        // Notes about the old content must not be written again.
         let kept = match (&opened, begun) {
             (Ok(file), Some(begun)) => {
                 let change =
@@ -277,12 +279,12 @@ impl Store {
         StoreFile::new(Arc::clone(self), file, cached)
     }
 
-    /// Whether files take writes anywhere; on zonefs they do at their end alone.
+    /// Whether files take writes anywhere; on zonefs they take them only at their end.
     pub const fn overwrites(&self) -> bool {
         self.zone.is_none()
     }
 
-    /// What a file takes at least: a block, or on zonefs a zone.
+    /// The least space of a file: a block, or on zonefs a zone.
     pub fn unit(&self) -> Result<ByteCount> {
         match self.zone {
             Some(zone) => Ok(zone),
@@ -290,7 +292,7 @@ impl Store {
         }
     }
 
-    /// Attributes of what `path` leads to.
+    /// Attributes of the file or directory at `path`.
     pub fn metadata(&self, path: &Path) -> Result<Attr> {
         Ok(self.core.volume()?.metadata(path)?)
     }
@@ -318,7 +320,7 @@ impl Store {
         self.sync()
     }
 
-    /// Moves an entry, over what may stand at `to`.
+    /// Moves an entry, and replaces a file at `to`.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.change_names(&[from, to], |volume| volume.rename(from, to))
     }
@@ -328,7 +330,7 @@ impl Store {
         self.change_names(&[original], |volume| volume.hard_link(original, link))
     }
 
-    /// Does something about names, which makes what they lead to a file that was changed.
+    /// Changes names of files, which also changes the `ctime` of these files.
     fn change_names(
         &self,
         paths: &[&Path],
@@ -366,8 +368,8 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if self.check_process().is_err() {
-            // The drive, its threads and what is noted are those of the process that has opened it:
-            // what a drop would end here is still in use there.
+            // The drive, its threads and the notes belong to the process that opened the store: it
+            // still uses everything that a drop would end here.
             std::mem::forget(Arc::clone(&self.core));
             return;
         }
@@ -382,7 +384,7 @@ impl Core {
         if self.opener == process() { Ok(()) } else { Err(Error::Forked { opener: self.opener }) }
     }
 
-    /// The volume, in the process that has opened it.
+    /// The volume, in the process that opened it.
     fn volume(&self) -> Result<&Volume> {
         self.check_process().map(|()| &self.volume)
     }
@@ -415,13 +417,13 @@ impl Core {
     ) -> Result<T> {
         let Some(begun) = self.begin(ino, data)? else { return Ok(act()?) };
         let outcome = act();
-        // What has failed may have changed something before.
+        // A failed action may have changed a part.
         let kept = self.end(begun, outcome.as_ref().map_or(Change::Attributes, said));
         let value = outcome?;
         kept.map(|()| value)
     }
 
-    /// A change of a file begins; `None` where nothing is noted.
+    /// Begins a change of a file; `None` if the store keeps no notes.
     fn begin(&self, ino: Ino, data: usize) -> Result<Option<Begun>> {
         match &self.changes {
             Some(changes) => changes.begin(ino, data, || self.sync()),
@@ -429,7 +431,7 @@ impl Core {
         }
     }
 
-    /// It is made, and noted.
+    /// Ends a change, and notes it.
     fn end(&self, begun: Begun, change: Change<'_>) -> Result<()> {
         let Some(changes) = &self.changes else { return Ok(()) };
         if changes.end(begun, change, || self.sync())? == Noted::HalfFull {
@@ -439,7 +441,7 @@ impl Core {
     }
 }
 
-/// The attributes of what a path leads to; `None` if the path leads to nothing.
+/// The attributes at a path; `None` if the path does not exist.
 fn existing(found: volume::Result<Attr>) -> Result<Option<Attr>> {
     match found {
         Ok(attr) => Ok(Some(attr)),
@@ -452,7 +454,7 @@ fn start_committer(core: &Arc<Core>) -> Option<JoinHandle<()>> {
     let core = Arc::clone(core);
     let thread = std::thread::Builder::new().name("zonal-commit".to_owned()).spawn(move || {
         while core.signal.wait() != Want::End {
-            // A writer that finds no room commits itself, and gets the error.
+            // A writer that finds no room commits itself, and returns the error.
             if let Err(error) = core.sync() {
                 tracing::error!(%error, "a commit in the background failed");
             }
@@ -473,7 +475,7 @@ impl Signal {
         seen
     }
 
-    /// Says what is wanted. After the end there is nothing else.
+    /// Tells the commit thread what to do. `End` is final.
     fn set(&self, what: Want) {
         let mut want = lock(&self.want);
         if *want != Want::End {

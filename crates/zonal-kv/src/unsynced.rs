@@ -1,28 +1,29 @@
-//! What was written and is not committed yet, in memory that outlives the process.
+//! Keeps unsynced writes in memory that outlives the process.
 //!
-//! A kernel keeps what a program has written when the program is killed. A file system inside the
-//! program has to do that itself: each write is also noted in a file in `/dev/shm`, which is memory,
-//! as the kernel's cache is: it outlives the process, and not a power cut. When the drive is opened
-//! next, what is noted is written again.
+//! When a program is killed, the kernel still has its writes in the page cache. A file system
+//! inside the program has to do that itself: it also notes each write in a file in `/dev/shm`. That
+//! memory, like the page cache, outlives the process but not a power cut. The next process that
+//! opens the drive writes the noted changes again.
 //!
-//! Two halves take turns. A commit begins with the other half, and when it is durable the half with
-//! what it has made durable is empty again. Notes say what bytes a file has where, or how long it is,
-//! so that writing all of them again in order gives the same files, whatever the last commit before
-//! the end contained. Names are never noted: they are committed before a call returns.
+//! The file has two halves that take turns. When a commit begins, new notes go to the other half;
+//! when the commit is durable, the first half becomes empty again. A note says which bytes a file
+//! has at an offset, or how long the file is. So all notes, replayed in order, give the same files
+//! whatever part of them the last commit already contained. Names are never noted: they are
+//! committed before a call returns.
 //!
-//! A note counts once the length of its half says so, which is stored after it. The process that
-//! reads it did not run at the same time as the one that wrote it.
+//! A note counts once the length of its half covers it, and that length is stored after the note.
+//! The process that reads notes never runs at the same time as the process that wrote them.
 //!
-//! Somebody else may have written to the drive in between, a mount for example. Then what is noted
-//! is old, and is thrown away. The time of a file's last change (`ctime`) tells: whoever changes a
-//! file changes it, also who gives the file an old `mtime`. So each note has that time from before
-//! the change and from after it, and a file that was committed in between has one of these. Only
-//! equality counts: clocks may have been set back. A change that has begun and has no note yet is a
-//! *pending* one: its file may have a time that nobody knows.
+//! Another program, such as a mount, may have written to the drive in between. Then the notes are
+//! old, and the reader discards them. It recognises them by `ctime`, the time of a file's last
+//! change: every change of a file sets it, also one that sets an old `mtime`. Each note holds the
+//! `ctime` from before its change and the one from after it; if a file has another one now, another
+//! program has changed it. Only equality counts, because clocks may have been set back. A change
+//! that has begun and has no note yet is *pending*: the `ctime` of its file is unknown.
 //!
-//! The directory may be everybody's, as `/dev/shm` is. What somebody else has put there under our
-//! name is passed over: a file of theirs, a link, a file of this user that is for something else.
-//! Ours then gets a name that nobody can guess.
+//! Other users may be able to write to the directory, as to `/dev/shm`. The search for our file
+//! passes over their files, links, and files of this user that have another purpose. Our file then
+//! gets a random name.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,25 +36,25 @@ use memmap2::MmapMut;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// The first bytes of the file: "ZNLNOTE" and the version of the form.
+/// The first bytes of the file: "ZNLNOTE" and the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"ZNLNOTE\x03");
 
-/// What the files of all versions begin with.
+/// The first bytes of the files of all versions.
 const MAGIC_OF_ALL_FORMS: &[u8] = b"ZNLNOTE";
 
 /// Bytes before the halves.
 const HEAD_BYTES: usize = 4096;
 
-/// Bytes of a half: what is written between two commits at most.
+/// Bytes of a half: the most that can be noted between two commits.
 const HALF_BYTES: usize = 16 << 20;
 
 /// Bytes of a note before its data.
 const NOTE_BYTES: usize = 48;
 
-/// Where the times are in a note.
+/// The offset of the times in a note.
 const TIMES_AT: usize = 32;
 
-/// Changes that can be pending at once and are known to be. More than threads write at a time.
+/// Entries in the list of pending changes, more than threads that write at once.
 const PENDING_MAX: usize = 256;
 
 const FILE_BYTES: usize = HEAD_BYTES + 2 * HALF_BYTES;
@@ -61,9 +62,9 @@ const FILE_BYTES: usize = HEAD_BYTES + 2 * HALF_BYTES;
 /// Words of the head, by number.
 mod word {
     pub(super) const MAGIC: usize = 0;
-    /// The file system it belongs to, in two words.
+    /// The UUID of the file system, in two words.
     pub(super) const UUID: usize = 1;
-    /// The last batch of the file system that was durable when this began.
+    /// The last batch of the file system that was durable when the notes began.
     pub(super) const BATCH: usize = 3;
     /// The half that takes notes.
     pub(super) const ACTIVE: usize = 4;
@@ -71,29 +72,29 @@ mod word {
     pub(super) const LEN: usize = 5;
     /// When the file system was made, nanoseconds since 1970: another one may have the same UUID.
     pub(super) const CREATED_NS: usize = 7;
-    /// The inodes that are being changed; 0 where there is none.
+    /// The inodes with pending changes; 0 in unused entries.
     pub(super) const PENDING: usize = 8;
 }
 
 const _: () = assert!((word::PENDING + PENDING_MAX) * 8 <= HEAD_BYTES);
 
-/// What a note says about a file.
+/// The change that a note describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// It has these bytes from `offset` on.
+    /// The file has these bytes from `offset` on.
     Bytes {
-        /// Where.
+        /// The offset in the file.
         offset: u64,
-        /// Which.
+        /// The bytes.
         data: &'a [u8],
     },
-    /// It is so long.
+    /// The file has this length.
     Size(u64),
-    /// Its content is as it was: it got another name, or an attribute.
+    /// The content is as it was: the file got another name or attribute.
     Attributes,
 }
 
-/// When a file was last changed, as its `ctime` says, nanoseconds since 1970.
+/// The `ctime` of a file around a change, nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// Before the change.
@@ -102,71 +103,71 @@ pub struct Times {
     pub after_ns: i64,
 }
 
-/// A note.
+/// A note about one change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note<'a> {
     /// Number of the file's inode, which no other file ever gets.
     pub ino: u64,
-    /// What is known.
+    /// The change.
     pub change: Change<'a>,
-    /// Which states of the file are known.
+    /// The `ctime` before and after the change.
     pub times: Times,
 }
 
-/// A change that is pending: its place in the list of those, and bytes that are kept for its note.
+/// A pending change: its entry in the list of pending inodes, and the bytes reserved for its note.
 #[derive(Debug)]
 pub struct Pending {
     place: Option<usize>,
     promised: usize,
 }
 
-/// Where a note is.
+/// The position of a note in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct NotePlace(usize);
 
-/// What became of a note.
+/// The outcome of adding a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// It is kept.
+    /// The note is kept.
     Kept,
-    /// It is kept, and half of the room is taken: a commit should follow soon.
+    /// The note is kept, and half of the room is used: a commit should follow soon.
     HalfFull,
-    /// There is no room: only a commit keeps it.
+    /// There is no room for the note: only a commit can keep the change.
     NoRoom,
 }
 
-/// The memory, in use by this process alone.
+/// The file of notes, mapped and locked by this process.
 #[derive(Debug)]
 pub struct Unsynced {
     path: PathBuf,
     map: MmapMut,
-    /// Keeps the lock.
+    /// Holds the lock.
     _file: OwnedFd,
     active: usize,
     len: [usize; 2],
-    /// When files were last changed, as the last note of each says: so the next change does not ask
-    /// the file system for the time before it.
+    /// The `ctime` of files after their last noted change, so that the next change need not ask the
+    /// file system for it.
     changed_ns: BTreeMap<u64, i64>,
-    /// Bytes that are kept for the notes of pending changes.
+    /// Bytes reserved for the notes of pending changes.
     promised: usize,
 }
 
-/// Most files whose last change is known without asking.
+/// The most files in `changed_ns`.
 const FILES_KNOWN_MAX: usize = 1024;
 
 impl Unsynced {
-    /// Opens what belongs to the file system `uuid` that was made at `created_ns`, or makes it, in a
-    /// directory in memory.
+    /// Opens or makes the notes of the file system `uuid` that was made at `created_ns`, in
+    /// `folder`, a directory in memory.
     pub fn open(folder: &Path, uuid: &str, created_ns: i64) -> io::Result<Self> {
         let (path, file) = match find(folder, uuid)? {
             Some(found) => found,
             None => make(folder, uuid)?,
         };
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        // All of it at once: where memory is short, this fails and not a write later.
+        // Allocate all of it now: where memory is short, this fails instead of a later write.
         rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, FILE_BYTES as u64)?;
         let shared = File::from(file.try_clone()?);
-        // SAFETY: the lock keeps other processes of ours away, the mode other users.
+        // SAFETY: the lock keeps our other processes out, the file's mode other users.
         let map = unsafe { memmap2::MmapOptions::new().len(FILE_BYTES).map_mut(&shared) }?;
         let changed_ns = BTreeMap::new();
         let mut this =
@@ -193,23 +194,23 @@ impl Unsynced {
         Ok(this)
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The last batch that was durable when the process began that has left notes; `None` if there
-    /// are none.
+    /// The last batch that was durable when the previous process began its notes; `None` if it left
+    /// no notes.
     pub fn left(&self) -> Option<u64> {
         (self.len != [0; 2]).then(|| self.word(word::BATCH))
     }
 
-    /// The notes, in the order in which they were made.
+    /// The notes, oldest first.
     pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
         self.halves().flatten().map(|(_, note)| note)
     }
 
-    /// Where they are.
+    /// The positions of the notes, oldest first.
     pub fn places(&self) -> Vec<NotePlace> {
         self.halves().flatten().map(|(place, _)| place).collect()
     }
@@ -223,34 +224,34 @@ impl Unsynced {
         Notes { at: start, rest: &self.map[start..start + self.len[half]] }
     }
 
-    /// The note at a place that [`places`](Self::places) has given.
+    /// The note at a position that [`places`](Self::places) returned.
     pub fn note_at(&self, place: NotePlace) -> Note<'_> {
         let mut notes = Notes { at: place.0, rest: &self.map[place.0..] };
         notes.next().expect("it was there").1
     }
 
-    /// What is noted there was written again: these are the times of its file now.
+    /// Sets the times of a note whose change was written again.
     pub fn set_times(&mut self, place: NotePlace, times: Times) {
         let number = (place.0 + TIMES_AT) / 8;
         self.set_word(number, times.before_ns.cast_unsigned());
         self.set_word(number + 1, times.after_ns.cast_unsigned());
     }
 
-    /// The inodes that were being changed.
+    /// The inodes with pending changes.
     pub fn pending(&self) -> impl Iterator<Item = u64> {
         let words = (0..PENDING_MAX).map(|number| self.word(word::PENDING + number));
         words.filter(|ino| *ino != 0)
     }
 
-    /// Whether a note with so much data has room beside those of pending changes. One that is
-    /// larger than a half has as much as a commit can make.
+    /// Whether a note with `data` bytes fits in addition to those of pending changes. For a note
+    /// larger than a half this is always true: no commit can make room for it.
     pub fn has_room(&self, data: usize) -> bool {
         let bytes = note_bytes(data);
         bytes > HALF_BYTES || self.len[self.active] + self.promised + bytes <= HALF_BYTES
     }
 
-    /// A change of an inode begins, and its note will have so much data: room for that is kept.
-    /// Without a place in the list, a kill until it has a note may make the notes look old.
+    /// Begins a change of an inode, and reserves room for a note with `data` bytes. If the list of
+    /// pending inodes is full, a kill before the change has its note may make all notes look old.
     pub fn begin_change(&mut self, ino: u64, data: usize) -> Pending {
         let place = (0..PENDING_MAX).find(|number| self.word(word::PENDING + number) == 0);
         if let Some(number) = place {
@@ -262,7 +263,7 @@ impl Unsynced {
         Pending { place, promised }
     }
 
-    /// It has its note, or none is needed.
+    /// Ends a change: it has its note, or needs none.
     pub fn end_change(&mut self, Pending { place, promised }: Pending) {
         if let Some(number) = place {
             self.set_word(word::PENDING + number, 0);
@@ -270,14 +271,14 @@ impl Unsynced {
         self.promised -= promised;
     }
 
-    /// Forgets all notes; the last durable batch is `batch` now.
+    /// Drops all notes; `batch` is the last durable batch now.
     pub fn begin(&mut self, batch: u64) {
         self.clear();
         self.set_word(word::BATCH, batch);
     }
 
-    /// Takes the time when a file was last changed, if that was a noted change and no other one has
-    /// begun: that may change it meanwhile.
+    /// Takes the `ctime` that the last noted change of a file set. A second change that begins
+    /// meanwhile finds none here, because the first may set another `ctime`.
     pub fn take_changed_ns(&mut self, ino: u64) -> Option<i64> {
         self.changed_ns.remove(&ino)
     }
@@ -310,8 +311,8 @@ impl Unsynced {
         if !was_half && len + bytes >= HALF_BYTES / 2 { Noted::HalfFull } else { Noted::Kept }
     }
 
-    /// A commit begins: notes go to the other half, if that is empty. Otherwise a commit before has
-    /// failed, and this one covers the notes of both.
+    /// Begins a commit. New notes go to the other half if it is empty. If it is not, the commit
+    /// before has failed, and this one covers the notes of both halves.
     pub fn begin_commit(&mut self) {
         if self.len[1 - self.active] == 0 {
             self.active = 1 - self.active;
@@ -319,12 +320,12 @@ impl Unsynced {
         }
     }
 
-    /// It has made durable what was noted before it began.
+    /// Ends a commit: the notes from before it are durable.
     pub fn end_commit(&mut self) {
         self.set_len(1 - self.active, 0);
     }
 
-    /// Takes the file away: all is durable, and the process is about to let go of the drive.
+    /// Removes the file: all changes are durable, and the process is about to close the drive.
     pub fn remove(&self) -> io::Result<()> {
         Ok(rustix::fs::unlink(&self.path)?)
     }
@@ -349,22 +350,22 @@ impl Unsynced {
         u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
     }
 
-    /// Stores a word of the head behind everything that was stored before.
+    /// Stores a word of the head, after all earlier stores.
     fn set_word(&mut self, number: usize, value: u64) {
         let place: *mut u64 = self.map[number * 8..][..8].as_mut_ptr().cast();
-        // SAFETY: it is ours, and at a multiple of eight bytes of a page.
+        // SAFETY: the map is ours, and the word lies at a multiple of eight bytes in a page.
         let word = unsafe { AtomicU64::from_ptr(place) };
         word.store(value.to_le(), Ordering::Release);
     }
 }
 
-/// Bytes of a note with so much data.
+/// Bytes of a note with `data` bytes of data.
 const fn note_bytes(data: usize) -> usize {
     NOTE_BYTES + data.next_multiple_of(8)
 }
 
-/// The file of this user for a file system, if there is one. What others may have put there is
-/// passed over.
+/// The file of this user for a file system, if there is one. Passes over files that others may have
+/// planted.
 fn find(folder: &Path, uuid: &str) -> io::Result<Option<(PathBuf, OwnedFd)>> {
     let begin = format!("zonal-{uuid}.");
     let mut names = Vec::new();
@@ -384,7 +385,7 @@ fn find(folder: &Path, uuid: &str) -> io::Result<Option<(PathBuf, OwnedFd)>> {
             Ok(Found::Foreign(why)) => {
                 tracing::warn!("{} {why}: it is passed over", path.display());
             }
-            // Who may take it away has done so.
+            // Another process has removed it meanwhile.
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -392,30 +393,30 @@ fn find(folder: &Path, uuid: &str) -> io::Result<Option<(PathBuf, OwnedFd)>> {
     Ok(None)
 }
 
-/// What a file under one of our names is.
+/// The verdict on a file under one of our names.
 enum Found {
-    /// It is one that this user has made for notes.
+    /// This user made it for notes.
     Own(OwnedFd),
     /// It may be anything, for this reason.
     Foreign(&'static str),
 }
 
-/// Opens a file of notes. Everybody can give other files such a name: links, files of their own,
-/// and by a hard link or a rename also files of this user that are for something else.
+/// Opens a file of notes. Anybody can give another file such a name: a link, a file of their own,
+/// and, by a hard link or a rename, also a file of this user that has another purpose.
 fn open_own(path: &Path) -> rustix::io::Result<Found> {
     const NO_FILE: Found = Found::Foreign("is no file of this user");
     let user = rustix::process::geteuid().as_raw();
     let is_own = |stat: &rustix::fs::Stat| {
         stat.st_uid == user && FileType::from_raw_mode(stat.st_mode).is_file()
     };
-    // Even opening a pipe would be felt at its other end.
+    // Not even opened: the process at the other end of a pipe would notice.
     if !is_own(&rustix::fs::lstat(path)?) {
         return Ok(NO_FILE);
     }
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => file,
-        // Something else has taken its place since.
+        // Another file has taken its place since.
         Err(Errno::LOOP | Errno::ACCESS | Errno::ISDIR | Errno::NXIO) => return Ok(NO_FILE),
         Err(error) => return Err(error),
     };
@@ -428,7 +429,7 @@ fn open_own(path: &Path) -> rustix::io::Result<Found> {
     }
     let mut magic = [0; 8];
     let len = rustix::io::pread(&file, &mut magic, 0)?;
-    // Empty, or zeroes, is a file of notes whose process was killed as it made it.
+    // A file that is empty or all zeroes is one whose process was killed while it made it.
     let is_begun = magic[..len].iter().all(|byte| *byte == 0) && stat.st_nlink == 1;
     if !magic.starts_with(MAGIC_OF_ALL_FORMS) && !is_begun {
         return Ok(Found::Foreign("holds something else"));
@@ -436,12 +437,12 @@ fn open_own(path: &Path) -> rustix::io::Result<Found> {
     Ok(Found::Own(file))
 }
 
-/// The name of the file where nobody else has taken it.
+/// The name of the file, unless another user has taken it.
 pub(crate) fn plain_name(uuid: &str) -> String {
     format!("zonal-{uuid}.unsynced")
 }
 
-/// Makes the file: under its plain name, or under one that nobody can have taken.
+/// Makes the file, under its plain name or, if that is taken, under a random one.
 fn make(folder: &Path, uuid: &str) -> io::Result<(PathBuf, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let other = format!("zonal-{uuid}.{}.unsynced", uuid::Uuid::new_v4().simple());
@@ -467,9 +468,9 @@ fn words_of(uuid: &str) -> [u64; 2] {
     [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("eight bytes")))
 }
 
-/// The notes of a half. It ends at the first that makes no sense.
+/// The notes of a half. They end at the first one that is invalid.
 struct Notes<'a> {
-    /// Where `rest` begins in the file.
+    /// The position of `rest` in the file.
     at: usize,
     rest: &'a [u8],
 }
@@ -542,7 +543,8 @@ mod tests {
         log.note(bytes(1, 6, b"after"));
         log.end_commit();
         assert_eq!(log.notes().collect::<Vec<_>>(), [bytes(1, 6, b"after")]);
-        // One that fails forgets nothing, and the one after it covers only what it has seen.
+        // A failed commit drops no notes, and the next one covers only the notes from before it
+        // began.
         log.begin_commit();
         log.note(bytes(1, 11, b"later"));
         log.begin_commit();
@@ -580,8 +582,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    /// Opens the notes in a directory where others have planted something, twice, and makes sure
-    /// that what was planted is not used.
+    /// Opens the notes twice in a directory with a planted file, and checks that the planted file
+    /// is not used.
     fn pass_over(folder: &Path, planted: &Path) {
         let before = std::fs::read_dir(folder).unwrap().count();
         let mut first = Unsynced::open(folder, UUID, 1).unwrap();

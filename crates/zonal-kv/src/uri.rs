@@ -1,7 +1,8 @@
 //! Addresses of stores: `zonal://DEVICE?OPTION=VALUE&...`.
 //!
-//! DEVICE is what every command of Zonal takes: a drive file, `/dev/nvme0n1`, `po2:/dev/ng0n1`,
-//! `sim:`. A question mark in its name has to be followed by another one that ends it.
+//! DEVICE is any device that a command of Zonal takes: a drive file, `/dev/nvme0n1`,
+//! `po2:/dev/ng0n1`, `sim:`. The last question mark begins the options, so a name with a question
+//! mark has to be followed by another one.
 
 use std::path::PathBuf;
 
@@ -10,13 +11,13 @@ use zonal_fs::furrow::MountOptions;
 
 use crate::{Error, Result};
 
-/// What an address of RocksDB begins with. Without it the rest means the same.
+/// The scheme of RocksDB's addresses. It is optional.
 pub const SCHEME: &str = "zonal://";
 
-/// Memory for what was read of files, unless another size is asked for.
+/// Memory for the read cache, unless the address has another size.
 const CACHE: ByteCount = ByteCount::new(256 << 20);
 
-/// Where memory that outlives a process is found on Linux.
+/// The directory on Linux for memory that outlives a process.
 const MEMORY_DIR: &str = "/dev/shm";
 
 /// An address, taken apart.
@@ -28,22 +29,23 @@ pub struct Address {
     pub blank: Blank,
     /// Memory for Furrow's metadata and write buffer.
     pub memory: ByteCount,
-    /// Memory for what was read of files.
+    /// Memory for the read cache.
     pub cache: ByteCount,
-    /// The directory in memory for what is not synced; `None` to do without.
+    /// The directory in memory for unsynced changes; `None` to keep no notes.
     pub unsynced: Option<PathBuf>,
     /// What to do with hints of how long files will live.
     pub hints: Hints,
-    /// Where to write what Furrow has written to the drive, when the store is closed.
+    /// The file that gets Furrow's write counts when the store is closed.
     pub counts: Option<PathBuf>,
 }
 
-/// What to do with hints of how long files will live. They are kept with the files in any case.
+/// What to do with hints of how long files will live. The hints are stored with the files in any
+/// case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hints {
     /// Place files by them.
     Follow,
-    /// Predict lives instead: so it can be seen what they are worth.
+    /// Predict lifetimes instead, to measure the value of the hints.
     Ignore,
 }
 

@@ -1,9 +1,9 @@
-//! Calls of the drive fail: what has succeeded is there, once, and when faults end all is as if
-//! there had been none. A flush fails, the process is killed, and the power is cut while the next
-//! process opens the store: what was synced is there.
+//! Calls of the drive fail: each successful change is there, once, and after the faults the store
+//! is as it would be without them. A flush fails, the process is killed, and the power is cut while
+//! the next process opens the store: all synced data is there.
 //!
-//! `SEED` in the environment chooses what the cuts leave, and random work; it is printed. `COUNT`
-//! multiplies how many are tried.
+//! `SEED` in the environment chooses the blocks that power cuts drop, and the random work; it is
+//! printed. `COUNT` multiplies the number of tries.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
 mod volume;
@@ -31,8 +31,8 @@ use zonal_kv::zones::owed::Owed;
 /// Flushes of the workload below, and more.
 const FLUSHES: u64 = 40;
 
-/// A drive on which one flush fails, or that one and all later ones. What was written stays in its
-/// cache.
+/// A drive on which one flush fails, or one flush and all later ones. A failed flush leaves the
+/// written blocks in the cache.
 struct Flaky {
     below: Arc<Recorder>,
     flushes: AtomicU64,
@@ -86,15 +86,14 @@ impl ZonedDevice for Flaky {
     }
 }
 
-/// What a process has done: the states it went through, and the last one that it knows to be
-/// durable.
+/// The work of a process: the states it went through, and the last one that it knows to be durable.
 struct Done {
     states: Vec<Files>,
     durable: usize,
 }
 
-/// Tables are written, renamed and deleted, and a log grows. A process whose flushes go on to fail
-/// is killed at the first that does.
+/// Writes, renames and deletes tables, and grows a log. If flushes fail for good, ends at the first
+/// call that fails, and the caller kills the process.
 fn work(volume: &Volume, fails: Fails) -> Done {
     let mut done = Done { states: vec![files(volume)], durable: 0 };
     for round in 0..8_u8 {
@@ -126,14 +125,14 @@ fn work(volume: &Volume, fails: Fails) -> Done {
     done
 }
 
-/// A process whose flushes fail so, then one that is cut off at every change that it makes. Returns
-/// how many states were looked at.
+/// Runs a process whose flushes fail, and kills it. Then runs another one, and cuts the power after
+/// each change that this one makes. Returns the number of states that were checked.
 fn check(start: &Image, fails: Fails, random: &mut ChaCha8Rng, tries: u64) -> u64 {
     let recorder = Arc::new(Recorder::new(start.clone()));
     let flaky = Flaky { below: Arc::clone(&recorder), flushes: AtomicU64::new(0), fails };
     let Ok(volume) = mount(Arc::new(flaky)) else { return 0 };
     let done = work(&volume, fails);
-    // It is killed: nothing more is written.
+    // The process is killed: it writes nothing more.
     std::mem::forget(volume);
     let killed = recorder.len();
     std::mem::forget(mount(Arc::clone(&recorder) as Arc<dyn ZonedDevice>).unwrap());
@@ -173,7 +172,7 @@ fn synced_data_survives_failed_flush_kill_and_cut() {
     assert!(tried > 500, "only {tried}");
 }
 
-/// A store on a drive that fails as a plan says, whose time the test moves.
+/// A store on a drive that fails according to a plan. The test moves its clock.
 struct Rig {
     fault: Arc<Fault<Recorder>>,
     clock: Arc<ManualClock>,
@@ -217,7 +216,7 @@ impl Rig {
         zones.iter().filter(|zone| zone.cond.is_active()).count()
     }
 
-    /// What happens in so many seconds. Returns the errors.
+    /// Lets `seconds` pass, with a tick in each. Returns the number of errors.
     fn wait(&self, seconds: u64) -> usize {
         let tick = |_: &u64| {
             self.clock.advance_ns(SECOND_NS);
@@ -226,12 +225,13 @@ impl Rig {
         (0..seconds).filter(tick).count()
     }
 
-    /// The process is killed: what a mount finds.
+    /// Kills the process, and returns the files that a mount finds.
     fn killed(self) -> Files {
         self.ended(|outage| outage.everything())
     }
 
-    /// What a mount finds after the end of the process that leaves such a drive.
+    /// Ends the process, and returns the files that a mount finds on the drive image that `left`
+    /// chooses.
     fn ended(self, left: impl FnOnce(&mut Outage<'_>) -> Image) -> Files {
         let recording = self.fault.below().recording();
         std::mem::forget(self.volume);
@@ -241,7 +241,8 @@ impl Rig {
         files(&mount(Arc::new(Recorder::new(image))).unwrap())
     }
 
-    /// Faults have ended: what is owed is done, all space comes back, and all of it can be used.
+    /// Ends the faults, and checks that the store does all owed work, and that all space is free
+    /// and usable.
     fn check_recovers(&self, what: &str) {
         self.fault.disarm();
         self.wait(130);
@@ -381,7 +382,7 @@ fn file_without_place_keeps_no_other_from_being_durable() {
     rig.volume.sync().unwrap_err();
     assert_eq!(rig.free(), rig.free - 64, "only the zone of the table");
     assert_eq!(rig.volume.read("/table").unwrap(), vec![2; 50_000]);
-    // A write that finds much in memory that has no place is refused, and leaves nothing.
+    // A write to a file with much unwritten data in memory is refused, and leaves nothing.
     table.append(&vec![3; 300_000]).unwrap();
     table.append(&vec![4; 300_000]).unwrap_err();
     assert_eq!(rig.volume.metadata("/table").unwrap().size, 350_000);
@@ -390,7 +391,7 @@ fn file_without_place_keeps_no_other_from_being_durable() {
     let found = rig.killed();
     assert_eq!(found["log"], b"a record");
     assert!(!found.contains_key("old"));
-    // What a record takes of it.
+    // The part of the table that fits in a record.
     assert_eq!(found["table"], [2; 4095]);
 }
 
@@ -450,7 +451,7 @@ fn shutdown_keeps_other_files_of_one_that_fails() {
     }
 }
 
-/// What random work has made of six files, by the calls that succeeded.
+/// Random work on six files, with the effects of the calls that succeeded.
 #[derive(Default)]
 struct Work {
     wanted: Files,

@@ -53,7 +53,8 @@ fn drive(folder: &Path, holds: Holds) -> String {
     format!("zonal://{}?unsynced={}", path.display(), folder.display())
 }
 
-/// What the copy does: it tries everything, and ends in order. Returns what went wrong.
+/// The work of the copy: it tries every operation, and exits normally. Returns a description of a
+/// failure.
 fn as_the_copy(store: Arc<Store>, log: StoreFile, uri: &str) -> Result<(), String> {
     let refused = [
         log.append(b"by the copy").map_err(|error| error.errno()),
@@ -120,7 +121,7 @@ fn check(holds: Holds) {
 fn check_copy_during_open() {
     let folder = tempfile::tempdir().unwrap();
     let uri = drive(folder.path(), Holds::Furrow);
-    // Opening this device waits until somebody reads the trace.
+    // Opening this device waits until a process reads the trace.
     let trace = folder.path().join("trace");
     mknodat(CWD, &trace, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let waiting = format!("zonal://trace({}):mem:zones=9", trace.display());

@@ -63,7 +63,7 @@ impl Place {
         Store::open(&self.uri()).unwrap()
     }
 
-    /// What a mount does, for example.
+    /// Mounts the drive, as another program would.
     fn mount(&self, clock: Arc<dyn Clock>) -> Volume {
         let drive = Arc::new(FileDrive::open(self.drive(), OpenMode::ReadWrite).unwrap());
         Volume::mount(drive, clock, &VolumeOptions::default()).unwrap()
@@ -134,7 +134,7 @@ fn kill_keeps_what_was_written() {
 fn kill_keeps_large_unsynced_data() {
     if let Some(store) = doomed() {
         let log = store.open_file(Path::new("/log"), NEW).unwrap();
-        // Several times what the memory holds.
+        // Several times the size of the memory.
         for number in 0..100_u8 {
             log.append(&vec![number; 900_000]).unwrap();
         }
@@ -180,7 +180,7 @@ fn file_changed_by_others_since_stays() {
     assert_eq!(content(&place.open(), "/log"), b"by another");
 }
 
-/// Who restores a file gives it its old times: `cp -p`, `rsync --inplace -t`.
+/// Programs that restore a file give it its old times: `cp -p`, `rsync --inplace -t`.
 #[test]
 fn file_restored_with_old_times_stays() {
     if let Some(store) = doomed() {
@@ -256,7 +256,7 @@ fn kill_keeps_writes_on_zonefs() {
         for number in 0..60_u8 {
             log.append(&vec![number; 900_001]).unwrap();
         }
-        // Emptied, so that what is noted of it must not come back.
+        // Emptied: notes about its old bytes must not be written again.
         let text = store.open_file(Path::new("/LOG"), NEW).unwrap();
         text.append(&[b'o'; 10_000]).unwrap();
         let text = store.open_file(Path::new("/LOG"), NEW).unwrap();
@@ -321,7 +321,7 @@ impl Clock for NoTime {
 #[test]
 fn append_that_cannot_be_kept_leaves_nothing_in_file() {
     let place = Place::new();
-    // Commits fail, and what is noted stays noted until there is no more room.
+    // Commits fail, so the notes stay until there is no more room.
     let store = Store::open(&place.uri().replace("zonal://", "zonal://fault(flush,from=12):"));
     let store = store.unwrap();
     let file = store.open_file(Path::new("/log"), NEW).unwrap();

@@ -1,7 +1,8 @@
-//! Files with names on zonefs: what they promise, with the power cut at every change of the drive.
+//! Files with names on zonefs keep their promises, with the power cut after every change of the
+//! drive.
 //!
-//! `SEED` in the environment chooses the random workloads; it is printed. `COUNT` multiplies how many
-//! states are tried.
+//! `SEED` in the environment chooses the random workloads; it is printed. `COUNT` multiplies the
+//! number of states that are tried.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
 mod volume;
@@ -21,12 +22,12 @@ use zonal_fs::vfs::{Access, FileSystem};
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 use zonal_kv::zones::ZoneStore;
 
-/// What was there after each operation, and what a cut must at least show from a step on.
+/// The states after each operation, and the promises that a power cut must keep.
 struct Run {
     recorder: Arc<Recorder>,
     volume: Volume,
     states: Vec<Files>,
-    /// Steps of the drive at the end of a sync, and the state it promised.
+    /// Steps of the drive at the end of a sync, and the state that it promised.
     promises: Vec<(usize, usize)>,
 }
 
@@ -82,8 +83,8 @@ const APPEND: zonal_fs::volume::OpenFlags = zonal_fs::volume::OpenFlags::WRITE
     .union(zonal_fs::volume::OpenFlags::APPEND)
     .union(zonal_fs::volume::OpenFlags::CREATE);
 
-/// Mounts what a cut has left and compares; then writes to it, so that zones that are wrongly taken for
-/// free would show.
+/// Mounts the image of a power cut and compares its files. Then writes to it, so that a used zone
+/// taken for a free one would show.
 fn check_state(image: &Image, states: &[Files], at_least: usize, what: &str) {
     let recorder = Arc::new(Recorder::new(image.clone()));
     let device = Arc::clone(&recorder) as Arc<dyn ZonedDevice>;
@@ -319,7 +320,7 @@ fn files_grow_only_at_end() {
     }
 }
 
-/// What a zone holds.
+/// The content of a zone.
 fn content(drive: &dyn ZonedDevice, zone: u32) -> Vec<u8> {
     let found = drive.zone(ZoneId::new(zone)).unwrap();
     let bytes = drive.geometry().bytes(found.written().unwrap()).get();
@@ -337,8 +338,8 @@ fn rewrite(drive: &dyn ZonedDevice, zone: u32, content: &[u8]) {
     }
 }
 
-/// A drive with three files, each of which a record of its own names, and the zone of the map: a snapshot
-/// and three changes of a block each.
+/// A drive with three files, and the content of its map: a snapshot, and three records of a block
+/// each, one for each file.
 fn with_three_files(closed: Closed) -> (Arc<dyn ZonedDevice>, Vec<u8>) {
     let drive = drive("zone=256K,zones=10");
     let volume = mount(Arc::clone(&drive)).unwrap();
@@ -360,10 +361,10 @@ enum Closed {
     No,
 }
 
-/// What is said about a map that is refused, or the names that are there.
+/// Mounts a drive with this map, and returns the names, or the error.
 fn judged(drive: &Arc<dyn ZonedDevice>, map: &[u8]) -> Result<Vec<String>, String> {
     rewrite(&**drive, 1, map);
-    // The other one is of a later mount.
+    // The other zone of the map is from a later mount.
     rewrite(&**drive, 2, &[]);
     let volume = mount(Arc::clone(drive)).map_err(|error| error.to_string())?;
     Ok(files(&volume).into_keys().collect())
@@ -399,7 +400,7 @@ fn record_bad_at_end_is_power_cut_unless_map_was_closed() {
     assert_eq!(map.len(), 5 * 4096);
     let said = judged(&drive, &changed(&map, 3 * 4096 + 100)).unwrap_err();
     assert!(said.contains("record at byte 12288 is bad"), "{said}");
-    // The last record says nothing but that.
+    // The damaged record is the empty one of the close.
     assert_eq!(judged(&drive, &changed(&map, 4 * 4096 + 20)).unwrap(), ["a", "b", "c"]);
     assert_eq!(judged(&drive, &map).unwrap(), ["a", "b", "c"]);
 }
@@ -421,7 +422,7 @@ fn zone_failing_during_write_costs_nothing() {
     let file = volume.create("/table").unwrap();
     file.append(&vec![1; 300_000]).unwrap();
     file.sync_all().unwrap();
-    // Zone 3 is the first that is no zone of the map.
+    // Zone 3 is the first one behind the zones of the map.
     recorder.fail_zone(ZoneId::new(3), ZoneFailure::ReadOnly).unwrap();
     file.append(&vec![2; 300_000]).unwrap();
     file.sync_all().unwrap();
@@ -438,7 +439,7 @@ fn sync_after_failed_write_is_error_while_changes_are_left() {
     let log = volume.create("/log").unwrap();
     log.append(b"a record").unwrap();
     volume.create("/table").unwrap().append(&vec![1; 300_000]).unwrap();
-    // The failed write has made the zonefs read-only; all of it is in memory only.
+    // The failed write has made the zonefs read-only; the data is only in memory.
     log.sync_all().unwrap_err();
     volume.sync().unwrap_err();
     drop(log);

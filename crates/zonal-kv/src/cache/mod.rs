@@ -1,13 +1,13 @@
-//! A read cache of files: a library has no page cache of the kernel behind it.
+//! A read cache of files, because the kernel's page cache does not help a library.
 //!
 //! It keeps pieces of 128 KiB, as large as the readahead of Linux, and evicts pieces that no read
-//! has used since the last scan (second chance). A read in sequence brings in its pieces. A read at
-//! random does so only if another read has missed the same piece lately: so random reads of a large
-//! store cost the drive no more than they ask for.
+//! has used since the last scan (second chance). A sequential read brings in its pieces. A random
+//! read does so only if another read has missed the same piece lately: so random reads of a large
+//! store read no more from the drive than they need.
 //!
-//! No read uses a piece of a file that is open for writing. A handle that is opened for writing
-//! drops the pieces of its file, and a read that began before adds none. A table leaves its pieces
-//! in the cache as it is [`written`].
+//! No read uses a piece of a file that is open for writing. Opening a file for writing drops its
+//! pieces, and a read that began before adds none. A table leaves its pieces in the cache as it is
+//! [`written`].
 //!
 //! A piece that a file has [lent](CachedFile::lend) out stays in memory until the file is closed.
 //! Lent pieces take half of the memory at most, the other half is for evictable ones.
@@ -61,7 +61,7 @@ enum Use {
     Unused,
 }
 
-/// The part that all open handles of a file have in common.
+/// The state that all open handles of a file share.
 #[derive(Default)]
 struct Sharing {
     writers: AtomicU64,
@@ -89,9 +89,9 @@ pub(crate) enum Role {
 enum OnMiss {
     /// Read it.
     Fill,
-    /// Read it if it was missed before, and lately.
+    /// Read it if another read has missed it lately.
     FillSecond,
-    /// Do without it.
+    /// Leave it out of the cache.
     Leave,
 }
 
@@ -100,7 +100,7 @@ pub(crate) trait Source {
     /// Reads into `buffer` from `offset` on and returns the number of bytes: fewer than the buffer
     /// has only at the end of the file.
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// Its bytes.
+    /// The bytes of the file.
     fn size(&self) -> Result<u64>;
 }
 
@@ -115,7 +115,7 @@ impl Source for File {
 }
 
 impl ReadCache {
-    /// A cache of so many bytes at most.
+    /// A cache of at most `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Self {
         Self { kept: Mutex::default(), lent_bytes: AtomicU64::new(0), bytes_max: bytes / 2 }
     }
@@ -124,7 +124,7 @@ impl ReadCache {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its memory suffices for a piece.
+    /// Whether the cache can hold a piece.
     const fn has_room(&self) -> bool {
         self.bytes_max >= PIECE as u64
     }
@@ -161,7 +161,8 @@ impl Kept {
         }
     }
 
-    /// Notes that a read at random has missed a piece; says whether another one has, lately.
+    /// Notes that a random read has missed a piece; returns whether another one has missed it
+    /// lately.
     fn miss(&mut self, key: Key, bytes_max: u64) -> bool {
         if self.is_missed.remove(&key) {
             return true;
@@ -202,7 +203,7 @@ pub(crate) struct CachedFile {
     /// The end of the last read.
     end: AtomicU64,
     lent: OnceLock<Lent>,
-    /// What it has written of a piece.
+    /// The part of a piece that the handle has written.
     gathering: Mutex<Gathering>,
 }
 
@@ -220,7 +221,7 @@ impl Lent {
 }
 
 impl CachedFile {
-    /// A handle of a file. A writer voids everything that was read of the file.
+    /// Opens a handle of a file. A writer drops all pieces of the file.
     pub(crate) fn open(cache: Arc<ReadCache>, ino: Ino, role: Role) -> Self {
         let mut kept = cache.lock();
         let known = kept.users.get(&ino).and_then(Weak::upgrade);
@@ -287,13 +288,13 @@ impl CachedFile {
         Ok(done)
     }
 
-    /// Whether a read continues the one before, perhaps after a small gap.
+    /// Whether a read continues the last one, perhaps after a small gap.
     fn is_next(&self, offset: u64) -> bool {
         let gap = offset.checked_sub(self.end.load(Ordering::Relaxed));
         gap.is_some_and(|gap| gap < PIECE as u64)
     }
 
-    /// `len` bytes from `offset` on, fewer at the end of the file, in memory that stays as it is
+    /// `len` bytes from `offset` on, fewer at the end of the file, in memory that does not change
     /// until the file is closed. `None` if they are in two pieces, if the memory for lent pieces is
     /// used up, or if the file has a writer.
     pub(crate) fn lend(
@@ -310,7 +311,7 @@ impl CachedFile {
         let piece = match self.lent_piece(number, version) {
             Some(lent) => Some(lent),
             None => {
-                // The read that copies the bytes instead notes the miss.
+                // The miss is noted by the read that copies the bytes instead.
                 let miss = if self.is_next(offset) { OnMiss::Fill } else { OnMiss::Leave };
                 self.lend_piece(source, number, version, miss)?
             }
@@ -379,7 +380,7 @@ impl CachedFile {
                 return Ok(None);
             }
         }
-        // Without a look at the size, which a change of another file would delay.
+        // Does not ask for the size, which would wait for a change of another file.
         let mut piece = empty_piece();
         let buffer = Arc::get_mut(&mut piece).expect("nobody else has it yet");
         let read = source.read(buffer, number * PIECE as u64)?;
@@ -405,7 +406,7 @@ impl Drop for CachedFile {
         if self.role == Role::Writer {
             self.sharing.writers.fetch_sub(1, Ordering::AcqRel);
         }
-        // This handle is the last one: others come and go under the same lock.
+        // This handle is the last one: others are opened and dropped under the same lock.
         if Arc::strong_count(&self.sharing) == 1 {
             kept.users.remove(&self.ino);
         }
@@ -417,7 +418,7 @@ fn empty_piece() -> Piece {
     std::iter::repeat_n(0, PIECE).collect()
 }
 
-/// The number of a piece, and the place of a byte in it.
+/// The number of a piece, and the position of a byte in it.
 fn split(offset: u64) -> (u64, usize) {
     let inside = usize::try_from(offset % PIECE as u64).expect("less than a piece");
     (offset / PIECE as u64, inside)
@@ -555,7 +556,7 @@ mod tests {
 
     #[test]
     fn piece_read_before_file_is_opened_for_writing_is_not_kept() {
-        /// Opens a writer while the cache reads.
+        /// Opens a writer during a read of the cache.
         struct Racing(Bytes, Arc<ReadCache>);
         impl Source for Racing {
             fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -575,7 +576,7 @@ mod tests {
 
     #[test]
     fn read_does_not_ask_for_size() {
-        /// A file whose size nobody may know: the file system's lock is taken.
+        /// A file whose size cannot be read now: its file system's lock is taken.
         struct Locked(Bytes);
         impl Source for Locked {
             fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {

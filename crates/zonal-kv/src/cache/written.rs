@@ -1,17 +1,16 @@
-//! Pieces of a table, kept as it is written: it is read soon, by a compaction at least, as from the
-//! page cache of a kernel.
+//! Pieces of a table, kept as the table is written: a compaction, at least, reads it soon, and
+//! finds it in the cache as in the kernel's page cache.
 //!
-//! Only a file that is written from its start to its end by one handle leaves pieces, so that they
-//! are all of it. A log comes in small writes and leaves none, because a store does not read it
-//! again.
+//! Only a file that one handle writes from start to end leaves pieces, so that they cover all of
+//! it. A log comes in small writes and leaves none, because a store does not read it again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::{CachedFile, PIECE, Piece, Source, empty_piece, split};
 
-/// The first write of a table has so many bytes, since the shims of the stores gather them. A store
-/// flushes its log after each record.
+/// The least size of a table's first write: the shims of the stores gather writes of tables. A
+/// store flushes its log after each record.
 const LARGE: usize = 32 << 10;
 
 /// Whether a handle keeps the bytes that it writes.
@@ -20,7 +19,7 @@ pub(super) enum Gathering {
     /// The first write decides.
     #[default]
     Undecided,
-    /// It keeps them.
+    /// The handle keeps them.
     On(Gathered),
     /// It does not.
     Off,
@@ -28,9 +27,9 @@ pub(super) enum Gathering {
 
 /// The last piece of a file, which is not full yet.
 pub(super) struct Gathered {
-    /// The version of the file that its only writer makes.
+    /// The version of the file since its only writer opened it.
     version: u64,
-    /// Bytes of the file.
+    /// The length of the file so far.
     end: u64,
     piece: Piece,
 }
@@ -40,7 +39,7 @@ impl Gathered {
         Self { version, end: 0, piece: empty_piece() }
     }
 
-    /// Adds bytes up to the end of the piece, and returns how many.
+    /// Adds bytes up to the end of the piece, and returns their number.
     fn add(&mut self, data: &[u8]) -> usize {
         let (_, inside) = split(self.end);
         let len = data.len().min(PIECE - inside);
@@ -52,7 +51,7 @@ impl Gathered {
 }
 
 impl CachedFile {
-    /// The handle has written bytes at `offset`.
+    /// Records that the handle has written bytes at `offset`.
     pub(crate) fn wrote(&self, source: &impl Source, offset: u64, data: &[u8]) {
         let mut gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*gathering, Gathering::Undecided) {
@@ -81,7 +80,7 @@ impl CachedFile {
         }
     }
 
-    /// The handle has cut the file, or lengthened it.
+    /// Records that the handle has cut or lengthened the file.
     pub(crate) fn resized(&self, size: u64) {
         let mut gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         let Gathering::On(gathered) = &mut *gathering else { return };
@@ -90,12 +89,12 @@ impl CachedFile {
         if is_in_piece { gathered.end = size } else { self.stop(&mut gathering) }
     }
 
-    /// A change by the handle has failed, so the file is not known.
+    /// Records that a change by the handle has failed, so that the content of the file is unknown.
     pub(crate) fn failed(&self) {
         self.stop(&mut self.gathering.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The handle is closed: its file has no more bytes.
+    /// Keeps the last, partial piece when the handle is closed.
     pub(super) fn keep_last_piece(&self) {
         let gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         let Gathering::On(gathered) = &*gathering else { return };
@@ -112,7 +111,7 @@ impl CachedFile {
     }
 
     /// Puts a piece into the cache, unless another handle was opened for writing meanwhile. That
-    /// takes the same lock, and drops the pieces before.
+    /// open takes the same lock, and drops the pieces before it.
     fn keep(&self, version: u64, number: u64, piece: &Piece) -> bool {
         let mut kept = self.cache.lock();
         let is_current = self.version_of_only_writer() == Some(version);

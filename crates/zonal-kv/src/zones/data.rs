@@ -10,19 +10,20 @@ use super::format::{Extent, Kind};
 use super::owed::ATTEMPTS;
 use super::{State, ZoneStore, lock};
 
-/// Bytes that gather before they are written.
+/// Bytes that a file gathers before it writes them.
 const GATHER: usize = 256 << 10;
 
-/// Times that one write is tried: twice where it belongs, then in other zone files.
+/// Attempts of one write: two in the current zone file, then others in other zone files.
 const WRITES: usize = 4;
 
 impl ZoneStore {
-    /// Adds bytes to the end of a file. All of them have a place when it returns. After an error
-    /// the file has none of them. If the drive refuses them they stay in memory, and a later write,
-    /// commit or close tries them again.
+    /// Adds bytes to the end of a file. When it returns, zones for all of them are reserved. After
+    /// an error the file has none of them. If the drive refuses the write, the bytes stay in
+    /// memory, and a later write, commit or close tries it again.
     pub(super) fn grow(&self, state: &mut State, ino: u64, data: &[u8]) -> Result<()> {
         if file(state, ino)?.buffer.len() >= GATHER {
-            // The drive has refused these before. So one write more than these is all that waits.
+            // The drive has refused these bytes before. So at most these and one more write wait in
+            // memory.
             self.place(state, ino)?;
         }
         self.reserve(state, ino, data.len() as u64)?;
@@ -41,14 +42,14 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// A file is not as the map on the drive says.
+    /// Marks a file as changed since the last record of the map.
     pub(super) fn touch(&self, state: &mut State, ino: u64) {
         self.placed.remove(ino);
         state.dirty_inodes.insert(ino);
         state.dirty_since_ns.get_or_insert_with(|| self.clock.wall_ns());
     }
 
-    /// The bytes of a last block that was filled with zeroes are in memory again.
+    /// Reads the bytes of a padded last block back into memory, so that the file can grow there.
     fn reopen_tail(&self, state: &mut State, ino: u64) -> Result<()> {
         let block = self.block;
         let inode = file(state, ino)?;
@@ -71,10 +72,10 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Takes as many zones for a file as its bytes and `more` will need, or none.
+    /// Reserves as many zones as a file needs for its bytes and `more`, or none.
     fn reserve(&self, state: &mut State, ino: u64, more: u64) -> Result<()> {
         let inode = file(state, ino)?;
-        // The bytes of a last block that was filled with zeroes need a place again.
+        // The bytes of a padded last block are written again.
         let tail = inode.extents.last().map_or(0, |last| last.len % self.block);
         let bytes = tail + inode.buffer.len() as u64 + more;
         if inode.placed() == tail && bytes < self.block {
@@ -115,8 +116,8 @@ impl ZoneStore {
         }
     }
 
-    /// Writes the whole blocks of every file that has changed. Returns files that have some left,
-    /// and the first error.
+    /// Writes the whole blocks of every changed file. Returns the files that have blocks left in
+    /// memory, and the first error.
     pub(super) fn place_all(&self, state: &mut State) -> (BTreeSet<u64>, Result<()>) {
         let dirty: Vec<u64> = state.dirty_inodes.iter().copied().collect();
         let (mut left, mut outcome) = (BTreeSet::new(), Ok(()));
@@ -132,13 +133,13 @@ impl ZoneStore {
         (left, outcome)
     }
 
-    /// Writes the whole blocks of a file.
+    /// Writes the whole blocks of a file's buffer.
     fn place(&self, state: &mut State, ino: u64) -> Result<()> {
         let len = file(state, ino)?.buffer.len();
         self.write_out(state, ino, len - len % memory(self.block))
     }
 
-    /// Writes `len` bytes of what has gathered, in whole blocks.
+    /// Writes `len` bytes of a file's buffer, in whole blocks.
     fn write_out(&self, state: &mut State, ino: u64, len: usize) -> Result<()> {
         let mut done = 0;
         let mut outcome = Ok(());
@@ -149,7 +150,7 @@ impl ZoneStore {
         outcome
     }
 
-    /// Writes the first bytes of a range of the buffer, as many as one zone takes, and returns
+    /// Writes the first bytes of a range of the buffer, as many as fit in one zone, and returns
     /// their number.
     fn write_part(&self, state: &mut State, ino: u64, range: Range<usize>) -> Result<usize> {
         let mut failed = 0;
@@ -183,8 +184,8 @@ impl ZoneStore {
         }
     }
 
-    /// A file goes on in another zone; what is written can be read. Without another one it stays
-    /// where it is: its bytes count on the room there.
+    /// Moves the end of a file to another zone; its written bytes stay readable. If no zone is
+    /// free, the file stays where it is, because it has reserved the room there for its bytes.
     fn go_elsewhere(&self, state: &mut State, ino: u64, zone: u32) -> Result<()> {
         match self.take_zone(state) {
             Ok(next) => file(state, ino)?.reserved.push_back(next),
@@ -196,9 +197,9 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Makes room for another active zone: finishes the zone with the least room left of all files
-    /// but one, and returns whether it found one. Its file goes on in a zone that it reserves now.
-    /// Zones in which no file grows come first.
+    /// Makes room for another active zone: finishes the zone with the least remaining space, of all
+    /// files except `but`, and returns whether it found one. The file of that zone reserves another
+    /// zone first. Zones in which no file grows come first.
     pub(super) fn finish_one(&self, state: &mut State, but: Option<u64>) -> Result<bool> {
         if self.finish_unused(state) {
             return Ok(true);
@@ -213,17 +214,18 @@ impl ZoneStore {
         let mut outcome = Ok(false);
         for (_, ino, zone) in others.into_iter().take(ATTEMPTS) {
             if !file(state, ino)?.has_bytes_in(zone) {
-                // It has what a failed write has left: its file goes on at its start.
+                // The zone has only the remains of a failed write: its file can begin at its start
+                // again.
                 match self.set_zone_size(zone, 0) {
                     Ok(()) => return Ok(true),
                     Err(error) => outcome = Err(error),
                 }
                 continue;
             }
-            // What it has gathered needs a place after that too.
+            // The gathered bytes of the file need a place after that too.
             let next = self.take_zone(state)?;
             if let Err(error) = self.set_zone_size(zone, self.capacity(zone)) {
-                // Its file goes on there, and another zone may do.
+                // The file keeps this zone; another zone may be finished instead.
                 state.free.insert(next);
                 outcome = Err(error);
                 continue;
@@ -241,7 +243,7 @@ impl ZoneStore {
         outcome
     }
 
-    /// Where a file grows: zone file, its end, and what it still takes.
+    /// The zone file in which a file grows, the end of that zone file, and its remaining bytes.
     fn room(&self, state: &mut State, ino: u64) -> Result<(u32, u64, u64)> {
         loop {
             let inode = file(state, ino)?;
@@ -259,8 +261,9 @@ impl ZoneStore {
         }
     }
 
-    /// Nobody writes a file any more: its last block is filled with zeroes, and its zone takes no active
-    /// resources of the drive. After an error it can be called again.
+    /// Closes a file that has no writer any more: pads its last block with zeroes, and finishes its
+    /// zone, which then takes no active resources of the drive. The caller can repeat it after an
+    /// error.
     pub(super) fn seal(&self, state: &mut State, ino: u64) -> Result<()> {
         let block = memory(self.block);
         let inode = file(state, ino)?;
@@ -288,7 +291,7 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Cuts a file.
+    /// Shortens a file to `size` bytes.
     pub(super) fn cut(&self, state: &mut State, ino: u64, size: u64) -> Result<()> {
         let inode = file(state, ino)?;
         let placed = inode.placed();
@@ -303,7 +306,7 @@ impl ZoneStore {
         if size >= placed {
             return Ok(());
         }
-        // It may end inside a block now. The next bytes of the file take that into memory again.
+        // The last block may be partly used now. The next append reads it back into memory.
         let before: BTreeSet<u32> = inode.extents.iter().map(|extent| extent.zone).collect();
         let mut left = size;
         inode.extents.retain_mut(|extent| {
@@ -319,7 +322,7 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Reads into `buffer` from `offset` on and returns how much.
+    /// Reads into `buffer` from `offset` on and returns the number of bytes.
     pub(super) fn read_file(&self, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         {
             let placed = self.placed.begin_read();
@@ -343,7 +346,7 @@ impl ZoneStore {
         Ok(memory(end.saturating_sub(offset)))
     }
 
-    /// Reads parts of zone files and returns where the last one ends in the buffer.
+    /// Reads parts of zone files and returns the end of the last one in the buffer.
     fn read_parts(&self, parts: Vec<Part>, buffer: &mut [u8]) -> Result<usize> {
         let mut end = 0;
         for Part { zone, start, place } in parts {
@@ -353,7 +356,7 @@ impl ZoneStore {
         Ok(end)
     }
 
-    /// Reads what a zone file has from `at` on.
+    /// Reads from byte `at` of a zone file, until the buffer is full.
     fn read_zone(&self, zone: u32, at: u64, buffer: &mut [u8]) -> Result<()> {
         if self.zones.read(self.zone(zone), at, buffer)? == buffer.len() {
             return Ok(());
@@ -373,7 +376,7 @@ impl super::Inode {
         }
     }
 
-    /// It does not grow in that zone any more.
+    /// Stops growing the file in this zone.
     fn retire(&mut self, zone: u32) {
         if self.current == Some(zone) {
             self.current = None;
@@ -388,7 +391,7 @@ struct Part {
     place: Range<usize>,
 }
 
-/// Where the bytes of a file lie that a read of `len` bytes at `offset` asks for.
+/// The parts of zone files that a read of `len` bytes at `offset` needs.
 fn parts(extents: &[Extent], offset: u64, len: usize) -> Vec<Part> {
     let end = offset.saturating_add(len as u64);
     let mut parts = Vec::new();
@@ -413,7 +416,7 @@ pub(super) fn file(state: &mut State, ino: u64) -> Result<&mut super::Inode> {
     }
 }
 
-/// A length in memory.
+/// A length as `usize`.
 pub(super) fn memory(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }

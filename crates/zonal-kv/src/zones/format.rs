@@ -1,8 +1,8 @@
 //! The name map as it is stored: records of whole blocks, one after the other in a zone file.
 //!
-//! A record has a head and entries. The first record of a zone file is a snapshot, all there is; each
-//! later one holds what has changed, and what it says replaces what was said before. Format:
-//! `docs/format/zonefs-names.md`. Reading takes any bytes and never panics.
+//! A record has a head and entries. The first record of a zone file is a snapshot of all inodes and
+//! names. Each later record holds changes, and its entries replace earlier ones. Format:
+//! `docs/format/zonefs-names.md`. The decoder accepts any bytes and never panics.
 
 use std::mem::size_of;
 
@@ -13,7 +13,7 @@ use zonal::crc32c;
 /// First bytes of a record.
 pub const MAGIC: [u8; 8] = *b"ZNAMEMAP";
 
-/// The form that this module writes, and the only one it reads.
+/// The format version that this module writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
 
 /// Bytes of a record that its checksum does not cover.
@@ -110,7 +110,7 @@ const _: () = assert!(size_of::<RawName>() == 24);
 const INODE: u32 = 1;
 const NAME: u32 = 2;
 
-/// What an inode is.
+/// The kind of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -125,7 +125,7 @@ pub(crate) struct Extent {
     pub(crate) len: u64,
 }
 
-/// What an entry says.
+/// An entry of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
     Inode {
@@ -143,7 +143,7 @@ pub(crate) enum Entry<'a> {
     },
 }
 
-/// What the head of a record says beside the sums.
+/// The fields of a record's head, without sums and lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) uuid: [u8; 16],
@@ -155,7 +155,7 @@ pub(crate) struct Head {
     pub(crate) is_snapshot: bool,
 }
 
-/// A record in the making.
+/// Encodes one record.
 pub(crate) struct Encoder {
     bytes: Vec<u8>,
     entries: u32,
@@ -167,7 +167,7 @@ impl Encoder {
         Self { bytes: vec![0; size_of::<RawHead>()], entries: 0, block_size }
     }
 
-    /// Bytes on the drive.
+    /// Bytes of the record on the drive, in whole blocks.
     pub(crate) fn len(&self) -> u64 {
         (self.bytes.len() as u64).next_multiple_of(self.block_size)
     }
@@ -239,7 +239,7 @@ impl Encoder {
     }
 }
 
-/// A record that was read.
+/// A decoded record.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) head: Head,
@@ -248,8 +248,8 @@ pub(crate) struct Record<'a> {
     pub(crate) len: u64,
 }
 
-/// Bytes on the drive of the record that begins at `at`, as its head has it, whether or not it is whole;
-/// `None` if no record begins there.
+/// The length on the drive of the record that begins at `at`, as its head claims, whether or not
+/// the record is whole; `None` if no record begins there.
 pub(crate) fn claimed_len(content: &[u8], at: u64, block_size: u64) -> Option<u64> {
     let here = content.get(usize::try_from(at).ok()?..)?;
     let (raw, _) = RawHead::read_from_prefix(here).ok()?;
@@ -260,7 +260,7 @@ pub(crate) fn claimed_len(content: &[u8], at: u64, block_size: u64) -> Option<u6
         .then(|| len.next_multiple_of(block_size))
 }
 
-/// The record at byte `at` of a zone file with the content `bytes`; `None` if there is no whole one.
+/// The record at byte `at` of a zone file with the content `bytes`; `None` if it is not whole.
 pub(crate) fn decode(bytes: &[u8], at: u64, block_size: u64) -> Option<Record<'_>> {
     let here = bytes.get(usize::try_from(at).ok()?..)?;
     let (raw, _) = RawHead::read_from_prefix(here).ok()?;
@@ -293,7 +293,7 @@ pub(crate) fn decode(bytes: &[u8], at: u64, block_size: u64) -> Option<Record<'_
     rest.is_empty().then_some(Record { head, entries, len })
 }
 
-/// The first entry, and what follows it.
+/// Decodes the first entry, and returns it with the bytes that follow.
 fn entry(bytes: &[u8], block_size: u64) -> Option<(Entry<'_>, &[u8])> {
     let (kind, _) = U32::read_from_prefix(bytes).ok()?;
     if kind.get() == NAME {
@@ -321,7 +321,7 @@ fn entry(bytes: &[u8], block_size: u64) -> Option<(Entry<'_>, &[u8])> {
     Some((inode, rest))
 }
 
-/// A number that a record of at most a zone bounds.
+/// Narrows a number that is at most the size of a zone in blocks, or of a record in bytes.
 fn narrow(number: u64) -> u32 {
     u32::try_from(number).expect("a record is smaller than 4 GiB, as is a zone in blocks")
 }

@@ -1,26 +1,27 @@
 //! Files with names on zonefs: each grows in zone files of its own.
 //!
-//! zonefs has a file for each zone, no names, and takes direct writes of whole blocks at their end. So
-//! does a table of a key-value store want to be written. What is added here:
+//! zonefs has a file for each zone and no names, and takes direct writes of whole blocks at the end
+//! of a file. Tables of a key-value store are written in the same way. This module adds:
 //!
-//! - Bytes of a file gather in memory and are written, in whole blocks, to a zone file that belongs to
-//!   it alone; when that is full, to another one. A file under a block takes no zone.
-//! - The *name map* says which file has which name, and where its bytes lie. It is a journal in the zone
-//!   files `seq/0` and `seq/1`, of which one is in use: `format`. The bytes of a file behind its last
-//!   whole block are in the map, until the file is closed and its last block is filled with zeroes.
-//! - A commit makes everything durable: data and a flush, a record and a flush. A zone of a deleted file
-//!   is reset after the commit in which its name is gone (F3).
+//! - The bytes of a file gather in memory and are written, in whole blocks, to a zone file that
+//!   belongs to this file alone; when that is full, to another one. A file under a block takes no
+//!   zone.
+//! - The *name map* holds the name of each file, and where its bytes lie. It is a journal in one of
+//!   the zone files `seq/0` and `seq/1`: see `format`. The bytes behind a file's last whole block
+//!   are in the map, until the file is closed and its last block is padded with zeroes.
+//! - A commit makes everything durable: it writes data and flushes, then writes a record and
+//!   flushes. A zone of a deleted file is reset after the commit that removes its name (F3).
 //!
-//! Files grow at their end and can be cut; nothing is overwritten. Zones without a write pointer
+//! Files grow at their end and can be cut, but not overwritten. Zones without a write pointer
 //! (`cnv`) are not used.
 //!
 //! | module | question |
 //! | --- | --- |
 //! | `format` | how is the map stored? |
-//! | `mount` | how is it read, and what is done after a power cut? |
+//! | `mount` | how is it read, and repaired after a power cut? |
 //! | `data` | how are bytes written, read, cut? |
-//! | `placed` | where are the bytes of files that nobody writes? |
-//! | [`owed`] | what has the drive refused, and when is it tried again? |
+//! | `placed` | where are the bytes of files without a writer? |
+//! | [`owed`] | which work has the drive refused, and when is it tried again? |
 //! | `ops` | [`FileSystem`], in terms of these |
 
 mod data;
@@ -47,7 +48,7 @@ use self::placed::PlacedFiles;
 /// The root directory.
 const ROOT: u64 = 1;
 
-/// Zone files with the name map: the first ones of `seq`.
+/// Zone files that hold the name map: the first ones of `seq`.
 const MAP_ZONES: u32 = 2;
 
 /// A file system of named files on zonefs.
@@ -58,11 +59,11 @@ pub struct ZoneStore {
     block: u64,
     created_ns: i64,
     opened_ns: u64,
-    /// The rights of the mount. A failing drive can make `zones` read-only later: then changes may
-    /// be left that are not durable, and a commit is an error.
+    /// The access of the mount. A failing drive can make `zones` read-only later: then changes may
+    /// remain that are not durable, and a commit is an error.
     rights: Access,
     state: Mutex<State>,
-    /// Held by the one that commits. Taken before `state`.
+    /// Held during a commit. Taken before `state`.
     journal: Mutex<Journal>,
     /// Files that can be read without `state`. Changed with `state` held.
     placed: PlacedFiles,
@@ -76,27 +77,27 @@ struct State {
     next_ino: u64,
     /// Empty zone files that belong to no file.
     free: BTreeSet<u32>,
-    /// Zone files of what was deleted, to be reset when a commit has made that durable.
+    /// Zone files of deleted or cut files, to be reset once a commit has made the change durable.
     doomed: BTreeSet<u32>,
-    /// What the drive has refused: zone files to empty, to which the durable map does not lead;
-    /// zone files to fill up, in which no file grows; closed files to write out; a commit.
+    /// Work that the drive has refused: resets of zone files to which the durable map does not
+    /// lead; finishes of zone files in which no file grows; closed files to write out; a commit.
     resets: Retries<u32>,
     finishes: Retries<u32>,
     seals: Retries<u64>,
     commits: Retries<()>,
-    /// What the map on the drive does not say yet.
+    /// Changes that the map on the drive does not have yet.
     dirty_inodes: BTreeSet<u64>,
     dirty_names: BTreeSet<(u64, Vec<u8>)>,
     /// Whether data was written since the last flush.
     has_written: bool,
     /// Bytes of files that were written to zone files since the store was opened.
     written_bytes: u64,
-    /// When the oldest change was made that is not committed.
+    /// When the oldest uncommitted change was made.
     dirty_since_ns: Option<i64>,
 }
 
 impl State {
-    /// Nothing leads to a zone any more, once what has changed is committed.
+    /// Marks a zone for reset: after the next commit the map does not lead to it any more.
     fn doom(&mut self, zone: u32) {
         self.finishes.settle(zone);
         self.doomed.insert(zone);
@@ -108,15 +109,15 @@ struct Inode {
     kind: Kind,
     mtime_ns: i64,
     btime_ns: i64,
-    /// What is written; only the last one may end inside a block.
+    /// The written bytes; only the last extent may end inside a block.
     extents: Vec<Extent>,
-    /// The bytes after that.
+    /// The bytes after the extents, which no zone has yet.
     buffer: Vec<u8>,
     /// Names; handles; handles for writing.
     links: u32,
     pins: u32,
     writers: u32,
-    /// The zone that it grows in, and those that it will grow in next.
+    /// The zone in which the file grows, and the zones reserved for it to grow in next.
     current: Option<u32>,
     reserved: VecDeque<u32>,
 }
@@ -137,7 +138,7 @@ impl Inode {
         }
     }
 
-    /// Bytes in zones.
+    /// Bytes of the file in zones.
     fn placed(&self) -> u64 {
         self.extents.iter().map(|extent| extent.len).sum()
     }
@@ -151,15 +152,15 @@ impl Inode {
     }
 }
 
-/// Where the map goes on.
+/// The end of the map, where the next record goes.
 struct Journal {
     /// Its zone file.
     zone: u32,
-    /// Bytes of that in use.
+    /// Bytes of that zone file in use.
     end: u64,
     generation: u64,
     commit: u64,
-    /// The next record has to be a snapshot: the zone may hold more than is known.
+    /// The next record has to be a snapshot: the zone may hold more than the known records.
     is_unsure: bool,
     /// Bytes of records that were written since the store was opened.
     written_bytes: u64,
@@ -175,7 +176,7 @@ impl ZoneStore {
         lock(&self.journal).commit
     }
 
-    /// Bytes written to the drive since it was opened: nothing is ever moved.
+    /// Bytes written to the drive since it was opened. Reclaim is 0: this store never moves data.
     pub fn traffic(&self) -> Traffic {
         let meta = lock(&self.journal).written_bytes;
         Traffic {
@@ -191,7 +192,7 @@ impl ZoneStore {
         self.zones.superblock().uuid
     }
 
-    /// The zone file of this number.
+    /// The zone file with this number.
     fn zone(&self, number: u32) -> Ino {
         self.zones.file(Group::Sequential, number).expect("zone files are as many as at mount")
     }
@@ -211,13 +212,13 @@ impl ZoneStore {
         ByteCount::new(self.capacity(MAP_ZONES))
     }
 
-    /// Empties a zone file, or fills it up.
+    /// Sets the size of a zone file: 0 resets it, its capacity finishes it.
     fn set_zone_size(&self, number: u32, size: u64) -> Result<()> {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         self.zones.setattr(&Caller::ROOT, self.zone(number), &set).map(drop)
     }
 
-    /// Refuses changes with read access only.
+    /// Refuses changes on a read-only mount.
     fn check_writable(&self) -> Result<()> {
         match self.zones.access() {
             Access::ReadWrite => Ok(()),
@@ -225,9 +226,9 @@ impl ZoneStore {
         }
     }
 
-    /// Makes everything durable. With the rights to read only, nothing can have changed. A file
-    /// whose bytes have no place stays dirty, and the error is about it. The other changes become
-    /// durable all the same: a deletion among them may free the zone that the file needs.
+    /// Makes everything durable. On a read-only mount there is nothing to commit. A file whose
+    /// bytes could not be written stays dirty, and the commit returns that error. The other changes
+    /// become durable all the same: a deletion among them may free the zone that the file needs.
     fn commit(&self) -> Result<()> {
         if self.rights == Access::ReadOnly {
             return Ok(());
@@ -250,7 +251,7 @@ impl ZoneStore {
                 placed
             }
             Err(error) => {
-                // What was taken as committed is not: all of it is said again.
+                // The changes that `record` took are not durable: a snapshot has to repeat them.
                 journal.is_unsure = true;
                 lock(&self.state).has_written = true;
                 Err(error)
@@ -264,7 +265,7 @@ impl ZoneStore {
         outcome
     }
 
-    /// Makes durable what has changed, but for bytes of `unplaced` files.
+    /// Makes all changes durable, except bytes of `unplaced` files.
     fn make_durable(
         &self,
         journal: &mut Journal,
@@ -286,11 +287,12 @@ impl ZoneStore {
         self.write_record(journal, record)
     }
 
-    /// Writes an empty record behind the last one that says something: if that goes bad later, it is known
-    /// not to have been cut off.
+    /// Writes an empty record behind the last record with entries: if that one goes bad later, the
+    /// next mount knows that it was not cut off.
     fn close_map(&self) -> Result<()> {
         let mut journal = lock(&self.journal);
-        // A snapshot, for which there is a need if there is no more room, says something too.
+        // If the map has no room, the first record is a snapshot, and a second, empty one has to
+        // follow.
         for _ in 0..2 {
             let record = self.record(&mut lock(&self.state), &journal)?;
             let is_empty = !record.1.is_snapshot;
@@ -302,7 +304,7 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// What the map does not say yet, or all of it where that has no room behind the last record.
+    /// The next record: the uncommitted changes, or a snapshot if the zone has no room for them.
     fn record(&self, state: &mut State, journal: &Journal) -> Result<(Encoder, Head)> {
         let changes = changes(state, self.block);
         let room = self.capacity(journal.zone) - journal.end;
@@ -358,14 +360,14 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Writes whole blocks at the end of a zone file, where there is room for them.
+    /// Writes whole blocks at the end of a zone file, or fails if they do not all fit.
     fn write_zone(&self, number: u32, at: u64, data: &[u8]) -> Result<()> {
         let written = self.zones.write(self.zone(number), at, data, WriteFlags::DIRECT)?;
         if written.len == data.len() as u64 { Ok(()) } else { Err(FsError::NoSpace) }
     }
 }
 
-/// What has changed since the last record.
+/// Encodes the changes since the last record.
 fn changes(state: &State, block: u64) -> Encoder {
     let mut encoder = Encoder::new(block);
     for ino in &state.dirty_inodes {
@@ -380,7 +382,7 @@ fn changes(state: &State, block: u64) -> Encoder {
     encoder
 }
 
-/// All there is.
+/// Encodes all inodes and names.
 fn snapshot(state: &State, block: u64) -> Encoder {
     let mut encoder = Encoder::new(block);
     for (ino, inode) in state.inodes.iter().filter(|(_, inode)| inode.links > 0) {
@@ -392,8 +394,8 @@ fn snapshot(state: &State, block: u64) -> Encoder {
     encoder
 }
 
-/// What the map says of an inode. If the drive refuses bytes of a file, the map has less than a
-/// block of them, as the format wants. An earlier record had no more behind the same extents.
+/// The map entry of an inode. If the drive refuses bytes of a file, the entry has less than a block
+/// of them, as the format requires. No earlier record had more bytes behind the same extents.
 fn said(ino: u64, inode: &Inode, block: u64) -> Entry<'_> {
     let tail = inode.buffer.len().min(memory(block) - 1);
     Entry::Inode {

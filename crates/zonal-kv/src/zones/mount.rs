@@ -1,13 +1,14 @@
-//! Opening: the name map is read, and what a power cut or a kill has left is put right.
+//! Opening: reads the name map, and repairs the remains of a power cut or a kill.
 //!
-//! What the process before has written may be in a cache of the drive, its newest record too, if a
-//! flush failed or it was killed. So the drive is flushed before anything is read: what is read is
-//! durable, and no zone is emptied on the word of a record that a power cut takes back.
+//! Writes of the previous process, its newest record included, may still be in a cache of the
+//! drive, if a flush failed or the process was killed. So the mount flushes the drive before it
+//! reads: all records that it finds are durable, and it resets no zone because of a record that a
+//! power cut can undo.
 //!
-//! A record that is not whole is the end of the map if it can have been cut off: it was being written
-//! when the power failed, and no call that waited for it has returned. A record that anything follows was
-//! durable: then the map is damaged, and the drive is refused. A close writes an empty record, so after
-//! it every record that says something is followed by one.
+//! A record that is not whole ends the map, if it can have been cut off: the power failed while it
+//! was being written, and no call that waited for it has returned. A bad record with others behind
+//! it was durable: then the map is damaged, and the mount refuses the drive. A close writes an
+//! empty record, so after a close every record with entries is followed by another one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,7 @@ use super::format::{self, Entry, Head, Kind, Record};
 use super::placed::PlacedFiles;
 use super::{Inode, Journal, MAP_ZONES, ROOT, State, ZoneStore, lock};
 
-/// Zone files without which there is no use: two for the map, and some to write to.
+/// The fewest zone files for a store: two for the map, and some for data.
 const ZONES_MIN: u32 = 6;
 
 impl ZoneStore {
@@ -47,8 +48,8 @@ impl ZoneStore {
         Ok(false)
     }
 
-    /// Opens the files on a zonefs, or makes the name map on an empty one. With read access only it
-    /// writes nothing, and puts right in memory only.
+    /// Opens the files on a zonefs, or makes the name map on an empty one. A read-only mount writes
+    /// nothing and repairs only its state in memory.
     pub fn mount(
         device: Arc<dyn ZonedDevice>,
         clock: Arc<dyn Clock>,
@@ -91,7 +92,8 @@ impl ZoneStore {
                 return Err(FsError::Foreign { what: "zonefs", why });
             }
         }
-        // F3: what is emptied below is what a durable record no longer refers to.
+        // F3: with the records durable, every zone reset below is one to which no durable record
+        // refers.
         if self.rights == Access::ReadWrite {
             self.zones.sync()?;
         }
@@ -130,12 +132,12 @@ impl ZoneStore {
             self.placed.insert(*ino, inode);
         }
         *lock(&self.state) = state;
-        // What is left behind the last record is left there: the map goes on in the other zone.
+        // Blocks behind the last record stay there: the map goes on in the other zone.
         self.commit()?;
         Ok(self)
     }
 
-    /// All that a zone file holds.
+    /// The whole content of a zone file.
     fn content(&self, number: u32) -> Result<Vec<u8>> {
         let mut content = vec![0; memory(self.written(number)?)];
         let read = self.zones.read(self.zone(number), 0, &mut content)?;
@@ -143,7 +145,8 @@ impl ZoneStore {
         Ok(content)
     }
 
-    /// The records of a zone file, in order: a snapshot and changes, up to the first that is not whole.
+    /// The records of a zone file, in order: a snapshot and changes, up to the first record that is
+    /// not whole.
     fn records<'a>(&self, content: &'a [u8]) -> Vec<Record<'a>> {
         let mut records: Vec<Record<'a>> = Vec::new();
         let mut at = 0;
@@ -169,7 +172,7 @@ impl ZoneStore {
         (fits && head.uuid == self.zones.superblock().uuid).then_some(record)
     }
 
-    /// Refuses a map in which a record is bad that others follow. Older generations do not matter.
+    /// Refuses a map with a whole record behind a bad one. Older generations do not matter.
     fn check_end(&self, content: &[u8], map: &[Record<'_>], generation: u64) -> Result<()> {
         let mut at: u64 = map.iter().map(|record| record.len).sum();
         while at < content.len() as u64 {
@@ -186,8 +189,8 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Refuses a map whose last record cannot have been cut off. A cut leaves the first blocks of what was
-    /// being written, of which the last one may be noise.
+    /// Refuses a map whose last record cannot have been cut off. A power cut leaves the first
+    /// blocks of the record that was being written, and the last of these blocks may be noise.
     fn check_last(&self, content: &[u8], map: &[Record<'_>]) -> Result<()> {
         let end: u64 = map.iter().map(|record| record.len).sum();
         let left = content.len() as u64 - end;
@@ -211,7 +214,8 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// Nothing yet: on a zonefs whose files are empty, but for a map whose first record was cut off.
+    /// The state of a new store. The zone files have to be empty, except for a first record that
+    /// was cut off.
     fn fresh(&self, count: u32, first: &[u8], second: &[u8]) -> Result<State> {
         let begun = first.is_empty()
             || (first.len() as u64 == self.block && first.starts_with(&format::MAGIC));
@@ -231,7 +235,8 @@ impl ZoneStore {
         Ok(state)
     }
 
-    /// Empties zones that belong to nothing, fills up those that nobody grows in, finds the free ones.
+    /// Resets zones that belong to no file, finishes zones in which no file grows, and collects the
+    /// free ones.
     fn put_right(&self, state: &mut State, count: u32) -> Result<()> {
         let mut used = BTreeSet::new();
         for (ino, inode) in &state.inodes {
@@ -275,7 +280,7 @@ impl ZoneStore {
     }
 }
 
-/// A record that was durable and is bad.
+/// The error for a bad record that was durable.
 fn damaged(at: u64, how_known: &str) -> FsError {
     let why = format!(
         "the record at byte {at} is bad, and {how_known}; `zonal mkzonefs --force` makes the drive empty"
@@ -283,7 +288,7 @@ fn damaged(at: u64, how_known: &str) -> FsError {
     FsError::Corrupt { what: "the name map", why }
 }
 
-/// Files and names as the records say.
+/// Applies the records in order.
 fn replay(records: &[Record<'_>]) -> Result<State> {
     let mut state = State::default();
     for record in records {
@@ -317,7 +322,7 @@ fn replay(records: &[Record<'_>]) -> Result<State> {
     if let Some(root) = state.inodes.get_mut(&ROOT) {
         root.links += 1;
     }
-    // What has no name was deleted.
+    // Inodes without a name were deleted.
     state.inodes.retain(|_, inode| inode.links > 0);
     Ok(state)
 }

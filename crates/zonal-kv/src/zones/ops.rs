@@ -13,7 +13,7 @@ use super::format::Kind;
 use super::owed::ATTEMPTS;
 use super::{Inode, MAP_ZONES, ROOT, State, ZoneStore, lock};
 
-/// A change is committed after so long at the latest.
+/// Changes are committed after this time at the latest.
 const COMMIT_NS: i64 = 5_000_000_000;
 
 const NO_XATTR: FsError = FsError::Unsupported { what: "extended attributes of files on zonefs" };
@@ -223,7 +223,8 @@ impl FileSystem for ZoneStore {
             directory(&state, ino)?;
             let own =
                 [(1, b".".to_vec(), ino.get()), (2, b"..".to_vec(), parent_of(&state, ino.get()))];
-            // Numbers of inodes begin at 2 and stay with them.
+            // Cookies 1 and 2 are `.` and `..`. The other cookies are inode numbers plus 2, so they
+            // never change.
             let others =
                 children(&state, ino.get()).map(|(name, ino)| (ino + 2, name.to_vec(), ino));
             let mut entries: Vec<_> = own.into_iter().chain(others).collect();
@@ -335,8 +336,8 @@ impl FileSystem for ZoneStore {
             }
             self.retry(&mut state, u64::MAX);
         }
-        // This is the last chance: nothing tries again later. A mount does the rest of what is
-        // owed.
+        // This is the last chance: the store does not try again later. The next mount does the rest
+        // of the owed work.
         let mut committed = self.commit();
         for _ in 1..ATTEMPTS {
             if committed.is_err() && self.zones.access() == Access::ReadWrite {
@@ -354,7 +355,7 @@ impl FileSystem for ZoneStore {
     }
 }
 
-/// Bytes of an entry with a short name and an extent.
+/// Bytes of a map entry with a short name and one extent.
 const MAP_BYTES_MIN: u64 = 128;
 
 impl ZoneStore {
@@ -380,8 +381,9 @@ impl ZoneStore {
         })
     }
 
-    /// Frees what a write without room needs: zones of deleted files, and zones that closed files
-    /// keep until they are written out. The error says why zones of deleted files are not free.
+    /// Frees zones for a write that found no space: zones of deleted files, and zones that closed
+    /// files keep until they are written out. Returns the error that keeps zones of deleted files
+    /// from becoming free.
     fn make_room(&self) -> Result<()> {
         let has_doomed = {
             let mut state = lock(&self.state);
@@ -394,7 +396,7 @@ impl ZoneStore {
         if lock(&self.state).doomed.is_empty() { Ok(()) } else { committed }
     }
 
-    /// Sets or takes away a name.
+    /// Sets or removes a name.
     fn name(&self, state: &mut State, key: (u64, Vec<u8>), ino: Option<u64>) {
         match ino {
             Some(ino) => drop(state.names.insert(key.clone(), ino)),
@@ -404,7 +406,7 @@ impl ZoneStore {
         state.dirty_since_ns.get_or_insert_with(|| self.clock.wall_ns());
     }
 
-    /// Refuses a name that exists, cannot be, or for which the map has no room.
+    /// Refuses a name that exists, that is invalid, or for which the map has no room.
     fn check_new(&self, state: &State, parent: Ino, name: &[u8]) -> Result<()> {
         directory(state, parent)?;
         match name {
@@ -416,8 +418,8 @@ impl ZoneStore {
         }
     }
 
-    /// Bytes that a snapshot of the map may still grow by: it takes half of its zone at most, so that
-    /// changes have the other half.
+    /// Bytes by which a snapshot of the map may still grow: it takes half of its zone at most, so
+    /// that the other half remains for changes.
     fn map_room(&self, state: &State) -> u64 {
         let half = self.capacity(0).min(self.capacity(1)) / 2;
         let names: u64 = state.names.keys().map(|key| 24 + key.1.len() as u64).sum();
@@ -426,7 +428,7 @@ impl ZoneStore {
         half.saturating_sub(names + inodes)
     }
 
-    /// Moves a directory to a name that nothing has, and not into itself.
+    /// Moves a directory to an unused name, but not into itself.
     fn rename_directory(
         &self,
         state: &mut State,
@@ -450,7 +452,7 @@ impl ZoneStore {
         Ok(())
     }
 
-    /// One name less.
+    /// Removes one link of an inode.
     fn unlinked(&self, state: &mut State, ino: u64) {
         if let Some(inode) = state.inodes.get_mut(&ino) {
             inode.links -= 1;
@@ -458,8 +460,8 @@ impl ZoneStore {
         }
     }
 
-    /// Drops a file without names and handles. The next record does not have its name, so its zones
-    /// are reset after that.
+    /// Drops a file without names and handles. The next record no longer has its name, so its zones
+    /// are reset after that record.
     fn bury(&self, state: &mut State, ino: u64) {
         if state.inodes.get(&ino).is_some_and(|inode| inode.links == 0 && inode.pins == 0) {
             let inode = state.inodes.remove(&ino).expect("it was there just now");
@@ -492,14 +494,14 @@ fn directory(state: &State, ino: Ino) -> Result<()> {
     }
 }
 
-/// Names in a directory, and where they lead.
+/// The names in a directory, and their inodes.
 fn children(state: &State, ino: u64) -> impl Iterator<Item = (&[u8], u64)> {
     let from = (ino, Vec::new());
     let named = state.names.range(from..).take_while(move |(key, _)| key.0 == ino);
     named.map(|(key, ino)| (&key.1[..], *ino))
 }
 
-/// The directory above; the root is above itself.
+/// The parent directory; the root is its own parent.
 fn parent_of(state: &State, ino: u64) -> u64 {
     let found = state.names.iter().find(|(_, named)| **named == ino);
     found.map_or(ROOT, |(key, _)| key.0)

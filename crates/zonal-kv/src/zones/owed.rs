@@ -1,8 +1,9 @@
-//! Work that the drive has refused and that the store still owes, and when it tries that again.
+//! Work that the drive has refused and that the store still owes, and when the store tries it
+//! again.
 //!
-//! An error may pass. So a zone that cannot be emptied or filled up, a file that cannot be written
-//! out at its close, and a commit that fails stay owed: a tick tries them again after a pause,
-//! which doubles with each failure. A caller that cannot go on without one tries it at once.
+//! An error may pass. So a reset or finish of a zone, the writing out of a closed file, and a
+//! commit stay owed when they fail: a tick tries them again after a pause, which doubles with each
+//! failure. A caller that cannot go on without one of them tries it at once.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +17,10 @@ const PAUSE_NS_MIN: u64 = 1_000_000_000;
 /// Nanoseconds between attempts, at most.
 const PAUSE_NS_MAX: u64 = 64 * PAUSE_NS_MIN;
 
-/// Attempts of owed work for one caller that cannot go on without.
+/// The most attempts at owed work on behalf of one caller.
 pub(super) const ATTEMPTS: usize = 3;
 
-/// Work of one kind that has failed and is owed.
+/// Owed work of one kind.
 #[derive(Debug, Default)]
 pub(super) struct Retries<K>(BTreeMap<K, Failure>);
 
@@ -31,19 +32,19 @@ struct Failure {
 }
 
 impl<K: Copy + Ord> Retries<K> {
-    /// Notes that work has failed.
+    /// Records that an attempt has failed.
     pub(super) fn put_off(&mut self, work: K, now_ns: u64) {
         let before = self.0.get(&work).map_or(0, |failure| failure.pause_ns);
         let pause_ns = (2 * before).clamp(PAUSE_NS_MIN, PAUSE_NS_MAX);
         self.0.insert(work, Failure { last_ns: now_ns, pause_ns });
     }
 
-    /// Notes that work has succeeded, or that nobody needs it any more.
+    /// Removes work that has succeeded or is no longer needed.
     pub(super) fn settle(&mut self, work: K) {
         self.0.remove(&work);
     }
 
-    /// Whether work has not failed, or its pause is over.
+    /// Whether work may be tried: it has not failed, or its pause is over.
     pub(super) fn is_due(&self, work: K, now_ns: u64) -> bool {
         self.0.get(&work).is_none_or(|failure| failure.is_due(now_ns))
     }
@@ -54,7 +55,7 @@ impl<K: Copy + Ord> Retries<K> {
         due.map(|(&work, _)| work).collect()
     }
 
-    /// What a caller tries that cannot wait: the work that was tried least recently.
+    /// Work that a caller tries without waiting for the pause, the least recently tried first.
     pub(super) fn at_once(&self) -> Vec<K> {
         let mut all: Vec<_> =
             self.0.iter().map(|(&work, failure)| (failure.last_ns, work)).collect();
@@ -76,19 +77,18 @@ impl Failure {
 /// How much work the drive has refused and the store still owes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
-    /// Zone files to empty: nothing leads to them.
+    /// Zone files to reset: no file has bytes in them.
     pub resets: usize,
-    /// Zone files to fill up, in which no file grows any more: until then each takes an active
-    /// zone.
+    /// Zone files to finish, in which no file grows any more: until then each takes an active zone.
     pub finishes: usize,
-    /// Files to write out that nobody has open for writing.
+    /// Closed files that still have bytes in memory.
     pub seals: usize,
     /// 1 if the last commit failed.
     pub commits: usize,
 }
 
 impl ZoneStore {
-    /// What is owed now.
+    /// The work that is owed now.
     pub fn owed(&self) -> Owed {
         let state = lock(&self.state);
         Owed {
@@ -109,9 +109,8 @@ impl ZoneStore {
         self.written(zone).is_ok_and(|written| (1..self.capacity(zone)).contains(&written))
     }
 
-    /// Frees the active resources of a zone in which no file grows: of one that is to be filled up
-    /// or emptied, or that waits for the commit after which it is emptied. Returns whether it found
-    /// one.
+    /// Frees the active resources of a zone in which no file grows: a zone that is to be finished
+    /// or reset, or one that waits for a commit before its reset. Returns whether it found one.
     pub(super) fn finish_unused(&self, state: &mut State) -> bool {
         let doomed = state.doomed.iter().copied().filter(|zone| self.is_active(*zone));
         let doomed = doomed.take(ATTEMPTS);
@@ -124,7 +123,7 @@ impl ZoneStore {
         refused.collect::<Vec<_>>().into_iter().any(|zone| self.empty(state, zone))
     }
 
-    /// Does owed work of zones and files whose pause is over at `now_ns`.
+    /// Tries owed work on zones and files whose pause is over at `now_ns`.
     pub(super) fn retry(&self, state: &mut State, now_ns: u64) {
         for ino in state.seals.due(now_ns) {
             self.seal_or_owe(state, ino);
@@ -137,8 +136,8 @@ impl ZoneStore {
         }
     }
 
-    /// Empties a zone to which nothing leads, also on the drive (F3): it is free then. Otherwise
-    /// that is owed. Returns whether it is free.
+    /// Resets a zone to which neither the state nor the durable map leads (F3); it is free then. If
+    /// the reset fails, it stays owed. Returns whether the zone is free.
     pub(super) fn empty(&self, state: &mut State, zone: u32) -> bool {
         let Err(error) = self.set_zone_size(zone, 0) else {
             state.resets.settle(zone);
@@ -156,8 +155,8 @@ impl ZoneStore {
         false
     }
 
-    /// Fills up a zone in which no file grows any more, so that it takes no active resources of the
-    /// drive. Otherwise that is owed. Returns whether it is full.
+    /// Finishes a zone in which no file grows any more, so that it takes no active resources of the
+    /// drive. If that fails, it stays owed. Returns whether the zone is full.
     pub(super) fn fill_up(&self, state: &mut State, zone: u32) -> bool {
         let Err(error) = self.set_zone_size(zone, self.capacity(zone)) else {
             state.finishes.settle(zone);
@@ -167,25 +166,25 @@ impl ZoneStore {
             tracing::warn!(zone, %error, "a zone file cannot be filled up: it is tried again");
             state.finishes.put_off(zone, self.clock.monotonic_ns());
         } else {
-            // Such a zone is not active.
+            // A failed zone is not active.
             state.finishes.settle(zone);
         }
         false
     }
 
-    /// A file does not grow any more in the zone that it grew in.
+    /// Makes a file stop growing in its current zone.
     pub(super) fn leave(&self, state: &mut State, ino: u64) {
         let Some(inode) = state.inodes.get_mut(&ino) else { return };
         let Some(zone) = inode.current.take() else { return };
         if inode.has_bytes_in(zone) {
             self.fill_up(state, zone);
         } else {
-            // It holds at most what a failed write has left: the map never led to it.
+            // The zone has at most the remains of a failed write: the map never led to it.
             self.empty(state, zone);
         }
     }
 
-    /// Writes out a file that nobody has open for writing. If that fails, it is owed.
+    /// Writes out a file without a writer. If that fails, it stays owed.
     pub(super) fn seal_or_owe(&self, state: &mut State, ino: u64) {
         match self.seal(state, ino) {
             Ok(()) => {

@@ -1,8 +1,8 @@
-//! Where the bytes of files lie that nobody writes, so that a read of one does not wait for the
-//! drive to take what is written to another.
+//! The extents of files without a writer, so that a read of one does not wait while the drive takes
+//! the writes of another.
 //!
-//! A zone is reset only after every read has ended that may know it: the one that commits waits for
-//! them, and a read that begins later finds the file as it is after the change.
+//! A zone is reset only after every read that may use it has ended: the commit waits for these
+//! reads, and a later read finds the extents after the change.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -12,8 +12,8 @@ use super::format::{Extent, Kind};
 
 type Places = BTreeMap<u64, Box<[Extent]>>;
 
-/// The files of which all bytes are in zones, by their numbers. Every read from zones holds the
-/// lock, and takes no other one then. It is changed with the state locked.
+/// The files whose bytes are all in zones, by inode number. Every read from zones holds the lock,
+/// and takes no other lock meanwhile. Entries are changed with the store's state locked.
 #[derive(Default)]
 pub(super) struct PlacedFiles(RwLock<Places>);
 
@@ -21,14 +21,14 @@ pub(super) struct PlacedFiles(RwLock<Places>);
 pub(super) struct Reading<'a>(RwLockReadGuard<'a, Places>);
 
 impl Reading<'_> {
-    /// The extents of a file, if it is one of these.
+    /// The extents of a file, if its bytes are all in zones.
     pub(super) fn extents(&self, ino: u64) -> Option<&[Extent]> {
         self.0.get(&ino).map(|extents| &**extents)
     }
 }
 
 impl PlacedFiles {
-    /// Takes a file in, if it has bytes and nobody writes it.
+    /// Adds a file, if it has bytes, all of them in zones, and no writer.
     pub(super) fn insert(&self, ino: u64, inode: &Inode) {
         let is_placed = inode.buffer.is_empty() && !inode.extents.is_empty();
         if inode.kind == Kind::File && inode.writers == 0 && is_placed {
@@ -36,20 +36,20 @@ impl PlacedFiles {
         }
     }
 
-    /// Takes a file out: it changes, or it is gone.
+    /// Removes a file that changes or is deleted.
     pub(super) fn remove(&self, ino: u64) {
-        // A change waits for reads, so it is made only where it is needed.
+        // The write lock waits for all reads, so it is taken only when there is an entry to remove.
         if self.begin_read().extents(ino).is_some() {
             self.change().remove(&ino);
         }
     }
 
-    /// Begins to read from zones: until the answer is dropped, no zone is reset.
+    /// Begins a read from zones: no zone is reset until the guard is dropped.
     pub(super) fn begin_read(&self) -> Reading<'_> {
         Reading(self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns when every read has ended that began before.
+    /// Returns when every read that began before has ended.
     pub(super) fn wait_for_reads(&self) {
         drop(self.change());
     }
@@ -96,7 +96,7 @@ mod tests {
         let store = store();
         let ino = closed_file(&store, b"table");
         let mut buffer = vec![0; LEN];
-        // Held as while another file is written: a read that wanted it would never end.
+        // Held as during a write of another file: a read that needed this lock would never end.
         let state = lock(&store.state);
         assert_eq!(store.read_file(ino.get(), 0, &mut buffer).unwrap(), LEN);
         drop(state);
@@ -116,7 +116,7 @@ mod tests {
                 store.unpin(ino);
                 store.sync().unwrap();
             });
-            // A lock that a thread waits to change lets no further reader in.
+            // A thread that waits for the write lock lets no further reader in.
             while store.placed.0.try_read().is_ok() && !deleting.is_finished() {
                 thread::yield_now();
             }

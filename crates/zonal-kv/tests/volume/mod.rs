@@ -1,4 +1,4 @@
-//! A volume of files with names on zonefs, for tests: how it is made, and what is in it.
+//! A volume of files with names on zonefs, for tests, and functions that read its content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
