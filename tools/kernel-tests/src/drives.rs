@@ -1,4 +1,4 @@
-//! The drives that every guest has beside its root: QEMU's own, so no code of ours makes them.
+//! The drives that every guest has in addition to its root: QEMU's own, not made by our code.
 //!
 //! - an NVMe controller with two zoned namespaces: one with zones of 3 MiB, which Linux hides
 //!   because that is no power of two, and its twin, whose zones end after 3 MiB of 4 MiB;
@@ -33,7 +33,7 @@ pub(crate) const ZONES: u32 = 96;
 pub(crate) const OPEN_MAX: u32 = 14;
 pub(crate) const ACTIVE_MAX: u32 = 28;
 
-/// What is writable of a zone: all of it in the namespace that Linux hides.
+/// The writable part of a zone: the whole zone in the namespace that Linux hides.
 pub(crate) const CAPACITY_MIB: u32 = 3;
 
 /// The size of the twin's zones.
@@ -127,14 +127,14 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         for file in self.namespaces.iter().chain([&self.plain]) {
-            // The run's folder may be kept for its log, but not what the guest wrote.
+            // The run's folder may be kept for its log, but not the guest's data.
             let _ = fs::remove_file(file);
         }
     }
 }
 
-/// Adds a file as what a device of a machine is stored in. Nothing of a run survives it, so no
-/// flush needs to reach the host's disk.
+/// Adds a device of a machine, backed by a file. The file does not outlive the run, so no flush
+/// needs to reach the host's disk.
 pub(crate) fn drive(command: &mut Command, id: &str, file: &Path, options: &str) {
     let file = file.display();
     let drive = format!("file={file},if=none,id={id},format=raw,cache=unsafe{options}");

@@ -1,8 +1,8 @@
 //! Compares Zonal with a real Linux kernel, in a virtual machine: `cargo xtask vm`.
 //!
-//! Debian's newest backported kernel with a few programs runs in QEMU, so nothing depends on the
-//! kernel of the host. What the machine needs comes from the host's Debian mirror and is kept under
-//! `target/vm`.
+//! Debian's newest backported kernel with a few programs runs in QEMU, so the comparison does not
+//! depend on the kernel of the host. The parts of the machine come from the host's Debian mirror
+//! and are kept under `target/vm`.
 //!
 //! - [`host`] makes the machine's image and boots it: the program `kernel-tests`.
 //! - [`guest`] runs in it, in subjects, each a few checks: the program `kernel-tests-guest`.

@@ -79,7 +79,7 @@ fn write(device: &Path, sector: u64, zone_sectors: u64) -> Result<()> {
     let (_, rest) = report.split_once("wptr 0x").context("blkzone tells no write pointer")?;
     let digits = rest.split(' ').next().unwrap_or_default();
     let pointer = u64::from_str_radix(digits, 16).context("blkzone tells no write pointer")?;
-    // A zone that fails or is full has none.
+    // A failed or full zone has no write pointer in its capacity.
     ensure!(pointer < zone_sectors, "write pointer {pointer}");
     let file = OpenOptions::new().write(true).custom_flags(O_DIRECT).open(device)?;
     let memory = [0_u8; 2 * WRITTEN];

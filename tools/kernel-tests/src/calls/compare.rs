@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// A difference that is meant: a row `| call | kernel | here | why |`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Which calls, each with `...` for what does not matter.
+    /// The calls of the row; `...` stands for any text.
     calls: Vec<String>,
     kernel: String,
     here: String,
@@ -48,7 +48,8 @@ fn row(line: &str) -> Option<Row> {
 /// How often each row explained a difference, by its name.
 pub(crate) type Used = BTreeMap<String, u32>;
 
-/// Compares; an error shows the first difference that no row explains, and what led to it.
+/// Compares two logs. An error shows the first difference that no row explains, and the calls
+/// before it.
 pub(crate) fn logs(kernel: &str, here: &str, rows: &[Row]) -> Result<Used> {
     let mut used = Used::new();
     let theirs: Vec<&str> = kernel.lines().collect();
@@ -78,12 +79,12 @@ pub(crate) fn logs(kernel: &str, here: &str, rows: &[Row]) -> Result<Used> {
 }
 
 impl Row {
-    /// Whether enough calls show it, whatever their seed.
+    /// Whether every run with enough calls shows the difference, with any seed.
     pub(crate) fn is_common(&self) -> bool {
         self.shown == Shown::Always
     }
 
-    /// What tells it from other rows.
+    /// The row's calls and results, which no other row has.
     pub(crate) fn name(&self) -> String {
         format!("{} | {} | {}", self.calls.join(", "), self.kernel, self.here)
     }
@@ -94,7 +95,7 @@ impl Row {
         else {
             return false;
         };
-        // What the call did to the file is not up for explanation.
+        // No row can explain a different effect on the file.
         let (theirs, theirs_after) = theirs.split_once("; ").unwrap_or((theirs, ""));
         let (ours, ours_after) = ours.split_once("; ").unwrap_or((ours, ""));
         call == same

@@ -1,4 +1,4 @@
-//! `kernel-tests-guest calls DIR`: random calls on a mounted zonefs, and what each returned.
+//! `kernel-tests-guest calls DIR`: random calls on a mounted zonefs, and the result of each.
 //!
 //! The log of one mount is compared with that of another: the kernel's zonefs against ours. All
 //! that the program needs is a mount point and a seed. `plan.rs` chooses the calls, `session.rs`

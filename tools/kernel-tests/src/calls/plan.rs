@@ -1,7 +1,7 @@
-//! What the next call is: chosen at random, with offsets and lengths near those that matter.
+//! Chooses the next call at random, with offsets and lengths near the interesting ones.
 //!
-//! The choice depends on the seed and on what the mount has answered so far, so two mounts that
-//! answer alike get the same calls.
+//! The choice depends on the seed and on the answers of the mount so far, so two mounts with the
+//! same answers get the same calls.
 
 use rand::RngExt;
 use rand::seq::IndexedRandom;
@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 /// How many files can be open at once.
 pub(super) const SLOTS: usize = 10;
 
-/// One call. Its `Debug` form is what the log shows.
+/// One call. The log shows its `Debug` form.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
     Open { slot: usize, path: String, flags: Vec<Flag> },
@@ -47,7 +47,7 @@ pub(super) enum Call {
     ChangeZone { path: String, fate: Fate },
 }
 
-/// What happens to a zone past the file system.
+/// A change of a zone behind the back of the file system.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     ReadOnly,
@@ -103,7 +103,7 @@ pub(super) enum Allocation {
     PunchHole,
 }
 
-/// What the planner knows of a file.
+/// The planner's knowledge of an open file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) size: u64,
@@ -122,7 +122,7 @@ pub(super) enum Writes {
     AtEnd,
 }
 
-/// What the planner knows of the mount.
+/// The planner's knowledge of the mount.
 pub(super) struct View<'a> {
     pub(super) files: &'a [String],
     pub(super) dirs: &'a [String],
@@ -135,16 +135,16 @@ pub(super) struct View<'a> {
 pub(super) enum Finish {
     /// All.
     Any,
-    /// Those that are open and not empty.
+    /// Only files that are open and not empty.
     OpenAndWritten,
 }
 
-/// Whether something happens to zones past the file system.
+/// Whether zones change behind the back of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peace {
     /// No.
     Kept,
-    /// Now and then; then all I/O is direct, because what a page cache still holds is no answer.
+    /// Now and then; then all I/O is direct, because reads from the page cache would prove nothing.
     Broken,
 }
 
@@ -155,7 +155,7 @@ pub(super) struct Planner {
     pub(super) peace: Peace,
 }
 
-/// What is one request to any drive here, and to FUSE.
+/// The largest write that is one request, to any drive here and to FUSE.
 const REQUEST_OF_DRIVE: usize = 64 << 10;
 const REQUEST_OF_FUSE: usize = 1 << 20;
 
@@ -191,7 +191,8 @@ impl Planner {
             30..44 => self.read(slot, shape),
             44..57 => self.open(view),
             57..63 => Call::Close { slot },
-            // Read-only or not, the kernel truncates what is open; ours does not.
+            // The kernel truncates open files even if they are open for reading only; ours does
+            // not.
             63..68 if self.peace == Peace::Kept => {
                 let size = self.size(shape);
                 let finishes = size == shape.capacity && shape.size == 0;
@@ -348,7 +349,8 @@ impl Planner {
         }
     }
 
-    /// A size that finishes a file, unless such files are not to be finished: then one that resets.
+    /// A size that finishes a file, or, if such files are not to be finished, the size that resets
+    /// it.
     fn finishing(&self, size: u64) -> u64 {
         match self.finish {
             Finish::Any => size,
@@ -376,8 +378,9 @@ impl Planner {
         usize::try_from(length).expect("a length of a few MiB")
     }
 
-    /// How much to write: what takes several requests is made of whole blocks, and within limits no
-    /// first write to a zone does. FUSE and the block layer answer such a write in parts.
+    /// The length of a write. A write of several requests is made of whole blocks, and with limits
+    /// the first write to a zone is a single request, because FUSE and the block layer answer a
+    /// longer one in parts.
     fn written(&mut self, shape: Shape, at: u64) -> usize {
         let len = self.length(shape, at);
         let block = usize::try_from(shape.block).expect("a block is small");

@@ -1,9 +1,9 @@
-//! How a log shows what a call returned.
+//! Shows the result of a call in a log.
 
 use rustix::fs::{Stat, StatFs};
 use rustix::io::Errno;
 
-/// What a call returned: a few words, or the error.
+/// The result of a call: a few words, or the error.
 pub(super) type Answer = Result<String, Errno>;
 
 /// The names of the errors that file systems return.

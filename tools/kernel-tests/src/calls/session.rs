@@ -1,4 +1,4 @@
-//! Makes calls on a mount and tells what came back.
+//! Makes calls on a mount and reports their results.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,9 +36,10 @@ struct Open {
 }
 
 impl Open {
-    /// Writes at the beginning of a mapping, and shows what it holds then.
+    /// Writes at the beginning of a mapping, and shows the content of the mapping then.
     fn write_a_little(&self, mut map: MmapMut) -> String {
-        // Where one side cannot map at all, the files must not differ from then on.
+        // Direct I/O: one side may be unable to map the file, so no write may make the files
+        // differ.
         if !self.flags.contains(&Flag::Direct) {
             map[..8].copy_from_slice(b"by mmap ");
         }
@@ -62,7 +63,7 @@ impl Session {
         (0..SLOTS).filter(|slot| self.slots[*slot].is_some()).collect()
     }
 
-    /// What the planner wants to know of an open file.
+    /// The size, capacity and block size of an open file, for the planner.
     pub(super) fn shape(&self, slot: usize) -> Option<Shape> {
         let open = self.slots[slot].as_ref()?;
         let stat = rustix::fs::fstat(&open.file).ok()?;
@@ -75,7 +76,7 @@ impl Session {
         (regular && capacity >= block).then_some(Shape { size, capacity, block, writes })
     }
 
-    /// Makes the call and shows what it returned, and what that did to the file.
+    /// Makes the call; shows its result, and its effect on the file.
     pub(super) fn make(&mut self, call: &Call) -> String {
         let answer = result::show(&self.answer(call));
         match self.touched(call) {
@@ -191,7 +192,8 @@ impl Session {
             Flag::Dsync => OFlags::DSYNC,
         });
         let bits = bits.fold(OFlags::CLOEXEC, |all, flag| all | flag);
-        // Closed first, so that what the open returns does not depend on who closes when.
+        // Close the old file first, so that the result of the open does not depend on when it is
+        // closed.
         self.slots[slot] = None;
         let file = rustix::fs::open(self.root.join(path), bits, Mode::from(0o644))?;
         self.slots[slot] =
@@ -230,8 +232,8 @@ impl Session {
         let mut options = MmapOptions::new();
         let wanted = options.len(length);
         let mapped = match mapping {
-            // SAFETY: nobody else uses the mount, and this process makes no other call before the
-            // mapping is gone.
+            // SAFETY: no other process uses the mount, and this process makes no other call before
+            // it drops the mapping.
             Mapping::SharedRead => unsafe { wanted.map(file) }.map(|map| result::data(&map)),
             Mapping::SharedWrite => {
                 // SAFETY: the same.

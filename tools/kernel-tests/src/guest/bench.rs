@@ -1,8 +1,8 @@
-//! What a served drive costs: fio in the guest, on `null_blk` and on drives that are served, by us
-//! and by the kernel's own target. Rounds go from drive to drive, so that a busy host slows all.
+//! The cost of a served drive: fio in the guest, on `null_blk` and on drives that we and the
+//! kernel's own target serve. Rounds go from drive to drive, so that a busy host slows all.
 //!
-//! Only ratios mean something: the guest is interpreted. With a clock that counts instructions,
-//! they are ratios of work.
+//! Only ratios mean something, because QEMU interprets the guest. With a clock that counts
+//! instructions, they are ratios of work.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -34,7 +34,7 @@ const ROUNDS: usize = 5;
 /// Of the guest's time that one measurement takes, as fio reads it.
 const RUNTIME: &str = "2s";
 
-/// What fio does.
+/// A job of fio.
 pub(super) struct Job {
     pub(super) name: &'static str,
     pub(super) rw: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct Job {
     pub(super) depth: u32,
 }
 
-/// The writes come first: the reads are of what is written.
+/// The write comes first, because the reads need data to read.
 const JOBS: [Job; 4] = [
     Job { name: "sequential write of 128 KiB, depth 8", rw: "write", block: "128k", depth: 8 },
     Job { name: "random read of 4 KiB, depth 1", rw: "randread", block: "4k", depth: 1 },
@@ -115,7 +115,7 @@ impl Job {
     }
 }
 
-/// What fio has done.
+/// The result of a job.
 pub(super) struct Done {
     /// Operations per second.
     pub(super) rate: f64,
@@ -172,7 +172,7 @@ impl KernelTarget {
 
 impl Drop for KernelTarget {
     fn drop(&mut self) {
-        // Only one of the two kinds has each of these; whatever stays would fail the next target.
+        // Each kind of target has only some of these; a leftover would make the next target fail.
         let subsystem = Path::new(SUBSYSTEMS).join(NQN);
         let _ = nvme(&["disconnect"]);
         let _ = fs::remove_file(Path::new(PORT).join("subsystems").join(NQN));

@@ -43,7 +43,7 @@ pub(super) fn checks(tally: &mut Tally) {
         tally.check(&format!("compliance: {drive}"), || run(drive));
     };
     check("null_blk with conventional zones", &|drive| {
-        // NVMe has no such zones.
+        // NVMe has no conventional zones.
         explained(drive, NullBlk::new(&DISK)?.path(), &["--rules=zbc"])
     });
     check("null_blk with limits", &|drive| explained(drive, NullBlk::new(&SSD)?.path(), &[]));
@@ -96,8 +96,8 @@ fn generic(disk: &Path) -> Result<PathBuf> {
     nvme_cli::generic(disk).map(PathBuf::from)
 }
 
-/// Checks a device, all of which may be written, and compares the rules that it breaks with those
-/// that the document has for `drive`.
+/// Checks a device that may be overwritten, and compares the rules that it breaks with the ones
+/// that the document lists for `drive`.
 fn explained(drive: &str, node: &Path, options: &[&str]) -> Result<()> {
     let report = report(node, options)?;
     let run = run_of(drive, &report)?;
@@ -115,7 +115,7 @@ fn explained(drive: &str, node: &Path, options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What the command says, with more options.
+/// Runs the command on all zones, with more options, and returns its report.
 fn report(node: &Path, options: &[&str]) -> Result<Value> {
     let path = node.to_str().context("a node's name")?;
     let zones = side::zonal(&["zones", path, "--json"])?;

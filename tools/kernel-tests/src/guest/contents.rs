@@ -1,4 +1,4 @@
-//! Files whose contents follow from a number, so that each is checked to its last byte.
+//! Files whose contents follow from a number, so that every byte of each can be checked.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ const PART: usize = 128 << 10;
 /// One file of so many is synced by itself.
 const SYNC_EVERY: u64 = 8;
 
-/// Files below a folder, and what each should hold.
+/// Files below a folder, with their expected contents.
 pub(super) struct Contents {
     folder: PathBuf,
     files: BTreeMap<u64, Content>,
@@ -24,16 +24,17 @@ pub(super) struct Contents {
     syncing: Syncing,
 }
 
-/// What is made durable beside the whole file system, after many files.
+/// Files that are synced by themselves; the whole file system is synced after many files in any
+/// case.
 #[derive(Clone, Copy)]
 pub(super) enum Syncing {
     /// Some files, each when it is written.
     Files,
-    /// Nothing.
+    /// No file.
     Whole,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Copy)]
 struct Content {
     seed: u64,
@@ -41,7 +42,7 @@ struct Content {
 }
 
 impl Contents {
-    /// None yet.
+    /// An empty folder.
     pub(super) fn new(folder: &Path, syncing: Syncing) -> Result<Self> {
         fs::create_dir_all(folder)?;
         Ok(Self { folder: folder.to_path_buf(), files: BTreeMap::new(), written: 0, syncing })
@@ -75,7 +76,7 @@ impl Contents {
                 self.files.remove(number);
             }
         }
-        // What was removed has its room back only after a commit, in most file systems.
+        // Most file systems free the space of removed files only after a commit.
         self.sync()?;
         for number in numbers.iter().filter(|number| *number % 4 == 0) {
             let length = self.files[number].length;
@@ -99,7 +100,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Whether there was room; what had none is removed.
+    /// Writes a file, and returns whether there was room; removes a file that had none.
     fn write(&mut self, number: u64, length: u64) -> Result<bool> {
         // No two contents are alike.
         let content = Content { seed: mixed(number) ^ self.written, length };

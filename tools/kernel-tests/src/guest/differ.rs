@@ -12,14 +12,14 @@ use crate::calls::compare::{self, Row, Used};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// Who makes the calls.
+/// The user that makes the calls.
 #[derive(Clone, Copy)]
 enum Caller {
     Root,
     User,
 }
 
-/// What happens to the drive past the file system.
+/// A change of zones behind the back of the file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zones {
     /// Nothing.

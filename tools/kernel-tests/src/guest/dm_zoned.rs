@@ -31,7 +31,7 @@ const SHAPE: Shape = Shape {
     active: 0,
 };
 
-/// Size of both disks: about four fifths of what dm-zoned offers on such a drive.
+/// Size of both disks: about four fifths of the space that dm-zoned offers on such a drive.
 const DISK_MIB: u64 = 352;
 
 /// Numbers of writes of 4 KiB: the first ones are not counted.

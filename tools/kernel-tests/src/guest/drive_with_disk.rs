@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::side;
 
-/// Size of the disk. XFS takes none below 300 MiB.
+/// Size of the disk. XFS needs at least 300 MiB.
 const SIZE: &str = "320MiB";
 /// Bytes that are written to a file system on it.
 pub(super) const FILL: u64 = 150 << 20;
@@ -32,7 +32,7 @@ impl DriveWithDisk {
         format!("{}//one", self.file)
     }
 
-    /// What was written is sound on the drive itself.
+    /// Checks the drive, the data on it included.
     pub(super) fn check(&self) -> Result<()> {
         side::zonal(&["check", "--data", &self.file]).map(drop)
     }

@@ -35,7 +35,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// A server, and what the kernel has of it. Both end with this.
+/// A server, and the kernel's device of it. Dropping this ends both.
 pub(super) struct Export {
     process: Child,
     /// Kept, since it may have more to say.
@@ -67,8 +67,8 @@ impl Export {
         Ok((export, disk))
     }
 
-    /// Serves devices, with other options as well; who connects is the caller's business. Unless an
-    /// option says otherwise it listens at any free port.
+    /// Serves devices with `arguments`; the caller connects to the server. Without a `--listen`
+    /// argument the server listens on any free port.
     pub(super) fn serve(arguments: &[&str]) -> Result<Self> {
         let nqn = format!("nqn.2026-11.localhost:vm{}", side::next_number());
         Self::serve_as(&nqn, arguments)
@@ -95,7 +95,7 @@ impl Export {
         bail!("zonal serve nvme-tcp {arguments:?} did not say where it listens")
     }
 
-    /// The name of what is served.
+    /// The NQN of the subsystem.
     pub(super) fn nqn(&self) -> &str {
         &self.nqn
     }
@@ -219,8 +219,8 @@ pub(super) fn disk(nqn: &str, namespace: u32) -> Result<PathBuf> {
     node.context("it has appeared")
 }
 
-/// What a file in a disk's `queue` says. The kernel makes these files a moment after the disk's
-/// node; on a busy host that takes longer.
+/// The content of a file in a disk's `queue`. The kernel makes these files a moment after the
+/// disk's node; on a busy host that takes longer.
 pub(super) fn queue_attribute(disk: &Path, attribute: &str) -> Result<String> {
     let name = disk.file_name().context("a disk's name")?;
     let path = Path::new("/sys/block").join(name).join("queue").join(attribute);
@@ -256,7 +256,7 @@ impl Drop for Export {
     }
 }
 
-/// What a server says.
+/// The output of a server.
 type Words = Lines<BufReader<ChildStdout>>;
 
 /// Starts a server of a ublk device, and returns the device's number when it is live.

@@ -30,9 +30,9 @@ pub(super) enum Kind {
     F2fsAlone,
 }
 
-/// What is done, how and on which drive. F2FS wants zones that are writable to their end where much
-/// is written at once. Over ublk there is what takes conventional zones: the drive that Linux
-/// refuses has the rest.
+/// The combinations to test: a server, a file system, and a drive. With many writes at once, F2FS
+/// needs zones that are writable to their end. The drives over ublk have conventional zones;
+/// `refused.rs` tests the other file systems over ublk.
 const DONE: [(Way, Kind, &str); 6] = [
     (Way::NvmeTcp, Kind::Zonefs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
     (Way::NvmeTcp, Kind::Btrfs, "mem:zone=4M,capacity=3M,zones=96,open=14,active=28"),
@@ -48,9 +48,10 @@ const FILL_MAX: u64 = 300 << 20;
 /// Room for the metadata of an F2FS.
 const BESIDE_BYTES: u64 = 128 << 20;
 
-/// What is written to an F2FS before it is synced, where zones cannot be written to their ends. It
-/// takes such a zone for not yet full (`is_end_zone_blkaddr` of fs/f2fs/data.c), and goes on to the
-/// next ones before its writes are done, so that much at once exceeds the limit of active zones.
+/// Bytes that are written to an F2FS before it is synced, if zones have gaps. F2FS takes the
+/// capacity of such a zone for not yet reached (`is_end_zone_blkaddr` of fs/f2fs/data.c), and goes
+/// on to the next zones before its writes are done, so a longer write exceeds the limit of active
+/// zones.
 const GAP_STEP: u64 = 16 << 20;
 
 /// How often btrfs is tried: under load, one of Linux 7.3 stops by itself once in many runs.
@@ -171,7 +172,7 @@ impl Kind {
         }
     }
 
-    /// Gives zones back, where that takes more than removing what is in them.
+    /// Frees zones, if removing files alone does not.
     fn reclaim(self, place: &Path) -> Result<()> {
         match self {
             Self::Zonefs | Self::Xfs | Self::F2fs | Self::F2fsAlone => Ok(()),
@@ -237,7 +238,8 @@ impl Beside {
         if !matches!(kind, Kind::F2fs) {
             return Ok(Self { disk: drives::PLAIN.into(), looped: None });
         }
-        // What fits beside the metadata goes there first: only a small one leaves it to the zones.
+        // F2FS fills the rest of the metadata disk first, so a small one leaves the files to the
+        // zones.
         run::quietly(Command::new("modprobe").arg("loop"))?;
         let file = PathBuf::from(format!("/root/beside{}.img", side::next_number()));
         File::create(&file)?.set_len(BESIDE_BYTES)?;
@@ -264,7 +266,7 @@ fn block_size(disk: &Path) -> Result<u64> {
     said.trim().parse().context("blockdev")
 }
 
-/// What a report says of a zone.
+/// A zone in a report.
 struct Zone {
     capacity_bytes: u64,
     /// Whether it cannot be written to its end.

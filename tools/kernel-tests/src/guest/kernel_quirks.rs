@@ -1,4 +1,4 @@
-//! What the kernel's zonefs does and ours does on purpose not: each shown on both.
+//! Behaviour of the kernel's zonefs that ours deliberately does not copy: each shown on both.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -40,7 +40,7 @@ fn after_misaligned_write(drive: &Drive) -> Result<ReadOnly> {
     drive.format(&[])?;
     let mount = drive.mount("errors=remount-ro")?;
     let path = mount.path().join("seq/0");
-    // What the write itself returns is EINVAL from the kernel; FUSE copies, so ours takes it.
+    // The write itself fails with EINVAL in the kernel. FUSE copies the buffer, so ours takes it.
     let _ = misaligned_write(&path);
     let outcome = match std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)) {
         Ok(()) => ReadOnly::No,

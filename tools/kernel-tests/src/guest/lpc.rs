@@ -1,9 +1,9 @@
 //! The three tables of "Supporting zoned block devices with non-power-of-2 zone sizes" (Linux
-//! Plumbers Conference 2022) beside ours: fio in the guest, operations of 4 KiB at depth 4 and 8.
+//! Plumbers Conference 2022) next to ours: fio in the guest, operations of 4 KiB at depth 4 and 8.
 //!
 //! The talk measures the kernel's `null_blk` and `dm-po2zoned`. A kernel takes no zones of 96 MiB,
-//! so what its native column is to `dm-po2zoned`, zones of 128 MiB that hold 96 MiB are to `po2:`
-//! here: the same block device without the layer.
+//! so for the talk's native column we measure zones of 128 MiB with a capacity of 96 MiB, and for
+//! its `dm-po2zoned` column `po2:`: the same block device, without the layer and with it.
 //!
 //! The guest's clock counts instructions, a nanosecond each. By the host's clock a busy host stops
 //! the guest's only processor for longer than a round, and fio then measures the host.
@@ -65,7 +65,7 @@ struct Row {
     mapped: [f64; 2],
 }
 
-/// In the order of the slides; the writes come first, since the reads are of what is written.
+/// In the order of the slides. The writes come first, because the reads need data to read.
 const ROWS: [Row; 6] = [
     Row {
         job: Job { name: "sequential write, depth 4", rw: "write", block: "4k", depth: 4 },
@@ -109,7 +109,7 @@ const ROWS: [Row; 6] = [
 struct Drive {
     name: &'static str,
     node: PathBuf,
-    /// Who serves it, if not the kernel alone.
+    /// The server, unless the kernel alone provides the drive.
     server: Option<Export>,
 }
 
@@ -162,13 +162,13 @@ impl Drive {
     }
 }
 
-/// What one round of a job on a drive gives.
+/// The result of one round of a job on a drive.
 struct Measured {
     rate: f64,
     server_us: Option<f64>,
 }
 
-/// The drives, by what the tables call them.
+/// The names of the drives in the tables.
 const NULL_BLK: &str = "`null_blk`, 128 MiB";
 const EVEN: &str = "ublk, 128 MiB";
 const GAPPED: &str = "ublk, 96 of 128 MiB";
@@ -209,7 +209,7 @@ pub(super) fn run() -> Result<()> {
     Ok(())
 }
 
-/// What is measured where.
+/// A job on a drive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     job: &'static str,
@@ -221,7 +221,7 @@ type Rounds = BTreeMap<Place, Vec<Measured>>;
 /// A table: two columns of the talk, the same of ours, and the ratio of both.
 struct Table {
     subject: &'static str,
-    /// What the talk measured, where it did.
+    /// The columns of the talk, if it has them.
     talk: Option<Slide>,
     /// The second is compared with the first.
     ours: [&'static str; 2],

@@ -76,7 +76,7 @@ enum Args {
     },
 }
 
-/// Does what the command line asks for.
+/// Runs the command of the command line.
 pub fn main() -> ExitCode {
     let outcome = match Args::parse() {
         Args::Subjects { names } => return tallied(|tally| checks(&names, tally)),
@@ -108,7 +108,7 @@ pub(crate) enum Part {
 pub(crate) struct Subject {
     /// For `--only`.
     pub(crate) name: &'static str,
-    /// How many there are: what `--all` adds is counted before it is run.
+    /// The number of checks: `--all` counts the checks it adds before it runs them.
     pub(crate) checks: u64,
     run: fn(&mut Tally),
 }
@@ -119,7 +119,7 @@ pub(crate) struct Machine {
     pub(crate) part: Part,
     /// For its kernel's command line.
     pub(crate) kernel_options: &'static str,
-    /// What runs in it, one after the other.
+    /// The subjects that run in the machine, in this order.
     pub(crate) subjects: &'static [Subject],
 }
 
@@ -225,7 +225,7 @@ fn passthrough(tally: &mut Tally) {
     tally.check("namespaces by passthrough: without io_uring", without_io_uring);
 }
 
-/// Whoever insists on `io_uring` is told; others do without.
+/// A command that insists on `io_uring` fails with a reason; others do without.
 fn without_io_uring() -> Result<()> {
     let switch = "/proc/sys/kernel/io_uring_disabled";
     let info = |device: &str| side::zonal(&["info", device]);

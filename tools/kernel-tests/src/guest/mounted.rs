@@ -15,7 +15,7 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// One of the kernel's file systems, or what the kernel takes for one.
+    /// Mounts a file system by its name in the kernel.
     pub(super) fn kernel(kind: &str, options: &str, disk: &Path, place: &Path) -> Result<Self> {
         let mut command = Command::new("mount");
         run::quietly(command.args(["-t", kind, "-o", options]).arg(disk).arg(place))?;

@@ -21,7 +21,7 @@ use super::side;
 use xtask::run;
 use xtask::tally::Tally;
 
-/// What the kernel's client has of a disk.
+/// The block device of the kernel's client.
 const NODE: &str = "/dev/nbd0";
 
 /// How a program hands its connections to the kernel.
@@ -65,7 +65,7 @@ pub(super) fn checks(tally: &mut Tally) {
 /// How a client comes.
 #[derive(Clone, Copy)]
 struct Client {
-    /// What the client says to the kernel. It does not ask the server.
+    /// The block size that the client passes to the kernel. It does not ask the server.
     block_size: u32,
     way: Way,
     connections: u32,
@@ -186,7 +186,7 @@ fn run_on_node(program: &str, options: &[&str]) -> Result<()> {
     run::quietly(Command::new(program).args(options).arg(NODE)).map(drop)
 }
 
-/// A file system whose files another server has, too.
+/// A file system whose files survive a change of servers.
 fn file_system(kind: PlainFs, client: Client) -> Result<()> {
     let drive = DriveWithDisk::new(4096)?;
     let attached = Attached::start(&drive.disk(), client)?;
@@ -198,7 +198,7 @@ fn file_system(kind: PlainFs, client: Client) -> Result<()> {
     drive.check()
 }
 
-/// Requests fail when the server is killed, and the next server has what was made durable.
+/// Requests fail when the server is killed, and the next server has all durable data.
 fn killed() -> Result<()> {
     let seed = std::env::var("SEED").unwrap_or_else(|_| "7".to_owned());
     println!("SEED={seed}");
@@ -219,7 +219,7 @@ fn killed() -> Result<()> {
     drive.check()
 }
 
-/// Kills the server while many requests are on their way, behind what [`Blocks`] writes.
+/// Kills the server during many requests to blocks behind the ones that [`Blocks`] writes.
 fn killed_while_writing(attached: &mut Attached) -> Result<()> {
     let (log, node) = ("/tmp/nbd-fio", Path::new(NODE));
     let (output, before) = (File::create(log)?, bytes_written(node)?);
@@ -265,7 +265,7 @@ struct Blocks {
     states: Vec<State>,
 }
 
-/// Writes that a block may be from: none is 0.
+/// The writes that a block may be from: `durable` to `last`, by number; 0 is none.
 #[derive(Clone, Copy, Default)]
 struct State {
     /// The last one.
@@ -314,7 +314,7 @@ impl Blocks {
         self.states[blocks].iter_mut().for_each(|state| state.durable = state.last);
     }
 
-    /// Reads all of them. They keep what they have from now on.
+    /// Reads all blocks. Their content must not change from now on.
     fn verify(&mut self) -> Result<()> {
         let file = direct(OFlags::empty())?;
         for first in (0..BLOCKS).step_by(BLOCKS_AT_ONCE) {

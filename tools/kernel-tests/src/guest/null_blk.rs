@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::shape::Shape;
 
-/// Where the kernel shows what can be set.
+/// The kernel's settings of the driver.
 const CONFIG: &str = "/sys/kernel/config/nullb";
 
 /// A device that exists as long as this does.
@@ -23,7 +23,7 @@ impl NullBlk {
         Self::zoned(shape, 1)
     }
 
-    /// Makes an empty one that has zones, but forgets what is written.
+    /// Makes an empty one that has zones, but does not store data.
     pub(super) fn without_memory(shape: &Shape) -> Result<Self> {
         Self::zoned(shape, 0)
     }

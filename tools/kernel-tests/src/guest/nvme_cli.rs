@@ -1,6 +1,6 @@
-//! What people use to look at NVMe drives, nvme-cli, on drives that `zonal serve nvme-tcp` serves:
-//! every command that makes sense for a zoned namespace, several hosts, several namespaces, a
-//! server that crashes and comes back.
+//! nvme-cli, the usual program to look at NVMe drives, on drives that `zonal serve nvme-tcp`
+//! serves: every command that makes sense for a zoned namespace, several hosts, several namespaces,
+//! a server that crashes and comes back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,12 +83,12 @@ pub(super) fn generic(disk: &Path) -> Result<String> {
     Ok(format!("/dev/ng{}", name.trim_start_matches("nvme")))
 }
 
-/// Runs nvme, whatever comes of it: `words` are those of a command line.
+/// Runs nvme with the words of a command line, without checking its result.
 fn nvme(words: &str) -> Result<Output> {
     Command::new("nvme").args(words.split(' ')).output().context("starting nvme")
 }
 
-/// Runs nvme, which has to succeed and say all of `expected`, on either output.
+/// Runs nvme, which has to succeed and print all of `expected`, on either output.
 fn says(words: &str, expected: &[&str]) -> Result<()> {
     let output = nvme(words)?;
     let said = [output.stdout, output.stderr].concat();
@@ -195,7 +195,7 @@ fn zones() -> Result<()> {
     fails(&format!("zns zrwa-flush-zone {node} --lba=0x10"), "Invalid Field")?;
     fails(&format!("zns offline-zone {node} --start-lba=0"), "Invalid Zone State Transition")?;
     does("zns offline-zone NODE --select-all")?;
-    // Open, close, finish and reset all; each leaves what it does not take.
+    // Open, close, finish and reset all; each skips zones in a condition that it does not take.
     for (action, cond, count) in [(3, 3, 3), (1, 4, 4), (2, 5, 5), (4, 1, 32)] {
         does(&format!("zns zone-mgmt-send NODE --select-all --zsa={action}"))?;
         reports(cond, count)?;
@@ -254,7 +254,7 @@ fn two_hosts() -> Result<()> {
     export.end()
 }
 
-/// What was flushed is there when the server is back, and the kernel finds it by itself.
+/// All flushed data is there when the server is back, and the kernel reconnects by itself.
 fn crashed() -> Result<()> {
     let drive = "/tmp/nvme-crashed.zns";
     side::zonal(&["create", drive, "--size=32M", "--zone-size=4M"])?;

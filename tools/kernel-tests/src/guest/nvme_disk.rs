@@ -1,6 +1,6 @@
-//! Ordinary disks that `zonal serve nvme-tcp` serves as namespaces without zones: what the kernel
-//! reads about them, random I/O that is verified, file systems, a server that is killed, and a disk
-//! beside zones in one subsystem.
+//! Ordinary disks that `zonal serve nvme-tcp` serves as namespaces without zones: the attributes
+//! that the kernel reads, random I/O that is verified, file systems, a server that is killed, and a
+//! disk and zones in one subsystem.
 
 use std::fs;
 use std::io::Read;
@@ -18,7 +18,7 @@ use super::{side, zone_files};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// What fio does with data, whatever the test.
+/// The options of fio in every test.
 const FIO: [&str; 6] = [
     "--name=verify",
     "--ioengine=libaio",
@@ -51,8 +51,8 @@ fn attributes(block_size: u32) -> Result<()> {
     // As many blocks as a command names.
     let zeroes = (u64::from(block_size) << 16).to_string();
     let discard = (u64::from(u32::MAX) << 9).to_string();
-    // What a request surely holds (`blk_queue_max_guaranteed_bio`) is less than 1 MiB with blocks
-    // below a page, and only powers of two are allowed.
+    // The guaranteed size of a request (`blk_queue_max_guaranteed_bio`) is less than 1 MiB with
+    // blocks below a page, and the kernel allows only powers of two.
     let unit = if block_size == 4096 { "1048576" } else { "524288" };
     for (attribute, expected) in [
         ("zoned", "none"),
@@ -109,13 +109,13 @@ fn fio(disk: &Path, more: &[&str]) -> Result<()> {
     run::quietly(&mut command).map(drop)
 }
 
-/// A file system whose files another server has, too.
+/// A file system whose files survive a change of servers.
 fn file_system(kind: PlainFs) -> Result<()> {
     let drive = DriveWithDisk::new(4096)?;
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
     let exercised = kind.exercise(&disk, FILL, || Ok(()))?;
     export.end()?;
-    // Another server: what the first made durable.
+    // A second server has all data that the first one made durable.
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
     exercised.verify(&disk)?;
     export.end()?;
@@ -169,7 +169,7 @@ fn ended(job: &mut Child) -> Result<()> {
     bail!("it ended with {status}: {said}")
 }
 
-/// A server whose host stays connected when it is killed.
+/// A server that is killed while its host stays connected.
 struct Killable {
     export: Option<Export>,
     arguments: Vec<String>,

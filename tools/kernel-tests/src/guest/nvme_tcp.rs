@@ -22,7 +22,8 @@ pub(super) fn checks(tally: &mut Tally) {
     }
 }
 
-/// A drive with conventional zones and a smaller last zone, whose conventional zones become two.
+/// A drive with conventional zones and a smaller last zone. `po2:` turns the three conventional
+/// zones into two.
 const MIXED: &str = "po2:mem:profile=smr,zone=3M,size=94M,conventional=3,open=8,active=12";
 
 /// A served drive whose zones are a power of two only by an adapter, and the kernel's zonefs on it.

@@ -77,7 +77,7 @@ impl PlainFs {
     }
 }
 
-/// A file system that is not mounted, and what should be in it.
+/// An unmounted file system, and its expected content.
 pub(super) struct Exercised {
     kind: PlainFs,
     place: PathBuf,

@@ -19,10 +19,10 @@ use crate::drives::{self, REFUSED};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// What the kernel's file systems are made on.
+/// The drive for the kernel's file systems.
 pub(super) const ADAPTED: &str = "po2:/dev/drives/zns1-generic";
 
-/// How much goes into the Furrow at first: half of the drive.
+/// Bytes that are written to the Furrow at first: half of the drive.
 const FILL: u64 = (drives::ZONES as u64 * drives::CAPACITY_MIB as u64 / 2) << 20;
 
 /// A tree that every guest has, with directories, links and programs.
@@ -50,8 +50,9 @@ pub(super) fn checks(tally: &mut Tally) {
     }
 }
 
-/// On a busy host QEMU's controller was seen not to answer a command, once in ten runs. The guest's
-/// kernel then resets it, and what was on its way fails. Nobody above can help that: once more.
+/// Once in ten runs on a busy host, QEMU's controller did not answer a command. The guest's kernel
+/// then resets the controller, and all outstanding commands fail. No layer above can help that, so
+/// the check is run once more.
 fn despite_lost_commands(check: impl Fn() -> Result<()>) -> Result<()> {
     let resets = || -> Result<usize> {
         let log = run::quietly(&mut Command::new("dmesg"))?;

@@ -1,4 +1,5 @@
-//! SCSI drives with zones in the guest: the kernel's `scsi_debug`, and what lies on them.
+//! SCSI drives with zones in the guest, made by the kernel's `scsi_debug`, and file systems on
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ impl Drop for Drive {
     fn drop(&mut self) {
         // A moment after the last one has closed the disk the module is still in use.
         let unload = || run::quietly(Command::new("modprobe").args(["-q", "-r", "scsi_debug"]));
-        // Errors are none of it.
+        // A failure here is no failure of the check.
         let _ = wait_for(|| Ok(unload().is_ok()));
     }
 }
@@ -78,7 +79,7 @@ fn disks() -> Result<Vec<PathBuf>> {
     Ok(disks)
 }
 
-/// What `zonal info` and `zonal zones` say.
+/// Checks the output of `zonal info` and `zonal zones`.
 fn found(options: &[&str]) -> Result<()> {
     let drive = Drive::new(options)?;
     let info = zonal(&["info", drive.name()])?;

@@ -1,6 +1,6 @@
 //! Shapes of drives that both the kernel's `null_blk` and our emulated drives can have.
 
-/// One shape; limits of 0 are none.
+/// One shape; a limit of 0 is no limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) name: &'static str,

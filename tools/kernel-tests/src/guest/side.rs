@@ -17,12 +17,13 @@ pub(super) const ZONAL: &str = "/share/zonal";
 /// Bytes of a super block.
 pub(super) const SUPER_BLOCK: usize = 4096;
 
-/// Runs the `zonal` of this build; what it prints.
+/// Runs the `zonal` of this build, and returns its output.
 pub(super) fn zonal(arguments: &[&str]) -> Result<String> {
     run::quietly(Command::new(ZONAL).args(arguments))
 }
 
-/// A number that no other drive or mount of this boot has: a failure leaves no trap for the next.
+/// A number that no other drive or mount of this boot has, so that leftovers of a failed check do
+/// no harm.
 pub(super) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -58,7 +59,7 @@ impl Drive {
         Ok(Self::Here { file, shape: *shape })
     }
 
-    /// What the side calls its drive.
+    /// The side's name for its drive.
     pub(super) fn name(&self) -> &Path {
         match self {
             Self::Kernel(device) => device.path(),

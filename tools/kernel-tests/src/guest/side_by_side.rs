@@ -18,7 +18,7 @@ const SHAPES: [Shape; 3] = [
     Shape { name: "blocks of 512", block: 512, ..PLAIN },
 ];
 
-/// What NVMe cannot have.
+/// A shape that NVMe cannot have.
 const CONVENTIONAL: [Shape; 1] =
     [Shape { name: "conventional zones", capacity_mib: 4, conventional: 2, ..PLAIN }];
 

@@ -63,13 +63,13 @@ fn first_difference(theirs: &[u8], ours: &[u8]) -> String {
     }
 }
 
-/// For the fixtures: what Debian's tool wrote, beside the log of this run.
+/// Keeps the super block of Debian's tool next to the log of this run, for the fixtures.
 fn keep(shape: &Shape, options: &[&str], bytes: &[u8]) -> Result<()> {
     let name = format!("{}{}", shape.name, options.concat().replace([',', '=', ' '], "-"));
     std::fs::write(format!("/share/{name}.superblock"), bytes).context("keeping a super block")
 }
 
-/// What blkid says about the drive of the kernel.
+/// The output of blkid about the drive of the kernel.
 fn identify(drive: &Drive) -> Result<String> {
     let mut command = std::process::Command::new("blkid");
     command.args(["-p", "-o", "export", "-s", "LABEL", "-s", "TYPE", "-s", "FSBLOCKSIZE"]);

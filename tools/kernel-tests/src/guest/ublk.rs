@@ -1,5 +1,5 @@
-//! `zonal serve ublk` in the guest: what the kernel finds, what is refused, and what becomes of the
-//! block device when its server ends or is killed.
+//! `zonal serve ublk` in the guest: the block device that the kernel finds, refusals, and the fate
+//! of the device when its server ends or is killed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -132,7 +132,7 @@ fn discards() -> Result<()> {
     export.end()
 }
 
-/// Drives whose last zone has room for 1 MiB, and how many zones the kernel sees.
+/// Drives whose last zone has room for 1 MiB, and the number of zones that the kernel sees.
 const MIXED: [(&str, usize); 2] = [
     ("mem:profile=smr,zone=4M,size=33M,conventional=2", 9),
     ("po2:mem:profile=smr,zone=3M,size=31M,conventional=3", 10),
@@ -151,7 +151,8 @@ fn conventional_and_smaller(drive: &str, zones: usize) -> Result<()> {
     ensure!(last.contains("len 0x002000, cap 0x000800"), "{last}");
     let file = File::options().read(true).write(true).open(&disk)?;
     let data: Vec<u8> = (0..6_u32 << 18).flat_map(u32::to_le_bytes).collect();
-    // Across the ends of zones: of the real one, and of those that the kernel sees.
+    // Writes across the end of the real zone, and across the ends of the zones that the kernel
+    // sees.
     file.write_all_at(&data, 1 << 20)?;
     file.sync_all()?;
     write_at(&disk, &data[..1 << 20], (zones as u64 - 1) * 4)?;
@@ -208,7 +209,7 @@ fn write_at(disk: &Path, data: &[u8], mib: u64) -> Result<()> {
     run::quietly(Command::new("dd").args([target, seek]).args(how)).map(drop)
 }
 
-/// What `blkzone report` says of the condition of zone 1, and what of each action.
+/// Compares the condition of zone 1 in `blkzone report` after each action.
 fn actions() -> Result<()> {
     let (export, disk) = Export::ublk("mem:zone=4M,zones=12,open=8,active=12", &[])?;
     let condition = || {
@@ -332,7 +333,7 @@ fn killed_between_writes() -> Result<()> {
     let words = refused.err().context("another drive takes it over")?.to_string();
     ensure!(words.contains("its drive has another identity"), "{words}");
     export.recover(file.name())?;
-    // The disk is the same for who had it open.
+    // A program that had the disk open still reads the same data.
     let mut held = vec![0; data.len()];
     open.read_exact_at(&mut held, 0)?;
     ensure!(held == data, "the disk holds something else");

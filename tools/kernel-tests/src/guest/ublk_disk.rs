@@ -1,5 +1,5 @@
-//! Ordinary disks over ublk in the guest: what the kernel finds, the kernel's own file systems, LVM
-//! and LUKS on one, and what survives when its server is killed.
+//! Ordinary disks over ublk in the guest: the block device that the kernel finds, the kernel's own
+//! file systems, LVM and LUKS on one, and the data that survives a killed server.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,22 +14,22 @@ use super::side::{ZONAL, next_number, zonal};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// What is written to a file system: less than its disk holds.
+/// Bytes that are written to a file system: less than the size of its disk.
 const FILL_BYTES: u64 = 40 << 20;
 
-/// `PF_MEMALLOC_NOIO` of `include/linux/sched.h`: what `PR_SET_IO_FLUSHER` sets.
+/// `PF_MEMALLOC_NOIO` of `include/linux/sched.h`: the flag that `PR_SET_IO_FLUSHER` sets.
 const FLAG_NO_IO: u64 = 0x0008_0000;
 
-/// What fio writes, and reads back after that.
+/// A job of fio that writes, and reads its data back.
 struct FioJob {
     name: &'static str,
     options: &'static [&'static str],
 }
 
-/// fio takes trimmed blocks off its list but not out of its random numbers, unless it verifies that
-/// they are zeroes: then it finds wrong seeds, on any disk. A part of a physical block may keep its
-/// data, so what is trimmed is whole ones. It trims blocks that are still being written, unless
-/// requests that overlap wait for one another.
+/// fio removes trimmed blocks from its list, but not from its sequence of random numbers, unless it
+/// verifies that they are zeroes: then it finds wrong seeds, on any disk. A part of a physical
+/// block may keep its data, so fio trims whole physical blocks. fio trims blocks that are still
+/// being written, unless it serializes overlapping requests.
 const FIO_JOBS: [FioJob; 4] = [
     FioJob { name: "512 B to 128 KiB at depth 1", options: &["--bsrange=512-128k"] },
     FioJob { name: "512 B to 1 MiB at depth 32", options: &["--bsrange=512-1m", "--iodepth=32"] },
@@ -223,8 +223,8 @@ fn partitions() -> Result<()> {
     ServedDisk { export, block, spec, drive }.end()
 }
 
-/// The whole disk is discarded, parts are zeroed with and without their space, and a thin disk
-/// gives back what it has space for.
+/// Discards the whole disk, and zeroes parts of it with and without freeing their space. A thin
+/// disk gives its space back.
 fn discards_and_zeroes() -> Result<()> {
     let disk = ServedDisk::start(&["--size=200M", "--thin", "--block-size=512"])?;
     let file = File::options().read(true).write(true).open(&disk.block)?;
@@ -246,7 +246,7 @@ fn discards_and_zeroes() -> Result<()> {
     ensure!(held[..1_049_088] == data[..1_049_088], "data before the zeroes");
     ensure!(held[3_145_728..] == data[3_145_728..], "data behind the hole");
     run_on("blkdiscard", &[])?;
-    // Of a disk that was discarded, zeroes are what ours gives.
+    // A discarded disk of ours reads as zeroes.
     drop(file);
     let file = File::open(&disk.block)?;
     for at in [0, 196 << 20] {
@@ -346,7 +346,7 @@ impl Drop for Running {
     }
 }
 
-/// fio writes at random, and compares all of it with what it has written.
+/// fio writes at random, and compares all data with the data that it wrote.
 fn killed_while_writing(job: &FioJob) -> Result<()> {
     let mut disk = ServedDisk::start(&["--size=200M", "--block-size=512", "--thin"])?;
     let seed = std::env::var("SEED").unwrap_or_else(|_| "7".to_owned());

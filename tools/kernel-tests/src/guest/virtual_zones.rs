@@ -1,5 +1,5 @@
-//! A disk without zones that `zonal create` cuts into virtual ones, on a disk of the guest: what
-//! the command line says at each step, and both of our file systems on it.
+//! A disk of the guest that has no zones: `zonal create` cuts it into virtual ones. Checks the
+//! output of the command line at each step, and both of our file systems on the disk.
 
 use std::fs;
 use std::process::Command;

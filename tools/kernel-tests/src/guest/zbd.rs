@@ -31,7 +31,7 @@ struct Drive {
     way: Way,
     name: &'static str,
     device: &'static str,
-    /// What it has or has not, and the tests that therefore do nothing.
+    /// Reasons for which tests do nothing on this drive, and the numbers of these tests.
     idle: &'static [(&'static str, &'static [u32])],
 }
 

@@ -22,7 +22,7 @@ const SECTOR: u64 = 512;
 /// Flag of `open`.
 const O_DIRECT: i32 = 0o40000;
 
-/// What a zone file holds: bytes that follow from a seed.
+/// The content of a zone file: bytes that follow from a seed.
 struct ZoneFile {
     seed: u64,
     length: u64,

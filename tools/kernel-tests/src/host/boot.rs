@@ -1,4 +1,4 @@
-//! One run of the virtual machine: boots, runs a command as root, and returns what it said.
+//! One run of the virtual machine: boots, runs a command as root, and returns its output.
 //!
 //! QEMU uses KVM where the host lets it, and interprets the guest elsewhere; root is not needed.
 //! The command's two streams and its exit code come through ports of their own, never mixed with
@@ -30,7 +30,7 @@ pub(crate) enum GuestClock {
     Instructions,
 }
 
-/// What executes the guest's instructions.
+/// How the guest's instructions run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Accelerator {
     /// The processor, through the host's kernel.
@@ -40,8 +40,8 @@ pub(crate) enum Accelerator {
 }
 
 impl Accelerator {
-    /// KVM, if a guest comes to its end on it. There are hosts whose KVM starts a machine and then
-    /// cannot run a kernel that was not built for it: they have no virtualisation in hardware.
+    /// KVM, if a guest runs to its end on it. On hosts without virtualisation in hardware, KVM may
+    /// start a machine but cannot run a kernel that was not built for it.
     pub(crate) fn detect(image: &Image, root: &Path) -> Self {
         if Self::likely() == Self::Tcg {
             return Self::Tcg;
@@ -82,9 +82,9 @@ impl Accelerator {
         match self {
             Self::Kvm => &["-accel", "kvm", "-cpu", "host", "-smp", "2"],
             // One processor: with two, an interpreted kernel that patches its code may see half a
-            // patch. But one that could have a second: for a single one QEMU leaves out memory
-            // barriers (7.2, `tcg_gen_mb`), as if its own threads did not read what the guest
-            // writes. Then the guest and the NVMe controller each miss what the other has stored,
+            // patch. But the machine has room for a second processor: for a single one QEMU leaves
+            // out memory barriers (7.2, `tcg_gen_mb`), although its own threads read memory that
+            // the guest writes. Then the guest and the NVMe controller miss each other's stores,
             // and a doorbell is never rung.
             Self::Tcg => &["-accel", "tcg", "-cpu", "max", "-smp", "1,maxcpus=2"],
         }
@@ -100,7 +100,7 @@ impl Accelerator {
     }
 }
 
-/// What to run, and on what.
+/// A command, and the machine for it.
 pub(crate) struct Job<'a> {
     /// A program with a `#!` line, or a binary.
     pub(crate) command: Vec<u8>,
@@ -108,7 +108,7 @@ pub(crate) struct Job<'a> {
     pub(crate) share: Option<&'a Path>,
     /// Added to the kernel's command line.
     pub(crate) kernel_options: &'a str,
-    /// What runs it; an interpreter, if the clock counts instructions.
+    /// The accelerator; with a clock that counts instructions it has to be an interpreter.
     pub(crate) accelerator: Accelerator,
     /// How time passes.
     pub(crate) clock: GuestClock,
@@ -118,7 +118,7 @@ pub(crate) struct Job<'a> {
     pub(crate) limits: Limits,
 }
 
-/// What the command said.
+/// The output of the command.
 pub(crate) struct Output {
     /// Its standard output.
     pub(crate) stdout: Vec<u8>,
@@ -132,7 +132,7 @@ pub(crate) struct Output {
 const INIT: &str = include_str!("../../vm/init");
 const START: &str = include_str!("../../vm/start");
 
-/// What the guest says on its console when it starts the command: `vm/start`.
+/// The line that the guest prints on its console when it starts the command: `vm/start`.
 const READY: &str = "vm: ready";
 
 /// Panics end the machine.
@@ -203,7 +203,7 @@ fn attempt(image: &Image, job: &Job, folder: &Path) -> Result<Outcome> {
     Ok(Outcome::NeverReady(why))
 }
 
-/// Where a run keeps what.
+/// The files of a run.
 struct Files {
     archive: PathBuf,
     console: PathBuf,
@@ -216,7 +216,7 @@ impl Files {
         Self { archive: at("boot.cpio"), console: at("console"), status: at("status") }
     }
 
-    /// The image's archive, and behind it one with what belongs to this run.
+    /// Writes the image's archive, and behind it an archive with the files of this run.
     fn write_archive(&self, image: &Image, job: &Job) -> Result<()> {
         fs::copy(&image.archive, &self.archive).context("copying the guest's archive")?;
         let end = File::options().append(true).open(&self.archive)?;

@@ -1,4 +1,4 @@
-//! Packages of Debian, taken into a folder of ours: a private apt that knows nothing of what is
+//! Packages of Debian, unpacked into a folder of ours by a private apt that ignores the packages
 //! installed on this machine, and changes nothing on it.
 //!
 //! The mirror is the one that the machine's own apt is configured with.
@@ -18,7 +18,7 @@ const SUITE: &str = "forky";
 /// Where the kernel comes from: newer than any release's.
 const BACKPORTS: &str = "trixie-backports";
 
-/// The one with all file systems; that for clouds has no F2FS.
+/// The flavour with all file systems; the one for clouds has no F2FS.
 const KERNEL_FLAVOUR: &str = "amd64";
 
 /// The first series whose zonefs is the one we follow.
@@ -92,7 +92,7 @@ impl Apt {
         // 'ADDRESS' NAME BYTES SHA256:SUM
         let mut lines = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let archive = lines.find(|words| {
-            // Beside it lies its signature, with one ending more.
+            // The signature of the archive has the same name with one more ending.
             let ending = words.get(1).and_then(|name| name.split_once(".orig.tar."));
             ending.is_some_and(|(_, compression)| !compression.contains('.'))
         });
@@ -145,7 +145,7 @@ fn mirror() -> Result<String> {
         .context("this machine's apt has no Debian mirror")
 }
 
-/// What a choice of packages depends on beside their names.
+/// The sources of packages: a choice of packages depends on them as well as on the names.
 pub(crate) fn sources() -> String {
     format!("{SUITE} {BACKPORTS} {KERNEL_FLAVOUR} and sources")
 }

@@ -1,11 +1,11 @@
-//! What the guest boots: a kernel, an archive in memory that finds a disk, and a small Debian on
-//! it.
+//! The image that the guest boots: a kernel, an archive in memory that finds a disk, and a small
+//! Debian on it.
 //!
 //! It is made once and kept under `target/vm`, until one of these changes:
 //!
-//! - `vm/packages`: programs of Debian, with all that they depend on;
-//! - `vm/modules`: parts of the kernel, each with what it depends on and a word that says when it
-//!   is loaded: `root` before the disk is there, `load` always, `have` when something asks for it.
+//! - `vm/packages`: programs of Debian, with all their dependencies;
+//! - `vm/modules`: parts of the kernel, each with its dependencies and a word that says when it is
+//!   loaded: `root` before the disk is there, `load` always, `have` on demand.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -25,7 +25,7 @@ pub(crate) struct Image {
     pub(crate) kernel: PathBuf,
     /// The archive, uncompressed: unpacking costs the guest more than reading.
     pub(crate) archive: PathBuf,
-    /// The disk, with an ext4 file system: of it the guest reads only what it uses.
+    /// The disk, with an ext4 file system. The guest reads only the parts that it uses.
     pub(crate) root: PathBuf,
     /// The scripts of fio's tests, if they could be had.
     pub(crate) zbd: PathBuf,
@@ -33,7 +33,7 @@ pub(crate) struct Image {
     pub(crate) version: String,
 }
 
-/// What the guest does not need of its packages.
+/// Files of the packages that the guest does not need.
 const LEFT_OUT: [&str; 8] = [
     "usr/share/doc",
     "usr/share/man",
@@ -48,17 +48,17 @@ const LEFT_OUT: [&str; 8] = [
 /// Its links are made when a package is set up, which does not happen here.
 const ALTERNATIVES: [(&str, &str); 2] = [("usr/bin/awk", "gawk"), ("usr/bin/sh", "bash")];
 
-/// Where something is mounted, beside what the packages bring.
+/// Mount points in addition to the folders of the packages.
 const MOUNT_POINTS: [&str; 8] = ["proc", "sys", "dev", "run", "tmp", "root", "share", "mnt"];
 
 /// More than the root needs: the file is sparse.
 const ROOT_SIZE: &str = "2G";
 
-/// Lists beside the modules that depmod reads.
+/// Lists that depmod reads in addition to the modules.
 const LISTS: [&str; 3] = ["modules.builtin", "modules.builtin.modinfo", "modules.order"];
 
 impl Image {
-    /// Takes the one of an earlier run, or makes it.
+    /// Opens the image of an earlier run, or makes it.
     pub(crate) fn prepare(root: &Path) -> Result<Self> {
         ensure!(std::env::consts::ARCH == "x86_64", "the guest is an x86-64 machine");
         let folder = root.join("target/vm");
@@ -124,7 +124,7 @@ impl Recipe {
         [&*self.packages, &self.modules, &debian::sources()].join("\0")
     }
 
-    /// Packs what lies unpacked in `folder` into an image.
+    /// Packs the unpacked files in `folder` into an image.
     fn assemble(&self, folder: &Path, version: &str) -> Result<Image> {
         let (kernel, root, image) =
             (folder.join("kernel"), folder.join("root"), folder.join("image"));
@@ -140,7 +140,7 @@ impl Recipe {
         Image::open(&image)
     }
 
-    /// The archive: what it takes to find the disk.
+    /// Writes the archive: the modules and programs that find the disk.
     fn write_archive(&self, kernel: &Path, root: &Path, image: &Path, version: &str) -> Result<()> {
         let folder = image.join("boot");
         take_modules(&self.modules(&["root"]), kernel, &folder, version)?;
@@ -155,7 +155,7 @@ impl Recipe {
         cpio.file("vm/modules", self.modules.as_bytes())?;
         cpio.directory("run")?;
         cpio.directory("dev")?;
-        // What the first program writes goes to the console, before it has mounted anything.
+        // The output of the first program goes to the console, before it has mounted anything.
         cpio.char_device("dev/console", 5, 1)?;
         cpio.finish()?;
         remove(&folder)
@@ -193,7 +193,7 @@ impl Recipe {
     }
 }
 
-/// Copies modules with what they depend on, and makes depmod's index.
+/// Copies modules with their dependencies, and makes depmod's index.
 fn take_modules(names: &[&str], kernel: &Path, root: &Path, version: &str) -> Result<()> {
     let modules = modules_of(version);
     // This machine's own configuration would add its options to the paths.

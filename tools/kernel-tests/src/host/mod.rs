@@ -1,9 +1,10 @@
-//! The host's side: makes the image of the virtual machine, boots it, and counts what the guest
-//! says.
+//! The host's side: makes the image of the virtual machine, boots it, and counts the results that
+//! the guest reports.
 //!
 //! `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it with
-//! a directory of `share.rs`. What the guest runs lies in `target/vm/share`: `cargo xtask` puts it
-//! there. `packages.rs` boots another Debian, to use the packages of `cargo xtask dist` in it.
+//! a directory of `share.rs`. The programs of the guest lie in `target/vm/share`: `cargo xtask`
+//! puts them there. `packages.rs` boots another Debian, to use the packages of `cargo xtask dist`
+//! in it.
 
 mod boot;
 mod cpio;
@@ -94,7 +95,7 @@ struct Bench {
     json: Option<PathBuf>,
 }
 
-/// What to measure in the guest.
+/// The subject of a benchmark in the guest.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum BenchSubject {
     /// The tables of the talk about zone sizes (Linux Plumbers 2022) beside ours, by a clock that
@@ -114,7 +115,7 @@ impl BenchSubject {
     }
 }
 
-/// Does what the command line asks for.
+/// Runs the command of the command line.
 pub fn main() -> ExitCode {
     let args = Args::parse();
     let root = root();
@@ -137,7 +138,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The workspace's root, whatever directory the command is started in.
+/// The workspace's root, independent of the current directory.
 fn root() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     folder.ancestors().nth(2).expect("the crate lies two folders below").to_path_buf()
@@ -164,7 +165,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Compares with the kernel, and counts what was left out because only a part is wanted.
+/// Compares with the kernel, and counts the checks that a partial run skips.
 fn all(root: &Path, wanted: &Wanted, accelerator: Option<Accelerator>, tally: &mut Tally) {
     match prepare(root) {
         Ok(image) => {
@@ -258,7 +259,7 @@ fn run_all(
     outputs.into_inner().expect("nothing panics with it")
 }
 
-/// What the guest runs.
+/// The command that the guest runs.
 fn guest_command(subjects: &[&str]) -> Vec<u8> {
     let settings = ["SEED", "COUNT"]
         .into_iter()
@@ -269,7 +270,7 @@ fn guest_command(subjects: &[&str]) -> Vec<u8> {
     script(&words)
 }
 
-/// Adds to the programs in `target/vm/share` what else the guest reads.
+/// Adds the other files that the guest reads to the programs in `target/vm/share`.
 fn fill_share(root: &Path, image: &Image) -> Result<PathBuf> {
     let share = root.join("target/vm/share");
     ensure!(share.join("zonal").exists(), "nothing for the guest to run: use cargo xtask vm");
@@ -292,7 +293,7 @@ fn fill_share(root: &Path, image: &Image) -> Result<PathBuf> {
     Ok(share)
 }
 
-/// Everything there is before a machine can be booted; an error says what is missing.
+/// Makes everything that booting a machine needs; an error names the missing part.
 fn prepare(root: &Path) -> Result<Image> {
     tools::require(&[("qemu-system-x86_64", "qemu-system-x86")])?;
     share::require()?;
@@ -349,7 +350,7 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     Ok(code)
 }
 
-/// A script that starts `command`, whatever is in its words.
+/// A script that starts `command`; its words may contain any characters.
 fn script(command: &[String]) -> Vec<u8> {
     let words: Vec<String> =
         command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();

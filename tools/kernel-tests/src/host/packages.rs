@@ -19,7 +19,8 @@ use xtask::watch::{self, Limits};
 use super::boot::Accelerator;
 use super::image::remove;
 
-/// Boots, and counts what the guest says about `packages`, or says what is missing for that.
+/// Boots a fresh Debian, and counts the results that it reports about `packages`; fails if a part
+/// for that is missing.
 pub(super) fn test(root: &Path, packages: &[PathBuf], tally: &mut Tally) {
     match Image::prepare(root) {
         Ok(image) => {
@@ -31,7 +32,7 @@ pub(super) fn test(root: &Path, packages: &[PathBuf], tally: &mut Tally) {
     }
 }
 
-/// A Debian that boots and runs what lies on its second disk.
+/// A Debian that boots and runs the program on its second disk.
 struct Image {
     folder: PathBuf,
 }
@@ -48,7 +49,7 @@ const UNIT: &str = "[Unit]\nAfter=multi-user.target\n\n[Service]\nType=oneshot\n
      [Install]\nWantedBy=default.target\n";
 
 impl Image {
-    /// Takes the one of an earlier run, or makes it; an error says what is missing.
+    /// Opens the image of an earlier run, or makes it; an error names the missing part.
     fn prepare(root: &Path) -> Result<Self> {
         ensure!(std::env::consts::ARCH == "x86_64", "the machine is an x86-64 one");
         tools::require(&[("qemu-system-x86_64", "qemu-system-x86")])?;
@@ -98,7 +99,7 @@ impl Image {
         Ok(fs::remove_dir_all(root)?)
     }
 
-    /// Boots, and counts what the guest says.
+    /// Boots, and counts the results that the guest reports.
     fn test(&self, root: &Path, packages: &[PathBuf], tally: &mut Tally) -> Result<()> {
         let share = self.at("share");
         emptied(&share)?;
@@ -122,7 +123,7 @@ impl Image {
         Ok(())
     }
 
-    /// Runs the machine to its end, and returns what came out of its second serial port.
+    /// Runs the machine to its end, and returns the output of its second serial port.
     fn boot(&self) -> Result<String> {
         println!("booting it");
         let mut command = watch::command("qemu-system-x86_64");
@@ -166,7 +167,7 @@ fn count(said: &str, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The release of this machine, whose C library is no newer than that of the machine's.
+/// The release of this machine: its C library is no newer than this machine's.
 fn suite() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release")?;
     let named = |key| release.lines().find_map(|line: &str| line.strip_prefix(key));
@@ -190,7 +191,7 @@ fn newest(folder: &Path, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Compiles an example of the C library against what the packages contain.
+/// Compiles an example of the C library against the headers and the library of the packages.
 fn compile(root: &Path, program: &Path) -> Result<()> {
     let dev = root.join("target/dist/libzonal-dev/usr");
     let runtime = root.join("target/dist/libzonal0/usr/lib/x86_64-linux-gnu");
@@ -200,13 +201,13 @@ fn compile(root: &Path, program: &Path) -> Result<()> {
     run::quietly(&mut cc).map(drop)
 }
 
-/// An empty folder, whatever was there.
+/// Empties a folder, or makes it.
 fn emptied(folder: &Path) -> Result<()> {
     remove(folder)?;
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))
 }
 
-/// A disk of that size with an ext4 file system of what lies in `folder`.
+/// Makes a disk of that size, with an ext4 file system that holds the content of `folder`.
 fn disk(folder: &Path, image: &Path, size: &str) -> Result<()> {
     let mut make = Command::new("mke2fs");
     make.args(["-q", "-F", "-t", "ext4", "-d"]).arg(folder).arg(image).arg(size);
