@@ -28,7 +28,7 @@ pub enum ServeError {
     Mount {
         /// The directory.
         point: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The process that served a mount has died, and the mount is still there.
@@ -88,7 +88,7 @@ pub enum ServeError {
     NotDurable {
         /// The directory.
         point: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The directory is unmounted, but the daemon has not finished writing to the device.
@@ -106,14 +106,14 @@ pub enum ServeError {
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Text for the mount namespaces that have a mount, after what they cause.
+/// Names the mount namespaces that have a mount, for the end of a message.
 fn kept(users: &[User]) -> String {
     if users.is_empty() {
         return String::new();

@@ -286,8 +286,8 @@ mod tests {
         }
     }
 
-    /// Who connects and says nothing delays the others for two seconds at most, and the end as
-    /// well.
+    /// A client that connects and sends nothing delays other clients, and the end of the server,
+    /// for two seconds at most.
     #[test]
     fn exporter_bounds_silent_connection() {
         let exporter = exporter();

@@ -394,7 +394,7 @@ mod tests {
         matches!(result, Err(FsError::Panicked { message: said }) if said == message)
     }
 
-    /// What holds of a file system from which nothing more is written.
+    /// Checks that a file system after a panic writes nothing more.
     fn writes_nothing(fs: &Guarded, message: &str) {
         let made = fs.create(&Caller::ROOT, Ino::ROOT, b"more", &NEW);
         assert!(matches!(made, Err(FsError::ReadOnly)), "{made:?}");

@@ -2,9 +2,10 @@
 //!
 //! Each kind of operation has a histogram of atomics, on a logarithmic scale with eight buckets for
 //! each power of two: a percentile is at most an eighth above the true one. Recording is two
-//! readings of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench
-//! watching`). Those of the last minute are the difference to a copy of the histograms; one is made
-//! every five seconds. docs/decisions/own-latency-histograms.md says why the histogram is our own.
+//! readings of the clock and three additions, with no lock
+//! (`cargo bench -p zonal-fuse --bench watching`). The latencies of the last minute are the
+//! difference to an older copy of the histograms; a copy is made every five seconds.
+//! docs/decisions/own-latency-histograms.md says why the histogram is our own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,7 @@ const BUCKETS: usize = (2 << FINE_BITS) + (((POWERS - FINE_BITS - 1) as usize) <
 /// Between two copies of the histograms.
 const INTERVAL_NS: u64 = 5_000_000_000;
 
-/// What is called the last minute.
+/// The length of the last minute.
 const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Exponents of the bounds by which [`Latencies::coarse`] counts: 1 µs, 4 µs, ... 17 s.
@@ -156,7 +157,7 @@ pub struct Latencies {
 /// The histograms at a time.
 struct Sample {
     at_ns: u64,
-    /// In the order of [`Operation::ALL`]; nothing of a kind of which there was none.
+    /// In the order of [`Operation::ALL`]; `None` for a kind without operations.
     taken: Vec<Option<Taken>>,
 }
 
@@ -186,7 +187,7 @@ impl Latencies {
         self.clock.monotonic_ns()
     }
 
-    /// What is noticed of writes beside how long they took.
+    /// The counts of small writes.
     pub fn small_writes(&self) -> &SmallWrites {
         &self.small_writes
     }
@@ -295,7 +296,7 @@ impl Histogram {
 }
 
 impl Taken {
-    /// What has come since then.
+    /// The numbers since an earlier sample.
     fn since(mut self, before: Option<&Self>) -> Self {
         if let Some(before) = before {
             for (now, before) in self.counts.iter_mut().zip(&before.counts) {
@@ -421,7 +422,7 @@ mod tests {
         assert!(latencies.samples().len() <= 14, "{}", latencies.samples().len());
         let [read] = &latencies.minute()[..] else { panic!("no fsync for a minute") };
         assert!((60..=66).contains(&read.count), "{read:?}");
-        // Those of seconds 134 to 199, in microseconds.
+        // Operations of seconds 134 to 199, in microseconds.
         let microseconds = [read.p50_ns, read.max_ns].map(|ns| ns / 1000);
         assert!((160..195).contains(&microseconds[0]), "{read:?}");
         assert!((199..225).contains(&microseconds[1]), "{read:?}");

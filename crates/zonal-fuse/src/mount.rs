@@ -398,8 +398,8 @@ impl Life {
         }
     }
 
-    /// Notes what a signal asks for. With the first one, a thread starts to tell when the next one
-    /// is another wish.
+    /// Notes the request of a signal. After the first signal, a thread reports the end of
+    /// `SAME_WISH`: from then on a signal is another request.
     fn hear(&mut self, signal: i32) -> Result<()> {
         let before = self.asked;
         self.asked = before.after_signal(signal);
@@ -482,7 +482,7 @@ fn end_mount(config: &MountConfig, point: &Path) {
     }
 }
 
-/// Takes the mount away, if it is still there, and waits neither for programs nor for the device.
+/// Takes the mount away, if it is still there, without waiting for programs or the device.
 /// Otherwise the process would leave a dead mount.
 fn end_mount_at_once(config: &MountConfig, point: &Path) {
     if !is_in_table(config, point) {

@@ -17,7 +17,7 @@ pub use zonal_fs::furrow::AtimePolicy;
 pub use zonal_fs::vfs::Access;
 pub use zonal_fuse_transport::mount::Audience;
 
-/// What write(2) does to the page cache.
+/// The effect of write(2) on the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
@@ -28,7 +28,7 @@ pub enum WriteCache {
     Back,
 }
 
-/// What a direct write does to the page cache.
+/// The effect of a direct write on the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DirectWrites {
@@ -137,9 +137,9 @@ pub struct MountConfig {
     pub audience: Audience,
     /// Restrictions by the kernel. For an unprivileged user always `nodev` and `nosuid`.
     pub restrict: Restrict,
-    /// What write(2) does to the page cache.
+    /// The effect of write(2) on the page cache.
     pub write_cache: WriteCache,
-    /// What a direct write does to the page cache.
+    /// The effect of a direct write on the page cache.
     pub direct_writes: DirectWrites,
     /// How asynchronous direct reads of a zonefs come from the kernel.
     pub async_direct: AsyncDirect,
@@ -325,11 +325,11 @@ pub struct Options {
     pub device: Access,
     /// The transport asked for: `mount` has the one in use.
     pub transport: TransportChoice,
-    /// Those that every file system has. `access` is that of the file system, and of
-    /// [`CHANGEABLE`](Restrict::CHANGEABLE) `restrict` has what the mount began with: the kernel
-    /// has its own, which a remount changes.
+    /// Options that every file system has. `access` is that of the file system. The
+    /// [`CHANGEABLE`](Restrict::CHANGEABLE) flags of `restrict` are those at the beginning of the
+    /// mount: a remount changes the kernel's flags instead.
     pub mount: MountConfig,
-    /// Those of its kind.
+    /// Options of the kind of file system.
     pub kind: KindOptions,
 }
 
@@ -474,7 +474,8 @@ mod tests {
         assert_eq!(dev & (Restrict::NODEV | Restrict::NOSUID), Restrict::NOSUID);
     }
 
-    /// The general options of mount(8), the same as flags of mount(2), and what takes them back.
+    /// The general options of mount(8), with their flags of mount(2), and the options that undo
+    /// them.
     #[test]
     fn mount_options_general_become_kernel_flags() {
         use rustix::mount::MountFlags as Flags;

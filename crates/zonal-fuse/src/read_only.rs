@@ -1,7 +1,7 @@
 //! Remounts a mount read-only once its file system has become read-only after a failure.
 //!
-//! The file system refuses every change at once. A remount makes the mount table say `ro`, and the
-//! kernel refuse changes itself. All other options stay, those of a later `-o remount` too. Only
+//! The file system refuses every change at once. After a remount the mount table says `ro`, and the
+//! kernel refuses changes itself. All other options stay, also those of a later `-o remount`. Only
 //! root may remount, and only while no file is open for writing: so the thread tries again until it
 //! succeeds.
 

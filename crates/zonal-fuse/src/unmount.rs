@@ -126,8 +126,8 @@ impl Daemon {
         Ok(Self { pid, handle })
     }
 
-    /// Asks it to end its mount in all mount namespaces that have it. Writes in those where a mount
-    /// `is_it` are kept if the device takes them within five seconds.
+    /// Asks it to end its mount in all mount namespaces that have it. Writes in namespaces where a
+    /// mount `is_it` are kept if the device takes them within five seconds.
     pub fn end(&self, is_it: impl Fn(&Mount) -> bool) -> Result<()> {
         if let Some(user) = namespaces_with(is_it).first() {
             sync_before_force(&user.path());
@@ -187,13 +187,14 @@ pub fn force(point: &Path) -> Result<()> {
 /// Makes everything durable, if the device takes it within five seconds.
 fn sync_before_force(point: &Path) {
     const TIMEOUT: Duration = Duration::from_secs(5);
-    // Not even stat(2) returns from a mount that hangs, so sync(1) finds out what is there.
+    // On a mount that hangs even stat(2) does not return, so sync(1) finds out, within a time
+    // limit, whether the file is there.
     if let Err(error) = sync(&sync_file(point), TIMEOUT) {
         tracing::debug!(%error, "syncing before the end");
     }
 }
 
-/// Ends the connection, as a user may with what that user has mounted; fusermount3 does not.
+/// Ends the connection of a mount, as the user who mounted it may; fusermount3 does not.
 fn abort(point: &Path) {
     let found = point.canonicalize().unwrap_or_else(|_| point.to_owned());
     let mounts = mounts::all().unwrap_or_default();

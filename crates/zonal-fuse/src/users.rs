@@ -1,4 +1,4 @@
-//! Processes that use a mount, for messages: no right follows from what stands here.
+//! Processes that use a mount, for messages: no permission depends on this information.
 //!
 //! This reads the links and tables of /proc, but not their targets: that would be a request to the
 //! file system, which may not answer. Only root sees the open files of other users.
@@ -59,8 +59,8 @@ pub fn namespaces_with(is_it: impl Fn(&Mount) -> bool) -> Vec<User> {
     let user = |process| {
         let mounts = mounts::of_process(process).ok()?;
         let mount = mounts.into_iter().rfind(|mount| is_it(mount))?;
-        // Only root can read this link of other users' processes, whose namespaces then count as
-        // many.
+        // Only root can read this link of other users' processes; for other users each such process
+        // counts as a namespace of its own.
         let namespace = fs::read_link(process_dir(process).join("ns/mnt"));
         let is_new = namespace.map_or(true, |namespace| seen.insert(namespace));
         is_new.then(|| User::new(process, mount.point))
@@ -74,7 +74,7 @@ impl User {
         Self { process, program: program.trim_end().to_owned(), uses }
     }
 
-    /// What it uses, as this process reaches it, also in another mount namespace.
+    /// The path that it uses, as this process reaches it, also in another mount namespace.
     pub fn path(&self) -> PathBuf {
         let root = process_dir(self.process).join("root");
         root.join(self.uses.strip_prefix("/").unwrap_or(&self.uses))

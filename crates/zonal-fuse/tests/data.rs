@@ -309,7 +309,8 @@ fn direct_writes_by_aio_leave_no_old_pages() {
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // Reads that race with the writes fill the page cache with what is old in a moment.
+        // Reads that race with the writes fill the page cache with data that is about to be
+        // overwritten.
         while writer.try_wait().unwrap().is_none() {
             cached.read_exact_at(&mut buffer, 0).unwrap();
         }
@@ -354,8 +355,8 @@ fn reads_waiting_for_device_equal_thread_count() {
     });
 }
 
-/// Fills the file system with a file of a hundred and fifty megabytes or so; the rest is promised
-/// to another. Space that is really written is what takes a moment to come back.
+/// Fills the file system with a file of about 150 MB, after preallocating the rest to another file.
+/// Only written space takes a moment to come back.
 fn fill(mounted: &mounted::Mounted) -> std::io::Result<File> {
     const LEFT: u64 = 150 << 20;
     let stat = rustix::fs::statvfs(mounted.root())?;

@@ -1,4 +1,4 @@
-//! What is still there after an unmount, a remount, or a daemon that was killed.
+//! Data and names that survive an unmount, a remount, or a killed daemon.
 
 mod mounted;
 
@@ -95,8 +95,8 @@ fn commit_by_time_survives_kill() {
     let Some(mut mounted) = mounted::mount() else { return };
     let path = mounted.path("file");
     fs::write(&path, "a second old").unwrap();
-    // How long it takes on a busy machine is not what is tested; without a commit it is never
-    // there.
+    // The test does not check how long the commit takes on a busy machine; without it the file is
+    // never there.
     wait_until(|| {
         mounted.kill();
         mounted.start("");

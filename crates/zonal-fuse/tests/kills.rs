@@ -121,7 +121,7 @@ fn plan(mode: Mode, dice: &mut Dice, count: usize) -> Vec<Planned> {
 struct Progress {
     /// Writes that have returned.
     returned: AtomicUsize,
-    /// Of these, those that are acknowledged as durable.
+    /// Of these, the writes that are acknowledged as durable.
     durable: AtomicUsize,
     /// The daemon is dead.
     is_over: AtomicBool,
@@ -137,7 +137,7 @@ fn write(mut file: &File, mode: Mode, planned: Planned) -> bool {
     outcome.is_ok_and(|written| written == len)
 }
 
-/// Writes what is planned until the daemon is dead.
+/// Makes the planned writes until the daemon is dead.
 fn run(file: &File, mode: Mode, plan: &[Planned], progress: &Progress) {
     for (number, &planned) in plan.iter().enumerate() {
         if progress.is_over.load(Ordering::SeqCst) || !write(file, mode, planned) {
@@ -162,8 +162,7 @@ fn keep_committing(file: &File, progress: &Progress) {
     }
 }
 
-/// Whether what was found of a write is all of it, nothing, or what may be there of it in this
-/// mode.
+/// Whether a write is there as a whole, not at all, or in a part that this mode allows.
 fn check(mode: Mode, planned: Planned, content: &[u8]) -> Result<Found, String> {
     let at = |place: u64| usize::try_from(place).unwrap();
     let mut edges = vec![planned.start];
@@ -233,7 +232,7 @@ fn round(mounted: &mut Mounted, mode: Mode, seed: u64) -> usize {
     let durable = progress.durable.into_inner();
     let lost = found[..durable].iter().position(|&found| found != Found::Whole);
     assert_eq!(lost, None, "{}, seed {seed}: of {durable} acknowledged: {found:?}", mode.name);
-    // What comes later is not there without what came before.
+    // Without a writeback cache, a later write is there only if all earlier ones are.
     if !mode.collects() {
         assert!(found.is_sorted(), "{}, seed {seed}: {found:?}", mode.name);
     }

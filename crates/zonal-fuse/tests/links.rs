@@ -1,4 +1,4 @@
-//! Names that come and go while somebody looks at their file: the kernel's count of them stays
+//! Names that come and go while a process looks at their file: the kernel's count of them stays
 //! right.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -61,7 +61,7 @@ fn link_works_after_unlink_of_other_name_during_stat() {
             if round % 2 == 0 {
                 return fs::remove_file(&second);
             }
-            // The same in another way: what takes the place of a name.
+            // The same in another way: another file takes the place of the name.
             fs::write(mounted.path("other"), "other")?;
             fs::rename(mounted.path("other"), &second)?;
             fs::remove_file(&second)

@@ -1,4 +1,4 @@
-//! What Linux adds to POSIX, through a real mount.
+//! Linux's additions to POSIX, through a real mount.
 
 mod mounted;
 

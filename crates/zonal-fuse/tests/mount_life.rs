@@ -222,7 +222,7 @@ fn unmount_of_hanging_device_ends_daemon() {
     mounted.signal();
     wait_until(|| !mounted.is_mounted());
     assert!(writer.join().unwrap().is_err(), "its request is given up");
-    // It would wait for the device a while longer; who asks again does not want that.
+    // The daemon would wait for the device a while longer; a second signal makes it end at once.
     assert!(!mounted.insist());
     fs::remove_file(hold(mounted.drive(), "write")).unwrap();
     mounted.start("");

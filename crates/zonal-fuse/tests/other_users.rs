@@ -1,5 +1,5 @@
-//! Another user beside root's mount, by every way that is open to users: namespaces, an exec at the
-//! right moment, names taken beforehand, ioctls.
+//! Another user attacks root's mount, by every way that is open to users: namespaces, an exec at
+//! the right moment, names taken beforehand, ioctls.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
@@ -23,7 +23,7 @@ fn daemon() {
     mounted::daemon();
 }
 
-/// What a script says that runs in the root of a mount; `None` if it could not be run here.
+/// The output of a script that runs in the root of a mount; `None` if this machine cannot run it.
 fn says(user: User, dir: &Path, script: &str) -> Option<String> {
     let said = tools::run(&mut tools::python_as(user, dir, script)?);
     if said.contains("SKIP") {
@@ -45,7 +45,7 @@ fn prepared() -> Option<Mounted> {
     Some(mounted)
 }
 
-/// Whether everything is as if nobody had tried.
+/// Checks that the mount still works.
 fn still_serves(mounted: &Mounted) {
     fs::write(mounted.path("after"), "written").unwrap();
     assert_eq!(fs::read(mounted.path("after")).unwrap(), b"written");
@@ -72,8 +72,8 @@ fn exec_of_root_program_stops_no_mount() {
     let su = [Path::new("/bin/su"), Path::new("/usr/bin/su")].into_iter().find(|su| su.exists());
     let Some(su) = su else { return println!("SKIP: there is no su") };
     assert!(su.metadata().unwrap().mode() & 0o4000 != 0, "setuid");
-    // The thread that asks is the first of its process, whose number a thread that calls exec takes
-    // over, and with it the process has what the program has.
+    // The first thread of a process asks. Then another thread calls exec and takes over its number,
+    // and the process gets the privileges of the program.
     let script = format!(
         "import threading
 for attempt in range(40):

@@ -1,5 +1,5 @@
-//! Direct writes and the page cache: when a write has returned, no reader sees what was there
-//! before, whoever read the file while the write was under way.
+//! Direct writes and the page cache: when a write has returned, no reader sees the old data, even
+//! if it read the file during the write.
 //!
 //! The drive is held back at the moments that matter, so that nothing here depends on time.
 //! The programs are Python, with asynchronous I/O by `aio.py`.
@@ -27,15 +27,15 @@ fn daemon() {
 /// Bytes of the file, written and read whole: one request each.
 const BYTES: usize = 256 << 10;
 
-/// Runs `body`, Python, with these at hand: `path`, a file full of `a`; `hold(what)`, `wait(what)`
+/// Runs `body`, Python, with these names: `path`, a file full of `a`; `hold(what)`, `wait(what)`
 /// and `release(what)` for reads and writes of the drive; `start()`, which starts a direct write of
-/// `b` over the whole file, and `end(seconds)`, which waits for its end, as long as it takes or so
-/// long, and tells whether it came.
+/// `b` over the whole file, and `end(seconds)`, which waits for the end of this write, without
+/// limit or for this time, and tells whether it came.
 fn run(mounted: &Mounted, body: &str) {
     let path = mounted.path("file");
     fs::write(&path, vec![b'a'; BYTES]).unwrap();
     fs::File::open(&path).unwrap().sync_all().unwrap();
-    // A reader that is held back cannot be killed: whatever fails, it is released.
+    // A reader that is held back cannot be killed, so the script releases it after any failure.
     let body = body.replace('\n', "\n    ");
     let end = "for what in files:\n        if os.path.exists(files[what][0]): release(what)\n";
     let script = format!("{PRELUDE}try:{body}\nfinally:\n    {end}");

@@ -1,5 +1,5 @@
-//! A thread of a mount panics: its request fails, the mount becomes read-only and goes on, and what
-//! was synced is there at the next mount. By `/dev/fuse` and by `io_uring`.
+//! A thread of a mount panics: its request fails, the mount becomes read-only and goes on, and the
+//! next mount has all synced data. By `/dev/fuse` and by `io_uring`.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -72,7 +72,7 @@ fn errno<T>(result: io::Result<T>) -> Option<Errno> {
     Some(Errno::from_raw_os_error(code))
 }
 
-/// What the drive has, past the page cache.
+/// Reads the file from the drive, past the page cache.
 fn read_directly(path: &Path) -> io::Result<Vec<u8>> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = File::options().read(true).custom_flags(O_DIRECT).open(path)?;
@@ -102,7 +102,7 @@ fn writes_nothing(mounted: &mut Mounted) {
     wait_until(is_read_only);
 }
 
-/// Unmounting tells of it, and the next mount has what was synced.
+/// The unmount reports the panic, and the next mount has all synced data.
 fn serves_again(mounted: &mut Mounted, options: &str) {
     wait_until(|| match detach(&mounted.root(), UnmountFlags::empty()) {
         Ok(()) => true,
@@ -155,7 +155,7 @@ fn panic_in_background_makes_mount_read_only() {
     each_way(|mounted, _| {
         let panicking = Panicking::new(mounted, "write");
         let mut count = 0;
-        // What is made is committed after a while, by a thread that serves no request.
+        // A thread that serves no request commits the new directory after a while.
         wait_until(|| {
             count += 1;
             let made = errno(fs::create_dir(mounted.path(&format!("new-{count}"))));

@@ -1,5 +1,5 @@
-//! Names and attributes through a real mount: what POSIX and Linux promise. What volumes promise
-//! too is in `rules`.
+//! Names and attributes through a real mount: the promises of POSIX and Linux. The promises that
+//! volumes share are in `rules`.
 
 #[path = "../../zonal-fs/tests/posix/rules.rs"]
 #[macro_use]
@@ -359,7 +359,7 @@ fn unnamed_file_gets_name_or_leaves_nothing() {
     // One that is never to have a name, and one that loses it, do not get one.
     assert_eq!(link(&unnamed(OFlags::EXCL), "never").unwrap_err(), Errno::NOENT);
     let lost = File::options().read(true).open(mounted.path("named")).unwrap();
-    // The kernel releases what was closed when it comes to it.
+    // The kernel releases a closed file some time later.
     wait_until(|| inodes() == 2);
     let left = unnamed(OFlags::empty());
     left.write_all_at(&vec![7; 1 << 20], 0).unwrap();

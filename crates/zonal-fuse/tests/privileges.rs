@@ -1,7 +1,7 @@
-//! What a change of a file leaves of its set-id bits and capabilities: what Linux leaves on ext4.
+//! The set-id bits and capabilities that a file keeps after a change: the same ones as on ext4.
 //!
 //! Every case is made on a mount, and on ext4 in a file where this machine can mount one; else a
-//! table says what Linux does.
+//! table has the behaviour of Linux.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
@@ -31,8 +31,8 @@ const CAPABILITY: &str = "security.capability";
 /// `cap_dac_read_search+ep`, as setcap(8) writes it.
 const VALUE: [u8; 20] = [1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Root, one who is in no group of the files, one whose group it is, one who has it as another
-/// group.
+/// Root, a user in no group of the files, a user with their group, and a user with it as a
+/// supplementary group.
 const USERS: [User; 4] = [
     User { uid: 0, gid: 0, groups: "" },
     User { uid: 1234, gid: 1234, groups: "" },
@@ -42,7 +42,7 @@ const USERS: [User; 4] = [
 
 const MODES: [u32; 7] = [0o777, 0o4777, 0o2777, 0o6777, 0o4666, 0o2666, 0o6666];
 
-/// What becomes of privileges.
+/// The privileges that a change takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     /// They go with the old content or owner.
@@ -140,7 +140,7 @@ fn compare(options: &str) {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// An ext4; says why there is none.
+/// An ext4 mount; prints why there is none.
 fn ext4() -> Option<Ext4> {
     Ext4::mount()
         .inspect_err(|why| println!("compared with the table alone: no ext4 can be mounted: {why}"))
@@ -157,7 +157,7 @@ fn privileges_of_append_only_file_go_as_on_ext4() {
         let ext4 = ext4();
         let linux = ext4.as_ref().map(|ext4| ext4.root().to_owned());
         for root in linux.into_iter().chain([mounted.root()]) {
-            // Of another user than root, ext4 refuses to take set-id bits of such a file.
+            // ext4 does not let a user other than root take set-id bits from such a file.
             for (user, mode) in [(USERS[0], 0o4777), (USERS[1], 0o777)] {
                 let path = root.join(user.uid.to_string());
                 fs::write(&path, "content").unwrap();
@@ -195,7 +195,7 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// The owner of the file: who changes owner or permissions.
+    /// The owner of the file: the user that changes owner or permissions.
     fn owner(&self) -> u32 {
         match self.takes {
             Takes::Content | Takes::Nothing => OWNER,
@@ -212,7 +212,7 @@ impl Case {
         self.before.mode & GROUP_EXECUTE != 0
     }
 
-    /// What Linux leaves.
+    /// The privileges that Linux leaves.
     fn after(&self) -> Privileges {
         let Privileges { mut mode, mut capability } = self.before;
         let is_in = self.is_root() || self.user.gid == GROUP || !self.user.groups.is_empty();
@@ -253,7 +253,7 @@ impl Case {
     }
 }
 
-/// Makes the files, has them changed, and looks what is left.
+/// Makes the files, lets the users change them, and reads the remaining privileges.
 fn outcomes(root: &Path, cases: &[Case]) -> Vec<Privileges> {
     fs::write(root.join("source"), [7; 8192]).unwrap();
     for (number, case) in cases.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Requests by `io_uring`: what could stand still does not, and a mount ends as any other does.
+//! Requests by `io_uring`: no deadlock stops them, and a mount ends as any other does.
 //!
 //! All callers are on one processor, so that all requests are in one queue. The drive is held back
 //! at the moments that matter, so that nothing here depends on time.
@@ -32,7 +32,7 @@ fn daemon() {
     mounted::daemon();
 }
 
-/// A mount by `io_uring`; what the kernel offers is as before afterwards.
+/// A mount by `io_uring`; the kernel's switch is set back afterwards.
 fn mount() -> Option<Mounted> {
     let _offer = offer::set("Y")?;
     mounted::mount_with("uring")
@@ -113,9 +113,9 @@ fn rings_not_offered_fail_mount_that_needs_them() {
     assert!(!table.contains(spec.point.to_str().unwrap()), "it is not mounted");
 }
 
-/// Eight direct writes are held back in the drive, those of them that have an entry. A reader then
-/// locks pages that they have to drop before they are answered, and its request is the last in the
-/// queue.
+/// Eight direct writes, as many as have an entry, are held back in the drive. A reader then locks
+/// pages that these writes have to drop before they are answered, and its request is the last in
+/// the queue.
 const CROSSED: &str = r"
 path, hold, held = sys.argv[1:]
 COUNT, SIZE = 8, 256 << 10

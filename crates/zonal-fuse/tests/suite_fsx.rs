@@ -11,7 +11,7 @@ use std::process::Command;
 
 use mounted::tools;
 
-/// What every file system must do.
+/// Operations that every file system must support.
 const BASE: &str = "
 flen = 262144
 [weights]

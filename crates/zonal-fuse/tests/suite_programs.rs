@@ -100,7 +100,7 @@ while True:
     print(last, flush=True)
 ";
 
-/// What `WRITER` adds in one transaction.
+/// Rows that `WRITER` adds in one transaction.
 const ROWS_PER_COMMIT: u32 = 5;
 
 /// Prints the last row after checking that all before it are there.

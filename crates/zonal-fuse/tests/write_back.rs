@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use zonal::wait::wait_until;
 
-/// What the kernel may collect.
+/// The most data that the kernel may collect.
 const COLLECTED_MAX: u64 = 32 << 20;
 
 #[test]
@@ -62,7 +62,7 @@ fn writeback_sends_cached_data_within_seconds() {
         file.write_all(&[7; 8192]).unwrap();
         file
     });
-    // On a busy machine it may have been sent before anybody looks.
+    // On a busy machine the kernel may have sent a file before the test looks.
     let file = written.find(|file| stored(file) == 0).expect("the kernel collects");
     wait_until(|| stored(&file) == 8192);
     drop(file);
@@ -107,7 +107,7 @@ fn direct_read_finds_hole_below_collected_bytes() {
     let (mut buffer, range) = aligned(4096, 9);
     assert_eq!(direct.read_at(&mut buffer[range.clone()], HOLE_AT).unwrap(), 4096);
     assert!(buffer[range.clone()].iter().all(|&byte| byte == 0));
-    // What is collected later is found too, and so is the end.
+    // Direct reads also find data that is collected later, and the end of the file.
     writer.write_all_at(b"more", 2 * COLLECTED_AT).unwrap();
     assert_eq!(direct.read_at(&mut buffer[range.clone()], COLLECTED_AT).unwrap(), 4096);
     assert!(buffer[range.clone()].starts_with(b"collected\0\0"));
@@ -155,7 +155,7 @@ fn fill(mounted: &Mounted, name: &str) -> (&'static str, usize) {
 #[test]
 fn full_drive_is_reported_by_fsync_and_later_writes() {
     let Some(mut mounted) = mount() else { return };
-    // Less than what makes the kernel collect again.
+    // Less space than the kernel needs to collect data again.
     fs::write(mounted.path("room"), vec![1; 40 << 20]).unwrap();
     // The kernel may send at any time, so a write(2) may come after the one that did not fit.
     let (who, first) = fill(&mounted, "first");
@@ -174,7 +174,7 @@ fn full_drive_is_reported_by_fsync_and_later_writes() {
 #[test]
 fn full_drive_is_reported_by_write_and_close() {
     let Some(mut mounted) = mount() else { return };
-    // More than what makes the kernel open files for direct writes.
+    // More space than the limit below which files are opened for direct writes.
     fs::write(mounted.path("room"), vec![1; 120 << 20]).unwrap();
     fill(&mounted, "first");
     fs::remove_file(mounted.path("room")).unwrap();
@@ -314,7 +314,7 @@ fn writeback_reaches_file_protected_since() {
         // The kernel's modification time is then older than its change time, and has not been sent.
         tick();
         fchown(&file, None, None).unwrap();
-        // Not by another file, whose close(2) would send it.
+        // A flag set through another open file would not do: its close(2) would send the time.
         ioctl_setflags(&file, flags).unwrap();
         file.sync_all().unwrap();
         let kept = fs::metadata(&path).unwrap();
@@ -391,7 +391,7 @@ fn times_once_seen_stay() {
         tick();
         change(&file, &path);
         let seen = times(name);
-        // What is sent late is not the time.
+        // A time that is sent late stays the same.
         tick();
         file.sync_all().unwrap();
         assert_eq!(times(name), seen, "{name}, synced");

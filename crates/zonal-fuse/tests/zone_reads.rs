@@ -1,5 +1,5 @@
-//! Direct reads of a zonefs that can be written, by the hidden mount: many at once, and it ends as
-//! the mount that programs see does, whoever has files open there.
+//! Direct reads of a writable zonefs, by the hidden mount: many at once. The hidden mount ends with
+//! the visible one, even if programs have files open there.
 //!
 //! The drive is held back at the moments that matter, so that nothing here depends on time. The
 //! programs are Python, with asynchronous I/O by `aio.py`.
@@ -63,7 +63,7 @@ fn writer(path: &Path) -> File {
     OpenOptions::new().write(true).custom_flags(O_DIRECT).open(path).unwrap()
 }
 
-/// What is in a block.
+/// The first byte of a block.
 fn read(file: &File, block: u8) -> io::Result<u8> {
     let (mut buffer, place) = aligned(BLOCK, 0);
     file.read_exact_at(&mut buffer[place.clone()], u64::from(block) * BLOCK as u64)?;
@@ -166,7 +166,7 @@ fn daemons_killed_during_opens_end() {
         thread::scope(|scope| {
             let openers: Vec<_> = (0..4)
                 .map(|_| {
-                    // Each open of a file that nobody else has open asks the hidden mount.
+                    // Each open of a file that no other process has open asks the hidden mount.
                     scope.spawn(|| while try_reader(&path).is_ok() {})
                 })
                 .collect();

@@ -177,7 +177,7 @@ impl Ceiling {
     fn read(&self, node: NodeId, Read { offset, size, .. }: Read, reply: Reply) {
         let Some(file) = self.file(node) else { return reply.error(Errno::IO) };
         let content = file.read().expect("no holder panicked");
-        // What cannot be read has no answer but the end of the mount.
+        // The ceiling has no error answer: a failed read ends the mount.
         content.read(offset, size.into(), |bytes| reply.bytes(bytes)).expect("the log can be read");
     }
 

@@ -1,5 +1,5 @@
-//! What a file of the ceiling holds: bytes in memory, or blocks in a log as long as a drive, to
-//! which all writes are appended as a file system on zones does.
+//! The content of a file of the ceiling: bytes in memory, or blocks in a log. The log is as long as
+//! a drive, and all writes are appended to it, as a file system on zones does.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, fallocate};
 
 const BLOCK: u64 = 4096;
-/// Bytes of a zone: what is emptied before it is written again.
+/// Bytes of a zone. The log empties a whole zone before it writes there again.
 const ZONE: u64 = 96 << 20;
 const ZONES: u64 = 42;
 
@@ -28,8 +28,8 @@ impl Log {
         Ok(Self { file, written: AtomicU64::new(0) })
     }
 
-    /// Writes whole blocks, and says where. One at a time, or a zone is emptied after somebody's
-    /// write.
+    /// Appends whole blocks, and returns their position. Callers take turns; otherwise one could
+    /// empty a zone after the write of another.
     fn append(&self, data: &[u8]) -> io::Result<u64> {
         let len = data.len() as u64;
         let start = self.written.fetch_add(len, Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl Content {
         }
     }
 
-    /// Hands over what is read.
+    /// Passes the bytes of a range to `reply`.
     pub(crate) fn read(&self, offset: u64, len: u64, reply: impl FnOnce(&[u8])) -> io::Result<()> {
         let end = self.len().min(offset + len);
         let start = offset.min(end);

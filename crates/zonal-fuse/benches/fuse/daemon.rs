@@ -1,4 +1,4 @@
-//! Processes that serve what is measured: this program, run again.
+//! Processes that serve the measured mounts: this program, run again.
 
 use std::env;
 use std::fs;

@@ -11,7 +11,7 @@ use crate::place::{FURROW, FURROW_BY_RINGS, Place};
 
 pub(crate) const ROUNDS: usize = 7;
 
-/// What one turn of a job in a place took.
+/// The results of one turn of a job in a place.
 struct Turn {
     /// The middle operation, in µs; not a number where operations overlap.
     latency: f64,

@@ -1,6 +1,6 @@
 //! Instructions of one operation, of the library and of the bare device below it, in memory.
 //!
-//! They do not depend on what else the machine does.
+//! They do not depend on other programs on the machine.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is done in every place, one operation at a time unless it says otherwise.
+//! The jobs of every place, one operation at a time unless a job says otherwise.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub(crate) name: &'static str,
     /// Operations of one turn.
     pub(crate) operations: u64,
-    /// Makes ready what the operations need; it is not measured.
+    /// Prepares the files of the operations; this is not measured.
     pub(crate) prepare: fn(&Path, u64),
     pub(crate) work: fn(&Path, u64, &mut Laps),
 }
@@ -140,7 +140,7 @@ fn warm_data(dir: &Path, count: u64) {
 fn cold_data(dir: &Path, count: u64) {
     data(dir, count);
     let file = open(dir, 0);
-    // Only what is clean can be forgotten.
+    // The kernel drops only clean pages.
     file.sync_all().expect("synced");
     fadvise(&file, 0, None, Advice::DontNeed).expect("only advice");
 }

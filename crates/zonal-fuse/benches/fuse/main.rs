@@ -1,4 +1,5 @@
-//! What does a mount cost beside the least that FUSE costs, and beside ext4 on the same medium?
+//! How much does a mount cost, compared with a minimal FUSE server, and with ext4 on the same
+//! medium?
 //!
 //! `cargo bench -p zonal-fuse --bench fuse`, as root, runs five parts; a word after `--` chooses
 //! one, and further words choose its rows by part of their name:
@@ -10,12 +11,12 @@
 //!   calls take 100 µs;
 //! - `trees`: programs that work on many small files;
 //! - `zonefs`: zone files against the ceiling, and the library against the bare device;
-//! - `instructions`: those of the library of zonefs and of the bare device.
+//! - `instructions`: the instructions of the library of zonefs and of the bare device.
 //!
-//! All places take turns within each round, so that what else the machine does meets all of them. Figures are
-//! medians of the rounds, and ratios medians of the ratios of each round. Drive files, images and plain files
-//! lie in `BENCH_DIR`, `/dev/shm` without it. `--json FILE` puts the figures into a file, such as
-//! `bench/results/fuse.json`.
+//! All places take turns within each round, so that other programs on the machine slow all of them.
+//! Figures are medians of the rounds, and ratios medians of the ratios of each round. Drive files,
+//! images and plain files lie in `BENCH_DIR`, or in `/dev/shm`. `--json FILE` puts the figures into
+//! a file, such as `bench/results/fuse.json`.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]

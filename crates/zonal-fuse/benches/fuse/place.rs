@@ -24,7 +24,7 @@ pub(crate) struct Place {
     served: Served,
 }
 
-/// Who serves it.
+/// The server of a place.
 enum Served {
     Daemon(Daemon),
     Loop,
@@ -85,8 +85,8 @@ impl Place {
         is_made.then_some(Self { name: EXT4, dir, served: Served::Loop })
     }
 
-    /// Processor time of its daemon so far, in nanoseconds. What the kernel does in threads of its
-    /// own is in no process.
+    /// Processor time of its daemon so far, in nanoseconds. The time of the kernel's own threads
+    /// belongs to no process.
     pub(crate) fn processor_ns(&self) -> u64 {
         match &self.served {
             Served::Daemon(daemon) => process_ns(daemon.process()),

@@ -1,4 +1,4 @@
-//! What is compared, all with the same three operations.
+//! The targets of the comparison, with the same operations for all.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Device(Arc<dyn ZonedDevice>),
 }
 
-/// What is done.
+/// A measured operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Write,
@@ -100,7 +100,7 @@ impl Handle<'_> {
         }
     }
 
-    /// Forgets what is in the page cache.
+    /// Drops the file's pages from the page cache.
     pub(crate) fn cool(&self) {
         if let Self::Zone(file) | Self::Plain(file) = self {
             fadvise(file, 0, None, Advice::DontNeed).expect("only advice");

@@ -44,7 +44,7 @@ pub(crate) fn measure(report: &mut Report, home: &Path, rows: &[String]) {
     let turns = interleave(ROUNDS, places.len(), WarmUp::None, |at| {
         let dir = &places[at].dir;
         let seconds: Vec<f64> = wanted.iter().map(|(_, words)| run(words, dir, &sources)).collect();
-        // Each round begins with what the programs before left.
+        // The next round begins without this tree.
         let _ = fs::remove_dir_all(dir.join("tree"));
         Some(seconds)
     });

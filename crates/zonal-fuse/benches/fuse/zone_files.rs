@@ -1,6 +1,6 @@
-//! What does zonefs cost: through FUSE against the least that FUSE costs, and as a library against
-//! the bare device? The figure is processor time per operation, of the program and of the daemon
-//! that serves it, in user space and kernel.
+//! How much does zonefs cost: through FUSE, compared with a minimal FUSE server, and as a library,
+//! compared with the bare device? The figure is processor time per operation, of the program and of
+//! the daemon that serves it, in user space and kernel.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::is_wanted;
 use crate::target::{Handle, Kind, Op, Target};
 
 const ROUNDS: usize = 7;
-/// What one turn moves at most, and how many operations it does at most, for each job.
+/// The most bytes and the most operations of one turn, for each job.
 const TURN_BYTES: u64 = 24 << 20;
 const TURN_OPERATIONS: u64 = 1500;
 const JOBS_MAX: u32 = 8;
@@ -42,7 +42,7 @@ pub(crate) fn measure_all(report: &mut Report, dir: &Path, rows: &[String]) {
     }
 }
 
-/// All that is compared; each is set against the one that `AGAINST` names.
+/// All targets; the figures of each are compared with the target that `AGAINST` names.
 fn targets(dir: &Path, daemons: &[Daemon; 4]) -> Vec<Target> {
     let plain = dir.join("plain");
     fs::create_dir(&plain).expect("a directory");
@@ -99,7 +99,7 @@ struct Turn {
     rate: f64,
 }
 
-/// Measures one turn; only what has a page cache has a first read.
+/// Measures one turn. Only targets with a page cache have a first read.
 fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> Option<Turn> {
     if op == Op::FirstRead && !target.open(0, op).is_cached() {
         return None;
@@ -116,7 +116,7 @@ fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> Option<Turn> {
             handle.cool();
         }
     }
-    // What is stored after the writes is stored by now.
+    // After this pause the daemon has stored the written pages (`warm-cache`).
     std::thread::park_timeout(std::time::Duration::from_millis(60));
     let daemon = || target.daemon.map_or(0, process_ns);
     let (before, start) = (daemon(), Instant::now());

@@ -1,8 +1,8 @@
-//! What watching costs: `cargo bench -p zonal-fuse --bench watching`.
+//! The cost of watching: `cargo bench -p zonal-fuse --bench watching`.
 //!
-//! Prints nanoseconds for measuring an operation, with one thread and with four that record the same
-//! kind; and, of a Furrow of 50,000 zones, how long each of the things takes that a look consists of,
-//! as the median of 50, the shortest and the longest.
+//! Prints nanoseconds for measuring an operation, with one thread and with four that record the
+//! same kind; and, for each part of a look at a Furrow of 50,000 zones, the median of 50 times, the
+//! shortest and the longest.
 
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 //! | command | effect |
 //! | --- | --- |
 //! | `read-only ZONE`, `offline ZONE` | makes the zone fail for good; emulated drives only |
-//! | `write ZONE BYTES` | writes zeroes at the write pointer; the file system does not know |
-//! | `open ZONE`, `close ZONE`, `finish ZONE`, `reset ZONE` | zone action; the file system does not know |
+//! | `write ZONE BYTES` | writes zeroes at the write pointer, past the file system |
+//! | `open ZONE`, `close ZONE`, `finish ZONE`, `reset ZONE` | zone action, past the file system |
 //! | `remount JSON` | changes the options in force to these, which are like the file `options` |
-//! | `reclaim` | one step of reclaim: moves up to 1 MiB, or resets an empty zone; EAGAIN if no zone is worth it |
+//! | `reclaim` | moves up to 1 MiB, or resets an empty zone; EAGAIN if no zone is worth it |
 //! | `reclaim pause`, `reclaim resume` | stops reclaim in the background, or starts it again |
 //!
 //! An unknown command fails with EINVAL, one that the drive lacks with EOPNOTSUPP, and one that the
@@ -42,7 +42,7 @@ impl Control {
         }
         let command = parse(line).ok_or(FsError::Invalid { what: "no such command" })?;
         match command {
-            // `zonal reclaim` sends many of these, and a remount says what it changes.
+            // `zonal reclaim` sends many of these, and a remount logs its changes itself.
             Command::Reclaim(ReclaimOrder::Step) | Command::Remount(_) => {
                 tracing::debug!(?command, "commanded");
             }

@@ -1,4 +1,4 @@
-//! What the control directory shows of a file system, and asks of it.
+//! The control directory's access to a file system: its counters, settings and orders.
 
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::ZoneUse;

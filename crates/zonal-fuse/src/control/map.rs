@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(parse(text).len(), 2);
     }
 
-    /// The words are those of the file system.
+    /// Every role that a Furrow reports has a letter.
     #[test]
     fn map_has_letter_for_every_role() {
         use std::sync::Arc;

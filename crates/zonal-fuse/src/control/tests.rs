@@ -68,7 +68,7 @@ impl Mount {
         self.control.write(ino, line.as_bytes()).map_err(|error| error.errno())
     }
 
-    /// Applies options to those in force, and has the mount take them.
+    /// Applies options to the options in force, and sends the result to the mount.
     fn remount(&self, options: &str) -> std::result::Result<(), i32> {
         remount(&self.control, options)
     }
@@ -272,7 +272,7 @@ fn control_never_writes_to_device_opened_read_only() {
     assert_eq!(mount.fs.access(), Access::ReadOnly);
 }
 
-/// A Furrow, whose zones are shared by files.
+/// A Furrow, where files share zones.
 fn furrow() -> (Control, Arc<zonal_fs::furrow::Furrow>) {
     use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 
@@ -376,7 +376,7 @@ fn control_options_are_read_back_as_written() {
     let mut read: Options = serde_json::from_str(&text).unwrap();
     assert_eq!(read.unshown(), options.unshown());
     read.mount.mount_point.clone_from(&options.mount.mount_point);
-    // These are of the mount, not of its file system, and hold what it says.
+    // `access` and `atime` belong to the mount, so a reader fills in the mount's values.
     if let (KindOptions::Furrow(read), KindOptions::Furrow(now)) = (&mut read.kind, &options.kind) {
         (read.access, read.atime) = (now.access, now.atime);
     }

@@ -15,7 +15,7 @@ use super::page_cache::PageRange;
 
 const SHARDS: usize = 64;
 
-/// What the kernel has of one inode.
+/// The kernel's references to one inode.
 #[derive(Clone, Copy, Debug, Default)]
 struct InodeCounts {
     lookups: u64,

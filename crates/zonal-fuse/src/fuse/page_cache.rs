@@ -13,7 +13,7 @@
 //! file, and its answer waits for a store that is running. A store has its number before the write
 //! is answered: the caller may truncate as soon as it sees the answer.
 //!
-//! Pages of the hidden mount are dropped with those of the visible one.
+//! Pages of the hidden mount are dropped with the pages of the visible one.
 //!
 //! One thread does both. To drop or store a page, the kernel waits for the lock of the page. A
 //! pending request that fills or writes this page holds the lock until a serving thread has

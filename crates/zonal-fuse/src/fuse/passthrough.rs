@@ -5,8 +5,8 @@
 //! cache, so the kernel refuses it while there is a backing file that this open file lacks.
 //! Therefore the first direct reader gets a backing file if no reader can use the page cache; and
 //! while a file has one, every open gets it: direct readers for their reads, others for their
-//! mappings only. The counts here change after those of the kernel when a file is closed, so they
-//! never allow what the kernel would refuse.
+//! mappings only. When a file is closed, the kernel's counts change before the counts here, so
+//! these never allow an open that the kernel would refuse.
 //!
 //! Mappings through a backing file have their pages in the page cache of the hidden mount. Only
 //! this daemon drops these.

@@ -42,7 +42,7 @@ pub struct MountContent {
     pub fs: Arc<dyn FileSystem>,
     /// The control directory in its root; `None` for a mount without one.
     pub control: Option<Arc<Control>>,
-    /// Takes how long requests take.
+    /// Records the duration of requests.
     pub latencies: Arc<Latencies>,
 }
 

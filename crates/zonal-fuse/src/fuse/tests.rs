@@ -235,12 +235,12 @@ fn fsync_holds_no_thread_and_shares_commit() {
     assert!((1..=2).contains(&commits), "the first may have gone alone: {commits} commits");
     server.end_sync_tasks();
     thread.join().unwrap();
-    // At the end of the mount there is nobody to wait for.
+    // At the end of the mount a sync waits for no commit.
     ask();
     assert!(answers.try_recv().unwrap().is_ok());
 }
 
-/// What the kernel is answered.
+/// Keeps the answers to the kernel.
 struct Kernel(Mutex<Vec<Vec<u8>>>);
 
 impl ReplySink for Kernel {
@@ -356,7 +356,8 @@ fn space_of_inode_being_released_is_awaited() {
     let releases = ReleaseCount::default();
     thread::scope(|scope| {
         let mut writer = None;
-        // The file system has its space already, and says that nobody uses a deleted file.
+        // The file system has the space of the file already, and reports that a deleted file is
+        // unused.
         releases.note(|| {
             let (ran, has_run) = channel();
             let releases = &releases;
@@ -377,7 +378,7 @@ fn space_of_inode_being_released_is_awaited() {
     });
 }
 
-/// A server of a zonefs with a control directory, and what it answers.
+/// A server of a zonefs with a control directory, and its answers.
 struct Controlled {
     server: FuseServer,
     kernel: Arc<Kernel>,

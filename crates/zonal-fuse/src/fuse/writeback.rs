@@ -213,8 +213,8 @@ impl Flusher {
 struct MountDevice(Option<u64>);
 
 impl MountDevice {
-    /// Looks at the root unless it was found before, and limits what the kernel collects for the
-    /// device. The drive may refuse to return the root's attributes for a while.
+    /// Reads the device number of the root, unless it is known, and limits the data that the kernel
+    /// collects for the device. The drive may refuse to return the root's attributes for a while.
     fn look(&mut self, root: &Path) -> Option<u64> {
         if self.0.is_none() {
             let device = fs::metadata(root).ok()?.dev();

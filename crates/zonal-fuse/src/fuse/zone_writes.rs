@@ -1,9 +1,9 @@
 //! Failed writes to zone files, after which the kernel may have a wrong length.
 //!
-//! After an asynchronous write that was to extend a file and failed, the kernel sets the length of
-//! the file to what it was before. On a zone that has grown without the kernel's knowledge this
-//! would be a reset. In this case the kernel's length is 0 and ours is not;
-//! [`ZoneWrites::take_failed`] detects it. Any other length is refused anyway.
+//! After a failed asynchronous write that was to extend a file, the kernel sets the length of the
+//! file back to the old one. On a zone that has grown without the kernel's knowledge this would be
+//! a reset. In this case the kernel's length is 0 and ours is not; [`ZoneWrites::take_failed`]
+//! detects it. Any other length is refused anyway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub(super) struct ZoneWrites {
 struct Failures {
     /// Files that are empty to the kernel and not empty here.
     unseen: BTreeSet<Ino>,
-    /// Of these, the thread whose write failed last.
+    /// For each of these files, the thread whose write failed last.
     failed: BTreeMap<Ino, u32>,
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn body() {
     env::set_current_dir(place).unwrap();
     let number = |name| env::var(name).unwrap().parse::<u32>().unwrap();
     let (user, group) = (Uid::from_raw(number(USER)), Gid::from_raw(number(GROUP)));
-    // The rights are those of this thread, which makes all the calls.
+    // This thread makes all the calls, so it alone changes its user.
     set_thread_groups(&[]).unwrap();
     set_thread_res_gid(group, group, group).unwrap();
     set_thread_res_uid(user, user, user).unwrap();

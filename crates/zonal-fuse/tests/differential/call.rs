@@ -1,4 +1,4 @@
-//! System calls as values, and what performs them: an answer is a text, or an errno.
+//! System calls as values, and the code that makes them: an answer is a text, or an errno.
 
 use std::collections::BTreeMap;
 use std::fs::read_dir;
@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What a process asks of the kernel. Descriptors are named by the slot that holds them.
+/// A system call of a process. Descriptors are named by the slot that holds them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
     Open { slot: usize, path: String, flags: u32, mode: u32 },
@@ -80,7 +80,7 @@ impl Time {
     }
 }
 
-/// A text that says what the call gave, or the errno.
+/// The result of a call as text, or the errno.
 pub(crate) type Answer = Result<String, i32>;
 
 /// The descriptors of a process.

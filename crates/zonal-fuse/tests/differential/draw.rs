@@ -55,7 +55,7 @@ impl Draw {
         self.below(SLOTS)
     }
 
-    /// A place in a file: at the ends of blocks and beside them.
+    /// A place in a file: at the ends of blocks and near them.
     fn place(&mut self) -> u64 {
         let block = self.below(20) as u64 * 4096;
         match self.below(5) {

@@ -1,4 +1,4 @@
-//! What all names of the tree show, on both sides, as texts to be compared.
+//! The attributes and contents of all names in the tree, on both sides, as texts to compare.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -18,7 +18,7 @@ const FIRST_OF_THE_CLOCK: i64 = 1_000_000_000;
 /// How far to look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What stat(2) says.
+    /// The result of stat(2).
     Attributes,
     /// Contents and extended attributes too.
     Contents,
@@ -76,7 +76,7 @@ impl Looks {
         Looks { roots, seen: Default::default() }
     }
 
-    /// What differs between the sides.
+    /// The first difference between the sides.
     pub(crate) fn difference(&mut self, depth: Depth) -> Option<String> {
         let [ours, theirs] = self.roots.each_ref().map(|root| {
             let mut found = Vec::new();
@@ -154,8 +154,9 @@ impl Looks {
     }
 }
 
-/// What stat(2) says of a path, without what each file system decides for itself: numbers of
-/// inodes and the sizes of directories. An inode is named by the first path that leads to it.
+/// The result of stat(2) for a path, without the values that each file system decides for itself:
+/// inode numbers and the sizes of directories. An inode is named by the first path that leads to
+/// it.
 fn shown(metas: &[Metadata], number: usize, paths: &[String]) -> String {
     let meta = &metas[number];
     let first = metas.iter().position(|other| other.ino() == meta.ino()).unwrap();

@@ -1,10 +1,10 @@
 //! The same system calls of several processes on a mount of ours and on ext4 get the same answers.
 //!
 //! Four processes of three users have files open, hold locks and change one small tree, a call at a
-//! time and in the same order on both sides. After each call its result is compared, and from time
-//! to time what all names show: kinds, modes, owners, sizes, link counts, which names are one
-//! file, which times have moved, contents and extended attributes. `SEED` and `COUNT` choose the
-//! runs; each has a directory of its own.
+//! time, in the same order on both sides. The test compares the result of each call, and from time
+//! to time all names: kinds, modes, owners, sizes, link counts, which names are one file, which
+//! times have moved, contents and extended attributes. `SEED` and `COUNT` choose the runs; each has
+//! a directory of its own.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
@@ -56,7 +56,7 @@ fn calls_of_several_users_match_ext4_with_writeback() {
     compare("writeback", 12);
 }
 
-/// Runs `count` seeds, or those that the environment names, on one mount with `options`.
+/// Runs `count` seeds, or the seeds in the environment, on one mount with `options`.
 fn compare(options: &str, count: u64) {
     let Some(ours) = mounted::mount_with(options) else { return };
     let theirs = match Ext4::mount() {

@@ -1,4 +1,4 @@
-//! What the tests write, and how they open.
+//! The data that the tests write, and the ways in which they open files.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;

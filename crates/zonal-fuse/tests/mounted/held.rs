@@ -1,8 +1,7 @@
-//! A drive that a test can hold: while it is held, no write begins and no read ends. It can also be
-//! made to panic, as a mistake of ours would.
+//! A drive that a test can hold: while it is held, no write begins and no read ends. A test can
+//! also make it panic, as a mistake of ours would.
 //!
-//! What it is to do is said by files beside the drive, so that a test can say it to the daemon,
-//! which is another process.
+//! Files next to the drive tell it what to do, because the daemon is another process than the test.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -8,8 +8,8 @@ use std::thread;
 use super::held::until_or_still;
 use super::{Mounted, tools};
 
-/// Asynchronous direct reads of one file into a shared mapping of another, which others write
-/// directly: to drop its pages, the kernel locks them while it writes what is in them.
+/// Asynchronous direct reads of one file into a shared mapping of another, while threads write that
+/// one directly: to drop its pages, the kernel locks them while it writes their content.
 const SCRIPT: &str = r"
 target, source, rounds = sys.argv[1:]
 PIECES, SIZE, ROUNDS = 32, 32 << 10, 20

@@ -154,7 +154,7 @@ impl Mounted {
         assert!(self.ended_well());
     }
 
-    /// Serves again what was unmounted.
+    /// Starts the daemon again after an unmount.
     pub(crate) fn start(&mut self, options: &str) {
         self.daemon = start(&self.root(), &self.drive, (self.kind, options));
     }
@@ -251,7 +251,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Makes a drive whose zones are no power of two and hold less than their size, and formats it.
+/// Makes a drive whose zone size is no power of two and whose zones have gaps, and formats it.
 fn format(path: &Path, kind: &str) {
     let shape: Changes = SHAPE.parse().unwrap();
     let geometry = shape.geometry().unwrap();

@@ -1,4 +1,4 @@
-//! Has the kernel offer FUSE over `io_uring`, or not, while a test mounts.
+//! Switches the kernel's FUSE over `io_uring` on or off while a test mounts.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -7,14 +7,14 @@ use rustix::fs::{FlockOperation, flock};
 
 const PARAMETERS: &str = "/sys/module/fuse/parameters";
 
-/// What the kernel offers, as long as this lives. Then it is as it was before.
+/// The switch of FUSE over `io_uring`. Dropping this sets it back.
 pub(crate) struct Offer {
     before: String,
-    /// One test at a time changes it, whatever its process.
+    /// One test at a time changes the switch, also in another process.
     _one: File,
 }
 
-/// Sets what the kernel offers, or says why that cannot be and returns `None`.
+/// Sets the switch, or prints why it cannot and returns `None`.
 pub(crate) fn set(value: &str) -> Option<Offer> {
     let path = Path::new(PARAMETERS).join("enable_uring");
     let Ok(one) = File::open(PARAMETERS) else {

@@ -24,7 +24,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// What a program wrote, both streams, if it ended well; panics with it otherwise.
+/// Runs a program and returns its output, both streams; panics with the output if it fails.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -68,7 +68,7 @@ pub(crate) fn path_with_plain_mount(bin: &Path) -> OsString {
     path
 }
 
-/// Who runs a script.
+/// The user that runs a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) uid: u32,
@@ -80,8 +80,8 @@ pub(crate) struct User {
 /// A user like any other.
 pub(crate) const NOBODY: User = User { uid: 65534, gid: 65534, groups: "" };
 
-/// A script in Python that runs in a directory as a user, after what `user.py` has.
-/// `None` where it cannot be run.
+/// A Python script that runs in a directory as a user, after the content of `user.py`. `None` where
+/// it cannot be run.
 pub(crate) fn python_as(user: User, dir: &Path, script: &str) -> Option<Command> {
     let mut python = Command::new(find("python3")?);
     python.arg("-c").arg(format!("{}{script}", include_str!("user.py"))).arg(dir);

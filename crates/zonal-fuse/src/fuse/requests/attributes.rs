@@ -25,8 +25,8 @@ impl FuseServer {
         }
     }
 
-    /// Attributes of an inode. Those of the root stay available on a stopped mount, so that it can
-    /// be unmounted.
+    /// Attributes of an inode. The attributes of the root stay available on a stopped mount, so
+    /// that it can be unmounted.
     fn attributes(&self, ino: NodeId) -> Result<Attr, Errno> {
         match self.shared.stopped_root.get() {
             Some(root) if ino == NodeId::ROOT => Ok(*root),

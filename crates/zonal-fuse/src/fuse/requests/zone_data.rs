@@ -1,4 +1,4 @@
-//! Writes to zone files, and what changes of content outside write(2) do to the page cache.
+//! Writes to zone files, and the effect of other changes of content on the page cache.
 //!
 //! The kernel sends writes of a zone one after the other, since a mount that can be written does
 //! not ask for asynchronous direct I/O. Reads run in parallel by the hidden mount: see `hidden`.
