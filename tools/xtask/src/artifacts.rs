@@ -22,7 +22,7 @@ pub(crate) struct Program {
     pub(crate) tests: bool,
 }
 
-/// Builds what `targets` name, as options of cargo, and lists all programs among it.
+/// Builds the `targets`, given as options of cargo, and lists all programs among them.
 pub(crate) fn build(root: &Path, targets: &[&str]) -> Result<Vec<Program>> {
     built(
         cargo(root)

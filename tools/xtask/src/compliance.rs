@@ -1,5 +1,5 @@
-//! The table of runs in `docs/compliance.md`, printed from `docs/compliance/`, where each file is
-//! what one run found. Every broken rule needs a row of the page that explains it.
+//! The table of runs in `docs/compliance.md`, printed from `docs/compliance/`, where each file has
+//! the findings of one run. Every broken rule needs a row of the page that explains it.
 //!
 //! ```text
 //! <!-- runs -->
@@ -56,7 +56,7 @@ fn render(text: &str, folder: &Path) -> Result<String> {
     Ok([before, OPEN, &table, CLOSE, after].concat())
 }
 
-/// A run as a row, if the document explains what is broken.
+/// A run as a row, if the document explains the broken rules.
 fn add_row(table: &mut String, run: &Value, document: &str) -> Result<()> {
     let word = |name: &str| run[name].as_str().with_context(|| format!("no {name}"));
     let drive = word("drive")?;

@@ -1,6 +1,6 @@
 //! The byte tables of `docs/format/`, printed from the structs so that they cannot differ.
 //!
-//! A document asks for a table with a pair of comments; what stands between them is replaced:
+//! A document asks for a table with a pair of comments; the text between them is replaced:
 //!
 //! ```text
 //! <!-- bytes: crates/zonal-fs/src/zonefs/format.rs RawSuperblock -->
@@ -57,7 +57,7 @@ fn render(root: &Path, text: &str) -> Result<String> {
     Ok(out + rest)
 }
 
-/// A field of a struct: its name, its type, and what it means.
+/// A field of a struct: its name, its type, and its meaning.
 struct Field<'a> {
     name: &'a str,
     kind: &'a str,

@@ -1,7 +1,7 @@
 //! `cargo xtask bench report`: the tables of `docs/performance.md` and `docs/performance/`, printed
-//! from `bench/results/`, so that nobody types a figure.
+//! from `bench/results/`, so that no figure is typed by hand.
 //!
-//! A document asks for a table with a pair of comments; what stands between them is replaced:
+//! A document asks for a table with a pair of comments; the text between them is replaced:
 //!
 //! ```text
 //! <!-- results: fuse.json, files; unit: µs; variants: Furrow | ext4 -->

@@ -1,5 +1,5 @@
-//! What the programs that build and test the workspace share: `cargo xtask`, and those that it
-//! starts, `kernel-tests` and `packaging`.
+//! The common code of the programs that build and test the workspace: `cargo xtask`, and the
+//! programs that it starts, `kernel-tests` and `packaging`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "they are command-line programs")]

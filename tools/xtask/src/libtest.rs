@@ -1,8 +1,8 @@
 //! Runs programs of libtest, or a command that runs them, and counts their results.
 //!
 //! Tests that need root, tools or time are marked `#[ignore = "why; run by cargo xtask test"]` in
-//! their crates, with `--all` or `--soak` behind it for those of the longer runs. A test that finds
-//! at run time that it cannot run prints `SKIP: why` and returns.
+//! their crates; tests of the longer runs have `--all` or `--soak` behind it. A test that finds at
+//! run time that it cannot run prints `SKIP: why` and returns.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) enum Tier {
     Soak,
 }
 
-/// What runs a test that libtest ignores unless it is asked for.
+/// The runner of a test that libtest ignores by default.
 enum Runner {
     /// A tier, and those above it.
     Tier(Tier),
@@ -38,7 +38,7 @@ enum Runner {
 }
 
 impl Runner {
-    /// What the reason of an ignored test says.
+    /// The runner that the reason of an ignored test names.
     fn of(why: &str) -> Self {
         match why.split_once("run by cargo xtask test") {
             Some((_, "")) => Self::Tier(Tier::Standard),
@@ -52,7 +52,7 @@ impl Runner {
     }
 }
 
-/// What runs tests: a program, or a command that runs programs.
+/// A way to run tests: a program, or a command that runs programs.
 pub(crate) struct Tests<'a> {
     /// For people.
     pub(crate) name: String,
@@ -60,19 +60,19 @@ pub(crate) struct Tests<'a> {
     pub(crate) log: PathBuf,
     /// Makes the command.
     pub(crate) command: &'a dyn Fn() -> Command,
-    /// What has not ended by then is ended, and has not failed by that.
+    /// The end of the time for the tests. A program that is ended then has not failed.
     pub(crate) until: Option<Instant>,
 }
 
 impl Tests<'_> {
-    /// Runs the tests, then those that are ignored unless asked for and that `tier` includes.
-    /// Prints a line, or all of the output if something failed.
+    /// Runs the tests, then the ignored tests that `tier` includes. Prints a line, or all of the
+    /// output if a test failed.
     pub(crate) fn run(&self, tier: Tier, tally: &mut Tally) {
         let (start, mut own) = (now(), Tally::default());
         let (mut output, seen) = self.run_once(&self.log, &["--show-output"], tier, &mut own);
         let later = seen.later(tier);
         if !later.is_empty() && !self.is_time_up() {
-            // They are heavy, and other programs of tests run beside them.
+            // The ignored tests are heavy, and other test programs run at the same time.
             let mut arguments = vec!["--ignored", "--exact", "--show-output", "--test-threads=1"];
             arguments.extend(later);
             let log = self.log.with_added_extension("ignored");
@@ -91,7 +91,7 @@ impl Tests<'_> {
         self.until.is_some_and(|until| now() >= until)
     }
 
-    /// Runs to the end and counts; what was printed, and what it means.
+    /// Runs to the end and counts; returns the output, and the results in it.
     fn run_once(
         &self,
         log: &Path,
@@ -121,8 +121,8 @@ impl Tests<'_> {
         (output, seen)
     }
 
-    /// Both streams, in the order in which they were written, and how it ended. They go to a
-    /// file: what a test leaves running may keep it open, and a pipe would not end.
+    /// Both streams, in the order in which they were written, and how the program ended. They go to
+    /// a file instead of a pipe, because processes that a test leaves running may keep it open.
     fn output(&self, log: &Path, arguments: &[&str]) -> Result<(String, watch::Ended)> {
         let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
         let mut command = (self.command)();
@@ -136,7 +136,7 @@ impl Tests<'_> {
     }
 }
 
-/// What libtest has printed so far.
+/// The results that libtest has printed so far.
 #[derive(Default)]
 struct Seen {
     passed: u64,
@@ -159,7 +159,7 @@ impl Seen {
             self.failed += number_before(rest, " failed");
             self.failed_names.extend(self.listed.take().unwrap_or_default());
         } else if line == "failures:" {
-            // Printed twice: above the output of those that failed, then above their names.
+            // Printed twice: above the output of failed tests, then above their names.
             self.listed = Some(Vec::new());
         } else if let (Some(name), Some(listed)) = (line.strip_prefix("    "), &mut self.listed) {
             listed.push(name.to_owned());
@@ -181,7 +181,7 @@ impl Seen {
         }
     }
 
-    /// Counts what ran, and what nothing of this command runs.
+    /// Counts the tests that ran, and the ignored tests that this command never runs.
     fn count(&self, tier: Tier, tally: &mut Tally) {
         // A test that prints why it cannot run still passes in libtest's eyes.
         tally.pass(self.passed.saturating_sub(self.skipped.len() as u64));

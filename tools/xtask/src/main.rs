@@ -1,12 +1,12 @@
-//! `cargo xtask`: everything that is done to the workspace rather than by it.
+//! `cargo xtask`: builds, tests and documents the workspace.
 //!
-//! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did,
+//! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count their results,
 //!   and their last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`), and the table of
 //!   `docs/compliance.md` from runs (`compliance.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `tools/kernel-tests`).
 //! - `dist` makes packages: it starts `tools/packaging`.
-//! - `bench` starts the benchmarks, those of key-value stores in `tools/kv-bench`, and prints
+//! - `bench` starts the benchmarks, the ones of key-value stores in `tools/kv-bench`, and prints
 //!   tables of their results (`figures.rs`).
 
 #![forbid(unsafe_code)]
@@ -149,7 +149,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The workspace's root, whatever directory the command is started in.
+/// The workspace's root, independent of the current directory.
 fn root() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     folder.ancestors().nth(2).expect("xtask lies two folders below").to_path_buf()
@@ -161,15 +161,16 @@ fn bench_in_guest(root: &Path, subject: &str, arguments: &[String]) -> Result<Ex
     vm::main(root, &[&bench, arguments].concat())
 }
 
-/// Builds what makes packages, and hands the arguments on.
+/// Builds the program that makes packages, and passes the arguments on to it.
 fn dist(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     let program = artifacts::program(root, "packaging")?;
     let status = Command::new(program).args(arguments).status().context("starting packaging")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds what measures key-value stores and what they load, in release, and hands the arguments
-/// on. Installs what the plugins are compiled against; the benchmarks install their programs.
+/// Builds the benchmarks of key-value stores and the libraries that they load, in release, and
+/// passes the arguments on. Installs the headers of the plugins; the benchmarks install their
+/// programs.
 fn kv_bench(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     // Without headers the build leaves the plugins out.
     tools::require(&[tools::CPP_COMPILER, tools::ROCKSDB_HEADERS, tools::LEVELDB_HEADERS])?;

@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about the workspace and all that it depends on.
+//! The data of `cargo metadata` about the workspace and all its dependencies.
 
 use std::path::Path;
 use std::process::Command;

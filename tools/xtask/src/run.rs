@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs to the end, and returns what was printed; an error carries all of it.
+/// Runs to the end, and returns the output; an error carries all of it.
 pub fn quietly(command: &mut Command) -> Result<String> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let shown = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");

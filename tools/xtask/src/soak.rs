@@ -1,7 +1,7 @@
 //! `cargo xtask test --soak MINUTES`: random tests with fresh seeds, long runs of power cuts, and
 //! every fuzz target, until the time is up.
 //!
-//! What it finds is repeated with the seed that it prints: `SEED=N cargo xtask test`, or the fuzz
+//! A failure can be repeated with the seed that it prints: `SEED=N cargo xtask test`, or the fuzz
 //! target on the input that it keeps in `target/fuzz`.
 
 use std::fs::{self, File};
@@ -66,7 +66,7 @@ fn soak(root: &Path, minutes: u32, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// From the environment, or one that nobody has tried.
+/// The seed from the environment, or a new one.
 fn seed() -> Result<u32> {
     if let Ok(seed) = std::env::var("SEED") {
         return seed.parse().context("SEED is no number below 2^32");
@@ -104,7 +104,7 @@ fn rounds(
     }
 }
 
-/// Runs one target for a while, on what is in the repository and what earlier runs have found.
+/// Runs one target for a while, on the inputs in the repository and the findings of earlier runs.
 fn fuzz(root: &Path, target: &Program, seconds: u64, seed: u32) -> Result<()> {
     let folder = root.join("target/fuzz");
     let corpus = folder.join("corpus").join(&target.name);

@@ -1,11 +1,11 @@
-//! What passed, failed and was skipped, over everything that a task runs.
+//! Counts of passed, failed and skipped checks, over everything that a task runs.
 //!
 //! The last line that a run prints is [`Tally::counts`]: other programs read it.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Counts, and the names behind those that did not pass.
+/// Counts, and the names of failed and skipped checks.
 #[derive(Default)]
 pub struct Tally {
     passed: u64,
@@ -46,7 +46,7 @@ impl Tally {
         self.passed + (self.failed.len() + self.skipped.len()) as u64
     }
 
-    /// Adds what another part of this run has counted.
+    /// Adds the counts of another part of this run.
     pub fn join(&mut self, other: Self) {
         let Self { passed, left, failed, skipped } = other;
         self.passed += passed;
@@ -82,14 +82,14 @@ impl Tally {
         }
     }
 
-    /// Adds what another run of this program counted, from what it printed.
+    /// Adds the counts of another run of this program, from its output.
     pub fn add(&mut self, printed: &str) -> anyhow::Result<()> {
         let last = printed.lines().next_back().unwrap_or_default();
         let passed: Option<u64> =
             last.split_once(" passed, ").and_then(|(count, _)| count.parse().ok());
         let Some(passed) = passed else { anyhow::bail!("it did not run to its end") };
         self.passed += passed;
-        // Before the last paragraph it may have passed on what others counted.
+        // Paragraphs before the last one may quote the counts of other programs.
         let names = printed.rsplit("\n\n").next().unwrap_or_default();
         let after = |mark| names.lines().filter_map(move |line: &str| line.strip_prefix(mark));
         self.failed.extend(after("FAILED   ").map(str::to_owned));
@@ -98,7 +98,7 @@ impl Tally {
         Ok(())
     }
 
-    /// The names of what failed and what was skipped, a line each.
+    /// The names of failed and skipped checks, a line each.
     pub fn names(&self) -> String {
         let skipped = self.skipped.iter().map(|line| format!("skipped  {line}\n"));
         skipped.chain(self.failed.iter().map(|line| format!("FAILED   {line}\n"))).collect()
@@ -111,7 +111,7 @@ impl Tally {
     }
 }
 
-/// Runs `work`, prints what it counted and turns that into an exit code.
+/// Runs `work`, prints its counts and turns them into an exit code.
 pub fn tallied(work: impl FnOnce(&mut Tally)) -> ExitCode {
     let mut tally = Tally::default();
     work(&mut tally);

@@ -21,14 +21,14 @@ use crate::artifacts::{self, Program};
 use crate::libtest::{Tests, Tier};
 use crate::{check, vm};
 
-/// Minutes that `--all` takes beside what it also runs without: docs/testing.md.
+/// Minutes that `--all` adds to a run without it: docs/testing.md.
 const ALL_ADDS_MINUTES: u32 = 15;
 
-/// Programs of tests that take long: they start first, so that none is left over at the end.
+/// Test programs that take long: they start first, so that none is left over at the end.
 const LONG: [&str; 7] =
     ["space", "crash", "programs", "zonefs", "suite_programs", "experiments", "suite_fsx"];
 
-/// Runs the tests of a tier, and says how it went.
+/// Runs the tests of a tier, and prints the results.
 pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
     let (start, mut tally) = (now(), Tally::default());
     if let Err(error) = all(root, tier, &mut tally) {
@@ -88,7 +88,7 @@ fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// What takes cargo beside the build of the programs.
+/// Runs the checks and examples that need cargo after the build of the programs.
 fn compiled(root: &Path, environment: &Environment, tier: Tier) -> Tally {
     let mut tally = Tally::default();
     check::compiled(root, &mut tally);
@@ -124,7 +124,7 @@ fn run_all(programs: Vec<Program>, environment: &Environment, tier: Tier) -> Tal
     tally
 }
 
-/// The programs of tests, those that are to start first at the end.
+/// The test programs. Programs that start first are at the end.
 fn queue(programs: Vec<Program>) -> Vec<Program> {
     let mut tests: Vec<Program> = programs.into_iter().filter(|program| program.tests).collect();
     let place = |program: &Program| LONG.iter().position(|name| *name == program.name);

@@ -17,12 +17,12 @@ use crate::{cargo, run};
 /// A program, and the Debian package that has it.
 pub type Packaged = (&'static str, &'static str);
 
-/// What the plugins are compiled against: files, not programs.
+/// The headers that the plugins are compiled against: files, not programs.
 pub const ROCKSDB_HEADERS: Packaged = ("/usr/include/rocksdb/file_system.h", "librocksdb-dev");
 /// See [`ROCKSDB_HEADERS`].
 pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb-dev");
 
-/// What compiles the plugins: the program that the `cc` crate starts.
+/// The compiler of the plugins: the program that the `cc` crate starts.
 pub const CPP_COMPILER: Packaged = ("c++", "g++");
 
 /// Of the suites.
@@ -175,7 +175,7 @@ fn environment_of(unpacked: &Path) -> Result<String> {
     ))
 }
 
-/// What lies in a folder; nothing if there is none.
+/// The files in a folder; nothing if there is none.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
         Ok(entries) => {
@@ -212,7 +212,7 @@ pub fn search_path(root: &Path) -> OsString {
     with_front(&root.join("target/tools/bin"))
 }
 
-/// Finds all of `programs`, or installs their packages; an error says what is missing.
+/// Finds all of `programs`, or installs their packages; an error names a missing one.
 pub fn require(programs: &[Packaged]) -> Result<()> {
     let path = with_front(Path::new("/usr/bin"));
     let packages: Vec<&str> = absent(programs, &path).map(|(_, package)| package).collect();
@@ -240,7 +240,7 @@ pub fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Those of `programs` that are not on `path`.
+/// The `programs` that are not on `path`.
 fn absent<'a>(programs: &'a [Packaged], path: &'a OsStr) -> impl Iterator<Item = Packaged> + 'a {
     programs.iter().copied().filter(|(program, _)| find(program, path).is_none())
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask vm`: builds what compares Zonal with a real kernel, and starts it. The rest is in
-//! `tools/kernel-tests`.
+//! `cargo xtask vm`: builds the program that compares Zonal with a real kernel, and starts it. The
+//! rest is in `tools/kernel-tests`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -49,7 +49,7 @@ pub(crate) fn share(root: &Path, programs: &[Program]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the image of the virtual machine; what is wrong is told when it is to boot.
+/// Makes the image of the virtual machine. An error is reported when the machine is to boot.
 pub(crate) fn prepare(program: &Path) {
     let status = Command::new(program).arg("prepare").status();
     if !status.is_ok_and(|status| status.success()) {
@@ -57,7 +57,7 @@ pub(crate) fn prepare(program: &Path) {
     }
 }
 
-/// Has the program test something, and counts what it says.
+/// Runs the program on a part of the tests, and counts the results that it prints.
 pub(crate) fn count(program: &Path, arguments: &[impl AsRef<OsStr>], name: &str) -> Tally {
     let (start, mut tally) = (now(), Tally::default());
     let mut printed = String::new();

@@ -1,8 +1,8 @@
 //! Ends a program that is stuck, and no other.
 //!
-//! On a busy machine a program that makes progress may take any time. So what counts is what it
-//! prints and the processor time that it uses, with that of its children. A program that was asked
-//! to end within a time, as in a soak, is ended when that is over.
+//! On a busy machine a program that makes progress may take any time. So this watches the output of
+//! the program, and the processor time of it and its children. A program that was asked to end
+//! within a time, as in a soak, is ended when that is over.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,13 +25,12 @@ const TICK: Duration = Duration::from_millis(10);
 /// When a program is stuck.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// A program that prints nothing for so long,
+    /// A program that prints nothing for this time,
     pub quiet: Duration,
-    /// and uses less processor time than this meanwhile, waits for what never happens. It is more
-    /// than what a loop takes that looks again and again, and less than what a program gets on a
-    /// very busy machine.
+    /// and uses less processor time than this meanwhile, is stuck. A polling loop uses less than
+    /// this, and a program that works uses more, even on a very busy machine.
     pub idle: Duration,
-    /// A program that uses so much processor time in all does not come to its end.
+    /// A program that uses this much processor time in all does not come to its end.
     pub processor: Duration,
     /// The end of the time that it was given; it has not failed by that.
     pub until: Option<Instant>,
@@ -77,7 +76,7 @@ impl Stuck {
     }
 }
 
-/// What a program has done so far.
+/// The progress of a program so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Done {
     printed: u64,
@@ -87,7 +86,7 @@ struct Done {
 /// The looks at one program.
 struct Watch {
     limits: Limits,
-    /// What it had done when it was last seen to make progress, and when that was.
+    /// The progress at the last look that found any, and the time of that look.
     last: Done,
     at: Instant,
 }
@@ -190,7 +189,7 @@ fn terminate(target: &str) {
     }
 }
 
-/// What a line of `/proc/PID/stat` says about time.
+/// The times in a line of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
@@ -209,7 +208,8 @@ impl Stat {
     }
 }
 
-/// The processor time of a process and of all that come from it. A daemon is nobody's child.
+/// The processor time of a process and of all its descendants. A daemon is the child of no other
+/// process.
 fn processor_time(pid: u32) -> Duration {
     let stat = |pid: u32| Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
     let names = fs::read_dir("/proc").into_iter().flatten().flatten();

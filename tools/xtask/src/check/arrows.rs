@@ -1,5 +1,5 @@
-//! Which crate may depend on which: the table of `ARCHITECTURE.md`, compared with what
-//! `cargo metadata` says.
+//! Which crate may depend on which: the table of `ARCHITECTURE.md`, compared with the output of
+//! `cargo metadata`.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn arrows(table: &str) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-/// What stands between backquotes.
+/// The words between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

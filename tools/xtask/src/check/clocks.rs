@@ -1,9 +1,9 @@
 //! Limits of time in tests: a busy machine misses any. A test waits until a thing happens
-//! (`zonal::wait`), counts, or takes a `Clock` that it moves itself; `watch.rs` ends what makes no
-//! progress.
+//! (`zonal::wait`), counts, or takes a `Clock` that it moves itself; `watch.rs` ends tests that
+//! make no progress.
 //!
-//! Some tests are about time, or look for a moment whether something happens that must not: a busy
-//! machine only weakens these. They are listed here, with how many lines they take.
+//! Some tests are about time, or check for a moment that a thing does not happen: a busy machine
+//! only makes these weaker. They are listed here, each with its number of lines.
 
 use std::path::Path;
 
@@ -11,8 +11,7 @@ use anyhow::{Result, bail};
 
 use super::{by_line, files};
 
-/// What a limit or a pause looks like. Written in two halves, so that this file passes its own
-/// check.
+/// Marks of a limit or a pause. Written in two halves, so that this file passes its own check.
 const MARKS: [&str; 9] = [
     concat!("recv_", "timeout("),
     concat!("wait_", "time", "out"),
@@ -109,7 +108,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// The lines with a mark in what is test code of a file.
+/// The lines with a mark in the test code of a file.
 fn found(path: &str, text: &str) -> Vec<String> {
     let is_test = ["/tests/", "/tests.rs", "xtask/", "packaging/", "kernel-tests/"]
         .iter()
@@ -125,7 +124,7 @@ fn found(path: &str, text: &str) -> Vec<String> {
     by_line(&format!("{blank}{}", &text[begins..]), marked)
 }
 
-/// What is wrong with so many lines in a file.
+/// The errors about these lines in a file.
 fn too_many(path: &str, found: &[String], allowed: &[Allowed]) -> Vec<String> {
     let entry = allowed.iter().find(|allowed| allowed.path == path);
     let lines = entry.map_or(0, |allowed| allowed.lines);

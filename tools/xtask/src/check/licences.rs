@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use xtask::metadata::{list, text};
 
-/// Licences that ask for no more than their text being kept. What asks for several is here as a
+/// Licences that only ask us to keep their text. An expression of several licences is listed as a
 /// whole.
 const ALLOWED: &[&str] = &[
     "(MIT OR Apache-2.0) AND Unicode-3.0",
@@ -24,8 +24,8 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// Tools that only tests run, of which nothing is in what we build, with the licence that is not in
-/// the list.
+/// Tools that only tests run and that leave nothing in our programs, each with its licence, which
+/// is not in the list.
 const TOOLS: &[(&str, &str)] = &[("cbindgen", "MPL-2.0")];
 
 /// Looks at the licence field of every package.

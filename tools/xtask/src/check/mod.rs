@@ -1,5 +1,5 @@
-//! `cargo xtask check`: what can be said about the source without running it. One file per
-//! question that needs more than a command.
+//! `cargo xtask check`: checks of the source that do not run it. One file per question that needs
+//! more than a command.
 
 mod arrows;
 mod clocks;
@@ -30,7 +30,7 @@ pub(crate) fn all(root: &Path, tally: &mut Tally) {
     }
 }
 
-/// Those that compile nothing.
+/// Checks that compile nothing.
 pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("format", || quiet(cargo(root).args(["fmt", "--all", "--check"])));
     tally.check("leftovers", || leftovers::check(root));
@@ -53,7 +53,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     }
 }
 
-/// Those that take the compiler.
+/// Checks that need the compiler.
 pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
     tally.check("clippy", || {
         let mut clippy = cargo(root);
@@ -64,8 +64,8 @@ pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
     tally.check("documentation builds", || documented(root));
 }
 
-/// The pages of every crate, private items too: what is wrong in those of public items is wrong
-/// here. Cargo documents the command only by its own name: a library is called `zonal` too.
+/// The pages of every crate, private items included: an error in a public item is an error here.
+/// Cargo documents the command only by its own name: a library is called `zonal` too.
 fn documented(root: &Path) -> Result<()> {
     let command = ["--package=zonal-cli", "--bin=zonal"].map(str::to_owned);
     for which in [plugins::workspace(root), command.to_vec()] {
@@ -124,7 +124,7 @@ fn refuse(root: &Path, endings: &[&str], wrong: impl Fn(&Path, &str) -> Vec<Stri
     if found.is_empty() { Ok(()) } else { bail!("{}", found.join("\n")) }
 }
 
-/// What `wrong` finds in each line, with the number of the line.
+/// The errors that `wrong` finds, each with the number of its line.
 fn by_line(text: &str, wrong: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let numbered = text.lines().zip(1..);
     numbered.filter_map(|(line, at)| wrong(line).map(|what| format!(":{at}: {what}"))).collect()

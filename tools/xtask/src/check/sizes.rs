@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::refuse;
 
-/// Lines of a file without its tests: beyond this nobody keeps it in mind.
+/// Lines of a file without its tests: a reader cannot keep a longer one in mind.
 const LINES_MAX: usize = 600;
 
 /// Lines from which a file is named in the report.

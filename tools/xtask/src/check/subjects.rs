@@ -1,5 +1,5 @@
-//! Subjects of commits: `area: imperative`, in at most 72 characters, which is what `git log` and
-//! mail show of them. Commits up to [`BASE`] are older than the rule.
+//! Subjects of commits: `area: imperative`, in at most 72 characters, because `git log` and mail
+//! show no more. Commits up to [`BASE`] are older than the rule.
 
 use std::path::Path;
 use std::process::Command;
@@ -42,7 +42,7 @@ fn refuse(log: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with a subject.
+/// The mistake in a subject.
 fn objection(subject: &str) -> Option<&'static str> {
     let is_area = |area: &str| {
         let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

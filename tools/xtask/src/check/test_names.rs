@@ -1,4 +1,4 @@
-//! Names of tests: a subject, a condition and what is expected, so that they sort by subject and a
+//! Names of tests: a subject, a condition and an expectation, so that they sort by subject and a
 //! subject finds its tests.
 
 use std::path::Path;

@@ -6,11 +6,11 @@
 //! | room | what it is | may use |
 //! ```
 //!
-//! A room is a module that `mod.rs` declares, with all that lies below it. A row names one room, or
+//! A room is a module that `mod.rs` declares, with all modules below it. A row names one room, or
 //! several that may not use each other. The last column names rooms, or says `all above`: every
 //! room of the rows above. `mod.rs` may have a row. Without one it may use every room, and every
-//! room may use what it defines. A name that `mod.rs` only imports or exports again counts as the
-//! room that it comes from; it is free if it comes from outside the folder.
+//! room may use the names that it defines. A name that `mod.rs` only imports or exports again
+//! counts as the room that it comes from; it is free if it comes from outside the folder.
 //!
 //! The check sees paths. It does not see methods: a type that one room defines and that has an
 //! `impl` in another leads upward without a path.
@@ -44,7 +44,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// The rooms of a table, each with those that it may use. `None`: there is no such table.
+/// The rooms of a table, each with the rooms that it may use. `None`: there is no such table.
 type Rows = Vec<(String, Vec<String>)>;
 
 /// Finds the table in the `//!` at the beginning of a file.
@@ -74,7 +74,7 @@ fn cells(line: &str) -> Vec<&str> {
     inner.map_or_else(Vec::new, |line| line.split('|').map(str::trim).collect())
 }
 
-/// What stands between backquotes, without the mark of a link to a module.
+/// The words between backquotes, without the mark of a link to a module.
 fn quoted(text: &str) -> impl Iterator<Item = String> {
     let names = text.split('`').skip(1).step_by(2);
     names.map(|name| name.strip_prefix("mod@").unwrap_or(name).to_owned())
@@ -93,7 +93,7 @@ struct Folder {
     strays: Vec<PathBuf>,
 }
 
-/// What is wrong, and where: nowhere if it is in the table itself.
+/// An error, and its place; an error in the table itself has no place.
 #[derive(Debug, PartialEq)]
 struct Wrong {
     place: Option<(PathBuf, usize)>,

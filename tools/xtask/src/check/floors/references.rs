@@ -1,15 +1,14 @@
 //! The modules that a source file names: its `use` items, and paths in its code.
 //!
 //! This reads tokens and no syntax tree, since paths in the arguments of macros count too. It
-//! leaves out code under `#[cfg(test)]`: tests of a low room may build what they need with a higher
-//! one.
+//! leaves out code under `#[cfg(test)]`, because tests of a low room may use a higher one.
 
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// What a file names, and the modules that it declares.
+/// The modules that a file names, and the modules that it declares.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) references: Vec<Reference>,
@@ -194,7 +193,7 @@ impl Source {
     }
 }
 
-/// Words with which an item begins that ends with a block, or with a semicolon if it has none.
+/// Words that begin an item. The item ends with a block, or with a semicolon if it has none.
 const ITEMS: &[&str] = &[
     "async", "const", "enum", "extern", "fn", "impl", "mod", "struct", "trait", "union", "unsafe",
 ];
@@ -205,7 +204,7 @@ fn ends_with_semicolon(word: &str, tokens: &[TokenTree]) -> bool {
     matches!(word, "use" | "let" | "static" | "type") || word == "const" && !is_function
 }
 
-/// Names that follow each other, with `::` between them, and what comes behind them (and behind a
+/// Names that follow each other, with `::` between them, and the tokens behind them (and behind a
 /// `::` at their end).
 fn segments(tokens: &[TokenTree]) -> (Vec<String>, &[TokenTree]) {
     let mut names = Vec::new();
@@ -221,7 +220,7 @@ fn segments(tokens: &[TokenTree]) -> (Vec<String>, &[TokenTree]) {
     (names, rest)
 }
 
-/// What comes behind a path of which the first names have been read, as in `a::<B>::c::d`.
+/// The tokens behind a path whose first names have been read, as in `a::<B>::c::d`.
 fn behind_path(tokens: &[TokenTree]) -> &[TokenTree] {
     segments(tokens).1
 }

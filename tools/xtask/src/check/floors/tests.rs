@@ -12,7 +12,7 @@ const FACE_TEXT: &str = "//! A house.\n//!\n//! | room | what it is | may use |\
     mod attic;\nmod cellar;\nmod hall;\nmod shed;\n#[cfg(test)]\nmod tests;\n\n\
     pub use self::attic::Box;\n\npub struct House;\n";
 
-/// A house in which everybody keeps to the table.
+/// A house whose rooms all keep to the table.
 const HOUSE: &[(&str, &str)] = &[
     ("mod.rs", FACE_TEXT),
     (
@@ -26,7 +26,7 @@ const HOUSE: &[(&str, &str)] = &[
     ("tests.rs", "use super::attic::Box;\n"),
 ];
 
-/// What is wrong with the house if these files are changed: `path:line: what`.
+/// The errors in the house if these files are changed: `path:line: what`.
 fn wrong_with(changes: &[(&str, &str)]) -> Vec<String> {
     let place = TempDir::new().unwrap();
     let folder = place.path().join("crates/x/src/house");
