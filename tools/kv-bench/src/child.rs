@@ -1,7 +1,7 @@
 //! Programs that are measured: started, waited for, and their processor time.
 //!
-//! A signal that is to end this program ends the child, and every [`run`] after it fails; so what
-//! has been mounted is unmounted on the way out.
+//! A signal that is to end this program ends the child, and every [`run`] after it fails; so all
+//! mounts are unmounted on the way out.
 
 use std::fs::File;
 use std::path::Path;
@@ -43,13 +43,13 @@ pub(crate) fn check_interrupted() -> Result<()> {
 
 /// A child that has ended.
 pub(crate) struct Ended {
-    /// What it printed.
+    /// The standard output of the child.
     pub(crate) stdout: String,
     /// Processor time of all its threads, user and system.
     pub(crate) cpu: Duration,
 }
 
-/// Runs a program to its end; what it prints goes through files in `scratch`.
+/// Runs a program to its end; its output goes through files in `scratch`.
 pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<Ended> {
     check_interrupted()?;
     let (out, err) = (scratch.join("stdout"), scratch.join("stderr"));

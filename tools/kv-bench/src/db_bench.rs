@@ -1,4 +1,4 @@
-//! What LevelDB's and RocksDB's `db_bench` print.
+//! The output of LevelDB's and RocksDB's `db_bench`.
 
 /// One benchmark of a run.
 #[derive(Clone, Debug, Default, PartialEq)]

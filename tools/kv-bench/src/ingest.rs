@@ -1,5 +1,5 @@
-//! LevelDB filled on simulated drives, in virtual time: what the drives alone allow, where the
-//! program takes no time. The sequences are those of the zonefs talk at VAULT 2020, and
+//! LevelDB filled on simulated drives, in virtual time: the speed that the drives alone allow, with
+//! a program that takes no time. The sequences are the ones of the zonefs talk at VAULT 2020, and
 //! `overwrite`.
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ use crate::setups::{self, SetUp, ZONE};
 use crate::timeline::{Program, Replay};
 use crate::{Bench, child, leveldb, ratio};
 
-/// Bytes of a memtable and of a table, and those of a zone that a table has for itself.
+/// Bytes of a memtable and of a table, and bytes of the zone that a table has for itself.
 const TABLE: u64 = 15 << 20;
 const TABLE_ZONE: u64 = 16 << 20;
 

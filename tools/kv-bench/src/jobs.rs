@@ -58,7 +58,7 @@ impl Recorded {
         Ok(reader.recorded)
     }
 
-    /// Reads the `LOG` of a LevelDB whose pairs have so many bytes.
+    /// Reads the `LOG` of a LevelDB with pairs of this size.
     pub(crate) fn parse_level(log: &str, pair: u64) -> Result<Self> {
         let mut reader = Reader::default();
         for line in log.lines() {

@@ -1,5 +1,5 @@
 //! LevelDB: the sequences of the zonefs talk at VAULT 2020, `fillrandom, readseq, readseq` and
-//! `fillseq, readseq, readseq`, then reads at random and beside a writer, in every place in turn.
+//! `fillseq, readseq, readseq`, then random reads, alone and during writes, in every place in turn.
 //!
 //! `db_bench` of LevelDB is in no package: it is built from Debian's source package, for the
 //! installed `libleveldb`.
@@ -28,11 +28,11 @@ const PLACES: [Place; 5] = [
 /// Bytes of a key beyond LevelDB's 16, bytes of a value, and the name of the pair.
 const SIZES: [(u32, u32, &str); 2] = [(0, 4096, "16 B/4 KiB"), (4, 800, "20 B/800 B")];
 
-/// What follows the name of the fill in the name of each benchmark of a process.
+/// The part of each benchmark's name that follows the name of the fill.
 const PHASES: [&str; 5] =
     ["", ": readseq", ": readseq again", ": readrandom", ": readwhilewriting"];
 
-/// What of the source `db_bench` consists of.
+/// The source files of `db_bench`.
 const SOURCES: [&str; 5] = [
     "benchmarks/db_bench.cc",
     "util/coding.cc",
@@ -136,7 +136,7 @@ pub(crate) fn program(tools: &Path) -> Result<PathBuf> {
 }
 
 /// The source package that Debian has for this system, unpacked. The lists of packages are our own,
-/// since those of the system often name no sources.
+/// since the system's lists often name no sources.
 fn source(folder: &Path) -> Result<PathBuf> {
     let (lists, parts) = (folder.join("lists"), folder.join("sources"));
     fs::create_dir_all(lists.join("partial"))?;

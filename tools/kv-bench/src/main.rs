@@ -1,19 +1,19 @@
-//! `cargo xtask bench kv`: LevelDB and RocksDB on Zonal beside files of the kernel.
+//! `cargo xtask bench kv`: LevelDB and RocksDB on Zonal compared with files of the kernel.
 //!
 //! | module | question |
 //! | --- | --- |
-//! | `leveldb`, `rocksdb`, `reads` | what is run, and with which sizes? |
+//! | `leveldb`, `rocksdb`, `reads` | which benchmarks run, and with which sizes? |
 //! | `simulated` | how fast is a store on simulated drives? |
 //! | `ingest` | how fast is LevelDB filled on simulated drives? |
 //! | `timeline`, `stores`, `setups` | how do jobs run in virtual time, and on which drives? |
 //! | `place` | where can a store be, and how is that made? |
 //! | `child` | how much processor time did a program use? |
-//! | `db_bench`, `jobs` | what does a program say of itself? |
-//! | `sample` | what do all rounds together say? |
+//! | `db_bench`, `jobs` | which figures does a program print? |
+//! | `sample` | which results do all rounds give together? |
 //!
-//! Rounds are interleaved: each round measures every place once, so what disturbs the machine for
-//! longer than a round disturbs all of them. Processor time is told first, since it depends least
-//! on other load.
+//! Rounds are interleaved: each round measures every place once, so a disturbance that lasts longer
+//! than a round affects all of them. Processor time comes first in the output, since it depends
+//! least on other load.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -120,9 +120,9 @@ const COLUMNS: [Column; 10] = [
 /// A load, as results name it.
 struct Load {
     subject: &'static str,
-    /// What the names of its workloads begin with.
+    /// The beginning of the names of its workloads.
     workload: &'static str,
-    /// The place beside which others are seen, and by which figure.
+    /// The place with which others are compared, and the figure for it.
     base: Place,
     compared: Field,
 }
@@ -167,7 +167,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures, tells, and writes what is asked for.
+/// Measures, prints the results, and writes the requested files.
 fn measure(args: &Args, mut report: Report) -> Result<()> {
     child::catch_signals()?;
     let mut bench = Bench::new(args)?;
@@ -254,12 +254,12 @@ impl Bench {
         if self.is_quick { quick } else { whole }
     }
 
-    /// Rounds of what takes long.
+    /// Rounds of benchmarks that take long.
     fn full_rounds(&self) -> u32 {
         self.rounds.min(2)
     }
 
-    /// Those of `places` that can be had; says why others cannot.
+    /// The `places` that this machine has; prints why others are missing.
     fn possible(&mut self, what: &str, places: &[Place]) -> Vec<Place> {
         let mut possible = Vec::new();
         for &place in places {
@@ -335,7 +335,7 @@ impl Bench {
     }
 }
 
-/// Says what is measured now.
+/// Announces the next measurement.
 fn step(round: u32, place: Place, what: &str) {
     println!("round {round}: {what}: {}", place.name());
 }

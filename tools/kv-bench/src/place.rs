@@ -27,7 +27,7 @@ pub(crate) enum Place {
     Mount(Cache, Hints),
 }
 
-/// Whether Furrow places files by what the program says of their lives.
+/// Whether Furrow places files by the program's lifetime hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hints {
     /// It does.
@@ -36,7 +36,7 @@ pub(crate) enum Hints {
     Ignored,
 }
 
-/// What the kernel does with writes to a mount.
+/// The kernel's treatment of writes to a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cache {
     /// Each is sent at once.
@@ -103,7 +103,7 @@ pub(crate) enum Engine {
 /// everything.
 pub(crate) struct Made {
     place: Place,
-    /// What was built: `zonal` and the libraries.
+    /// The folder of `zonal` and the libraries.
     built: PathBuf,
     folder: PathBuf,
     drive: PathBuf,
@@ -207,7 +207,7 @@ impl Made {
         Ok(())
     }
 
-    /// `program`, with what makes it use the place.
+    /// `program`, with the options and libraries that make it use the place.
     pub(crate) fn command(&self, engine: Engine, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.folder);
@@ -237,7 +237,7 @@ impl Made {
     fn address(&self) -> String {
         let is_ignored = self.place == Place::Plugin(Hints::Ignored);
         let hints = if is_ignored { "&lifetime=off" } else { "" };
-        // What is not synced goes where it is removed, even if the program is killed.
+        // Unsynced changes go to this folder, which is removed even if the program is killed.
         let (drive, memory) = (self.drive.display(), self.folder.display());
         format!("{drive}?counts={}&unsynced={memory}{hints}", self.counts_file().display())
     }
@@ -268,8 +268,7 @@ impl Made {
         self.daemon.is_some()
     }
 
-    /// What has been written: since it was mounted, or in the last run of a program that had it
-    /// inside.
+    /// The bytes written since the mount, or in the last run of a program with a plugin.
     pub(crate) fn counts(&self) -> Result<Option<Counts>> {
         let (text, [user, metadata, reclaim]) = match self.place {
             Place::Directly | Place::Ext4 => return Ok(None),
@@ -339,7 +338,7 @@ impl Drop for Made {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
             eprintln!("{error:#}");
-            // What it would leave otherwise is worse.
+            // A mount that stays would be worse.
             let _ = Command::new("umount").arg("-l").arg(&self.point).status();
         }
         if let Err(error) = fs::remove_dir_all(&self.folder) {

@@ -1,4 +1,4 @@
-//! Reads of RocksDB, buffered and with direct I/O, in sequence, at random and beside a writer.
+//! Reads of RocksDB, buffered and with direct I/O: sequential, random, and during writes.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::{Bench, step};
 
 const PLACES: [Place; 3] = [Place::Ext4, Place::Zonefs, Place::Plugin(Hints::Followed)];
 
-/// The benchmarks of one process, and the names of those that read.
+/// The benchmarks of one process, and the names of the ones that read.
 const BENCHMARKS: &str = "fillrandom,readseq,readseq,readrandom,readrandom,readwhilewriting";
 const PHASES: [&str; 5] =
     ["readseq", "readseq again", "readrandom", "readrandom again", "readwhilewriting"];

@@ -1,5 +1,5 @@
-//! RocksDB, Debian's `db_bench`: what a put costs where nothing waits for a disk, and the
-//! benchmarks of the talk about zoned XFS with a store that fills a drive to 80 %.
+//! RocksDB, Debian's `db_bench`: the cost of a put that waits for no disk, and the benchmarks of
+//! the talk about zoned XFS with a store that fills a drive to 80 %.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +37,7 @@ const FULL_PLACES: [Place; 6] = [
 /// Bytes of keys and values, and the name of the pair.
 const SIZES: [(u64, u64, &str); 2] = [(16, 4096, "16 B/4 KiB"), (20, 800, "20 B/800 B")];
 
-/// What files may take of the drive.
+/// The part of the drive that files may take.
 const FILL: f64 = 0.8;
 
 /// Bytes of all files for each byte of distinct keys and values, in the mean while they are
@@ -45,7 +45,7 @@ const FILL: f64 = 0.8;
 /// Measured.
 const SPACE: f64 = 1.15;
 
-/// Whether there is a `db_bench`; its package is installed if need be. Says why there is none.
+/// Whether there is a `db_bench`. Installs its package, or prints why that failed.
 pub(crate) fn is_there(bench: &mut Bench, what: &str) -> bool {
     let found = require(&[(PROGRAM, "rocksdb-tools")]);
     if let Err(error) = &found {
@@ -74,8 +74,8 @@ pub(crate) fn scale(command: &mut Command, zone: u64) {
     command.arg(format!("--target_file_size_base={}", zone / 32 * 31));
     command.arg(format!("--max_bytes_for_level_base={}", 4 * zone));
     command.args(["--level_compaction_dynamic_level_bytes=true", "--max_background_jobs=2"]);
-    // What waits for compaction, and what one compaction writes beside its inputs, is little of the
-    // drive.
+    // The bytes that wait for compaction, and the bytes that one compaction writes in addition to
+    // its inputs, are a small part of the drive.
     command.args(["--level0_slowdown_writes_trigger=6", "--level0_stop_writes_trigger=10"]);
     command.arg(format!("--max_compaction_bytes={}", 8 * zone));
     command.arg(format!("--soft_pending_compaction_bytes_limit={}", 16 * zone));
@@ -83,7 +83,7 @@ pub(crate) fn scale(command: &mut Command, zone: u64) {
     command.arg("--delayed_write_rate=67108864");
 }
 
-/// Measures what a put costs.
+/// Measures the cost of a put.
 pub(crate) fn measure_puts(bench: &mut Bench) -> Result<()> {
     if !is_there(bench, "puts of RocksDB") {
         return Ok(());
@@ -169,7 +169,7 @@ pub(crate) const FULL: &str = "RocksDB at 80 %";
 /// A part of the work on a full drive.
 struct Phase {
     name: &'static str,
-    /// What `db_bench` calls it.
+    /// The name in `db_bench`.
     benchmark: &'static str,
     /// Pairs for each operation.
     share: u64,
@@ -178,8 +178,8 @@ struct Phase {
     options: &'static [&'static str],
 }
 
-/// Overwrites at a rate that every place keeps up with: a put waits for the flushes and compactions
-/// that run beside it, and not until there is room for it.
+/// Overwrites at a rate that every place can sustain: a put is slowed by concurrent flushes and
+/// compactions, but does not wait for room.
 const STEADY: &str = "steady overwrite";
 
 const PHASES: [Phase; 4] = [

@@ -1,14 +1,14 @@
-//! What was measured, and how it is reported: medians, tables, pictures.
+//! Measured samples, and reports of them: medians, tables, pictures.
 
 use std::fmt::Write;
 
 use bench_support::{Figure, Spread};
 use zonal_sim::report::chart::{Axis, Bars, Picture};
 
-/// One benchmark in one place in one round. What was not measured is `None`.
+/// One benchmark in one place in one round. Figures that were not measured are `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
-    /// What was done, with its sizes.
+    /// The workload, with its sizes.
     pub(crate) workload: String,
     /// The benchmark of `db_bench`.
     pub(crate) phase: String,
@@ -110,12 +110,12 @@ impl Samples {
         self.0.iter().map(|sample| sample.round).max().unwrap_or(0)
     }
 
-    /// What the rounds gave.
+    /// The spread of a figure over the rounds.
     pub(crate) fn spread(&self, at: (&str, &str), place: &str, field: Field) -> Option<Spread> {
         Spread::of(&self.values(at, place, field))
     }
 
-    /// Medians beside those of `base`, in the same rounds: the median of the ratios.
+    /// Medians divided by those of `base`, in the same rounds: the median of the ratios.
     pub(crate) fn ratio(
         &self,
         at: (&str, &str),
@@ -168,7 +168,7 @@ impl Samples {
         text
     }
 
-    /// Bars of each phase and place beside `base`.
+    /// Bars of each phase and place, relative to `base`.
     pub(crate) fn picture(&self, title: &str, label: &str, base: &str, field: Field) -> Picture {
         let (names, phases) = (self.places(), self.phases());
         let is_one_workload = phases.iter().all(|(workload, _)| *workload == phases[0].0);
@@ -192,7 +192,7 @@ impl Samples {
     }
 }
 
-/// `16 B/4 KiB`: what stands behind the name of a workload.
+/// `16 B/4 KiB`: the text behind the name of a workload.
 fn sizes_of(workload: &str) -> &str {
     workload.rsplit_once(", ").map_or(workload, |(_, sizes)| sizes)
 }
@@ -207,14 +207,14 @@ fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     found
 }
 
-/// A figure and what it should be.
+/// A figure and its limit.
 #[derive(Debug)]
 pub(crate) struct Goal {
-    /// What is compared.
+    /// The compared figure.
     pub(crate) what: String,
-    /// What it is.
+    /// The measured value.
     pub(crate) found: f64,
-    /// What it should be at most, or at least.
+    /// The largest or smallest value that is good.
     pub(crate) wanted: f64,
     /// Which of the two.
     pub(crate) bound: Bound,

@@ -40,7 +40,7 @@ pub(crate) enum Past {
 }
 
 impl SetUp {
-    /// The last one is like the published XFS, and the others are set beside it.
+    /// The last one is like the published XFS; the others are compared with it.
     pub(crate) const ALL: [Self; 5] = [
         Self::Furrow,
         Self::Zonefs,
@@ -49,7 +49,7 @@ impl SetUp {
         Self::InPlace(Discard::Never, Past::Used),
     ];
 
-    /// The one that is like ext4 on a new drive.
+    /// The set-up that is like ext4 on a new drive.
     pub(crate) const EXT4: Self = Self::InPlace(Discard::Never, Past::New);
 
     pub(crate) const fn name(self) -> &'static str {
@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn set_ups_carry_out_same_jobs_and_repeat_themselves() {
-        // Memtables of 16 MiB, of which each three are merged and replace what was there.
+        // Memtables of 16 MiB. Every three are merged with the tables of the last merge, and
+        // replace these.
         let mut recorded = Recorded::default();
         let mut old = Vec::new();
         for number in 0..60 {

@@ -1,6 +1,6 @@
 //! RocksDB on simulated drives, in virtual time: Furrow and files on zonefs on the preset `zn540`,
-//! beside a file system that overwrites in place on a conventional drive of the same flash, and
-//! beside what was published of RocksDB on that drive.
+//! compared with a file system that overwrites in place on a conventional drive of the same flash,
+//! and with published results of RocksDB on that drive.
 //!
 //! Published are the statistics of `db_bench` with 1.3 · 10^9 pairs of 20 and 800 bytes, of the
 //! public raw data of arXiv 2310.19094 (MIT licence). `db_bench` runs here with 1/1024 of its
@@ -46,13 +46,13 @@ const PROGRAM: Program = Program {
     readers: 32,
 };
 
-/// Part of the puts that are `overwrite` with readers beside them: the last ones.
+/// Part of the puts that are `overwrite` with concurrent readers: the last ones.
 const READ_PART: usize = 32;
 
 /// Chooses the blocks that are read.
 const SEED: u64 = 1;
 
-/// Published figures: thousand puts a second, and µs of a get beside writes at 50 and 99 %.
+/// Published figures: thousand puts a second, and µs of a get during writes at 50 and 99 %.
 struct Published {
     name: &'static str,
     fill: f64,
@@ -60,7 +60,7 @@ struct Published {
     get_us: [f64; 2],
 }
 
-/// The last one is beside which the others are set. Gets are those of the first run of each.
+/// The others are compared with the last one. The figures of gets are from the first run of each.
 const PUBLISHED: [Published; 3] = [
     Published {
         name: "published: F2FS, ZN540",
@@ -82,14 +82,14 @@ const PUBLISHED: [Published; 3] = [
     },
 ];
 
-/// A set-up, and what the program did on it: filled, overwrote, overwrote beside readers.
+/// A set-up, and the phases of the program on it: fill, overwrite, overwrite with readers.
 #[derive(Debug)]
 struct Row {
     set_up: SetUp,
     phases: Vec<Phase>,
 }
 
-/// What the files made of the drives.
+/// The results on all set-ups.
 #[derive(Debug)]
 pub(crate) struct Flash {
     rows: Vec<Row>,
@@ -167,14 +167,14 @@ impl Row {
         self.phases[phase].rate() / 1e3
     }
 
-    /// Reads a second, beside writes, in thousands.
+    /// Reads a second, during writes, in thousands.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn reads(&self) -> f64 {
         let phase = &self.phases[2];
         phase.reads_ns.len() as f64 * 1e6 / phase.ns.max(1) as f64
     }
 
-    /// Time of a read beside writes at so many per cent.
+    /// Time of a read during writes, at this percentile.
     fn read_us(&self, percent: usize) -> f64 {
         ratio(self.phases[2].read_ns(percent).unwrap_or(0), 1000)
     }

@@ -4,7 +4,7 @@
 //! File systems on zones run as they are. Their device hands each command to the drive's
 //! [queue](zonal::VirtualQueue) at the time of the thread that makes the call, so the commands of
 //! several threads overlap. Resets and finishes take time of the drive, but no thread waits for
-//! them. What is written are zeroes, which take no memory.
+//! them. All data is zeroes, which take no memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use zonal_sim::ssd::Account;
 
 /// Files on a drive.
 pub(crate) trait Store {
-    /// The next calls are those of a thread that is at this time. Returns when they begin: not
-    /// before the calls of other threads have begun.
+    /// Says that the next calls are by a thread whose time is `at_ns`. Returns the time at which
+    /// they begin: not before the calls of other threads have begun.
     fn begin_at(&mut self, at_ns: u64) -> u64;
 
     /// When the last call ended.
@@ -35,7 +35,7 @@ pub(crate) trait Store {
     /// Makes a file of at most so many bytes.
     fn create(&mut self, file: u32, bytes: u64, life: WriteLifetime) -> Result<()>;
 
-    /// Writes the part of a file that follows what is written.
+    /// Writes the next part of a file.
     fn write(&mut self, file: u32, offset: u64, bytes: u64) -> Result<()>;
 
     /// Reads a part of it.
@@ -54,7 +54,7 @@ pub(crate) trait Store {
     fn account(&self) -> Account;
 }
 
-/// A zoned drive whose commands begin when the thread that makes the call is there.
+/// A zoned drive whose commands begin at the time of the thread that makes the call.
 pub(crate) struct Queued {
     drive: Arc<SimSsd>,
     now_ns: AtomicU64,
@@ -155,7 +155,7 @@ pub(crate) struct OnZones<F> {
     fs: F,
     queue: Arc<Queued>,
     files: BTreeMap<u32, Ino>,
-    /// Zeroes to be written, and room for what is read.
+    /// Zeroes to write, and a buffer for reads.
     buffer: Vec<u8>,
     hints: Hints,
 }

@@ -1,7 +1,7 @@
 //! The jobs of a store in virtual time: a thread that puts, flushes, compactions and readers share
 //! a drive.
 //!
-//! What each job reads and writes is recorded ([`jobs`](crate::jobs)); when it does so follows from
+//! The reads and writes of each job are recorded ([`jobs`](crate::jobs)); their times follow from
 //! the drive. A job begins as soon as the tables that it merges are there and a thread is free, the
 //! first recorded one first. The thread that puts fills the log and waits as RocksDB lets it wait:
 //! for the flush of the memtable before the last, and for compactions that had ended when the
@@ -149,7 +149,7 @@ struct Running {
     input_bytes: u64,
 }
 
-/// When a phase began, and what had been done by then.
+/// The start of a phase, and the counts at that time.
 struct PhaseStart {
     at_ns: u64,
     file_bytes: u64,
@@ -274,7 +274,7 @@ impl<'a, S: Store> Timeline<'a, S> {
         self.replay.bytes(self.replay.recorded.tables[table])
     }
 
-    /// Begins what can begin at this time.
+    /// Begins every job that can begin at this time.
     fn proceed(&mut self, now_ns: u64) -> Result<()> {
         let full = self.log.number;
         let count = |kind: fn(&Kind) -> bool, timeline: &Self| {
@@ -429,7 +429,7 @@ impl<'a, S: Store> Timeline<'a, S> {
         let byte_ns =
             if job.kind == Kind::Compaction { program.merge_ns } else { program.flush_ns };
         let one = &mut self.running[at];
-        // What the program does for the next piece comes behind the write of this one.
+        // The program's work for the next piece comes after the write of this one.
         one.at_ns = self.store.now_ns() + time(byte_ns * ratio(piece, 1));
         one.written += piece;
         (one.output, one.offset) =
@@ -449,7 +449,7 @@ impl<'a, S: Store> Timeline<'a, S> {
         unreachable!("no more is read than there is")
     }
 
-    /// A job ends: its tables are there, and what it replaces is deleted.
+    /// A job ends: its tables are there, and its inputs are deleted.
     fn end(&mut self, number: usize, now_ns: u64) -> Result<()> {
         let job = self.job(number);
         self.has_ended[number] = true;

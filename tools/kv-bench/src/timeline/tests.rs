@@ -7,7 +7,7 @@ use zonal_sim::ssd::BlockSsd;
 
 use super::*;
 
-/// Files on a drive that takes a nanosecond for a byte, whatever else it does.
+/// Files on a drive that takes a nanosecond for a byte, independent of other requests.
 struct Fixed {
     now_ns: u64,
     byte_ns: u64,
