@@ -1,4 +1,4 @@
-//! The name under which programs look for the shared library, whatever its file is called.
+//! Sets the soname of the shared library, the name under which programs look for it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

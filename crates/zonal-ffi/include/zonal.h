@@ -139,7 +139,7 @@
 #define ZONAL_RO_OFFLINE 7
 
 /*
- Report zones whose reset is recommended: none, devices here recommend nothing.
+ Report zones whose reset is recommended: none, because devices here recommend no resets.
  */
 #define ZONAL_RO_RWP_RECOMMENDED 16
 
@@ -204,7 +204,7 @@
 #define ZONAL_ZONEFS 1
 
 /*
- Formatting: destroy what the device holds.
+ Formatting: destroy the content of the device.
  */
 #define ZONAL_MKFS_FORCE 1
 
@@ -310,11 +310,11 @@ struct zonal_file;
 struct zonal_volume;
 
 /*
- What a device is: 128 bytes, as libzbd's `zbd_info`.
+ A description of a device: 128 bytes, as libzbd's `zbd_info`.
  */
 struct __attribute__((packed)) zonal_info {
   /*
-   Who made it, ending in a zero byte.
+   The maker's name, ending in a zero byte.
    */
   char vendor_id[ZONAL_VENDOR_ID_LENGTH];
   /*
@@ -380,7 +380,7 @@ struct __attribute__((packed)) zonal_zone {
    */
   uint64_t len;
   /*
-   What can be written of that.
+   Writable bytes of the zone.
    */
   uint64_t capacity;
   /*
@@ -426,11 +426,11 @@ struct zonal_io {
    */
   size_t count;
   /*
-   Where to put what is read.
+   The buffer for a read.
    */
   void *buf;
   /*
-   What to write or append.
+   The data of a write or an append.
    */
   const void *data;
   /*
@@ -479,8 +479,8 @@ struct zonal_mkfs_options {
  */
 struct zonal_volume_options {
   /*
-   Bytes of memory for what is read of Furrow's metadata, about; 0: 256 MiB. With less than 64 MiB
-   it is slow.
+   Bytes of memory for cached metadata of Furrow, about; 0: 256 MiB. With less than 64 MiB it
+   is slow.
    */
   uint64_t memory;
   /*
@@ -590,18 +590,18 @@ struct zonal_entry {
    */
   const char *name;
   /*
-   The number of what it leads to.
+   The number of its inode.
    */
   uint64_t ino;
   /*
-   The type of that, as `d_type` has it: `DT_REG` and its like.
+   The type of the inode, as `d_type` has it: `DT_REG` and its like.
    */
   unsigned int type;
 };
 
 /*
- What `zonal_list` calls for each entry: with the context that was given. Anything but 0 ends the
- listing.
+ The function that `zonal_list` calls for each entry, with the context that the caller gave.
+ Anything but 0 ends the listing.
  */
 typedef int (*zonal_each)(void *context, const struct zonal_entry *entry);
 
@@ -638,7 +638,7 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- What the last function that failed in this thread had to say; an empty string if none did. The
+ The message of the last function that failed in this thread; an empty string if none did. The
  text is valid until the next call of this thread that fails. It never fails itself.
  */
 const char *zonal_last_error(void);
@@ -649,13 +649,13 @@ const char *zonal_last_error(void);
 const char *zonal_version(void);
 
 /*
- Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers in
- front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
- library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
- NULL, what the device is, to that.
+ Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers
+ in front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
+ library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`, and a description
+ of the device to `info`, unless that is NULL.
 
- Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another
- process has the drive; what open(2) gives for a path.
+ Errors: `-EINVAL` for an invalid specification, or other flags; `-EBUSY` where another process
+ has the drive; errors of open(2) for a path.
  */
 int zonal_open(const char *spec,
                int flags,
@@ -663,14 +663,14 @@ int zonal_open(const char *spec,
                struct zonal_device **device);
 
 /*
- Closes a device. What was not flushed may not survive a power cut.
+ Closes a device. Data that was not flushed may not survive a power cut.
 
  Errors: none but `-EFAULT`.
  */
 int zonal_close(struct zonal_device *device);
 
 /*
- Tells what a device is.
+ Describes a device.
 
  Errors: none but `-EFAULT`.
  */
@@ -682,7 +682,7 @@ int zonal_get_info(const struct zonal_device *device, struct zonal_info *info);
  many `zones` has room for, and is set to how many were written there; with NULL for `zones`, to
  how many there are.
 
- Errors: `-EINVAL` where `ro` is none of `ZONAL_RO_`; `-EIO` and what else the drive gives.
+ Errors: `-EINVAL` where `ro` is none of `ZONAL_RO_`; `-EIO` and other errors of the drive.
  */
 int zonal_report_zones(const struct zonal_device *device,
                        uint64_t ofst,
@@ -732,8 +732,8 @@ int64_t zonal_write(const struct zonal_device *device,
                     uint64_t ofst);
 
 /*
- Writes whole blocks at the write pointer, wherever it is, of the zone that holds byte `ofst`, and
- returns the byte where they went.
+ Writes whole blocks at the write pointer of the zone that holds byte `ofst`, and returns the
+ byte where they went.
 
  Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for
  more than a drive takes at once; `-EIO` in a conventional zone.
@@ -746,7 +746,7 @@ int64_t zonal_append(const struct zonal_device *device,
 /*
  Makes everything that returned before this call survive a power cut.
 
- Errors: `-EIO` and what else the drive gives; what was not flushed may be lost then.
+ Errors: `-EIO` and other errors of the drive; data that was not flushed may be lost then.
  */
 int zonal_flush(const struct zonal_device *device);
 
@@ -769,8 +769,8 @@ const char *zonal_zone_type_str(unsigned int type, int brief);
 const char *zonal_zone_cond_str(unsigned int cond, int brief);
 
 /*
- Performs `nr_ios` requests, side by side as far as the device can, and returns how many of them
- succeeded. Each gets a `result`: what the single call would return. A request that fails stops
+ Performs `nr_ios` requests, in parallel as far as the device can, and returns how many of them
+ succeeded. Each gets a `result`: the return value of the single call. A request that fails stops
  no other; `zonal_last_error` is about the first one that failed.
 
  Writes to one zone are done in the order of the array. Appends go wherever their results say,
@@ -794,19 +794,19 @@ int64_t zonal_submit(const struct zonal_device *device,
  `zonal_volume_open_on` then mounts it.
 
  Errors: `-EBUSY` where the device holds something, or a volume is open on the handle; `-EINVAL`
- for options that make no sense and a drive with too few zones; `-EROFS` on a handle for reading;
- `-EIO` and what else the drive gives.
+ for invalid options and a drive with too few zones; `-EROFS` on a handle for reading; `-EIO` and
+ other errors of the drive.
  */
 int zonal_mkfs(const struct zonal_device *device,
                const struct zonal_mkfs_options *options);
 
 /*
  Mounts the file system, Furrow or zonefs, on the device that `spec` names, as `zonal_open` takes
- it. `flags` is `O_RDONLY` or `O_RDWR`. A thread commits what is about five seconds old. What is
- created belongs to the user of this process; mode bits are kept and not enforced.
+ it. `flags` is `O_RDONLY` or `O_RDWR`. A thread commits changes that are about five seconds old.
+ New files belong to the user of this process; mode bits are kept and not enforced.
 
  Errors: those of `zonal_open`; `-EINVAL` where the device holds neither; `-EBUSY` where another
- process or volume has the drive; `-EIO` where what is on it is damaged.
+ process or volume has the drive; `-EIO` where the file system is damaged.
  */
 int zonal_volume_open(const char *spec,
                       int flags,
@@ -850,8 +850,7 @@ int zonal_volume_close(struct zonal_volume *volume);
 /*
  Makes everything durable.
 
- Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then what was written since the last sync may not be
- durable.
+ Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then data written since the last sync may not be durable.
  */
 int zonal_volume_sync(const struct zonal_volume *volume);
 
@@ -863,7 +862,8 @@ int zonal_volume_sync(const struct zonal_volume *volume);
 int zonal_volume_statvfs(const struct zonal_volume *volume, struct zonal_statvfs *stat);
 
 /*
- Tells the attributes of what `path` leads to. A symbolic link at its end is followed.
+ Tells the attributes of the file or directory that `path` leads to. A symbolic link at its end
+ is followed.
 
  Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EIO` where the drive fails.
  */
@@ -872,7 +872,7 @@ int zonal_stat(const struct zonal_volume *volume,
                struct zonal_stat *stat);
 
 /*
- Tells the attributes of what stands at `path`, which may be a symbolic link.
+ Tells the attributes of the entry at `path`, which may be a symbolic link.
 
  Errors: those of `zonal_stat`.
  */
@@ -908,9 +908,9 @@ int zonal_rmdir(const struct zonal_volume *volume,
                 const char *path);
 
 /*
- Moves an entry, over what may stand at `to`, at once.
+ Moves an entry, and replaces an entry at `to`, at once.
 
- Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for what stands at `to`; `-EINVAL` into itself;
+ Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for the entry at `to`; `-EINVAL` into itself;
  `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
 int zonal_rename(const struct zonal_volume *volume,
@@ -940,8 +940,8 @@ int zonal_link(const struct zonal_volume *volume,
                const char *link);
 
 /*
- Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that
- leads to. A target with a leading slash starts at the root of the volume.
+ Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whether or not
+ that leads anywhere. A target with a leading slash starts at the root of the volume.
 
  Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and
  `-ELOOP` on the way; `-EROFS`; `-EIO`.
@@ -982,7 +982,7 @@ int zonal_list(const struct zonal_volume *volume,
  `mode` has the permission bits of a new file.
 
  Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EEXIST` with `O_EXCL`; `-EISDIR` for a
- directory; `-EINVAL` for what is no regular file, and for `O_TRUNC` without writing;
+ directory; `-EINVAL` for other files that are not regular, and for `O_TRUNC` without writing;
  `-EOPNOTSUPP` for `O_TMPFILE`; `-EPERM` for an immutable file; `-EBUSY` on zonefs for more files
  than the drive can have open; `-ENOSPC`; `-EROFS`; `-EIO`.
  */
@@ -993,7 +993,7 @@ int zonal_file_open(const struct zonal_volume *volume,
                     struct zonal_file **file);
 
 /*
- Closes a file and gives back its lock. Nothing is made durable by that.
+ Closes a file and releases its lock. This makes nothing durable.
 
  Errors: none but `-EFAULT`.
  */
@@ -1011,11 +1011,12 @@ int64_t zonal_file_read(const struct zonal_file *file,
                         uint64_t ofst);
 
 /*
- Writes at byte `ofst` and returns how many bytes: less than `count` only at the end of what a
- zone of zonefs can hold.
+ Writes at byte `ofst` and returns how many bytes: less than `count` only where a zone of zonefs
+ is full.
 
  Errors: `-ENOSPC`; `-EFBIG`; `-EIO`; `-EROFS`; `-EBADF` where the file was not opened for it or
- the volume is closed; on zonefs `-EINVAL` for what is not whole blocks at the end of the file.
+ the volume is closed; on zonefs `-EINVAL` for writes other than whole blocks at the end of the
+ file.
  */
 int64_t zonal_file_write(const struct zonal_file *file,
                          const void *buf,
@@ -1055,10 +1056,10 @@ int zonal_file_fallocate(const struct zonal_file *file,
                          uint64_t len);
 
 /*
- Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
- those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute
- `user.zonal.lifetime`; set on a directory by `zonal_setxattr`, that attribute is handed down to
- what is created there.
+ Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, with the numbers of
+ `fcntl(F_SET_RW_HINT)`. The hint is stored with the file, as the attribute
+ `user.zonal.lifetime`. If `zonal_setxattr` sets that attribute on a directory, new files and
+ directories in it inherit it.
 
  Errors: `-EINVAL` for another number; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EROFS`; `-EIO`.
  */
@@ -1080,7 +1081,7 @@ int zonal_file_get_lifetime(const struct zonal_file *file);
 int zonal_file_sync(const struct zonal_file *file);
 
 /*
- Makes the content of a file durable, and what is needed to read it back.
+ Makes the content of a file durable, with the metadata that is needed to read it back.
 
  Errors: `-EIO`, `-ENOSPC`; then it may not be durable. `-EBADF` where the volume is closed.
  */
@@ -1102,14 +1103,15 @@ int zonal_file_stat(const struct zonal_file *file, struct zonal_stat *stat);
 int zonal_file_lock(const struct zonal_file *file);
 
 /*
- Gives a lock back.
+ Releases a lock.
 
  Errors: none but `-EFAULT`.
  */
 int zonal_file_unlock(const struct zonal_file *file);
 
 /*
- Sets the permission bits, twelve with setuid, setgid and sticky, of what `path` leads to.
+ Sets the permission bits, twelve with setuid, setgid and sticky, of the file or directory that
+ `path` leads to.
 
  Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EPERM` for an immutable file; `-EROFS`;
  `-EIO`.
@@ -1127,8 +1129,9 @@ int zonal_file_chmod(const struct zonal_file *file,
                      unsigned int mode);
 
 /*
- Sets owner and group of what `path` leads to; `(uint32_t)-1` leaves one as it is. `flags` is 0
- or `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may set any.
+ Sets owner and group of the file or directory that `path` leads to; `(uint32_t)-1` leaves one as
+ it is. `flags` is 0 or `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may
+ set any.
 
  Errors: `-EINVAL` for other flags; those of `zonal_chmod`.
  */
@@ -1146,8 +1149,8 @@ int zonal_chown(const struct zonal_volume *volume,
 int zonal_file_chown(const struct zonal_file *file, uint32_t uid, uint32_t gid);
 
 /*
- Sets the times of last access and last change of the content of what `path` leads to; NULL for
- `times` sets both to now. `flags` is 0 or `ZONAL_NOFOLLOW`.
+ Sets the times of last access and last change of the content of the file or directory that
+ `path` leads to; NULL for `times` sets both to now. `flags` is 0 or `ZONAL_NOFOLLOW`.
 
  Errors: `-EINVAL` for other flags, and for a second or more of nanoseconds; those of
  `zonal_chmod`.
@@ -1174,9 +1177,9 @@ int zonal_truncate(const struct zonal_volume *volume,
                    uint64_t size);
 
 /*
- Copies the value of an extended attribute, such as `user.origin`, of what `path` leads to into
- `value` and returns how many bytes it has. With a `size` of 0 it only returns that. `flags` is 0
- or `ZONAL_NOFOLLOW`.
+ Copies the value of an extended attribute, such as `user.origin`, of the file or directory that
+ `path` leads to into `value` and returns how many bytes it has. With a `size` of 0 it only
+ returns that. `flags` is 0 or `ZONAL_NOFOLLOW`.
 
  Errors: `-ENODATA` where there is no such attribute; `-ERANGE` for a buffer that is too small,
  and a name of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs;
@@ -1200,8 +1203,8 @@ int64_t zonal_file_getxattr(const struct zonal_file *file,
                             size_t size);
 
 /*
- Sets an extended attribute of what `path` leads to, to `size` bytes, at most 65536. `flags` has
- `ZONAL_XATTR_CREATE` or `ZONAL_XATTR_REPLACE`, and `ZONAL_NOFOLLOW`.
+ Sets an extended attribute of the file or directory that `path` leads to, to `size` bytes, at
+ most 65536. `flags` has `ZONAL_XATTR_CREATE` or `ZONAL_XATTR_REPLACE`, and `ZONAL_NOFOLLOW`.
 
  Errors: `-EEXIST` and `-ENODATA` by the flags; `-E2BIG` for a larger value; `-ERANGE` for a name
  of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOSPC`;
@@ -1226,9 +1229,9 @@ int zonal_file_setxattr(const struct zonal_file *file,
                         unsigned int flags);
 
 /*
- Copies the names of the extended attributes of what `path` leads to into `list`, each with a
- zero byte at its end, and returns how many bytes that are. With a `size` of 0 it only returns
- that. `flags` is 0 or `ZONAL_NOFOLLOW`.
+ Copies the names of the extended attributes of the file or directory that `path` leads to into
+ `list`, each with a zero byte at its end, and returns how many bytes that are. With a `size` of
+ 0 it only returns that. `flags` is 0 or `ZONAL_NOFOLLOW`.
 
  Errors: `-ERANGE` for a buffer that is too small; `-EINVAL` for other flags; `-ENOENT`,
  `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
@@ -1249,7 +1252,8 @@ int64_t zonal_file_listxattr(const struct zonal_file *file,
                              size_t size);
 
 /*
- Removes an extended attribute of what `path` leads to. `flags` is 0 or `ZONAL_NOFOLLOW`.
+ Removes an extended attribute of the file or directory that `path` leads to. `flags` is 0 or
+ `ZONAL_NOFOLLOW`.
 
  Errors: `-ENODATA` where there is no such attribute; `-EINVAL` for other flags; `-EOPNOTSUPP` on
  zonefs; `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`;

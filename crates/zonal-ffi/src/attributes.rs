@@ -1,5 +1,5 @@
-//! Attributes of what a volume holds, by path and by open file: mode bits, owner, times, length,
-//! and extended attributes.
+//! Attributes of files and directories of a volume, by path and by open file: mode bits, owner,
+//! times, length, and extended attributes.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,8 @@ use crate::types::{
 };
 use crate::volume::{ZonalVolume, of};
 
-/// Sets the permission bits, twelve with setuid, setgid and sticky, of what `path` leads to.
+/// Sets the permission bits, twelve with setuid, setgid and sticky, of the file or directory that
+/// `path` leads to.
 ///
 /// Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EPERM` for an immutable file; `-EROFS`;
 /// `-EIO`.
@@ -45,8 +46,9 @@ pub unsafe extern "C" fn zonal_file_chmod(file: *const ZonalFile, mode: c_uint) 
     })
 }
 
-/// Sets owner and group of what `path` leads to; `(uint32_t)-1` leaves one as it is. `flags` is 0
-/// or `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may set any.
+/// Sets owner and group of the file or directory that `path` leads to; `(uint32_t)-1` leaves one as
+/// it is. `flags` is 0 or `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may
+/// set any.
 ///
 /// Errors: `-EINVAL` for other flags; those of `zonal_chmod`.
 #[unsafe(no_mangle)]
@@ -76,8 +78,8 @@ pub unsafe extern "C" fn zonal_file_chown(file: *const ZonalFile, uid: u32, gid:
     })
 }
 
-/// Sets the times of last access and last change of the content of what `path` leads to; NULL for
-/// `times` sets both to now. `flags` is 0 or `ZONAL_NOFOLLOW`.
+/// Sets the times of last access and last change of the content of the file or directory that
+/// `path` leads to; NULL for `times` sets both to now. `flags` is 0 or `ZONAL_NOFOLLOW`.
 ///
 /// Errors: `-EINVAL` for other flags, and for a second or more of nanoseconds; those of
 /// `zonal_chmod`.
@@ -130,9 +132,9 @@ pub unsafe extern "C" fn zonal_truncate(
     })
 }
 
-/// Copies the value of an extended attribute, such as `user.origin`, of what `path` leads to into
-/// `value` and returns how many bytes it has. With a `size` of 0 it only returns that. `flags` is 0
-/// or `ZONAL_NOFOLLOW`.
+/// Copies the value of an extended attribute, such as `user.origin`, of the file or directory that
+/// `path` leads to into `value` and returns how many bytes it has. With a `size` of 0 it only
+/// returns that. `flags` is 0 or `ZONAL_NOFOLLOW`.
 ///
 /// Errors: `-ENODATA` where there is no such attribute; `-ERANGE` for a buffer that is too small,
 /// and a name of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs;
@@ -176,8 +178,8 @@ pub unsafe extern "C" fn zonal_file_getxattr(
     })
 }
 
-/// Sets an extended attribute of what `path` leads to, to `size` bytes, at most 65536. `flags` has
-/// `ZONAL_XATTR_CREATE` or `ZONAL_XATTR_REPLACE`, and `ZONAL_NOFOLLOW`.
+/// Sets an extended attribute of the file or directory that `path` leads to, to `size` bytes, at
+/// most 65536. `flags` has `ZONAL_XATTR_CREATE` or `ZONAL_XATTR_REPLACE`, and `ZONAL_NOFOLLOW`.
 ///
 /// Errors: `-EEXIST` and `-ENODATA` by the flags; `-E2BIG` for a larger value; `-ERANGE` for a name
 /// of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOSPC`;
@@ -222,9 +224,9 @@ pub unsafe extern "C" fn zonal_file_setxattr(
     })
 }
 
-/// Copies the names of the extended attributes of what `path` leads to into `list`, each with a
-/// zero byte at its end, and returns how many bytes that are. With a `size` of 0 it only returns
-/// that. `flags` is 0 or `ZONAL_NOFOLLOW`.
+/// Copies the names of the extended attributes of the file or directory that `path` leads to into
+/// `list`, each with a zero byte at its end, and returns how many bytes that are. With a `size` of
+/// 0 it only returns that. `flags` is 0 or `ZONAL_NOFOLLOW`.
 ///
 /// Errors: `-ERANGE` for a buffer that is too small; `-EINVAL` for other flags; `-ENOENT`,
 /// `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
@@ -261,7 +263,8 @@ pub unsafe extern "C" fn zonal_file_listxattr(
     })
 }
 
-/// Removes an extended attribute of what `path` leads to. `flags` is 0 or `ZONAL_NOFOLLOW`.
+/// Removes an extended attribute of the file or directory that `path` leads to. `flags` is 0 or
+/// `ZONAL_NOFOLLOW`.
 ///
 /// Errors: `-ENODATA` where there is no such attribute; `-EINVAL` for other flags; `-EOPNOTSUPP` on
 /// zonefs; `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`;
@@ -297,7 +300,7 @@ pub unsafe extern "C" fn zonal_file_removexattr(
     })
 }
 
-/// A handle of what stands at a path.
+/// A handle of the file, directory or link at a path.
 ///
 /// # Safety
 ///

@@ -9,8 +9,8 @@ use crate::device::ZonalDevice;
 use crate::edge::{self, Failure, Outcome};
 use crate::types::{ZONAL_IO_APPEND, ZONAL_IO_FLUSH, ZONAL_IO_READ, ZONAL_IO_WRITE, ZonalIo};
 
-/// Performs `nr_ios` requests, side by side as far as the device can, and returns how many of them
-/// succeeded. Each gets a `result`: what the single call would return. A request that fails stops
+/// Performs `nr_ios` requests, in parallel as far as the device can, and returns how many of them
+/// succeeded. Each gets a `result`: the return value of the single call. A request that fails stops
 /// no other; `zonal_last_error` is about the first one that failed.
 ///
 /// Writes to one zone are done in the order of the array. Appends go wherever their results say,
@@ -77,8 +77,8 @@ pub unsafe extern "C" fn zonal_submit(
 ///
 /// # Safety
 ///
-/// Its buffer is valid as long as the result is used: for a read nobody else uses it meanwhile, for
-/// others it stays unchanged.
+/// Its buffer is valid as long as the result is used: the buffer of a read is not accessed
+/// otherwise meanwhile, the buffer of another request stays unchanged.
 unsafe fn op<'a>(device: &ZonalDevice, io: &ZonalIo) -> Outcome<Op<'a>> {
     if io.flags != 0 {
         return Err(Failure::new(Errno::INVAL, "flags of a request, which has none"));

@@ -35,7 +35,7 @@ impl Drop for Taken {
     }
 }
 
-/// Opens what a specification names, as the command `zonal` does: in the mode `reading` for
+/// Opens the device of a specification, as the command `zonal` does: in the mode `reading` for
 /// `O_RDONLY`.
 pub(crate) fn open(spec: &CStr, flags: c_int, reading: OpenMode) -> Outcome<Arc<dyn ZonedDevice>> {
     let mode = mode(flags, reading)?;
@@ -55,13 +55,13 @@ pub(crate) fn mode(flags: c_int, reading: OpenMode) -> Outcome<OpenMode> {
     }
 }
 
-/// Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers in
-/// front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
-/// library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
-/// NULL, what the device is, to that.
+/// Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers
+/// in front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
+/// library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`, and a description
+/// of the device to `info`, unless that is NULL.
 ///
-/// Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another
-/// process has the drive; what open(2) gives for a path.
+/// Errors: `-EINVAL` for an invalid specification, or other flags; `-EBUSY` where another process
+/// has the drive; errors of open(2) for a path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_open(
     spec: *const c_char,
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn zonal_open(
     })
 }
 
-/// Closes a device. What was not flushed may not survive a power cut.
+/// Closes a device. Data that was not flushed may not survive a power cut.
 ///
 /// Errors: none but `-EFAULT`.
 #[unsafe(no_mangle)]
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn zonal_close(device: *mut ZonalDevice) -> c_int {
     edge::status(|| unsafe { edge::take(device, "the device") }.map(drop))
 }
 
-/// Tells what a device is.
+/// Describes a device.
 ///
 /// Errors: none but `-EFAULT`.
 #[unsafe(no_mangle)]
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn zonal_get_info(device: *const ZonalDevice, info: *mut Z
 /// many `zones` has room for, and is set to how many were written there; with NULL for `zones`, to
 /// how many there are.
 ///
-/// Errors: `-EINVAL` where `ro` is none of `ZONAL_RO_`; `-EIO` and what else the drive gives.
+/// Errors: `-EINVAL` where `ro` is none of `ZONAL_RO_`; `-EIO` and other errors of the drive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_report_zones(
     device: *const ZonalDevice,
@@ -238,8 +238,8 @@ pub unsafe extern "C" fn zonal_write(
     })
 }
 
-/// Writes whole blocks at the write pointer, wherever it is, of the zone that holds byte `ofst`, and
-/// returns the byte where they went.
+/// Writes whole blocks at the write pointer of the zone that holds byte `ofst`, and returns the
+/// byte where they went.
 ///
 /// Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for
 /// more than a drive takes at once; `-EIO` in a conventional zone.
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn zonal_append(
 
 /// Makes everything that returned before this call survive a power cut.
 ///
-/// Errors: `-EIO` and what else the drive gives; what was not flushed may be lost then.
+/// Errors: `-EIO` and other errors of the drive; data that was not flushed may be lost then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_flush(device: *const ZonalDevice) -> c_int {
     edge::status(|| {

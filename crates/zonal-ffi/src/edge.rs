@@ -23,7 +23,7 @@ impl Failure {
         Self { errno: errno.raw_os_error(), text: text.into() }
     }
 
-    /// What a function returns for it.
+    /// The negative errno that a function returns for it.
     pub(crate) fn code(&self) -> i64 {
         -i64::from(self.errno)
     }
@@ -44,7 +44,7 @@ impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let errno = match &error {
             OpenError::Device(error) => error.errno(),
-            // A specification that cannot be understood, and what else there may be one day.
+            // A specification that cannot be parsed, and errors that a later version adds.
             _ => Errno::INVAL,
         };
         Self::new(errno, error.to_string())
@@ -75,7 +75,7 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// What the last function that failed in this thread had to say; an empty string if none did. The
+/// The message of the last function that failed in this thread; an empty string if none did. The
 /// text is valid until the next call of this thread that fails. It never fails itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_last_error() -> *const c_char {
@@ -109,7 +109,7 @@ pub(crate) fn count(action: impl FnOnce() -> Outcome<u64>) -> i64 {
     }
 }
 
-/// The same for what has nothing to count: 0, or a negative errno.
+/// The same for an action without a count: 0, or a negative errno.
 pub(crate) fn status(action: impl FnOnce() -> Outcome<()>) -> c_int {
     let status = count(|| action().map(|()| 0));
     c_int::try_from(status).expect("an errno is small")
@@ -120,7 +120,7 @@ fn remember(text: String) {
     LAST_ERROR.set(CString::new(bytes).unwrap_or_default());
 }
 
-/// What a panic had to say.
+/// The message of a panic.
 fn said(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,
@@ -133,7 +133,7 @@ fn missing(what: &str) -> Failure {
     Failure::new(Errno::FAULT, format!("{what} is NULL"))
 }
 
-/// What a handle or an address leads to.
+/// The object of a handle or an address.
 ///
 /// # Safety
 ///
@@ -143,7 +143,7 @@ pub(crate) unsafe fn borrow<'a, T>(pointer: *const T, what: &str) -> Outcome<&'a
     unsafe { pointer.as_ref() }.ok_or_else(|| missing(what))
 }
 
-/// Takes back what [`give`] gave.
+/// Takes back an object from [`give`].
 ///
 /// # Safety
 ///
@@ -152,7 +152,7 @@ pub(crate) unsafe fn take<T>(pointer: *mut T, what: &str) -> Outcome<Box<T>> {
     if pointer.is_null() {
         return Err(missing(what));
     }
-    // SAFETY: it comes from `Box::into_raw` and nobody else has it.
+    // SAFETY: it comes from `Box::into_raw`, and this is its last use.
     Ok(unsafe { Box::from_raw(pointer) })
 }
 
@@ -236,8 +236,8 @@ pub(crate) unsafe fn data<'a>(data: *const c_void, len: usize) -> Outcome<&'a [u
 ///
 /// # Safety
 ///
-/// `buffer` is valid for writing `len` bytes, or NULL, and nobody else uses it meanwhile. Every byte
-/// is a valid `u8`, whatever it was before.
+/// `buffer` is valid for writing `len` bytes, or NULL, and nothing else accesses it meanwhile.
+/// Every byte is a valid `u8`, whatever it was before.
 pub(crate) unsafe fn buffer<'a>(buffer: *mut c_void, len: usize) -> Outcome<&'a mut [u8]> {
     check_buffer(buffer, len)?;
     if len == 0 {
@@ -268,8 +268,8 @@ pub(crate) unsafe fn fill(bytes: &[u8], place: *mut c_void, size: usize) -> Outc
 ///
 /// # Safety
 ///
-/// `array` is valid for reading and writing `len` elements, or NULL, and nobody else uses it as
-/// long as the result is used.
+/// `array` is valid for reading and writing `len` elements, or NULL, and nothing else accesses it
+/// as long as the result is used.
 pub(crate) unsafe fn array<'a, T>(array: *mut T, len: usize, what: &str) -> Outcome<&'a mut [T]> {
     if len == 0 {
         return Ok(&mut []);
@@ -316,16 +316,16 @@ mod tests {
     #[test]
     fn edge_refuses_null_and_oversized_buffers() {
         let null = std::ptr::null();
-        // SAFETY: what is refused is not used.
+        // SAFETY: a refused address is not dereferenced.
         let refused = unsafe { data(null, 1) };
         assert!(refused.is_err());
-        // SAFETY: nothing is read of nothing.
+        // SAFETY: an empty slice needs no valid address.
         let empty = unsafe { data(null, 0) };
         assert!(empty.is_ok_and(<[u8]>::is_empty));
-        // SAFETY: what is refused is not used.
+        // SAFETY: a refused address is not dereferenced.
         let refused = unsafe { data([0].as_ptr().cast(), usize::MAX) };
         assert!(refused.is_err());
-        // SAFETY: what is refused is not used.
+        // SAFETY: a refused address is not dereferenced.
         let refused = unsafe { text(std::ptr::null(), "it") };
         assert!(refused.is_err());
     }

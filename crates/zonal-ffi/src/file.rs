@@ -22,7 +22,7 @@ pub struct ZonalFile {
 /// `mode` has the permission bits of a new file.
 ///
 /// Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EEXIST` with `O_EXCL`; `-EISDIR` for a
-/// directory; `-EINVAL` for what is no regular file, and for `O_TRUNC` without writing;
+/// directory; `-EINVAL` for other files that are not regular, and for `O_TRUNC` without writing;
 /// `-EOPNOTSUPP` for `O_TMPFILE`; `-EPERM` for an immutable file; `-EBUSY` on zonefs for more files
 /// than the drive can have open; `-ENOSPC`; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn zonal_file_open(
     })
 }
 
-/// Closes a file and gives back its lock. Nothing is made durable by that.
+/// Closes a file and releases its lock. This makes nothing durable.
 ///
 /// Errors: none but `-EFAULT`.
 #[unsafe(no_mangle)]
@@ -73,11 +73,12 @@ pub unsafe extern "C" fn zonal_file_read(
     })
 }
 
-/// Writes at byte `ofst` and returns how many bytes: less than `count` only at the end of what a
-/// zone of zonefs can hold.
+/// Writes at byte `ofst` and returns how many bytes: less than `count` only where a zone of zonefs
+/// is full.
 ///
 /// Errors: `-ENOSPC`; `-EFBIG`; `-EIO`; `-EROFS`; `-EBADF` where the file was not opened for it or
-/// the volume is closed; on zonefs `-EINVAL` for what is not whole blocks at the end of the file.
+/// the volume is closed; on zonefs `-EINVAL` for writes other than whole blocks at the end of the
+/// file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_file_write(
     file: *const ZonalFile,
@@ -161,10 +162,10 @@ pub unsafe extern "C" fn zonal_file_fallocate(
     })
 }
 
-/// Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
-/// those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute
-/// `user.zonal.lifetime`; set on a directory by `zonal_setxattr`, that attribute is handed down to
-/// what is created there.
+/// Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, with the numbers of
+/// `fcntl(F_SET_RW_HINT)`. The hint is stored with the file, as the attribute
+/// `user.zonal.lifetime`. If `zonal_setxattr` sets that attribute on a directory, new files and
+/// directories in it inherit it.
 ///
 /// Errors: `-EINVAL` for another number; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn zonal_file_sync(file: *const ZonalFile) -> c_int {
     edge::status(|| Ok(unsafe { edge::borrow(file, "the file") }?.file.sync_all()?))
 }
 
-/// Makes the content of a file durable, and what is needed to read it back.
+/// Makes the content of a file durable, with the metadata that is needed to read it back.
 ///
 /// Errors: `-EIO`, `-ENOSPC`; then it may not be durable. `-EBADF` where the volume is closed.
 #[unsafe(no_mangle)]
@@ -231,7 +232,7 @@ pub unsafe extern "C" fn zonal_file_lock(file: *const ZonalFile) -> c_int {
     edge::status(|| Ok(unsafe { edge::borrow(file, "the file") }?.file.try_lock()?))
 }
 
-/// Gives a lock back.
+/// Releases a lock.
 ///
 /// Errors: none but `-EFAULT`.
 #[unsafe(no_mangle)]
@@ -257,7 +258,7 @@ pub(crate) fn perm(mode: c_uint) -> u16 {
 
 fn open_flags(flags: c_int) -> Outcome<OpenFlags> {
     let open = OpenFlags::try_from(flags)?;
-    // A file that is only read is neither appended to nor emptied.
+    // Appending to or emptying a file takes write access.
     if open.contains(OpenFlags::WRITE) {
         return Ok(open);
     }

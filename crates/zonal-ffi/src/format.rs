@@ -15,7 +15,7 @@ use crate::types::{
     ZONAL_FURROW, ZONAL_MKFS_AGGREGATE, ZONAL_MKFS_FORCE, ZONAL_ZONEFS, ZonalMkfsOptions,
 };
 
-/// The options in force where the caller gives none.
+/// The options for a caller that gives none.
 const DEFAULTS: ZonalMkfsOptions = ZonalMkfsOptions {
     fs: ZONAL_FURROW,
     flags: 0,
@@ -34,8 +34,8 @@ const DEFAULTS: ZonalMkfsOptions = ZonalMkfsOptions {
 /// `zonal_volume_open_on` then mounts it.
 ///
 /// Errors: `-EBUSY` where the device holds something, or a volume is open on the handle; `-EINVAL`
-/// for options that make no sense and a drive with too few zones; `-EROFS` on a handle for reading;
-/// `-EIO` and what else the drive gives.
+/// for invalid options and a drive with too few zones; `-EROFS` on a handle for reading; `-EIO` and
+/// other errors of the drive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_mkfs(
     device: *const ZonalDevice,

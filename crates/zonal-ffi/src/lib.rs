@@ -1,4 +1,4 @@
-//! libzonal: zoned drives, and the files on them, for C and for whatever calls C.
+//! libzonal: zoned drives, and the files on them, for C and for languages that call C.
 //!
 //! The header is `include/zonal.h`, made from this source; a test compares them. Two parts:
 //!
@@ -8,16 +8,16 @@
 //! - `volume`: the file system on a drive, which is [`zonal_fs::volume`]: `names` by path, `file`
 //!   by handle, `attributes` by either.
 //!
-//! What holds for every function, beside what its own documentation says:
+//! Rules for every function, in addition to its own documentation:
 //!
-//! - It returns 0 or a count, or a negative errno. [`zonal_last_error`](edge::zonal_last_error) then
-//!   has the sentence, for the calling thread.
+//! - It returns 0 or a count, or a negative errno. [`zonal_last_error`](edge::zonal_last_error)
+//!   then has the message, for the calling thread.
 //! - No panic leaves it: one becomes `-EIO` and a message. `NULL` where something is needed is
 //!   `-EFAULT`.
-//! - Safety, the caller's part: a handle comes from its open function and has not been closed; a
-//!   string ends in a zero byte; a buffer has the length that is given; an address to write a result
-//!   to is valid for that. Handles may be used from several threads at once, but closing one must be
-//!   the last use of it.
+//! - Safety: the caller has to pass handles that an open function returned and that are not closed,
+//!   strings that end in a zero byte, buffers of the given length, and addresses that are valid for
+//!   writing the result. Several threads may use a handle at once, but closing it has to be its
+//!   last use.
 
 #![allow(unsafe_code, reason = "C hands over raw addresses")]
 #![allow(clippy::missing_safety_doc, reason = "one contract for all functions, stated above")]

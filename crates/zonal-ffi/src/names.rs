@@ -1,4 +1,4 @@
-//! What stands where in a volume: entries, by path.
+//! The entries of a volume, by path.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,8 @@ use crate::file::{perm, told};
 use crate::types::{ZonalEach, ZonalEntry, ZonalStat};
 use crate::volume::{ZonalVolume, of};
 
-/// Tells the attributes of what `path` leads to. A symbolic link at its end is followed.
+/// Tells the attributes of the file or directory that `path` leads to. A symbolic link at its end
+/// is followed.
 ///
 /// Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EIO` where the drive fails.
 #[unsafe(no_mangle)]
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn zonal_stat(
     })
 }
 
-/// Tells the attributes of what stands at `path`, which may be a symbolic link.
+/// Tells the attributes of the entry at `path`, which may be a symbolic link.
 ///
 /// Errors: those of `zonal_stat`.
 #[unsafe(no_mangle)]
@@ -90,9 +91,9 @@ pub unsafe extern "C" fn zonal_rmdir(volume: *const ZonalVolume, path: *const c_
     })
 }
 
-/// Moves an entry, over what may stand at `to`, at once.
+/// Moves an entry, and replaces an entry at `to`, at once.
 ///
-/// Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for what stands at `to`; `-EINVAL` into itself;
+/// Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for the entry at `to`; `-EINVAL` into itself;
 /// `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_rename(
@@ -151,8 +152,8 @@ pub unsafe extern "C" fn zonal_link(
     })
 }
 
-/// Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that
-/// leads to. A target with a leading slash starts at the root of the volume.
+/// Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whether or not
+/// that leads anywhere. A target with a leading slash starts at the root of the volume.
 ///
 /// Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and
 /// `-ELOOP` on the way; `-EROFS`; `-EIO`.

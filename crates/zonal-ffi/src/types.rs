@@ -1,5 +1,5 @@
-//! Structures and numbers of the interface. Those of devices are libzbd's, byte for byte, under
-//! names of our own.
+//! Structures and numbers of the interface. The ones of devices equal libzbd's, byte for byte,
+//! under names of our own.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -58,7 +58,7 @@ pub const ZONAL_RO_FULL: c_uint = 0x05;
 pub const ZONAL_RO_RDONLY: c_uint = 0x06;
 /// Report offline zones.
 pub const ZONAL_RO_OFFLINE: c_uint = 0x07;
-/// Report zones whose reset is recommended: none, devices here recommend nothing.
+/// Report zones whose reset is recommended: none, because devices here recommend no resets.
 pub const ZONAL_RO_RWP_RECOMMENDED: c_uint = 0x10;
 /// Report zones that were written elsewhere than at their write pointer.
 pub const ZONAL_RO_NON_SEQ: c_uint = 0x11;
@@ -88,7 +88,7 @@ pub const ZONAL_FURROW: u32 = 0;
 /// File system: zonefs, where every zone is a file.
 pub const ZONAL_ZONEFS: u32 = 1;
 
-/// Formatting: destroy what the device holds.
+/// Formatting: destroy the content of the device.
 pub const ZONAL_MKFS_FORCE: u32 = 1;
 /// Formatting: each run of neighbouring conventional zones is one file of zonefs.
 pub const ZONAL_MKFS_AGGREGATE: u32 = 2;
@@ -131,11 +131,11 @@ pub const ZONAL_LIFETIME_LONG: c_uint = 4;
 /// How long data will live: like the lowest level of an LSM tree.
 pub const ZONAL_LIFETIME_EXTREME: c_uint = 5;
 
-/// What a device is: 128 bytes, as libzbd's `zbd_info`.
+/// A description of a device: 128 bytes, as libzbd's `zbd_info`.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 pub struct ZonalInfo {
-    /// Who made it, ending in a zero byte.
+    /// The maker's name, ending in a zero byte.
     pub vendor_id: [c_char; ZONAL_VENDOR_ID_LENGTH],
     /// Sectors of 512 bytes.
     pub nr_sectors: u64,
@@ -171,7 +171,7 @@ pub struct ZonalZone {
     pub start: u64,
     /// From its start to the next zone's.
     pub len: u64,
-    /// What can be written of that.
+    /// Writable bytes of the zone.
     pub capacity: u64,
     /// The write pointer; `start + capacity` of a full zone, `UINT64_MAX` where there is none.
     pub wp: u64,
@@ -288,9 +288,9 @@ pub struct ZonalIo {
     pub ofst: u64,
     /// Bytes to read or write: whole blocks.
     pub count: usize,
-    /// Where to put what is read.
+    /// The buffer for a read.
     pub buf: *mut c_void,
-    /// What to write or append.
+    /// The data of a write or an append.
     pub data: *const c_void,
     /// How it ended, set by `zonal_submit`: the bytes read or written, for an append the byte of
     /// the device where the data went, for a flush 0, or a negative errno.
@@ -375,8 +375,8 @@ pub struct ZonalStat {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ZonalVolumeOptions {
-    /// Bytes of memory for what is read of Furrow's metadata, about; 0: 256 MiB. With less than 64 MiB
-    /// it is slow.
+    /// Bytes of memory for cached metadata of Furrow, about; 0: 256 MiB. With less than 64 MiB it
+    /// is slow.
     pub memory: u64,
     /// Zeroes.
     pub reserved: [u64; 7],
@@ -405,13 +405,13 @@ pub struct ZonalStatvfs {
 pub struct ZonalEntry {
     /// Its name, valid during the call.
     pub name: *const c_char,
-    /// The number of what it leads to.
+    /// The number of its inode.
     pub ino: u64,
-    /// The type of that, as `d_type` has it: `DT_REG` and its like.
+    /// The type of the inode, as `d_type` has it: `DT_REG` and its like.
     pub r#type: c_uint,
 }
 
-/// What `zonal_list` calls for each entry: with the context that was given. Anything but 0 ends the
-/// listing.
+/// The function that `zonal_list` calls for each entry, with the context that the caller gave.
+/// Anything but 0 ends the listing.
 pub type ZonalEach =
     Option<unsafe extern "C" fn(context: *mut c_void, entry: *const ZonalEntry) -> c_int>;

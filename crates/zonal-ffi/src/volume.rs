@@ -20,11 +20,11 @@ pub struct ZonalVolume {
 }
 
 /// Mounts the file system, Furrow or zonefs, on the device that `spec` names, as `zonal_open` takes
-/// it. `flags` is `O_RDONLY` or `O_RDWR`. A thread commits what is about five seconds old. What is
-/// created belongs to the user of this process; mode bits are kept and not enforced.
+/// it. `flags` is `O_RDONLY` or `O_RDWR`. A thread commits changes that are about five seconds old.
+/// New files belong to the user of this process; mode bits are kept and not enforced.
 ///
 /// Errors: those of `zonal_open`; `-EINVAL` where the device holds neither; `-EBUSY` where another
-/// process or volume has the drive; `-EIO` where what is on it is damaged.
+/// process or volume has the drive; `-EIO` where the file system is damaged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_volume_open(
     spec: *const c_char,
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn zonal_volume_open_on(
     })
 }
 
-/// The options in force where the caller gives none.
+/// The options for a caller that gives none.
 const DEFAULTS: ZonalVolumeOptions = ZonalVolumeOptions { memory: 0, reserved: [0; 7] };
 
 unsafe fn open(
@@ -96,7 +96,7 @@ unsafe fn open(
     let options = options_of(flags, given)?;
     // SAFETY: the caller's part of the contract.
     let spec = unsafe { edge::text(spec, "the device") }?;
-    // What somebody else writes meanwhile would not be one state of the file system.
+    // With a writer, the reads would not see one state of the file system.
     let device = device::open(spec, flags, OpenMode::ReadLocked)?;
     let opened = mount(device, &options)?;
     // SAFETY: not NULL, and the caller's part of the contract.
@@ -146,8 +146,7 @@ pub unsafe extern "C" fn zonal_volume_close(volume: *mut ZonalVolume) -> c_int {
 
 /// Makes everything durable.
 ///
-/// Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then what was written since the last sync may not be
-/// durable.
+/// Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then data written since the last sync may not be durable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_volume_sync(volume: *const ZonalVolume) -> c_int {
     // SAFETY: the caller's part of the contract.

@@ -14,7 +14,7 @@ use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
 
-/// What the example `zones` prints.
+/// The output of the example `zones`.
 const ZONES_PRINTS: &str = "\
 10 zones of 3145728 bytes, host-managed
 appended 4096 bytes into zone 1
@@ -37,8 +37,8 @@ struct Installed {
     place: TempDir,
 }
 
-/// Installs what cargo has built by the commands of the guide, in a directory in place of
-/// /usr/local; `None` where there is no C compiler.
+/// Installs the libraries that cargo has built, by the commands of the guide, in a directory in
+/// place of /usr/local; `None` where there is no C compiler.
 fn install() -> Option<Installed> {
     if Command::new("cc").arg("--version").output().is_err() {
         println!("SKIP: there is no C compiler, cc");
@@ -49,7 +49,7 @@ fn install() -> Option<Installed> {
     let test = std::env::current_exe().unwrap();
     let (built, at) = (test.parent().unwrap().to_str().unwrap(), place.path().to_str().unwrap());
     let commands = blocks("sh").remove(0);
-    // Cargo has built, and what ldconfig notes is the machine's.
+    // Cargo has built already, and ldconfig would change this machine's cache.
     let commands: String = commands
         .lines()
         .filter(|line| !line.starts_with("cargo build") && *line != "ldconfig")
@@ -63,7 +63,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What stands in the guide between fences with this word.
+/// The code blocks of the guide in this language.
 fn blocks(language: &str) -> Vec<String> {
     let page = fs::read_to_string(root().join("docs/guide/use/c-library.md")).unwrap();
     let fence = format!("```{language}\n");
@@ -103,7 +103,7 @@ impl Installed {
         program
     }
 
-    /// What pkg-config says, or, where it is not installed, the same by hand.
+    /// The flags of pkg-config, or, where it is not installed, the same by hand.
     fn of_pkg_config(&self) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.args(["--cflags", "--libs", "zonal"]);
@@ -120,7 +120,7 @@ impl Installed {
         }
     }
 
-    /// Runs a program in each way and returns what it printed, the same each time.
+    /// Runs a program in each way and returns its output, the same each time.
     fn run(&self, source: &str, arguments: impl Fn() -> Option<String>) -> String {
         let mut printed = Vec::new();
         for way in [Way::Shared, Way::Static, Way::Sanitized] {
