@@ -52,7 +52,7 @@ impl Io {
         Self { request: Request::Append { zone, data } }
     }
 
-    /// Makes durable what the requests before it have done.
+    /// Makes the requests before it durable.
     #[staticmethod]
     fn flush() -> Self {
         Self { request: Request::Flush }
@@ -74,9 +74,9 @@ impl Io {
 enum Ready {
     /// Refused before it reached the device.
     Refused(Failure),
-    /// With room for what it reads.
+    /// With a buffer for the read.
     Room(Lba, Vec<u8>),
-    /// Nothing is read.
+    /// Needs no buffer.
     Nothing(Lba),
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn submit<'py>(
 
 type Done = (Ready, Option<zonal::error::Result<Lba>>);
 
-/// Performs those requests that the device can be given.
+/// Performs the requests that passed the checks.
 fn perform(device: &dyn ZonedDevice, requests: &[&Request]) -> Vec<Done> {
     let mut ready: Vec<Ready> = requests.iter().map(|request| prepare(device, request)).collect();
     let mut given = Vec::new();
@@ -140,7 +140,7 @@ fn perform(device: &dyn ZonedDevice, requests: &[&Request]) -> Vec<Done> {
     ready.into_iter().zip(outcomes).collect()
 }
 
-/// Checks a request, and makes room for what it reads.
+/// Checks a request, and makes a buffer for a read.
 fn prepare(device: &dyn ZonedDevice, request: &Request) -> Ready {
     let geometry = device.geometry();
     let checked = match request {

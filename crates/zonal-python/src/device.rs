@@ -17,7 +17,7 @@ use zonal_fs::signature;
 use crate::batch::{self, Io};
 use crate::edge::{self, Buffer, Bytes, Failure, Name, Outcome, from_bool};
 
-/// What a device or a volume is opened for.
+/// The access with which a device or a volume is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadOnly,
@@ -26,14 +26,15 @@ pub(crate) enum Access {
 
 from_bool!(Access, ReadOnly, ReadWrite);
 
-/// A zoned device. `Device(spec, read_only=False)` opens what a specification names: a drive file,
-/// `mem:zone=4M,zones=64`, `sim:`, a block device, an NVMe namespace, or layers in front of one.
+/// A zoned device. `Device(spec, read_only=False)` opens the device of a specification: a drive
+/// file, `mem:zone=4M,zones=64`, `sim:`, a block device, an NVMe namespace, or layers in front of
+/// one.
 ///
 /// Offsets and lengths are bytes, and whole blocks. A zone is named by its number. Failures raise
 /// zonal.Error. While a volume is mounted on the device, only reports and reads are possible.
 #[pyclass(frozen, subclass, module = "zonal")]
 pub(crate) struct Device {
-    /// What it was opened by.
+    /// The specification that opened it.
     #[pyo3(get)]
     spec: String,
     access: Access,
@@ -49,7 +50,7 @@ struct Opened {
     clock: Option<Arc<ManualClock>>,
 }
 
-/// What keeps a device from being written to beside the volume that is mounted on it.
+/// Keeps other writers from a device while a volume is mounted on it.
 pub(crate) struct Lease {
     is_held: AtomicBool,
     is_mounted: Arc<AtomicBool>,
@@ -71,7 +72,7 @@ impl Drop for Lease {
 }
 
 impl Device {
-    /// Opens what `spec` names, in the mode `reading` where it is only to be read.
+    /// Opens the device that `spec` names; with read-only access in the mode `reading`.
     pub(crate) fn opened(spec: &str, access: Access, reading: OpenMode) -> Outcome<Self> {
         let mode = match access {
             Access::ReadOnly => reading,
@@ -100,12 +101,12 @@ impl Device {
         opened.clone().ok_or_else(|| Failure::closed("device"))
     }
 
-    /// The device, for what does not change it.
+    /// The device, for calls that do not change it.
     pub(crate) fn device(&self) -> Outcome<Arc<dyn ZonedDevice>> {
         Ok(self.open()?.device)
     }
 
-    /// The device, for what changes it.
+    /// The device, for calls that change it.
     pub(crate) fn writable(&self) -> Outcome<Arc<dyn ZonedDevice>> {
         if self.is_mounted.load(Ordering::Acquire) {
             return Err(self.busy());
@@ -176,8 +177,8 @@ pub(crate) fn block(geometry: &Geometry, offset: u64) -> Outcome<Lba> {
     Ok(Lba::new(offset / block))
 }
 
-/// The first block of what is to be read; an error, before there is room for it, where it is not
-/// all on the device.
+/// The first block of a read; an error, before a buffer is made for it, if the range is not all on
+/// the device.
 pub(crate) fn readable(geometry: &Geometry, offset: u64, length: usize) -> Outcome<Lba> {
     let lba = block(geometry, offset)?;
     let blocks = LbaCount::new(length as u64 / geometry.block_size().bytes());
@@ -199,7 +200,7 @@ impl Device {
         edge::detached(py, || Self::opened(spec, read_only, OpenMode::ReadOnly))
     }
 
-    /// Closes the device. What was not flushed may not survive a power cut. A volume that is
+    /// Closes the device. Data that was not flushed may not survive a power cut. A volume that is
     /// mounted on it keeps it. The second time does nothing.
     fn close(&self, py: Python<'_>) {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -272,13 +273,14 @@ impl Device {
         self.of_blocks(self.geometry.max_append())
     }
 
-    /// Time of a simulated drive in nanoseconds: what it did moves it. None for other devices.
+    /// Time of a simulated drive in nanoseconds: its requests advance it. None for other devices.
     #[getter]
     fn simulated_ns(&self) -> Outcome<Option<u64>> {
         Ok(self.open()?.clock.map(|clock| clock.monotonic_ns()))
     }
 
-    /// What the device says it is: model, serial and unique, each a str or None.
+    /// The model, the serial number and the unique name that the device reports, each a str or
+    /// None.
     fn identity<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         static IDENTITY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let device = self.device()?;
@@ -323,8 +325,8 @@ impl Device {
         Ok(self.told(py, &zone)?)
     }
 
-    /// Reads whole blocks: `length` bytes from byte `offset` on. What was never written reads as
-    /// zeroes.
+    /// Reads whole blocks: `length` bytes from byte `offset` on. Blocks that were never written
+    /// read as zeroes.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -367,7 +369,7 @@ impl Device {
     fn append(&self, py: Python<'_>, zone: u32, data: Bytes) -> Outcome<u64> {
         let device = self.writable()?;
         let at = edge::detached(py, || {
-            // What has no such zone says so; an append need not look.
+            // A missing zone is an error here; an append need not check for it.
             device.zone(ZoneId::new(zone))?;
             Ok(device.append(ZoneId::new(zone), &data)?)
         })?;
@@ -412,7 +414,7 @@ impl Device {
         self.manage(py, Select::One(ZoneId::new(zone)), ZoneAction::Finish)
     }
 
-    /// Performs a batch of zonal.Io, side by side as far as the device can. Returns a list with the
+    /// Performs a batch of zonal.Io, in parallel as far as the device can. Returns a list with the
     /// result of each: bytes of a read, the byte where a write or an append went, None of a flush,
     /// or the zonal.Error of one that failed, which stops no other. Writes to one zone are done in
     /// their order.

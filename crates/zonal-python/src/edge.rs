@@ -22,7 +22,7 @@ use zonal_sim::SimError;
 pub(crate) enum Failure {
     /// A `zonal.Error` with this number and this sentence.
     Error(i32, String),
-    /// What Python itself raised: an argument of the wrong type, an interrupt.
+    /// An error of Python itself: an argument of the wrong type, an interrupt.
     Raised(PyErr),
 }
 
@@ -33,7 +33,7 @@ impl Failure {
         Self::Error(errno.raw_os_error(), text.into())
     }
 
-    /// Of what was used after its end.
+    /// The error for an object that was used after its end.
     pub(crate) fn closed(what: &str) -> Self {
         Self::new(Errno::BADF, format!("the {what} is closed"))
     }
@@ -56,7 +56,7 @@ impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let errno = match &error {
             OpenError::Device(error) => error.errno(),
-            // A specification that cannot be understood, and what else there may be one day.
+            // A specification that cannot be parsed, and errors that a later version adds.
             _ => Errno::INVAL,
         };
         Self::new(errno, error.to_string())
@@ -85,7 +85,7 @@ impl From<SimError> for Failure {
     fn from(error: SimError) -> Self {
         let errno = match &error {
             SimError::Io { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
-            // A config or a trace that cannot be used, and what else there may be one day.
+            // A config or a trace that cannot be used, and errors that a later version adds.
             _ => Errno::INVAL,
         };
         Self::new(errno, error.to_string())

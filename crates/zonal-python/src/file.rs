@@ -143,7 +143,7 @@ impl RawFile {
         self.run(py, |file| Ok(file.sync_all()?))
     }
 
-    /// Makes the content durable, and what is needed to read it back.
+    /// Makes the content durable, with the metadata that is needed to read it back.
     fn datasync(&self, py: Python<'_>) -> Outcome<()> {
         self.run(py, |file| Ok(file.sync_data()?))
     }
@@ -180,7 +180,7 @@ impl RawFile {
     }
 }
 
-/// Reads what there is, with room for no more than that.
+/// Reads to the end of the file at most, with a buffer of no more than that.
 fn read(file: &File, length: usize, offset: u64) -> Outcome<Vec<u8>> {
     let left = file.metadata()?.size.saturating_sub(offset);
     let mut data = edge::room(length.min(usize::try_from(left).unwrap_or(usize::MAX)))?;
@@ -189,10 +189,10 @@ fn read(file: &File, length: usize, offset: u64) -> Outcome<Vec<u8>> {
     Ok(data)
 }
 
-/// What open(2) is told, as a volume takes it.
+/// The flags of open(2), as a volume takes them.
 fn open_flags(flags: i32) -> Outcome<OpenFlags> {
     let mut open = OpenFlags::try_from(flags)?;
-    // A file that is only read is neither appended to nor emptied.
+    // Appending to or emptying a file takes write access.
     if !open.contains(OpenFlags::WRITE) {
         open.remove(OpenFlags::APPEND | OpenFlags::TRUNCATE);
     }

@@ -1,7 +1,7 @@
 //! The native half of `import zonal`: devices, volumes and simulations for Python.
 //!
 //! The package is `python/zonal`: it wraps `RawFile` as a file of Python's `io`, and has the names
-//! that programs use. This module, `zonal._zonal`, is what has to be Rust.
+//! that programs use. This module, `zonal._zonal`, is the part that has to be Rust.
 //!
 //! | module | question |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | `sim` | how does a simulation run, and how is it watched? |
 //! | `edge` | how do errors, bytes and paths cross between Python and Rust? |
 //!
-//! What holds for all of it:
+//! Rules for all of it:
 //!
 //! - Places and lengths are bytes. A zone is named by its number.
 //! - A failure raises `zonal.Error`, an `OSError` with `errno` and `strerror`.

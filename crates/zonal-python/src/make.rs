@@ -14,7 +14,7 @@ use zonal_fs::zonefs::{self, Aggregate};
 use crate::device::Device;
 use crate::edge::{self, Failure, Name, Outcome, from_bool};
 
-/// What happens to what is there already.
+/// Whether an existing file or file system is replaced.
 #[derive(Clone, Copy)]
 pub(crate) enum Existing {
     Replace,
@@ -23,7 +23,7 @@ pub(crate) enum Existing {
 
 from_bool!(Existing, Replace, Refuse);
 
-/// What a new file system is called.
+/// The label and the UUID of a new file system.
 struct Identity {
     label: String,
     uuid: [u8; 16],
@@ -59,9 +59,9 @@ pub(crate) fn create(
     edge::detached(py, || Ok(FileDrive::create(&path, &options)?))
 }
 
-/// Makes a file system, "furrow" or "zonefs", on a zonal.Device, or on what a specification names.
-/// Its root belongs to the user of this process. A device that holds something is refused with
-/// EBUSY unless `overwrite` is true: then all of it is lost.
+/// Makes a file system, "furrow" or "zonefs", on a zonal.Device, or on the device of a
+/// specification. Its root belongs to the user of this process. A device that holds something is
+/// refused with EBUSY unless `overwrite` is true: then all of it is lost.
 #[pyfunction]
 #[pyo3(
     signature = (device, filesystem = "furrow", *, label = String::new(),

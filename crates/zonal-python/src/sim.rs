@@ -1,5 +1,5 @@
 //! Simulations: one config, or an experiment of many, in a thread of its own, so that Python can
-//! watch it and interrupt it. What comes out is JSON, which the package turns into dicts and lists.
+//! watch it and interrupt it. Results are JSON, which the package turns into dicts and lists.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -49,7 +49,7 @@ pub(crate) struct How {
     threads: Option<NonZeroUsize>,
 }
 
-/// What the thread of a simulation says.
+/// A message of the thread of a simulation.
 enum Said {
     Progress(Progress),
     Done(Result<Value, SimError>),
@@ -62,12 +62,12 @@ struct Watched {
     is_stopped: Arc<AtomicBool>,
 }
 
-/// What a simulation that nobody waits for any more unwinds with.
+/// The payload with which a simulation unwinds when it is not wanted any more.
 struct Stopped;
 
 impl Watched {
-    /// Says how far it is, and ends the simulation here if nobody waits for it. The simulator has
-    /// no other way to end a run before its time. No panic is printed.
+    /// Reports the progress, and ends the simulation here if the caller no longer waits for it. The
+    /// simulator has no other way to end a run early. No panic is printed.
     fn tell(&self, progress: Progress) {
         let gone = self.say.send(Said::Progress(progress)).is_err();
         if gone || self.is_stopped.load(Ordering::Acquire) {
@@ -106,8 +106,8 @@ pub(crate) fn config_text(
     Ok(serde_json::to_string(&config).expect("every field has a form in JSON"))
 }
 
-/// Runs one config and returns its results as JSON. `progress` is called with what is done, and of
-/// how much.
+/// Runs one config and returns its results as JSON. `progress` is called with the work done and the
+/// work in all.
 #[pyfunction]
 pub(crate) fn run_config(
     py: Python<'_>,
@@ -200,7 +200,7 @@ fn watch(
             Ok(result) => Said::Done(result),
             Err(panic) => Said::Panicked(Failure::panicked(&*panic)),
         };
-        // Nobody may be waiting any more.
+        // The caller may not wait any more.
         let _ = watched.say.send(done);
     });
     started.map_err(|error| Failure::new(Errno::AGAIN, format!("starting a thread: {error}")))?;

@@ -35,7 +35,7 @@ impl From<Follow> for Links {
     }
 }
 
-/// The file system, Furrow or zonefs, on a zonal.Device, or on what a specification names.
+/// The file system, Furrow or zonefs, on a zonal.Device, or on the device of a specification.
 ///
 /// Paths are str, bytes or PathLike and start at the root of the volume. Mode bits and owners are
 /// kept and not enforced. Nothing is durable before a sync, a close, or the commit that a thread
@@ -47,13 +47,13 @@ pub(crate) struct Volume {
     mounted: Mutex<Option<Arc<Mounted>>>,
 }
 
-/// What a volume and its open files share.
+/// The state that a volume and its open files share.
 pub(crate) struct Mounted {
     pub(crate) files: Files,
     lease: Lease,
 }
 
-/// What a volume is mounted on.
+/// The device for a volume.
 struct Found {
     name: String,
     access: Access,
@@ -78,8 +78,8 @@ impl Found {
         Self::opened(py, spec.text()?, access)
     }
 
-    /// Opens what is only read in a way that keeps writers out: what somebody else writes meanwhile
-    /// would not be one state of the file system.
+    /// Opens a device; with read-only access in a mode that keeps writers out. With a writer, the
+    /// reads would not see one state of the file system.
     fn opened(py: Python<'_>, spec: &str, access: Access) -> Outcome<Self> {
         let opened = edge::detached(py, || Device::opened(spec, access, OpenMode::ReadLocked))?;
         let (device, lease) = opened.lease()?;
@@ -197,7 +197,7 @@ impl Volume {
         Ok(RESULT.import(py, "os", "statvfs_result")?.call1((PyTuple::new(py, told)?,))?)
     }
 
-    /// Attributes of what stands at a path, as an os.stat_result.
+    /// Attributes of the entry at a path, as an os.stat_result.
     #[pyo3(
         signature = (path, *, follow_symlinks = Follow::Yes),
         text_signature = "($self, path, *, follow_symlinks=True)"
@@ -227,8 +227,7 @@ impl Volume {
         })
     }
 
-    /// Makes a directory and those above it that are missing. One that is there already is no
-    /// failure.
+    /// Makes a directory and its missing parents. A directory that exists already is no failure.
     fn makedirs(&self, py: Python<'_>, path: Name) -> Outcome<()> {
         self.run(py, |files| Ok(files.create_dir_all(path)?))
     }
@@ -243,7 +242,7 @@ impl Volume {
         self.run(py, |files| Ok(files.remove_file(path)?))
     }
 
-    /// Moves an entry, over what may stand at `to`, at once.
+    /// Moves an entry, and replaces an entry at `to`, at once.
     fn rename(&self, py: Python<'_>, source: Name, to: Name) -> Outcome<()> {
         self.run(py, |files| Ok(files.rename(source, to)?))
     }
@@ -419,7 +418,7 @@ impl Volume {
     }
 
     /// Says how long data that is written to a file will live: "short", "medium", "long",
-    /// "extreme", or "none". A directory hands its own down to what is created in it.
+    /// "extreme", or "none". New entries of a directory inherit its hint.
     fn set_lifetime(&self, py: Python<'_>, path: Name, lifetime: &str) -> Outcome<()> {
         let lifetime = self::lifetime(lifetime)?;
         self.run(py, |files| {

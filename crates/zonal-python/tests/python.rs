@@ -1,5 +1,5 @@
 //! Programs in Python against the package, laid out as a wheel installs it, with the library that
-//! cargo has built; and against what a wheel unpacks to.
+//! cargo has built; and against the unpacked wheel.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
@@ -34,7 +34,7 @@ fn install() -> Option<Installed> {
     Some(Installed { place })
 }
 
-/// The library, beside the tests: cargo builds it for them.
+/// The library, next to the tests: cargo builds it for them.
 fn library() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().join("libzonal_python.so")
 }
@@ -79,7 +79,7 @@ impl Installed {
     }
 }
 
-/// Runs a program and returns what it printed.
+/// Runs a program and returns its output.
 fn succeed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let (out, err) =

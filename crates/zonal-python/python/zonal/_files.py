@@ -139,7 +139,7 @@ class File(io.RawIOBase):
         self._native().sync()
 
     def datasync(self) -> None:
-        """Makes the content durable, and what is needed to read it back (fdatasync)."""
+        """Makes the content durable, with the metadata that is needed to read it back (fdatasync)."""
         self._native().datasync()
 
     def stat(self) -> os.stat_result:
@@ -268,7 +268,7 @@ class Volume(_zonal.Volume):
             return file.write(text)
 
     def lstat(self, path) -> os.stat_result:
-        """Attributes of what stands at a path, which may be a symbolic link."""
+        """Attributes of the entry at a path, which may be a symbolic link."""
         return self.stat(path, follow_symlinks=False)
 
     def exists(self, path) -> bool:
