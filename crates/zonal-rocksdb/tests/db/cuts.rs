@@ -1,7 +1,7 @@
-//! Power cuts under a random load: RocksDB opens, what was synced is there, and what it shows is what
-//! there was after some operation, with nothing deleted that has come back.
+//! Power cuts under a random load: RocksDB opens, all synced data is there, and the store shows the
+//! state after some operation, so that no deleted key has come back.
 //!
-//! `SEED` in the environment chooses loads and cuts; it is printed. `COUNT` is how many cuts there are.
+//! `SEED` in the environment chooses loads and cuts; it is printed. `COUNT` is the number of cuts.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ impl Random {
     }
 }
 
-/// Keys, and which operation has put each.
+/// Keys, each with the number of the operation that has put it.
 type Keys = BTreeMap<u64, u64>;
 
-/// What is there after each operation of a load; first after none.
+/// The state after each operation of a load; the first one is the state before the load.
 fn states(seed: u64) -> Vec<Keys> {
     let (mut random, mut keys) = (Random(seed), Keys::new());
     let mut states = vec![keys.clone()];
@@ -56,7 +56,7 @@ fn acknowledged(printed: &str) -> (usize, usize) {
     })
 }
 
-/// How what a store shows differs from what was there after operation `first`.
+/// The difference between a store and the state after operation `first`.
 fn difference(states: &[Keys], first: usize, found: &Keys) -> String {
     if let Some(number) = states.iter().rposition(|state| state == found) {
         return format!("after {number}");
@@ -107,7 +107,7 @@ fn cut(kind: Kind, default: u64) {
         let read = run(&["read", &place.uri()]);
         let error = String::from_utf8_lossy(&read.stderr).into_owned();
         assert!(read.status.success(), "{what}: after operation {last}\n{error}\n{said}");
-        // The next open has put right what the cut had left.
+        // The next open has repaired the drive.
         place.check();
         let found: Keys = String::from_utf8_lossy(&read.stdout)
             .lines()
@@ -115,7 +115,7 @@ fn cut(kind: Kind, default: u64) {
             .map(|(key, number)| (key.parse().unwrap(), number.parse().unwrap()))
             .collect();
         let states = states(load);
-        // The one that was under way may be there too. An orderly end keeps all.
+        // The operation that was under way may be there too. An orderly end keeps all.
         let (first, end) = if was_cut { (synced, last + 1) } else { (last, last) };
         let legal = &states[first..=end.min(states.len() - 1)];
         assert!(

@@ -20,7 +20,7 @@ fn kill(kind: Kind) {
     let mut child = run.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut reports = child.stderr.take().unwrap();
     let (mut report, mut piece) = (String::new(), [0; 4096]);
-    // Long enough for several tables, and for what is not synced to be much.
+    // Long enough for several tables, and for much unsynced data.
     while finished(&report) < 20_000 {
         let read = reports.read(&mut piece).unwrap();
         assert_ne!(read, 0, "it has ended: {report}");
@@ -107,7 +107,7 @@ fn fill_with_ballast(kind: Kind) {
     volume.remove_file("/ballast").unwrap();
     volume.close().unwrap();
     output(place.db_bench().args(&again));
-    // What was put before the drive was full, and what was put after it.
+    // The keys from before the drive was full, and the keys from after it.
     assert!(place.count_keys() > 10_000);
     place.check();
 }

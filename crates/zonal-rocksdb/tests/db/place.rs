@@ -14,7 +14,7 @@ use zonal_fs::volume::{Volume, VolumeOptions};
 use zonal_fs::zonefs;
 use zonal_rocksdb::zonal_kv::zones::ZoneStore;
 
-/// The library; `None` where it cannot be used, after saying why.
+/// The library; `None`, after a message, where it cannot be used.
 pub(crate) fn library() -> Option<PathBuf> {
     for program in ["db_bench", "ldb"] {
         if Command::new(program).arg("--help").output().is_err() {
@@ -22,12 +22,12 @@ pub(crate) fn library() -> Option<PathBuf> {
             return None;
         }
     }
-    // Beside the tests: cargo builds the library for them.
+    // Next to the tests: cargo builds the library for them.
     let test = std::env::current_exe().unwrap();
     Some(test.parent().unwrap().join("libzonal_rocksdb.so"))
 }
 
-/// What a program prints that succeeds.
+/// The output of a program, which has to succeed.
 pub(crate) fn output(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -46,7 +46,7 @@ fn create(path: &Path, shape: &str) {
     FileDrive::create(path, &options).unwrap();
 }
 
-/// What the drive holds: one contract for both.
+/// The file system on the drive: the same contract holds for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Furrow,
@@ -74,7 +74,7 @@ impl Place {
         Some(place)
     }
 
-    /// A new drive in the place of what was there.
+    /// Replaces the drive by a new one.
     pub(crate) fn make_again(&self, shape: &str) {
         create(&self.drive(), shape);
         let (drive, uuid) = (self.open_drive(), [7; 16]);

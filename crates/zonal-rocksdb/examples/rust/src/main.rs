@@ -1,7 +1,9 @@
-//! A store on a zoned drive by the Rust crate `rocksdb`, linked with the RocksDB that the plugin was built for:
+//! A store on a zoned drive by the Rust crate `rocksdb`, linked with the RocksDB that the plugin
+//! was built for:
 //!
 //! ```sh
-//! export ROCKSDB_LIB_DIR=/usr/lib/x86_64-linux-gnu RUSTFLAGS=-Lnative=/usr/lib/zonal LD_LIBRARY_PATH=/usr/lib/zonal
+//! export ROCKSDB_LIB_DIR=/usr/lib/x86_64-linux-gnu RUSTFLAGS=-Lnative=/usr/lib/zonal
+//! export LD_LIBRARY_PATH=/usr/lib/zonal
 //! cargo run -- zonal://drive.zns
 //! ```
 
@@ -15,8 +17,8 @@ unsafe extern "C" {
     fn zonal_rocksdb_env_create(uri: *const c_char, error: *mut *mut c_char) -> *mut c_void;
 }
 
-/// The crate names it, and RocksDB has it from version 8 on: this is for Debian's 7.8. A program that uses a
-/// `WriteBufferManager` needs the real one.
+/// The crate links to this function, which RocksDB has from version 8 on: this one is for Debian's
+/// 7.8. A program that uses a `WriteBufferManager` needs the real one.
 #[unsafe(no_mangle)]
 extern "C" fn rocksdb_write_buffer_manager_destroy(_: *mut c_void) {}
 
