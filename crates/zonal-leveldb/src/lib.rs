@@ -1,9 +1,9 @@
 //! `libzonal_leveldb.so`: LevelDB's `Env` on a zoned drive.
 //!
-//! LevelDB takes its files from `leveldb::Env::Default()`, unless a program brings an `Env` of its own.
-//! Loaded by `LD_PRELOAD`, this library has that function too, and is found first: where the environment
-//! variable `ZONAL_LEVELDB` names a drive, all files are there. The C++ of `shim/` calls [`zonal_kv`],
-//! where everything is done. What holds of durability and errors: [`zonal_kv`] and
+//! LevelDB takes its files from `leveldb::Env::Default()`, unless a program brings an `Env` of its
+//! own. Loaded by `LD_PRELOAD`, this library has that function too, and is found first: where the
+//! environment variable `ZONAL_LEVELDB` names a drive, all files are there. The C++ of `shim/`
+//! calls [`zonal_kv`], which does all the work. Durability and errors: [`zonal_kv`] and
 //! `docs/guide/applications/leveldb.md`.
 //!
 //! It is built against LevelDB's headers, and without them not at all: see `build.rs`.

@@ -19,14 +19,14 @@ use zonal_fs::zonefs;
 /// Debian's own: another Python that is first on the path does not have its modules.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// The library; `None` where it cannot be used, after saying why.
+/// The library; `None`, after a message, where it cannot be used.
 fn library() -> Option<PathBuf> {
     let import = Command::new(PYTHON).args(["-c", "import plyvel"]).output();
     if !import.is_ok_and(|output| output.status.success()) {
         println!("SKIP: there is no python3-plyvel");
         return None;
     }
-    // Beside the tests: cargo builds the library for them.
+    // Next to the tests: cargo builds the library for them.
     let test = std::env::current_exe().unwrap();
     Some(test.parent().unwrap().join("libzonal_leveldb.so"))
 }
@@ -91,7 +91,7 @@ impl Place {
         command
     }
 
-    /// What a script prints.
+    /// The output of a script.
     fn run(&self, script: &str) -> String {
         let output = self.python(script).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
@@ -160,7 +160,7 @@ fn kill_keeps_what_was_put_on_zonefs() {
     }
 }
 
-/// A program that puts is killed; then what it has put is counted.
+/// Kills a program that puts, and counts the keys that it has put.
 fn kill(place: &Place) {
     let mut child = place
         .python(
@@ -184,7 +184,7 @@ while True:
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // A number that was cut off is less than those before it.
+    // A number that was cut off is less than the numbers before it.
     let more = puts.map_while(|line| line.ok()?.parse().ok());
     let last = more.chain([last]).max().unwrap();
     let count = "
@@ -286,7 +286,7 @@ fn tables_are_written_whole_and_read_from_memory() {
     assert!(trace.bytes(read).get() < 2 << 20, "{read} blocks of 6 MiB");
 }
 
-/// Puts and deletes with a sync each, and says what is done.
+/// Puts and deletes with a sync each, and prints each finished operation.
 const SYNCED: &str = "
 import plyvel
 db = plyvel.DB('/kv', create_if_missing=True, write_buffer_size=1 << 17)
