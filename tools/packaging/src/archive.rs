@@ -10,7 +10,7 @@ use xtask::{cargo, run};
 use crate::stage::copy_folder;
 use crate::{VERSION, epoch, fresh, made};
 
-/// Builds the command for `target` and puts it, without what only debuggers read, into `folder`.
+/// Builds the command for `target` and puts it, without debug information, into `folder`.
 pub(super) fn program(root: &Path, target: &str, folder: &Path) -> Result<PathBuf> {
     let std = run::quietly(
         Command::new("rustc").args(["--print=target-libdir", "--target", target]).current_dir(root),

@@ -1,5 +1,5 @@
 //! A package of Debian, of files that lie where they belong, made by the tools of dpkg-dev:
-//! dpkg-shlibdeps says what it needs, dpkg-gencontrol completes its part of
+//! dpkg-shlibdeps finds the needed libraries, dpkg-gencontrol completes its part of
 //! `tools/packaging/debian/control`, and dpkg-deb packs it.
 
 use std::fs::{self, Permissions};
@@ -13,7 +13,8 @@ use xtask::run;
 use crate::stage::Staged;
 use crate::{Place, VERSION, architecture, epoch};
 
-/// What dpkg is told beside the control file, with its mode: scripts that it runs, and lists.
+/// Files for dpkg in addition to the control file, each with its mode: scripts that it runs, and
+/// lists.
 const CONTROL: [(&str, u32); 6] = [
     ("postinst", 0o755),
     ("prerm", 0o755),
@@ -51,7 +52,7 @@ pub(super) fn make(place: &Place, package: &Staged) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What the programs and libraries below `folder` are linked with, as a list of packages.
+/// The packages of the libraries with which the programs and libraries below `folder` are linked.
 fn libraries(source: &Path, folder: &Path) -> Result<String> {
     let mut find = Command::new("find");
     find.arg(folder).args(["-type", "f", "(", "-path", "*/bin/*", "-o", "-name", "*.so*", ")"]);
@@ -65,8 +66,8 @@ fn libraries(source: &Path, folder: &Path) -> Result<String> {
     needed.map(ToOwned::to_owned).context("dpkg-shlibdeps named no libraries")
 }
 
-/// The checksum of every file, as dpkg verifies them: of those that users change it knows them
-/// itself.
+/// The checksums that dpkg verifies, of all files except those in /etc, which users change: dpkg
+/// keeps their checksums itself.
 fn sums(folder: &Path) -> Result<String> {
     let script = "find . -path ./etc -prune -o -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -r0 md5sum";
     run::quietly(Command::new("sh").args(["-c", script]).current_dir(folder))

@@ -13,7 +13,7 @@ use xtask::tools::{self, Packaged};
 
 use crate::{VERSION, archive, epoch, fresh};
 
-/// What makes an image.
+/// The program that makes an image.
 const BUILDAH: Packaged = ("buildah", "buildah");
 
 /// Builds the program for `target` and returns the archive.
@@ -28,7 +28,7 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
         std::fs::remove_file(&image).with_context(|| format!("removing {}", image.display()))?;
     }
     let mut buildah = Command::new("buildah");
-    // Storage of its own: images of this machine's users are none of our business.
+    // Storage of its own, so that images of this machine's users stay untouched.
     buildah.args(["--storage-driver", "vfs", "--root"]).arg(folder.join("root"));
     buildah.arg("--runroot").arg(folder.join("run"));
     buildah.args(["build", "--isolation", "chroot", "--timestamp", &epoch(root)?]);

@@ -1,6 +1,6 @@
-//! What packages contain and the repository does not: the program without its debug information,
-//! what it says about its own command line, changelogs, and the licences of all that is compiled
-//! in.
+//! Files that packages contain and the repository does not: the program without its debug
+//! information, the documents that it prints about its own command line, changelogs, and the
+//! licences of all crates that are compiled in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use xtask::{cargo, run};
 
 use crate::{Place, VERSION, epoch, fresh};
 
-/// What Debian is told about the packages.
+/// The control file of Debian's packages.
 const CONTROL: &str = include_str!("../debian/control");
 
 /// Makes all of it in `made`, and the source package that dpkg-dev's tools want to be in.
@@ -37,7 +37,7 @@ pub(super) fn all(place: &Place) -> Result<()> {
     documents(&place.root, &zonal, &made)
 }
 
-/// The C library in both forms, and what tells a compiler where it is.
+/// The C library in both forms, and the file that tells a compiler where it is.
 fn library(place: &Place, made: &Path) -> Result<()> {
     strip(&place.built.join("libzonal_c.so"), &made.join("libzonal.so.0"))?;
     let mut archive = Command::new("strip");
@@ -50,7 +50,7 @@ fn library(place: &Place, made: &Path) -> Result<()> {
     Ok(fs::write(made.join("zonal.pc"), config)?)
 }
 
-/// Copies a program or a shared library without what only debuggers read.
+/// Copies a program or a shared library without debug information.
 pub(super) fn strip(from: &Path, to: &Path) -> Result<()> {
     let mut strip = Command::new("strip");
     strip.args(["--strip-unneeded", "--remove-section=.comment", "-o"]).arg(to).arg(from);

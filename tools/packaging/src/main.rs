@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: packages for Debian, a static archive, a wheel for Python, an RPM and an
 //! image for containers, under `target/dist`.
 //!
-//! - `tools/packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs`
-//!   makes.
+//! - `tools/packaging/files` lists the files of each package and their places; `stage.rs` lays them
+//!   out, with the files that `made.rs` makes.
 //! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel,
 //!   `rpm.rs` a package for distributions that use RPM, `image.rs` an image for containers.
 //! - `--test` has the packages used in a fresh Debian in a virtual machine, by
@@ -32,7 +32,7 @@ use xtask::{cargo, plugins, run};
 /// The version of every package: that of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What this is done with.
+/// The programs that make the packages.
 const PROGRAMS: [Packaged; 6] = [
     ("dpkg-deb", "dpkg"),
     ("dpkg-gencontrol", "dpkg-dev"),
@@ -42,8 +42,8 @@ const PROGRAMS: [Packaged; 6] = [
     LEVELDB_HEADERS,
 ];
 
-/// What is built: the command, the C library, the library that carries hints, fio's engine, and the
-/// plugins.
+/// The packages to build: the command, the C library, the library that carries hints, fio's engine,
+/// and the plugins.
 const BUILT: [&str; 6] = [
     "--package=zonal-cli",
     "--package=zonal-ffi",
@@ -139,7 +139,7 @@ fn test(root: &Path) -> Result<ExitCode> {
         let skip = |why: &str| tallied(|tally| tally.skip("packages in a fresh Debian", why));
         return Ok(skip(&format!("{error:#}")));
     }
-    // What `cargo xtask test` builds, exactly: other features would replace programs that its tests
+    // Exactly the build of `cargo xtask test`: other features would replace programs that its tests
     // run.
     let mut same = cargo(root);
     same.args(["build", "--quiet"]).args(plugins::workspace(root));
@@ -150,7 +150,7 @@ fn test(root: &Path) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes all packages of what cargo has built in this folder of its own.
+/// Makes all packages from the programs that cargo has built in `folder`.
 fn packages(root: &Path, folder: &str) -> Result<Vec<PathBuf>> {
     tools::require(&PROGRAMS)?;
     let place = Place {
@@ -164,7 +164,7 @@ fn packages(root: &Path, folder: &str) -> Result<Vec<PathBuf>> {
     staged.iter().map(|package| deb::make(&place, package)).collect()
 }
 
-/// An empty folder, whatever was there.
+/// Empties a folder, or makes it.
 fn fresh(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
@@ -172,14 +172,14 @@ fn fresh(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))
 }
 
-/// The time of the last commit: what is made of the same source is the same file.
+/// The time of the last commit, so that the same source gives the same file.
 fn epoch(root: &Path) -> Result<String> {
     let told =
         run::quietly(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root))?;
     Ok(told.trim().to_owned())
 }
 
-/// What Debian calls this architecture, somewhere.
+/// Debian's name for this architecture, in this variable.
 fn architecture(variable: &str) -> Result<String> {
     let told = run::quietly(Command::new("dpkg-architecture").arg("--query").arg(variable))?;
     Ok(told.trim().to_owned())

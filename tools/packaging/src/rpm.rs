@@ -1,8 +1,8 @@
 //! A package for distributions that use RPM: the static program, its manual pages, and helpers of
 //! mount(8).
 //!
-//! rpmbuild(8) makes it of `tools/packaging/zonal.spec`. What it contains is what the Debian
-//! package `zonal` contains, but for shared libraries.
+//! rpmbuild(8) makes it of `tools/packaging/zonal.spec`. It contains the same files as the Debian
+//! package `zonal`, except shared libraries.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,7 +15,7 @@ use xtask::tools::{self, Packaged};
 
 use crate::{Place, VERSION, archive, epoch, fresh, made, stage};
 
-/// What makes such a package.
+/// The program that makes such a package.
 const RPMBUILD: Packaged = ("rpmbuild", "rpm");
 
 /// Folders that belong to the package, and not to the distribution.
@@ -26,14 +26,14 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
     tools::require(&[RPMBUILD])?;
     let place = static_place(root, target)?;
     let staged = stage::command(&place)?;
-    // Where RPM's distributions look for what Debian's zsh has elsewhere.
+    // RPM's distributions look for zsh completions in another folder than Debian's zsh.
     let zsh = staged.join("usr/share/zsh");
     fs::rename(zsh.join("vendor-completions"), zsh.join("site-functions"))?;
     fs::remove_file(staged.join("usr/share/doc/zonal/changelog.Debian.gz"))?;
     pack(root, &staged, &place.dist.join("rpm"))
 }
 
-/// A folder of its own with a static program and what it says about itself in `made`.
+/// A folder of its own with a static program, and its documents in `made`.
 fn static_place(root: &Path, target: &str) -> Result<Place> {
     let dist = root.join("target/dist/static");
     let made = dist.join("made");
@@ -44,7 +44,7 @@ fn static_place(root: &Path, target: &str) -> Result<Place> {
     Ok(Place { root, dist, built, multiarch: String::new() })
 }
 
-/// Makes a package of what lies in `staged`, in a folder of its own.
+/// Makes a package of the files in `staged`, in a folder of its own.
 fn pack(root: &Path, staged: &Path, folder: &Path) -> Result<PathBuf> {
     fresh(folder)?;
     let listed = folder.join("files");
@@ -69,7 +69,7 @@ fn pack(root: &Path, staged: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// What `%files` wants to know: every file and link, and the folders that go with the package.
+/// The list for `%files`: every file and link, and the folders that go with the package.
 fn list(staged: &Path) -> Result<String> {
     let mut lines = String::from("%defattr(-,root,root)\n");
     for own in OWN {

@@ -12,7 +12,7 @@ use crate::{Place, fresh};
 pub(super) struct Staged {
     /// Its name.
     pub(super) name: String,
-    /// What is the root of the file system where it is installed.
+    /// The folder that stands for the root directory.
     pub(super) folder: PathBuf,
 }
 
@@ -86,7 +86,7 @@ impl Row<'_> {
     }
 }
 
-/// Copies all that lies in a folder, and in those below it.
+/// Copies all files in a folder and the folders below it.
 pub(super) fn copy_folder(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::create_dir_all(to)?;
     for file in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
@@ -137,8 +137,7 @@ mod tests {
         }
     }
 
-    /// A package that changes a file in /etc has to say so, or dpkg replaces what the user wrote
-    /// there.
+    /// A package that changes a file in /etc has to list it, or dpkg replaces the user's version.
     #[test]
     fn conffiles_cover_every_file_below_etc() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -10,7 +10,7 @@ use xtask::{cargo, run};
 
 use crate::{VERSION, epoch, made};
 
-/// What this is done with.
+/// The programs that make the wheel.
 const PROGRAMS: [Packaged; 3] =
     [("python3", "python3"), ("strip", "binutils"), ("readelf", "binutils")];
 
