@@ -2,16 +2,17 @@
 //! which a virtual machine rarely has, and it does not depend on other load.
 //!
 //! The benchmark starts itself under callgrind with a request in the environment, and `main` hands
-//! that to [`requested`]. One operation takes what a long run takes more than a short one.
-//! A counted process must not read rustix's clocks: valgrind does not map the kernel's fast ones.
+//! that to [`requested`]. The cost of one operation is the difference between a long run and a
+//! short one, per operation. A counted process must not read rustix's clocks: valgrind does not map
+//! the kernel's fast ones.
 
 use std::process::Command;
 
-/// The request to a counted process: what to do, and how often.
+/// The request to a counted process: the operation, and how often.
 const REQUEST: &str = "ZONAL_BENCH_COUNT";
 
-/// What this process is to do while its instructions are counted, and how often; `None` in a
-/// process that nobody counts.
+/// The operation that this process has to repeat while its instructions are counted, and how often;
+/// `None` in a process that is not counted.
 pub fn requested() -> Option<(String, u64)> {
     let request = std::env::var(REQUEST).ok()?;
     let (what, times) = request.rsplit_once(' ').expect("a request and a number");

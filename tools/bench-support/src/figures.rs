@@ -12,7 +12,7 @@ pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
     median(&of.iter().zip(to).map(|(of, to)| of / to).collect::<Vec<_>>())
 }
 
-/// What several rounds measured.
+/// The spread of a figure over several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The middle.
@@ -24,7 +24,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// That of these values; `None` if there are none.
+    /// The spread of these values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! Shared by all benchmarks of the workspace, and by nothing that ships.
 //!
 //! A benchmark measures its subjects in turns ([`interleave`]) by one of the clocks, and adds the
-//! samples of each figure to a [`Report`]. The report prints the figures beside those of earlier
+//! samples of each figure to a [`Report`]. The report prints the figures next to figures of earlier
 //! runs, and writes them as JSON ([`Results`]). `bench/results/` keeps such files, and
 //! `cargo xtask bench report` prints the tables of `docs/performance*` from them.
 

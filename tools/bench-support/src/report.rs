@@ -1,4 +1,4 @@
-//! What a benchmark reports: figures are printed as they come, or as tables at the end, and written
+//! The report of a benchmark: prints figures as they come, or as tables at the end, and writes them
 //! as JSON.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::results::{Figure, Results, Run, table};
 ///
 /// It takes two options of the command line: `--json FILE` puts the figures into that file, in
 /// place of its figures of the same name, and `--before FILE`, which may be repeated, prints the
-/// figures of another run beside them.
+/// figures of another run next to them.
 pub struct Report {
     template: Run,
     runs: Vec<Run>,
@@ -41,7 +41,7 @@ impl Report {
         Self { template, runs: Vec::new(), earlier, json }
     }
 
-    /// What the next figures belong to.
+    /// Begins the subject of the next figures.
     pub fn subject(&mut self, subject: &str, rounds: usize) {
         self.runs.push(Run {
             subject: subject.into(),
@@ -110,7 +110,7 @@ impl Report {
 
     /// A figure that is not printed.
     pub fn record(&mut self, figure: Figure) {
-        // JSON has no such number.
+        // JSON has no infinity and no NaN.
         if figure.samples.iter().all(|sample| sample.is_finite()) {
             self.runs.last_mut().expect("a subject comes first").results.push(figure);
         }

@@ -1,8 +1,8 @@
 //! Results of benchmarks as JSON, and tables of them.
 //!
-//! A file holds runs; a run holds the figures of one command on one commit. Facts that nobody noted
-//! are absent. Figures that were measured before there were such files have a median, and perhaps
-//! bounds, in place of samples.
+//! A file holds runs; a run holds the figures of one command on one commit. Unknown facts are
+//! absent. Figures that are older than such files have a median, and perhaps bounds, in place of
+//! samples.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -42,18 +42,18 @@ pub struct Run {
     /// Load average of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<String>,
-    /// How often it was measured, and what else must be known to read the figures.
+    /// The number of rounds, and other facts that a reader of the figures needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<String>,
     /// Each figure has another name, variant or unit.
     pub results: Vec<Figure>,
 }
 
-/// One figure: what several rounds measured.
+/// One figure, with the values of several rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// What was done: a row of a table.
+    /// The measured work: a row of a table.
     pub name: String,
     /// Where or how: a column of a table. Empty for the code of today.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -120,7 +120,7 @@ impl Results {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
-    /// Takes a new run in, in place of what it measured anew.
+    /// Adds a new run, which replaces older figures of the same name.
     pub fn put(&mut self, run: Run) {
         let mut at = self.runs.len();
         for (place, old) in self.runs.iter_mut().enumerate().rev() {

@@ -12,7 +12,7 @@ pub enum WarmUp {
 /// Measures `count` subjects in turns, and returns the values of each.
 ///
 /// Every round measures each subject once and begins with another one, so that other load of the
-/// machine meets all of them alike. A turn that has nothing to measure returns `None`.
+/// machine slows all of them alike. A turn that has nothing to measure returns `None`.
 pub fn interleave<T>(
     rounds: usize,
     count: usize,
