@@ -1,4 +1,4 @@
-//! What an answer consists of, and the sink that takes it to the kernel.
+//! The parts of an answer, and the sink that takes it to the kernel.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 /// The bytes of a request do not fit its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// What is wrong.
+    /// The mistake.
     pub what: &'static str,
 }
 

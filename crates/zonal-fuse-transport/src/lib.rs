@@ -9,7 +9,7 @@
 //! - [`notify`]: notifications to the kernel.
 //! - [`mount`]: mounts, as root and as a user.
 //! - [`own_mount`]: system calls of a server on its own mount.
-//! - [`hidden`]: the mount through whose files those of another mount are read.
+//! - [`hidden`]: the mount through whose files the files of another mount are read.
 //! - [`pages`]: page-aligned buffers.
 //! - [`abi`]: structures and numbers of the protocol.
 //!

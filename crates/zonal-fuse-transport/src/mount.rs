@@ -25,7 +25,7 @@ pub struct MountSpec {
     pub subtype: String,
     /// Restrictions that the kernel enforces.
     pub flags: MountFlags,
-    /// Who may use it.
+    /// The users who may use it.
     pub audience: Audience,
 }
 
@@ -45,7 +45,7 @@ pub enum MountType {
 pub enum BlockDevice {
     /// The source itself.
     Source,
-    /// A small loop device, which nobody reads or writes; the source may be anything.
+    /// A small loop device, which is never read or written; the source may be anything.
     StandIn,
 }
 

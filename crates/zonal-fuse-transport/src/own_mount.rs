@@ -94,8 +94,8 @@ fn make(call: &Call) -> rustix::io::Result<()> {
 pub(crate) fn unshare_files<const COUNT: usize>(
     kept: [RawFd; COUNT],
 ) -> io::Result<[OwnedFd; COUNT]> {
-    // SAFETY: this thread uses no file that another one opens from now on, nor gives it one of its
-    // own.
+    // SAFETY: from now on this thread uses no file that another one opens, nor gives another one a
+    // file of its own.
     unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
     let mut directory = Dir::new(rustix::fs::open(OPEN, OFlags::RDONLY, Mode::empty())?)?;
     let own = directory.fd()?.as_raw_fd();
@@ -105,9 +105,9 @@ pub(crate) fn unshare_files<const COUNT: usize>(
         others.extend(number.filter(|fd| *fd != own && !kept.contains(fd)));
     }
     for fd in others {
-        // SAFETY: in this table nobody else knows of it, and it is open.
+        // SAFETY: it is open, and no other code knows it in this file table.
         unsafe { rustix::io::close(fd) };
     }
-    // SAFETY: in this table nobody else knows of them, and they are open.
+    // SAFETY: they are open, and no other code knows them in this file table.
     Ok(kept.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
 }

@@ -1,6 +1,6 @@
 //! Parses requests.
 //!
-//! [`parse`] never panics, whatever the bytes are. An [`Op`] borrows names and data from them.
+//! [`parse`] takes any bytes and never panics. An [`Op`] borrows names and data from them.
 
 use crate::abi::{
     self, FattrFlags, GetattrFlags, NodeId, ReadFlags, SetxattrFlags, WriteFlags, opcode,

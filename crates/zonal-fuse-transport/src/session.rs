@@ -35,7 +35,7 @@ impl Transport {
     }
 }
 
-/// A mount whose INIT is done and that can be served.
+/// A mount that has negotiated INIT and can be served.
 pub struct Session {
     mount: Arc<Mount>,
     negotiated: InitFlags,

@@ -1,14 +1,14 @@
 //! A loop device that stands in for a drive that is no block device.
 //!
-//! The kernel passes sync(2) on only to mounts of the type `fuseblk`, and each of those needs a
-//! block device of its own. So a drive file, a character device or a drive behind layers gets a
-//! loop device over 4 KiB of memory, which we never read or write. The kernel frees it with its
-//! last user (`AUTOCLEAR`), which is the mount, however that ends.
+//! The kernel passes sync(2) on only to mounts of the type `fuseblk`, and each of these mounts
+//! needs a block device of its own. So a drive file, a character device or a drive behind layers
+//! gets a loop device over 4 KiB of memory, which we never read or write. The kernel frees it with
+//! its last user (`AUTOCLEAR`), which is the mount, however that ends.
 //!
 //! The mount table shows the name by which mount(2) found the block device, and users look there
 //! for the source that they know. So a thread with a root and a working directory of its own
-//! (`CLONE_FS`) makes the device's node under that name in an empty tree that nobody else sees, and
-//! mounts from there.
+//! (`CLONE_FS`) makes the device's node under that name in an empty tree that no other process
+//! sees, and mounts from there.
 
 #![expect(unsafe_code, reason = "ioctls, and a thread gets a root directory of its own")]
 
@@ -53,7 +53,7 @@ pub(crate) fn mount(spec: &MountSpec, data: &CStr) -> io::Result<()> {
 fn mount_apart(spec: &MountSpec, data: &CStr) -> io::Result<()> {
     // SAFETY: only the root and the working directory of this thread change, and it ends here.
     unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-    // First: those who may not mount leave loop devices alone.
+    // First, so that a caller without the permission to mount leaves loop devices alone.
     let tree = empty_tree()?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let point = rustix::fs::open(&spec.point, flags, Mode::empty())?;
@@ -87,7 +87,7 @@ fn empty_tree() -> io::Result<OwnedFd> {
 struct LoopDevice(File);
 
 impl LoopDevice {
-    /// Attaches a free one. `losetup --list` shows whose it is.
+    /// Attaches a free loop device. `losetup --list` shows the source.
     fn attach(source: &str) -> io::Result<Self> {
         let control = File::options().read(true).write(true).open("/dev/loop-control")?;
         let memory = memory(source)?;
@@ -125,7 +125,7 @@ impl LoopDevice {
     }
 }
 
-/// What a loop device stands on.
+/// The memory below a loop device.
 fn memory(source: &str) -> io::Result<OwnedFd> {
     let bytes = format!("zonal:{source}").into_bytes();
     let name = CString::new(&bytes[..bytes.len().min(NAME_MAX)])?;

@@ -80,7 +80,7 @@ enum Stay {
     WhileNeeded,
 }
 
-/// What a thread does after a request.
+/// The next step of a thread after a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// Wait for another.

@@ -1,4 +1,4 @@
-//! Structures of `io_uring`, in addition to those of the protocol.
+//! Structures of `io_uring`, in addition to the structures of the protocol.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -10,7 +10,7 @@ pub(crate) mod ring_command {
     pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
-/// What an entry says about its request or answer.
+/// The part of an entry about its request or answer.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct RingAbout {

@@ -33,7 +33,7 @@ pub(crate) use queue::RingSizes;
 /// Parameter of the kernel module that switches it on.
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Lists of possible processors, and of those that are online.
+/// The kernel's lists of possible and of online processors.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 

@@ -41,7 +41,7 @@ use crate::worker_pool::{SPARES_MAX, ServingThreads};
 const STILL: Duration = Duration::from_millis(5);
 const STILL_MAX: Duration = Duration::from_millis(100);
 
-/// First number of nudging requests: even, as all numbers, and above those that the kernel uses.
+/// First number of nudging requests: even, as all numbers, and above the kernel's own numbers.
 const ECHOES: u64 = 1 << 62;
 
 /// Sizes of the queues of a mount.
