@@ -372,7 +372,7 @@ struct __attribute__((packed)) zonal_info {
  */
 struct __attribute__((packed)) zonal_zone {
   /*
-   Where it starts.
+   The start of the zone.
    */
   uint64_t start;
   /*
@@ -388,7 +388,7 @@ struct __attribute__((packed)) zonal_zone {
    */
   uint64_t wp;
   /*
-   Zeroes.
+   0, or `ZONAL_ZONE_NON_SEQ_RESOURCES`.
    */
   uint32_t flags;
   /*
@@ -475,7 +475,7 @@ struct zonal_mkfs_options {
 };
 
 /*
- How to open a volume. All zeroes mean what `zonal_volume_open` does.
+ How to open a volume. With all zeroes this is `zonal_volume_open`.
  */
 struct zonal_volume_options {
   /*
@@ -696,7 +696,7 @@ int zonal_report_zones(const struct zonal_device *device,
  with a `len` of 0, from `ofst` to the last. Where that is more than one zone, conventional zones
  are left out. The first failure ends it.
 
- Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is
+ Errors: `-EINVAL` for an unknown `op` or a range behind the end; `-EBUSY` while a volume is
  open on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
  `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for
  reading.
@@ -775,11 +775,11 @@ const char *zonal_zone_cond_str(unsigned int cond, int brief);
 
  Writes to one zone are done in the order of the array. Appends go wherever their results say,
  and other requests have no order: of blocks that the same batch writes, a read may give the old
- or the new. A flush makes durable what stands before it, and what stands after waits for it.
+ or the new. A flush makes the requests before it durable, and the requests after it wait for it.
 
  Errors, with which no request was performed: `-EINVAL` where a buffer of a read overlaps another
  buffer of the batch, or the array itself. In a `result`: those of `zonal_read`, `zonal_write`,
- `zonal_append` and `zonal_flush`; `-EINVAL` for an `op` that is none and for flags.
+ `zonal_append` and `zonal_flush`; `-EINVAL` for an unknown `op` and for flags.
  */
 int64_t zonal_submit(const struct zonal_device *device,
                      struct zonal_io *ios,
@@ -839,9 +839,9 @@ int zonal_volume_open_on(const struct zonal_device *device,
                          struct zonal_volume **volume);
 
 /*
- Makes everything durable, leaves the drive clean and lets go of it. The volume is closed even if
+ Makes everything durable, leaves the drive clean and closes it. The volume is closed even if
  this fails: the error is that of the last commit. Files that are still open answer `-EBADF` from
- then on, and are to be closed all the same.
+ then on, and have to be closed all the same.
 
  Errors: `-EIO` and `-ENOSPC` from the last commit.
  */

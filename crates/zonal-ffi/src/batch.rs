@@ -15,11 +15,11 @@ use crate::types::{ZONAL_IO_APPEND, ZONAL_IO_FLUSH, ZONAL_IO_READ, ZONAL_IO_WRIT
 ///
 /// Writes to one zone are done in the order of the array. Appends go wherever their results say,
 /// and other requests have no order: of blocks that the same batch writes, a read may give the old
-/// or the new. A flush makes durable what stands before it, and what stands after waits for it.
+/// or the new. A flush makes the requests before it durable, and the requests after it wait for it.
 ///
 /// Errors, with which no request was performed: `-EINVAL` where a buffer of a read overlaps another
 /// buffer of the batch, or the array itself. In a `result`: those of `zonal_read`, `zonal_write`,
-/// `zonal_append` and `zonal_flush`; `-EINVAL` for an `op` that is none and for flags.
+/// `zonal_append` and `zonal_flush`; `-EINVAL` for an unknown `op` and for flags.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_submit(
     device: *const ZonalDevice,

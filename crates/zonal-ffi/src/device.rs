@@ -152,7 +152,7 @@ pub unsafe extern "C" fn zonal_report_zones(
 /// with a `len` of 0, from `ofst` to the last. Where that is more than one zone, conventional zones
 /// are left out. The first failure ends it.
 ///
-/// Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is
+/// Errors: `-EINVAL` for an unknown `op` or a range behind the end; `-EBUSY` while a volume is
 /// open on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
 /// `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for
 /// reading.

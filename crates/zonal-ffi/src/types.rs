@@ -167,7 +167,7 @@ pub struct ZonalInfo {
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 pub struct ZonalZone {
-    /// Where it starts.
+    /// The start of the zone.
     pub start: u64,
     /// From its start to the next zone's.
     pub len: u64,
@@ -175,7 +175,7 @@ pub struct ZonalZone {
     pub capacity: u64,
     /// The write pointer; `start + capacity` of a full zone, `UINT64_MAX` where there is none.
     pub wp: u64,
-    /// Zeroes.
+    /// 0, or `ZONAL_ZONE_NON_SEQ_RESOURCES`.
     pub flags: u32,
     /// One of the types.
     pub r#type: u32,
@@ -371,7 +371,7 @@ pub struct ZonalStat {
     pub rdev: u32,
 }
 
-/// How to open a volume. All zeroes mean what `zonal_volume_open` does.
+/// How to open a volume. With all zeroes this is `zonal_volume_open`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ZonalVolumeOptions {

@@ -133,9 +133,9 @@ fn mount(device: Arc<dyn ZonedDevice>, options: &VolumeOptions) -> Outcome<Volum
     Ok(Volume::mount(device, Arc::new(SystemClock::new()), options)?)
 }
 
-/// Makes everything durable, leaves the drive clean and lets go of it. The volume is closed even if
+/// Makes everything durable, leaves the drive clean and closes it. The volume is closed even if
 /// this fails: the error is that of the last commit. Files that are still open answer `-EBADF` from
-/// then on, and are to be closed all the same.
+/// then on, and have to be closed all the same.
 ///
 /// Errors: `-EIO` and `-ENOSPC` from the last commit.
 #[unsafe(no_mangle)]

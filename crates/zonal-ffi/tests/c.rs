@@ -45,7 +45,7 @@ fn install() -> Option<Installed> {
         return None;
     }
     let place = tempfile::tempdir().unwrap();
-    // Beside the tests: cargo builds the libraries for them.
+    // Next to the tests: cargo builds the libraries for them.
     let test = std::env::current_exe().unwrap();
     let (built, at) = (test.parent().unwrap().to_str().unwrap(), place.path().to_str().unwrap());
     let commands = blocks("sh").remove(0);

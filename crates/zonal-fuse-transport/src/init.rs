@@ -17,7 +17,7 @@ const OLDEST_MINOR: u32 = 28;
 /// Flags and sizes that a server asks the kernel for.
 #[derive(Clone, Copy, Debug)]
 pub struct InitRequest {
-    /// Flags without which there is no mount.
+    /// Flags that a mount needs.
     pub required: InitFlags,
     /// Flags that are used if the kernel has them.
     pub optional: InitFlags,
@@ -36,7 +36,7 @@ pub enum UseRings {
     Never,
     /// If the kernel offers it, else by `/dev/fuse`.
     IfOffered,
-    /// Yes, or there is no mount.
+    /// Over `io_uring`; if the kernel does not offer it, the mount fails.
     Required,
 }
 

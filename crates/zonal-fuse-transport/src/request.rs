@@ -8,7 +8,7 @@ use crate::abi::{
 use crate::fields::Fields;
 pub use crate::fields::Malformed;
 
-/// Bytes of a WRITE before its data. A buffer begins so many bytes before a page to align the data.
+/// Bytes of a WRITE before its data. A buffer begins this far before a page, to align the data.
 pub const BEFORE_DATA: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 
 /// Nanoseconds of a second.

@@ -151,7 +151,7 @@ struct Config {
     after: [u32; 60],
 }
 
-/// `LOOP_CTL_GET_FREE`: returns the number of a free loop device, of a new one if there is none.
+/// `LOOP_CTL_GET_FREE`: returns the number of a free loop device, and makes one if none is free.
 struct GetFree;
 
 // SAFETY: the kernel takes no argument, and reads and writes no memory.

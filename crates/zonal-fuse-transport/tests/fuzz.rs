@@ -26,7 +26,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("it is a number"))
 }
 
-/// A request whose length is right.
+/// A request with the right length.
 fn message(kind: u32, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(40 + body.len()).unwrap();
     let mut message = Vec::new();

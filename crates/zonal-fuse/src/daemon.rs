@@ -92,8 +92,8 @@ impl Parent {
         Ok(Some(Self { pipe: File::from(pipe) }))
     }
 
-    /// Tells the parent that the mount is usable, and lets go of the directory and the standard
-    /// error it gave: further messages go to `log`, or nowhere.
+    /// Tells the parent that the mount is usable, leaves its working directory, and closes its
+    /// standard error: further messages go to `log`, or nowhere.
     pub fn ready(mut self, log: Option<File>) -> io::Result<()> {
         env::set_current_dir("/")?;
         match log {

@@ -27,7 +27,7 @@ const POWERS: u32 = 40;
 
 const BUCKETS: usize = (2 << FINE_BITS) + (((POWERS - FINE_BITS - 1) as usize) << FINE_BITS);
 
-/// Between two copies of the histograms.
+/// The time between two copies of the histograms.
 const INTERVAL_NS: u64 = 5_000_000_000;
 
 /// The length of the last minute.
@@ -123,7 +123,7 @@ pub struct Latency {
     pub operation: String,
     /// How many there were.
     pub count: u64,
-    /// All of them together.
+    /// The sum of their durations.
     pub total_ns: u64,
     /// Half of them took no longer.
     pub p50_ns: u64,
@@ -142,7 +142,7 @@ pub struct Coarse {
     pub below: Vec<(u64, u64)>,
     /// How many there were.
     pub count: u64,
-    /// All of them together, in nanoseconds.
+    /// The sum of their durations, in nanoseconds.
     pub total_ns: u64,
 }
 
@@ -198,7 +198,7 @@ impl Latencies {
         self.histograms[operation as usize].add(ns);
     }
 
-    /// All kinds of which there were any.
+    /// The latencies of all kinds with at least one operation.
     pub fn all(&self) -> Vec<Latency> {
         let all = Operation::ALL.into_iter().zip(&self.histograms);
         let all = all.map(|(operation, histogram)| histogram.latency(operation));

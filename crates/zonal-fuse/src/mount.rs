@@ -158,7 +158,7 @@ struct Life {
     events: Sender<Event>,
     inbox: Receiver<Event>,
     signals: Option<Handle>,
-    /// By signals so far.
+    /// The end that signals have asked for so far.
     asked: Asked,
     /// The first signal.
     signal: Option<i32>,

@@ -1,4 +1,4 @@
-//! Names and inode numbers that a mount adds to those of its file system.
+//! Names and inode numbers that a mount adds to the ones of its file system.
 
 use zonal_fs::vfs::Ino;
 

@@ -70,7 +70,7 @@ pub enum TransportChoice {
     Fastest,
     /// By `/dev/fuse` (`nouring`).
     Device,
-    /// Over `io_uring`, or there is no mount (`uring`).
+    /// Over `io_uring`; if the kernel does not offer it, the mount fails (`uring`).
     Rings,
 }
 
@@ -277,9 +277,9 @@ impl MountConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KindOptions {
-    /// Of Furrow.
+    /// Options of Furrow.
     Furrow(furrow::MountOptions),
-    /// Of zonefs.
+    /// Options of zonefs.
     Zonefs(zonefs::MountOptions),
 }
 

@@ -3,7 +3,7 @@
 //! Without `writeback` each write(2) is a request of its own. A write counts if it is small and
 //! begins where the last write to its file ended, with no sync in between: with `writeback` the
 //! kernel would have collected it with its neighbours. Direct and durable writes do not count,
-//! since the kernel never collects those. The rule uses no time.
+//! since the kernel never collects them. The rule uses no time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! Unmounts from outside: ends a mount and waits until its device is clean and released.
 //!
-//! umount(8) returns as soon as the kernel has let go, while the daemon still commits.
+//! umount(8) returns as soon as the kernel has released the mount, while the daemon still commits.
 //! [`unmount_and_wait`] returns when the daemon has ended.
 
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! The content of files through a real mount: mappings, direct and synchronous writes, holes,
 //! ranges, copies and locks.
 //!
-//! Mapping memory needs `unsafe` from Rust, so those tests are Python.
+//! Mapping memory needs `unsafe` in Rust, so the tests of mappings are Python.
 
 mod mounted;
 

@@ -102,12 +102,12 @@ fn plan(mode: Mode, dice: &mut Dice, count: usize) -> Vec<Planned> {
         };
         let within = start % PAGE;
         let len = match dice.below(4) {
-            // In one page.
+            // Within one page.
             0 => 1 + dice.below(PAGE - within),
             1 => 4000,
             // To the end of a page.
             2 => (1 + dice.below(8)) * PAGE - within,
-            // As many pages as one request has.
+            // About the pages of one request.
             _ => REQUEST - within - dice.below(2) * dice.below(REQUEST / 2),
         };
         end = start + len;

@@ -41,7 +41,7 @@ fn while_others_look(name: &Path, change: impl Fn(usize) -> io::Result<()>) -> i
     })
 }
 
-/// Checks a file `name` that has so many names.
+/// Checks that a file `name` has this number of names.
 fn check(mounted: &Mounted, name: &str, links: u64) {
     assert_eq!(fs::metadata(mounted.path(name)).unwrap().nlink(), links);
     fs::hard_link(mounted.path(name), mounted.path("another")).unwrap();

@@ -136,8 +136,8 @@ fn room(mounted: &Mounted) -> u64 {
     stat.f_bavail * stat.f_frsize
 }
 
-/// Writes and syncs 8 MiB at a time to a new file until there is no room: which call says so, and
-/// how much it took.
+/// Writes and syncs 8 MiB at a time to a new file until the drive is full. Returns the call that
+/// failed, and the bytes that were synced before.
 fn fill(mounted: &Mounted, name: &str) -> (&'static str, usize) {
     let mut file = File::create_new(mounted.path(name)).unwrap();
     let chunk = vec![9; 8 << 20];
@@ -178,7 +178,7 @@ fn full_drive_is_reported_by_write_and_close() {
     fs::write(mounted.path("room"), vec![1; 120 << 20]).unwrap();
     fill(&mounted, "first");
     fs::remove_file(mounted.path("room")).unwrap();
-    // The kernel lets go of a file that is deleted some time after it was closed.
+    // The kernel releases a deleted file some time after it was closed.
     wait_until(|| room(&mounted) > 100 << 20);
     let path = mounted.path("second");
     let mut file = File::create_new(&path).unwrap();
@@ -216,9 +216,10 @@ fn errors_are_reported_for_all_lost_data() {
     while refused < 2 {
         let mut writer = Command::new("dd");
         let held = File::create(mounted.path("held")).unwrap();
-        // The kernel lets go of a file that is deleted some time after it was closed.
+        // The kernel releases a deleted file some time after it was closed.
         wait_until(|| room(&mounted) >= freed);
-        // There is no room for the end, which the kernel has when the program closes the file.
+        // There is no room for the last bytes, which the kernel still holds when the program closes
+        // the file.
         let count = freed / 4096 + beyond;
         writer.args(["if=/dev/zero", "bs=4k", "conv=notrunc", "status=none"]);
         writer.arg(format!("count={count}")).stdout(held);
@@ -228,9 +229,9 @@ fn errors_are_reported_for_all_lost_data() {
             assert!(said.contains("No space left"), "{said}");
             refused += 1;
         } else if let Err(error) = File::open(mounted.path("held")).unwrap().sync_all() {
-            // A close(2) takes the mark that tells the error to the next one, and a test beside
-            // this one closes its copy of the file when it executes a program. To fsync(2) the
-            // kernel tells each error.
+            // A close(2) hands the error mark on to the next close(2), and a concurrent test closes
+            // its copy of the file when it executes a program. fsync(2) gets each error from the
+            // kernel.
             assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
             refused += 1;
         } else {

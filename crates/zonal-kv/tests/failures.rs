@@ -521,7 +521,7 @@ impl Work {
     }
 }
 
-/// Every second round ends with a power cut, the others go on when the faults have ended.
+/// Every second round ends with a power cut, the others continue after the faults.
 #[test]
 fn store_owes_and_loses_nothing_after_random_faults() {
     let mut random = ChaCha8Rng::seed_from_u64(seed());

@@ -38,7 +38,7 @@ impl Failure {
         Self::new(Errno::BADF, format!("the {what} is closed"))
     }
 
-    /// Of a panic, which is a mistake of ours.
+    /// The error of a panic, which is a mistake of ours.
     pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
@@ -187,7 +187,7 @@ impl Buffer<'_> {
     }
 }
 
-/// Room for so many bytes; an error where there is none.
+/// A buffer for `len` bytes; an error if memory is short.
 pub(crate) fn room(len: usize) -> Outcome<Vec<u8>> {
     let mut room = Vec::new();
     if room.try_reserve_exact(len).is_err() {

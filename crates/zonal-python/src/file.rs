@@ -61,7 +61,7 @@ impl RawFile {
         Ok(Self { opened: Mutex::new(Some(Arc::new(opened))) })
     }
 
-    /// Closes the file and gives back its lock. Nothing is made durable by that.
+    /// Closes the file and releases its lock. This makes nothing durable.
     fn close(&self, py: Python<'_>) {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(opened));

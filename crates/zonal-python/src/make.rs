@@ -29,9 +29,9 @@ struct Identity {
     uuid: [u8; 16],
 }
 
-/// Makes a drive file: sparse, so at once, whatever its size. `options` are those of `mem:`, as in
-/// "zone=4M,zones=64". A file that is there already is refused with EEXIST unless `overwrite` is
-/// true.
+/// Makes a drive file: sparse, so this is quick for any size. `options` are the options of `mem:`,
+/// as in "zone=4M,zones=64". A file that exists already is refused with EEXIST unless `overwrite`
+/// is true.
 #[pyfunction]
 #[pyo3(
     signature = (path, options = "", *, overwrite = Existing::Refuse),

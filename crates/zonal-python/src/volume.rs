@@ -144,7 +144,7 @@ impl Volume {
         Ok(Self { name, access, mounted: Mutex::new(Some(mounted)) })
     }
 
-    /// Makes everything durable, leaves the drive clean and lets go of it. The error is that of the
+    /// Makes everything durable, leaves the drive clean and closes it. The error is that of the
     /// last commit; the volume is closed all the same. The second time does nothing.
     fn close(&self, py: Python<'_>) -> Outcome<()> {
         let mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner).take();

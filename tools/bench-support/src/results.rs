@@ -76,7 +76,7 @@ pub struct Figure {
     /// The median of the ratios to another variant in the same rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Words in place of a number: why there is none, or several kinds of numbers.
+    /// Words in place of a number: why it is missing, or several kinds of numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

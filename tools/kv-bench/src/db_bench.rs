@@ -9,7 +9,7 @@ pub(crate) struct Bench {
     pub(crate) micros: f64,
     /// Operations a second of all threads. LevelDB does not print it.
     pub(crate) ops_s: Option<f64>,
-    /// Half of the operations took at most so long, in microseconds.
+    /// The median time of an operation, in microseconds.
     pub(crate) p50_us: Option<f64>,
     /// 99 of 100 did.
     pub(crate) p99_us: Option<f64>,

@@ -16,7 +16,7 @@ pub(crate) type TableId = usize;
 /// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Writes memtables of so many puts, and so many bytes, as a table.
+    /// Writes memtables with this many puts and bytes as a table.
     Flush { puts: u64, bytes: u64 },
     /// Merges tables.
     Compaction,

@@ -340,7 +340,7 @@ fn step(round: u32, place: Place, what: &str) {
     println!("round {round}: {what}: {}", place.name());
 }
 
-/// Microseconds for each of so many.
+/// Microseconds for each of `count` operations.
 #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
 fn micros(time: Duration, count: u64) -> f64 {
     time.as_secs_f64() * 1e6 / count.max(1) as f64

@@ -12,9 +12,9 @@ pub(crate) struct Sample {
     pub(crate) workload: String,
     /// The benchmark of `db_bench`.
     pub(crate) phase: String,
-    /// Where.
+    /// The place.
     pub(crate) place: &'static str,
-    /// From 1 on.
+    /// The round, from 1 on.
     pub(crate) round: u32,
     /// Operations a second.
     pub(crate) ops_s: Option<f64>,
@@ -22,7 +22,7 @@ pub(crate) struct Sample {
     pub(crate) cpu_us: Option<f64>,
     /// The daemon's part of it.
     pub(crate) daemon_us: Option<f64>,
-    /// Half of the operations took at most so long.
+    /// The median time of an operation.
     pub(crate) p50_us: Option<f64>,
     /// 99 of 100 did.
     pub(crate) p99_us: Option<f64>,
@@ -216,7 +216,7 @@ pub(crate) struct Goal {
     pub(crate) found: f64,
     /// The largest or smallest value that is good.
     pub(crate) wanted: f64,
-    /// Which of the two.
+    /// Whether `wanted` is the largest or the smallest good value.
     pub(crate) bound: Bound,
 }
 

@@ -16,7 +16,8 @@ use zonal_sim::{Config, SimSsd, Size};
 use crate::stores::{Hints, OnBlocks, OnZones, Queued};
 use crate::timeline::{Phase, Replay};
 
-/// Programs of a die that fill an erase block of the drive, and here: zones are so much smaller.
+/// Program operations of a die that fill an erase block: of the drive, and of the smaller zones
+/// here.
 pub(crate) const PROGRAMS: u32 = 359;
 pub(crate) const PROGRAMS_HERE: u32 = 11;
 
@@ -63,7 +64,7 @@ impl SetUp {
     }
 }
 
-/// Carries jobs out on a new drive with so many superblocks for each of `zn540`.
+/// Carries jobs out on a new drive with this many superblocks for each of `zn540`.
 pub(crate) fn run(replay: &Replay<'_>, set_up: SetUp, superblocks: f64) -> Result<Vec<Phase>> {
     let config = config(set_up, superblocks)?;
     match set_up {

@@ -36,7 +36,7 @@ const RECORDED: u64 = 1024;
 
 /// The program without a drive. A put: `fillrandom` of XFS and of `ZenFS`, 103,900 a second. A byte
 /// of a table: the mean of the four published runs (`CompMergeCPU`), 5.11 s for each GiB that a
-/// flush writes and 7.39 s for a compaction. Threads as published; those that read are 32.
+/// flush writes and 7.39 s for a compaction. Threads as published: 32 read.
 const PROGRAM: Program = Program {
     put_ns: 9_624.0,
     flush_ns: 4.76,

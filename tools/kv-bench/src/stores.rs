@@ -32,7 +32,7 @@ pub(crate) trait Store {
     /// When the last call ended.
     fn now_ns(&self) -> u64;
 
-    /// Makes a file of at most so many bytes.
+    /// Makes a file of at most `bytes` bytes.
     fn create(&mut self, file: u32, bytes: u64, life: WriteLifetime) -> Result<()>;
 
     /// Writes the next part of a file.
@@ -79,7 +79,7 @@ impl Queued {
         self.now_ns.load(Ordering::Relaxed)
     }
 
-    /// When the next command begins; the clock goes on to that.
+    /// The time at which the next command begins; moves the clock there.
     fn begin(&self) -> u64 {
         let begin = self.now_ns();
         let before = self.begun_ns.fetch_max(begin, Ordering::Relaxed);

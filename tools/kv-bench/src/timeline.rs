@@ -76,7 +76,7 @@ impl Phase {
         self.puts * 1e9 / self.ns.max(1) as f64
     }
 
-    /// The time in which so many of 100 reads are done.
+    /// The time in which this many of 100 reads are done.
     pub(crate) fn read_ns(&self, percent: usize) -> Option<u64> {
         self.reads_ns
             .get((self.reads_ns.len() * percent / 100).min(self.reads_ns.len().max(1) - 1))
@@ -437,7 +437,7 @@ impl<'a, S: Store> Timeline<'a, S> {
         Ok(())
     }
 
-    /// The part of the inputs that comes behind so many bytes.
+    /// The part of the inputs behind the first `skip` bytes.
     fn input(&self, job: &Job, mut skip: u64) -> (u32, u64, u64) {
         for &table in &job.inputs {
             let bytes = self.table_bytes(table);

@@ -84,7 +84,7 @@ struct Args {
     test: bool,
 }
 
-/// Where things are while packages are made.
+/// The folders in which packages are made.
 struct Place {
     /// The workspace.
     root: PathBuf,

@@ -10,11 +10,11 @@ use xtask::{cargo, plugins};
 
 /// A program that was built.
 pub(crate) struct Program {
-    /// Of its crate: `zonal-fs`.
+    /// The package of its crate: `zonal-fs`.
     pub(crate) package: String,
     /// Of the library, program or file of tests: `crash`.
     pub(crate) name: String,
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
     /// The folder of its crate, in which its tests run.
     pub(crate) folder: PathBuf,
@@ -54,13 +54,13 @@ fn parsed(line: &str) -> Option<Program> {
     })
 }
 
-/// Builds one program, which is no test, and says where it is.
+/// Builds one program, not a test, and returns its path.
 pub(crate) fn program(root: &Path, name: &str) -> Result<PathBuf> {
     let programs = build(root, &[&format!("--bin={name}")])?;
     find(&programs, name).map(Path::to_path_buf)
 }
 
-/// The path of the program that is no test.
+/// The path of the program that is not a test.
 pub(crate) fn find<'a>(programs: &'a [Program], name: &str) -> Result<&'a Path> {
     let mut found = programs.iter().filter(|program| !program.tests && program.name == name);
     let program = found.next().with_context(|| format!("cargo built no program {name}"))?;

@@ -29,7 +29,7 @@ pub(crate) enum Tier {
 
 /// The runner of a test that libtest ignores by default.
 enum Runner {
-    /// A tier, and those above it.
+    /// A tier, and all tiers above it.
     Tier(Tier),
     /// The virtual machine, or tests of the same file.
     Others,
@@ -45,7 +45,7 @@ impl Runner {
             Some((_, " --all")) => Self::Tier(Tier::All),
             Some((_, " --soak")) => Self::Tier(Tier::Soak),
             Some((_, " in a virtual machine")) => Self::Others,
-            // It is no test, but a program that tests start.
+            // Not a test, but a program that tests start.
             None if why.ends_with("of the other tests") => Self::Others,
             Some(_) | None => Self::Nothing,
         }
@@ -54,9 +54,9 @@ impl Runner {
 
 /// A way to run tests: a program, or a command that runs programs.
 pub(crate) struct Tests<'a> {
-    /// For people.
+    /// A name for people.
     pub(crate) name: String,
-    /// Where its output is kept.
+    /// The file for its output.
     pub(crate) log: PathBuf,
     /// Makes the command.
     pub(crate) command: &'a dyn Fn() -> Command,

@@ -19,7 +19,7 @@ use crate::artifacts::{self, Program};
 use crate::libtest::{Tests, Tier};
 use crate::test::Environment;
 
-/// Runs for so many minutes after the build, and says how it went.
+/// Runs for this many minutes after the build, and prints the results.
 pub(crate) fn main(root: &Path, minutes: u32) -> ExitCode {
     xtask::tally::tallied(|tally| {
         if let Err(error) = soak(root, minutes, tally) {

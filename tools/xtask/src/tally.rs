@@ -9,7 +9,7 @@ use std::time::Instant;
 #[derive(Default)]
 pub struct Tally {
     passed: u64,
-    /// Tests that a longer run has besides.
+    /// Tests that only a longer run includes.
     left: u64,
     failed: Vec<String>,
     skipped: Vec<String>,

@@ -159,7 +159,7 @@ impl Environment {
         Ok(Self { path: tools::search_path(root), logs })
     }
 
-    /// Where the output of tests is kept.
+    /// The file for the output of tests.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.logs.join(name)
     }

@@ -1,6 +1,6 @@
 //! Programs that the suites use: found, or installed where this user may.
 //!
-//! A program that is absent is no failure: the suite that needs it skips and says so.
+//! An absent program is no failure: the suite that needs it skips and says so.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -25,7 +25,7 @@ pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb
 /// The compiler of the plugins: the program that the `cc` crate starts.
 pub const CPP_COMPILER: Packaged = ("c++", "g++");
 
-/// Of the suites.
+/// Programs and files that the suites need.
 const PACKAGED: [Packaged; 22] = [
     ("fio", "fio"),
     // Clients of NBD.
@@ -84,7 +84,7 @@ const USED: [&str; 16] = [
     "rados",
 ];
 
-/// Of the virtual machine.
+/// Programs that the virtual machine needs.
 const MACHINE: [Packaged; 3] =
     [("qemu-system-x86_64", "qemu-system-x86"), ("depmod", "kmod"), ("mke2fs", "e2fsprogs")];
 

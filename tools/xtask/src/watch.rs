@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::run;
 use crate::tally::now;
 
-/// Between two looks at a program.
+/// The time between two looks at a program.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The unit of times in proc(5): a hundredth of a second.
@@ -37,7 +37,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of a program of tests.
+    /// Limits of a test program.
     pub const TESTS: Self = Self {
         quiet: Duration::from_mins(20),
         idle: Duration::from_secs(10),
@@ -45,7 +45,7 @@ impl Limits {
         until: None,
     };
 
-    /// Of a virtual machine, whose kernel uses the processor while it waits.
+    /// Limits of a virtual machine, whose kernel uses the processor while it waits.
     pub const MACHINE: Self = Self {
         quiet: Duration::from_hours(1),
         idle: Duration::from_mins(3),

@@ -37,7 +37,7 @@ const ABOUT: usize = offset_of!(RingHeader, about);
 /// Buffers of an entry: header and payload.
 const PARTS: u32 = 2;
 
-/// Answer to a request for whose answer the kernel does not wait.
+/// Answer to a request if the kernel does not wait for one.
 const DONE: Outcome = Outcome { error: 0, len: 0 };
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;

@@ -95,7 +95,7 @@ pub(super) struct Queue {
     /// The processor's number.
     pub(super) number: u16,
     pub(super) processor: Processor,
-    /// Registered entries, and those about to be.
+    /// Entries that are registered or about to be.
     entries: AtomicUsize,
     /// Entries with a request.
     at_work: AtomicUsize,

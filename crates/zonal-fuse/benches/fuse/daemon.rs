@@ -122,7 +122,7 @@ pub(crate) fn zonefs(device: Arc<dyn ZonedDevice>) -> ZoneFs {
     ZoneFs::mount(device, clock, zonefs::MountOptions::default()).expect("mounted")
 }
 
-/// A drive for zonefs, in memory (`mem:`) or in a file beside `path` that `what` names.
+/// A drive for zonefs, in memory (`mem:`) or in a file next to `path` that `what` names.
 pub(crate) fn zones(what: &str, path: &Path) -> Arc<dyn ZonedDevice> {
     if what == "mem:" {
         let clock = Arc::new(SystemClock::new());

@@ -35,7 +35,8 @@ pub(crate) fn count(report: &mut Report) {
     }
 }
 
-/// Whether this process is one whose instructions are counted; if so, its work is done by then.
+/// Does the work whose instructions are counted, if this process was started for it; returns
+/// whether it was.
 pub(crate) fn are_counted() -> bool {
     let Some((what, operations)) = callgrind::requested() else { return false };
     run(&what, operations);

@@ -12,7 +12,7 @@ use zonal_fs::zonefs::{Group, ZoneFs};
 
 const O_DIRECT: i32 = 0o40000;
 
-/// One of the things compared.
+/// One target of the comparison.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,

@@ -71,7 +71,7 @@ fn targets(dir: &Path, daemons: &[Daemon; 4]) -> Vec<Target> {
     ]
 }
 
-/// Which target each is set against.
+/// The target with which each one is compared.
 const AGAINST: [Option<usize>; 9] =
     [None, Some(0), Some(0), None, None, Some(4), None, Some(6), Some(1)];
 

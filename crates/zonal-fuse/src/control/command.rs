@@ -92,7 +92,7 @@ impl Control {
         if bytes == 0 || !bytes.is_multiple_of(block_size) {
             return Err(DeviceError::Unaligned { bytes, block_size });
         }
-        // All of it or nothing.
+        // Without room for all bytes, write none.
         if bytes > remaining {
             return Err(DeviceError::ZoneFull { zone });
         }

@@ -57,7 +57,7 @@ fn heading(report: &Report) -> String {
         "" => String::new(),
         transport => format!(", by {transport}"),
     };
-    // Only for zonefs can it be either.
+    // Only a zonefs can have either setting.
     let reads = match report.setting("async_direct_reads") {
         reads if report.kind == "zonefs" && !reads.is_empty() => {
             format!(", asynchronous direct reads {reads}")

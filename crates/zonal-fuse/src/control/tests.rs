@@ -319,7 +319,7 @@ fn control_live_view_agrees_in_every_form() {
     assert_eq!(zones.len(), 40);
     let full = map::Line { role: b'd', written: 100, used: 100 };
     assert!(zones.contains(&full), "{zones:?}");
-    // In pieces as at once.
+    // A read in pieces gives the same text.
     let ino = control.lookup(directory, b"map").unwrap().ino;
     let mut piece = [0; 7];
     for offset in [0, 3, 9, 395] {
@@ -417,7 +417,7 @@ fn control_exports_every_dashboard_metric() {
     let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
     let ino = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
     fs.write(ino, 0, &vec![1; 300 * 4096], WriteFlags::DIRECT).unwrap();
-    // So much is dead that something is moved.
+    // Enough blocks are dead for reclaim to move others.
     fs.fallocate(ino, zonal_fs::vfs::Allocate::Punch, 0, 200 * 4096).unwrap();
     while fs.reclaim_ahead().unwrap() == zonal_fs::furrow::StepProgress::More {}
     let text = control.metrics(crate::control::metrics::Dialect::Prometheus);
@@ -448,7 +448,7 @@ fn control_pieces_belong_to_one_text() {
         if len == 0 {
             break;
         }
-        // All numbers get longer meanwhile.
+        // All numbers get longer between the reads.
         fs.write(file, 0, &vec![1; 1 << 20], WriteFlags::DIRECT).unwrap();
     }
     let report: Report = serde_json::from_slice(&text).unwrap();

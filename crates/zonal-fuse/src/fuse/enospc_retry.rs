@@ -14,7 +14,7 @@ use zonal_fs::vfs::{FileSystem, Result};
 
 use super::lookup_counts::Forgotten;
 
-/// One wait.
+/// The time between two attempts.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Most waits of a request, half a second in all: a program may keep a deleted file open.

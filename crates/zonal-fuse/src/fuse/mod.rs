@@ -1,6 +1,6 @@
 //! FUSE requests turned into calls of a [`FileSystem`](zonal_fs::vfs::FileSystem).
 //!
-//! Each module uses only those below it:
+//! Each module uses only modules below it:
 //!
 //! - `requests`: one handler per request; `requests::control` answers for the control directory.
 //! - `server`: [`FuseServer`], the state of one mount.

@@ -123,7 +123,7 @@ impl StoreQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of a new store of so many bytes, if there is room for them.
+    /// The number of a new store of `bytes` bytes, if there is room for them.
     fn enqueue(&self, bytes: usize) -> Option<u64> {
         let mut state = self.state();
         if state.bytes >= WAITING_MAX {

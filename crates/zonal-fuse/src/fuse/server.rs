@@ -179,7 +179,7 @@ impl FuseServer {
     }
 
     /// Refuses all further requests, waits for running ones, unpins all inodes that the kernel
-    /// knows, which deletes those without a name, and closes the file system. Returns the outcome
+    /// knows, which deletes inodes without a name, and closes the file system. Returns the outcome
     /// of the first call; the end of a `fuseblk` makes it before.
     pub fn close(&self) -> Result<(), FsError> {
         let mut closed = self.closed();

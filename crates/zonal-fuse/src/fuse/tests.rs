@@ -47,7 +47,7 @@ const WELL: Ino = Ino::new(103);
 #[derive(Default)]
 struct Closed {
     pins: AtomicI64,
-    /// Commits so far. One is made when the test lets go of this.
+    /// Commits so far. A commit waits until the test unlocks this.
     commits: Mutex<u32>,
 }
 

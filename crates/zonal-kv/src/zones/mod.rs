@@ -279,7 +279,7 @@ impl ZoneStore {
         let record = self.record(&mut state, journal)?;
         state.dirty_inodes = unplaced;
         let has_written = std::mem::take(&mut state.has_written);
-        // Writers go on while the drive works.
+        // Writers continue while the drive works.
         drop(state);
         if has_written {
             self.zones.sync()?;

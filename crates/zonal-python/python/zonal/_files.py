@@ -139,7 +139,7 @@ class File(io.RawIOBase):
         self._native().sync()
 
     def datasync(self) -> None:
-        """Makes the content durable, with the metadata that is needed to read it back (fdatasync)."""
+        """Makes the content durable, and the metadata needed to read it back (fdatasync)."""
         self._native().datasync()
 
     def stat(self) -> os.stat_result:

@@ -69,14 +69,14 @@ fn difference(states: &[Keys], first: usize, found: &Keys) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// Cuts the power so many times on each kind of drive.
+/// Cuts the power this number of times on each kind of drive.
 fn cut_each(default: u64) {
     for kind in Kind::ALL {
         cut(kind, default);
     }
 }
 
-/// Cuts the power so many times, each time in a load of its own.
+/// Cuts the power this number of times, each time in a load of its own.
 fn cut(kind: Kind, default: u64) {
     let Some(place) = Place::new(kind, "zone=1M,zones=64,active=12,open=12") else { return };
     let program = place.compile("tests/db/stress.cc");

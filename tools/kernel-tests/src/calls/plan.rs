@@ -116,9 +116,9 @@ pub(super) struct Shape {
 /// Where writes to an open file go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writes {
-    /// Where they say.
+    /// To the offset of the call.
     Anywhere,
-    /// To the end, whatever they say.
+    /// To the end, independent of the offset.
     AtEnd,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct View<'a> {
 /// Which files may be truncated to their capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// All.
+    /// All files.
     Any,
     /// Only files that are open and not empty.
     OpenAndWritten,

@@ -23,7 +23,7 @@ use xtask::tally::Tally;
 /// Where the rules that drives break are explained.
 const DOCUMENT: &str = "/share/compliance.md";
 
-/// Where the runs go.
+/// The folder of the reports.
 const RUNS: &str = "/share/compliance";
 
 /// A drive in memory that we serve.
@@ -37,7 +37,7 @@ const SMALL_TWIN: u32 = 4;
 const DISK: Shape = Shape { size_mib: 15, conventional: 2, ..shape::DISK };
 const SSD: Shape = Shape { size_mib: 32, zone_mib: 2, capacity_mib: 1, ..shape::SSD };
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     let mut check = |drive: &str, run: &dyn Fn(&str) -> Result<()>| {
         tally.check(&format!("compliance: {drive}"), || run(drive));

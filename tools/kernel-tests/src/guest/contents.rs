@@ -13,7 +13,7 @@ const LENGTH_MAX: u64 = 2 << 20;
 /// How much is written at once.
 const PART: usize = 128 << 10;
 
-/// One file of so many is synced by itself.
+/// One file in this many is synced by itself.
 const SYNC_EVERY: u64 = 8;
 
 /// Files below a folder, with their expected contents.
@@ -149,7 +149,7 @@ pub(super) fn bytes_of(seed: u64, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where two files begin to differ.
+/// The first byte that differs between two contents.
 pub(super) fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
     if found == expected {
         return None;

@@ -17,7 +17,7 @@ use super::shape::Shape;
 use super::side::{next_number, zonal};
 use xtask::run;
 
-/// Where the host finds the figures.
+/// The file of figures for the host.
 const JSON: &str = "/share/dm-zoned.json";
 
 const SHAPE: Shape = Shape {

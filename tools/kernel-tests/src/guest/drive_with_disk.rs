@@ -27,7 +27,7 @@ impl DriveWithDisk {
         Ok(drive)
     }
 
-    /// As the server takes it.
+    /// The disk's name for a server.
     pub(super) fn disk(&self) -> String {
         format!("{}//one", self.file)
     }

@@ -162,7 +162,7 @@ impl Export {
         self.controller.as_deref().unwrap_or_default()
     }
 
-    /// The controller of a server that crashed, whose place this one takes.
+    /// Takes over the controller of a crashed server that this one replaces.
     pub(super) fn adopt(&mut self, controller: &str) {
         self.controller = Some(controller.to_owned());
     }

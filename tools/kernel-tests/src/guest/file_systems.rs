@@ -57,7 +57,7 @@ const GAP_STEP: u64 = 16 << 20;
 /// How often btrfs is tried: under load, one of Linux 7.3 stops by itself once in many runs.
 const BTRFS_ATTEMPTS: u32 = 3;
 
-/// In which Linux counts.
+/// The unit of sizes in Linux.
 const SECTOR: u64 = 512;
 
 /// All checks of this file.
@@ -216,7 +216,7 @@ impl Kind {
     }
 }
 
-/// Fills a file system, and syncs it after so many bytes.
+/// Fills a file system, and syncs it after every `step` bytes.
 fn fill(contents: &mut Contents, bytes: u64, step: u64) -> Result<()> {
     let mut left = bytes;
     while left > 0 {

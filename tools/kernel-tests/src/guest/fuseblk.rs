@@ -62,7 +62,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Only after a failure is there something to take away.
+        // Only after a failed check is it still mounted.
         let _ = run::quietly(Command::new("umount").arg("-l").arg(&self.place));
     }
 }

@@ -29,13 +29,13 @@ const ROUNDS: usize = 3;
 /// than the zone that is reset before it.
 const RUNTIME: &str = "100ms";
 
-/// Of rates.
+/// The unit of rates.
 const UNIT: &str = "thousand a second";
 
-/// Of processor time of an operation.
+/// The unit of processor time per operation.
 const SERVER: &str = "µs of the server";
 
-/// Where the host finds the figures.
+/// The file of figures for the host.
 const JSON: &str = "/share/lpc.json";
 
 /// Of the drives of 128 MiB: no limits, zones that are writable to their ends.

@@ -22,7 +22,7 @@ impl Mounted {
         Ok(Self { place: place.to_path_buf(), unmount: &["umount"] })
     }
 
-    /// One of ours.
+    /// Mounts one of our file systems.
     pub(super) fn zonal(kind: &str, device: &str, place: &Path) -> Result<Self> {
         let mut command = Command::new(side::ZONAL);
         run::quietly(command.args(["mount", "-t", kind, device]).arg(place))?;
@@ -38,7 +38,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Only after a failure is there something to end.
+        // Only after a failed check is it still mounted.
         let _ = run::quietly(Command::new("umount").arg("-l").arg(&self.place));
     }
 }

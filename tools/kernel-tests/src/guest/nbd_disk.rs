@@ -47,7 +47,7 @@ impl Way {
     }
 }
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     for block_size in [4096, 512] {
         let name = format!("NBD: what the kernel knows of a disk, with blocks of {block_size}");

@@ -48,7 +48,7 @@ impl NullBlk {
     }
 
     fn with(attributes: &[(&str, u32)]) -> Result<Self> {
-        // A device that could not be removed is no trap for the next one.
+        // Each device has a new name, because removing an older one may have failed.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("memory{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let config = Path::new(CONFIG).join(&name);

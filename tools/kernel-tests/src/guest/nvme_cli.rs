@@ -19,7 +19,7 @@ const OTHER: &str = "nqn.2026-11.localhost:other";
 const DATA: &str = "/tmp/nvme-data";
 const EXTENSION: &str = "/tmp/nvme-extension";
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     let prepared = prepare();
     tally.check("nvme-cli: something to write", || prepared);
@@ -77,7 +77,7 @@ impl Drop for Host {
     }
 }
 
-/// The node for passthrough of a namespace, which is there also where Linux makes no disk.
+/// The node for passthrough of a namespace, which exists even where Linux makes no disk.
 pub(super) fn generic(disk: &Path) -> Result<String> {
     let name = disk.file_name().and_then(|name| name.to_str()).context("a disk's name")?;
     Ok(format!("/dev/ng{}", name.trim_start_matches("nvme")))

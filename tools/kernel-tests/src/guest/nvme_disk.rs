@@ -28,7 +28,7 @@ const FIO: [&str; 6] = [
     "--group_reporting",
 ];
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     for block_size in [4096, 512] {
         tally.check(&format!("a disk of {block_size}: what the kernel knows of it"), || {
@@ -48,7 +48,7 @@ fn attributes(block_size: u32) -> Result<()> {
     let drive = DriveWithDisk::new(block_size)?;
     let (export, disk) = Export::nvme_tcp(&drive.disk(), "")?;
     let logical = block_size.to_string();
-    // As many blocks as a command names.
+    // The most blocks that one command can name.
     let zeroes = (u64::from(block_size) << 16).to_string();
     let discard = (u64::from(u32::MAX) << 9).to_string();
     // The guaranteed size of a request (`blk_queue_max_guaranteed_bio`) is less than 1 MiB with

@@ -10,7 +10,7 @@ use super::export::{Export, queue_attribute};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     for (name, device, options) in [
         ("plainly", "po2:mem:zone=3M,zones=32,open=8,active=12", ""),

@@ -21,7 +21,7 @@ pub(super) const DRIVES: [(&str, &[&str]); 2] = [
     ("512e", &["sector_size=512", "physblk_exp=3", "zone_size_mb=4", "dev_size_mb=254"]),
 ];
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     libtest::check_each(tally, "SCSI", "scsi_debug", &[]);
     for (name, options) in DRIVES {

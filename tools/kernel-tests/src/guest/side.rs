@@ -203,7 +203,7 @@ impl Drop for Drive {
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // Only after a failure is there something to end, and nothing more to lose then.
+        // Only after a failed check is it still mounted, and then its data does not matter.
         let _ = run::quietly(Command::new("umount").arg("-l").arg(&self.place));
     }
 }

@@ -33,7 +33,7 @@ const PLAIN: Shape = Shape {
     active: 0,
 };
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     for way in Way::ALL {
         let more = match way {

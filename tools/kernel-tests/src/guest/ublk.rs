@@ -15,7 +15,7 @@ use super::side::{ZONAL, mount_point, next_number, zonal};
 use xtask::run;
 use xtask::tally::Tally;
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     tally.check("ublk: the driver", || {
         run::quietly(Command::new("modprobe").args(["-r", "ublk_drv"]))?;

@@ -99,7 +99,8 @@ fn new_disk(drive: &str, options: &[&str]) -> Result<String> {
     Ok(format!("{drive}//{DISK}"))
 }
 
-/// A disk on a drive, and its server. All of it ends with this, but a drive that is no file.
+/// A disk on a drive, and its server. Dropping this ends the server and removes the drive, if it is
+/// a file.
 pub(super) struct ServedDisk {
     export: Export,
     block: PathBuf,

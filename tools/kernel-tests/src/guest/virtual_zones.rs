@@ -13,7 +13,7 @@ use xtask::tally::Tally;
 
 const MOUNT: &str = "/tmp/virtual";
 
-/// Everything.
+/// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     tally.check("a disk without zones is refused until it is cut into zones", refused);
     tally.check("what the kernel has mounted is not cut into zones", mounted);

@@ -16,7 +16,7 @@ const FILL_MAX: u64 = 120 << 20;
 /// How much is written at once.
 const PART: usize = 128 << 10;
 
-/// In which `st_blocks` counts.
+/// The unit of `st_blocks`.
 const SECTOR: u64 = 512;
 
 /// Flag of `open`.

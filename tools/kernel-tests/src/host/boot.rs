@@ -24,7 +24,7 @@ use crate::drives::{self, Drives};
 /// How the guest's time passes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GuestClock {
-    /// As ours does.
+    /// Like the host's clock.
     Wall,
     /// A nanosecond per instruction, on one processor: measures work, however busy the host is.
     Instructions,
@@ -77,7 +77,7 @@ impl Accelerator {
         if hardware && Path::new("/dev/kvm").exists() { Self::Kvm } else { Self::Tcg }
     }
 
-    /// For QEMU's command line.
+    /// The options for QEMU's command line.
     pub(crate) fn options(self) -> &'static [&'static str] {
         match self {
             Self::Kvm => &["-accel", "kvm", "-cpu", "host", "-smp", "2"],
@@ -90,11 +90,11 @@ impl Accelerator {
         }
     }
 
-    /// For the kernel's command line.
+    /// The options for the kernel's command line.
     pub(crate) fn kernel_options(self) -> &'static str {
         match self {
             Self::Kvm => "",
-            // The counter is no clock to calibrate by on a busy interpreter.
+            // On a busy interpreter the time stamp counter cannot calibrate a clock.
             Self::Tcg => " tsc=unstable clocksource=acpi_pm no_timer_check",
         }
     }

@@ -63,8 +63,8 @@ fn objection(subject: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a word can be an imperative. Words that begin a sentence or a noun are none, and most
-/// with the endings of other forms of a verb are none either.
+/// Whether a word can be an imperative. Words that begin a sentence or a noun cannot, nor can most
+/// words with the endings of other forms of a verb.
 fn is_imperative(word: &str) -> bool {
     const OTHERS: &[&str] = &[
         "a", "all", "an", "and", "any", "are", "as", "at", "but", "by", "each", "every", "for",

@@ -171,7 +171,7 @@ impl Folder {
         path.strip_prefix(&self.module[..])?.first().cloned()
     }
 
-    /// All that the rows do not allow.
+    /// All references that the rows do not allow.
     fn compare(&self, rows: &Rows) -> Vec<Wrong> {
         let in_table = |what: String| Wrong { place: None, what };
         let listed: BTreeSet<&String> = rows.iter().map(|(room, _)| room).collect();

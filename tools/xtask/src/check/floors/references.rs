@@ -96,7 +96,7 @@ impl Source {
         rest
     }
 
-    /// The tree of a `use`, behind `use`. A `use<'_>` of a bound is none.
+    /// The tree of a `use`, behind `use`. The `use<'_>` of a bound is not one.
     fn import<'a>(&mut self, tokens: &'a [TokenTree], module: &[String]) -> &'a [TokenTree] {
         if tokens.first().is_none_or(|token| is_punct(token, '<')) {
             return tokens;
@@ -130,7 +130,7 @@ impl Source {
         }
     }
 
-    /// A path in code, or a word that is none.
+    /// A path in code, or a single word.
     fn inline<'a>(&mut self, tokens: &'a [TokenTree], module: &[String]) -> &'a [TokenTree] {
         let (names, rest) = segments(tokens);
         if names.len() > 1 {
