@@ -35,7 +35,7 @@ pub struct Address {
     pub unsynced: Option<PathBuf>,
     /// What to do with hints of how long files will live.
     pub hints: Hints,
-    /// The file that gets Furrow's write counts when the store is closed.
+    /// The file that gets the numbers of bytes written to the drive when the store is closed.
     pub counts: Option<PathBuf>,
 }
 
