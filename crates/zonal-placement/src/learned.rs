@@ -1,11 +1,11 @@
-//! What is learned from data that died, by context: how long it lived, and how large its files
-//! were.
+//! Averages learned from data that died, by context: how long the data lived, and how large its
+//! files were.
 //!
 //! Files of one user that lie in one directory and have the same suffix are of a kind: they mostly
-//! live about as long. Such a [`Context`] is one of [`CONTEXTS`] slots, by a hash; two that share a
-//! slot share an average. An average is an exponentially weighted one of the logarithm, so it
-//! follows a change within some files, and one that lived a thousand times as long as usual does
-//! not spoil it. All in integers.
+//! live about as long. Such a [`Context`] is one of [`CONTEXTS`] slots, by a hash; two contexts
+//! that share a slot share an average. An average is exponentially weighted and of the logarithm,
+//! so it follows a change within some files, and one file that lived a thousand times as long as
+//! usual does not spoil it. All in integers.
 
 /// Slots for contexts.
 pub const CONTEXTS: u16 = 4096;
@@ -19,8 +19,8 @@ pub const ROWS: u16 = CONTEXTS / ROW_SLOTS;
 /// A new observation counts an eighth, so about the last eight make an average.
 const WEIGHT: i32 = 8;
 
-/// An average is worth writing once it has changed by so much: by a factor of two. A class is two
-/// such steps.
+/// An average that has changed by this much, a factor of two, is worth writing. A lifetime class is
+/// two such steps wide.
 const STEP: u16 = 1 << FRACTION;
 
 /// Bits of a logarithm behind the point.
@@ -31,8 +31,8 @@ const FRACTION: u32 = 8;
 pub struct Context(u16);
 
 impl Context {
-    /// That of a file with this name which a user creates in a directory. The suffix is what
-    /// follows the last full stop, without digits.
+    /// The context of a file with this name which a user creates in a directory. The suffix is the
+    /// part after the last full stop, without digits.
     ///
     /// ```
     /// use zonal_placement::learned::Context;
@@ -47,7 +47,7 @@ impl Context {
         let suffix = dot.map_or(&[][..], |dot| &name[dot + 1..]);
         let letters = suffix.iter().copied().filter(|byte| !byte.is_ascii_digit());
         let bytes = directory.to_le_bytes().into_iter().chain(uid.to_le_bytes()).chain(letters);
-        // FNV-1a, and what is above its low bits folded into them.
+        // FNV-1a, with its high bits folded into the low ones.
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -92,13 +92,13 @@ impl Row {
     }
 }
 
-/// The averages of all contexts: 32 KiB, with what is stored of them.
+/// The averages of all contexts, and a copy of the stored ones: 32 KiB.
 #[derive(Clone, Debug)]
 pub struct Learned {
     rows: Vec<Row>,
-    /// As they were when they were last said to be worth writing.
+    /// Each row as it was when its number was last returned for writing, or restored.
     stored: Vec<Row>,
-    /// The file that has lost something last, and when.
+    /// The file whose death was noted last, and the time of that death.
     last: Option<(u64, u64)>,
 }
 
@@ -135,7 +135,8 @@ impl Learned {
         self.changed(row, slot)
     }
 
-    /// A file was deleted that had so many blocks. The number of a row that is worth writing now.
+    /// Notes that a file of `blocks` blocks was deleted. Returns the number of a row that is worth
+    /// writing now.
     pub fn note_size(&mut self, context: Context, blocks: u64) -> Option<u16> {
         let (row, slot) = place(context);
         note(&mut self.rows[row].sizes[slot], blocks);
@@ -147,7 +148,8 @@ impl Learned {
         &self.rows[usize::from(number)]
     }
 
-    /// Takes a row that was stored. One that cannot be, or has impossible numbers, is left out.
+    /// Takes a row that was stored. Ignores a number out of range and a row with impossible
+    /// averages.
     pub fn restore(&mut self, number: u64, row: &Row) {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         if index < self.rows.len() && row.is_sane() {
@@ -177,13 +179,13 @@ fn note(average: &mut u16, observed: u64) {
         return;
     }
     let (before, observed) = (i32::from(*average), i32::from(observed));
-    // Away from zero, so that what is always the same is reached.
+    // Rounded away from zero, so that the average reaches a value that stays the same.
     let change = observed - before;
     let step = (change.abs() + WEIGHT - 1) / WEIGHT * change.signum();
     *average = u16::try_from(before + step).expect("between the two");
 }
 
-/// The logarithm to base 2, straight between powers of two; of what is less than 2, that of 2.
+/// The logarithm to base 2, linear between powers of two; 0 and 1 count as 2.
 fn log2(number: u64) -> u16 {
     let number = number.max(2);
     let whole = number.ilog2();
@@ -191,7 +193,7 @@ fn log2(number: u64) -> u16 {
     u16::try_from((u128::from(whole) << FRACTION) + behind).expect("64 times 256 at most")
 }
 
-/// What has this logarithm; `None` for none.
+/// The number with this logarithm; `None` for 0.
 fn exp2(logarithm: u16) -> Option<u64> {
     let whole = u32::from(logarithm) >> FRACTION;
     let behind = u128::from(logarithm) & ((1 << FRACTION) - 1);
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(learned.life(CONTEXT), None);
         learned.note_life(CONTEXT, 1, 1, 1000);
         assert!((995..=1000).contains(&learned.life(CONTEXT).unwrap()));
-        // One of a thousand times that does not count for more than a factor of about 2.4.
+        // A life a thousand times as long moves the average by a factor of about 2.4 at most.
         learned.note_life(CONTEXT, 2, 1, 1_000_000);
         assert!((2000..3000).contains(&learned.life(CONTEXT).unwrap()));
         for file in 0..40 {
@@ -241,7 +243,7 @@ mod tests {
     fn learned_row_is_written_after_average_doubles() {
         let mut learned = Learned::default();
         assert_eq!(learned.note_life(CONTEXT, 1, 1, 1000), Some(1), "it was nothing before");
-        // As it varies in a directory.
+        // Lives that vary as they do in one directory.
         let same = (0..1000).filter_map(|turn| learned.note_life(CONTEXT, turn, 2, 500 + turn));
         assert!(same.count() <= 1);
         let longer = (0..40).filter_map(|file| learned.note_life(CONTEXT, file, 3, 16_000)).count();
@@ -272,7 +274,7 @@ mod tests {
     fn contexts_spread_over_slots() {
         let of = |directory| Context::of(directory, b"file.dat", 0).slot();
         let slots: std::collections::BTreeSet<u16> = (2..1026).map(of).collect();
-        // As many as if they were thrown.
+        // As many slots as random choices would hit.
         assert!((870..940).contains(&slots.len()), "{} of 1,024", slots.len());
         assert!(slots.iter().all(|&slot| Context::from_slot(slot).is_some()));
         assert_eq!(Context::from_slot(CONTEXTS), None);

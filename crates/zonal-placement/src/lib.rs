@@ -4,15 +4,15 @@
 //!
 //! | file | question |
 //! | --- | --- |
-//! | [`lifetime`] | what does a program say about the life of what it writes? |
+//! | [`lifetime`] | how long does a program say that its data will live? |
 //! | [`life`] | how long will a block live, and how old is it? |
 //! | [`learned`] | how long has data of a kind lived, and how large are its files? |
 //! | [`sharing`] | which files share a zone, and which have one of their own? |
 //! | [`streams`] | which of the open zones does a writer get? |
 //! | [`victim`] | which of two zones is the better victim? |
 //! | [`victims`] | which of all zones is emptied next? |
-//! | [`pace`] | what does a write pay for reclaim? |
-//! | `model` | what does a policy cost under a workload? With the feature of this name |
+//! | [`pace`] | how much does a write pay for reclaim? |
+//! | `model` | how many blocks does a policy move under a workload? With the feature of this name |
 
 #![forbid(unsafe_code)]
 

@@ -1,32 +1,32 @@
 //! How long a block will live, as a number of blocks written to the file system until it is dead.
 //!
-//! What is written together should die together: then a zone empties itself, and little is left to
-//! be moved. So lives are predicted, and divided into [`CLASSES`] classes, each four times as long
-//! as the one before. A prediction may be wrong; it costs amplification, never correctness. Pure
-//! integers: the same facts give the same class on every machine. [`streams`](super::streams) gives
-//! each class a zone.
+//! Data that is written together should die together: then a zone empties itself, and reclaim has
+//! little to move. So lives are predicted, and divided into [`CLASSES`] classes, each four times as
+//! long as the one before. A prediction may be wrong; it costs amplification, never correctness.
+//! Pure integers: the same facts give the same class on every machine. [`streams`](super::streams)
+//! gives each class a zone.
 
 use super::lifetime::WriteLifetime;
 
-/// Classes of life, for what is written and for what reclaim moves.
+/// Lifetime classes, for data that users write and for data that reclaim moves.
 pub const CLASSES: u8 = 4;
 
-/// What is known of data that is about to be written. A life is a number of blocks of the data
-/// clock: it counts the blocks that the file system has written, to whatever place.
+/// The facts about data that is about to be written. Lives are measured on the data clock, which
+/// counts the blocks that the file system has written, to any place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// What the program says.
+    /// The program's hint.
     pub hint: WriteLifetime,
-    /// How long that lived which is now overwritten.
+    /// How long the data that is now overwritten has lived.
     pub last_life: Option<u64>,
     /// How long data of its kind (the same directory, suffix or user) has lived on average.
     pub learned: Option<u64>,
 }
 
-/// What predictions are made from, beside the life of what is overwritten.
+/// The evidence that predictions use, in addition to the life of the overwritten data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// What programs say.
+    /// Hints of programs.
     pub hints: bool,
     /// How long data of the same [context](super::learned) has lived.
     pub learned: bool,
@@ -38,16 +38,16 @@ impl Default for Evidence {
     }
 }
 
-/// The life that is expected of data: by the hint, else as long as what it replaces, else like its
-/// kind; `None` if nothing is known.
+/// The life expected of data: by the hint, else as long as the data that it replaces has lived,
+/// else like its kind; `None` if nothing is known.
 pub fn predict(known: Known, capacity: u64) -> Option<u64> {
     let has_hint = known.hint != WriteLifetime::None;
     let by_hint = has_hint.then(|| middle_of(known.hint.class(), capacity));
     by_hint.or(known.last_life).or(known.learned)
 }
 
-/// The class of data that is written: 0 dies first. What nothing is known of lies there too, as
-/// what has no hint [shares](super::sharing) the zone of what is short.
+/// The class of written data: 0 dies first. Data about which nothing is known lies there too, since
+/// data without a hint [shares](super::sharing) the zone of short-lived data.
 pub fn class_of(life: Option<u64>, capacity: u64) -> u8 {
     let Some(life) = life else { return 0 };
     let exceeds = |class: &u8| u128::from(life) > u128::from(first_limit(capacity)) << (2 * class);
@@ -55,14 +55,14 @@ pub fn class_of(life: Option<u64>, capacity: u64) -> u8 {
     u8::try_from(limits).expect("fewer than the classes")
 }
 
-/// The class of data that reclaim moves. It has lived for `age`, and what has lived long lives
-/// long: of most data about as long again (the Lindy effect; exact for a power law of lives).
+/// The class of data that reclaim moves. It has lived for `age`, and most data that has lived long
+/// lives about as long again (the Lindy effect; exact for a power law of lives).
 pub fn class_of_moved(age: u64, capacity: u64) -> u8 {
     class_of(Some(age), capacity)
 }
 
-/// Lives up to capacity / `FIRST` are of the first class. By trial with `model`, zones
-/// 0.90 full: 4 and 64 cost up to 2 and 8 % more under Zipf and hot/cold writes.
+/// Lives up to capacity / `FIRST` belong to the first class. By trial with `model`, zones 0.90
+/// full: 4 and 64 cost up to 2 and 8 % more under Zipf and hot/cold writes.
 const FIRST: u64 = 16;
 
 /// A life in the middle of a class.
@@ -131,7 +131,7 @@ mod tests {
             let (first, last) = (births.0.min(births.1), births.0.max(births.1));
             let birth = birth_of(first, last, block, blocks);
             prop_assert!((first..=last).contains(&birth));
-            // What a drive says may be the wrong way round.
+            // The two times come from the drive, which may hold them the wrong way round.
             birth_of(last, first, block, blocks);
         }
     }

@@ -1,7 +1,8 @@
-//! What a program says about the life of what it writes: a hint, which [`sharing`](super::sharing)
-//! and [`life`](super::life) follow. The numbers are those of Linux's `fcntl(F_SET_RW_HINT)`.
+//! The lifetime that a program states for the data it writes: a hint, which
+//! [`sharing`](super::sharing) and [`life`](super::life) follow. The numbers are those of Linux's
+//! `fcntl(F_SET_RW_HINT)`.
 
-/// How long what is written to a file will live: the scale of Linux's `F_SET_RW_HINT` and of
+/// How long the data written to a file will live: the scale of Linux's `F_SET_RW_HINT` and of
 /// RocksDB's `WriteLifeTimeHint`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteLifetime {
@@ -38,7 +39,7 @@ impl WriteLifetime {
         Self::ALL.into_iter().find(|lifetime| lifetime.name().as_bytes() == name)
     }
 
-    /// Its class of life: 0 dies first. What has no hint shares the zone of what is short.
+    /// Its lifetime class: 0 dies first. Data without a hint shares the zone of short-lived data.
     pub const fn class(self) -> u8 {
         match self {
             Self::None | Self::Short => 0,
@@ -48,7 +49,7 @@ impl WriteLifetime {
         }
     }
 
-    /// The hint that a class of life would have: its word is the class's too.
+    /// The hint that a lifetime class would have: its word is the class's too.
     pub const fn of_class(class: u8) -> Self {
         match class {
             0 => Self::Short,
@@ -58,8 +59,8 @@ impl WriteLifetime {
         }
     }
 
-    /// Its number for `F_SET_RW_HINT` (`RWH_WRITE_LIFE_*` in Linux's `fcntl.h`): 0 none is set, 2
-    /// short to 5 extreme.
+    /// Its number for `F_SET_RW_HINT` (`RWH_WRITE_LIFE_*` in Linux's `fcntl.h`): 0 for none, and
+    /// from 2 for short to 5 for extreme.
     pub const fn hint(self) -> u64 {
         match self {
             Self::None => 0,
@@ -70,7 +71,7 @@ impl WriteLifetime {
         }
     }
 
-    /// The lifetime that a number for `F_SET_RW_HINT` means. 1, "no hint is wanted", is as 0 here.
+    /// The lifetime that a number for `F_SET_RW_HINT` means. Treats 1, "no hint is wanted", like 0.
     pub fn from_hint(hint: u64) -> Option<Self> {
         match hint {
             1 => Some(Self::None),

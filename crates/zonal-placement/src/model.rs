@@ -1,9 +1,9 @@
-//! What a policy costs: a log over zones without data, which counts blocks.
+//! The cost of a policy: a log over zones without data, which counts blocks.
 //!
-//! It has nothing but data: no metadata, no time, no reserve but one free zone. So it shows the
-//! policy alone, at an exact live share, and runs a million writes in a fraction of a second.
-//! Benchmarks print it beside the measured file system, and tests keep it from getting worse. Where
-//! nothing else is asked for, a zone is emptied at once when none is left; with a
+//! It models data alone: no metadata, no time, and one free zone as the only reserve. So it shows
+//! the policy alone, at an exact live share, and runs a million writes in a fraction of a second.
+//! Benchmarks print its figures next to the measured file system, and tests keep it from
+//! getting worse. By default reclaim empties a zone at once when none is left; with a
 //! [pace](Model::paced) writes pay for reclaim ahead of need.
 
 use std::collections::VecDeque;
@@ -18,14 +18,15 @@ use crate::victim::{Candidate, Policy};
 /// How data is placed and how victims are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// All into one zone at a time; the victim with the fewest live blocks.
+    /// All blocks go into one zone at a time; the victim is the zone with the fewest live blocks.
     OneStream,
-    /// What is moved into a zone of its own; the victim with the fewest live blocks, as zoned XFS
-    /// does.
+    /// Moved blocks go into a zone of their own; the victim is the zone with the fewest live
+    /// blocks, as in zoned XFS.
     TwoStreams,
     /// The same with victims by cost and benefit.
     CostBenefit,
-    /// By predicted life, victims by cost and benefit where age tells something: what Furrow does.
+    /// Furrow's rules: zones by predicted life, victims by cost and benefit where age tells
+    /// something.
     #[default]
     ByLife,
 }
@@ -44,7 +45,7 @@ impl Rules {
         }
     }
 
-    /// The zones it keeps open where `open` may be.
+    /// The zones that the rules keep open where `open` may be.
     pub fn budget(self, open: usize) -> Budget {
         match self {
             Self::OneStream => Budget::of(1),
@@ -53,7 +54,7 @@ impl Rules {
         }
     }
 
-    /// How it compares these victims.
+    /// How the rules compare these victims.
     pub fn victim(self, victims: &Victims) -> Policy {
         match self {
             Self::OneStream | Self::TwoStreams => Policy::Greedy,
@@ -68,7 +69,7 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug, Default)]
 struct Zone {
-    /// What was written to it, in order.
+    /// The blocks written to it, in order.
     blocks: Vec<u32>,
     live: u32,
     /// When its first and its last block were born.
@@ -78,14 +79,14 @@ struct Zone {
     filled: u64,
 }
 
-/// Victims by which a write's price goes.
+/// The price of a write depends on the cost of this many last victims.
 const VICTIMS: usize = 16;
 
 /// The zone that is being emptied.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     zone: u32,
-    /// The place to go on with.
+    /// The index in it of the block to look at next.
     next: usize,
     /// Blocks moved out of it.
     moved: u64,
@@ -100,14 +101,14 @@ pub struct Model {
     free: VecDeque<u32>,
     streams: Streams,
     victims: Victims,
-    /// Zone and place of each block.
+    /// Zone and index in it of each block.
     places: Vec<(u32, u32)>,
     clock: u64,
     moved: u64,
     begun: Option<Begun>,
     /// The room below which writes pay; 0 if they never do.
     low: u64,
-    /// What they have to pay and have not yet, in the unit of prices.
+    /// The debt that writes have not paid yet, in the unit of prices.
     owed: u64,
     /// Blocks moved and won with the last victims.
     last: VecDeque<(u64, u64)>,
@@ -134,8 +135,8 @@ impl Model {
         }
     }
 
-    /// The same where writes pay for reclaim while there is less room than `low` blocks, as
-    /// [`low_mark`](super::pace::low_mark) says or another.
+    /// The same, but writes pay for reclaim while there is less room than `low` blocks: the mark
+    /// that [`low_mark`](super::pace::low_mark) computes, or another one.
     #[must_use]
     pub fn paced(self, low: u64) -> Self {
         Self { low, ..self }
@@ -146,7 +147,7 @@ impl Model {
         (self.clock, self.moved)
     }
 
-    /// Writes a block of the large file that all of them are.
+    /// Writes a block of the one file that consists of all blocks.
     pub fn write(&mut self, block: u32) {
         let (zone, place) = self.places[block as usize];
         let last_life = (zone != NONE).then(|| self.clock - self.birth(zone, place));
@@ -159,12 +160,12 @@ impl Model {
         self.write_to(block, Target::File(file));
     }
 
-    /// Writes a block of a small file, of which so much is known.
+    /// Writes a block of a small file, placed by the facts `known`.
     pub fn write_small(&mut self, block: u32, known: Known) {
         self.write_to(block, target_of(0, Size::Small, known, self.capacity()));
     }
 
-    /// A block is deleted.
+    /// Deletes a block.
     pub fn delete(&mut self, block: u32) {
         let (zone, _) = self.places[block as usize];
         if zone != NONE {
@@ -173,7 +174,7 @@ impl Model {
         self.take_out(block);
     }
 
-    /// A block lies nowhere any more.
+    /// Removes a block from its zone.
     fn take_out(&mut self, block: u32) {
         let (zone, _) = std::mem::replace(&mut self.places[block as usize], (NONE, 0));
         if zone != NONE {
@@ -202,7 +203,7 @@ impl Model {
         self.place(block, target, self.clock);
     }
 
-    /// Whether a block can be written with a zone left to reclaim.
+    /// Whether a block can be written and still leave a zone to reclaim.
     fn has_room(&self, target: Target) -> bool {
         if self.low == 0 {
             return self.free.len() > 1;
@@ -236,7 +237,7 @@ impl Model {
         let step = u64::from(STEP_BLOCKS) * BLOCK;
         while self.owed >= step {
             let moved = self.move_some(STEP_BLOCKS, Need::Little);
-            // At this price nothing is to be had.
+            // No victim is worth emptying at this price.
             self.owed = if moved == 0 { 0 } else { self.owed.saturating_sub(moved * BLOCK) };
         }
     }
@@ -282,7 +283,7 @@ impl Model {
         }
     }
 
-    /// A zone's number of live blocks may have changed.
+    /// Updates a zone whose number of live blocks may have changed.
     fn note(&mut self, zone: u32) {
         let slot = &self.zones[zone as usize];
         if slot.is_open {
@@ -303,7 +304,7 @@ impl Model {
         }
     }
 
-    /// Moves blocks out of a victim, about so many or all that it has, and says how many.
+    /// Moves about `most` live blocks out of a victim, or all that it has, and returns how many.
     fn move_some(&mut self, most: u32, need: Need) -> u64 {
         let before = self.moved;
         if self.begun.is_none() {
@@ -350,8 +351,8 @@ impl Model {
 /// How badly a free zone is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// A victim has to be worth it.
+    /// Only a victim that is worth emptying is emptied.
     Little,
-    /// There is no room.
+    /// There is no room: any victim is emptied.
     Great,
 }

@@ -1,19 +1,18 @@
-//! What a write pays for reclaim: so many blocks of victims to be moved that reclaim keeps pace
-//! with the writers, and nobody has to stop until a whole zone is empty.
+//! The price that a write pays for reclaim: it moves blocks of victims, enough that reclaim keeps
+//! pace with the writers and no write waits until a whole zone is empty.
 //!
-//! Above a mark of room nothing is paid. Below it the price rises, within an eighth of the mark, to
-//! twice what the write costs; so room settles where the price is what it costs, a little below the
-//! mark, and victims are chosen as late as possible. Prices and costs are in 256ths of a block,
-//! since a write of one block may cost less than one.
+//! Above a mark of room a write pays nothing. Below it the price rises, within an eighth of the
+//! mark, to twice the cost of the write; so room settles where price and cost are equal, a little
+//! below the mark, and victims are chosen as late as possible. Prices and costs are in 256ths of a
+//! block, since a write of one block may cost less than one.
 
 /// A block, in the unit of prices.
 pub const BLOCK: u64 = 256;
 
-/// Blocks that are moved at once: 256 KiB. A write that owes less pays later, or another one does.
+/// Blocks that reclaim moves at once: 256 KiB. A smaller debt waits for later writes.
 pub const STEP_BLOCKS: u32 = 64;
 
-/// Blocks moved for each block won from which on a write does not pay more: a zone of which 96 %
-/// live.
+/// The highest cost of a block that is won: 24 moved blocks, as in a zone of which 96 % live.
 const COST_MAX: u64 = 24 * BLOCK;
 
 /// The part of the mark within which the price rises.
@@ -22,7 +21,7 @@ const RAMP_SHARE: u64 = 8;
 /// Room for writes, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// What there is.
+    /// Blocks that can be written now.
     pub now: u64,
     /// The mark below which writes pay.
     pub low: u64,
@@ -33,16 +32,17 @@ pub struct Room {
 pub struct Usable {
     /// All of them.
     pub blocks: u64,
-    /// Those in which nothing lives, less what metadata takes.
+    /// Blocks without live data, less the share of metadata.
     pub spare: u64,
     /// Blocks of a zone.
     pub zone_blocks: u64,
 }
 
-/// The room below which writes pay, where `open` zones are written at once. Room is spare blocks
-/// that wait: all others are dead blocks in victims, and the fewer of these there are, the more is
-/// moved to win one. So it is a small part of them, but two zones, without which writes have to
-/// wait, unless that is more than a quarter of them.
+/// The room below which writes pay, where `open` zones are written at once. Room is the part of the
+/// spare blocks that is ready to be written; the others are dead blocks in victims, and the fewer
+/// of these there are, the more blocks reclaim moves to win one. So the mark is a small part of the
+/// spare blocks: at least two zones, without which writes have to wait, but never more than a
+/// quarter of the spare blocks.
 pub fn low_mark(usable: Usable, open: usize) -> u64 {
     let Usable { blocks, spare, zone_blocks } = usable;
     let (least, most) = (2 * zone_blocks, 32 * zone_blocks);
@@ -54,13 +54,13 @@ pub fn low_mark(usable: Usable, open: usize) -> u64 {
     }
 }
 
-/// What a block that is won costs where `moved` blocks were moved to win `freed`. At least one, so
-/// that a price can always make room.
+/// The cost of a block that is won, where reclaim moved `moved` blocks to win `freed`. At least
+/// one, so that a price can always make room.
 pub fn cost(moved: u64, freed: u64) -> u64 {
     (moved.saturating_mul(BLOCK) / freed.max(1)).clamp(BLOCK, COST_MAX)
 }
 
-/// What a write of `blocks` blocks pays where a block that is won costs `cost`.
+/// The price of a write of `blocks` blocks where a block that is won costs `cost`.
 pub fn price(blocks: u64, cost: u64, room: Room) -> u64 {
     let ramp = (room.low / RAMP_SHARE).max(1);
     let missing = room.low.saturating_sub(room.now).min(ramp);

@@ -1,7 +1,7 @@
 //! Which files share an open zone, and which have one of their own.
 //!
-//! Large files have a zone each, since all of it is dead when the file is deleted; others share the
-//! zone of their [class of life](super::life). A hint changes that: see [`may_share`].
+//! Large files have a zone each, since the whole zone is dead when the file is deleted; others
+//! share the zone of their [lifetime class](super::life). A hint changes that: see [`may_share`].
 
 use super::life::{Known, class_of, predict};
 use super::lifetime::WriteLifetime;
@@ -16,10 +16,10 @@ use super::streams::Target;
 /// | medium | | | yes | | |
 /// | long, extreme | | | | | |
 ///
-/// What dies soon lies together, for all of it is dead before the zone's turn comes. What lives
-/// long is kept apart: deleted one file at a time, it would leave holes that somebody has to move
-/// the rest out of. It is the table of zoned XFS, from what `RocksDB` writes (Holmberg, "Zoned
-/// XFS", `xfs_good_hint_match`).
+/// Data that dies soon lies together, for all of it is dead before the zone's turn comes. Data that
+/// lives long is kept apart: deleted one file at a time, it would leave holes, and reclaim would
+/// have to move the rest out. It is the table of zoned XFS, derived from the writes of `RocksDB`
+/// (Holmberg, "Zoned XFS", `xfs_good_hint_match`).
 pub const fn may_share(zone: WriteLifetime, file: WriteLifetime) -> bool {
     match zone {
         WriteLifetime::None | WriteLifetime::Short => {
@@ -30,7 +30,7 @@ pub const fn may_share(zone: WriteLifetime, file: WriteLifetime) -> bool {
     }
 }
 
-/// How much a file is expected to have.
+/// The expected size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// A small part of a zone.
@@ -39,15 +39,16 @@ pub enum Size {
     Large,
 }
 
-/// Where data of a file belongs, of which so much is known.
+/// Where data of a file belongs, by the facts about it.
 ///
 /// - Large files have a zone each, unless their hint lets them share one with their like: then all
 ///   of them lie together, whatever their size.
 /// - Small files share a zone with their class, also where the table keeps them apart: a zone for
 ///   each would be more zones than may be open.
-/// - What is overwritten in place dies block by block, and not with its file: it lies with its
+/// - Data that is overwritten in place dies block by block, and not with its file: it lies with its
 ///   class.
-/// - What nothing is known of lies with what dies first, as the table says of `none`.
+/// - Data about which nothing is known lies with the data that dies first, like `none` in the
+///   table.
 pub fn target_of(file: u64, size: Size, known: Known, capacity: u64) -> Target {
     let shares = known.hint != WriteLifetime::None && may_share(known.hint, known.hint);
     if size == Size::Large && known.last_life.is_none() && !shares {
@@ -66,7 +67,7 @@ mod tests {
 
     const CAPACITY: u64 = 1 << 20;
 
-    /// Whether two files lie in one zone, where as many zones as are good for anything may be open.
+    /// Whether two files lie in one zone, with a budget of `open` zones.
     fn share(size: Size, open: usize, hints: [WriteLifetime; 2]) -> bool {
         let mut streams = Streams::new(Budget::of(open), 1000);
         let mut next = 0;
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn sharing_follows_table() {
-        // From three zones for classes on.
+        // From the smallest budget with three zones for classes on.
         for open in [6, 9, 14, 120] {
             for zone in WriteLifetime::ALL {
                 for file in WriteLifetime::ALL {

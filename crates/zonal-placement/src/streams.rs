@@ -1,39 +1,39 @@
-//! Which of the open zones a writer gets, and when another one is opened.
+//! Chooses the open zone that a writer gets, and decides when to open another one.
 //!
-//! A drive lets only some zones be active at once. A [`Budget`] divides them: files that are large
-//! get a zone of their own each, small ones and overwritten blocks the zone of their [class of
-//! life](super::life), and so does what reclaim moves. Nothing is kept for a use that does not
-//! occur: large files may have all zones but one, until a class needs its share; then the file's
-//! zone that was not written for longest becomes the class's. No zone is given up before it is
-//! full, and as a last resort a user's write may use the room of every open zone.
+//! A drive lets only some zones be active at once. A [`Budget`] divides them: each large file gets
+//! a zone of its own; small files and overwritten blocks get the zone of their [lifetime
+//! class](super::life), and so do the blocks that reclaim moves. No zone is reserved for a use that
+//! does not occur: large files may have all zones, or all but one once reclaim moves blocks, until
+//! a class needs its share; then the class takes over the file's zone that has gone unwritten for
+//! longest. No zone is given up before it is full, and as a last resort a user's write may use the
+//! room of every open zone.
 
 use std::collections::BTreeMap;
 
 use super::life::CLASSES;
 use super::lifetime::WriteLifetime;
 
-/// For whom a zone is written.
+/// The data that a zone is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// New data of a file that is large, or becomes large, by the file's number.
     File(u64),
-    /// Other data, by class of life: small files and overwritten blocks.
+    /// Other data, by lifetime class: small files and overwritten blocks.
     Class(u8),
     /// Other data of a file with a hint. It shares the zones of classes.
     Hinted(WriteLifetime),
-    /// What reclaim moves, by class of life.
+    /// Blocks that reclaim moves, by lifetime class.
     Moved(u8),
 }
 
-/// How many zones may be open when one is opened for a target. Of the others, one is left to
-/// reclaim once it moves something, and the next one if it wants more.
+/// How many zones may be open, and how many of them each use can claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Open zones, for everything together.
     pub open: usize,
-    /// Zones that classes of what is written can claim.
+    /// Zones that classes of written data can claim.
     pub classes: u8,
-    /// Zones that classes of what reclaim moves can claim. 0: it shares those of the others.
+    /// Zones that classes of moved data can claim. 0: it shares the zones of written data.
     pub moved: u8,
 }
 
@@ -42,7 +42,7 @@ impl Budget {
     ///
     /// | open | classes | moved | files at least |
     /// | --- | --- | --- | --- |
-    /// | 1 | 1, shared with what is moved | 0 | 0 |
+    /// | 1 | 1, shared with moved data | 0 | 0 |
     /// | 2 | 1 | 1 | 0 |
     /// | 3 | 1 | 2 | 0 |
     /// | 4, 5 | 2 | 2 | 0, 1 |
@@ -64,13 +64,13 @@ impl Budget {
         Self { open, classes, moved }
     }
 
-    /// The target where classes share zones.
+    /// The target after classes that share a zone are merged.
     pub fn merged(&self, target: Target) -> Target {
         let merged = |class: u8, zones: u8| class.min(CLASSES - 1) * zones / CLASSES;
         match target {
             Target::File(_) => target,
             Target::Class(class) => Target::Class(merged(class, self.classes)),
-            // Those that may not share a zone have one each, if there are three.
+            // One zone for none and short, one for medium, and one for long and extreme.
             Target::Hinted(hint) if self.classes == 3 => Target::Class(hint.class().min(2)),
             Target::Hinted(hint) => Target::Class(merged(hint.class(), self.classes)),
             Target::Moved(class) if self.moved == 0 => Target::Class(merged(class, self.classes)),
@@ -79,14 +79,14 @@ impl Budget {
     }
 }
 
-/// What is to lie in one zone as far as that is possible, since it will die at one time: a file, or
-/// what lives of it in a victim. What is cut at the end of a zone leaves room in two zones when it
-/// dies, and less in each.
+/// Data that lies in one zone as far as possible, since it will die at one time: a file, or the
+/// live blocks of a file in a victim. Data that is cut at the end of a zone leaves room in two
+/// zones when it dies, and less in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whole {
-    /// Blocks of it that are still to be written; 0 if that does not matter.
+    /// Blocks of it that are still to be written; 0 if a cut does not matter.
     pub blocks: u64,
-    /// Where the blocks before them are.
+    /// The zone of the blocks before them.
     pub near: Option<u32>,
 }
 
@@ -102,15 +102,14 @@ pub enum Supply {
 /// Whether the age of data tells when it will die.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ages {
-    /// What is old lives long.
+    /// Old data lives long.
     #[default]
     Tell,
-    /// What is old is as likely to die as anything else: so the classes of what reclaim moves say
-    /// nothing.
+    /// Old data is as likely to die as any other: so the classes of moved data say nothing.
     Nothing,
 }
 
-/// What a writer gets.
+/// The zone that a writer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// This open zone.
@@ -126,12 +125,12 @@ pub enum Choice {
 pub struct OpenZone {
     /// Its number.
     pub zone: u32,
-    /// For whom it is written.
+    /// The data that it is written for.
     pub target: Target,
-    /// Of which class of life it takes data, before classes that share zones are one; `None` for a
-    /// file's.
+    /// The lifetime class of its data, before classes that share a zone are merged; `None` for a
+    /// file's zone.
     pub class: Option<u8>,
-    /// The hint of the file that it was opened for, unless it is that file's alone.
+    /// The hint of the file that it was opened for; none if that file has the zone alone.
     pub hint: WriteLifetime,
     /// When it was written last.
     used: u64,
@@ -146,13 +145,14 @@ pub struct Streams {
     /// Blocks of a zone.
     zone_blocks: u64,
     open: Vec<OpenZone>,
-    /// Where files go on that share a zone because there are no more.
+    /// The zone of each file that shares one because no more zones can be opened.
     guests: BTreeMap<u64, u32>,
-    /// Reclaim has moved something. From then on one zone is kept for it.
+    /// Reclaim has moved blocks. From then on one zone is kept for it.
     has_moved: bool,
-    /// What reclaim moves wants another zone, and may claim one as soon as one is closed.
+    /// Moved data needs another zone, and may claim one as soon as one is closed.
     is_refused: bool,
-    /// Zones that are not written any more and that the drive still counts as active, as they were.
+    /// Zones that are not written any more and that the drive still counts as active, each with its
+    /// last entry.
     busy: BTreeMap<u32, OpenZone>,
     ages: Ages,
 }
@@ -177,7 +177,7 @@ impl Streams {
         &self.open
     }
 
-    /// The open zone that is a large file's.
+    /// The open zone of a large file.
     pub fn zone_of(&self, file: u64) -> Option<u32> {
         let own = self.open.iter().find(|open| open.target == Target::File(file));
         own.map(|open| open.zone)
@@ -188,13 +188,13 @@ impl Streams {
         self.budget
     }
 
-    /// What ages have turned out to tell.
+    /// Sets whether the age of data tells when it will die.
     pub fn set_ages(&mut self, ages: Ages) {
         self.ages = ages;
     }
 
-    /// Which zone a writer gets. Full zones are [closed](Self::close) before; `room` says how many
-    /// blocks can be written to an open one.
+    /// Chooses the zone that a writer gets. The caller has [closed](Self::close) full zones; `room`
+    /// says how many blocks can be written to an open one.
     pub fn choose(
         &self,
         target: Target,
@@ -227,7 +227,7 @@ impl Streams {
         let shared = shared.or_else(|| match target {
             Target::File(_) | Target::Class(_) | Target::Hinted(_) => {
                 let written = self.least_used(|open| is_written(open.target));
-                // As a last resort anything with room.
+                // As a last resort any zone with room.
                 written.or_else(|| self.least_used(|_| true))
             }
             // Writers have taken all zones before reclaim wanted one. It gets the next zone that is
@@ -236,18 +236,18 @@ impl Streams {
                 let written = self.open.iter().filter(|open| is_written(open.target));
                 written.map(|open| open.zone).min_by_key(|&zone| (room(zone), zone))
             }
-            // Never room that was promised to a user's write.
+            // Reclaim never takes the room that users' writes count on.
             Target::Moved(_) => None,
         });
         match shared {
             Some(zone) => Choice::Zone(zone),
-            // Nobody waits for a zone that is about to be full.
+            // A writer does not wait for a zone that is about to be full.
             None if supply == Supply::Empty => Choice::Open,
             None => Choice::Nothing,
         }
     }
 
-    /// A zone that was empty is written for `target` from now on.
+    /// Notes that an empty zone was opened for `wanted`.
     pub fn open(&mut self, zone: u32, wanted: Target, now: u64) {
         let target = self.budget.merged(wanted);
         self.is_refused &= is_written(target);
@@ -255,8 +255,8 @@ impl Streams {
         self.open.push(OpenZone { zone, target, class, hint, used: now, blocks: 0 });
     }
 
-    /// Blocks are written to an open zone. One that [`choose`](Self::choose) took from another use
-    /// has this one from now on.
+    /// Notes that blocks are written to an open zone. A zone that [`choose`](Self::choose) took
+    /// from another use has this use from now on.
     pub fn note(&mut self, zone: u32, wanted: Target, blocks: u32, now: u64) {
         let target = self.budget.merged(wanted);
         self.has_moved |= !is_written(target);
@@ -282,13 +282,14 @@ impl Streams {
         open.blocks += u64::from(blocks);
     }
 
-    /// A zone is not written any more, and not active.
+    /// Notes that a zone is not written any more, and not active.
     pub fn close(&mut self, zone: u32) {
         self.leave(zone);
         self.busy.remove(&zone);
     }
 
-    /// A zone is not written any more. It stays active until it is [closed](Self::close).
+    /// Notes that a zone is not written any more. It stays active until it is
+    /// [closed](Self::close).
     pub fn leave(&mut self, zone: u32) {
         if let Some(at) = self.open.iter().position(|open| open.zone == zone) {
             let left = self.open.remove(at);
@@ -297,20 +298,20 @@ impl Streams {
         }
     }
 
-    /// Takes back [`leave`](Self::leave): not all of what was to go there has arrived.
+    /// Takes back [`leave`](Self::leave): some of the data for the zone has not arrived.
     pub fn return_to(&mut self, zone: u32) {
         self.open.extend(self.busy.remove(&zone));
     }
 
-    /// Whether a zone that was found partly written can be written on.
+    /// Whether a zone that was found partly written may be open for `target`.
     pub fn can_resume(&self, target: Target) -> bool {
         self.open.len() < self.limit(self.budget.merged(target))
     }
 
-    /// The zone of a class that has room for all of what belongs together: where the rest of it is,
-    /// or the one that is nearest to being full, so that others keep their room for what is longer.
-    /// What reclaim moves is better off in the zone of a neighbouring class than cut; farther away,
-    /// it costs more than the cut, unless ages tell nothing.
+    /// The zone of a class with room for all of `whole`: the zone that has the blocks before it, or
+    /// the zone that is nearest to being full, so that others keep their room for longer data.
+    /// Moved data is better off in the zone of a neighbouring class than cut; farther away, it
+    /// costs more than the cut, unless ages tell nothing.
     fn fitting(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
         if let Target::File(_) = target {
             return None;
@@ -332,7 +333,7 @@ impl Streams {
         seen.min().map(|seen| seen.3)
     }
 
-    /// The zone that is written for a target already; of several the one that is nearest to being
+    /// The zone that is written for a target already; of several, the zone that is nearest to being
     /// full.
     fn own(&self, target: Target, room: impl Fn(u32) -> u64) -> Option<u32> {
         let own = self.open.iter().filter(|open| open.target == target);
@@ -343,9 +344,9 @@ impl Streams {
         })
     }
 
-    /// Whether a class may have another zone beside its own, for what fits in none of these: one
-    /// that no other class needs. Where ages tell nothing, the zones of all classes that reclaim
-    /// has are as good for anything that it moves.
+    /// Whether a class may have another zone in addition to its own, for data that fits in none of
+    /// these: a zone that no other class needs. Where ages tell nothing, each zone of reclaim is as
+    /// good as any other for the blocks that it moves.
     fn may_add(&self, target: Target) -> bool {
         let is_wanted = |target: &Target| self.open.iter().all(|open| open.target != *target);
         let is_free = |kept: usize| self.open.len() + self.busy.len() + kept < self.limit(target);
@@ -363,8 +364,8 @@ impl Streams {
         }
     }
 
-    /// How many zones may be open when one is opened for a target: of the others, one is left to
-    /// reclaim once it moves something, and the next one if it wants more.
+    /// How many zones may be open when one is opened for a target. Written data leaves one to
+    /// reclaim once that has moved blocks, and then the next one if reclaim needs more.
     fn limit(&self, target: Target) -> usize {
         let moved = self.open.iter().filter(|open| !is_written(open.target)).count();
         let wants =
@@ -381,7 +382,7 @@ impl Streams {
         }
     }
 
-    /// The zone of another file that has room for all of a file, and the least room of these.
+    /// The file's zone with room for all of another file, and of these the one with the least room.
     fn with_room(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
         let Target::File(_) = target else { return None };
         let wanted = whole.blocks.min(self.zone_blocks);
@@ -390,8 +391,8 @@ impl Streams {
         fits.min_by_key(|&zone| (room(zone), zone))
     }
 
-    /// Where a file would lie in several zones because no more can be opened: the zones of other
-    /// files, of which one could be given up for it.
+    /// The zones of other files, of which the caller may give one up for a file that would lie in
+    /// several zones because no more can be opened.
     pub fn zones_beside_cut(
         &self,
         target: Target,
@@ -407,8 +408,8 @@ impl Streams {
         files.map(|open| open.zone)
     }
 
-    /// A file's zone that a class can claim, since files have more than their share. Room for users
-    /// stays room for users.
+    /// A file's zone that a class can claim, since files have more than their share. Reclaim claims
+    /// none: room for users stays room for users.
     fn claim(&self, target: Target) -> Option<u32> {
         match target {
             Target::File(_) | Target::Moved(_) => None,
@@ -427,7 +428,7 @@ impl Streams {
         let distance = |open: &OpenZone| match (open.target, target) {
             (Target::Class(open), Target::Class(wanted))
             | (Target::Moved(open), Target::Moved(wanted)) => Some(open.abs_diff(wanted)),
-            // Neighbours of the file's own kind: the one that was not written for longest.
+            // Zones of files are equally near: the one that has gone unwritten for longest.
             (Target::File(_), Target::File(_)) => Some(0),
             (Target::File(_) | Target::Class(_) | Target::Hinted(_) | Target::Moved(_), _) => None,
         };
@@ -436,8 +437,8 @@ impl Streams {
         near.min().map(|(_, _, zone)| zone)
     }
 
-    /// Whether a small file has been written to a zone, and the zone is left since others have
-    /// written much more: the next file may go there.
+    /// Whether a zone has little of a file that writes no more to it: others have written much
+    /// since. The next file may go there.
     fn is_done(&self, open: &OpenZone, now: u64) -> bool {
         let rounds = self.zone_blocks * self.open.len() as u64;
         is_file(open)
@@ -445,8 +446,8 @@ impl Streams {
             && now.saturating_sub(open.used) > rounds
     }
 
-    /// Whether a file has left its zone, however much of it the file has: so much has been written
-    /// elsewhere.
+    /// Whether a file of any size has stopped writing to its zone: others have written very much
+    /// since.
     fn is_left(&self, open: &OpenZone, now: u64) -> bool {
         let rounds = self.zone_blocks * self.open.len() as u64;
         is_file(open) && now.saturating_sub(open.used) > 4 * rounds
@@ -458,7 +459,7 @@ impl Streams {
     }
 }
 
-/// Class and hint of what is to be written.
+/// Class and hint of the data for a target.
 fn lives_of(wanted: Target) -> (Option<u8>, WriteLifetime) {
     match wanted {
         Target::File(_) => (None, WriteLifetime::None),
@@ -471,7 +472,7 @@ fn is_file(open: &OpenZone) -> bool {
     matches!(open.target, Target::File(_))
 }
 
-/// Whether a zone is written by files, not by reclaim.
+/// Whether users write to zones of this target, and not reclaim.
 fn is_written(target: Target) -> bool {
     match target {
         Target::File(_) | Target::Class(_) | Target::Hinted(_) => true,
@@ -539,7 +540,7 @@ mod tests {
             (0..9).for_each(|file| filled.write(Target::File(file), 1));
         }
         assert_eq!((filled.zones.len(), filled.pure()), (9, 9));
-        // Another file shares one, and keeps to it.
+        // Another file shares one, and stays there.
         filled.write(Target::File(9), 5);
         assert_eq!((filled.zones.len(), filled.pure()), (9, 8));
     }
@@ -549,7 +550,7 @@ mod tests {
         let mut filled = Filled::new(3, 96);
         (0..3).for_each(|file| filled.write(Target::File(file), 40));
         assert_eq!((filled.zones.len(), filled.pure()), (3, 3));
-        // It shares one of them, and has the next that is closed.
+        // Reclaim shares one of them, and gets the next that is closed.
         filled.write(Target::Moved(0), 10);
         assert_eq!((filled.zones.len(), filled.pure()), (3, 2));
         filled.write(Target::File(1), 56);
@@ -603,7 +604,7 @@ mod tests {
         assert_eq!(filled.zones[0].len(), 100, "no small file any more");
     }
 
-    /// What is chosen for so many blocks of a target, where zones have so much room.
+    /// The choice for `blocks` blocks of a target, with the room of each zone.
     fn choice(
         streams: &Streams,
         target: Target,
@@ -654,7 +655,7 @@ mod tests {
 
     #[test]
     fn class_keeps_its_zone_against_grouped_data() {
-        // Two classes of each kind, and no zone beside them.
+        // Two classes of each kind, and no other zone.
         let mut streams = Streams::new(Budget::of(4), 100);
         streams.open(0, Target::Class(0), 1);
         let choose = |streams: &Streams, target| choice(streams, target, (40, None), &[30, 30, 90]);
@@ -687,14 +688,14 @@ mod tests {
             [60, 61].map(|blocks| choose(&streams, blocks)),
             [Choice::Zone(1), Choice::Open]
         );
-        // Not in more zones than are reclaim's.
+        // Reclaim opens no more zones than its share.
         streams.open(2, Target::Moved(1), 1);
         streams.open(3, Target::Moved(2), 1);
         assert_eq!(
             [90, 91].map(|blocks| choose(&streams, blocks)),
             [Choice::Zone(2), Choice::Zone(0)]
         );
-        // What does not matter stays with its class.
+        // Data that may be cut stays with its class.
         assert_eq!(choose(&streams, 0), Choice::Zone(0));
     }
 

@@ -10,16 +10,17 @@ use std::cmp::Ordering;
 /// How victims are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The one that gives back the most blocks: capacity minus live.
+    /// The zone that gives back the most blocks: capacity minus live.
     Greedy,
-    /// The one with the highest (1 − u) × age / (1 + u), where u is the live share of the capacity:
-    /// reading it costs 1, writing back what lives costs u, and the older the data is, the longer
-    /// the freed space is expected to stay free (M. Rosenblum and J. Ousterhout, "The Design and
-    /// Implementation of a Log-Structured File System", ACM TOCS 10(1), 1992, section 3.5).
+    /// The zone with the highest (1 − u) × age / (1 + u), where u is the live share of the
+    /// capacity: reading it costs 1, writing back the live blocks costs u, and the older the data
+    /// is, the longer the freed space is expected to stay free (M. Rosenblum and J. Ousterhout,
+    /// "The Design and Implementation of a Log-Structured File System", ACM TOCS 10(1), 1992,
+    /// section 3.5).
     CostBenefit,
 }
 
-/// What is known of a zone that may become the victim.
+/// The facts about a zone that may become the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Blocks that would have to be moved.
@@ -38,8 +39,8 @@ impl Candidate {
         (mine.0 * u128::from(its.1)).cmp(&(its.0 * u128::from(mine.1)))
     }
 
-    /// What the policy wants to be high, as numerator and denominator; their product with another's
-    /// stays below 2^128.
+    /// The quotient that the policy maximises, as numerator and denominator; the product of one's
+    /// numerator and another's denominator stays below 2^128.
     fn quotient(&self, policy: Policy) -> (u128, u64) {
         let (live, capacity) = (u64::from(self.live), u64::from(self.capacity));
         let gain = u128::from(capacity.saturating_sub(live));

@@ -7,7 +7,7 @@
 //!
 //! Cost and benefit are right where old data dies less often than young data. Where age tells
 //! nothing, as with files that are deleted at random, the emptiest zone is better. So the age of
-//! what dies is compared with the age of what lives: see [`Victims::policy`].
+//! dying blocks is compared with the age of live blocks: see [`Victims::policy`].
 
 use std::collections::BTreeSet;
 
@@ -20,23 +20,24 @@ pub const BUCKETS: u32 = 64;
 const LOOKS: usize = 4;
 
 /// Live share, in percent, above which a zone is no victim unless space demands it: emptying it
-/// moves twenty blocks to win one. On a drive that is so full that this holds for most zones, it is
-/// one all the same if it is [empty enough](Victims::is_worth_it).
+/// moves twenty blocks to win one. On a drive that is so full that most zones exceed it, a zone is
+/// a victim all the same if it is [empty enough](Victims::is_worth_it).
 pub const LIVE_PERCENT_MAX: u64 = 95;
 
-/// A zone of which as much is dead as this part of what is dead of zones on average is worth being
-/// emptied: half.
+/// A zone is worth emptying if its dead share is at least the average dead share divided by this:
+/// at least half of it.
 const WORTH_SHARE: u128 = 2;
 
-/// The ages of what has died count until as much has died as this part of what lives, then half.
+/// Once more blocks have died than the live blocks divided by this, the sums of their ages are
+/// halved.
 const MEMORY_SHARE: u64 = 4;
 
-/// Whether so little lives in a zone that it is worth being emptied before anybody needs room.
+/// Whether so little lives in a zone that it is worth emptying before any writer needs room.
 pub fn is_cheap(known: &Candidate) -> bool {
     u64::from(known.live) * 100 <= u64::from(known.capacity) * LIVE_PERCENT_MAX
 }
 
-/// Blocks in zones, and the sum of their ages or of when they were written.
+/// A number of blocks, and the sum of their ages or of the times at which they were written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     blocks: u64,
@@ -101,20 +102,20 @@ impl Place {
 #[derive(Clone, Debug)]
 pub struct Victims {
     buckets: Vec<BTreeSet<(u64, u32)>>,
-    /// Of each zone that is in a bucket.
+    /// The place of each zone that is in a bucket.
     places: Vec<Option<Place>>,
-    /// All that lives in them, with births.
+    /// Their live blocks, with births.
     lives: Sum,
-    /// Blocks that they have.
+    /// Their capacity in blocks.
     capacity: u64,
-    /// What has died in them lately, with ages.
+    /// Blocks that died in them lately, with ages.
     died: Sum,
-    /// As many blocks, with the mean age of what lived when they died.
+    /// As many blocks, each with the mean age that live blocks had at the time of that death.
     lived: Sum,
 }
 
 impl Victims {
-    /// None yet, of `zones` zones.
+    /// No candidates yet, of `zones` zones.
     pub fn new(zones: usize) -> Self {
         Self {
             buckets: vec![BTreeSet::new(); BUCKETS as usize],
@@ -144,7 +145,7 @@ impl Victims {
         self.places[zone as usize] = Some(next);
     }
 
-    /// A zone is no candidate any more.
+    /// Removes a zone that is no candidate any more.
     pub fn remove(&mut self, zone: u32) {
         if let Some(place) = self.places[zone as usize].take() {
             self.buckets[place.bucket as usize].remove(&(place.birth, zone));
@@ -157,11 +158,10 @@ impl Victims {
         self.capacity -= u64::from(place.capacity);
     }
 
-    /// Whether a zone is worth being emptied as long as space does not demand it: if it [is
-    /// cheap](is_cheap), or if at least half as much of it is dead as of all zones on average. To
-    /// wait for emptier ones is of no use where there are none; and who waits until no room is left
-    /// can open no zone for another class of life, so that what dies soon lies among what lives
-    /// long.
+    /// Whether a zone is worth emptying before space demands it: if it [is cheap](is_cheap), or if
+    /// its dead share is at least half the average. Waiting for emptier zones is of no use where
+    /// there are none; and a writer that waits until no room is left cannot open a zone for another
+    /// lifetime class, so that data that dies soon lies among data that lives long.
     pub fn is_worth_it(&self, known: &Candidate) -> bool {
         let dead = u128::from(known.capacity.saturating_sub(known.live));
         let (all, lives) = (u128::from(self.capacity), u128::from(self.lives.blocks));
@@ -169,7 +169,7 @@ impl Victims {
         is_cheap(known) || WORTH_SHARE * dead * all >= of_average
     }
 
-    /// Blocks of a zone were deleted or overwritten: not moved.
+    /// Notes that blocks of a zone were deleted or overwritten, not moved.
     pub fn note_death(&mut self, zone: u32, blocks: u32, now: u64) {
         let Some(place) = self.places.get(zone as usize).copied().flatten() else { return };
         let blocks = u64::from(blocks);
@@ -181,17 +181,18 @@ impl Victims {
         }
     }
 
-    /// How victims are best compared: by cost and benefit, unless what has died lately was nearly
-    /// as old as what lived then, or older. Where each block is as likely to die as any other, it
-    /// is as old on average; where some are overwritten again and again, it is much younger.
+    /// How victims are best compared: by cost and benefit, unless the blocks that died lately were
+    /// nearly as old as the live blocks, or older. Where each block is as likely to die as any
+    /// other, a dying block is as old as the average; where some are overwritten again and again,
+    /// it is much younger.
     pub fn policy(&self) -> Policy {
         let is_known = self.died.blocks > self.lives.blocks / (4 * MEMORY_SHARE);
         let [died, lived] = [self.died.times, self.lived.times];
         if is_known && died * 4 >= lived * 3 { Policy::Greedy } else { Policy::CostBenefit }
     }
 
-    /// The best victim of those that `candidate` says something about. By cost and benefit none
-    /// that is not [worth it](Self::is_worth_it).
+    /// The best victim of the zones for which `candidate` returns facts. By cost and benefit, only
+    /// a zone that is [worth it](Self::is_worth_it).
     pub fn choose(
         &self,
         policy: Policy,
@@ -250,7 +251,7 @@ mod tests {
             if let (Some(chosen), Some(best)) = (chosen, best) {
                 let (found, candidate) = (candidate(chosen).map(benefit), candidate(chosen).unwrap());
                 prop_assert!(victims.is_worth_it(&candidate));
-                // A bucket is a 64th wide: near a full zone that is a part of what can be won.
+                // A bucket is a 64th wide: near a full zone that is a part of the possible gain.
                 let gain = f64::from(CAPACITY - candidate.live);
                 prop_assert!(found.unwrap() >= best * (gain - 4.0).max(0.0) / gain * 0.95);
             }

@@ -1,8 +1,8 @@
-//! What placement and the choice of victims cost: fixed workloads on the model, which may not get
-//! worse.
+//! The cost of placement and of the choice of victims: fixed workloads on the model, which may not
+//! get worse.
 //!
-//! 512 zones of 128 blocks. Each bound is what was measured, and 2 % more.
-//! `cargo bench -p zonal-fs --bench furrow -- placement` has the table of full size.
+//! 512 zones of 128 blocks. Each bound is the measured value plus 2 %. `cargo bench -p zonal-fs
+//! --bench furrow -- placement` has the table of full size.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stdout, reason = "the figures are a part of the result")]
@@ -17,7 +17,7 @@ const ZONES: u32 = 512;
 const ZONE_BLOCKS: u32 = 128;
 const ALL: u32 = ZONES * ZONE_BLOCKS;
 
-/// Numbers, the same in each run.
+/// Pseudorandom numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -85,14 +85,14 @@ fn placement_by_life_is_worth_its_zones() {
     }
 }
 
-/// The mark on a drive of which so much lives.
+/// The mark on a drive with `percent` % of live blocks.
 fn mark(percent: u32) -> u64 {
     let spare = u64::from(ALL / 100 * (100 - percent));
     low_mark(Usable { blocks: ALL.into(), spare, zone_blocks: ZONE_BLOCKS.into() }, 9)
 }
 
-/// Blocks written and moved per block written where writes pay for reclaim, and the most that one
-/// has moved.
+/// Blocks written and moved per block written where writes pay for reclaim, and the most blocks
+/// that one write moved.
 fn paced(percent: u32, low: u64, block: fn(&mut Dice, u32) -> u32) -> (f64, u64) {
     let blocks = ALL / 100 * percent;
     let mut model = Model::new(Rules::ByLife, ZONES, ZONE_BLOCKS, 9, blocks).paced(low);
@@ -122,7 +122,7 @@ fn writes_that_pay_move_little_each_and_in_all() {
         let (found, most) = paced(percent, mark(percent), block);
         println!("{name}: no write moved more than {most} blocks");
         assert_at_most(name, found, bound);
-        // A step, and a block or two that the price rounds up to.
+        // A step, plus a few blocks by which the price rounds up.
         assert!(most <= 64 + 4, "{name}: a write has moved {most} blocks");
     }
 }
