@@ -1,17 +1,19 @@
-//! Carries write-lifetime hints of unmodified programs to Furrow: `LD_PRELOAD=libzonal_hint.so PROGRAM`.
+//! Carries write-lifetime hints of unmodified programs to Furrow: `LD_PRELOAD=libzonal_hint.so
+//! PROGRAM`.
 //!
-//! Linux keeps what `fcntl(fd, F_SET_RW_HINT, &hint)` says in its own inode and never tells a FUSE
-//! server. Here `fcntl` is called as before, and if it succeeds on a file of a FUSE mount, the hint is also
-//! set as the file's attribute `user.zonal.lifetime`, which Furrow reads. Other calls and other file systems
-//! see no difference.
+//! Linux keeps the hint of `fcntl(fd, F_SET_RW_HINT, &hint)` in its own inode and never sends it to
+//! a FUSE server. This library calls `fcntl` as before; if that succeeds on a file of a FUSE mount,
+//! it also sets the hint as the file's attribute `user.zonal.lifetime`, which Furrow reads. Other
+//! calls and other file systems see no difference.
 //!
-//! The kernel reads 8 bytes at the pointer. RocksDB before 9.3.1 points to an enum of 4 bytes, and the call
-//! fails with `EINVAL` if the next 4 are not zero by chance (facebook/rocksdb pull request 12595). All hints
-//! there are fit in 4 bytes: so only these are read, and the kernel gets 8.
+//! The kernel reads 8 bytes at the pointer. RocksDB before 9.3.1 points to an enum of 4 bytes, and
+//! the call fails with `EINVAL` if the next 4 are not zero by chance (facebook/rocksdb pull request
+//! 12595). All hints there are fit in 4 bytes: so the library reads only these, and passes 8 to the
+//! kernel.
 //!
-//! The pointer is the program's, and may be wrong. So the kernel reads those 4 bytes for us. Where
-//! it cannot, it gets the program's own call and answers it: with `EFAULT`, or with `EBADF` if the
-//! file is wrong too.
+//! The pointer is the program's, and may be wrong. So the kernel reads those 4 bytes for the
+//! library. Where it cannot, it gets the program's own call and answers it: with `EFAULT`, or with
+//! `EBADF` if the file is wrong too.
 //!
 //! A program that is linked statically, or makes the system call itself, is not reached.
 
@@ -27,14 +29,15 @@ const F_GET_RW_HINT: c_int = 1035;
 const F_SET_RW_HINT: c_int = 1036;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 
-/// Words of the attribute by the numbers of `RWH_WRITE_LIFE_*`; none for 0 and 1, which take the hint away.
+/// Words of the attribute by the numbers of `RWH_WRITE_LIFE_*`; none for 0 and 1, which take the
+/// hint away.
 const WORDS: [Option<&[u8]>; 6] =
     [None, None, Some(b"short"), Some(b"medium"), Some(b"long"), Some(b"extreme")];
 
 const ATTRIBUTE: &CStr = c"user.zonal.lifetime";
 
-/// `fcntl` as the C library declares it. That it takes its third argument as one word is what variadic
-/// calls with one argument of a word do on Linux's x86-64, aarch64 and riscv64.
+/// `fcntl` with its third argument as one word. On Linux's x86-64, aarch64 and riscv64, a variadic
+/// call passes one argument of a word in the same way.
 type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 
 /// Replaces the C library's function.
@@ -61,7 +64,7 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> 
     unsafe { call(&NEXT, c"fcntl64", fd, command, argument) }
 }
 
-/// Calls the function that this library hides, with a whole hint if it is one.
+/// Calls the function that this library hides, and passes a hint to it as 8 bytes.
 ///
 /// # Safety
 ///
@@ -78,7 +81,7 @@ unsafe fn call(
         return -1;
     };
     if !matches!(command, F_SET_RW_HINT | F_SET_FILE_RW_HINT) || argument == 0 {
-        // SAFETY: what the caller promised holds for the function that would have been called.
+        // SAFETY: the caller's promise is the contract of the hidden function too.
         return unsafe { next(fd, command, argument) };
     }
     let Some(hint) = read(argument) else {
@@ -143,8 +146,8 @@ fn find(next: &AtomicUsize, name: &CStr) -> Option<Fcntl> {
     Some(unsafe { std::mem::transmute::<usize, Fcntl>(address) })
 }
 
-/// Sets the attribute of a file of a FUSE mount. That it cannot be set changes nothing for the program: a
-/// hint is no promise.
+/// Sets the attribute of a file of a FUSE mount. A failure changes nothing for the program: a hint
+/// is no promise.
 fn mirror(fd: c_int, hint: u32) {
     let errno = errno();
     if let Some(word) = WORDS.get(hint as usize)

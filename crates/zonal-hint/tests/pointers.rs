@@ -1,4 +1,4 @@
-//! Pointers that programs give with a hint: right ones, and wrong ones, which the kernel answers
+//! Pointers that programs pass with a hint: right ones, and wrong ones, which the kernel answers
 //! with an error.
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 #![allow(unsafe_code, reason = "the functions are those of C")]
@@ -46,7 +46,7 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
-        // SAFETY: both pages are ours, and nobody has a reference to them.
+        // SAFETY: both pages are ours, and no reference to them exists.
         unsafe { libc::munmap(self.0, 2 * PAGE) };
     }
 }
@@ -56,7 +56,7 @@ type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 const FUNCTIONS: [Fcntl; 2] = [zonal_hint::fcntl, zonal_hint::fcntl64];
 
 fn call(function: Fcntl, fd: c_int, command: c_int, argument: usize) -> io::Result<()> {
-    // SAFETY: a wrong pointer is what the functions are tested with: only the kernel follows it.
+    // SAFETY: wrong pointers are the subject of the tests: only the kernel follows them.
     match unsafe { function(fd, command, argument) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
