@@ -1,4 +1,4 @@
-//! What every drive does zone by zone, whichever way the kernel takes to it.
+//! The steps that both kinds of drive take zone by zone.
 
 use zonal::{
     DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,
@@ -38,8 +38,8 @@ pub(crate) fn read(
     Ok(())
 }
 
-/// Runs `manage_one` for one zone, or for all that `action` is for. Drives have commands for all at
-/// once too; one by one, what is remembered of each zone changes with the zone.
+/// Runs `manage_one` for one zone, or for all zones that `action` concerns. Drives also have one
+/// command for all zones; one by one, the stored write pointer of each zone changes with the zone.
 pub(crate) fn manage(
     drive: &impl ZonedDevice,
     zones: Select,
@@ -85,7 +85,7 @@ impl WriteRange {
     }
 }
 
-/// How many blocks `bytes` bytes to append are: no more than the device takes.
+/// The blocks of an append of `bytes` bytes; an error if they are more than the device takes.
 pub(crate) fn append_blocks(geometry: &Geometry, bytes: usize) -> Result<LbaCount> {
     let (blocks, limit) = (geometry.blocks(bytes)?, geometry.max_append());
     if blocks > limit {
@@ -94,7 +94,7 @@ pub(crate) fn append_blocks(geometry: &Geometry, bytes: usize) -> Result<LbaCoun
     Ok(blocks)
 }
 
-/// Why a zone does not take a write at `lba`, if it is easy to see.
+/// The reason why a zone refuses a write at `lba`, if a report shows it.
 pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
     let id = zone.id;
     match zone.cond {

@@ -72,7 +72,7 @@ pub(crate) fn report(device: &File, sector: u64) -> io::Result<Vec<RawZone>> {
     let count = usize::try_from(report.zones).unwrap_or(usize::MAX).min(REPORT_ZONES);
     let mut zones = report.list[..count].to_vec();
     if report.flags & HAS_CAPACITY == 0 {
-        // A kernel that knows no capacity has zones that are as large as they hold.
+        // A kernel that reports no capacities: each zone's capacity is its size.
         for zone in &mut zones {
             zone.capacity = zone.len;
         }

@@ -3,14 +3,14 @@
 //! - [`open`]: the device that a path names. Start here.
 //! - [`BlockDrive`]: a zoned block device, through the zone ioctls and direct I/O.
 //! - [`PassthroughDrive`]: a zoned NVMe namespace, through passthrough commands.
-//! - `by_zone`: what both do for each zone.
-//! - `sysfs`: what the kernel reports about a block device.
-//! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in [`ublk`] is
-//!   `unsafe`.
+//! - `by_zone`: the steps that both take zone by zone.
+//! - `sysfs`: the attributes that the kernel reports of a block device.
+//! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in
+//!   [`ublk`] is `unsafe`.
 //! - `transfer`: direct I/O from and to memory anywhere.
-//! - [`raw`]: both without checks of ours, to find out what a device does.
+//! - [`raw`]: both without Zonal's checks, to test the device itself.
 //! - [`ublk`]: the reverse, any device or disk as a block device of the kernel.
-//! - [`own_disk`]: servers that never wait for what they serve.
+//! - [`own_disk`]: servers that never wait for the disk that they serve.
 
 mod block;
 mod by_zone;
@@ -42,8 +42,8 @@ pub use passthrough::{PassthroughDrive, SubmissionPath};
 /// Result of a device operation.
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// Schemes that choose how commands are submitted to a namespace. For the list of what a program opens,
-/// together with [`open`] for paths.
+/// Schemes that choose how commands are submitted to a namespace. A program adds them to its list
+/// of schemes, and calls [`open`] for paths.
 pub const SCHEMES: [Scheme; 2] = [
     Scheme {
         name: "ioctl",
@@ -70,8 +70,8 @@ fn open_namespace(
     Ok(Stack { files: vec![path.into()], ..Stack::of_device(Arc::new(drive)) })
 }
 
-/// Opens the device that a path names; `None` if it is a plain file, a disk with virtual zones in the
-/// format of a drive file, or missing.
+/// Opens the device that a path names; `None` if it is a plain file, a disk with virtual zones in
+/// the format of a drive file, or missing.
 pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>> {
     let Ok(kind) = path.metadata().map(|metadata: Metadata| metadata.file_type()) else {
         return Ok(None);

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MlockAllFlags, MprotectFlags, madvise, mlockall, mprotect};
 use rustix::process::{Resource, configure_io_flusher_behavior, getrlimit};
 
-/// A protection that this process may not have.
+/// A protection that the kernel refused to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unprotected {
     /// The kernel may free memory for this process by writing.
@@ -34,7 +34,7 @@ pub enum Unprotected {
     Program(Errno),
 }
 
-/// Which memory of the process stays in memory.
+/// Which pages of the process stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockedMemory {
     /// Pages that were touched. A first touch may wait until other programs free memory.
@@ -65,10 +65,10 @@ pub(crate) fn serves_swap() -> bool {
 /// Protects this process, and returns the protections that the kernel refuses to it. Threads
 /// inherit them: call this before there are any.
 ///
-/// - Memory for its threads is freed without writing (`PR_SET_IO_FLUSHER`).
-/// - What it has in memory stays there. The server's own limits, for metadata, queues and
-///   connections, bound the memory that is locked.
-/// - With [`LockedMemory::Mapped`], that includes its program.
+/// - The kernel frees memory for its threads without writing (`PR_SET_IO_FLUSHER`).
+/// - Its pages stay in memory. The server's own limits, for metadata, queues and connections, bound
+///   the memory that is locked.
+/// - With [`LockedMemory::Mapped`], the pages of its program stay too.
 pub fn protect(locked: LockedMemory) -> Vec<Unprotected> {
     let io_flusher = configure_io_flusher_behavior(true).map_err(Unprotected::IoFlusher);
     let program = match locked {
@@ -107,7 +107,7 @@ fn own_program() -> Result<(), Errno> {
     maps.lines().filter_map(FileMapping::of_line).try_for_each(|mapping| mapping.copy())
 }
 
-/// Memory that is mapped privately from a file and that nobody writes: code and constants.
+/// Memory that is mapped privately from a file and cannot be written: code and constants.
 #[derive(Debug, PartialEq, Eq)]
 struct FileMapping {
     start: usize,
@@ -116,7 +116,7 @@ struct FileMapping {
 }
 
 impl FileMapping {
-    /// `None` if a line of `/proc/self/maps` is of other memory.
+    /// The mapping of a line of `/proc/self/maps`; `None` for other memory.
     fn of_line(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -136,7 +136,7 @@ impl FileMapping {
     fn copy(&self) -> Result<(), Errno> {
         let Self { start, len, protection } = *self;
         let start = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: nobody writes there, and what may be read and run stays so.
+        // SAFETY: no thread writes there, and the memory can be read and run as before.
         unsafe { mprotect(start, len, protection | MprotectFlags::WRITE) }?;
         // SAFETY: it changes no byte.
         let copied = unsafe { madvise(start, len, Advice::LinuxPopulateWrite) };

@@ -1,5 +1,5 @@
-//! Devices of the kernel without what Zonal adds to them: every request goes to the kernel as it
-//! is, and every failure comes back. It serves programs that test a device.
+//! Devices of the kernel without Zonal's additions: every request goes to the kernel as it is, and
+//! every failure comes back. It serves programs that test a device.
 //!
 //! [`crate::BlockDrive`] and [`crate::PassthroughDrive`] check requests before they send them, read
 //! zeroes where nothing is written, and make appends of writes.

@@ -42,7 +42,7 @@ fn make<S: squeue::EntryMarker, C: cqueue::EntryMarker>() -> io::Result<IoUring<
     IoUring::builder().build(u32::try_from(DEPTH).expect("small"))
 }
 
-/// Submits what is queued, and hands `count` completions to `done`.
+/// Submits the queued entries, and hands `count` completions to `done`.
 pub(crate) fn complete<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
     ring: &mut IoUring<S, C>,
     count: usize,
@@ -66,15 +66,15 @@ pub(crate) fn complete<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
     }
 }
 
-/// Aborts the process: the kernel may still write to memory of the caller, and completions cannot be
-/// received any more. Returning would let the caller free that memory.
+/// Aborts the process: the kernel may still write to memory of the caller, and completions cannot
+/// be received any more. Returning would let the caller free that memory.
 #[expect(clippy::print_stderr, reason = "the process is aborted")]
 fn give_up(error: &io::Error) -> ! {
     eprintln!("io_uring failed while commands were outstanding: {error}");
     std::process::abort()
 }
 
-/// Memory of a transfer, at a byte of the file.
+/// One transfer: a byte of the file, and the memory.
 pub(crate) enum Transfer<'a> {
     /// From the file.
     Fill(u64, &'a mut [u8]),
@@ -102,7 +102,7 @@ impl FileRings {
         Self::new().inspect_err(unavailable).ok()
     }
 
-    /// Runs transfers side by side. Returns what the kernel returned for each: bytes, or a negative
+    /// Runs transfers side by side. Returns the kernel's result of each: bytes, or a negative
     /// errno.
     pub(crate) fn run(&self, file: &File, transfers: &mut [Transfer<'_>]) -> io::Result<Vec<i32>> {
         self.with(|ring| {
@@ -129,8 +129,8 @@ fn run_round(ring: &mut IoUring, file: &File, transfers: &mut [Transfer<'_>]) ->
                 opcode::Write::new(file, from.as_ptr(), len(from.len())).offset(*at).build()
             }
         };
-        // SAFETY: the descriptor and the memory are borrowed by this function, which returns only when
-        // the kernel has completed every entry.
+        // SAFETY: the descriptor and the memory are borrowed by this function, which returns only
+        // when the kernel has completed every entry.
         unsafe { ring.submission().push(&entry.user_data(number)) }
             .expect("the queue is empty and has the room");
     }

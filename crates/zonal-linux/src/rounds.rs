@@ -1,4 +1,4 @@
-//! The order within a batch: what may be at the drive at the same time.
+//! The order within a batch: which requests may be at the drive at the same time.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ pub(crate) enum Appends {
     OneByOne,
 }
 
-/// What a round does to a zone.
+/// How a round uses a zone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// Only appends.
     Appends,
-    /// Something that what comes later has to wait for.
+    /// A change that all later changes wait for.
     Closed,
 }
 
@@ -34,9 +34,9 @@ pub(crate) fn changed_zone(geometry: &Geometry, op: &Op<'_>) -> Option<ZoneId> {
     }
 }
 
-/// Performs a batch in rounds: `round` gets requests that may run side by side. It has at most one write
-/// to each zone, and none beside appends. A flush stands alone, after all before it. What `round` leaves
-/// without a result is performed alone.
+/// Performs a batch in rounds: `round` gets requests that may run side by side. It gets at most one
+/// write to each zone, and no append with it. A flush runs alone, after all requests before it. A
+/// request that `round` leaves without a result is performed alone.
 pub(crate) fn in_rounds<'a, D: ZonedDevice>(
     drive: &D,
     appends: Appends,
@@ -54,7 +54,7 @@ pub(crate) fn in_rounds<'a, D: ZonedDevice>(
                 io.perform(drive);
                 continue;
             }
-            // What stands behind a flush waits for it.
+            // Requests behind a flush wait for it.
             waits |= is_flush;
             if !waits && has_room(drive.geometry(), &mut zones, &io.op, appends) {
                 now.push(io);
@@ -79,7 +79,7 @@ pub(crate) fn in_rounds<'a, D: ZonedDevice>(
     }
 }
 
-/// Whether a request may run beside those that `zones` knows of.
+/// Whether a request may run together with the requests noted in `zones`.
 fn has_room(
     geometry: &Geometry,
     zones: &mut BTreeMap<ZoneId, Use>,

@@ -1,4 +1,4 @@
-//! What the kernel says about a block device: `Documentation/ABI/stable/sysfs-block`.
+//! Attributes of block devices in sysfs: `Documentation/ABI/stable/sysfs-block`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Of the block device with this number.
+    /// Attributes of the block device with this number.
     pub(crate) fn of(number: u64) -> Self {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         Self { dir: PathBuf::from(format!("/sys/dev/block/{major}:{minor}")) }
     }
 
-    /// Of the block device of an NVMe namespace whose character device has this number: `nvme0n1` of
-    /// `ng0n1`. Also of one that is hidden; `None` if the kernel knows no such device.
+    /// Attributes of the block device of an NVMe namespace whose character device has this number:
+    /// `nvme0n1` of `ng0n1`. It may be hidden; `None` if the kernel knows no such device.
     pub(crate) fn of_namespace(number: u64) -> Option<Self> {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let place = fs::read_link(format!("/sys/dev/char/{major}:{minor}")).ok()?;
@@ -39,8 +39,8 @@ impl Attributes {
         Some(bytes.min(segments.saturating_sub(1).saturating_mul(PAGE_BYTES)))
     }
 
-    /// Its node, for a [`Claim`](zonal::Claim); `None` if it is hidden or has no node, so that
-    /// nobody can mount it.
+    /// Its node, for a [`Claim`](zonal::Claim); `None` if it is hidden or has no node, so that no
+    /// program can mount it.
     pub(crate) fn node(&self) -> Option<PathBuf> {
         if fs::read_to_string(self.dir.join("hidden")).is_ok_and(|hidden| hidden.trim() == "1") {
             return None;
@@ -49,7 +49,8 @@ impl Attributes {
         node.exists().then_some(node)
     }
 
-    /// What the device says it is. The attributes differ from driver to driver; many have none.
+    /// The identity that the device reports. The attributes differ from driver to driver; many have
+    /// none.
     pub(crate) fn identity(&self) -> Identity {
         let text = |name: &str| {
             let text = fs::read_to_string(self.dir.join(name)).ok()?;

@@ -1,8 +1,8 @@
 //! Direct I/O from and to memory anywhere.
 //!
-//! Direct I/O wants its memory at an address that is a multiple of what the device's DMA needs: the
-//! kernel tells, often 4 or 512 bytes. Memory elsewhere is copied by way of a buffer of the thread,
-//! piece by piece.
+//! Direct I/O needs memory at a multiple of the alignment of the device's DMA: the kernel reports
+//! it, often 4 or 512 bytes. Memory elsewhere is copied through a buffer of the thread, piece by
+//! piece.
 //!
 //! A server of swap space moves no more than [`INLINE_PAGES`] pages at once.
 
@@ -36,9 +36,9 @@ fn with_buffer<T>(step: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// What direct I/O on `file` wants memory to be a multiple of, if the kernel tells (`STATX_DIOALIGN`,
-/// Linux 6.1, not on every file system), but whole blocks: `null_blk` says that it takes any memory, and
-/// returns wrong data when a page of it ends inside a block.
+/// The alignment that direct I/O on `file` needs, if the kernel reports it (`STATX_DIOALIGN`, Linux
+/// 6.1, not on every file system), but at least a block: `null_blk` says that it takes any memory,
+/// and returns wrong data when a page of it ends inside a block.
 fn memory_alignment(file: &File) -> Option<usize> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let bytes = found.stx_dio_mem_align.max(found.stx_dio_offset_align);
@@ -68,12 +68,12 @@ impl DirectFile {
         &self.file
     }
 
-    /// Whether memory is taken as it is.
+    /// Whether direct I/O takes this memory without a copy.
     pub(crate) fn takes(&self, memory: &[u8]) -> bool {
         memory.as_ptr().addr().is_multiple_of(self.memory_alignment)
     }
 
-    /// Most bytes at once from or to `memory`, which is taken as it is: whole blocks.
+    /// Most bytes at once from or to `memory`, which direct I/O takes without a copy: whole blocks.
     fn piece_bytes(&self, memory: &[u8]) -> usize {
         match (self.spares_memory, memory.as_ptr().addr().is_multiple_of(ALIGNMENT)) {
             (false, _) => usize::MAX,
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// The buffer of this test's thread is made when something is copied first.
+    /// This test's thread makes its buffer when it copies for the first time.
     #[test]
     fn transfer_copies_no_aligned_memory() {
         let file = file();

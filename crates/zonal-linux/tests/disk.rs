@@ -1,5 +1,5 @@
 //! Virtual zones on disks that have none: loop devices over files full of old data. The contract of
-//! every device, and what only a disk can get wrong. Needs root and loop devices.
+//! every device, and faults that only a disk can have. Needs root and loop devices.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
@@ -32,13 +32,13 @@ struct Disk {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// One test at a time. A disk is opened with `O_EXCL`, and whoever has a copy of the descriptor keeps
-/// others from opening it so: until it runs, also a `losetup` that another test starts. The lock of a
-/// file can be given back from under such a copy; this cannot.
+/// One test at a time. A disk is opened with `O_EXCL`, and each process with a copy of the
+/// descriptor keeps others from opening it so: until its `exec`, also a `losetup` that another test
+/// starts. A file lock can be released in spite of such a copy; an exclusive open cannot.
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Disk {
-    /// Attaches a disk full of `byte`; `None`, and says so, where that is not possible.
+    /// Attaches a disk full of `byte`; `None`, with a message, where that is not possible.
     fn new(byte: u8) -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();

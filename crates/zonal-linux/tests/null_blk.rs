@@ -15,7 +15,7 @@ use zonal_linux::BlockDrive;
 
 const CONFIG: &str = "/sys/kernel/config/nullb";
 
-/// Attributes of `null_blk`, beside those that all have. Sizes are in MiB.
+/// Attributes of `null_blk`, in addition to those of all shapes. Sizes are in MiB.
 const SHAPES: [(&str, &[(&str, u32)]); 4] = [
     ("plain", &[("blocksize", 4096), ("zone_size", 1), ("size", 8)]),
     ("blocks of 512", &[("blocksize", 512), ("zone_size", 1), ("size", 6), ("zone_nr_conv", 2)]),
@@ -71,7 +71,7 @@ impl Drop for NullBlk {
 /// The shape with limits on open and active zones.
 const LIMITS: &str = "limits";
 
-/// Checks that expect what the kernel does in another way at its limits, and how.
+/// Checks that `null_blk` breaks by design at its limits, and the behaviour that differs.
 const OTHERWISE: [(&str, &str); 4] = [
     (
         "the least recently used open zone is closed",
@@ -114,7 +114,7 @@ fn block_devices_keep_device_contract() {
 fn block_device_tolerates_other_writers() {
     let null_blk = NullBlk::new(1000, SHAPES[0].1);
     let ours = BlockDrive::open(&null_blk.node, OpenMode::ReadWrite).unwrap();
-    // Not exclusive: as another program that knows what it does.
+    // Not exclusive: `dd` is another program that writes to the device.
     let theirs = std::process::Command::new("dd")
         .arg(format!("of={}", null_blk.node.display()))
         .args(["if=/dev/zero", "bs=4096", "count=2", "oflag=direct", "conv=notrunc"])

@@ -1,5 +1,5 @@
-//! The contract of every device, kept by NVMe namespaces through passthrough, in both ways that
-//! commands take; and what only these devices can get wrong.
+//! The contract of every device, kept by NVMe namespaces through passthrough, on both submission
+//! paths; and faults that only these devices can have.
 //!
 //! Runs as root where `NAMESPACES` names the nodes of zoned namespaces that may be emptied, small
 //! ones, and where `nvme` is installed; `cargo xtask vm` has QEMU's.
@@ -19,7 +19,7 @@ use zonal_linux::{PassthroughDrive, SubmissionPath};
 const WAYS: [SubmissionPath; 3] =
     [SubmissionPath::Automatic, SubmissionPath::Ioctl, SubmissionPath::IoUring];
 
-/// The nodes, each in every way.
+/// Runs `check` on each node by each path.
 fn each(mut check: impl FnMut(&Path, SubmissionPath)) {
     let nodes = std::env::var("NAMESPACES").unwrap();
     let nodes: Vec<PathBuf> = nodes.split_whitespace().map(PathBuf::from).collect();
@@ -44,7 +44,7 @@ fn data(drive: &PassthroughDrive, blocks: LbaCount) -> Vec<u8> {
     (0..bytes).map(|at| (at / 512 * 7).to_le_bytes()[0] ^ at.to_le_bytes()[0]).collect()
 }
 
-/// Checks that expect what QEMU does in another way, and how.
+/// Checks that QEMU breaks by design, and the behaviour that differs.
 const OTHERWISE: [(&str, &str); 1] =
     [("the least recently used open zone is closed", "QEMU closes the one that was opened first")];
 
@@ -117,7 +117,7 @@ fn appends_of_threads_return_true_places() {
     });
 }
 
-/// Lets nvme-cli do something to a namespace, as a program that knows what it does.
+/// Runs nvme-cli on a namespace, as another program that uses it.
 fn nvme(node: &Path, arguments: &[&str]) {
     let (action, rest) = arguments.split_first().unwrap();
     let mut command = Command::new("nvme");

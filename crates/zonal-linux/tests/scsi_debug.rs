@@ -16,10 +16,10 @@ use zonal::wait::wait_until;
 use zonal::{BlockSize, Lba, LbaCount, OpenMode, ZoneId, ZonedDevice};
 use zonal_linux::BlockDrive;
 
-/// Where the driver lists what it has made.
+/// Where the driver lists its adapters.
 const ADAPTERS: &str = "/sys/bus/pseudo/drivers/scsi_debug";
 
-/// Options of the module, beside those that all have. Sizes are in MiB.
+/// Options of the module, in addition to those of all shapes. Sizes are in MiB.
 const SHAPES: [(&str, &[&str]); 3] = [
     (
         "4Kn, gaps, limits",
@@ -93,7 +93,7 @@ fn find() -> Option<PathBuf> {
     Some(Path::new("/dev").join(disk.file_name()?))
 }
 
-/// Checks that expect what drives do in another way by ZBC, and how.
+/// Checks that ZBC lets drives break, and the behaviour that differs.
 const OTHERWISE: [(&str, &str); 2] = [
     ("actions follow the state machine", "by ZBC-2 a zone that is not open may be closed"),
     (

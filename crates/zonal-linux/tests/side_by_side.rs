@@ -49,10 +49,10 @@ enum Call {
 const LIMITS: [i32; 2] = [109, 75];
 
 impl Call {
-    /// Whether answers may differ: `null_blk` finishes an empty zone only if it could be opened, the
-    /// specification lets it become Full at any time (ZNS, section 2.1.1.4.1). And the kernel sends an
-    /// action on several zones as requests side by side: where some are refused, their order
-    /// decides which.
+    /// Whether answers may differ: `null_blk` finishes an empty zone only if it could be opened,
+    /// the specification lets it become Full at any time (ZNS, section 2.1.1.4.1). And the kernel
+    /// sends an action on several zones as requests side by side: where some are refused, their
+    /// order decides which.
     fn may_differ(self, zone_bytes: u64, theirs: Answer, ours: Answer) -> bool {
         let Self::Manage { action, len, .. } = self else { return false };
         let finish = action == ZoneAction::Finish
@@ -134,18 +134,18 @@ struct Device {
     sectors: u64,
 }
 
-/// A number that the kernel tells about a block device.
+/// A number that the kernel reports of a block device.
 fn attribute(device: u64, name: &str) -> u64 {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{name}"));
     text.unwrap().trim().parse().unwrap()
 }
 
-/// What a call returned: how many bytes and a sum of them, or an errno.
+/// The answer to a call: the number of bytes and a sum of them, or an errno.
 type Answer = Result<(usize, u32), i32>;
 
 impl Device {
-    /// The one that the environment names.
+    /// Opens the device that the environment names.
     fn open(name: &str) -> Self {
         let path = PathBuf::from(std::env::var_os(name).expect(name));
         let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap();
@@ -195,7 +195,7 @@ impl Device {
             Call::Sync => self.file.sync_data().map(|()| (0, 0)),
         };
         done.map_err(|error| match call {
-            // Of several requests that fail, the kernel tells the error of any.
+            // If several requests fail, the kernel returns the error of any.
             Call::Write { blocks, .. } if blocks > ONE_REQUEST => 0,
             _ => error.raw_os_error().unwrap_or(0),
         })
@@ -227,7 +227,7 @@ impl Memory {
         &mut self.bytes[self.start..self.start + self.len]
     }
 
-    /// What lies beyond a write pointer is up to the drive: `null_blk` returns ones, others zeroes.
+    /// The drive decides the data beyond a write pointer: `null_blk` returns ones, others zeroes.
     fn forget_unwritten(&mut self, at: u64, zones: &[RawZone]) {
         let zone_bytes = zones[0].len * SECTOR;
         for (index, block) in self.bytes().chunks_exact_mut(4096).enumerate() {
@@ -243,7 +243,7 @@ impl Memory {
         }
     }
 
-    /// Something that no other call writes.
+    /// Fills it with data that no other call writes.
     fn fill(&mut self, number: u64) {
         for (at, word) in self.bytes().chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&(number << 32 | at as u64).to_le_bytes());
@@ -256,7 +256,7 @@ fn sum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// What both devices look like.
+/// The shape of both devices.
 struct Shape {
     zones: u64,
     zone_bytes: u64,
@@ -269,7 +269,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Of both, which must be the same.
+    /// The shape of both, which must be the same.
     fn of(theirs: &Device, ours: &Device) -> Self {
         let (zones, others) = (theirs.zones(), ours.zones());
         assert_eq!(format!("{zones:?}"), format!("{others:?}"), "one shape");
@@ -292,8 +292,8 @@ impl Shape {
         Self { zones: zones.len() as u64, zone_bytes, size, limited, close_alike }
     }
 
-    /// Which zone is closed so that another can be opened is up to the drive: an implicitly open
-    /// zone and a closed one answer alike to every call.
+    /// The drive decides which zone it closes to open another: an implicitly open zone and a closed
+    /// one answer alike to every call.
     fn comparable(&self, zone: &RawZone) -> RawZone {
         let mut zone = *zone;
         if zone.cond == FULL {
@@ -314,8 +314,8 @@ impl Shape {
             wp if wp >= zone.start && wp <= zone.start + zone.len => wp * SECTOR,
             _ => start,
         };
-        // What a write leaves that fails half way depends on how it was cut into requests: one that
-        // does not fit is small enough to be one request.
+        // The blocks that a write leaves when it fails half way depend on how the kernel cut it
+        // into requests: so a write that does not fit is small enough to be one request.
         let room = (start + zone.capacity * SECTOR).saturating_sub(wp) / BLOCK;
         let blocks = match random.random_range(0..12) {
             0 => room.max(1),
@@ -352,7 +352,7 @@ impl Shape {
         });
         match action {
             ZoneAction::Close if closes_nothing && !self.close_alike => Call::Sync,
-            // Rarely everything: there would be nothing to look at.
+            // Half of the resets of all zones are left out: few zones would be written.
             ZoneAction::Reset if len == self.size && random.random_ratio(1, 2) => Call::Sync,
             _ => Call::Manage { action, first, len },
         }

@@ -1,6 +1,6 @@
 //! Devices as ublk block devices of the kernel that runs this, seen through [`BlockDrive`]: the
-//! contract of every device, and devices that fail. Runs as root where there is `ublk_drv`; `cargo xtask
-//! vm` has one.
+//! contract of every device, and devices that fail. Runs as root where there is `ublk_drv`; `cargo
+//! xtask vm` has one.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -92,12 +92,12 @@ fn zones_fail_while_served() {
     server.stop().unwrap();
 }
 
-/// What a device does at some blocks.
+/// How a device treats reads of one block.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Fails,
     Panics,
-    /// Until it is let go on.
+    /// Until the gate opens.
     Waits,
 }
 
@@ -195,7 +195,7 @@ fn request_that_is_slow_delays_no_other() {
     server.stop().unwrap();
 }
 
-/// Requests that the kernel has of a disk, and that are not answered.
+/// Requests that the kernel has of a disk and that are unanswered.
 fn in_flight(server: &Server) -> u32 {
     let path = format!("/sys/block/ublkb{}/inflight", server.id());
     let counts = std::fs::read_to_string(path).unwrap();
@@ -289,7 +289,7 @@ fn server_stops_while_in_use() {
                 .collect();
             wait_until(|| done.load(Ordering::Acquire) >= 200);
             drop(drive);
-            // It waits for who still has the device open: they end by their errors.
+            // It waits for the programs that still have the device open: errors end them.
             server.stop().unwrap();
             for user in users {
                 user.join().unwrap();

@@ -17,21 +17,21 @@ use crate::rounds::changed_zone;
 struct PlannedTransfer<'r> {
     result: &'r mut Option<Result<Lba>>,
     lba: Lba,
-    /// What a write or an append changes.
+    /// The zone that a write or an append changes, and by how many blocks.
     change: Option<(ZoneId, LbaCount)>,
-    /// What is left if the kernel moves less.
+    /// Bytes of the transfer; the kernel may move fewer.
     bytes: usize,
 }
 
 impl BlockDrive {
-    /// Performs a round. What is not simply to be passed on, and what fails in a way that a retry can
-    /// explain, is left without a result.
+    /// Performs a round. Leaves a request without a result if it is not a plain transfer, or if it
+    /// fails and a single call can retry it or explain the failure.
     pub(super) fn side_by_side(&self, rings: &FileRings, round: &mut [&mut Io<'_>]) {
         let _turns = self.turns(round);
         let (mut transfers, mut planned) = (Vec::new(), Vec::new());
         for io in &mut *round {
             let Io { op, result } = &mut **io;
-            // Performed alone, what fails here fails in the same way.
+            // A request that fails here fails in the same way when it is performed alone.
             let Ok(Some((transfer, lba, change))) = self.plan(op) else { continue };
             let bytes = transfer.len();
             transfers.push(transfer);
@@ -48,8 +48,8 @@ impl BlockDrive {
         }
     }
 
-    /// Takes the turns of all zones that a round changes, in the order of zones, so that two rounds do
-    /// not wait for each other.
+    /// Takes the turns of all zones that a round changes, in the order of zones, so that two rounds
+    /// do not wait for each other.
     fn turns(&self, round: &[&mut Io<'_>]) -> Vec<MutexGuard<'_, ()>> {
         let changed = round.iter().filter_map(|io| changed_zone(&self.geometry, &io.op));
         let mut changed: Vec<ZoneId> = changed.collect();
@@ -59,8 +59,8 @@ impl BlockDrive {
         slots.map(lock).collect()
     }
 
-    /// The transfer of a request, its first block, and what it changes; `None` if it is better performed
-    /// alone.
+    /// The transfer of a request, its first block, and the change that it makes; `None` if the
+    /// request is better performed alone.
     #[expect(clippy::type_complexity, reason = "one caller, which takes it apart")]
     fn plan<'a>(
         &self,
@@ -112,7 +112,8 @@ impl BlockDrive {
         }
     }
 
-    /// Gives a request its result: `moved` bytes, or a negative errno. The turn of its zone is held.
+    /// Gives a request its result: `moved` bytes, or a negative errno. The caller holds the turn of
+    /// its zone.
     fn settle(&self, planned: PlannedTransfer<'_>, moved: i32) {
         let PlannedTransfer { result, lba, change, bytes } = planned;
         let whole = usize::try_from(moved).is_ok_and(|moved| moved == bytes);
@@ -129,7 +130,7 @@ impl BlockDrive {
                 let errno = if moved < 0 { -moved } else { Errno::IO.raw_os_error() };
                 let source = io::Error::from_raw_os_error(errno);
                 match self.explain(zone, lba, source, Access::Write) {
-                    // Somebody else has written: the pointer is known again.
+                    // Another program has written: `explain` has asked for the write pointer.
                     DeviceError::NotAtWritePointer { .. } => None,
                     error => Some(Err(error)),
                 }

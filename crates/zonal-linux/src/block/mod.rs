@@ -1,8 +1,9 @@
 //! A zoned block device: `/dev/nvme0n1`, `/dev/sda`, `/dev/nullb0`, `/dev/ublkb0`.
 //!
-//! The kernel orders what is written to a zone, so here one writer at a time is in each zone.
-//! Block devices have no zone append: it is made of a write at the write pointer, which this file
-//! therefore knows. If another program moves it, a write fails, and the pointer is reported again.
+//! The kernel orders the writes to a zone, so here one writer at a time is in each zone. Block
+//! devices have no zone append: an append becomes a write at the write pointer, which this file
+//! therefore keeps. If another program moves it, a write fails, and the kernel reports the pointer
+//! again.
 
 mod batch;
 pub(crate) mod raw;
@@ -62,7 +63,7 @@ enum Discards {
     Refused,
 }
 
-/// What is known of a zone.
+/// The write pointer of a zone, and the lock of its writer.
 struct Slot {
     /// Blocks written.
     written: AtomicU64,
@@ -71,7 +72,7 @@ struct Slot {
 }
 
 impl BlockDrive {
-    /// Opens a device, and claims it unless it is only to be looked at.
+    /// Opens a device, and claims it unless `mode` needs no claim.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
         let name = path.display().to_string();
         let failed = |source| DeviceError::Io { what: format!("opening {name}"), source };
@@ -162,7 +163,8 @@ impl BlockDrive {
         DeviceError::Io { what: format!("{what} {}", self.name), source: error.into() }
     }
 
-    /// Reads what is written of a part of a zone, and zeroes beyond: not every drive reads there.
+    /// Reads a part of a zone: the written blocks, and zeroes beyond, where not every drive allows
+    /// reads.
     fn read_in_zone(&self, zone: ZoneId, offset: LbaCount, target: &mut [u8]) -> Result<()> {
         let slot = self.slot(zone)?;
         let blocks = self.geometry.blocks(target.len())?;
@@ -173,15 +175,15 @@ impl BlockDrive {
             }
         };
         if offset + blocks > stored {
-            // Somebody else may have written, and an offline zone says so only when asked. While
-            // one of us writes or resets, what is remembered would be older than what they leave.
+            // Another program may have written, and only a report tells that a zone is offline. The
+            // turn keeps our own writers away: their write pointer would be newer than the report.
             let turn = lock(slot);
             let asked = self.ask(zone)?;
             drop(turn);
             if asked.cond == ZoneCond::Offline {
                 return Err(DeviceError::ZoneOffline { zone });
             }
-            // What a read-only zone holds is not known: the drive knows.
+            // The kernel reports no write pointer of a read-only zone: the drive decides.
             stored = asked.written().unwrap_or(asked.size);
         }
         let len = self.geometry.bytes(stored.saturating_sub(offset).min(blocks)).get();
@@ -210,7 +212,7 @@ impl BlockDrive {
         Ok(())
     }
 
-    /// What a failure means, from the errno and from what the zone has become.
+    /// The error of a failure, from the errno and from the present condition of the zone.
     ///
     /// Asking for the zone is also what makes the kernel take writes to it again: after a failed
     /// one it no longer trusts the write pointer that it keeps (Linux 6.13, `block/blk-zoned.c`).
@@ -264,7 +266,7 @@ impl BlockDrive {
                     ZoneCond::Empty => ZoneAction::Reset,
                     _ => ZoneAction::Close,
                 };
-                // It is only to be as it was; the failure is told in any case.
+                // Restores the condition if it can; the caller reports the failure in any case.
                 let _ = ioctl::manage(self.file.as_file(), back, self.range(zone.id));
                 None
             }
@@ -381,7 +383,7 @@ impl ZonedDevice for BlockDrive {
             }
             match self.write_in_turn(zone, lba, data) {
                 Ok(()) => return Ok(lba),
-                // Somebody else has written: the pointer is known again.
+                // Another program has written: `explain` has asked for the write pointer.
                 Err(DeviceError::NotAtWritePointer { .. }) if !retried => retried = true,
                 Err(error) => return Err(error),
             }
@@ -403,7 +405,7 @@ impl ZonedDevice for BlockDrive {
         }
         let len = self.geometry.bytes(blocks).get();
         match discard(self.file.as_file(), self.byte(lba), len) {
-            // Another limit than the one it was opened with.
+            // The device took discards when it was opened, and takes none now.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(errno) => Err(self.explain(zone, lba, errno.into(), Access::Write)),
         }
@@ -435,7 +437,7 @@ impl ZonedDevice for BlockDrive {
     }
 }
 
-/// Every zone of a device of so many sectors.
+/// Every zone of a device of `sectors` sectors.
 fn report_all(file: &File, sectors: u64) -> rustix::io::Result<Vec<RawZone>> {
     let mut zones: Vec<RawZone> = Vec::new();
     let mut next = 0;
@@ -450,7 +452,7 @@ fn report_all(file: &File, sectors: u64) -> rustix::io::Result<Vec<RawZone>> {
     Ok(zones)
 }
 
-/// The shape of a device, or why it is not one that is understood.
+/// The geometry of a device, or the reason why it is not supported.
 fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<Geometry, String> {
     let number = |name: &str| attributes.number(name).map_err(|error| error.to_string());
     // A disk of 512e addresses blocks of 512 bytes, and its sequential zones take whole ones of
@@ -495,7 +497,7 @@ fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<G
     // Servers give a smaller last zone the size of the others, and less capacity.
     let is_smaller = last.capacity < capacity && !is_conventional(last);
     let last_blocks = if is_smaller { last.capacity } else { last.len };
-    // For preferred zones the drive gives optimal numbers, and refuses nothing beyond them.
+    // For preferred zones the drive reports optimal numbers, and refuses no request beyond them.
     let has_limits = sequential_kind == ZoneKind::SequentialRequired;
     let limit = |name: &str| {
         let limit = u32::try_from(number(name)?).ok();
@@ -525,7 +527,7 @@ fn condition(raw: u8) -> ZoneCond {
         4 => ZoneCond::Closed,
         0xd => ZoneCond::ReadOnly,
         0xe => ZoneCond::Full,
-        // What is not known is not to be touched.
+        // The condition is unknown: nothing may read or write the zone.
         _ => ZoneCond::Offline,
     }
 }

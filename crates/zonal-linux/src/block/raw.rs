@@ -1,4 +1,4 @@
-//! A zoned block device without checks of ours.
+//! A zoned block device without Zonal's checks.
 
 use std::path::Path;
 

@@ -20,7 +20,7 @@ enum ZoneTurn<'a> {
     Append { _held: RwLockReadGuard<'a, ()> },
 }
 
-/// What the commands of a request do.
+/// The operation of a request's commands.
 #[derive(Clone, Copy)]
 enum CommandPlan {
     Read(Lba),
@@ -28,7 +28,7 @@ enum CommandPlan {
     Append(ZoneId, LbaCount),
 }
 
-/// A request whose commands are those of a range.
+/// A request, and the range of its commands.
 struct PlannedCommands<'r> {
     result: &'r mut Option<Result<Lba>>,
     plan: CommandPlan,
@@ -36,7 +36,8 @@ struct PlannedCommands<'r> {
 }
 
 impl PassthroughDrive {
-    /// Performs a round. What is not simply to be passed on, and reads that fail, are left without a result.
+    /// Performs a round. Leaves a request without a result if it is better performed alone, and a
+    /// read that fails.
     pub(super) fn side_by_side(&self, round: &mut [&mut Io<'_>]) {
         let _turns = self.turns(round);
         let mut commands = Vec::new();
@@ -61,8 +62,8 @@ impl PassthroughDrive {
         }
     }
 
-    /// How a request ended whose commands gave `done`; `command` is the first that failed. `None`: it is
-    /// to be performed alone.
+    /// The result of a request whose commands gave `done`; `command` is the first that failed.
+    /// `None` if the request is to be performed alone.
     fn outcome(
         &self,
         plan: CommandPlan,
@@ -90,8 +91,8 @@ impl PassthroughDrive {
         }
     }
 
-    /// Takes the turns of all zones that a round changes, in the order of zones, so that two rounds do
-    /// not wait for each other.
+    /// Takes the turns of all zones that a round changes, in the order of zones, so that two rounds
+    /// do not wait for each other.
     fn turns(&self, round: &[&mut Io<'_>]) -> Vec<ZoneTurn<'_>> {
         let changes: BTreeMap<ZoneId, bool> = round
             .iter()

@@ -46,7 +46,7 @@ impl Channel {
         Ok(Self { rings, via })
     }
 
-    /// Stops using `io_uring`; whether that is allowed.
+    /// Stops using `io_uring`. Returns whether it was in use and the caller did not demand it.
     pub(super) fn without_rings(&mut self) -> bool {
         self.via == SubmissionPath::Automatic && self.rings.take().is_some()
     }
@@ -67,7 +67,8 @@ impl Channel {
         ioctl::run(device, Queue::Io, command)
     }
 
-    /// Runs commands and returns the result of each. Those that are not linked may run side by side.
+    /// Runs commands and returns the result of each. Commands that are not linked may run side by
+    /// side.
     pub(super) fn run_all(
         &self,
         device: &File,

@@ -48,9 +48,9 @@ impl<'a> Command<'a> {
     /// A command with its data.
     ///
     /// # Panics
-    /// If the direction of the data differs from that of the opcode (Base, figure 88: bits 0 and 1), so
-    /// that no command can write to memory that was borrowed for reading; or if the length has more
-    /// than 32 bits.
+    /// If the direction of the data differs from that of the opcode (Base, figure 88: bits 0 and
+    /// 1), so that no command can write to memory that was borrowed for reading; or if the length
+    /// has more than 32 bits.
     pub(super) fn new(entry: SubmissionEntry, data: Data<'a>) -> Self {
         let direction = match &data {
             Data::Nothing => 0,
@@ -67,7 +67,7 @@ impl<'a> Command<'a> {
         Self { entry, data, linked: false }
     }
 
-    /// The same command; the next one that is given with it starts when it has completed.
+    /// The same command, linked: the next one submitted with it starts when it has completed.
     pub(super) fn linked(self) -> Self {
         Self { linked: true, ..self }
     }
@@ -94,8 +94,8 @@ impl<'a> Command<'a> {
     }
 }
 
-/// A command as the kernel takes it: `struct nvme_passthru_cmd64` of the ioctl. `struct nvme_uring_cmd`
-/// is the same without the result, and is passed in a queue entry of the same size.
+/// A command as the kernel takes it: `struct nvme_passthru_cmd64` of the ioctl. `struct
+/// nvme_uring_cmd` is the same without the result, and is passed in a queue entry of the same size.
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct RawCommand {
@@ -111,7 +111,7 @@ pub(super) struct RawCommand {
     dwords_10_15: [u32; 6],
     timeout_ms: u32,
     reserved_2: u32,
-    /// What the ioctl returns.
+    /// The result from the ioctl.
     pub(super) result: u64,
 }
 
@@ -152,8 +152,8 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Checks what the kernel returns for a command: a negative errno, or the status of its completion
-    /// without the phase tag (`include/uapi/linux/nvme_ioctl.h`).
+    /// Checks the kernel's return value for a command: a negative errno, or the status of its
+    /// completion without the phase tag (`include/uapi/linux/nvme_ioctl.h`).
     pub(super) fn check(returned: i32, result: u64) -> Result<u64, Self> {
         match u16::try_from(returned) {
             Ok(0) => Ok(result),

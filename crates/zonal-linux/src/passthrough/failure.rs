@@ -13,8 +13,8 @@ use crate::by_zone::Access;
 const MEDIA: u8 = 2;
 
 impl PassthroughDrive {
-    /// The error for a failed access to blocks of `zone`. Reports the zone, which also refreshes the
-    /// stored write pointer. The caller of a write still holds the lock of the zone.
+    /// The error for a failed access to blocks of `zone`. Reports the zone, which also refreshes
+    /// the stored write pointer. The caller of a write still holds the lock of the zone.
     #[cold]
     pub(super) fn explain(
         &self,

@@ -44,7 +44,7 @@ unsafe impl Ioctl for Request<'_> {
         status: IoctlOutput,
         command: *mut c_void,
     ) -> rustix::io::Result<Self::Output> {
-        // SAFETY: `command` is what `as_ptr` gave: ours, alive and initialised.
+        // SAFETY: `command` is the pointer from `as_ptr`: ours, alive and initialised.
         let command = unsafe { &*command.cast::<RawCommand>() };
         Ok((status, command.result))
     }
@@ -85,8 +85,8 @@ pub(super) fn run(device: &File, queue: Queue, command: &mut Command) -> Result<
         Queue::Io => IO64_CMD,
     };
     let request = Request { opcode, command: raw, memory: PhantomData };
-    // SAFETY: the kernel moves `data_len` bytes at `address`, in the direction that the opcode says,
-    // and no longer than the call lasts: `Command::memory` lent them for it.
+    // SAFETY: the kernel moves `data_len` bytes at `address`, in the direction that the opcode
+    // says, and no longer than the call lasts: `Command::memory` lent them for it.
     let outcome = unsafe { ioctl(device, request) };
     match outcome {
         Ok((status, result)) => Failure::check(status, result),

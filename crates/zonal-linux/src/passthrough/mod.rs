@@ -1,13 +1,14 @@
 //! A zoned NVMe namespace by passthrough: `/dev/ng0n1`.
 //!
 //! The kernel passes NVMe commands on without interpreting them, so this also works for namespaces
-//! that have no block device because their zone size is not a power of two. The kernel does not order
-//! passthrough writes, so a lock serialises the writers of one zone; appends run side by side.
+//! that have no block device because their zone size is not a power of two. The kernel does not
+//! order passthrough writes, so a lock serialises the writers of one zone; appends run side by
+//! side.
 //!
-//! - `shape.rs`: decodes what the drive reports about itself.
+//! - `shape.rs`: decodes the drive's own report of its geometry, limits and zones.
 //! - `command.rs`: commands; `channel.rs`: the two paths to the kernel, `ioctl.rs` and `ring.rs`.
 //! - `batch.rs`: several requests at once.
-//! - `raw.rs`: commands without checks of ours.
+//! - `raw.rs`: commands without Zonal's checks.
 //! - `failure.rs`: turns statuses into errors.
 
 mod batch;
@@ -52,14 +53,14 @@ pub use self::channel::SubmissionPath;
 /// Zones of one report, if the kernel accepts as long a command.
 const REPORT_ZONES: usize = 1024;
 
-/// Most bytes of a command if the kernel does not report a limit: what a queue with default limits
-/// accepts.
+/// Most bytes of a command if the kernel does not report a limit: the default limit of a queue.
 const KERNEL_BYTES: u64 = 124 * 1024;
 
 /// An open namespace.
 pub struct PassthroughDrive {
     file: File,
-    /// The block device of the same namespace, if there is one: so that it cannot be mounted.
+    /// The block device of the same namespace, if there is one: claimed, so that no program mounts
+    /// it.
     _block: Option<Claim>,
     path: PathBuf,
     mode: OpenMode,
@@ -71,7 +72,7 @@ pub struct PassthroughDrive {
     zones: Box<[ZoneState]>,
 }
 
-/// What is known of a zone.
+/// The write pointer of a zone, and the lock of its writers.
 struct ZoneState {
     /// Blocks written.
     written: AtomicU64,
@@ -80,8 +81,8 @@ struct ZoneState {
 }
 
 impl PassthroughDrive {
-    /// Opens a namespace by its node. Unless `mode` is [`OpenMode::ReadOnly`], it must be neither mounted
-    /// nor open in another Zonal process that is not read-only.
+    /// Opens a namespace by its node. Unless `mode` is [`OpenMode::ReadOnly`], it must be neither
+    /// mounted nor open in another Zonal process that is not read-only.
     pub fn open(path: &Path, mode: OpenMode, via: SubmissionPath) -> Result<Self> {
         let failed =
             |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
@@ -120,8 +121,8 @@ impl PassthroughDrive {
         Ok(drive)
     }
 
-    /// Reports every zone. The first one is a probe of `io_uring`, which does not pass NVMe commands
-    /// on Linux 5.18 and older.
+    /// Reports every zone. The first one is a probe of `io_uring`, which does not pass NVMe
+    /// commands on Linux 5.18 and older.
     fn first_report(&mut self) -> Result<Vec<Zone>> {
         let mut report = vec![0; shape::report_bytes(1)];
         let entry = self.receive(ZoneId::ZERO, report.len());
@@ -175,8 +176,8 @@ impl PassthroughDrive {
         Ok(())
     }
 
-    /// Reports one zone while no write or reset of it is running, whose result would be newer than the
-    /// report.
+    /// Reports one zone while no write or reset of it is running, whose result would be newer than
+    /// the report.
     fn refresh_between_writes(&self, zone: ZoneId) -> Result<Zone> {
         let _turn = self.state(zone)?.turn.read().unwrap_or_else(PoisonError::into_inner);
         self.refresh(zone)
@@ -255,7 +256,8 @@ impl PassthroughDrive {
         self.explain(zone, entry.first, entry.blocks, access, failure)
     }
 
-    /// Reads a part of a zone: what is written, and zeroes beyond, where not every drive allows reads.
+    /// Reads a part of a zone: the written blocks, and zeroes beyond, where not every drive allows
+    /// reads.
     fn read_in_zone(&self, zone: ZoneId, offset: LbaCount, target: &mut [u8]) -> Result<()> {
         let state = self.state(zone)?;
         let blocks = self.geometry.blocks(target.len())?;
@@ -416,7 +418,7 @@ fn not_a_namespace(path: &Path, errno: Errno) -> DeviceError {
     }
 }
 
-/// The Identify data structures that are needed.
+/// Requests the Identify data structures that `shape.rs` decodes.
 fn identify_all(file: &File, path: &Path, nsid: Nsid) -> Result<Answers> {
     let name = path.display();
     let ask = |what, command_set, nsid| {

@@ -1,4 +1,4 @@
-//! A zoned NVMe namespace without checks of ours: one command for each request.
+//! A zoned NVMe namespace without Zonal's checks: one command for each request.
 
 use std::path::Path;
 

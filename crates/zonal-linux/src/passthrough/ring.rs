@@ -20,8 +20,8 @@ const URING_CMD_IO: u32 = 0xc048_4e80;
 /// Rings with entries large enough for NVMe: submissions of 128 bytes, completions of 32.
 pub(super) type Rings = ring::Rings<squeue::Entry128, cqueue::Entry32>;
 
-/// Runs commands side by side, except that each one that is linked to the next precedes it. Returns each
-/// one's result.
+/// Runs commands side by side, but a linked command before the next one. Returns the result of
+/// each.
 pub(super) fn run(
     rings: &Rings,
     device: &File,
@@ -38,10 +38,10 @@ pub(super) fn run(
     })
 }
 
-/// Runs at most [`DEPTH`] commands and returns what the kernel returned for each.
+/// Runs at most [`DEPTH`] commands and returns the kernel's result of each.
 ///
-/// A link breaks when the kernel fails a command, not when the drive does; then the next write fails
-/// because it is not at the write pointer.
+/// A link breaks when the kernel fails a command, not when the drive does; then the next write
+/// fails because it is not at the write pointer.
 fn run_round(
     ring: &mut IoUring<squeue::Entry128, cqueue::Entry32>,
     device: &File,

@@ -1,7 +1,7 @@
-//! Decodes what a namespace reports about itself: its geometry, limits and zones.
+//! Decodes the reports of a namespace about itself: its geometry, limits and zones.
 //!
 //! The bytes come from a drive, and a drive may be wrong: any bytes become a possible geometry or a
-//! message that says what is wrong.
+//! message that names the fault.
 
 use zerocopy::FromBytes;
 use zonal::nvme::identify::{
@@ -13,8 +13,8 @@ use zonal::{
     ZoneRuns,
 };
 
-/// log₂ of the page size that MDTS and ZASL count in. The real one is in a register that only the kernel
-/// can read (Base, figure 36: CAP.MPSMIN); this is the smallest possible.
+/// log₂ of the page size that MDTS and ZASL count in. The real one is in a register that only the
+/// kernel can read (Base, figure 36: CAP.MPSMIN); this is the smallest possible.
 const PAGE_SHIFT: u32 = 12;
 
 /// The answers to Identify, 4096 bytes each.
@@ -25,7 +25,7 @@ pub(super) struct Answers {
     pub(super) zoned_controller: [u8; identify::BYTES],
 }
 
-/// What the drive and the kernel accept in one command, and whether the drive has a cache.
+/// The longest command that the drive and the kernel accept, and whether the drive has a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Blocks of one command.
@@ -47,8 +47,8 @@ fn part<T: FromBytes>(answer: &[u8; identify::BYTES]) -> T {
     T::read_from_bytes(answer).expect("every structure has the length of the answer")
 }
 
-/// The geometry and limits of a namespace; the kernel accepts at most `kernel_bytes` in one command.
-/// The zone capacity is the zone size until a report says otherwise.
+/// The geometry and limits of a namespace; the kernel accepts at most `kernel_bytes` in one
+/// command. The zone capacity is the zone size until a report says otherwise.
 pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, Limits), String> {
     let namespace: IdentifyNamespace = part(&answers.namespace);
     let zoned: IdentifyZonedNamespace = part(&answers.zoned_namespace);
@@ -110,7 +110,8 @@ pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, 
     Ok((geometry, Limits { transfer, cache }))
 }
 
-/// What a namespace says it is. Linux prefers NGUID to EUI64 as well, and writes both as `eui`.
+/// The identity that a namespace reports. Linux prefers NGUID to EUI64 as well, and writes both as
+/// `eui`.
 pub(super) fn identity(answers: &Answers) -> Identity {
     let namespace: IdentifyNamespace = part(&answers.namespace);
     let controller: IdentifyController = part(&answers.controller);
@@ -121,8 +122,8 @@ pub(super) fn identity(answers: &Answers) -> Identity {
     Identity { model: ascii(&controller.model), serial: ascii(&controller.serial), unique }
 }
 
-/// The text of a field that is padded with spaces, by some drives with zeroes; `None` if there is none, or
-/// what is there cannot be printed.
+/// The text of a field that is padded with spaces, by some drives with zeroes; `None` if it is
+/// empty or cannot be printed.
 fn ascii(field: &[u8]) -> Option<String> {
     let text = str::from_utf8(field).ok()?.trim_matches([' ', '\0']);
     let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));

@@ -11,7 +11,7 @@ pub(super) const SECTOR_SHIFT: u32 = 9;
 const READ: u32 = 2 << 30;
 const READ_WRITE: u32 = 3 << 30;
 
-/// `_IOC('u', number)` of a command with a body of so many bytes.
+/// `_IOC('u', number)` of a command with a body of `bytes` bytes.
 const fn command(direction: u32, number: u32, bytes: usize) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "a body of a few bytes")]
     let size = bytes as u32;
@@ -45,10 +45,10 @@ pub(super) const COMMIT_AND_FETCH: u32 = io(0x21);
 /// `UBLK_F_*`: features of a device and of the driver.
 pub(super) mod feature {
     pub(crate) const USER_RECOVERY: u64 = 1 << 3;
-    /// Requests that the last server had not completed are reissued.
+    /// The kernel reissues requests that the last server had not completed.
     pub(crate) const USER_RECOVERY_REISSUE: u64 = 1 << 4;
     pub(crate) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
-    /// Data is copied by reading and writing the character device.
+    /// The server copies data by reading and writing the character device.
     pub(crate) const USER_COPY: u64 = 1 << 7;
     pub(crate) const ZONED: u64 = 1 << 8;
     /// A device that is served can change its size.
@@ -90,7 +90,8 @@ pub(super) const NOUNMAP: u32 = 1 << 15;
 /// `UBLK_MAX_QUEUE_DEPTH`.
 pub(super) const DEPTH_MAX: u16 = 4096;
 
-/// Where the descriptors of a queue are mapped: at multiples of this, `UBLKSRV_CMD_BUF_OFFSET` being 0.
+/// Where the descriptors of a queue are mapped: at multiples of this, `UBLKSRV_CMD_BUF_OFFSET`
+/// being 0.
 pub(super) const DESCRIPTORS_STRIDE: u64 =
     (DEPTH_MAX as u64 * size_of::<Descriptor>() as u64).next_multiple_of(4096);
 

@@ -1,8 +1,9 @@
-//! Reads, writes, appends and flushes that have arrived together: the device gets them as one batch.
+//! Reads, writes, appends and flushes that have arrived together: the device gets them as one
+//! batch.
 //!
-//! Each has a piece of its own of the thread's memory. Data that is written is copied from the driver
-//! before, data that is read to the driver afterwards. Requests are answered when they are done: those that
-//! need a flush, once there was one for all of them, and those that need none before it.
+//! Each has its own piece of the thread's memory. The thread copies data to write from the driver
+//! before, and data that it has read to the driver afterwards. It answers requests when they are
+//! done: requests without a need for a flush first, the others after one flush for all of them.
 
 use std::io;
 use std::mem;
@@ -63,8 +64,8 @@ impl ZonedWork<'_> {
         }
     }
 
-    /// How many of the requests that have arrived are performed together: the first ones that join others,
-    /// as far as there may be memory for their data. 0 if the first is performed alone.
+    /// How many of the arrived requests form one batch: the first ones that join others, as far as
+    /// there may be memory for their data. 0 if the first is performed alone.
     pub(super) fn batch_len(&self, tags: &[u16]) -> usize {
         let mut bytes = 0;
         let fits = |tag: &&u16| {
@@ -113,7 +114,7 @@ impl ZonedWork<'_> {
         Ok(())
     }
 
-    /// The requests of the device for those of the kernel, with the data to write.
+    /// Makes requests of the device from the kernel's requests, with the data to write.
     fn prepare<'m>(&self, tags: &[u16], memory: &'m mut [u8]) -> (Vec<Member>, Vec<Io<'m>>) {
         let (mut members, mut ios) = (Vec::with_capacity(tags.len()), Vec::new());
         let mut rest = memory;
@@ -134,7 +135,8 @@ impl ZonedWork<'_> {
         (members, ios)
     }
 
-    /// The request of the device for one of the kernel. A flush comes when the others are done.
+    /// Makes a request of the device from one of the kernel; `None` for a flush, which comes when
+    /// the others are done.
     fn request<'m>(
         &self,
         tag: u16,
@@ -143,7 +145,7 @@ impl ZonedWork<'_> {
     ) -> Result<Option<Io<'m>>, Errno> {
         Ok(match request.operation() {
             op::READ => Some(Io::read(self.lba(request.sector)?, data)),
-            // A write at the end that does begin before it, the device refuses.
+            // The device itself refuses a write that begins before its end and reaches beyond it.
             op::WRITE if self.lba(request.sector)? >= self.device_end() => return Err(Errno::IO),
             op::WRITE => {
                 let lba = self.lba(request.sector)?;

@@ -1,7 +1,7 @@
 //! The control device `/dev/ublk-control`: creates, starts, stops and removes ublk devices.
 //!
-//! Commands go through `io_uring`, one at a time. The kernel reads or writes the payload of a command
-//! until it completes.
+//! Commands go through `io_uring`, one at a time. The kernel reads or writes the payload of a
+//! command until it completes.
 #![expect(unsafe_code, reason = "a command carries the address of its payload")]
 
 use std::fs::File;
@@ -71,8 +71,8 @@ impl Control {
         Ok(params)
     }
 
-    /// Starts the block device, or starts it again. Returns when the driver has read a zone report, so
-    /// requests have to be served already.
+    /// Starts the block device, or starts it again. Returns when the driver has read a zone report,
+    /// so requests have to be served already.
     pub(super) fn start(&mut self, id: u32, start: Start) -> Result<(), Errno> {
         let command = match start {
             Start::New => abi::START_DEV,
@@ -149,14 +149,14 @@ impl Control {
         let mut bytes = [0; 80];
         bytes[..size_of::<ControlCommand>()].copy_from_slice(command.as_bytes());
         let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), op).cmd(bytes).build();
-        // SAFETY: the driver takes a `struct ublksrv_ctrl_cmd`, whose address and length are those of
-        // `payload`. `run` returns only when the command has ended; `delete` has no payload. The file
-        // is open as long as the ring.
+        // SAFETY: the driver takes a `struct ublksrv_ctrl_cmd`, whose address and length are those
+        // of `payload`. `run` returns only when the command has ended; `delete` has no payload. The
+        // file is open as long as the ring.
         unsafe { self.ring.submission().push(&entry) }.expect("one command at a time");
     }
 }
 
-/// What is started.
+/// The kind of device to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// A new device.

@@ -19,7 +19,7 @@ pub(super) struct DiskWork<'a> {
     pub(super) disk: &'a dyn Disk,
 }
 
-/// Memory for the data of a request, all of it in place before there is one.
+/// Memory for the data of a request, with all pages present before the first request arrives.
 pub(super) fn memory() -> AlignedBytes {
     let mut memory = AlignedBytes::zeroed(abi::IO_BYTES_MAX as usize);
     memory.fill(0);
@@ -94,7 +94,7 @@ impl DiskWork<'_> {
             }
             _ => return Err(Errno::OPNOTSUPP),
         };
-        // The driver takes all of these for done, whatever their length.
+        // The driver takes these operations for done, without a length.
         done.map(|()| At::bytes(0)).map_err(|error| errno(&error))
     }
 }
@@ -106,7 +106,7 @@ struct Range {
 }
 
 impl Range {
-    /// The kernel sends whole blocks only.
+    /// The blocks of `request`; an error if they are not whole. The kernel sends whole blocks only.
     fn of(shape: &DiskShape, request: Descriptor) -> Result<Self, Errno> {
         let shift = shape.block_size.shift() - SECTOR_SHIFT;
         let (sector, count) = (request.sector, u64::from(request.count));

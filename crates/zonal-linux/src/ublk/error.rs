@@ -1,4 +1,4 @@
-//! What can go wrong with ublk devices.
+//! Errors of ublk devices.
 
 use std::io;
 
@@ -35,7 +35,7 @@ pub enum Error {
     /// Linux does not accept such a device.
     #[error("Linux accepts no such device: {why}")]
     Unsuitable {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The number is taken.
@@ -79,32 +79,32 @@ pub enum Error {
     OtherShape {
         /// The number.
         id: u32,
-        /// What differs.
+        /// The difference.
         what: String,
     },
     /// The zones of the served device could not be reported.
     #[error("its device's zones cannot be reported: {0}")]
     Report(DeviceError),
-    /// What was written could not be made durable at the end.
+    /// The last flush of the served device failed.
     #[error("what was written could not be made durable: {0}")]
     Flush(DeviceError),
-    /// The same of a disk.
+    /// The last flush of the served disk failed.
     #[error("what was written could not be made durable: {0}")]
     FlushDisk(DiskError),
-    /// The notes of unflushed writes could not be made, or a killed server left none.
+    /// The notes of unflushed changes could not be made, or a killed server left none.
     #[error("ublk device {id}: the notes of what is not flushed, in /run/zonal/ublk{id}: {source}")]
     Notes {
         /// The number.
         id: u32,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Refused {
-        /// What was tried.
+        /// The failed operation.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

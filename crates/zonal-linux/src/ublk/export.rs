@@ -24,8 +24,8 @@ impl Export {
         self.device.geometry()
     }
 
-    /// Performs reads, writes and appends. While writes are to be expected that the kernel reissues, one
-    /// after the other.
+    /// Performs reads, writes and appends: one after the other as long as the kernel may reissue
+    /// writes.
     pub(super) fn submit(&self, batch: &mut [Io<'_>]) {
         if !self.reissue.is_expected() {
             return self.device.submit(batch);
@@ -45,7 +45,7 @@ impl Export {
         }
     }
 
-    /// Makes durable what was completed before.
+    /// Makes completed writes durable.
     pub(super) fn flush(&self) -> Result<(), Errno> {
         self.device.flush().map_err(|error| errno(&error))
     }
@@ -61,8 +61,7 @@ impl Export {
         self.device.deallocate(lba, blocks).map_err(|error| errno(&error))
     }
 
-    /// Reads what there is of blocks some of which are behind a smaller last zone, and zeroes for
-    /// the others.
+    /// Reads blocks some of which are behind a smaller last zone: zeroes for these.
     pub(super) fn read_at_end(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), Errno> {
         let blocks = self.geometry().block_count().saturating_sub(lba - Lba::ZERO);
         let bytes = usize::try_from(self.geometry().bytes(blocks).get()).unwrap_or(usize::MAX);
@@ -85,7 +84,7 @@ impl Export {
     }
 }
 
-/// What the kernel is told; `blk_errors[]` in `block/blk-core.c` is how it maps an errno.
+/// The errno for the kernel, which `blk_errors[]` in `block/blk-core.c` maps.
 pub(super) fn errno(error: &DeviceError) -> Errno {
     match error {
         DeviceError::Medium { .. } | DeviceError::Io { .. } | DeviceError::PowerCut => {

@@ -2,15 +2,17 @@
 //!
 //! - [`serve`], [`Server`]: serve a device or an ordinary disk. Start here.
 //! - [`list`], [`remove`]: the ublk devices of this machine, whoever created them.
-//! - `Device`: one device from its creation to its removal; `queue`: the threads that serve requests.
+//! - `Device`: one device from its creation to its removal; `queue`: the threads that serve
+//!   requests.
 //! - `zoned`: requests for a device; `batch`: several of them at once; `export`: the device.
-//! - `disk`: requests for a disk; `unflushed`: what of it survives when its server is killed.
+//! - `disk`: requests for a disk; `unflushed`: keeps its unflushed changes when its server is
+//!   killed.
 //! - `shape`: which devices and disks Linux accepts, and their parameters.
 //! - `control`: commands to the driver; `abi`: the structures of its header.
 //!
-//! Data is copied by reading and writing `/dev/ublkcN` ("user copy"), since the driver supports zones
-//! only with that. A device outlives a server that was killed: I/O is queued until another server
-//! takes over, or until the device is removed.
+//! Data is copied by reading and writing `/dev/ublkcN` ("user copy"), since the driver supports
+//! zones only with that. A device outlives a server that was killed: I/O is queued until another
+//! server takes over, or until the device is removed.
 
 mod abi;
 mod batch;
@@ -42,8 +44,8 @@ pub use self::error::{Error, Result};
 use self::queue::{Descriptors, Event, Shared, Target, Worker};
 pub use self::server::{NamedDisk, Number, Server, Source, serve};
 
-/// How long a removal waits for programs that still use the device, and a recovery for the driver to
-/// notice that the last server is gone.
+/// How long a removal waits for programs that still use the device, and a recovery for the driver
+/// to notice that the last server is gone.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Stack of a thread that serves requests. A server of a disk has all of it in memory.
@@ -60,7 +62,7 @@ pub struct Queues {
     pub threads: u16,
 }
 
-/// What the driver has to know of a device.
+/// The facts about a device that the driver needs.
 struct Outline {
     params: Params,
     /// [`shape::mark`] or [`shape::mark_of_disk`].
@@ -225,7 +227,7 @@ impl Device {
         }
         end()?;
         match remove(id) {
-            // Whoever stopped it may have removed it as well.
+            // The program that stopped it may have removed it as well.
             Err(Error::Missing { .. }) => Ok(()),
             removed => removed,
         }
@@ -330,15 +332,15 @@ fn stop(id: u32) -> Result<()> {
     Control::open()?.stop(id).map_err(|errno| Error::of("stopping", id, errno))
 }
 
-/// Stops and removes a device. I/O that waits for a server fails, and what a killed server of a
-/// disk has answered and not flushed is lost.
+/// Stops and removes a device. I/O that waits for a server fails, and changes that a killed server
+/// of a disk has answered and not flushed are lost.
 pub fn remove(id: u32) -> Result<()> {
     stop(id)?;
     unflushed::discard(id);
     removed(id, Control::open()?.delete(id, REMOVE_TIMEOUT))
 }
 
-/// What the end of a stopped device's deletion means.
+/// The result of deleting a stopped device.
 fn removed(id: u32, deleted: std::result::Result<Ended, Errno>) -> Result<()> {
     match deleted {
         // The server of a stopped device removes it too, and may have been faster.

@@ -27,7 +27,7 @@ use super::disk::{self, DiskWork};
 use super::export::Export;
 use super::zoned::ZonedWork;
 
-/// Who performs the requests.
+/// The part that performs the requests.
 pub(super) enum Target {
     /// A device with zones.
     Zoned(Export),
@@ -35,14 +35,14 @@ pub(super) enum Target {
     Disk(Arc<dyn Disk>),
 }
 
-/// What all threads of a device share.
+/// The data that all threads of a device share.
 pub(super) struct Shared {
     /// `/dev/ublkcN`.
     pub(super) file: File,
     pub(super) target: Target,
 }
 
-/// What a thread reports.
+/// A report of a thread.
 #[derive(Debug)]
 pub(super) enum Event {
     /// Its tags are known to the driver.
@@ -63,7 +63,7 @@ unsafe impl Send for Descriptors {}
 unsafe impl Sync for Descriptors {}
 
 impl Descriptors {
-    /// Those of queue `queue`, of `depth` tags.
+    /// Maps the descriptors of queue `queue`, of `depth` tags.
     pub(super) fn map(file: &File, queue: u16, depth: u16) -> io::Result<Self> {
         let offset = u64::from(queue) * abi::DESCRIPTORS_STRIDE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -107,7 +107,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Serves until the device is stopped. Reports when the driver knows the tags, and how it ended.
+    /// Serves until the device is stopped. Reports when the driver knows the tags, and how it
+    /// ended.
     pub(super) fn run(self, events: &Sender<Event>) {
         let outcome = self.serve(events);
         if let Err(error) = &outcome {
@@ -188,7 +189,8 @@ impl Worker {
         self.push(ring, abi::COMMIT_AND_FETCH, answer);
     }
 
-    /// A panic in a device must not leave programs waiting forever.
+    /// Runs `perform`, and makes an error of a panic, which must not leave programs waiting
+    /// forever.
     pub(super) fn guarded<T>(
         &self,
         perform: impl FnOnce() -> Result<T, Errno>,

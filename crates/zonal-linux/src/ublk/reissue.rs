@@ -1,10 +1,10 @@
 //! Requests that the kernel reissues after their server was killed.
 //!
 //! The kernel cannot know whether such a write was done, and on a zoned device a write cannot be
-//! repeated: the write pointer is beyond it. So the first write to each zone after a recovery, if it
-//! starts below the write pointer found then, is compared with the data in the zone: a part that is
-//! the same is done, and what follows the write pointer is written. The kernel has at most one write
-//! outstanding in each zone (zone write plugging, `block/blk-zoned.c`).
+//! repeated: the write pointer is beyond it. So the first write to each zone after a recovery, if
+//! it starts below the write pointer found then, is compared with the data in the zone: a part that
+//! is the same is done, and the part behind the write pointer is written. The kernel has at most
+//! one write outstanding in each zone (zone write plugging, `block/blk-zoned.c`).
 //!
 //! A reissued append may be done twice. The data of the first one is then garbage below the write
 //! pointer, as after any append that failed.
@@ -44,7 +44,7 @@ impl Reissue {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Writes what has not been written already.
+    /// Writes the part of `data` that is not in the zone yet.
     pub(super) fn write(
         &self,
         device: &dyn ZonedDevice,
@@ -89,14 +89,14 @@ impl Reissue {
         self.take(zone)
     }
 
-    /// A zone changes: what follows is no reissued write.
+    /// Notes that a zone changes: no later write to it is a reissued one.
     pub(super) fn forget(&self, zone: ZoneId) {
         if self.is_expected() {
             self.take(zone);
         }
     }
 
-    /// One zone or all change.
+    /// Notes that one zone or all change.
     pub(super) fn forget_all(&self, zones: Select) {
         match zones {
             Select::One(zone) => self.forget(zone),
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A drive with three blocks in zone 1, as a server finds it that takes over.
+    /// A drive with three blocks in zone 1, as the next server finds it.
     fn drive() -> (MemoryDrive, Reissue, Lba) {
         let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
         let start = drive.append(ZoneId::new(1), &[7; 3 * 4096]).unwrap();

@@ -1,13 +1,13 @@
 //! Serves a device or a disk as the block device `/dev/ublkbN` of the running kernel.
 //!
-//! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. `zoned.rs` and
-//! `disk.rs` answer the requests of the kernel; how requests arrive is in `queue.rs`.
+//! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. `queue.rs`
+//! receives the requests of the kernel, and `zoned.rs` and `disk.rs` answer them.
 //!
 //! A write completes when the device has it. A flush, or a write with FUA, completes when the
-//! device says that it is durable. When a server was killed and another takes over, the kernel
-//! reissues the requests that were not completed; `reissue.rs` finds out which of them were already
-//! done by a device. A disk may repeat them; what it had answered and not flushed, `unflushed.rs`
-//! writes again.
+//! device says that it is durable. When another server takes over from a killed one, the kernel
+//! reissues the requests that were not completed; `reissue.rs` finds the writes that a device has
+//! done already. A disk may repeat them; `unflushed.rs` writes the changes again that the killed
+//! server had answered and not flushed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use super::queue::Target;
 use super::reissue::Reissue;
 use super::{Device, Error, Outline, Queues, Result, mounted, node, shape, unflushed};
 
-/// What is served.
+/// The device or the disk to serve.
 pub enum Source {
-    /// A device with zones, as one with zones.
+    /// A device with zones, served with its zones.
     Device(Arc<dyn ZonedDevice>),
     /// An ordinary disk.
     Disk(NamedDisk),
@@ -192,7 +192,7 @@ pub fn serve(
     outcome
 }
 
-/// Gives the block device the size of its disk. Without that it is used in the size that it has.
+/// Gives the block device the size of its disk. If that fails, it keeps the size that it has.
 fn follow_size(id: u32, disk: &DiskShape) {
     if let Err(error) = super::update_size(id, disk) {
         tracing::warn!("{error}");

@@ -117,8 +117,8 @@ pub(super) fn disk_params(shape: &DiskShape) -> Params {
     }
 }
 
-/// Discards are for conventional zones: a sequential one is reset. A request is for a zone at most, since
-/// the kernel splits it at multiples of the largest, not where zones end.
+/// Discards are for conventional zones: a sequential one is reset. A discard is a zone long at
+/// most, since the kernel splits it at multiples of the largest, not at the ends of zones.
 fn discard(geometry: &Geometry, zone_sectors: u32) -> Option<DiscardParams> {
     let has_conventional = !geometry.spec().conventional_zones.is_empty();
     let block_bytes = u32::try_from(geometry.block_size().bytes()).expect("512 or 4096");
@@ -159,7 +159,7 @@ pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
             return Err(Error::OtherShape { id, what: format!("{what}: {theirs}, not {ours}") });
         }
     }
-    // One that an older server made takes no discards, and needs none.
+    // A device that an older server made takes no discards, and needs none.
     let has_discards = found.types & PARAMS_DISCARD != 0 && found.discard != ours.discard;
     let is_other_kind = (found.types ^ ours.types) & PARAMS_ZONED != 0;
     if is_other_kind || found.basic != ours.basic || has_discards {
@@ -171,8 +171,8 @@ pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
 /// Set in the mark of a drive that says which one it is.
 const MARKED: u64 = 1 << 32;
 
-/// By what a server that takes a device over knows the drive again; 0 if the drive does not say which one
-/// it is.
+/// The mark by which a server that takes a device over recognises the drive; 0 if the drive reports
+/// no unique name.
 pub(super) fn mark(identity: &Identity) -> u64 {
     identity.unique.as_ref().map_or(0, |name| MARKED | u64::from(crc32c(name.as_bytes())))
 }
@@ -182,7 +182,7 @@ pub(super) fn mark_of_disk(unique: &str) -> u64 {
     MARKED | u64::from(crc32c(unique.as_bytes()))
 }
 
-/// An error if device `id` was made of another drive. One without a mark may be of any.
+/// An error if device `id` was made of another drive. A device without a mark may be of any drive.
 pub(super) fn compare_marks(id: u32, found: u64, ours: u64) -> Result<()> {
     if found == ours || found & MARKED == 0 || ours & MARKED == 0 {
         return Ok(());
@@ -197,7 +197,7 @@ pub(super) fn raw_zone(zone: &Zone, block_shift: u32) -> RawZone {
     raw.len = zone.size.get() << block_shift;
     raw.capacity = zone.capacity.get() << block_shift;
     raw.wp = match (zone.cond, zone.wp) {
-        // Not valid in this condition; null_blk has the same.
+        // Not valid in this condition; null_blk reports the same.
         (ZoneCond::Full | ZoneCond::NotWp, _) => raw.start + raw.len,
         (_, Some(wp)) => wp.get() << block_shift,
         (_, None) => raw.start,

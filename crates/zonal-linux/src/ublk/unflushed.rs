@@ -1,17 +1,16 @@
-//! Keeps what a disk has not flushed yet when its server is killed.
+//! Keeps the unflushed changes of a disk when its server is killed.
 //!
-//! The kernel that uses a ublk disk goes on when the server dies: it expects that every write that
-//! was answered is there when another server takes over. A disk in this process has such writes in
-//! memory until the next flush. So each is also noted in a file in memory that outlives the
-//! process, and is written again by the server that takes over. A power cut loses the notes, as it
-//! loses a disk's cache.
+//! The kernel that uses a ublk disk goes on when the server dies: it expects that every answered
+//! write is there when another server takes over. A disk in this process has such writes in memory
+//! until the next flush. So each is also noted in a file in memory that outlives the process, and
+//! the server that takes over writes it again. A power cut loses the notes, as it loses a disk's
+//! cache.
 //!
 //! Two halves of the file take turns. A flush begins with the other half, and once it is durable
 //! the half that it has covered is empty again. If it fails, the next flush covers that half first.
-//! A full half makes its writer flush. A note says
-//! which blocks have which content, so writing all of them again in order gives the same disk,
-//! whichever of them a flush had covered. Overlapping changes wait for one another, so that notes
-//! have the order of the changes.
+//! A full half makes its writer flush. A note has the content of its blocks, so writing all notes
+//! again in order gives the same disk, even if a flush had covered some of them. Overlapping
+//! changes wait for one another, so that notes have the order of the changes.
 
 use std::fs::{self, File};
 use std::io;
@@ -34,7 +33,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ZNLUNFL\x01");
 /// Bytes before the halves.
 const HEAD_BYTES: u64 = 4096;
 
-/// Bytes of a half: the most that is written between two flushes.
+/// Bytes of a half: the most notes between two flushes.
 const HALF_BYTES: u64 = 32 << 20;
 
 const FILE_BYTES: u64 = HEAD_BYTES + 2 * HALF_BYTES;
@@ -104,7 +103,8 @@ struct Notes {
 }
 
 impl Notes {
-    /// An empty file. All of its memory is there at once, so that no write fails for want of it.
+    /// Creates an empty file. All of its memory is there at once, so that no write fails for want
+    /// of it.
     fn create(path: &Path, mark: u64) -> io::Result<Self> {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
@@ -114,7 +114,7 @@ impl Notes {
         Ok(notes)
     }
 
-    /// The file that a killed server of the same disk has left.
+    /// Opens the file that a killed server of the same disk has left.
     fn open(path: &Path, mark: u64) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let mut head = Head { magic: 0, active: 0, mark: 0 };
@@ -139,7 +139,7 @@ impl Notes {
     fn note(&mut self, change: &Change<'_>) -> io::Result<bool> {
         let (half, len) = (self.active, self.len[self.active]);
         let bytes = NOTE_BYTES + change.data.len() as u64;
-        // The end needs room too.
+        // The zeroes that end the half need room too.
         if len + bytes + NOTE_BYTES > HALF_BYTES {
             return Ok(false);
         }
@@ -158,9 +158,9 @@ impl Notes {
         Ok(true)
     }
 
-    /// A flush begins. Returns the half that it covers; `None` if it may empty none, since another
+    /// Begins a flush. Returns the half that it covers; `None` if it may empty none, since another
     /// flush runs or there are no notes. A half that a failed flush has left comes first: its notes
-    /// precede those of the active half, which takes notes on.
+    /// precede the notes of the active half, which takes notes on.
     fn begin_flush(&mut self) -> io::Result<Option<usize>> {
         let other = 1 - self.active;
         if self.flushing.is_some() || self.len == [0; 2] {
@@ -174,7 +174,7 @@ impl Notes {
         Ok(self.flushing)
     }
 
-    /// What was noted in a half is durable.
+    /// Empties a half, whose changes are durable.
     fn empty(&mut self, half: usize) -> io::Result<()> {
         self.file.write_all_at(NoteHead::default().as_bytes(), Self::start(half))?;
         self.len[half] = 0;
@@ -256,7 +256,7 @@ pub(super) struct SurvivingDisk {
 }
 
 impl SurvivingDisk {
-    /// A disk that no killed server has left.
+    /// A disk without a killed server: it starts without notes.
     fn create(disk: Arc<dyn Disk>, path: &Path, mark: u64) -> io::Result<Self> {
         Ok(Self::new(disk, Notes::create(path, mark)?))
     }
@@ -290,7 +290,7 @@ impl SurvivingDisk {
         }
     }
 
-    /// Notes a change. If there is no room for it, a flush makes room: the one that runs, or one of
+    /// Notes a change. If there is no room for it, a flush makes room: the running one, or one of
     /// our own, whose failure is that of the change.
     fn note(&self, change: &Change<'_>) -> Result<()> {
         let mut notes = lock(&self.notes);
@@ -371,7 +371,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The directory for the notes of ublk device `id`. The kernel never swaps its memory out: without
-/// a server, nobody could read notes back from a disk that is swap space.
+/// a server, no program could read notes back from a disk that is swap space.
 fn folder(id: u32) -> PathBuf {
     PathBuf::from(format!("/run/zonal/ublk{id}"))
 }

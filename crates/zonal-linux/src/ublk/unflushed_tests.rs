@@ -1,4 +1,4 @@
-//! Tests: servers that are killed at any moment lose nothing that they have answered.
+//! Tests: servers that are killed at any moment lose no answered change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ const BLOCK: usize = 512;
 const BLOCKS: usize = 4096;
 const MARK: u64 = 7;
 
-/// A disk in memory that forgets what is not flushed when its server is killed.
+/// A disk in memory that forgets unflushed data when its server is killed.
 struct Volatile {
     now: Mutex<Vec<u8>>,
     flushed: Mutex<Vec<u8>>,

@@ -1,6 +1,6 @@
 //! Performs the requests for a device with zones.
 //!
-//! Those that have arrived are performed together as far as they go together (`batch.rs`).
+//! Requests that have arrived together form one batch as far as they can (`batch.rs`).
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub(super) struct ZonedWork<'a> {
 }
 
 impl ZonedWork<'_> {
-    /// Serves requests, and answers each as soon as those that it is performed with are done.
+    /// Serves requests, and answers each as soon as its batch is done.
     pub(super) fn serve(
         &self,
         ring: &mut IoUring,
@@ -51,7 +51,7 @@ impl ZonedWork<'_> {
         Ok(())
     }
 
-    /// Performs a request that goes with no others.
+    /// Performs a request that joins no others.
     fn perform(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
         match request.operation() {
             op::ZONE_OPEN => self.manage(ZoneAction::Open, request.sector),
