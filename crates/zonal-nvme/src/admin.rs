@@ -257,8 +257,8 @@ fn serial(nqn: &str) -> String {
     format!("{hash:016X}")
 }
 
-/// ZASL: the smallest append limit of all namespaces, rounded down to a power of two of pages. A limit
-/// below one page cannot be reported; larger appends fail.
+/// ZASL: the smallest append limit of all namespaces, rounded down to a power of two of pages. A
+/// limit below one page cannot be reported; larger appends fail.
 fn append_max_shift(controller: &Controller) -> u8 {
     let zoned = controller.subsystem().namespaces().filter_map(|(_, one)| one.zoned());
     let limits = zoned.map(|namespace| {

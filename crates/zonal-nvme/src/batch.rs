@@ -6,7 +6,7 @@ use zonal::{Io, Lba, Op};
 
 use super::zoned::ZonedNamespace;
 
-/// What to do at a block.
+/// The operation at a block.
 pub(crate) enum Access<'a> {
     /// Read.
     Read(&'a mut [u8]),
@@ -16,7 +16,7 @@ pub(crate) enum Access<'a> {
     Append(&'a [u8], Durability),
 }
 
-/// What is left of an access once it is a request of the device.
+/// The part of an access that remains once it is a request of the device.
 #[derive(Clone, Copy)]
 struct Asked {
     kind: Kind,
@@ -32,8 +32,8 @@ enum Kind {
 }
 
 impl ZonedNamespace {
-    /// Performs accesses that were planned. Returns what each command completes with. Of those that are
-    /// to be durable, none completes before all are.
+    /// Performs planned accesses and returns the result of each command. One flush makes all
+    /// durable ones durable, and they complete after it.
     pub(crate) fn submit<'a>(
         &self,
         accesses: impl Iterator<Item = (Lba, Access<'a>)>,

@@ -1,4 +1,5 @@
-//! A command of a controller's queue: queue 0 takes those of `admin`, the others those of `io`.
+//! A command of a controller's queue: queue 0 takes the commands of `admin`, the others the
+//! commands of `io`.
 
 use zonal::nvme::{NvmeStatus, SubmissionEntry, status};
 

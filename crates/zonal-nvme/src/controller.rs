@@ -23,7 +23,7 @@ pub(crate) trait Link: Send + Sync {
     fn close(&self);
 }
 
-/// What a controller is for.
+/// The purpose of a controller.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// An I/O controller.

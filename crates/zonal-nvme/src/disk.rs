@@ -1,8 +1,8 @@
 //! An ordinary disk as a namespace of the NVM command set: its Identify data structure, and its
 //! commands.
 //!
-//! What a [`Disk`] promises is what a host reads about it: deallocated blocks read as zeroes, a
-//! physical unit is old or new as a whole after a power cut, and so is a write within the atomic
+//! A host reads the promises of a [`Disk`] in its Identify data: deallocated blocks read as zeroes,
+//! a physical unit is old or new as a whole after a power cut, and so is a write within the atomic
 //! size. Other hosts see such a write at once as well.
 
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use super::batch::Access;
 use super::namespace::Usage;
 use super::{DONE, Executed, Payload, Plan, TRANSFER_MAX};
 
-/// NSFEAT bit 1: NAWUN, NAWUPF and NACWU say what is atomic (NVM, figure 97).
+/// NSFEAT bit 1: NAWUN, NAWUPF and NACWU are the atomic sizes (NVM, figure 97).
 const ATOMIC_SIZES: u8 = 1 << 1;
-/// NSFEAT bit 4: NPWG, NPWA, NPDG, NPDA and NOWS say what a host should prefer (NVM, figure 97).
+/// NSFEAT bit 4: NPWG, NPWA, NPDG, NPDA and NOWS are the preferred sizes (NVM, figure 97).
 const PREFERRED_SIZES: u8 = 1 << 4;
 /// DLFEAT: deallocated blocks read as zeroes (bits 2:0 are 001b), and Write Zeroes can deallocate
 /// (bit 3; NVM, figure 97).
@@ -54,7 +54,7 @@ impl DiskNamespace {
         self.disk.flush().map_err(failed)
     }
 
-    /// The Identify Namespace data structure, apart from what all namespaces have.
+    /// The Identify Namespace data structure, apart from the fields that all namespaces have.
     pub(crate) fn identify(&self) -> IdentifyNamespace {
         let shape = self.shape();
         let mut answer = IdentifyNamespace::new_zeroed();
@@ -147,8 +147,8 @@ impl DiskNamespace {
         DONE
     }
 
-    /// Performs reads and writes that were planned, one after the other. Returns what each command
-    /// completes with. Of those that are to be durable, none completes before all are.
+    /// Performs planned reads and writes, one after the other, and returns the result of each
+    /// command. One flush makes all durable ones durable, and they complete after it.
     pub(crate) fn submit<'a>(
         &self,
         accesses: impl Iterator<Item = (Lba, Access<'a>)>,
@@ -179,7 +179,7 @@ impl DiskNamespace {
         ends
     }
 
-    /// Deallocates ranges. That the host wants it is no order, but a disk of ours always does it.
+    /// Deallocates ranges. The command is a wish and no order, but a [`Disk`] always fulfils it.
     fn manage(&self, asked: DatasetManagement, data: &[u8]) -> Result<(), NvmeStatus> {
         let ranges = data.chunks_exact(size_of::<DatasetRange>()).take(asked.ranges);
         let ranges: Vec<DatasetRange> =

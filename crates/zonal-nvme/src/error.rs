@@ -1,4 +1,4 @@
-//! What can go wrong while serving over NVMe.
+//! Errors of serving over NVMe.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ pub enum Error {
     Export {
         /// The device.
         device: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// A name that no NVMe subsystem or host can have.
@@ -31,15 +31,15 @@ pub enum Error {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

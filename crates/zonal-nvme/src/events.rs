@@ -1,6 +1,6 @@
-//! What a controller reports beside the completions of commands: zones that failed, and disks that
-//! were resized, by log pages and asynchronous events; and commands that failed, by the Error
-//! Information log page.
+//! The reports of a controller in addition to the completions of commands: zones that failed and
+//! disks that were resized, by log pages and asynchronous events; and commands that failed, by the
+//! Error Information log page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ use super::{Namespace, Subsystem};
 /// Zones that are ReadOnly or Offline, by their first block.
 pub(super) type FailedZones = BTreeSet<(Lba, ZoneCond)>;
 
-/// Outstanding Asynchronous Event Requests, and what the host knows of the zones of each namespace.
+/// Outstanding Asynchronous Event Requests, and the zones and sizes that the host has learned.
 #[derive(Default)]
 pub(super) struct AsyncEvents {
     /// Command identifiers of the requests.
@@ -25,7 +25,7 @@ pub(super) struct AsyncEvents {
     sizes: ReportedSizes,
 }
 
-/// What the host knows of the sizes of namespaces.
+/// The sizes of namespaces that the host has learned.
 #[derive(Default)]
 struct ReportedSizes {
     /// Blocks of each namespace when the controller was created, or when the host last read the log
@@ -40,12 +40,12 @@ fn sizes(subsystem: &Subsystem) -> BTreeMap<Nsid, u64> {
     subsystem.namespaces().map(|(nsid, one)| (nsid, one.blocks())).collect()
 }
 
-/// What the host knows of a namespace.
+/// The failed zones of a namespace that the host has learned.
 #[derive(Default)]
 struct ReportedFailures {
     /// Failed zones when the controller was created, or when the host last read the log page.
     failed: FailedZones,
-    /// [`Namespace::failures`] when its zones were last looked at.
+    /// [`Namespace::failures`] when the controller last looked at its zones.
     failures: u64,
     /// An event was sent. The next one is sent after the host has read the log page.
     reported: bool,
@@ -59,7 +59,8 @@ impl ReportedFailures {
 }
 
 impl AsyncEvents {
-    /// For a new controller: zones that have failed already are no events. Asks the devices.
+    /// For a new controller: zones that have failed already are no events. Asks the devices for
+    /// them.
     pub(super) fn since_now(subsystem: &Subsystem) -> Self {
         let known = subsystem.namespaces().map(|(nsid, one)| (nsid, ReportedFailures::of(one)));
         let sizes = ReportedSizes { blocks: sizes(subsystem), reported: false };
@@ -126,7 +127,8 @@ impl AsyncEvents {
         changed
     }
 
-    /// Namespaces whose zones have to be looked at for an event, and how many failures they had.
+    /// Namespaces whose zones the controller has to look at for an event, and their counts of
+    /// failures.
     pub(super) fn due(&self, subsystem: &Subsystem) -> Vec<(Nsid, u64)> {
         if self.outstanding.is_empty() {
             return Vec::new();

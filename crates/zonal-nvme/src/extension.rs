@@ -1,5 +1,5 @@
-//! Zone descriptor extensions: data that a host associates with an Empty zone, which becomes Closed;
-//! a reset removes it (ZNS, sections 3.4.3.1.6 and 5.1).
+//! Zone descriptor extensions: data that a host associates with an Empty zone, which becomes
+//! Closed; a reset removes it (ZNS, sections 3.4.3.1.6 and 5.1).
 //!
 //! Drives have no place for extensions, so they are kept in memory and lost when the server stops.
 //! The specification asks for more, so a namespace has none unless its creator wants them.
@@ -100,7 +100,7 @@ impl Extensions {
             Select::All => {
                 let _changing = self.change_all();
                 let done = device.manage(zones, ZoneAction::Reset);
-                // After a failure, some zones may have been reset: those that are Empty now.
+                // After a failure, some zones may have been reset: the ones that are Empty now.
                 let known: Vec<ZoneId> = self.attached().keys().copied().collect();
                 for zone in known {
                     if device.zone(zone).is_ok_and(|zone| zone.cond != ZoneCond::Empty) {

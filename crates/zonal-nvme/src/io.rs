@@ -1,5 +1,5 @@
-//! Commands of I/O queues. Those of zoned namespaces are here: of the NVM command set what they
-//! have, and the Zoned Namespace Command Set. Those of disks are in `disk.rs`.
+//! Commands of I/O queues. Commands of zoned namespaces are here: their part of the NVM command
+//! set, and the Zoned Namespace Command Set. Commands of disks are in `disk.rs`.
 
 use std::sync::LazyLock;
 

@@ -3,17 +3,17 @@
 //!
 //! - [`tcp`]: serves a subsystem to every host that reaches an address. Start here.
 //! - [`subsystem`]: the namespaces, the hosts that may connect, and their controllers.
-//! - [`namespace`]: what all namespaces have; `zoned`: a device as a zoned namespace;
+//! - [`namespace`]: the common part of all namespaces; `zoned`: a device as a zoned namespace;
 //!   [`extension`]: its zone descriptor extensions; `disk`: a disk as a namespace of the NVM
 //!   command set.
 //! - `controller`: the properties, queues and features that belong to one host; `events`:
 //!   asynchronous events and the error log.
-//! - `command`: what a queue is sent; `admin` and `io`: the commands of the two kinds of queue.
+//! - `command`: the commands of a queue; `admin` and `io`: commands of the two kinds of queue.
 //! - [`wire`]: structures of fabrics, features, events and log pages.
 //!
-//! A transport has a command *planned*, which validates it and says what data it transfers; transfers
-//! the data; and has the command *executed*. Commands block, and run on as many threads as the
-//! transport has.
+//! A transport has a command *planned*, which validates it and says what data it transfers;
+//! transfers the data; and has the command *executed*. Commands block, and run on as many threads
+//! as the transport has.
 
 #![forbid(unsafe_code)]
 

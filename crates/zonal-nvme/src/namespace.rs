@@ -1,5 +1,5 @@
-//! One namespace of a subsystem: a zoned device (`zoned.rs`), or an ordinary disk
-//! (`disk.rs`); and what both have.
+//! One namespace of a subsystem: a zoned device (`zoned.rs`), or an ordinary disk (`disk.rs`); and
+//! the common part of both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,7 @@ pub struct Namespace {
     uuid: [u8; 16],
 }
 
-/// What a namespace serves.
+/// The device or the disk that a namespace serves.
 pub(crate) enum Kind {
     /// A zoned device, by the zoned command set.
     Zoned(Box<ZonedNamespace>),

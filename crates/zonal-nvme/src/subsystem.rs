@@ -22,7 +22,7 @@ const CONTROLLERS_MAX: usize = 512;
 pub enum Hosts {
     /// Every host.
     All,
-    /// Those with one of these NQNs.
+    /// Hosts with one of these NQNs.
     Named(Vec<String>),
 }
 
@@ -38,8 +38,8 @@ impl Hosts {
 /// Whether completed writes may be lost before a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
-    /// There is a volatile write cache: by a power cut, and of a disk also when the server is
-    /// killed. Hosts flush.
+    /// There is a volatile write cache: a power cut loses its content, and of a disk also a kill of
+    /// the server. Hosts flush.
     Volatile,
     /// A write completes when it is durable.
     None,
@@ -78,7 +78,7 @@ impl Subsystem {
         self.write_cache
     }
 
-    /// How durable a write has to be for which a host has asked this.
+    /// The durability of a write for which a host has asked for `asked`.
     pub(crate) const fn durability(&self, asked: Durability) -> Durability {
         match self.write_cache {
             WriteCache::Volatile => asked,
@@ -139,7 +139,7 @@ impl Subsystem {
         if data.controller_id.get() != DYNAMIC_CONTROLLER {
             return Err((status::CONNECT_PARAMETERS, Some(ConnectFault::Data(16))));
         }
-        // Before the lock: the devices are asked.
+        // Before the lock, because it asks the devices.
         let events = match role {
             Role::Io => AsyncEvents::since_now(self),
             Role::Discovery(_) => AsyncEvents::default(),

@@ -320,8 +320,8 @@ impl ZonedNamespace {
         Ok(())
     }
 
-    /// The Identify Namespace data structure of the NVM command set, apart from what all namespaces
-    /// have.
+    /// The Identify Namespace data structure of the NVM command set, apart from the fields that all
+    /// namespaces have.
     pub(crate) fn identify(&self) -> IdentifyNamespace {
         let geometry = self.geometry();
         let mut answer = IdentifyNamespace::read_from_bytes(&[0; identify::BYTES]).expect("4096");

@@ -52,7 +52,7 @@ pub struct Turn {
     _host: Option<(Host, Queue)>,
     params: ConnectionParams,
     data: Vec<u8>,
-    /// The PDU of data, but for its header: it is always the same.
+    /// The digest of the data, which is always the same; empty without digests.
     digest: Vec<u8>,
     sent: u32,
 }
@@ -158,7 +158,7 @@ impl Turn {
         pdu::put(output, PduType::CapsuleCmd, 0, &header, data, self.params);
     }
 
-    /// All data of a command, from where it lies.
+    /// Sends all data of a command, from the place where it lies.
     fn host_data(&mut self, id: u16, tag: u16) {
         let header = DataPdu::new(id, tag, &(0..self.data.len()));
         let mut head = Vec::new();
@@ -178,7 +178,7 @@ impl Turn {
         self.stream.write_all(&self.digest).unwrap();
     }
 
-    /// As many bytes in one direction; the server knows which by the first byte.
+    /// Moves as many bytes in one direction; the first byte tells the server which.
     fn transfer(&mut self) {
         let total = self.work.bytes as u64 * u64::from(self.work.count);
         let mut buffer = vec![0; 128 << 10];
@@ -204,7 +204,8 @@ impl Turn {
     }
 }
 
-/// Whether an NVMe target listens there: the limit's server ends what begins like a host of one.
+/// Whether an NVMe target listens there: the limit's server closes a connection that begins like
+/// one to a target.
 fn is_nvme(address: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&[b'?'; 16]).unwrap();

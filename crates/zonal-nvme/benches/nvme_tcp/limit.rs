@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use zonal_nvme::tcp::pdu::{COMMON_BYTES, PduType};
 
-/// Like the target's: what is received, and what is collected before it is sent.
+/// Like the target's: for received bytes, and for bytes that are collected before they are sent.
 const BUFFER_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = 24;
 
@@ -62,7 +62,7 @@ fn pdus(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
     let mut have = first.len();
     let mut output = vec![0; 2 * BUFFER_BYTES];
     let mut ready = 0;
-    // Of the data at hand that have not arrived.
+    // Bytes of data of the present PDU that have not arrived.
     let mut missing = 0;
     loop {
         let mut at = missing.min(have);
@@ -109,7 +109,7 @@ fn pdus(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// Puts a header; the data behind it is what happens to be there. Says how long both are.
+/// Puts a header; the data behind it is the old content of the buffer. Returns the length of both.
 fn put(output: &mut [u8], kind: PduType, id: [u8; 2], data: usize) -> usize {
     let bytes = u32::try_from(HEADER_BYTES + data).unwrap();
     output[..HEADER_BYTES].fill(0);

@@ -1,16 +1,16 @@
 //! How far is the NVMe/TCP target from what TCP on this machine allows?
 //!
-//! Run it with `cargo bench -p zonal-nvme --bench nvme_tcp`; words after `--` choose rows by part of
-//! their name. Servers are processes of their own; the host is this one, with one connection. All
-//! take turns within each round, so that what else the machine does meets all of them. Figures are
-//! medians of the rounds: operations per second and bytes per second by the clock, and processor time
-//! of the server alone, in user space and kernel, per operation; and the medians of the ratios of the
-//! rounds.
+//! Run it with `cargo bench -p zonal-nvme --bench nvme_tcp`; words after `--` choose rows by part
+//! of their name. Servers are processes of their own; the host is this one, with one connection.
+//! All take turns within each round, so that other load of the machine meets all of them. Figures
+//! are medians of the rounds: operations per second and bytes per second by the clock, and
+//! processor time of the server alone, in user space and kernel, per operation; and the medians of
+//! the ratios of the rounds.
 //!
 //! - The limit is a server that sends and receives the same PDUs of the same sizes, from and to the
 //!   same buffer, and does nothing else ([`limit`]).
-//! - The last row is of a device whose calls take 100 µs: how many reads are done in the time of one if 32
-//!   are outstanding.
+//! - The last row is of a device whose calls take 100 µs: how many reads are done in the time of
+//!   one if 32 are outstanding.
 //! - For 128 KiB there is also a stream in one direction, without requests, as iperf has it.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
@@ -51,7 +51,7 @@ const ROUNDS: usize = 9;
 const NQN: &str = "nqn.2026-11.localhost:bench";
 /// Room for the longest turn.
 const DEVICE: &str = "mem:zone=32M,zones=9";
-/// How long each call takes of the device that takes time.
+/// How long each call of the slow device takes.
 const LATENCY: Duration = Duration::from_micros(100);
 /// Which server this process is to be.
 const SERVE: &str = "ZONAL_BENCH_SERVE";
@@ -81,8 +81,8 @@ fn main() {
 /// The row of a device whose calls take time.
 const DEPTH: &str = "depth 32 beside depth 1";
 
-/// Reads one at a time and 32 at a time, in turns, from a server in this process: so what the device is
-/// asked can be counted.
+/// Reads one at a time and 32 at a time, in turns, from a server in this process: so the requests
+/// to the device can be counted.
 fn measure_depth(report: &mut Report) {
     let stack = open_stack(DEVICE, OpenMode::ReadWrite, Arc::new(Machine)).unwrap();
     let device = Arc::new(Delay::new(Arc::clone(&stack.device), LATENCY));
@@ -123,7 +123,7 @@ const WORKS: [(&str, Work); 4] = [
     ("write of 128 KiB, depth 8", Work { op: Op::Write, bytes: 128 << 10, depth: 8, count: 2048 }),
 ];
 
-/// What takes turns: a server, and how the host speaks to it.
+/// The targets that take turns: a server, and how the host speaks to it.
 const TARGETS: [(&str, usize, host::Way); 4] = [
     ("the limit", 0, host::Way::PDUs),
     ("a stream", 0, host::Way::Stream),
@@ -184,7 +184,7 @@ impl Process {
         Self { child, address }
     }
 
-    /// What its threads have used since.
+    /// Processor time of its threads since `before`.
     fn processor_ns_since(&self, before: &BTreeMap<PathBuf, u64>) -> u64 {
         let used = |(path, now)| now - before.get(&path).copied().unwrap_or(0);
         threads_ns(self.child.id()).into_iter().map(used).sum()

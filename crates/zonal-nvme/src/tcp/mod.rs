@@ -1,12 +1,12 @@
 //! NVMe/TCP: serves a subsystem to every host that reaches an address.
 //!
 //! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Every
-//! connection has a thread, because commands block. [`pdu`] has the bytes, `session.rs` what a
-//! connection does, [`zonal::budget`] how much memory connections may take, `peers.rs` who has to
-//! go where there is no room, and [`crate`] what commands do.
+//! connection has a thread, because commands block. [`pdu`] has the bytes, `session.rs` the steps
+//! of a connection, [`zonal::budget`] the memory that connections may take, `peers.rs` the choice
+//! of a connection to close where there is no room, and [`crate`] the commands.
 //!
-//! A write completes when the device has it. A flush, or a write with FUA, completes when the device
-//! says that it is durable.
+//! A write completes when the device has it. A flush, or a write with FUA, completes when the
+//! device says that it is durable.
 
 mod discovery;
 mod output;
@@ -65,8 +65,8 @@ impl Shared {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `take` finds room for. Where it finds none, connections that are silent are closed, one
-    /// by one.
+    /// Calls `take` until it finds room, and returns its result. Where it finds none, closes the
+    /// connection that has been silent longest; `None` if none has been silent too long.
     fn make_room<T>(&self, mut take: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             if let Some(taken) = take() {

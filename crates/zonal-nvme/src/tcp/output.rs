@@ -1,5 +1,5 @@
-//! What is to be sent: PDUs, and among them the data of reads, each in a buffer of its own, where the
-//! device has put it. Nothing is copied together, and no buffer is filled before it is read into.
+//! The bytes to send: PDUs, and among them the data of reads, each in the buffer that the device
+//! has filled. No data is copied, and no buffer is zeroed before the device fills it.
 
 use std::io::IoSlice;
 
@@ -12,7 +12,7 @@ use super::pdu::{self, ConnectionParams};
 pub(super) struct Output {
     /// All but the data.
     pub(super) pdus: Vec<u8>,
-    /// Data, and in front of which byte of `pdus` it is sent. In this order.
+    /// Data, each with the byte of `pdus` in front of which it is sent. In this order.
     data: Vec<(usize, Buffer)>,
     /// Bytes of those buffers.
     data_bytes: usize,
@@ -50,7 +50,7 @@ impl Output {
         slices
     }
 
-    /// Forgets what was sent.
+    /// Forgets the sent bytes.
     pub(super) fn clear(&mut self) {
         self.pdus.clear();
         self.data.clear();

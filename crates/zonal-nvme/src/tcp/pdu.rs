@@ -1,7 +1,7 @@
 //! NVMe/TCP protocol data units (PDUs) as bytes, without sockets: headers, digests, and where the
 //! data is. [`Frame::parse`] takes any bytes.
 //!
-//! Sections are those of the NVMe/TCP Transport Specification 1.0: 3.4 (errors), 3.6 (PDUs).
+//! Sections are of the NVMe/TCP Transport Specification 1.0: 3.4 (errors), 3.6 (PDUs).
 
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
@@ -51,9 +51,9 @@ impl CommonHeader {
 /// | --- | --- | --- | --- |
 /// | 0 | 8 | common | |
 /// | 8 | 2 | version | PFV: 0 |
-/// | 10 | 1 | alignment | HPDA or CPDA: alignment of data sent to this side, in 4 bytes, 0's based |
+/// | 10 | 1 | alignment | HPDA or CPDA: alignment of data to this side, in 4 bytes, 0's based |
 /// | 11 | 1 | digests | DGST; bit 0: header, bit 1: data |
-/// | 12 | 4 | limit | ICReq: MAXR2T, outstanding R2Ts of a command, 0's based; ICResp: MAXH2CDATA, data bytes of a PDU |
+/// | 12 | 4 | limit | ICReq: MAXR2T, 0's based; ICResp: MAXH2CDATA, in bytes |
 /// | 16 | 112 | reserved | |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -190,7 +190,7 @@ impl PduType {
         }
     }
 
-    /// What applies to PDUs of this type: those that initialize or terminate have no digests.
+    /// The parameters for PDUs of this type: PDUs that initialize or terminate have no digests.
     fn params(self, agreed: ConnectionParams) -> ConnectionParams {
         match self {
             Self::ICReq | Self::ICResp | Self::H2CTermReq | Self::C2HTermReq => {
@@ -297,7 +297,7 @@ impl Digest {
     }
 }
 
-/// What ICReq and ICResp agreed on for a connection.
+/// The parameters on which ICReq and ICResp agreed for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionParams {
     /// HDGST: digests of headers.
@@ -485,8 +485,8 @@ pub fn put_response(out: &mut Vec<u8>, completion: &CompletionEntry, agreed: Con
     put(out, PduType::CapsuleResp, 0, &header, &[], agreed);
 }
 
-/// Appends a C2HData PDU for all data of a command, but for the data itself. Returns in front of which
-/// byte of `out` that belongs.
+/// Appends a C2HData PDU for all data of a command, but for the data itself. Returns the byte of
+/// `out` in front of which the data belongs.
 pub fn put_data(
     out: &mut Vec<u8>,
     command: u16,
@@ -572,7 +572,7 @@ mod tests {
         assert_eq!(Frame::parse(good, ON, 8192), Err(Fatal::header(1)));
     }
 
-    /// Every combination of interesting values: what is accepted is as long as it says.
+    /// Every combination of interesting values: an accepted PDU is as long as its header says.
     #[test]
     fn pdu_any_common_header_is_frame_or_error() {
         let lengths = [0, 1, 23, 24, 28, 72, 76, 77, 80, 81, 128, 129, 200, 8264, u32::MAX];

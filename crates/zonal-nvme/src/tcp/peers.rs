@@ -1,9 +1,9 @@
-//! Who is connected, and who has to go where there is no room for others.
+//! The connections, and the choice of one to close where there is no room for others.
 //!
-//! A peer that has not connected a queue has a limit of time, and a host with a keep alive timer
-//! has that. A host without one may be silent for as long as it likes, until room is needed: for a
-//! connection, for the memory of a queue, or for a file descriptor. Then the one that has been
-//! silent longest is closed.
+//! A peer that has not connected a queue has a time limit, and a host with a keep alive timer has
+//! that. A host without one may be silent for as long as it likes, until the server needs room: for
+//! a connection, for the memory of a queue, or for a file descriptor. Then the server closes the
+//! connection that has been silent longest.
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
@@ -17,19 +17,19 @@ const UNTIMED_PATIENCE_NS: u64 = 10_000_000_000;
 /// Longer timers are no timers: the host chooses them.
 const TIMER_MAX_MS: u32 = 120_000;
 
-/// What tells that a peer is gone.
+/// How the server learns that a peer is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It has no queue yet.
     Unconnected,
     /// It has an admin queue, and no timer.
     Untimed,
-    /// A timer, or another connection of the host.
+    /// By a timer, or by another connection of the host.
     Timed,
 }
 
 impl Standing {
-    /// Of a host with this timer.
+    /// The standing of a host with this timer.
     pub(super) fn of_timer(keep_alive_ms: Option<u32>) -> Self {
         match keep_alive_ms {
             Some(ms) if ms <= TIMER_MAX_MS => Self::Timed,
@@ -50,7 +50,7 @@ impl Standing {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) stream: Arc<TcpStream>,
-    /// When it was last heard, and what it is.
+    /// When the server last heard it, and its standing.
     heard: Mutex<(u64, Standing)>,
 }
 
@@ -61,12 +61,12 @@ impl Peer {
         Arc::new(Self { stream: Arc::new(stream), heard })
     }
 
-    /// When it was last heard.
+    /// When the server last heard it.
     pub(super) fn heard_ns(&self) -> u64 {
         self.heard().0
     }
 
-    /// Notes when it was last heard, and what it is by now.
+    /// Notes when the server last heard it, and its present standing.
     pub(super) fn note(&self, heard_ns: u64, standing: Standing) {
         *self.heard() = (heard_ns, standing);
     }
@@ -75,7 +75,7 @@ impl Peer {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it has been silent, if that is too long where others need room.
+    /// How long it has been silent, if that is too long when others need room.
     fn silent_ns(&self, now_ns: u64) -> Option<u64> {
         let (heard_ns, standing) = *self.heard();
         let patience_ns = standing.patience_ns()?;
@@ -100,7 +100,7 @@ impl Peers {
         self.peers.contains_key(&number)
     }
 
-    /// Adds one; its number.
+    /// Adds a connection, and returns its number.
     pub(super) fn add(&mut self, peer: Arc<Peer>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -116,15 +116,15 @@ impl Peers {
         self.peers.values().map(|peer| &**peer)
     }
 
-    /// Closes the one that has been silent longest, if that is too long: its number. What it holds
-    /// is free when its thread has ended.
+    /// Closes the connection that has been silent longest, if that is too long, and returns its
+    /// number. Its memory is free when its thread has ended.
     pub(super) fn close_silent(&self, now_ns: u64) -> Option<u64> {
         let silent = self.peers.iter().filter_map(|(number, peer)| {
             peer.silent_ns(now_ns).map(|silent_ns| (silent_ns, *number))
         });
         let (silent_ns, number) = silent.max()?;
         let peer = &self.peers[&number];
-        // It is not chosen again.
+        // So that no later call chooses it again.
         peer.note(now_ns, Standing::Timed);
         let address = peer.stream.peer_addr().ok();
         tracing::warn!(?address, silent_ns, "a connection that is silent makes room for another");

@@ -1,8 +1,8 @@
 //! Reads, writes and appends that have arrived together: the device gets them as one batch.
 //!
-//! A batch is what is there when nothing more can be read without waiting. So the depth at which a host
-//! uses its queue is the depth at which the device works, and a host that sends one command at a time
-//! waits for no other.
+//! A batch is everything that has arrived when another read would have to wait. So the depth at
+//! which a host uses its queue is the depth at which the device works, and a host that sends one
+//! command at a time waits for no other.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::{Executed, Outcome, Payload, command};
 /// Most commands of a batch.
 const BATCH_MAX: usize = 64;
 
-/// Most bytes of in-capsule data of a batch, beside that of its last command.
+/// Most bytes of in-capsule data of a batch, without that of its last command.
 pub(super) const IN_CAPSULE_BYTES: usize = 128 * 1024;
 
 /// The data of a command.

@@ -1,9 +1,10 @@
 //! One connection: ICReq, Connect, then the commands of a queue, on a thread of its own.
 //!
-//! Commands are executed in the order in which their data is complete. Reads, writes and appends that
-//! have arrived together are one batch of the device (`pending.rs`). Responses are collected while more PDUs are
-//! buffered, and sent together. What a host can make this side hold is bounded: as many commands as
-//! the queue has entries, and buffers within the [budget](zonal::budget).
+//! Commands are executed in the order in which their data is complete. Reads, writes and appends
+//! that have arrived together are one batch of the device (`pending.rs`). Responses are collected
+//! while more PDUs are buffered, and sent together. The memory that a host can take here is
+//! bounded: as many commands as the queue has entries, and buffers within the
+//! [budget](zonal::budget).
 
 use std::io;
 use std::net::TcpStream;
@@ -37,10 +38,10 @@ use crate::{
 const H2C_DATA_MAX: u32 = 256 * 1024;
 /// Bytes of responses that are collected before they are sent.
 const OUTPUT_MAX: usize = 256 * 1024;
-/// Most bytes of PDUs that are added to the output beside the data of a command: its header and
+/// Most bytes of PDUs that the output takes in addition to the data of a command: its header and
 /// CapsuleResp, and an R2T for every entry of the queue.
 const OUTPUT_SLACK: usize = 32 * 1024;
-/// Memory of a connection without a queue: its receive buffer, and what its thread uses.
+/// Memory of a connection without a queue: its receive buffer, and its thread.
 pub(super) const CONNECTION_BYTES: usize = SMALL_BUFFER + 48 * 1024;
 /// Memory that a queue takes in addition: buffers, and the commands it holds.
 pub(super) const QUEUE_BYTES: usize = QUEUE_BUFFER
@@ -60,7 +61,7 @@ const NO_FLOW_CONTROL: u16 = 0xffff;
 /// Why a connection ends.
 #[derive(Debug)]
 pub(super) enum End {
-    /// A fatal transport error; the host is sent the header in error.
+    /// A fatal transport error; the server sends the host the header in error.
     Fatal(Fatal, Vec<u8>),
     /// The connection was closed, or timed out.
     Io(io::Error),
@@ -91,8 +92,8 @@ pub(super) struct Session<'a> {
     pub(super) queue: Option<Queue>,
     pub(super) transfers: Transfers,
     pub(super) pending: Pending,
-    /// When the last command of a queue arrived, or the connection did. Not of an I/O queue: those
-    /// tell their controller.
+    /// When the last command of the admin queue arrived, or the connection did. An I/O queue notes
+    /// its commands at the controller.
     last_command_ns: u64,
     /// The memory of the connection, and that of its queue.
     _memory: Reservation,
@@ -302,7 +303,7 @@ impl<'a> Session<'a> {
                 self.last_command_ns = self.shared.clock.monotonic_ns();
                 self.peer.note(self.last_command_ns, Standing::Timed);
             }
-            // Before Connect, no command wins time.
+            // Before Connect, a command does not extend the time limit.
             None => {}
         }
         let entries = self.queue.as_ref().map_or(1, |queue| queue.entries) as usize;
@@ -386,7 +387,7 @@ impl<'a> Session<'a> {
         self.execute_pending();
         let queue = self.queue.as_ref().expect("planned by its controller");
         let mut data = self.shared.memory.buffer(bytes);
-        // These commands leave out what is zero.
+        // These commands do not write zero fields.
         data.data_mut().fill(0);
         let payload = Payload::ToHost(data.data_mut());
         let executed = command::execute(&queue.controller, queue.id, entry, payload);
@@ -500,7 +501,7 @@ impl<'a> Session<'a> {
     }
 
     /// Connect: makes this connection a queue. Returns the controller identifier, or the status and
-    /// the result that says what was wrong.
+    /// the result that names the invalid field.
     fn connect(&mut self, entry: &SubmissionEntry, data: &[u8]) -> Result<u16, (NvmeStatus, u64)> {
         let plain = |status| (status, 0);
         let asked = Connect::decode(entry).map_err(plain)?;
@@ -516,7 +517,7 @@ impl<'a> Session<'a> {
         if asked.entries < 2 || asked.entries > most {
             return Err((status::CONNECT_PARAMETERS, 44));
         }
-        // It makes no room for itself.
+        // So that making room does not close this connection.
         self.peer.note(self.last_command_ns, Standing::Timed);
         let memory = self.shared.make_room(|| self.shared.memory.reserve(QUEUE_BYTES));
         let Some(memory) = memory else {
@@ -565,8 +566,8 @@ enum Located {
     ToHost(usize),
 }
 
-/// Compares the data that a command transfers with its data pointer, and with the bytes of data that its
-/// capsule has.
+/// Compares the data that a command transfers with its data pointer, and with the bytes of data
+/// that its capsule has.
 fn locate(entry: &SubmissionEntry, plan: Plan, capsule: usize) -> Result<Located, NvmeStatus> {
     let pointer = &entry.data;
     let length = pointer.length.get() as usize;

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use zonal::Clock;
 
-/// Timeout of a socket call, after which the clock and the other work of the connection are checked.
+/// Timeout of a socket call, after which the clock and the other work of the connection are
+/// checked.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a PDU may take from its first byte to its last, and the host to receive what is sent.
+/// The time limit of a PDU from its first byte to its last, and of the host for receiving a
+/// response.
 const PDU_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Bytes of the receive buffer before Connect: more than any PDU that is allowed until then.
 pub(super) const SMALL_BUFFER: usize = 16 * 1024;
 /// Bytes of the receive buffer of a queue: one call receives many small PDUs.
 pub(super) const QUEUE_BUFFER: usize = 256 * 1024;
-/// Most bytes that are received ahead while data is expected that has a place of its own.
+/// Most bytes received ahead of data that goes directly to a buffer of its own.
 const AHEAD_OF_DATA: usize = 4096;
 
 /// Sets the options of a new connection.
@@ -46,28 +48,29 @@ pub(super) struct Input {
     end: usize,
     /// Most bytes of one call.
     ahead: usize,
-    /// When all is over, unless the connection has a queue by then.
+    /// When the connection times out unless it has a queue by then.
     connect_deadline_ns: Option<u64>,
 }
 
-/// What the host is to send.
+/// The PDUs that the host is expected to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// Commands.
     Commands,
-    /// Data that was requested, beside commands.
+    /// Requested data, in addition to commands.
     Data,
 }
 
 impl Input {
-    /// Of a connection that has to have a queue by then.
+    /// For a connection that has to have a queue by `deadline_ns`.
     pub(super) fn new(stream: Arc<TcpStream>, clock: Arc<dyn Clock>, deadline_ns: u64) -> Self {
         let buffer = vec![0; SMALL_BUFFER].into();
         let connect_deadline_ns = Some(deadline_ns);
         Self { stream, clock, buffer, start: 0, end: 0, ahead: usize::MAX, connect_deadline_ns }
     }
 
-    /// What comes next. Data is received where it belongs, but for what comes along with its header.
+    /// Sets the expected PDUs. Data goes directly to its place, but for the part that arrives along
+    /// with its header.
     pub(super) fn expect(&mut self, expected: Expected) {
         self.ahead = match expected {
             Expected::Commands => usize::MAX,
@@ -75,7 +78,8 @@ impl Input {
         };
     }
 
-    /// The connection has a queue: gives it the larger buffer of one, and the time that it wants.
+    /// Notes that the connection has a queue: it gets the larger buffer, and no deadline for
+    /// Connect.
     pub(super) fn connected(&mut self) {
         self.connect_deadline_ns = None;
         let mut buffer = vec![0; QUEUE_BUFFER].into_boxed_slice();
@@ -130,7 +134,7 @@ impl Input {
         Ok(())
     }
 
-    /// Reads all of `target`: first what is buffered, then directly from the connection.
+    /// Reads all of `target`: first the buffered bytes, then directly from the connection.
     pub(super) fn read_into(&mut self, target: &mut [u8]) -> io::Result<()> {
         let count = target.len().min(self.end - self.start);
         let (head, mut rest) = target.split_at_mut(count);
@@ -160,7 +164,7 @@ impl Input {
         Ok(())
     }
 
-    /// Receives what has arrived, or nothing if a tick passes.
+    /// Receives the bytes that have arrived, or nothing if a tick passes.
     fn receive(&mut self) -> io::Result<()> {
         let end = self.buffer.len().min(self.end.saturating_add(self.ahead));
         match (&*self.stream).read(&mut self.buffer[self.end..end]) {
@@ -183,7 +187,7 @@ pub(super) fn send(
 ) -> io::Result<()> {
     let deadline = clock.monotonic_ns().saturating_add(PDU_TIMEOUT_NS);
     let mut rest = slices;
-    // What is empty is left out.
+    // Leaves out empty slices.
     IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
         match stream.write_vectored(rest) {

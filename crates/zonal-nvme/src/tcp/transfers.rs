@@ -50,7 +50,7 @@ pub(super) struct Transfers {
     memory: Arc<Budget>,
     /// By command identifier, which is also the transfer tag (TTAG).
     commands: BTreeMap<u16, Transfer>,
-    /// Those whose data was not requested yet.
+    /// Identifiers of the commands whose data was not requested yet.
     waiting: VecDeque<u16>,
     /// Bytes of buffers within [`OWN_BYTES`], and of all.
     own: usize,
@@ -67,7 +67,7 @@ impl Transfers {
         self.commands.len()
     }
 
-    /// Whether data is to come that was requested.
+    /// Whether requested data is still to come.
     pub(super) fn expects_data(&self) -> bool {
         self.commands.len() > self.waiting.len()
     }
@@ -84,9 +84,9 @@ impl Transfers {
         self.waiting.push_back(id);
     }
 
-    /// The next command whose data is to be requested now, as the header of the R2T. `None` while
-    /// there is no command left, or no memory: then some data is on its way, and this is to be
-    /// asked again when it has arrived.
+    /// Requests the data of the next command: returns the header of the R2T. `None` while there is
+    /// no command left, or no memory: then some data is on its way, and the caller asks again when
+    /// it has arrived.
     pub(super) fn request(&mut self) -> Option<DataPdu> {
         let id = *self.waiting.front()?;
         let transfer = self.commands.get_mut(&id)?;

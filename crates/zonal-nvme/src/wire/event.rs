@@ -1,5 +1,5 @@
-//! Asynchronous events: what a controller reports by completing an Asynchronous Event Request (Base,
-//! section 5.2; ZNS, section 4.1.1).
+//! Asynchronous events: the reports of a controller that complete an Asynchronous Event Request
+//! (Base, section 5.2; ZNS, section 4.1.1).
 
 use zonal::nvme::Nsid;
 

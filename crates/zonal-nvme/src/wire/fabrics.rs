@@ -1,5 +1,5 @@
-//! What NVMe over Fabrics adds: Connect, properties in place of registers, discovery (Base, sections
-//! 3.1.3, 5.16.1.23 and 6).
+//! The additions of NVMe over Fabrics: Connect, properties in place of registers, discovery (Base,
+//! sections 3.1.3, 5.16.1.23 and 6).
 
 use std::mem::{offset_of, size_of};
 

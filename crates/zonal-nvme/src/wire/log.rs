@@ -140,7 +140,7 @@ const _: () = assert!(offset_of!(ErrorEntry, nsid) == 24);
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
-/// | 0 | 1 | warning | bits of what is wrong |
+/// | 0 | 1 | warning | critical warnings, a bit for each |
 /// | 1 | 2 | temperature | in kelvin |
 /// | 3 | 1 | spare | per cent |
 /// | 4 | 1 | spare_min | per cent |

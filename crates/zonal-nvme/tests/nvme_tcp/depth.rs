@@ -18,7 +18,7 @@ use crate::{NQN, ONE, serve, stack};
 
 const BLOCK: usize = 4096;
 
-/// A device that counts how often somebody waits for it.
+/// A device that counts its requests and how often a caller waited for it.
 fn counted() -> (Arc<Delay<Arc<dyn ZonedDevice>>>, Stack) {
     let stack = stack("mem:zone=3M,zones=8,open=3,active=5");
     let device = Arc::new(Delay::new(stack.device, Duration::ZERO));
@@ -77,7 +77,7 @@ fn durable_writes_arriving_together_share_flush() {
     server.stop().unwrap();
 }
 
-/// A device that notes whether it got memory at another address than direct I/O takes.
+/// A device that notes whether it got memory at an address that direct I/O does not take.
 struct Strict {
     below: Arc<dyn ZonedDevice>,
     has_copied: AtomicBool,

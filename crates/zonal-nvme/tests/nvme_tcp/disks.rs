@@ -1,4 +1,4 @@
-//! Ordinary disks as namespaces of the NVM command set, alone and beside zoned ones.
+//! Ordinary disks as namespaces of the NVM command set, alone and together with zoned ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -192,7 +192,7 @@ fn command_not_for_disk_is_refused() {
     server.stop().unwrap();
 }
 
-/// One command of the model test, and what has to come back.
+/// One command of the model test, and the expected answer.
 struct Step {
     entry: SubmissionEntry,
     data: Vec<u8>,
@@ -246,7 +246,7 @@ impl Model {
                     data.extend_from_slice(range.as_bytes());
                     self.bytes[first * self.block..][..blocks as usize * self.block].fill(0);
                 }
-                // As Linux does it, which sends a page.
+                // As Linux does it: it sends a page.
                 if rng.random_bool(0.5) {
                     data.resize(4096, 0xff);
                 }

@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// The server still does what it should, and lets go of every connection that has ended.
+/// Checks that the server works, and lets go of every connection that has ended.
 pub fn is_well(server: &Server, address: SocketAddr) {
     let host = Host::connect(address, NQN, Style::EVERYTHING);
     let mut queue = host.queue(1).unwrap();

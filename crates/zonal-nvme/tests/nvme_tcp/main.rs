@@ -1,4 +1,4 @@
-//! NVMe/TCP, spoken to by a host in user space: everything that a host may do, and what it may not.
+//! NVMe/TCP, spoken by a host in user space: everything that a host may do, and may not do.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "shared with other tests")]
@@ -79,7 +79,7 @@ fn start(subsystem: Subsystem, addresses: &[SocketAddr]) -> (Server, SocketAddr,
     (server, address, clock)
 }
 
-/// What discovery says of an address: family, address, port.
+/// The entry of the discovery log page for an address: family, address, port.
 fn discover(address: SocketAddr) -> (u8, String, String) {
     let mut host = Host::connect(address, DISCOVERY_NQN, Style::PLAIN);
     let log = log_page(&mut host, Nsid::NONE, page::DISCOVERY, 2048);
@@ -303,7 +303,7 @@ fn command_of_any_kind_keeps_controller_alive() {
     for _ in 0..3 {
         clock.advance_ns(5_000_000_000);
         queue.command(read(1, ONE), &Move::Receive(4096)).unwrap();
-        // The admin queue looks once a second, by a clock that nobody advances.
+        // The admin queue looks once a second, by a clock that this test does not advance.
         std::thread::park_timeout(std::time::Duration::from_millis(1_500));
     }
     let alive = SubmissionEntry::new(Opcode::KEEP_ALIVE, Nsid::NONE);

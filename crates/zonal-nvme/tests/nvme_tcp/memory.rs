@@ -1,5 +1,5 @@
-//! The memory that hosts can take together is bounded: what does not fit is refused clearly, and
-//! what is connected goes on.
+//! The memory that hosts can take together is bounded: the server refuses further queues with a
+//! clear status, closes further connections, and goes on serving the others.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ use crate::{NQN, ONE, small};
 
 pub const MIB: usize = 1 << 20;
 
-/// A server with so much memory for connections, and the clock it goes by.
+/// A server with `memory_max` bytes for connections, and the clock it goes by.
 pub fn serve(memory_max: usize) -> (Server, SocketAddr, Arc<ManualClock>) {
     let stack = small().into_iter().next().unwrap();
     let namespace = Namespace::new(stack, "a device", [1; 16]).unwrap();
@@ -30,7 +30,7 @@ pub fn serve(memory_max: usize) -> (Server, SocketAddr, Arc<ManualClock>) {
     (server, address, clock)
 }
 
-/// A write of 1 MiB at the start of the drive, or behind so many of them.
+/// The write of 1 MiB with this number; the first is at the start of the drive.
 fn write(number: u64) -> SubmissionEntry {
     let (blocks, durability) = (LbaCount::new(256), Durability::Volatile);
     BlockRange { first: Lba::new(number * 256), blocks, durability }.encode(Opcode::WRITE, ONE)
@@ -52,7 +52,7 @@ fn queues_beyond_memory_budget_are_busy_until_others_end() {
     assert_eq!((number, status), (5, status::CONNECT_BUSY), "16 MiB: admin queue and 4 others");
     let other = Host::connect_as("nqn.2026-11.localhost:other", address, NQN, Style::PLAIN);
     assert_eq!(other.err(), Some(status::CONNECT_BUSY));
-    // Those that are connected are served.
+    // Connected queues are served.
     for (number, queue) in (0..).zip(&mut queues).take(3) {
         queue.command(write(number), &Move::Send(&vec![7; MIB])).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A namespace of a server as a device: what the contract of all devices is run on.
+//! A namespace of a server as a device, to run the contract of all devices on it.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -71,7 +71,7 @@ impl Remote {
         BlockRange { first, blocks, durability: Durability::Volatile }.encode(opcode, self.nsid)
     }
 
-    /// The error that a device gives for what it told by a status.
+    /// The error of the device that the server has answered by this status.
     fn explain(&self, status: NvmeStatus, first: Lba, blocks: LbaCount) -> DeviceError {
         if status == status::LBA_OUT_OF_RANGE {
             return DeviceError::OutOfRange { lba: first, blocks };
@@ -165,7 +165,7 @@ impl ZonedDevice for Remote {
         }
         let start = self.geometry.zone_start(zone);
         if blocks == LbaCount::ZERO {
-            // No command can say this. A zone without a write pointer is not in the tests.
+            // No command can append nothing. A zone without a write pointer is not in the tests.
             return Ok(self.zone(zone)?.wp.unwrap_or(start));
         }
         match self.command(self.range(Opcode::ZONE_APPEND, start, blocks), &Move::Send(data)) {

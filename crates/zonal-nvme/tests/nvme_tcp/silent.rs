@@ -1,5 +1,5 @@
-//! Peers that say nothing, at once or after a while, and those that stop in the middle: none has a
-//! connection for ever, or keeps others out.
+//! Peers that say nothing, at once or after a while, or stop in the middle: none has a connection
+//! for ever, or keeps others out.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -89,7 +89,7 @@ fn peer_stopping_mid_capsule_or_data_goes() {
         host.admin.stream.write_all(&half[..length]).unwrap();
         peers.push(host.admin.stream);
     }
-    // In the middle of data that was asked for.
+    // In the middle of requested data.
     let host = Host::connect(address, NQN, Style { placement: Placement::Request, ..UNTIMED });
     let mut queue = host.queue(1).unwrap();
     queue.send(write(2), &Move::Send(&[7; 8192]));

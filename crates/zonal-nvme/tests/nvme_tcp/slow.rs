@@ -49,7 +49,7 @@ impl Gate {
         Stopped(self)
     }
 
-    /// Waits until somebody is stopped.
+    /// Waits until a call is stopped.
     fn wait(&self) {
         drop(self.changed.wait_while(self.state.lock().unwrap(), |(_, count)| *count == 0));
     }

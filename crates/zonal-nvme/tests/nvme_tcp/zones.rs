@@ -1,4 +1,4 @@
-//! What hosts can ask of zones besides the contract of all devices: descriptor extensions, every
+//! Requests of hosts about zones beyond the contract of all devices: descriptor extensions, every
 //! report, every action with its select-all, zones that go offline, events.
 
 use zerocopy::FromBytes;
@@ -40,7 +40,7 @@ fn attach(queue: &mut Queue, zone: u64, data: &[u8]) -> Result<(), NvmeStatus> {
     queue.command(send.encode(ONE), &Move::Send(data)).map(drop)
 }
 
-/// The count of a report, and its descriptors with what is behind each.
+/// The count of a report, and its descriptors, each with the bytes behind it.
 fn report(queue: &mut Queue, asked: &ZoneReceive, stride: usize) -> (u64, Vec<Vec<u8>>) {
     let (_, mut answer) = queue.command(asked.encode(ONE), &Move::Receive(asked.bytes)).unwrap();
     answer.resize(asked.bytes.max(64), 0);
@@ -210,7 +210,7 @@ fn zone_failure_is_event_and_logged_once() {
     };
     assert_eq!(changed(&mut host), []);
     failing.fail_zone(ZoneId::new(3), ZoneFailure::ReadOnly).unwrap();
-    // The device has no way to say so before somebody hits the zone.
+    // The device cannot report the failure before a host hits the zone.
     let (blocks, durability) = (LbaCount::new(1), Durability::Volatile);
     let write = BlockRange { first: start(3), blocks, durability }.encode(Opcode::WRITE, ONE);
     let refused = queue.command(write, &Move::Send(&[1; 4096]));
@@ -220,7 +220,7 @@ fn zone_failure_is_event_and_logged_once() {
     assert_eq!(changed(&mut host), [start(3)]);
     assert_eq!(changed(&mut host), []);
     assert_eq!(changed(&mut other), [start(3)], "each host is told");
-    // What a host does itself is no event, and nothing in the log.
+    // A host's own actions are no events, and do not appear in the log.
     let id = listen(&mut host);
     send(&mut queue, ZoneSendAction::Offline, SendTarget::Start(start(3))).unwrap();
     assert_eq!(

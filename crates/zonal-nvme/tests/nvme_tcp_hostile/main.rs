@@ -1,8 +1,8 @@
 //! Whole NVMe/TCP sessions that were recorded, with mistakes in them, and hosts that do not read:
 //! the server answers or ends the connection, and keeps neither threads nor memory.
 //!
-//! A process of its own, so that what is left of it can be counted. `SEED=n COUNT=n` choose the
-//! mistakes and how many sessions there are.
+//! A process of its own, so that its threads and memory can be counted at the end. `SEED=n COUNT=n`
+//! choose the mistakes and how many sessions there are.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "shared with other tests")]
@@ -169,7 +169,7 @@ fn settle(server: &Server, subsystem: &Subsystem) {
     wait_until(|| server.connection_count() == 0 && subsystem.controller_count() == 0);
 }
 
-/// The server does for a good host what it should.
+/// Checks that the server serves a good host.
 fn is_well(address: SocketAddr) {
     let host = Host::connect(address, NQN, Style::EVERYTHING);
     let mut queue = host.queue(1).unwrap();
@@ -183,7 +183,7 @@ fn is_well(address: SocketAddr) {
     assert_eq!(found, [7; 4096]);
 }
 
-/// One test, because it counts what the process has.
+/// One test, because it counts the threads and the memory of the process.
 #[test]
 fn sessions_with_mistakes_and_non_readers_are_survived() {
     let inherited = std::panic::take_hook();
@@ -254,8 +254,8 @@ fn mistakes() {
     server.stop().unwrap();
 }
 
-/// Hosts that ask for much and take nothing: each costs a bounded amount of memory, until its time
-/// is over; the others are served.
+/// Hosts that ask for much and receive nothing: each costs a bounded amount of memory, until it
+/// times out; the others are served.
 fn nobody_reads() {
     let (server, subsystem, address, clock) = serve();
     is_well(address);
@@ -266,7 +266,8 @@ fn nobody_reads() {
     let taken_kib = status("VmRSS").saturating_sub(before_kib);
     println!("{count} hosts that do not read: {taken_kib} KiB");
     assert!(taken_kib < u64::from(count) * 4096, "bounded");
-    // The promise of the admin queue would end them as well.
+    // 31 s: longer than a host may take to receive a response. The keep alive timer of the admin
+    // queue, 5 s, ends the connections as well.
     for _ in 0..31 {
         clock.advance_ns(1_000_000_000);
         std::thread::park_timeout(Duration::from_millis(10));
@@ -299,7 +300,7 @@ fn nobody_reads() {
 }
 
 /// As many queues as there can be, each with data on its way in and out that it never completes:
-/// they are refused when the memory budget is used up, and one that is connected is served.
+/// the server refuses them when the memory budget is used up, and serves a connected one.
 fn everybody_is_greedy() {
     const BUDGET: usize = 24 << 20;
     let (server, subsystem, address, _) = serve_within(BUDGET);
@@ -336,13 +337,13 @@ fn everybody_is_greedy() {
     server.stop().unwrap();
 }
 
-/// Sends most of the data that it is asked for, and reads what it never receives.
+/// Sends most of the requested data, and reads without receiving the answers.
 fn hoarder(mut queue: Queue) -> Queue {
     const PART: usize = 1 << 18;
     let data = vec![3; 1 << 20];
     for _ in 0..2 {
         let id = queue.send(range(Opcode::WRITE, 0, 256), &Move::Send(&data));
-        // The second one waits if there is no memory to spare.
+        // The second write waits if there is no memory to spare.
         if queue.is_silent() {
             break;
         }
