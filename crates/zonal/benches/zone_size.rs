@@ -1,15 +1,14 @@
-//! What does a zone size cost? 128 MiB zones, 96 MiB zones, and 96 MiB zones under `PowerOfTwo`,
-//! on a drive in memory: sequential write, sequential read and random read of 4 KiB, with 4 and 8
+//! The cost of a zone size: 128 MiB zones, 96 MiB zones, and 96 MiB zones under `PowerOfTwo`, on a
+//! drive in memory: sequential write, sequential read and random read of 4 KiB, with 4 and 8
 //! threads.
 //!
 //! Run it with `cargo bench -p zonal --bench zone_size`. The three drives take turns within each
-//! round, so that what else the machine does meets all of them; the medians are printed, and the
+//! round, so that other load of the machine meets all of them; it prints the medians, and the
 //! median of the ratios of each round. Time is processor time of all threads: on a drive in memory
-//! that is all there is, and it does not count what other programs take.
-//! The benchmark starts itself again with an allocator that keeps what a reset frees: otherwise the
-//! writes measure the kernel's page faults. Times still move by some percent;
-//! the number of instructions of one operation, which does not move, follows where valgrind is
-//! installed.
+//! that is all there is, and it leaves out other programs. The benchmark starts itself again with
+//! an allocator that keeps the memory that a reset frees: otherwise the writes measure the kernel's
+//! page faults. Times still move by some percent; the number of instructions of one operation,
+//! which does not move, follows where valgrind is installed.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 
@@ -94,7 +93,7 @@ fn compare_once(pattern: Pattern, threads: u32, order: [usize; 3]) -> Comparison
     (std::array::from_fn(|at| median(&times[at])), ratios)
 }
 
-/// Does what callgrind counts: a pattern on a drive.
+/// Runs the part that callgrind counts: a pattern on a drive.
 fn count(what: &str, operations: u64) {
     let (pattern, name) = what.split_once(" on ").expect("a pattern on a drive");
     let known = PATTERNS.into_iter().find(|(name, _)| *name == pattern);

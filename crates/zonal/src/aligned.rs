@@ -1,12 +1,12 @@
-//! Memory that every device takes as it is: direct I/O and DMA want addresses that are multiples of a
-//! power of two, and what lies elsewhere is copied first.
+//! Memory that every device takes without a copy: direct I/O and DMA need addresses that are
+//! multiples of a power of two, and data elsewhere is copied first.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// No device wants more: addresses at multiples of this.
+/// No device needs more: addresses at multiples of this.
 pub const ALIGNMENT: usize = 4096;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -1,7 +1,7 @@
 //! Requests that a device is given together, by [`ZonedDevice::submit`].
 //!
-//! A drive works on many requests at once. A caller that knows several gives them in one batch, so the
-//! time of all of them is about that of the longest. Each request carries its own result.
+//! A drive works on many requests at once. A caller that knows several gives them in one batch, so
+//! the time of all of them is about that of the longest. Each request carries its own result.
 //!
 //! ```
 //! use zonal::{Io, Lba, MemoryDrive, Profile, ZoneId, ZonedDevice};
@@ -18,7 +18,7 @@
 use crate::error::Result;
 use crate::{Lba, ZoneId, ZonedDevice};
 
-/// What a request does; the calls of [`ZonedDevice`] of the same names have the details.
+/// A request; the calls of [`ZonedDevice`] of the same names have the details.
 #[derive(Debug)]
 pub enum Op<'a> {
     /// Reads whole blocks from `lba` on.
@@ -32,18 +32,18 @@ pub enum Op<'a> {
     Write {
         /// First block.
         lba: Lba,
-        /// What to write.
+        /// The data.
         data: &'a [u8],
     },
     /// Writes whole blocks at the zone's write pointer.
     Append {
         /// The zone.
         zone: ZoneId,
-        /// What to write.
+        /// The data.
         data: &'a [u8],
     },
-    /// Makes durable what the requests before it in the batch have done, and all that returned before the
-    /// batch.
+    /// Makes durable the changes of the requests before it in the batch, and of all calls that
+    /// returned before the batch.
     Flush,
 }
 
@@ -85,7 +85,7 @@ impl Op<'_> {
         }
     }
 
-    /// Performs it by a single call: where its data is, block 0 for a flush.
+    /// Performs it by a single call. Returns where its data is, block 0 for a flush.
     pub fn perform<D: ZonedDevice + ?Sized>(&mut self, device: &D) -> Result<Lba> {
         match self {
             Self::Read { lba, buffer } => device.read(*lba, buffer).map(|()| *lba),
@@ -99,9 +99,9 @@ impl Op<'_> {
 /// A request of a batch.
 #[derive(Debug)]
 pub struct Io<'a> {
-    /// What to do.
+    /// The request.
     pub op: Op<'a>,
-    /// How it ended, once [`ZonedDevice::submit`] has returned: where its data is.
+    /// Its result, once [`ZonedDevice::submit`] has returned: where its data is.
     pub result: Option<Result<Lba>>,
 }
 

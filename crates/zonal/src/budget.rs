@@ -1,9 +1,9 @@
 //! The memory of all connections of a server together: one budget, and the spare buffers in it.
 //!
-//! A connection *reserves* what it may use, and a reservation that does not fit is refused: however
-//! many peers there are, and whatever they do, the buffers of connections never exceed the budget.
-//! A connection reserves all that one request at a time needs before it takes requests, so it makes
-//! progress whatever other peers do.
+//! A connection *reserves* the memory that it may use, and the budget refuses a reservation that
+//! does not fit: however many peers there are, and whatever they do, the buffers of connections
+//! never exceed the budget. A connection reserves all memory for one request at a time before it
+//! takes requests, so it makes progress whatever other peers do.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

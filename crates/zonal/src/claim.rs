@@ -1,8 +1,8 @@
-//! Who uses a drive: locks on drive files, claims on block devices.
+//! The users of a drive: locks on drive files, claims on block devices.
 //!
 //! A drive has many readers or one writer. They keep each other out by a lock on the file, or on
-//! the node of the block device (flock(2)), and `/proc/locks` says whose it is. The kernel itself,
-//! and programs such as those of other file systems, heed no such lock: they open a device
+//! the node of the block device (flock(2)), and `/proc/locks` shows the process that holds it. The
+//! kernel itself, and the programs of other file systems, heed no such lock: they open a device
 //! exclusively (`O_EXCL`). So a [`Claim`] does that as well, and its owner reads and writes by
 //! another descriptor. Thus it can let the kernel mount the device and still keep the lock.
 
@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use crate::error::Result;
 use crate::{DeviceError, OpenMode};
 
-/// How often a lock is tried, and how long it is between two attempts: about a second. udev holds a
-/// shared lock on a device for a moment while it looks at what a program that closed it has left
-/// there.
+/// How often a lock is tried, and how long it is between two attempts: about a second. When a
+/// program closes a device, udev holds a shared lock on it for a moment while it looks at the new
+/// content.
 const TRIES: u32 = 100;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -34,8 +34,8 @@ pub struct Claim {
     path: PathBuf,
     /// Carries the lock.
     node: File,
-    /// Open exclusively; none of a reader beside others, and none while the kernel has the device
-    /// mounted.
+    /// The exclusive descriptor; `None` for a reader among others, and while the kernel has the
+    /// device mounted.
     exclusive: Mutex<Option<File>>,
 }
 
@@ -47,7 +47,7 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    /// Claims the block device at `path` for what `mode` says; `None` where this needs no claim.
+    /// Claims the block device at `path` for a use by `mode`; `None` where this needs no claim.
     pub fn take(path: &Path, mode: OpenMode) -> Result<Option<Self>> {
         let Some(share) = Share::of(mode) else { return Ok(None) };
         let failed = |source| io_error("opening", path, source);
@@ -83,7 +83,8 @@ impl Claim {
         *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Claims it again, after the kernel has not mounted it. Fails if somebody else has it now.
+    /// Claims it again, after the kernel has failed to mount it. Fails if another program has it
+    /// now.
     pub fn take_back(&self) -> Result<()> {
         let mut exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
         if exclusive.is_none() {
@@ -99,7 +100,7 @@ impl Claim {
     }
 }
 
-/// Which other processes may use a drive meanwhile.
+/// Which other processes may use a drive at the same time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Share {
     Nobody,
@@ -107,7 +108,7 @@ enum Share {
 }
 
 impl Share {
-    /// `None` where a drive is only looked at.
+    /// `None` for a mode that takes no lock.
     fn of(mode: OpenMode) -> Option<Self> {
         match mode {
             OpenMode::ReadOnly => None,
@@ -117,7 +118,7 @@ impl Share {
     }
 }
 
-/// Locks a drive file, or another node than that of a block device, for what `mode` says. The lock
+/// Locks a drive file, or another node than that of a block device, for a use by `mode`. The lock
 /// ends with `file`.
 pub fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<()> {
     Share::of(mode).map_or(Ok(()), |share| lock_in(1, file, path, share))

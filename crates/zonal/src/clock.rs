@@ -1,4 +1,5 @@
-//! Time, handed in: no library of this workspace reads a clock of its own, so a run can be replayed.
+//! Time, handed in: no library of this workspace reads a clock of its own, so a run can be
+//! replayed.
 //!
 //! [`SystemClock`] is here for programs, which hand it in. No library makes one.
 
@@ -57,9 +58,9 @@ impl SystemClock {
         Self { start: Instant::now(), wall: ClockId::Realtime }
     }
 
-    /// A clock whose wall clock moves in steps of some milliseconds, as that does by which the kernel gives files
-    /// their times (`fs/inode.c`, `current_time`): times that the kernel and a file system of ours give one after the other
-    /// are in order.
+    /// A clock whose wall clock moves in steps of some milliseconds, like the clock from which the
+    /// kernel takes the times of files (`fs/inode.c`, `current_time`): times that the kernel and a
+    /// file system of ours give one after the other are in order.
     pub fn coarse() -> Self {
         Self { wall: ClockId::RealtimeCoarse, ..Self::new() }
     }

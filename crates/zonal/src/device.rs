@@ -12,7 +12,7 @@ use crate::identity::Identity;
 use crate::virtual_queue::VirtualQueue;
 use crate::{Claim, Geometry, Lba, LbaCount, Zone, ZoneId};
 
-/// What can be done to a zone besides reading and writing. NVMe calls it Zone Send Action.
+/// An action on a zone, other than reads and writes. NVMe calls it Zone Send Action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneAction {
     /// Open explicitly.
@@ -55,11 +55,11 @@ pub enum Select {
 /// - D1: every writable zone has `start ≤ wp ≤ start + capacity ≤ start + size`.
 /// - D2: open ≤ max open, active ≤ max active, open ⊆ active.
 /// - D3: bytes below the write pointer never change until a reset.
-/// - D4: after a power cut each sequential zone holds a prefix of what was written to it, at least
-///   up to the last [`flush`](Self::flush) that returned.
+/// - D4: after a power cut each sequential zone holds a prefix of its written data, at least up to
+///   the last [`flush`](Self::flush) that returned.
 ///
 /// Buffers are whole blocks. Reads may cross zones; blocks that were never written read as zeroes.
-/// What [deallocated](Self::deallocate) blocks read is the device's choice.
+/// The device chooses the data that [deallocated](Self::deallocate) blocks read as.
 pub trait ZonedDevice: Send + Sync {
     /// The fixed shape of the device.
     fn geometry(&self) -> &Geometry;
@@ -86,20 +86,21 @@ pub trait ZonedDevice: Send + Sync {
     /// conditions.
     fn flush(&self) -> Result<()>;
 
-    /// Says that the data of blocks is not needed any more (TRIM, UNMAP, Dataset Management), so that the
-    /// device may use their place. They lie in one conventional zone: a sequential one is emptied by a reset.
+    /// Says that the data of blocks is not needed any more (TRIM, UNMAP, Dataset Management), so
+    /// that the device may use their place. They lie in one conventional zone: a sequential one is
+    /// emptied by a reset.
     ///
-    /// This is a hint, and a device may ignore it. What such a block reads until it is written again is not
-    /// defined: an emulated drive gives zeroes, or what it held if the host cannot punch holes; of a real
-    /// one it may be any bytes. After a power cut, blocks for which no flush followed may hold what they
-    /// held before.
+    /// This is a hint, and a device may ignore it. Until such a block is written again, its content
+    /// is undefined: an emulated drive returns zeroes, or the old content if the host cannot punch
+    /// holes; a real one may return any bytes. After a power cut, blocks for which no flush
+    /// followed may have their old content.
     ///
-    /// Unless a device has a way to do it, the range is checked and nothing is done.
+    /// By default the device checks the range and does nothing else.
     fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
         self.geometry().locate_conventional(lba, blocks).map(drop)
     }
 
-    /// What the device is, as far as it says. It stays the same over restarts, and under layers.
+    /// The identity that the device reports. It stays the same over restarts, and under layers.
     fn identity(&self) -> Identity {
         Identity::default()
     }
@@ -116,14 +117,15 @@ pub trait ZonedDevice: Send + Sync {
         None
     }
 
-    /// Performs a batch of requests, side by side as far as the device can, and gives each its result.
+    /// Performs a batch of requests, side by side as far as the device can, and gives each its
+    /// result.
     ///
     /// A request that fails stops no other. Writes to one zone are done in the order of the batch;
-    /// appends go wherever their results say, and other requests have no order. So of blocks that
-    /// the same batch writes, a read may give the old or the new. A flush waits for all that stands
-    /// before it, and what stands after waits for it.
+    /// the results of appends say where they went, and other requests have no order. So a read may
+    /// return the old or the new content of blocks that the same batch writes. A flush waits for
+    /// all requests before it in the batch, and the requests after it wait for the flush.
     ///
-    /// Unless a device has a better way, the requests are performed one after the other.
+    /// By default the device performs the requests one after the other.
     fn submit(&self, batch: &mut [Io<'_>]) {
         for io in batch {
             io.perform(self);
@@ -146,8 +148,8 @@ pub trait ZonedDevice: Send + Sync {
     }
 }
 
-/// Methods of [`ZonedDevice`] that pass the call on, inside of an `impl`: to a field, or to what `self`
-/// points to. A layer names those for which it has nothing to do.
+/// Methods of [`ZonedDevice`] that pass the call on, inside of an `impl`: to a field, or to the
+/// target of `deref()`. A layer names the methods to which it adds nothing.
 ///
 /// ```
 /// use zonal::{MemoryDrive, ZonedDevice};

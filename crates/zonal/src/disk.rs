@@ -15,7 +15,7 @@ use crate::{BlockSize, ByteCount, DeviceError, Lba, LbaCount};
 /// Result of a request to a disk.
 pub type Result<T> = std::result::Result<T, DiskError>;
 
-/// Size of a disk, and what it promises beyond the rules for all disks.
+/// Size of a disk, and its promises beyond the rules for all disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskShape {
     /// Bytes of the blocks that requests name.
@@ -95,18 +95,17 @@ pub struct DiskExtent {
     pub lba: Lba,
     /// Number of blocks.
     pub blocks: LbaCount,
-    /// What they hold.
+    /// Their content.
     pub content: Content,
 }
 
 /// An ordinary disk.
 ///
-/// - A read that begins after a write has returned gives what was written, whichever thread asks.
-///   Of blocks that are written meanwhile it gives the old or the new, each physical unit as a
-///   whole.
-/// - After a power cut each physical unit holds what it held at the last flush that returned, or
-///   what a later write gave it. A write within [`DiskShape::atomic`] is there as a whole or not at
-///   all.
+/// - A read that begins after a write has returned gives the written data, whichever thread asks.
+///   Of blocks that are written meanwhile it gives the old or the new content, each physical unit
+///   as a whole.
+/// - After a power cut each physical unit has the content of the last flush that returned, or of a
+///   later write. A write within [`DiskShape::atomic`] is there as a whole or not at all.
 /// - After a flush has failed, all later ones fail until the disk is opened again: the data of the
 ///   first may be lost.
 ///
@@ -147,9 +146,9 @@ pub trait Disk: Send + Sync {
         each: &mut dyn FnMut(DiskExtent) -> bool,
     ) -> Result<()>;
 
-    /// Has `resized` called with the new shape each time the disk has got another size, for a front
-    /// end that tells its clients. A later call replaces an earlier one. Unless a disk can change
-    /// its size while it is open, this does nothing.
+    /// Registers `resized` for a front end that tells its clients: the disk calls it with the new
+    /// shape each time its size has changed. A later call replaces an earlier one. By default, for
+    /// a disk that cannot change its size while it is open, this does nothing.
     fn on_resize(&self, _resized: Resized) {}
 }
 

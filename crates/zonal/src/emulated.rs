@@ -1,4 +1,4 @@
-//! What every emulated drive does the same way: checks, the state machine, the limits, locking.
+//! The common part of all emulated drives: checks, the state machine, the limits, locking.
 //!
 //! An [`Emulated`] drive is this core over a [`Medium`], which only stores: memory in `memory.rs`,
 //! a plain file in `file/`. The order of every change is: check, store the data, record the new
@@ -28,10 +28,10 @@ pub(crate) struct BlockInZone {
 
 /// Where an emulated drive keeps its data and its zone states.
 ///
-/// The methods that take a zone's data are called with that zone locked; addresses and lengths are
-/// checked, and a read never reaches beyond what was written.
+/// The caller of a method that takes a zone's data has locked that zone; addresses and lengths are
+/// checked, and a read never reaches beyond the written blocks.
 pub(crate) trait Medium: Send + Sync {
-    /// What it keeps for each zone, behind the zone's lock.
+    /// The data of each zone, behind the zone's lock.
     type ZoneData: Send + Sync;
 
     /// Reads stored bytes.
@@ -40,8 +40,8 @@ pub(crate) trait Medium: Send + Sync {
     /// Stores bytes.
     fn write(&self, part: &mut Self::ZoneData, at: BlockInZone, data: &[u8]) -> Result<()>;
 
-    /// Makes blocks of a sequential write preferred zone zeroes that a write leaves out, because it
-    /// begins beyond the write pointer. What they hold was never written since the last reset.
+    /// Zeroes blocks of a sequential write preferred zone that a write leaves out, because it
+    /// begins beyond the write pointer. They have not been written since the last reset.
     fn skip(&self, part: &mut Self::ZoneData, at: BlockInZone, blocks: LbaCount) -> Result<()>;
 
     /// Discards blocks of a conventional zone: they read as zeroes afterwards, or as before.
@@ -186,7 +186,7 @@ impl<M: Medium> Emulated<M> {
         Ok(())
     }
 
-    /// Reads what was written, and zeroes beyond.
+    /// Reads the written blocks, and zeroes beyond.
     fn read_in_zone(&self, at: BlockInZone, buffer: &mut [u8]) -> Result<()> {
         let slot = &self.slots[at.zone.index()];
         let part = slot.part.read().unwrap_or_else(PoisonError::into_inner);
@@ -265,8 +265,8 @@ impl<M: Medium> Emulated<M> {
             .write(&mut part, BlockInZone { zone, offset }, data)
             .and_then(|()| self.advance(zone, open, to));
         if let Err(error) = stored {
-            // What could not be written leaves the zone as it was. If the medium takes not even
-            // that, the zone stays open.
+            // A failed write leaves the zone as it was. If the medium cannot even record that, the
+            // zone stays open.
             if open != before {
                 let _ = self.transition(zone, open, before);
             }
@@ -294,7 +294,7 @@ impl<M: Medium> Emulated<M> {
         Ok(open)
     }
 
-    /// Moves the write pointer over what was stored; the zone may become Full.
+    /// Moves the write pointer over the stored data; the zone may become Full.
     fn advance(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
         if to.cond != from.cond {
             return self.transition(zone, from, to);
@@ -445,7 +445,8 @@ impl<M: Medium> Emulated<M> {
             Refusal::Conventional => DeviceError::Conventional { zone },
             Refusal::Transition => match event {
                 Event::Manage(action) => DeviceError::Transition { zone, cond: from.cond, action },
-                // What the device does on its own is refused only to a zone that is gone.
+                // The device makes its own changes only where they are possible, unless the zone is
+                // Offline.
                 Event::Write { .. }
                 | Event::Append(_)
                 | Event::CloseImplicitly

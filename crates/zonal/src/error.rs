@@ -1,4 +1,4 @@
-//! What can go wrong on a zoned device, with the facts a caller can act on.
+//! Errors of zoned devices, with the facts a caller can act on.
 //!
 //! One table turns an error into an errno and an NVMe status: [`DeviceError::errno`],
 //! [`DeviceError::nvme_status`].
@@ -23,7 +23,7 @@ pub enum DeviceError {
     /// The shape asked for is not one a device can have.
     #[error("not a possible geometry: {what}")]
     Geometry {
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
     /// A buffer is not a whole number of blocks.
@@ -110,7 +110,7 @@ pub enum DeviceError {
         zone: ZoneId,
         /// Its condition.
         cond: ZoneCond,
-        /// What was asked of it.
+        /// The requested action.
         action: ZoneAction,
     },
     /// An append is larger than the device takes.
@@ -146,7 +146,7 @@ pub enum DeviceError {
     Malformed {
         /// The file or the node.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// A device of a kind that cannot be used here.
@@ -154,7 +154,7 @@ pub enum DeviceError {
     Unsuitable {
         /// Its node.
         path: PathBuf,
-        /// What it is or has: a verb comes first.
+        /// Its unsuitable property; the text begins with a verb.
         what: String,
     },
     /// A block device without zones, which was not given virtual ones.
@@ -168,13 +168,13 @@ pub enum DeviceError {
     Locked {
         /// The file.
         path: PathBuf,
-        /// The number of that process, where the system tells.
+        /// The number of that process, if the system reports it.
         by: Option<u32>,
     },
     /// The device was opened for reading only.
     #[error("the device is open for reading only")]
     OpenedReadOnly,
-    /// The medium failed, or was told to by the fault layer.
+    /// The medium failed, or the fault layer made it fail.
     #[error("medium error at block {lba}")]
     Medium {
         /// First block of the access.
@@ -183,11 +183,11 @@ pub enum DeviceError {
     /// The power is cut: nothing works until it is back.
     #[error("the power is cut")]
     PowerCut,
-    /// What an emulated drive is kept in has no space left. Nothing was written, and zones are as
+    /// The host below an emulated drive has no space left. Nothing was written, and zones are as
     /// they were: the same call succeeds once there is space.
     #[error("{what}: no space left on the host below the drive")]
     NoSpace {
-        /// What was tried, and on what.
+        /// The operation, and its object.
         what: String,
     },
     /// A new drive file is larger than the host allows.
@@ -202,20 +202,20 @@ pub enum DeviceError {
         needed: ByteCount,
         /// The largest size.
         limit: ByteCount,
-        /// What sets that limit.
+        /// The source of that limit.
         by: FileLimit,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, and on what.
+        /// The operation, and its object.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// What limits the size of a file.
+/// The source of a limit on the size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileLimit {
     /// `RLIMIT_FSIZE` of the process.
@@ -244,7 +244,7 @@ impl DeviceError {
         self.codes().1
     }
 
-    /// The same error, told by a layer whose zones and blocks have other numbers than those below.
+    /// The same error from a layer whose zones and blocks have other numbers than those below.
     pub(crate) fn renumbered(
         self,
         zone_of: impl Fn(ZoneId) -> ZoneId,
@@ -323,8 +323,8 @@ impl DeviceError {
     }
 }
 
-/// Keeps the errno: `raw_os_error` is [`DeviceError::errno`]. What the operating system refused
-/// becomes its error again.
+/// Keeps the errno: `raw_os_error` is [`DeviceError::errno`]. An error of the operating system
+/// becomes that error again.
 impl From<DeviceError> for io::Error {
     fn from(error: DeviceError) -> Self {
         match error {

@@ -1,4 +1,4 @@
-//! Zones that fail: what real drives do on their own, and emulated ones on request.
+//! Zones that fail: on real drives by themselves, on emulated ones on request.
 
 use crate::ZoneId;
 use crate::error::Result;

@@ -1,8 +1,8 @@
-//! What a device says it is: enough to know the same drive again under another name.
+//! The identity that a device reports: enough to know the same drive again under another name.
 
 use std::fmt;
 
-/// What a device says it is. What it does not say is `None`.
+/// The identity that a device reports; `None` for each part that it leaves out.
 ///
 /// ```
 /// use zonal::Identity;
@@ -12,16 +12,17 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Who made it, and which kind it is.
+    /// Its maker and its model.
     pub model: Option<String>,
-    /// Which one of that kind it is.
+    /// Its number among devices of that model.
     pub serial: Option<String>,
-    /// A name that no other device has, as Linux writes it in `wwid`: `uuid.…`, `eui.…`, `naa.…`, `t10.…`.
+    /// A name that no other device has, as Linux writes it in `wwid`: `uuid.…`, `eui.…`, `naa.…`,
+    /// `t10.…`.
     pub unique: Option<String>,
 }
 
 impl Identity {
-    /// Of a device that has a UUID and nothing else.
+    /// The identity of a device that has a UUID and nothing else.
     pub fn of_uuid(uuid: [u8; 16]) -> Self {
         Self { unique: Some(format!("uuid.{}", Hyphenated(uuid))), ..Self::default() }
     }
@@ -32,7 +33,7 @@ impl Identity {
     }
 }
 
-/// What is known, in one line.
+/// The known parts, in one line.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = [&self.model, &self.serial, &self.unique];

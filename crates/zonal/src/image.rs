@@ -1,7 +1,7 @@
 //! Images: the content and state of every zone as a value, cheap to copy, and drives made of them.
 //!
-//! An [`Image`] is what a drive holds while it has no power. [`Image::power_on`] makes a drive of
-//! it; the drive's writes go to the drive and never to the image, so one image is the start of any
+//! An [`Image`] is the content of a drive without power. [`Image::power_on`] makes a drive of it;
+//! the drive's writes go to the drive and never to the image, so one image is the start of any
 //! number of drives. Data is shared, not copied. [`layer::record`](crate::layer::record) tells
 //! which images a power cut can leave.
 
@@ -31,7 +31,7 @@ struct ImageZone {
     data: Arc<Extents>,
 }
 
-/// What was written to a zone. What lies beyond the write pointer is not there.
+/// The data written to a zone. It has no blocks beyond the write pointer.
 #[derive(Clone)]
 enum Extents {
     /// Sequential write required zone: in the order of writing, so sorted by start. A piece
@@ -126,7 +126,7 @@ impl Image {
         Arc::make_mut(&mut self.zones[at.zone.index()].data).deallocate(at.offset, blocks);
     }
 
-    /// Does to one zone what the action does.
+    /// Performs an action on one zone.
     pub(crate) fn manage(&mut self, zone: ZoneId, action: ZoneAction) {
         let capacity = self.geometry.capacity_of(zone);
         let slot = &mut self.zones[zone.index()];
@@ -138,8 +138,8 @@ impl Image {
         }
     }
 
-    /// Changes one bit of what is stored, as a failing medium does. Nothing where nothing is
-    /// written.
+    /// Changes one bit of a stored block, as a failing medium does. Does nothing if the block is
+    /// not written.
     pub fn flip_bit(&mut self, lba: Lba, bit: u64) {
         let (zone, offset) = self.geometry.locate(lba);
         let block_size = self.geometry.block_size();
@@ -153,8 +153,8 @@ impl Image {
         }
     }
 
-    /// Puts a zone back to what it holds in another image of the same drive, as firmware does that
-    /// loses its map.
+    /// Puts a zone back to its content in another image of the same drive, like firmware that loses
+    /// its map.
     pub fn put_back(&mut self, zone: ZoneId, earlier: &Self) {
         assert_eq!(self.geometry, earlier.geometry, "both are images of one drive");
         self.zones[zone.index()] = earlier.zones[zone.index()].clone();
@@ -170,7 +170,7 @@ impl Image {
         }
     }
 
-    /// What the loss of power does by itself: no zone stays open.
+    /// The effect of a loss of power: no zone stays open.
     pub(crate) fn close_all(&mut self) {
         for slot in &mut self.zones {
             if slot.state.cond.is_active() {
@@ -190,7 +190,7 @@ fn block_bytes(block_size: BlockSize) -> usize {
     1 << block_size.shift()
 }
 
-/// A torn block: its first 1/32 is written, enough for a header but not for what follows it. The
+/// A torn block: its first 1/32 is written, enough for a header but not for the rest. The
 /// rest is noise and not zeroes, so it differs from a block that was never written.
 fn tear(block: &[u8]) -> Arc<[u8]> {
     let kept = block.len() / 32;
@@ -256,8 +256,8 @@ impl Extents {
         }
     }
 
-    /// Reads blocks, zeroes where there are none. What lies beyond the pointer was cut off by the
-    /// caller.
+    /// Reads blocks, zeroes where there are none. The caller has cut the range off at the write
+    /// pointer.
     fn read(&self, mut start: u64, buffer: &mut [u8], block_size: BlockSize) {
         let size = block_bytes(block_size);
         let mut rest = buffer;

@@ -1,4 +1,4 @@
-//! What is mounted, and where: the kernel's table of mounts, `/proc/self/mountinfo` (proc(5)).
+//! The mounts of this system: the kernel's table, `/proc/self/mountinfo` (proc(5)).
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ pub struct Mount {
     pub point: PathBuf,
     /// The type of the file system, with its subtype: `fuse.furrow`.
     pub kind: OsString,
-    /// What is mounted: by most file systems the path of a block device.
+    /// The source: for most file systems the path of a block device.
     pub source: OsString,
 }
 
@@ -28,7 +28,7 @@ pub fn of_process(process: u32) -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read(format!("/proc/{process}/mountinfo"))?))
 }
 
-/// The mounts of a table. A line that is none is left out.
+/// The mounts of a table. Leaves out a line that is no mount.
 fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }

@@ -14,7 +14,7 @@ use rustix::fs::{major, minor};
 
 use crate::file::format;
 
-/// What becomes of the content that a file has.
+/// The fate of the content that a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It is lost.
@@ -25,7 +25,7 @@ pub enum Existing {
     Resume,
 }
 
-/// Why nothing is written to a file.
+/// The reason why an output is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// It is one of the files that are read.
@@ -73,7 +73,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, inputs: &[PathBuf]) -> io::
     open(path, Existing::Replace, inputs)?.write_all(content.as_ref())
 }
 
-/// Whether an output would be [`Refused`], for what is written only after long work.
+/// Whether an output would be [`Refused`], for a program that writes it only after long work.
 pub fn check(path: &Path, inputs: &[PathBuf]) -> io::Result<()> {
     match path.metadata() {
         Ok(found) => check_found(path, &found, inputs),
@@ -136,7 +136,7 @@ mod tests {
     use crate::file::{CreateOptions, Overwrite};
     use crate::{FileDrive, Profile, Rules};
 
-    /// Of what was refused, why.
+    /// The reason of a refusal.
     fn refused(outcome: io::Result<File>) -> Option<Refused> {
         let error = outcome.err()?;
         error.get_ref().and_then(|cause| cause.downcast_ref()).copied()

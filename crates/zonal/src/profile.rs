@@ -81,7 +81,7 @@ impl FromStr for Profile {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct ProfileError {
-    /// Which, and what there is instead.
+    /// The wrong word, and the possible ones.
     pub what: String,
 }
 
@@ -123,8 +123,8 @@ impl FromStr for ZoneLimit {
     }
 }
 
-/// Numbers of a profile that are to be different. `size` and `zones` are two ways to say how large;
-/// `zones` wins.
+/// The numbers of a profile that change. `size` and `zones` are two ways to say how large; `zones`
+/// wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The profile that is changed.

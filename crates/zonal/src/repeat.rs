@@ -16,7 +16,7 @@ pub fn seed(default: u64) -> u64 {
     seed
 }
 
-/// `COUNT`, or `default`. Each test says what it counts.
+/// `COUNT`, or `default`. Each test documents the things that it counts.
 ///
 /// # Panics
 ///

@@ -10,9 +10,9 @@
 //! | `KB`, and so with `M`, `G`, `T`, `P`, `E` | 1000, 1000², and so on |
 //!
 //! dd(1) and truncate(1) count so, too. fio takes `KB` for 1024 bytes and `KiB` for 1000 unless it
-//! has `kb_base=1000`; `K` is 1024 for all of them. The number may have a fraction; what is no
-//! whole number of bytes is rounded down. A space may stand before the unit. A `b` alone is
-//! refused: it is 512 bytes for dd and one for fio.
+//! has `kb_base=1000`; `K` is 1024 for all of them. The number may have a fraction; a part of a
+//! byte is dropped. A space may stand before the unit. A `b` alone is refused: it is 512 bytes for
+//! dd and one for fio.
 
 use crate::ByteCount;
 

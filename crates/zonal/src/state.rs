@@ -43,7 +43,7 @@ impl ZoneState {
     pub const NOT_WP: Self = Self { cond: ZoneCond::NotWp, ..Self::EMPTY };
 }
 
-/// What happens to a zone.
+/// An event of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A write of `blocks` at `offset` from the zone's start.
@@ -59,7 +59,7 @@ pub enum Event {
     Manage(ZoneAction),
     /// The device closes the zone to make room for another open one (NVMe ZSIO → ZSC).
     CloseImplicitly,
-    /// The drive loses power and comes back: what was open is closed (NVMe ZSIO, ZSEO → ZSC), and
+    /// The drive loses power and comes back: open zones become Closed (NVMe ZSIO, ZSEO → ZSC), and
     /// a zone in which nothing is written needs no resource.
     PowerCycle,
     /// The device can no longer write the zone.

@@ -1,5 +1,5 @@
-//! How tests wait for what another thread or process does: as long as it takes. `cargo xtask test`
-//! ends a program that makes no progress.
+//! How tests wait for another thread or process: as long as it takes. `cargo xtask test` ends a
+//! program that makes no progress.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// Looks until `is_so`. What counts on it should have failed a test before, where it can.
+/// Looks until `is_so` holds. A test should fail before it waits in vain, where it can.
 pub fn wait_until(mut is_so: impl FnMut() -> bool) {
     let mut pause = PAUSE;
     while !is_so() {

@@ -1,12 +1,12 @@
 //! One zone as the device reports it: kind, condition, extent, write pointer.
 //!
-//! The names and numbers of the conditions are those of the NVMe Zoned Namespace Command Set
-//! (section "Zone State Machine") and, for [`ZoneCond::NotWp`], of ZBC. How one condition becomes
-//! another is decided in `state.rs`.
+//! The names and numbers of the conditions are from the NVMe Zoned Namespace Command Set (section
+//! "Zone State Machine") and, for [`ZoneCond::NotWp`], from ZBC. `state.rs` decides how one
+//! condition becomes another.
 
 use crate::{Lba, LbaCount, ZoneId};
 
-/// What may be written where in a zone.
+/// Where a zone takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneKind {
     /// Accepts writes at any address; has no write pointer.
@@ -129,7 +129,7 @@ impl ZoneCond {
 pub struct Zone {
     /// Its number.
     pub id: ZoneId,
-    /// What may be written where.
+    /// Where it takes writes.
     pub kind: ZoneKind,
     /// Its condition.
     pub cond: ZoneCond,
@@ -164,7 +164,7 @@ impl Zone {
         self.wp.map(|wp| wp - self.start)
     }
 
-    /// Capacity minus what is written; zero where nothing can be written.
+    /// Capacity minus the written blocks; zero where nothing can be written.
     pub fn remaining(&self) -> LbaCount {
         match self.cond {
             ZoneCond::NotWp => self.capacity,

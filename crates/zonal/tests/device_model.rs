@@ -151,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    /// What emulated drives do: zeroes.
+    /// Deallocates as emulated drives do: zeroes.
     fn deallocate(&mut self, lba: u64, blocks: u64) -> Result<(), Status> {
         if lba + blocks > self.zones.last().map_or(0, |zone| zone.start + zone.size) {
             return Err(OUT_OF_RANGE);
@@ -329,8 +329,8 @@ proptest! {
         }
     }
 
-    /// A batch ends as its requests do one by one: results, zones, bytes. Reads are of zones that the
-    /// batch does not write.
+    /// A batch ends as its requests do one by one: results, zones, bytes. Reads are of zones that
+    /// the batch does not write.
     #[test]
     fn batch_equals_requests_one_by_one(
         shape in 0..shapes().len(),
@@ -382,7 +382,7 @@ fn request() -> impl Strategy<Value = Op> {
 }
 
 impl Op {
-    /// What it writes, or room for what it reads.
+    /// The data to write, or room for the data to read.
     fn memory(&self, device: &dyn ZonedDevice, stamp: u8) -> Vec<u8> {
         let block = device.geometry().block_size().bytes() as usize;
         match *self {

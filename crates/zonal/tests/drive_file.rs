@@ -1,10 +1,10 @@
 //! Drive files on a real host: kill −9, locks, reading along, space, scale.
 //!
 //! kill −9 of a real process that writes to a drive file, many times over, at any moment. After
-//! each kill the drive must hold everything that returned, and the same run on a drive in memory
-//! tells what that is.
+//! each kill the drive must hold everything that returned: the same run on a drive in memory gives
+//! the expected content.
 //!
-//! `SEED=n` replays a sequence of operations; when the kills come is up to the machine.
+//! `SEED=n` replays a sequence of operations; the machine decides when the kills come.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -25,7 +25,7 @@ use zonal::{
 
 const KILLS: u32 = 40;
 
-/// No implicit closes: which zone is the least recently used is forgotten with the process.
+/// No implicit closes: the order in which zones were used is forgotten with the process.
 fn shape() -> GeometrySpec {
     let small = Profile::Small.geometry();
     GeometrySpec { block_count: LbaCount::new(6 * small.zone_size.get()), ..small }
@@ -132,7 +132,8 @@ fn kill_loses_nothing_that_returned() {
     println!("{KILLS} kills in {modelled} operations");
 }
 
-/// The one zone that is open but has no new data, if that is all that differs, and what undoes it.
+/// The one zone that is open but has no new data, if nothing else differs, and the action that
+/// undoes it.
 fn only_opened(
     (found, found_bytes): &(Vec<Zone>, Vec<u8>),
     (modelled, modelled_bytes): &(Vec<Zone>, Vec<u8>),

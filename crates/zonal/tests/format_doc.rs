@@ -1,5 +1,5 @@
-//! The byte tables of `docs/format/drive-file.md` and `docs/format/trace.md` are those of the
-//! structs, and the structs have the offsets and sizes that their tables say.
+//! The byte tables of `docs/format/drive-file.md` and `docs/format/trace.md` match the structs, and
+//! the structs have the offsets and sizes that their tables say.
 //!
 //! `UPDATE=1 cargo test -p zonal --test format_doc` rewrites the pages.
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use zonal::file::format::{DriveHeader, LiveHeader, RecordHeader, SnapshotHeader, ZoneEntry};
 use zonal::layer::trace::{TraceHeader, TraceRecord};
 
-/// What both headers have of the shape of a device.
+/// The fields of both headers for the shape of a device.
 const GEOMETRY: &str = include_str!("../src/geometry/bytes.rs");
 
 fn root() -> PathBuf {

@@ -1,4 +1,4 @@
-//! What single layers promise beyond the device contract.
+//! Promises of single layers beyond the device contract.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -102,8 +102,8 @@ fn expected_blocks(drive: &MemoryDrive) -> Vec<ShownBlock> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// P1, and exact translation: what goes below are the real blocks of the range and no others,
-    /// and reads give those blocks with zeroes in the gaps.
+    /// P1, and exact translation: the real blocks of the range go below and no others, and reads
+    /// give those blocks with zeroes in the gaps.
     #[test]
     fn po2_gap_is_never_accessed_below(
         zone_size in 1_u64..40, part in 1_u64..40, conventional in 0_u32..64, runt in 0_u64..39,
@@ -293,7 +293,8 @@ fn meter_measures_slow_operations() {
     }
 }
 
-/// A batch is one call on the device at the bottom, whatever lies above, and each layer does its work.
+/// A batch is one call on the device at the bottom, whatever lies above, and each layer does its
+/// work.
 #[test]
 fn layers_pass_batch_on() {
     let below = Arc::new(Delay::new(
@@ -366,7 +367,7 @@ fn layers_pass_deallocation_on() {
 }
 
 /// Conventional zones lie on those below without gaps: there are fewer, and sequential ones have
-/// smaller numbers. What fails below fails above.
+/// smaller numbers. A failed zone below is a failed zone above.
 #[test]
 fn po2_conventional_zones_are_whole() {
     let below = Arc::new(MemoryDrive::new(spec(24, 17, ZoneRuns::leading(3), 3)).unwrap());

@@ -1,5 +1,5 @@
 //! Sequential write preferred zones: every kind of device and every stack of layers against an
-//! array with a pointer beside it, and the part of the contract that holds for them, too.
+//! array with a pointer, and the part of the contract that holds for them, too.
 
 #![expect(
     clippy::unwrap_used,
@@ -65,7 +65,7 @@ impl Model {
         (self.zone.cond, self.zone.wp) = (cond, Some(self.zone.start + LbaCount::new(pointer)));
     }
 
-    /// What a write that fits makes of it.
+    /// Applies a write that fits.
     fn write(&mut self, offset: u64, stamps: &[u8]) {
         let (at, end) = (offset as usize, offset + stamps.len() as u64);
         self.blocks[at..end as usize].copy_from_slice(stamps);
@@ -243,7 +243,8 @@ fn concat_of_two_kinds_is_refused() {
     assert!(error.contains("sequential-preferred"), "{error}");
 }
 
-/// A file keeps pointer and mark over a close, and a hole reads as zeroes where old data lay.
+/// A file keeps the pointer and the flag of a zone written non-sequentially over a close, and a
+/// hole reads as zeroes where old data lay.
 #[test]
 fn preferred_zone_in_file_is_there_after_reopening() {
     use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};

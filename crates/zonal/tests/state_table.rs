@@ -109,7 +109,7 @@ fn nvme_state_table_is_unchanged() {
     insta::assert_snapshot!(table(Rules::Zns));
 }
 
-/// Only what differs from the NVMe table.
+/// The differences from the NVMe table alone.
 #[test]
 fn zbc_differences_are_unchanged() {
     let mut text = String::new();
@@ -145,7 +145,7 @@ fn preferred_differences_are_unchanged() {
                 )
                 .unwrap();
             }
-            // The mark stays until a reset.
+            // The flag stays until a reset.
             let kept = next(Rules::Zbc, kind, marked, event, CAPACITY);
             if let Ok(to) = kept {
                 let is_reset = event == Event::Manage(ZoneAction::Reset);
@@ -186,8 +186,8 @@ fn select_all_takes_listed_conditions() {
     insta::assert_snapshot!(text);
 }
 
-/// D1 and D3, for every cell: what was written stays, except by a reset; nothing passes the
-/// capacity; a zone that failed never gets better.
+/// D1 and D3, for every cell: written data stays, except by a reset; nothing passes the capacity; a
+/// zone that failed never gets better.
 #[test]
 fn cells_keep_invariants() {
     for rules in [Rules::Zns, Rules::Zbc] {

@@ -1,8 +1,9 @@
-//! What whole files that come and go at random must cost: a log over zones, without metadata, whose files are of 16 KiB
-//! to 2 MiB in zones of 4 MiB, in each octave as many, and each as likely to be deleted next as any other. Nothing tells
-//! when a file dies, unless an oracle does. Victims are the emptiest zones: with such deaths no other choice is better.
+//! The least cost of whole files that come and go at random: a log over zones, without metadata,
+//! with files of 16 KiB to 2 MiB in zones of 4 MiB, in each octave as many, and each as likely to
+//! be deleted next as any other. Nothing tells when a file dies, unless an oracle does. Victims are
+//! the emptiest zones: with such deaths no other choice is better.
 //!
-//! It is the yardstick for what Furrow does with the same files (`zonal-fs`, `tests/space/churn.rs`).
+//! It is the yardstick for Furrow with the same files (`zonal-fs`, `tests/space/churn.rs`).
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of blocks")]
@@ -20,16 +21,17 @@ impl Dice {
     }
 }
 
-/// What is done to keep files from being cut at the ends of zones, and what is known of their deaths.
+/// How files are kept from being cut at the ends of zones, and how much is known of their deaths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placement {
-    /// New files and what is moved have a zone each, one file after the other.
+    /// New files and moved files have a zone each, one file after the other.
     InOrder,
     /// As many zones for each: a file goes where it fits, as exactly as can be.
     Fitting(usize),
     /// The same with so many zones for both together.
     Together(usize),
-    /// An oracle divides files into so many classes, each of files that die twice as late as those of the one before.
+    /// An oracle divides files into so many classes; the files of each die twice as late as the
+    /// files of the one before.
     Oracle(u32),
 }
 
@@ -53,7 +55,7 @@ struct Zone {
 struct File {
     blocks: u64,
     zones: Vec<usize>,
-    /// How many deaths it lives, of the oracle.
+    /// The number of deaths at which it dies; only the oracle knows it.
     death: u64,
 }
 
@@ -142,7 +144,7 @@ impl Log {
         }
     }
 
-    /// Empties the zone in which least lives.
+    /// Empties the zone with the fewest live blocks.
     fn reclaim(&mut self) {
         let full = (0..self.zones.len()).filter(|zone| self.zones[*zone].written == ZONE_BLOCKS);
         let victim = full.min_by_key(|zone| self.zones[*zone].live).unwrap();
@@ -158,8 +160,8 @@ impl Log {
     }
 }
 
-/// Blocks written and moved for each block of files, in the second half of six turns, where files have so many blocks and
-/// so many zones are kept free.
+/// Blocks written and moved for each block of files, in the second half of six turns, with `live`
+/// blocks of files and `kept` zones kept free.
 fn amplification(placement: Placement, zones: usize, live: u64, kept: usize) -> f64 {
     let (mut log, mut dice) = (Log::new(placement, zones), Dice(747));
     let all = zones as u64 * ZONE_BLOCKS;
@@ -181,7 +183,7 @@ fn amplification(placement: Placement, zones: usize, live: u64, kept: usize) -> 
             log.reclaim();
         }
         let file = log.files.len();
-        // Of as many files as live each is the next with the same chance: so a life is geometric.
+        // Each live file is the next to die with the same chance: so a life is geometric.
         let chance = (alive.len() as f64).max(1.0);
         let share = (dice.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
@@ -199,7 +201,7 @@ fn amplification(placement: Placement, zones: usize, live: u64, kept: usize) -> 
 #[test]
 fn file_churn_must_cost_this_much() {
     use Placement::{Fitting, InOrder, Oracle};
-    // 12 zones of 1,024 or 96 are those of superblocks and metadata; two are kept free.
+    // Superblocks and metadata have 12 zones of 1,024 or 96; two are kept free.
     for (name, raw, percent) in [("91 % of 1,024 zones", 1024, 91), ("75 % of 96 zones", 96, 75)] {
         let (zones, live) = (raw - 12, raw as u64 * ZONE_BLOCKS * percent / 100);
         let cost = |placement| amplification(placement, zones, live, 2);
@@ -208,7 +210,7 @@ fn file_churn_must_cost_this_much() {
         assert!(three < 0.95 * order, "{three:.3}, {order:.3}");
         // Nothing that does not know deaths comes near to the oracle's.
         if raw == 1024 {
-            // Its zones come out of those that are kept free.
+            // The oracle takes its zones from the ones that are kept free.
             let oracle =
                 |classes: u32| amplification(Oracle(classes), zones, live, 2 + classes as usize);
             let [four, seven] = [4, 7].map(oracle);
@@ -218,7 +220,7 @@ fn file_churn_must_cost_this_much() {
     }
 }
 
-/// What room is worth: the aims are 2.3 with 91 % of 1,024 zones in use, and 2.0 with 75 % of 96.
+/// The worth of room: the aims are 2.3 with 91 % of 1,024 zones in use, and 2.0 with 75 % of 96.
 #[test]
 fn zones_not_for_data_cost_amplification() {
     use Placement::{Fitting, Together};

@@ -48,9 +48,9 @@ impl HostFile {
     }
 }
 
-/// Unlocks it. A program that another thread starts at this moment has a copy of every descriptor until
-/// it runs (`O_CLOEXEC` closes them no earlier), and such a copy would keep the lock beyond our close.
-/// Unlocking takes the lock from all copies (flock(2)).
+/// Unlocks it. A program that another thread starts at this moment has a copy of every descriptor
+/// until it runs (`O_CLOEXEC` closes them no earlier), and such a copy would keep the lock beyond
+/// our close. Unlocking takes the lock from all copies (flock(2)).
 impl Drop for HostFile {
     fn drop(&mut self) {
         // Where there is no lock, nothing is lost.
@@ -117,8 +117,8 @@ impl Backing for HostFile {
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         match self.punch_hole(offset, len) {
-            // The space stays taken; nothing else depends on it. A disk takes only whole blocks of its
-            // own, which may be larger than the drive's.
+            // The space stays taken; nothing else depends on it. A disk takes only whole blocks of
+            // its own, which may be larger than the drive's.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
             // The kernel has the disk mounted for us, and drops no page of it that is not written.
             Err(Errno::BUSY) => {

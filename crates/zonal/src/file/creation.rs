@@ -87,7 +87,7 @@ fn replace(path: &Path, drive: &Description) -> Result<()> {
     })
 }
 
-/// Removes what could not be completed. The error that led here is the one to report.
+/// Removes a file that could not be completed. The caller reports the error that led here.
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }
@@ -98,7 +98,7 @@ fn fill(file: &File, path: &Path, drive: &Description) -> Result<()> {
     let layout = Layout::new(drive);
     grow(file, path, layout.file_len)?;
     let filled = (|| {
-        // What remembers the zones is not to fail later because data has filled the host.
+        // Allocates the zone table, so that it cannot fail later because data has filled the host.
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, layout.data_at) {
             // A file system that cannot do it.
             Ok(()) | Err(Errno::OPNOTSUPP) => {}

@@ -45,7 +45,7 @@ pub fn disk_len(path: &Path) -> Result<ByteCount> {
     host_len(&file).map(ByteCount::new).map_err(failed)
 }
 
-/// How many zones of a size have room on a disk, beside what the format needs.
+/// How many zones of a size fit on a disk together with the format's own bytes.
 pub fn zones_that_fit(disk: ByteCount, zone: ByteCount) -> u32 {
     let zone = zone.get().max(1);
     let fits = |zones: u64| {
@@ -63,7 +63,7 @@ pub fn zones_that_fit(disk: ByteCount, zone: ByteCount) -> u32 {
 }
 
 /// Identity of this run of the kernel with this disk: a disk that is taken away and comes back may
-/// have lost what was not flushed, and is another one (Linux 5.15, `diskseq` in sysfs).
+/// have lost unflushed data, and counts as another one (Linux 5.15, `diskseq` in sysfs).
 pub(super) fn boot_id(file: &File, boot: BootId) -> BootId {
     let number = file.metadata().ok()?.rdev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -80,7 +80,8 @@ pub(super) fn boot_id(file: &File, boot: BootId) -> BootId {
     Some(identity)
 }
 
-/// Makes a disk a drive. `progress` is told how many bytes are zeroed, and of how many.
+/// Makes a disk a drive. `progress` gets the number of bytes that are zeroed, and of all to be
+/// zeroed.
 pub(super) fn create(
     path: &Path,
     options: &CreateOptions,
@@ -116,8 +117,8 @@ fn is_empty(file: &File, disk_len: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Zeroes what is read before it is written and where signatures of earlier content may be; writes
-/// the headers when that is durable.
+/// Zeroes the parts that are read before they are written, and those where signatures of earlier
+/// content may be; writes the headers when that is durable.
 fn write_new(
     file: &File,
     drive: &Description,

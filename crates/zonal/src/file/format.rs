@@ -1,7 +1,7 @@
 //! The bytes of a drive file, version 2: structs, layout, and parsing that takes any bytes.
 //!
 //! Format: `docs/format/drive-file.md`, whose tables `tests/format_doc.rs` compares with the
-//! structs below. What the parts are for, and when each is valid, is told in `table.rs`.
+//! structs below. `table.rs` explains the purpose of the parts, and when each is valid.
 
 use std::mem::{offset_of, size_of};
 
@@ -22,7 +22,7 @@ pub const VERSION: u32 = 2;
 pub const PAGE: u64 = 4096;
 pub(super) const PAGE_LEN: usize = 4096;
 const _: () = assert!(PAGE_LEN as u64 == PAGE);
-/// Unit of the journal: what drives write as a whole.
+/// Unit of the journal: a drive writes each as a whole.
 pub const JOURNAL_UNIT: u64 = 512;
 /// Bytes of the journal of a new drive: some 2,000 flushes between two snapshots.
 pub const JOURNAL_LEN: u64 = 1 << 20;
@@ -181,7 +181,7 @@ pub(super) const RECORD_MAGIC: [u8; 8] = *b"ZONAJRNL";
 /// Where the checksummed part of live header, snapshot and record begins.
 pub(super) const CHECKED_FROM: usize = 12;
 
-/// What a header says, checked.
+/// The checked content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Shape of the drive.
@@ -235,7 +235,7 @@ const fn snapshot_len(zones: u64) -> u64 {
     (size_of::<SnapshotHeader>() as u64 + zones * 8).next_multiple_of(PAGE)
 }
 
-/// Byte of block 0 of a drive with so many zones.
+/// Byte of block 0 of a drive with `zones` zones.
 pub(super) const fn data_at(zones: u64, journal_len: u64) -> u64 {
     let journal_at = snapshot_at(zones) + 2 * snapshot_len(zones);
     (journal_at + journal_len).next_multiple_of(DATA_ALIGN)
@@ -270,7 +270,7 @@ pub(crate) fn encode_header(drive: &Description, copy: u32) -> DriveHeader {
     header
 }
 
-/// Bytes that a drive is kept in.
+/// Length of the file or the disk that keeps a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostLen {
     /// Of a file, which has the length of its drive.
@@ -356,7 +356,7 @@ pub(crate) fn decode_state(geometry: &Geometry, zone: ZoneId, word: u64) -> Opti
     let state = ZoneState { cond, written, non_sequential };
     let kind = geometry.kind(zone);
     let unwritten = written == LbaCount::ZERO;
-    // Who writes non-sequentially has written.
+    // A zone that was written non-sequentially is not empty.
     if non_sequential && (kind != ZoneKind::SequentialPreferred || unwritten) {
         return None;
     }

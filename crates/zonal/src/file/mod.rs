@@ -2,13 +2,14 @@
 //!
 //! - The file describes itself; nothing else is needed to open it.
 //! - kill −9 of the process loses nothing that returned, at any moment. After a flush that failed,
-//!   it loses what a power cut may: the host may have forgotten what it could not write.
-//! - After a power cut of the host each zone holds what was written to it at least up to the last
+//!   it loses as much as a power cut may: the host may have forgotten data that it could not write.
+//! - After a power cut of the host each zone holds its written data at least up to the last
 //!   [`flush`](ZonedDevice::flush), its pointer and condition true of that (D4); open zones come
 //!   back Closed, as on a real drive.
-//! - A drive has many readers or one writer, who keep each other out by a lock on the file. Beside
-//!   them, others may look on: they see the writer's pointers, and data that changes under them.
-//! - A new file can be opened by its owner alone: who can open it can lock it, too.
+//! - A drive has many readers or one writer, which keep each other out by a lock on the file. In
+//!   addition, others may look on: they see the writer's pointers, and data that changes under
+//!   them.
+//! - A new file can be opened by its owner alone: a user who can open it can lock it, too.
 //! - A reset gives the space back once it is durable.
 //!
 //! `docs/format/drive-file.md` has the bytes; `file/table.rs` says how the states are kept.
@@ -43,22 +44,22 @@ use crate::{
     ZoneAction, ZoneFailure, ZoneId, ZonedDevice,
 };
 
-/// What a drive is opened for.
+/// The purpose for which a drive is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Everything; one process at a time.
     ReadWrite,
-    /// Looks on: reports and reads, also while another process writes. What is read need not belong
-    /// together, so this is not for file systems.
+    /// Looks on: reports and reads, also while another process writes. Blocks that it reads need
+    /// not belong together, so this is not for file systems.
     ReadOnly,
-    /// Reports and reads, without a writer beside: opening fails while a process has the drive open
+    /// Reports and reads, and keeps writers out: opening fails while a process has the drive open
     /// for writing, and keeps others from opening it for writing. A drive may have many such
     /// readers.
     ReadLocked,
 }
 
 impl OpenMode {
-    /// An error where nothing may be changed.
+    /// An error in a mode that does not allow changes.
     pub const fn check_writable(self) -> Result<()> {
         match self {
             Self::ReadWrite => Ok(()),
@@ -67,7 +68,7 @@ impl OpenMode {
     }
 }
 
-/// What to do with a file that is already there.
+/// How to treat a file that is already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwrite {
     /// Leave it and fail.
@@ -76,7 +77,7 @@ pub enum Overwrite {
     Replace,
 }
 
-/// What a new drive file is to be.
+/// The properties of a new drive file.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateOptions {
     /// Its shape.
@@ -85,7 +86,7 @@ pub struct CreateOptions {
     pub rules: Rules,
     /// Its identity.
     pub uuid: [u8; 16],
-    /// What to do with a file that is already there.
+    /// How to treat a file that is already there.
     pub overwrite: Overwrite,
 }
 
@@ -111,7 +112,7 @@ pub struct FileDrive {
     drive: Emulated<DriveFile>,
     mode: OpenMode,
     description: Description,
-    /// Of a disk. It ends after the drive has.
+    /// The claim on a disk. It ends after the drive has.
     claim: Option<Claim>,
 }
 
@@ -122,8 +123,8 @@ impl FileDrive {
         Self::create_with(path, options, &mut |_, _| {})
     }
 
-    /// The same; on a disk some bytes have to be zeroed first, and `progress` is told how many are,
-    /// and of how many.
+    /// The same; on a disk some bytes have to be zeroed first, and `progress` gets the number of
+    /// zeroed bytes, and of all.
     pub fn create_with(
         path: impl AsRef<Path>,
         options: &CreateOptions,
@@ -178,10 +179,11 @@ impl FileDrive {
         let (states, live) = (recovered.states.clone(), recovered.live);
         let table = Table::new(&description, recovered);
         if mode == OpenMode::ReadWrite {
-            // What the process before left in the page cache is relied on from here: also on the
-            // medium, or a later power cut could take back a record that was acted on.
+            // From here on the drive relies on data that the process before left in the page cache:
+            // it has to be on the medium too, or a later power cut could take back a record that
+            // was acted on.
             if let Err(error) = backing.sync() {
-                // A second attempt may succeed, and say nothing.
+                // A second sync may succeed although the data is lost.
                 table.forget_live(&*backing);
                 return Err(fail(error));
             }
@@ -258,7 +260,7 @@ impl ZonedDevice for FileDrive {
 /// Leaves the durable table complete, so that the states survive an ordinary reboot too.
 impl Drop for FileDrive {
     fn drop(&mut self) {
-        // Nobody is left to tell; without it, the drive is as after a kill.
+        // No caller is left to get an error; without the flush, the drive is as after a kill.
         let _ = self.flush();
     }
 }
@@ -326,7 +328,7 @@ impl Medium for DriveFile {
         Ok(())
     }
 
-    /// The file may hold what was there before a reset or a power cut.
+    /// Zeroes the blocks, since the file may hold data from before a reset or a power cut.
     fn skip(&self, (): &mut (), at: BlockInZone, blocks: LbaCount) -> Result<()> {
         self.discard_stale(at.zone)?;
         self.backing

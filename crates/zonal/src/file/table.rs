@@ -7,13 +7,13 @@
 //!   power cut of the host, which may keep the entry and lose the data. So it names the boot of the
 //!   host that keeps it, and counts only under the same boot.
 //! - The *durable table* is a snapshot and a journal of changes. A record is written by `flush`,
-//!   after the data that it speaks of is durable. After another boot it is what counts: every state
+//!   after the data that it speaks of is durable. After another boot it counts instead: every state
 //!   in it is true of flushed data (D4).
 //!
-//! What the host could not write it may forget and still show to who reads: its page cache has it,
-//! and the next sync succeeds. So a sync or a durable write that fails takes the live table's head
-//! away: the drive is opened with the durable table from then on, as after a power cut, and that is
-//! written anew.
+//! The host may forget data that it could not write and still return it to readers: its page cache
+//! has it, and the next sync succeeds. So a sync or a durable write that fails takes the live
+//! table's head away: the drive is opened with the durable table from then on, as after a power
+//! cut, and the durable table is written anew.
 //!
 //! One change must not wait for a flush. A write into a zone that was reset overwrites data
 //! that the durable table may still promise, or that a flush under way is about to promise. So the
@@ -63,7 +63,7 @@ pub(crate) struct Table {
     /// cleared before `latest` is read.
     dirty: Box<[AtomicBool]>,
     dirty_list: Mutex<Vec<ZoneId>>,
-    /// Zones that were reset; the durable table may still promise what they held.
+    /// Zones that were reset; the durable table may still promise their old data.
     stale: Box<[AtomicBool]>,
     /// Zones whose space can be given back once their reset is durable.
     emptied: Mutex<BTreeSet<ZoneId>>,
@@ -76,12 +76,12 @@ pub(crate) struct Table {
     journal: Mutex<Journal>,
 }
 
-/// What only one thread at a time may do: make states durable.
+/// The state for making zone states durable, which only one thread at a time may do.
 struct Journal {
     durable: Durable,
-    /// What the flush under way commits when its data is durable.
+    /// The states that the running flush commits when its data is durable.
     promised: Vec<(ZoneId, ZoneState)>,
-    /// A write that should have become durable failed: what is on the medium is not known.
+    /// A write that should have become durable failed: the content of the medium is unknown.
     broken: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Recovered {
     pub(crate) states: Vec<ZoneState>,
     /// Whether they come from the live table of this boot.
     pub(crate) live: bool,
-    /// Whether there is a live table of any boot. Otherwise what is read of the durable one may not
+    /// Whether there is a live table of any boot. Otherwise the durable table that was read may not
     /// be on the medium.
     has_live_head: bool,
     durable: Durable,
@@ -256,7 +256,7 @@ impl Table {
             dirty_list,
             stale: flags(&is_stale),
             emptied: Mutex::new(emptied),
-            // Whatever the last process wrote is synced by open.
+            // Open has synced everything that the last process wrote.
             data: AtomicBool::new(false),
             has_live_head,
             flushing: Mutex::new(()),
@@ -401,8 +401,8 @@ impl Table {
         written
     }
 
-    /// Something that should have become durable may be lost. The states of the live table speak of
-    /// it, so that table is not to count any more.
+    /// A write that should have become durable may be lost. The states of the live table speak of
+    /// it, so that table must not count any more.
     fn distrust(&self, backing: &dyn Backing, journal: &mut Journal) {
         journal.broken = true;
         self.forget_live(backing);
@@ -495,15 +495,15 @@ impl Table {
             && journal.promised.iter().all(|(promised, _)| *promised != zone)
     }
 
-    /// Zones that were marked, once.
+    /// Takes the zones that were marked, once.
     pub(crate) fn take_emptied(&self) -> Vec<ZoneId> {
         std::mem::take(&mut *lock(&self.emptied)).into_iter().collect()
     }
 }
 
 impl Journal {
-    /// Fails if an earlier write failed: the kernel may have dropped what it could not write, so
-    /// success later would say nothing about it.
+    /// Fails if an earlier write failed: the kernel may have dropped data that it could not write,
+    /// so success later would say nothing about it.
     fn check(&self) -> std::io::Result<()> {
         if self.broken {
             return Err(std::io::Error::other("an earlier write to the zone table or sync failed"));

@@ -46,8 +46,9 @@ impl BlockSize {
     }
 }
 
-/// What a drive's maker fixes; [`Geometry::new`] checks it. A drive of sequential write preferred
-/// zones has no limits: ZBC gives it optimal numbers of open zones, which refuse nothing.
+/// The properties that a drive's maker fixes; [`Geometry::new`] checks them. A drive of sequential
+/// write preferred zones has no limits: ZBC gives it optimal numbers of open zones, beyond which it
+/// refuses nothing.
 ///
 /// ```
 /// use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneKind, ZoneRuns};
@@ -69,7 +70,7 @@ impl BlockSize {
 pub struct GeometrySpec {
     /// Bytes in a logical block.
     pub block_size: BlockSize,
-    /// Blocks of the whole device; the last zone is what remains of it (a runt).
+    /// Blocks of the whole device; a last zone may be smaller (a runt).
     pub block_count: LbaCount,
     /// Distance between the starts of two zones.
     pub zone_size: LbaCount,
@@ -110,7 +111,7 @@ impl Geometry {
     pub fn new(spec: GeometrySpec) -> Result<Self, DeviceError> {
         let invalid = |what: String| Err(DeviceError::Geometry { what });
         let (blocks, size) = (spec.block_count.get(), spec.zone_size.get());
-        // Who asks for a shape asks in bytes.
+        // A caller states a shape in bytes.
         let text = |blocks: u64| readable(blocks.saturating_mul(spec.block_size.bytes()));
         if size == 0 || blocks == 0 {
             let (device, zones, block) = (text(blocks), text(size), text(1));
@@ -165,7 +166,7 @@ impl Geometry {
         Ok(Self { spec, zone_count, reciprocal })
     }
 
-    /// What it was made from.
+    /// The spec that it was made from.
     pub const fn spec(&self) -> &GeometrySpec {
         &self.spec
     }
@@ -215,7 +216,7 @@ impl Geometry {
         self.zone_count - self.spec.conventional_zones.zone_count()
     }
 
-    /// What may be written where in a zone.
+    /// The kind of a zone: where it takes writes.
     pub const fn kind(&self, zone: ZoneId) -> ZoneKind {
         if self.spec.conventional_zones.contains(zone) {
             ZoneKind::Conventional

@@ -4,9 +4,9 @@
 //! of them may have conventional zones. A smaller last zone ends a device, so only the last member
 //! may have one.
 //!
-//! The limits of open and active zones are the smallest of the members': then no choice of zones is
-//! refused by a member. A member whose limit is not below the number of its sequential zones has
-//! none. [`Limited`] keeps to them; the members alone would not.
+//! The limits of open and active zones are the smallest of the members': then no member refuses any
+//! choice of zones. A member whose limit is not below the number of its sequential zones has none.
+//! [`Limited`] keeps to them; the members alone would not.
 //!
 //! D4 holds for each member: a flush reaches all of them, and a power cut may leave each at another
 //! time between two flushes. Members are flushed at the same time, and all of them even if one
@@ -52,7 +52,7 @@ impl<D: ZonedDevice> Concat<D> {
         Ok(Self { joined: Limited::new(joined, limits)? })
     }
 
-    /// The [`FailZone`] of the whole, over those of the members.
+    /// The [`FailZone`] of the whole device, over the members' own.
     pub(crate) fn failing(&self, members: Vec<Arc<dyn FailZone>>) -> Arc<dyn FailZone> {
         let zone_count = self.geometry().zone_count();
         let starts = self.joined.below().members.iter().map(|member| member.first);
@@ -256,7 +256,7 @@ const fn is_failure(error: &DeviceError) -> bool {
     matches!(error, Io { .. } | Medium { .. } | PowerCut | ZoneOffline { .. } | ZoneReadOnly { .. })
 }
 
-/// The smaller of the limits so far and those of a member, if its zones can reach them.
+/// The smaller of the limits so far and the limits of a member, if its zones can reach them.
 fn smaller(so_far: ZoneLimits, member: &Geometry) -> ZoneLimits {
     let sequential = member.sequential_count();
     let least = |so_far: Option<u32>, limit: Option<u32>| {
@@ -347,7 +347,7 @@ impl<D: ZonedDevice> ZonedDevice for Joined<D> {
         thread::scope(|scope| {
             let start = |member| thread::Builder::new().spawn_scoped(scope, move || flush(member));
             let started: Vec<_> = others.iter().map(|member| (member, start(member))).collect();
-            // All of them, whatever becomes of the first.
+            // Waits for all of them, even if the first fails.
             started.into_iter().fold(flush(first), |so_far, (member, thread)| {
                 // Without a thread the member gets its turn here.
                 let Ok(thread) = thread else { return so_far.and(flush(member)) };
@@ -369,8 +369,8 @@ impl<D: ZonedDevice> ZonedDevice for Joined<D> {
         Identity::default()
     }
 
-    /// A flush of one member must not wait for less than what stands before it in the batch, so the
-    /// requests between two flushes go below together.
+    /// A flush of one member must wait for all requests before it in the batch, also those to other
+    /// members, so the requests between two flushes go below together.
     fn submit(&self, batch: &mut [Io<'_>]) {
         for part in batch.split_inclusive_mut(|io| matches!(io.op, Op::Flush)) {
             match part {

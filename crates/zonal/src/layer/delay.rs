@@ -1,7 +1,7 @@
-//! `Delay`: lets I/O take a time, as on a drive that works on any number of requests at once, and counts
-//! how often somebody waited.
+//! `Delay`: lets I/O take a time, as on a drive that works on any number of requests at once, and
+//! counts how often a caller waited.
 //!
-//! It makes visible what a caller does one after the other although it could be done together.
+//! It shows where a caller makes requests one after the other that could go together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

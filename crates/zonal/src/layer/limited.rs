@@ -1,9 +1,9 @@
 //! `Limited`: a device with smaller limits of open and active zones than the one below (D2).
 //!
 //! It keeps its own account of conditions, and closes the least recently used implicitly open zone
-//! itself where the device below still has room. Writes to open zones share a lock; what may open a
-//! zone takes it alone. The account may lag behind the device below only by zones that are active
-//! here and not there, and it looks them up again before it refuses anything.
+//! itself where the device below still has room. Writes to open zones share a lock; a request that
+//! may open a zone takes it alone. The account may lag behind the device below only by zones that
+//! are active here and not there, and it looks them up again before it refuses anything.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,7 +110,7 @@ impl<D: ZonedDevice> Limited<D> {
         self.account.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request that is refused is no use of the zone.
+    /// Notes a use of the zone, unless the request failed.
     fn touch_if<T>(&self, outcome: &Result<T>, zone: ZoneId) {
         if outcome.is_ok() {
             let now = self.uses.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl<D: ZonedDevice> Limited<D> {
     }
 }
 
-/// A zone that is to be opened, and by what.
+/// A zone to open, and the event that opens it.
 #[derive(Clone, Copy)]
 struct Wanted {
     zone: ZoneId,

@@ -83,16 +83,16 @@ impl OpKind {
     }
 }
 
-/// What was measured of one kind of operation.
+/// The measurements of one kind of operation.
 #[derive(Clone, Debug)]
 pub struct OpStats {
     /// Operations that succeeded.
     pub count: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// Bytes read or written by those that succeeded.
+    /// Bytes that the successful operations read or wrote.
     pub bytes: ByteCount,
-    /// Time of those that succeeded, in nanoseconds.
+    /// Time of the successful operations, in nanoseconds.
     pub latency_ns: Histogram<u64>,
 }
 
@@ -103,7 +103,7 @@ impl OpStats {
     }
 }
 
-/// What a [`Meter`] has measured; outlives it, and can be read while it counts.
+/// The measurements of a [`Meter`]; they outlive it, and can be read while it counts.
 pub struct Counters(Mutex<[OpStats; OpKind::ALL.len()]>);
 
 impl Counters {
@@ -115,7 +115,7 @@ impl Counters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was measured of one kind so far.
+    /// The measurements of one kind so far.
     pub fn of(&self, kind: OpKind) -> OpStats {
         self.lock()[kind as usize].clone()
     }
@@ -132,7 +132,8 @@ impl Counters {
             Outcome::Success => {
                 stats.count += 1;
                 stats.bytes += ByteCount::new(bytes as u64);
-                // Not saturating_record: that takes what a small histogram has no room for as 2.
+                // Not saturating_record: a small histogram without room for a value would count it
+                // as 2.
                 stats.latency_ns.record(time_ns).expect("it grows to hold any time");
             }
             Outcome::Failure => stats.errors += 1,
@@ -175,7 +176,7 @@ impl<D: ZonedDevice> Meter<D> {
         &self.below
     }
 
-    /// What is measured.
+    /// The measurements.
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }

@@ -189,7 +189,7 @@ impl<D: ZonedDevice> ZonedDevice for Slice<D> {
         done.map_err(|error| self.place.shown_error(error))
     }
 
-    /// That of the drive without its unique name: other slices are other devices.
+    /// The drive's identity without its unique name: other slices are other devices.
     fn identity(&self) -> Identity {
         Identity { unique: None, ..self.below.identity() }
     }

@@ -1,6 +1,7 @@
 //! Submission and completion queue entries, and opcodes.
 //!
-//! The fields of each command are decoded in `decode.rs`; what fabrics add is in `zonal-nvme`.
+//! The fields of each command are decoded in `decode.rs`; the additions of fabrics are in
+//! `zonal-nvme`.
 
 use std::mem::{offset_of, size_of};
 
@@ -185,7 +186,7 @@ impl SubmissionEntry {
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
-/// | 0 | 8 | result | dwords 0 and 1: what the command returns |
+/// | 0 | 8 | result | dwords 0 and 1: the result of the command |
 /// | 8 | 2 | sq_head | SQHD: how far the controller has taken the submission queue |
 /// | 10 | 2 | sq_id | SQID: reserved on fabrics |
 /// | 12 | 2 | id | CID: of the command |

@@ -1,7 +1,7 @@
 //! The dwords of each command: a controller decodes them, a host encodes them.
 //!
-//! Decoding fails for reserved values, with the status of the specification. Values that depend on the
-//! namespace, such as addresses, are not checked here.
+//! Decoding fails for reserved values, with the status of the specification. Values that depend on
+//! the namespace, such as addresses, are not checked here.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -151,7 +151,7 @@ pub struct DatasetRange {
 }
 const _: () = assert!(size_of::<DatasetRange>() == 16);
 
-/// What Zone Management Send asks for (ZNS, section 3.4.3).
+/// The actions of Zone Management Send (ZNS, section 3.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneSendAction {
     /// 1h to 4h: close, finish, open, reset.
@@ -164,7 +164,7 @@ pub enum ZoneSendAction {
     FlushZrwa,
 }
 
-/// For which zones an action is, as a host says it.
+/// The zones of an action, as a host names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendTarget {
     /// The zone that starts at this block.
@@ -241,7 +241,7 @@ pub enum ReportForm {
     Extended,
 }
 
-/// What the report's zone count counts (ZNS, figure 39: partial report).
+/// The zones that the zone count of a report includes (ZNS, figure 39: partial report).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportCount {
     /// The zones that match, whether or not they fit.

@@ -47,7 +47,7 @@ pub mod cns {
 /// | 78 | 2 | controller_id | CNTLID |
 /// | 80 | 4 | version | VER |
 /// | 92 | 4 | events | OAES: asynchronous events that can be asked for |
-/// | 96 | 4 | attributes | CTRATT; bit 0: host identifiers of 128 bits, bit 6: any command keeps alive |
+/// | 96 | 4 | attributes | CTRATT; bit 0: 128-bit host identifiers; bit 6: commands keep alive |
 /// | 111 | 1 | kind | CNTRLTYPE: 1 I/O, 2 discovery |
 /// | 256 | 2 | admin_commands | OACS |
 /// | 258 | 1 | abort_limit | ACL, 0's based |
@@ -62,7 +62,7 @@ pub mod cns {
 /// | 514 | 2 | command_max | MAXCMD: commands at once on a queue |
 /// | 516 | 4 | namespaces | NN: largest namespace identifier |
 /// | 520 | 2 | commands | ONCS; bit 2: dataset management, bit 3: write zeroes |
-/// | 525 | 1 | write_cache | VWC; bit 0: there is one; bits 1-2: what a flush of all namespaces does |
+/// | 525 | 1 | write_cache | VWC; bit 0: there is one; bits 1-2: flush of all namespaces |
 /// | 526 | 4 | atomicity | AWUN, AWUPF, 0's based |
 /// | 536 | 4 | sgl | SGLS: which data pointers |
 /// | 540 | 4 | namespaces_max | MNAN: namespaces at once |
@@ -221,7 +221,7 @@ const _: () = assert!(offset_of!(IdentifyNamespace, write_optimal) == 72);
 const _: () = assert!(offset_of!(IdentifyNamespace, attributes) == 99);
 const _: () = assert!(offset_of!(IdentifyNamespace, block_formats) == 128);
 
-/// Namespace, what every command set has (Base, figure 280).
+/// Namespace, the common part of all command sets (Base, figure 280).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -264,7 +264,7 @@ const _: () = assert!(size_of::<ZoneFormat>() == 16);
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
-/// | 0 | 2 | zone_operation | ZOC; bit 0: capacities vary; bit 1: the drive takes active zones itself |
+/// | 0 | 2 | zone_operation | ZOC; bit 0: variable capacity; bit 1: zone active excursions |
 /// | 2 | 2 | zone_features | OZCS; bit 0: reads may cross zones |
 /// | 4 | 4 | active_max | MAR, 0's based; all ones: no limit |
 /// | 8 | 4 | open_max | MOR, 0's based; all ones: no limit |
@@ -298,10 +298,10 @@ pub fn decode_limit(raw: U32) -> Option<u32> {
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
-/// | 1 | 1 | write_zeroes_max | WZSL: log₂ of the largest Write Zeroes in pages; 0: no limit told |
-/// | 3 | 1 | ranges_max | DMRL: ranges of a Dataset Management; 0: no limit told |
-/// | 4 | 4 | range_max | DMRSL: blocks of such a range; 0: no limit told |
-/// | 8 | 8 | deallocate_max | DMSL: blocks of all its ranges; 0: no limit told |
+/// | 1 | 1 | write_zeroes_max | WZSL: log₂ of the largest Write Zeroes in pages; 0: not reported |
+/// | 3 | 1 | ranges_max | DMRL: ranges of a Dataset Management; 0: not reported |
+/// | 4 | 4 | range_max | DMRSL: blocks of such a range; 0: not reported |
+/// | 8 | 8 | deallocate_max | DMSL: blocks of all its ranges; 0: not reported |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
@@ -332,7 +332,8 @@ pub struct IdentifyZonedController {
 }
 const _: () = assert!(size_of::<IdentifyZonedController>() == BYTES);
 
-/// Namespace identification descriptors (Base, figure 277): type, length, two reserved bytes, value.
+/// Namespace identification descriptors (Base, figure 277): type, length, two reserved bytes,
+/// value.
 pub mod descriptor {
     /// NGUID, 16 bytes.
     pub const GUID: u8 = 2;
@@ -341,7 +342,7 @@ pub mod descriptor {
     /// Command set, 1 byte.
     pub const COMMAND_SET: u8 = 4;
 
-    /// Puts one descriptor at the start of `list` and returns what is behind it.
+    /// Puts one descriptor at the start of `list` and returns the bytes behind it.
     ///
     /// # Panics
     /// If it does not fit.

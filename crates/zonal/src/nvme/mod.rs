@@ -1,10 +1,11 @@
 //! NVMe structures: commands, completions, Identify data, zone reports, status codes.
 //!
-//! They are independent of the transport: NVMe/TCP carries them in capsules, passthrough of Linux in an
-//! ioctl. The methods convert 0's based values to counts, and `FFFF_FFFFh` for "no limit" to `None`.
+//! They are independent of the transport: NVMe/TCP carries them in capsules, passthrough of Linux
+//! in an ioctl. The methods convert 0's based values to counts, and `FFFF_FFFFh` for "no limit" to
+//! `None`.
 //!
-//! Sections and figures are those of the NVM Express Base Specification 2.0 (Base), the NVM Command
-//! Set Specification 1.0 (NVM) and the Zoned Namespace Command Set Specification 1.1 (ZNS).
+//! Sections and figures are of the NVM Express Base Specification 2.0 (Base), the NVM Command Set
+//! Specification 1.0 (NVM) and the Zoned Namespace Command Set Specification 1.1 (ZNS).
 
 pub mod command;
 pub mod decode;

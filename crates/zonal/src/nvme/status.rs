@@ -22,8 +22,8 @@ impl NvmeStatus {
         Self { kind: 2, code }
     }
 
-    /// The status field of a completion, with phase tag 0 (Base, figure 92). Failures have the DNR bit
-    /// (do not retry), except those that may succeed when they are retried.
+    /// The status field of a completion, with phase tag 0 (Base, figure 92). Failures have the DNR
+    /// bit (do not retry), except those that may succeed when they are retried.
     pub const fn field(self) -> u16 {
         let code = (self.kind as u16 & 7) << 8 | self.code as u16;
         let retry = self.is_success() || self.is_transient();
@@ -41,7 +41,7 @@ impl NvmeStatus {
         self.kind == 0 && self.code == 0
     }
 
-    /// What the status is called, if an operation on a device can end with it.
+    /// The name of the status, if an operation on a device can end with it.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             SUCCESS => "success",
@@ -95,7 +95,7 @@ pub const WRITE_PROTECTED: NvmeStatus = NvmeStatus::generic(0x20);
 pub const TRANSIENT_TRANSPORT: NvmeStatus = NvmeStatus::generic(0x22);
 /// Blocks beyond the namespace's end.
 pub const LBA_OUT_OF_RANGE: NvmeStatus = NvmeStatus::generic(0x80);
-/// The namespace has no space left to store what is written.
+/// The namespace has no space left to store the data of a write.
 pub const CAPACITY_EXCEEDED: NvmeStatus = NvmeStatus::generic(0x81);
 /// The namespace is not ready.
 pub const NOT_READY: NvmeStatus = NvmeStatus::generic(0x82);

@@ -28,7 +28,7 @@ const _: () = assert!(size_of::<ReportHeader>() == 64);
 /// | --- | --- | --- | --- |
 /// | 0 | 1 | kind | ZT: 2 in the low four bits, sequential write required |
 /// | 1 | 1 | cond | ZS: condition in the high four bits |
-/// | 2 | 1 | attributes | ZA: bit 7: the extension is valid; bit 2: reset recommended; bit 0: finished by the controller |
+/// | 2 | 1 | attributes | ZA; bit 7: extension valid, 2: reset recommended, 0: finished by drive |
 /// | 3 | 1 | attributes_info | ZAI |
 /// | 4 | 4 | reserved | |
 /// | 8 | 8 | capacity | ZCAP: writable blocks |
@@ -61,7 +61,8 @@ const EXTENSION_VALID: u8 = 1 << 7;
 const NO_WP: u64 = u64::MAX;
 
 impl ZoneDescriptor {
-    /// The descriptor of a sequential zone. The write pointer of a Full zone is the end of its capacity.
+    /// The descriptor of a sequential zone. The write pointer of a Full zone is the end of its
+    /// capacity.
     pub fn encode(zone: &Zone) -> Self {
         Self {
             kind: SEQUENTIAL_REQUIRED,
@@ -82,7 +83,8 @@ impl ZoneDescriptor {
         Self { attributes: self.attributes | EXTENSION_VALID, ..self }
     }
 
-    /// The zone `id` of a namespace with zones of `size` blocks; `None` if the descriptor is invalid.
+    /// The zone `id` of a namespace with zones of `size` blocks; `None` if the descriptor is
+    /// invalid.
     pub fn decode(&self, id: ZoneId, size: LbaCount) -> Option<Zone> {
         let cond = ZoneCond::from_code(self.cond >> 4).filter(|&cond| cond != ZoneCond::NotWp)?;
         let (start, capacity) = (Lba::new(self.start.get()), LbaCount::new(self.capacity.get()));

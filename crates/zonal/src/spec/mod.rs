@@ -1,9 +1,9 @@
 //! Device specifications: a device and the layers on it, as one word of a command line.
 //!
 //! A specification is a path, or a scheme with its text: `mem:zones=10`, `po2:DEVICE`. Layers stack
-//! from left to right, the outermost first: `po2:meter:drive.zns`. A [`Scheme`] says everything
-//! about one of them: its name, how it is written, what it is, and how it is opened. [`Openers`] is
-//! the list of those that a program knows; parsing, help and errors go by it. This crate has
+//! from left to right, the outermost first: `po2:meter:drive.zns`. A [`Scheme`] has everything
+//! about one of them: its name, its form, its description, and its opener. [`Openers`] is the list
+//! of the schemes that a program knows; parsing, help and errors go by it. This crate has
 //! [`file`](Openers::builtin), `mem`, and the layers; other crates and programs add theirs.
 
 use std::io;
@@ -31,7 +31,7 @@ pub enum OpenError {
     Spec {
         /// The part that is wrong.
         spec: String,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
     /// The device cannot be opened.
@@ -54,25 +54,25 @@ impl From<OpenError> for io::Error {
     }
 }
 
-/// An open device and what can be asked of its layers.
+/// An open device, and access to its layers.
 pub struct Stack {
     /// The outermost layer.
     pub device: Arc<dyn ZonedDevice>,
-    /// The same without the layers that count, record, delay or fail requests: to look at what it
-    /// holds without leaving a trace.
+    /// The same without the layers that count, record, delay or fail requests: for a look at its
+    /// content that leaves no trace.
     pub plain: Arc<dyn ZonedDevice>,
-    /// What the `meter:` layers measure, innermost first.
+    /// The counters of the `meter:` layers, innermost first.
     pub counters: Vec<Arc<Counters>>,
     /// The innermost device, if its zones can be made to fail.
     pub failing: Option<Arc<dyn FailZone>>,
-    /// What the innermost device is made of.
+    /// The base of the innermost device.
     pub base: Base,
-    /// The files and nodes that are read and written where this device is used, that of the
-    /// innermost device first: another output is none of them.
+    /// The files and nodes that this device reads and writes, the innermost first: no other output
+    /// may be one of them.
     pub files: Vec<PathBuf>,
 }
 
-/// What the innermost device of a stack is made of.
+/// The base of the innermost device of a stack.
 #[derive(Clone, Debug)]
 pub enum Base {
     /// Memory.
@@ -117,11 +117,11 @@ impl From<MemoryDrive> for Stack {
 /// A kind of device or layer, by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheme {
-    /// What stands before the colon or the parenthesis.
+    /// The word before the colon or the parenthesis.
     pub name: &'static str,
     /// How it is written: `trace(FILE):DEVICE`.
     pub form: &'static str,
-    /// What it is, in one line.
+    /// A description, in one line.
     pub help: &'static str,
     /// A device specification with it.
     pub example: &'static str,
@@ -132,21 +132,21 @@ pub struct Scheme {
 /// How a scheme is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Opener {
-    /// What follows the colon is a path, whatever it looks like.
+    /// The text after the colon is a path, whatever it looks like.
     Path,
-    /// A device, from what follows the colon. What was not opened for writing is kept from changes,
-    /// whether it knows of modes itself or not.
+    /// A device, from the text after the colon. A device that was not opened for writing is kept
+    /// from changes, whether it knows of modes itself or not.
     Device(fn(&str, OpenMode) -> Result<Stack>),
     /// A layer on the device that follows the colon.
     Layer(Wrap),
     /// The same, after arguments in parentheses. They are parsed before anything is opened.
     LayerWith(fn(&str) -> std::result::Result<Layer, String>),
-    /// A device made of those in parentheses, which commas separate. One that has a comma stands in
-    /// parentheses of its own.
+    /// A device made of the devices in parentheses, which commas separate. One that has a comma
+    /// stands in parentheses of its own.
     Members(fn(Vec<Stack>) -> Result<Stack>),
 }
 
-/// Puts a layer on a device. The clock is for what measures time.
+/// Puts a layer on a device. The clock is for layers that measure time.
 type Wrap = fn(Stack, &Arc<dyn Clock>) -> Result<Stack>;
 
 /// How many devices made of devices may be inside each other.
@@ -171,7 +171,7 @@ pub type Layer = Box<dyn FnOnce(Stack, &Arc<dyn Clock>) -> Result<Stack>>;
 pub type PathOpener =
     fn(&Path, OpenMode) -> std::result::Result<Option<Arc<dyn ZonedDevice>>, DeviceError>;
 
-/// The schemes that a program knows, and what opens its paths.
+/// The schemes that a program knows, and the openers of its paths.
 #[derive(Clone, Debug)]
 pub struct Openers {
     schemes: Vec<Scheme>,
@@ -376,7 +376,7 @@ pub fn open(spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Arc<dyn
     open_stack(spec, mode, clock).map(|stack| stack.device)
 }
 
-/// The same, with what can be asked of its layers.
+/// The same, with access to its layers.
 pub fn open_stack(spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Stack> {
     Openers::builtin().open(spec, mode, clock)
 }

@@ -1,4 +1,4 @@
-//! A device that was opened read-only, where what opens it makes no difference: `mem:` and others.
+//! A device that was opened read-only by a scheme that ignores the mode: `mem:` and others.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
 
-/// Reports and reads; whatever would change the device is refused.
+/// Reports and reads; refuses all changes.
 pub(super) struct ReadOnly {
     below: Arc<dyn ZonedDevice>,
 }

@@ -1,3 +1,3 @@
-//! What the tests of several modules share.
+//! Shared parts of the tests of several modules.
 
 pub(crate) mod preferred_shadow;

@@ -1,8 +1,8 @@
-//! What a drive of sequential write preferred zones may hold after a power cut or a kill, for the
-//! tests of everything that loses power.
+//! The content that a drive of sequential write preferred zones may have after a power cut or a
+//! kill, for the tests of everything that loses power.
 //!
-//! A shadow performs random requests on a device and remembers, for each block, all that it was
-//! since the last flush. After a cut a block is one of these, independently of the others.
+//! A shadow performs random requests on a device and remembers, for each block, all contents since
+//! the last flush. After a cut a block has one of these, independently of the others.
 
 use crate::error::Result;
 use crate::{
@@ -30,12 +30,12 @@ pub(crate) fn geometry() -> Geometry {
     .unwrap()
 }
 
-/// What has to be there.
+/// The loss that is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// Everything that returned.
+    /// None: everything that returned is there.
     Nothing,
-    /// What a power cut leaves.
+    /// As by a power cut.
     Unflushed,
 }
 
@@ -54,7 +54,7 @@ struct Life {
     now: Edge,
 }
 
-/// What is reported of a zone.
+/// The report of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Edge {
     pointer: usize,
@@ -105,7 +105,7 @@ impl Life {
         }
         let (first, last) = (self.flushed, self.now);
         let is_block = |(at, &stamp): (usize, &u8)| {
-            // What is beyond the pointer was not written.
+            // Blocks beyond the pointer were not written.
             if at < edge.pointer { self.blocks[at].contains(&stamp) } else { stamp == 0 }
         };
         edge.pointer >= first.pointer
@@ -119,7 +119,7 @@ impl Life {
 }
 
 impl Shadow {
-    /// Of a new drive.
+    /// The shadow of a new drive.
     pub(crate) fn new() -> Self {
         Self { zones: vec![vec![Life::new()]; ZONES as usize - 1], stamp: 0 }
     }
@@ -133,7 +133,8 @@ impl Shadow {
         }
     }
 
-    /// One random request. What it may have done when the power went counts as done.
+    /// Performs one random request. A change that it may have made when the power went counts as
+    /// made.
     pub(crate) fn step(
         &mut self,
         device: &dyn ZonedDevice,
@@ -207,7 +208,7 @@ impl Shadow {
         }
     }
 
-    /// Compares a drive with what it may hold.
+    /// Compares a drive with the contents that are possible.
     pub(crate) fn check(&self, device: &dyn ZonedDevice, loss: Loss) {
         for (lives, zone) in self.zones.iter().zip(&device.report_all().unwrap()[1..]) {
             let (edge, found) = (Edge::of(zone), read(device, zone));

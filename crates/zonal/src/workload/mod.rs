@@ -17,7 +17,7 @@ use crate::{
 /// Longest latency that is recorded: an hour. A longer one counts as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// What each thread does, over and over.
+/// The access pattern of each thread, over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Writes at the write pointer; a zone that is full is reset and written again.
@@ -58,7 +58,7 @@ pub enum Latency {
 /// A workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What to do.
+    /// The pattern.
     pub pattern: Pattern,
     /// Blocks of one operation.
     pub blocks: LbaCount,
@@ -108,7 +108,7 @@ pub enum WorkloadError {
     ),
 }
 
-/// What a run did.
+/// The measurements of a run.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Reads, writes or appends.
@@ -242,7 +242,7 @@ impl Area {
         }
     }
 
-    /// Writes what is not written yet.
+    /// Writes the part that is not written yet.
     fn fill(&self, device: &dyn ZonedDevice) -> Result<()> {
         let end = self.lba(self.operations);
         let step = device.geometry().max_append().get().clamp(1, 256);

@@ -1,5 +1,5 @@
-//! Many requests in flight on a device in virtual time: by queue depth, in several zones, and
-//! beside writes or resets.
+//! Many requests in flight on a device in virtual time: by queue depth, in several zones, and along
+//! with writes or resets.
 //!
 //! A request begins when an earlier one of its place in the queue has ended. No thread waits, so a
 //! run is repeated exactly.
@@ -26,7 +26,7 @@ const RAMP: u64 = 5;
 /// A workload of requests in flight.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What to do.
+    /// The pattern.
     pub pattern: Pattern,
     /// Blocks of one operation.
     pub blocks: LbaCount,
@@ -38,11 +38,11 @@ pub struct Workload {
     pub time_ns: u64,
     /// Seed of random addresses.
     pub seed: u64,
-    /// What the drive does meanwhile.
+    /// The other work of the drive.
     pub beside: Beside,
 }
 
-/// What a drive does beside the operations that are measured, in zones of its own.
+/// The work of a drive in addition to the measured operations, in zones of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Beside {
     /// Nothing.
@@ -58,12 +58,12 @@ pub enum Beside {
     Resets,
 }
 
-/// What a run measured.
+/// The measurements of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The operations.
     pub main: Measured,
-    /// What the drive did beside them.
+    /// The other work of the drive.
     pub beside: Measured,
 }
 
@@ -128,7 +128,7 @@ pub fn fill(
 enum Place {
     /// Of the operations, in the zone of this number.
     Main(usize),
-    /// Of the writes beside them.
+    /// Of the writes in addition to them.
     Writes,
     /// Of the resets.
     Resets,
@@ -302,7 +302,7 @@ impl Run<'_> {
         if stream.next + blocks > self.capacity() {
             self.seal(stream.zone, at_ns)?;
             if self.free.is_empty() {
-                // What is written is not needed: nobody waits for these resets.
+                // The written data is not needed: no request waits for these resets.
                 let used = std::mem::take(&mut self.used);
                 for &zone in used.iter().filter(|&&zone| zone != stream.zone) {
                     if self.device.zone(zone)?.cond == ZoneCond::Full {

@@ -1,4 +1,4 @@
-//! What every device promises of requests that it is given together.
+//! The promises of every device about requests that it is given together.
 
 use zonal::{DeviceError as E, Io, Lba, LbaCount, ZoneId, ZonedDevice};
 

@@ -1,5 +1,5 @@
-//! Deallocation. What such a block reads is the device's choice, so what is checked is everything else;
-//! `tests/layers.rs` checks that it arrives below each layer.
+//! Deallocation. The device chooses the content of such a block, so the checks are about everything
+//! else; `tests/layers.rs` checks that it arrives below each layer.
 
 use zonal::{DeviceError as E, Lba, LbaCount, Zone, ZoneKind, ZonedDevice};
 

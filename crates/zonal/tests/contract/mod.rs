@@ -1,4 +1,5 @@
-//! What every device promises, as one list of checks, for the tests of every crate that has a device.
+//! The promises of every device, as one list of checks, for the tests of every crate that has a
+//! device.
 //!
 //! After each check the invariants D1 and D2 are checked as well.
 
@@ -23,7 +24,7 @@ use zonal::{
 /// One check. It expects a fresh device.
 pub(crate) type Check = fn(&dyn ZonedDevice);
 
-/// Every check, with what it makes sure of.
+/// Every check, with the promise that it is about.
 pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("zones tile the device", zones_tile_the_device),
     ("reports can be taken in parts", reports_can_be_taken_in_parts),
@@ -335,7 +336,7 @@ fn nothing_is_done_for_empty_buffers(device: &dyn ZonedDevice) {
     assert_eq!(device.report_all().unwrap(), before);
     let none = ZoneId::new(device.geometry().zone_count());
     assert!(matches!(device.append(none, &[]), Err(E::NoSuchZone { zone }) if zone == none));
-    // A zone that takes nothing any more takes nothing gladly.
+    // A zone that takes no more blocks still accepts a request of none.
     let Some(zone) = roomy(device, 3).first().copied() else { return };
     device.append(zone.id, &data(device, 1, 1)).unwrap();
     assert_eq!(device.append(zone.id, &[]).unwrap(), zone.start + LbaCount::new(1));

@@ -15,7 +15,7 @@ use crate::{
     ZonedDevice,
 };
 
-/// A file whose host can be full: then half of what is written to the data area is taken.
+/// A file whose host can be full: then it takes half of each write to the data area.
 struct Filling {
     file: HostFile,
     data_at: u64,

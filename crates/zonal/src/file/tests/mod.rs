@@ -1,4 +1,4 @@
-//! Tests of a drive in a file: what its host may do to it.
+//! Tests of a drive in a file whose host fails.
 
 mod full_host;
 mod power_cut;

@@ -1,10 +1,10 @@
 //! `Fault`: errors on request, failing zones, bad bits, power cuts. For tests, and to see how a
-//! program behaves on a failing drive. [`FaultPlan`] says what can be asked for.
+//! program behaves on a failing drive. [`FaultPlan`] lists the faults.
 //!
 //! A power cut stops everything: each call fails with [`DeviceError::PowerCut`] from then on. Of
-//! what was not flushed, each zone of the device below keeps a prefix, as D4 allows; the seed
-//! decides how long. To be able to undo the rest, a plan with a power cut passes changes down one
-//! at a time, and keeps in memory the data of zones that were reset since the last flush.
+//! the changes since the last flush, each zone of the device below keeps a prefix, as D4 allows;
+//! the seed decides how long. To be able to undo the rest, a plan with a power cut passes changes
+//! down one at a time, and keeps in memory the data of zones that were reset since the last flush.
 //! [`record`](super::record) makes every such state of a drive in memory.
 
 mod plan;
@@ -49,7 +49,7 @@ pub use plan::{FaultKind, FaultOp, FaultPlan, FaultRule, PlanError};
 pub struct Fault<D> {
     below: D,
     state: Mutex<State>,
-    /// What a power cut can take away; `None` if none is planned.
+    /// The changes that a power cut can take away; `None` if none is planned.
     unflushed: Option<Mutex<Unflushed>>,
 }
 
@@ -72,7 +72,7 @@ fn armed(rules: Vec<FaultRule>) -> Vec<ArmedRule> {
     rules.into_iter().map(|rule| ArmedRule { rule, seen: 0, fired: 0 }).collect()
 }
 
-/// What the first rule that fires makes of an operation.
+/// The effect of the first rule that fires on an operation.
 enum Verdict {
     /// Nothing.
     Pass,
@@ -147,7 +147,7 @@ impl<D: ZonedDevice> Fault<D> {
         Ok(Call { op, zone: self.geometry().locate(lba).0, lba, blocks })
     }
 
-    /// Changes a zone below, and keeps what a power cut needs to take it back.
+    /// Changes a zone below, and keeps the old state for a power cut to restore.
     fn change<T>(
         &self,
         change: ZoneChange,
@@ -303,8 +303,8 @@ impl State {
         Verdict::Torn(LbaCount::new(blocks))
     }
 
-    /// Refuses what a zone that failed no longer does: `needs` is the failure that stands in the
-    /// way, `Offline` for a read, `ReadOnly` for anything else.
+    /// Refuses an operation that a failed zone no longer performs: `needs` is the failure that
+    /// stands in the way, `Offline` for a read, `ReadOnly` for anything else.
     fn check_zone(&self, zone: ZoneId, needs: ZoneFailure) -> Result<()> {
         match (self.failed.get(&zone), needs) {
             (Some(ZoneFailure::Offline), _) => Err(DeviceError::ZoneOffline { zone }),

@@ -56,7 +56,7 @@ pub struct FaultRule {
     pub times: Option<u64>,
     /// How likely it fires.
     pub probability: f64,
-    /// What happens.
+    /// The effect.
     pub kind: FaultKind,
 }
 
@@ -94,7 +94,7 @@ pub enum FaultOp {
     Any,
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Fails with [`DeviceError::Medium`](crate::DeviceError::Medium); nothing is done.
@@ -149,7 +149,7 @@ const KINDS: [(&str, FaultKind); 9] = [
 pub struct PlanError {
     /// The rule.
     pub rule: String,
-    /// What is wrong with it.
+    /// The reason.
     pub what: String,
 }
 

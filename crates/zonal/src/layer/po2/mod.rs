@@ -1,15 +1,15 @@
 //! `PowerOfTwo`: a drive of any zone size, shown with zones whose size is a power of two.
 //!
 //! Linux and much software take only such drives. The size of each sequential zone is rounded up;
-//! its capacity stays. What is between the end of the real zone and the end of the shown one is the
-//! *gap*:
+//! its capacity stays. The blocks between the end of the real zone and the end of the shown one are
+//! the *gap*:
 //!
 //! - reads return zeroes there; a read that touches the gap is split;
 //! - writes that reach the gap fail with [`DeviceError::Gap`] or [`DeviceError::CrossesZone`];
 //! - P1: the gap is never read or written below: there are no blocks for it.
 //!
 //! Conventional zones get no gap, which no software expects. The shown ones of a run lie across the
-//! real ones, without a gap, as many as there is room for. What remains of the last real one is not
+//! real ones, without a gap, as many as there is room for. The rest of the last real one is not
 //! shown, unless the device ends there. So there may be fewer of them, none of a run that is too
 //! short, and zones behind them have smaller numbers than below.
 //!
@@ -85,8 +85,9 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         Arc::new(FailShown { below, place: self.place.clone() })
     }
 
-    /// The way of nearly every access: a few instructions, and no access to the zone's state. Blocks
-    /// beyond the device's end map to blocks beyond the real end, so the device below refuses them.
+    /// The path of nearly every access: a few instructions, and no access to the zone's state.
+    /// Blocks beyond the device's end map to blocks beyond the real end, so the device below
+    /// refuses them.
     #[inline]
     fn map(&self, lba: Lba, bytes: usize) -> Mapped {
         let blocks = bytes as u64 >> self.block_shift;
@@ -105,7 +106,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         }
     }
 
-    /// Out of the way of accesses to sequential zones, which are most.
+    /// Apart, so that the path of accesses to sequential zones, which are most, stays short.
     #[inline(never)]
     fn map_conventional(&self, segment: &Segment, lba: Lba, bytes: usize) -> Mapped {
         let is_in_one_zone = |geometry: &Geometry, lba: Lba| {
@@ -134,7 +135,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         }
     }
 
-    /// How a request ended that went below.
+    /// Translates the outcome of a request that went below.
     fn shown_outcome(&self, op: &Op<'_>, outcome: Result<Lba>) -> Result<Lba> {
         match *op {
             Op::Read { lba, .. } | Op::Write { lba, .. } => match outcome {
@@ -199,8 +200,9 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         Ok(())
     }
 
-    /// P1: a write that reaches a gap goes nowhere, since below, the block after a zone's last one
-    /// is one of the next zone. It is refused first for what the zone is, as every drive does.
+    /// P1: no part of a write that reaches a gap goes below, where the block after a zone's last
+    /// one belongs to the next zone. A write that begins before the gap is refused for the
+    /// condition of the zone first, as on every drive.
     #[cold]
     fn refusal(&self, zone: ZoneId, lba: Lba, blocks: LbaCount) -> DeviceError {
         if lba - self.geometry().zone_start(zone) >= self.place.blocks_of(zone) {
@@ -344,8 +346,9 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
         Ok(())
     }
 
-    /// What lies in one real zone goes below together, and reads that do not follow. With a write that
-    /// does not, which is rare, all go one by one: why it is refused depends on those before it.
+    /// Requests within one real zone go below together, and reads across zones follow. If there is
+    /// a write across zones, which is rare, all go one by one: the reason to refuse it depends on
+    /// the requests before it.
     fn submit(&self, batch: &mut [Io<'_>]) {
         let is_split = |op: &Op<'_>| match op {
             Op::Write { lba, data } => matches!(self.map(*lba, data.len()), Mapped::Split),
@@ -382,7 +385,7 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
 }
 
 impl<D: ZonedDevice> PowerOfTwo<D> {
-    /// Makes a shown address that below; `false` if the access has to be split.
+    /// Turns a shown address into the real one; `false` if the access has to be split.
     fn place_at(&self, lba: &mut Lba, bytes: usize) -> bool {
         match self.map(*lba, bytes) {
             Mapped::At(real) => {
@@ -393,7 +396,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         }
     }
 
-    /// Makes the number of a shown zone that below; `false` if there is none.
+    /// Turns the number of a shown zone into the real one; `false` if there is none.
     fn place_in(&self, zone: &mut ZoneId) -> bool {
         match self.place.real_zone(*zone) {
             Ok(real) => {

@@ -1,4 +1,4 @@
-//! Which shown zones and blocks lie on which real ones.
+//! The mapping of shown zones and blocks to real ones.
 
 use crate::error::Result;
 use crate::{
@@ -179,8 +179,8 @@ impl Place {
         }
     }
 
-    /// The zones of `real`, which are those under the conventional `zone`, as one. It can do what
-    /// each of them can.
+    /// The zones of `real`, which lie under the conventional `zone`, as one zone: it is in the
+    /// condition of the worst of them.
     pub(super) fn shown_conventional(&self, zone: ZoneId, real: &[Zone]) -> Zone {
         let worst = [ZoneCond::Offline, ZoneCond::ReadOnly]
             .into_iter()

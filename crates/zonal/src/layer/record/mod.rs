@@ -1,13 +1,13 @@
-//! `Recorder`: a drive in memory that remembers every change, and [`Outage`], which tells what a
-//! power cut at any moment can leave of them.
+//! `Recorder`: a drive in memory that remembers every change, and [`Outage`], which makes the
+//! states that a power cut at any moment can leave.
 //!
-//! What a cut leaves (D4). Everything that returned before the last completed flush is there. Of
-//! what came later, each zone keeps a prefix: its writes, resets, finishes, opens and closes in
-//! their order up to some point, zones independently of each other. So a reset may be undone, and
-//! the zone comes back with its old data and write pointer. A write is cut between blocks; its last
-//! block may be torn ([`Tail`]), but not where it may overwrite another, in a sequential write
-//! preferred zone. A conventional zone keeps any blocks. No zone stays open, and no
-//! state has more active zones than the drive allows.
+//! The states that a cut can leave (D4): everything that returned before the last completed flush
+//! is there. Of later changes, each zone keeps a prefix: its writes, resets, finishes, opens and
+//! closes in their order up to some point, zones independently of each other. So a reset may be
+//! undone, and the zone comes back with its old data and write pointer. A write is cut between
+//! blocks; its last block may be torn ([`Tail`]), but not where it may overwrite another, in a
+//! sequential write preferred zone. A conventional zone keeps any blocks. No zone stays open, and
+//! no state has more active zones than the drive allows.
 //!
 //! ```
 //! use zonal::layer::record::{Outage, Recorder};
@@ -51,7 +51,7 @@ pub enum Step {
         zone: ZoneId,
         /// Blocks from its start.
         offset: LbaCount,
-        /// What.
+        /// The data.
         data: Arc<[u8]>,
     },
     /// Blocks of a conventional zone were deallocated.
@@ -67,7 +67,7 @@ pub enum Step {
     Manage {
         /// The zone.
         zone: ZoneId,
-        /// Which.
+        /// The action.
         action: ZoneAction,
     },
     /// A flush returned: all before it is durable.
@@ -106,12 +106,12 @@ impl Recorder {
         self.len() == 0
     }
 
-    /// What was recorded so far.
+    /// The recording so far.
     pub fn recording(&self) -> Recording {
         Recording { start: self.start.clone(), steps: self.steps().clone() }
     }
 
-    /// What was recorded.
+    /// The recording.
     pub fn finish(self) -> Recording {
         let steps = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);
         Recording { start: self.start, steps }
@@ -186,7 +186,7 @@ impl ZonedDevice for Recorder {
     }
 }
 
-/// What a power cut at one moment of a recording can leave.
+/// The states that a power cut at one moment of a recording can leave.
 #[derive(Clone)]
 pub struct Outage<'a> {
     steps: &'a [Step],
@@ -314,8 +314,8 @@ impl<'a> Outage<'a> {
         }
     }
 
-    /// The same, without what was possible before the newest change: all that is new since the
-    /// last [`step`](Self::step). After a flush, the one state there is.
+    /// The same, without the choices that were there before the newest change: all that is new
+    /// since the last [`step`](Self::step). After a flush, the one state there is.
     pub fn new_choices(&self, tails: &[Tail]) -> Choices {
         let Choices(mut cuts) = self.choices(tails);
         let newest = self.at.checked_sub(1).map(|at| &self.steps[at]);
@@ -365,7 +365,7 @@ impl<'a> Outage<'a> {
         self.durable.geometry().blocks(data.len()).expect("whole blocks were stored").get()
     }
 
-    /// The image that these cuts leave; zones that are not named keep nothing of what is pending.
+    /// The image that these cuts leave; a zone that is not named keeps none of its pending changes.
     /// `None`: no drive can be in that state, it has too many active zones.
     pub fn state(&self, cuts: &BTreeMap<ZoneId, Cut>) -> Option<Image> {
         let mut image = self.durable.clone();
@@ -450,7 +450,7 @@ impl<'a> Outage<'a> {
     }
 }
 
-/// Loses the power.
+/// Loses the power: closes all zones; `None` if too many stay active.
 fn settle(mut image: Image) -> Option<Image> {
     image.close_all();
     let limit = image.geometry().max_active();
@@ -458,7 +458,7 @@ fn settle(mut image: Image) -> Option<Image> {
     fits.then_some(image)
 }
 
-/// Stores, or takes away, some blocks of what is pending in a conventional zone.
+/// Stores, or takes away, some of the pending blocks of a conventional zone.
 fn some_blocks(mut image: Image, steps: &[&Step], random: &mut dyn FnMut(u64) -> u64) -> Image {
     for step in steps {
         let keep = random(4);
@@ -467,8 +467,8 @@ fn some_blocks(mut image: Image, steps: &[&Step], random: &mut dyn FnMut(u64) ->
     image
 }
 
-/// Does those blocks of a step in a conventional zone for which `is_kept` says so, asked for each
-/// in order.
+/// Performs a step in a conventional zone for some of its blocks: `is_kept` decides for each, in
+/// order.
 fn apply_some(image: &mut Image, step: &Step, is_kept: &mut dyn FnMut() -> bool) {
     let block_bytes = image.geometry().block_size().bytes();
     let block_bytes = usize::try_from(block_bytes).expect("a block fits in memory");

@@ -1,4 +1,4 @@
-//! What a cut leaves, on a drive of eight small zones, the first of them conventional.
+//! The states that a cut leaves, on a drive of eight small zones, the first of them conventional.
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
 
 use super::*;
@@ -163,7 +163,7 @@ fn conventional_zone_keeps_any_blocks() {
     assert_eq!(seen.len(), 16, "every subset of four blocks");
 }
 
-/// Few of them are gone through one after the other.
+/// Every subset of a few pending blocks is one of the choices.
 #[test]
 fn conventional_zone_offers_every_subset_of_few_blocks() {
     let recorder = recorder(None);
@@ -247,7 +247,7 @@ fn deallocation_without_flush_may_be_undone() {
     }
 }
 
-/// Overwritten blocks are whole, and no cut shows what was not written.
+/// Overwritten blocks are whole, and no cut shows data that was not written.
 #[test]
 fn preferred_zone_is_left_in_states_that_are_possible() {
     use crate::tests::preferred_shadow::{self, Loss, Shadow};

@@ -57,7 +57,7 @@ const _: () = assert!(size_of::<TraceHeader>() == 136);
 /// | 20 | 4 | zone | report: first zone; append and actions: the zone |
 /// | 24 | 8 | lba | read, write, deallocate: first block; append: where the data went |
 /// | 32 | 8 | blocks | read, write, append, deallocate: how many; report: most zones |
-/// | 40 | 4 | data_crc | CRC-32C of what was read, written or reported |
+/// | 40 | 4 | data_crc | CRC-32C of the data that was read or written, or of the report |
 /// | 44 | 4 | reserved | |
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -92,7 +92,7 @@ pub(super) fn encode_header(geometry: &Geometry, content: super::TraceContent) -
     header
 }
 
-/// What a header says that begins with the magic.
+/// Decodes a header that begins with the magic.
 pub(super) fn decode_header(
     header: &TraceHeader,
 ) -> Result<(GeometrySpec, super::TraceContent), String> {

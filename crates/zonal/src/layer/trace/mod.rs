@@ -23,7 +23,7 @@ use crate::crc32c;
 use crate::error::Result;
 use crate::{DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 
-/// What a trace keeps of written data.
+/// How much a trace keeps of written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceContent {
     /// A checksum: 48 bytes for each operation.
@@ -32,7 +32,7 @@ pub enum TraceContent {
     Data = 1,
 }
 
-/// A device that records what is done to the one below.
+/// A device that records the operations on the one below.
 ///
 /// ```
 /// use std::path::Path;
@@ -57,7 +57,7 @@ pub struct Trace<D, W: Write> {
 struct Recorder<W: Write> {
     sink: std::io::BufWriter<W>,
     next: u64,
-    /// The first failure to write. Nothing is recorded after it; `flush` tells.
+    /// The first failure to write. Nothing is recorded after it; `flush` reports it.
     failure: Option<std::io::Error>,
 }
 
@@ -175,7 +175,7 @@ fn in_order(batch: &[Io<'_>]) -> Vec<usize> {
     order
 }
 
-/// What is recorded of an operation besides its status.
+/// The record of an operation, without its status.
 struct Entry<'a> {
     kind: OpKind,
     select: u8,
@@ -232,7 +232,7 @@ fn status<T>(outcome: &Result<T>) -> u16 {
     }
 }
 
-/// What a checksum of a report is taken of: conditions and write pointers.
+/// The bytes of a report that its checksum covers: conditions and write pointers.
 fn report_bytes(zones: &[Zone]) -> Vec<u8> {
     let bytes = |zone: &Zone| {
         let wp = zone.wp.map_or(u64::MAX, Lba::get);

@@ -30,7 +30,7 @@ pub enum TraceError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// The device is of another shape than the one that was recorded.
@@ -48,17 +48,17 @@ pub enum TraceError {
     Different {
         /// Which operation, from 0 on.
         index: u64,
-        /// What it was.
+        /// The operation.
         operation: String,
-        /// What is different.
+        /// The difference.
         what: String,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, and on what.
+        /// The failed operation, and its object.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -77,7 +77,7 @@ pub struct TraceReader<R> {
 pub struct TraceOperation {
     /// Its number, from 0 on.
     pub index: u64,
-    /// What was done.
+    /// The kind of operation.
     pub kind: OpKind,
     /// The zones of an action. A report has the first zone that was asked for, reads and writes
     /// have the zone of their first block.
@@ -99,7 +99,7 @@ pub enum TraceEnd {
     Cut,
 }
 
-/// What a replay did.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// Operations done again.
@@ -137,7 +137,7 @@ fn read_header(source: &mut impl Read) -> std::result::Result<TraceHeader, Strin
 }
 
 impl<R: Read> TraceReader<R> {
-    /// Reads the head of a trace. `path` is what errors call it.
+    /// Reads the head of a trace. Errors call the trace `path`.
     pub fn new(source: R, path: &Path) -> Result<Self> {
         let mut source = BufReader::new(source);
         let malformed = |what| TraceError::Malformed { path: path.to_owned(), what };

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use super::*;
 
-/// What is done to the zone before the flush, during it, and after it.
+/// The changes of the zone before the flush, during it, and after it.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     /// Blocks that an earlier flush made durable.

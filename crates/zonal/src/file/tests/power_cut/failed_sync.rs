@@ -1,8 +1,9 @@
-//! A sync of the host fails, and the process ends: the page cache may then hold what no medium has.
+//! A sync of the host fails, and the process ends: the page cache may then hold data that no medium
+//! has.
 
 use super::*;
 
-/// What was written before is lost, and no sync of the host says so again. What the next process
+/// Earlier writes are lost, and no sync of the host says so again. Data that the next process
 /// flushes stays.
 #[test]
 fn process_after_failed_sync_relies_on_nothing_lost() {

@@ -35,21 +35,21 @@ type Sector = [u8; SECTOR];
 struct Host {
     len: u64,
     disk: BTreeMap<u64, Sector>,
-    /// What each sector was since it was last made durable, oldest first.
+    /// The versions of each sector since it was last made durable, oldest first.
     cached: BTreeMap<u64, Vec<Sector>>,
     /// Sectors that could not be written to the disk: they are still read, and no sync tries again.
     forgotten: BTreeMap<u64, Sector>,
-    /// What the next sync, and the next durable write, makes of what is cached.
+    /// The fate of cached data at the next sync, and at the next durable write.
     next_sync: Fate,
     next_record: Fate,
     /// Operations until the power goes; `None`: it stays.
     operations_left: Option<u64>,
     last_part: LastPart,
-    /// What is done in the middle of the next sync.
+    /// Runs in the middle of the next sync.
     during_sync: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// What becomes of what is cached.
+/// The fate of cached data.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Fate {
     #[default]
@@ -78,7 +78,7 @@ impl Host {
         match &mut self.operations_left {
             None => Ok(()),
             Some(0) => {
-                // Nobody is left to write more.
+                // No process is left to write more.
                 self.last_part = LastPart::Nothing;
                 Err(io::Error::other("the power is cut"))
             }
@@ -207,23 +207,23 @@ impl Backing for SharedHost {
     }
 }
 
-/// What one zone was given since one reset: a stamp for each block.
+/// The data of one zone since one reset: a stamp for each block.
 #[derive(Clone, Default)]
 struct Life {
     blocks: Vec<u64>,
     finished: bool,
 }
 
-/// What was done to a zone.
+/// The changes of a zone.
 struct History {
     /// Lives since the last flush: the one that was flushed first, then one for each reset.
     lives: Vec<Life>,
-    /// Of the first life: what was flushed.
+    /// The flushed blocks of the first life.
     flushed_blocks: usize,
     flushed_finish: bool,
 }
 
-/// What was asked for and not yet acknowledged.
+/// A request that is not yet acknowledged.
 enum InFlight {
     Write(ZoneId, Vec<u64>),
     Reset(ZoneId),
@@ -289,7 +289,7 @@ impl Run {
         run
     }
 
-    /// Takes what the drive holds now as what was flushed.
+    /// Takes the present content of the drive as flushed.
     fn rebase(&mut self) {
         let zones = self.drive.report_all().unwrap();
         self.zones = zones
@@ -303,7 +303,7 @@ impl Run {
             .collect();
     }
 
-    /// Blocks of data in a zone, told by content: a stamp is never zero.
+    /// Blocks of data in a zone, recognised by content: a stamp is never zero.
     fn stored(&self, zone: &Zone) -> usize {
         self.read_life(zone).blocks.len()
     }
@@ -326,7 +326,7 @@ impl Run {
         Life { blocks, finished: is_full(zone) }
     }
 
-    /// One random operation; what it acknowledges goes into the history.
+    /// Runs one random operation; the acknowledged part goes into the history.
     fn step(&mut self) -> crate::error::Result<()> {
         let id = ZoneId::new(self.rng.random_range(0..USED) * SPREAD);
         let one = Select::One(id);
@@ -499,7 +499,7 @@ fn run(seed: u64) {
 #[test]
 fn power_cut_leaves_prefix_up_to_last_flush() {
     let (first, count) = (repeat::seed(0), repeat::count(400));
-    // 1260 is what once showed that an open has to sync what the killed process left.
+    // 1260 once showed that an open has to sync the writes that the killed process left.
     for seed in (first..first + count).chain([1260]) {
         let outcome = std::panic::catch_unwind(|| run(seed));
         assert!(outcome.is_ok(), "failed with SEED={seed} COUNT=1");

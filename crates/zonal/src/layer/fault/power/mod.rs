@@ -1,13 +1,13 @@
-//! What a power cut takes away: a part of what was not flushed, as a drive with a volatile cache
-//! loses it.
+//! The effect of a power cut: it takes away a part of the unflushed changes, as a drive with a
+//! volatile cache loses them.
 //!
-//! Changes go to the device below at once, one at a time, and what they change is remembered until
+//! Changes go to the device below at once, one at a time, and their old content is remembered until
 //! the next flush. A cut puts the zones below into a state that D4 allows. Each sequential zone,
 //! independently of the others, keeps a prefix of its writes, resets and finishes since the flush:
 //! a reset may be undone, and the zone has its old data and write pointer again. A conventional
 //! zone keeps any blocks. Each overwritten block of a sequential write preferred zone is as before
-//! or as now. No zone stays open, and no more zones are active than may be. Zones that
-//! are read-only or offline stay as they are.
+//! or as now. No zone stays open, and no more zones are active than may be. Zones that are
+//! read-only or offline stay as they are.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,7 +22,7 @@ use crate::{Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,
 /// States that are drawn before the newest one is taken, which is always possible.
 const DRAWS_MAX: u32 = 64;
 
-/// What is done to a zone.
+/// A change of a zone.
 #[derive(Clone, Copy)]
 pub(super) enum ZoneChange {
     /// Blocks from an address on are written or deallocated.
@@ -64,7 +64,7 @@ struct ZoneLife {
     finish: Finish,
     /// Whether it was written non-sequentially before the last flush.
     non_sequential: bool,
-    /// What it held, once it is over.
+    /// Its content, once it is over.
     content: Vec<u8>,
 }
 
@@ -166,7 +166,7 @@ impl Unflushed {
         self.is_cut
     }
 
-    /// Remembers what `change` is about to change.
+    /// Remembers the content that `change` is about to change.
     pub(super) fn before(&mut self, below: &dyn ZonedDevice, change: ZoneChange) -> Result<()> {
         let id = change.zone();
         if below.geometry().kind(id) == ZoneKind::Conventional {
@@ -205,7 +205,7 @@ impl Unflushed {
         Ok(())
     }
 
-    /// Takes note of what has become of a zone, whether the change succeeded or not.
+    /// Notes the new state of a zone, whether the change succeeded or not.
     pub(super) fn after(&mut self, below: &dyn ZonedDevice, change: ZoneChange) {
         let Some(timeline) = self.zones.get_mut(&change.zone()) else { return };
         let Ok(zone) = below.zone(change.zone()) else { return };
@@ -254,7 +254,7 @@ impl Unflushed {
         if let Some(left) = &left {
             self.rebuild(below, left, &zones)?;
         }
-        // What a later life of a zone holds has not overwritten the blocks of the first one.
+        // The data of a later life of a zone has not overwritten the blocks of the first one.
         let has_first_life = |id: &ZoneId| match (&left, self.zones.get(id)) {
             (Some(left), Some(_)) => left[id].life == 0,
             (None, Some(timeline)) => timeline.0.len() == 1,
@@ -304,7 +304,7 @@ impl Unflushed {
         left.get(&id).is_some_and(|left| *left != self.zones[&id].newest())
     }
 
-    /// Makes the zones below what they are left as.
+    /// Brings the zones below into the states of `left`.
     fn rebuild(
         &self,
         below: &dyn ZonedDevice,
@@ -329,7 +329,7 @@ impl Unflushed {
         let block_bytes = byte_len(below, LbaCount::new(1));
         for (id, left, mut content) in contents {
             if left.is_finished {
-                // What is not written reads as zeroes too.
+                // Unwritten blocks read as zeroes too.
                 let last = content.iter().rposition(|&byte| byte != 0);
                 content.truncate(last.map_or(0, |last| (last / block_bytes + 1) * block_bytes));
             }
@@ -385,7 +385,7 @@ fn byte_len(below: &dyn ZonedDevice, blocks: LbaCount) -> usize {
     usize::try_from(below.geometry().bytes(blocks).get()).expect("a zone fits in memory")
 }
 
-/// What the loss of power does to open zones.
+/// The effect of a loss of power on open zones.
 fn close_all(below: &dyn ZonedDevice) -> Result<()> {
     for zone in below.report_all()? {
         let one = Select::One(zone.id);

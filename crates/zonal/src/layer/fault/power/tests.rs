@@ -1,4 +1,5 @@
-//! Random runs on a live device, and what the cut leaves of them. `SEED=n` begins with another.
+//! Random runs on a live device, and the states that a cut leaves. `SEED=n` begins with another
+//! run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,14 +32,14 @@ fn geometry(max_active: Option<u32>) -> GeometrySpec {
     }
 }
 
-/// What one zone was given since a reset.
+/// The data of one zone since a reset.
 #[derive(Clone, Default)]
 struct Life {
     stamps: Vec<u8>,
     is_finished: bool,
 }
 
-/// What a zone may be left as.
+/// The states in which a cut may leave a zone.
 #[derive(Clone, Default)]
 struct History {
     lives: Vec<Life>,
@@ -77,7 +78,7 @@ impl Run {
         Self { drive, zones, blocks, random, stamp: 0 }
     }
 
-    /// One operation. What it may have done when the power went counts as done.
+    /// Runs one operation. A change that may have been made when the power went counts as made.
     fn step(&mut self) -> Result<(), DeviceError> {
         // Few zones, so that each sees much.
         let id = ZoneId::new(1 + u32::try_from(below(&mut self.random, 4)).unwrap());
@@ -229,7 +230,7 @@ fn power_cut_outcome_is_decided_by_seed() {
     }
 }
 
-/// What was reset and is there again was full, so its place is found among few active zones.
+/// A zone that was reset and is there again was full, so its place is found among few active zones.
 #[test]
 fn zone_once_full_returns_under_tight_limits() {
     let mut came_back = 0;
