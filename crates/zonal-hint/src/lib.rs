@@ -1,5 +1,5 @@
-//! Carries write-lifetime hints of unmodified programs to Furrow: `LD_PRELOAD=libzonal_hint.so
-//! PROGRAM`.
+//! Carries write-lifetime hints of unmodified programs to Furrow:
+//! `LD_PRELOAD=libzonal_hint.so PROGRAM`.
 //!
 //! Linux keeps the hint of `fcntl(fd, F_SET_RW_HINT, &hint)` in its own inode and never sends it to
 //! a FUSE server. This library calls `fcntl` as before; if that succeeds on a file of a FUSE mount,

@@ -1,6 +1,6 @@
 //! Devices as ublk block devices of the kernel that runs this, seen through [`BlockDrive`]: the
-//! contract of every device, and devices that fail. Runs as root where there is `ublk_drv`; `cargo
-//! xtask vm` has one.
+//! contract of every device, and devices that fail. Runs as root where there is `ublk_drv`;
+//! `cargo xtask vm` has one.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

@@ -1,8 +1,8 @@
 //! The cost of placement and of the choice of victims: fixed workloads on the model, which may not
 //! get worse.
 //!
-//! 512 zones of 128 blocks. Each bound is the measured value plus 2 %. `cargo bench -p zonal-fs
-//! --bench furrow -- placement` has the table of full size.
+//! 512 zones of 128 blocks. Each bound is the measured value plus 2 %.
+//! `cargo bench -p zonal-fs --bench furrow -- placement` has the table of full size.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stdout, reason = "the figures are a part of the result")]

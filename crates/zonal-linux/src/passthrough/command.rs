@@ -94,8 +94,9 @@ impl<'a> Command<'a> {
     }
 }
 
-/// A command as the kernel takes it: `struct nvme_passthru_cmd64` of the ioctl. `struct
-/// nvme_uring_cmd` is the same without the result, and is passed in a queue entry of the same size.
+/// A command as the kernel takes it: `struct nvme_passthru_cmd64` of the ioctl.
+/// `struct nvme_uring_cmd` is the same without the result, and is passed in a queue entry of the
+/// same size.
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct RawCommand {
