@@ -1,12 +1,12 @@
-//! Tells the program its commit, for what it writes on pages of results. A package, which is built
-//! without a checkout, has none.
+//! Passes the commit of the sources to the program, which writes it on pages of results. A package
+//! is built without a checkout and has no commit.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // The sources as a package may lie in the checkout of something else.
+    // The sources of a package may lie in the checkout of another project.
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let top = git(&["rev-parse", "--show-toplevel"]);
     let is_own = |top: &String| own.canonicalize().is_ok_and(|own| Path::new(top) == own);
@@ -25,7 +25,7 @@ fn main() {
     }
 }
 
-/// What git prints, if there is git and it has an answer.
+/// The output of git; `None` if git is missing, fails or prints nothing.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -47,8 +47,8 @@ fn with(command: &str, rest: Vec<OsString>) -> Vec<OsString> {
     ["zonal", command].map(OsString::from).into_iter().chain(rest).collect()
 }
 
-/// Drops what mount(8) passes on but what has no meaning here: `-n` (no mtab), `-s` (sloppy),
-/// `-t TYPE`, `-N NAMESPACE`.
+/// Drops arguments of mount(8) that have no meaning here: `-n` (no mtab), `-s` (sloppy), `-t TYPE`,
+/// `-N NAMESPACE`.
 fn mount(kind: &str, rest: &[OsString]) -> Vec<OsString> {
     let mut kept = ["--quiet", "--type", kind].map(OsString::from).to_vec();
     let mut rest = rest.iter();
@@ -64,7 +64,7 @@ fn mount(kind: &str, rest: &[OsString]) -> Vec<OsString> {
     kept
 }
 
-/// Drops what umount(8) passes on but what has no meaning here: `-n` (no mtab), `-v`, `-r` (make it
+/// Drops arguments of umount(8) that have no meaning here: `-n` (no mtab), `-v`, `-r` (make it
 /// read-only if it is busy), `-t TYPE`, `-N NAMESPACE`.
 fn umount(rest: &[OsString]) -> Vec<OsString> {
     let mut kept = Vec::new();

@@ -1,5 +1,5 @@
-//! Opening the device that a command line names, and keeping the file system that it holds from
-//! commands that change it below.
+//! Opening the device that a command line names, and protecting its file system from commands that
+//! write below it.
 
 use std::fmt;
 use std::fs::File;
@@ -26,7 +26,7 @@ pub(crate) fn openers() -> Openers {
         .with_paths(zonal_linux::open)
 }
 
-/// What a DEVICE on the command line can be, for `--help`.
+/// The forms that a DEVICE on the command line can have, for `--help`.
 pub(crate) fn help() -> String {
     let openers = openers();
     let schemes = openers.schemes();
@@ -53,7 +53,7 @@ pub(crate) fn open_to_change(
 ) -> Result<Stack> {
     let stack = open_with(&openers().with_inputs(inputs), spec, OpenMode::ReadWrite)?;
     match stack.base {
-        // It is new.
+        // A new device holds nothing.
         Base::Memory | Base::Simulated(_) => {}
         Base::File(_) | Base::Device => {
             keep_file_system(&*stack.plain, spec, overwrite)?;
@@ -78,9 +78,9 @@ pub(crate) fn keep_file_system(
     }
 }
 
-/// Refuses to change a part of a drive with a file system of which the part shows nothing: a slice
-/// lies in the middle of it, or the drive is a later member of a concat. A file system that was
-/// made on a part does not count here.
+/// Refuses to change a part of a drive if the whole drive has a file system that the part does not
+/// show: a slice lies in the middle of it, or the drive is a later member of a concat. A file
+/// system that was made on a part does not count here.
 fn keep_whole_drives(stack: &Stack, spec: &str, overwrite: Overwrite) -> Result<()> {
     if overwrite == Overwrite::Force || stack.files.iter().any(|file| file.as_os_str() == spec) {
         return Ok(());
@@ -96,7 +96,7 @@ fn keep_whole_drives(stack: &Stack, spec: &str, overwrite: Overwrite) -> Result<
                 let division = furrow::division(Arc::clone(&device));
                 !matches!(division, Err(FsError::OtherShape { .. }))
             }
-            // It does not say on how many zones it was made.
+            // A zonefs does not say on how many zones it was made.
             Content::Zonefs => true,
             Content::Foreign(_) => false,
         };
@@ -123,7 +123,7 @@ impl fmt::Display for Holds {
 
 impl std::error::Error for Holds {}
 
-/// Opens `spec`, and keeps hold of what can be asked of its layers.
+/// Opens `spec`, with the handles by which callers query its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
     open_with(&openers(), spec, mode)
 }
@@ -139,7 +139,7 @@ fn open_with(openers: &Openers, spec: &str, mode: OpenMode) -> Result<Stack> {
     Ok(stack)
 }
 
-/// The failure to open a device, which names a file or a disk of another kind.
+/// The failure to open a device. If the file or disk has other content, the error names it.
 fn what_it_is(error: OpenError) -> anyhow::Error {
     let OpenError::Device(DeviceError::Malformed { path, .. }) = &error else {
         return error.into();
@@ -150,7 +150,7 @@ fn what_it_is(error: OpenError) -> anyhow::Error {
     }
 }
 
-/// What a file or a disk holds, as far as its first bytes tell. A drive holds itself.
+/// The kind of content of a file or a disk, by its first bytes; `None` for a drive or if unknown.
 fn kind_of_file(path: &Path) -> Option<String> {
     let mut start = Vec::new();
     let looked_at = signature::LOOKED_AT as u64;
@@ -161,7 +161,7 @@ fn kind_of_file(path: &Path) -> Option<String> {
     signature::of_file(&start).map(|found| found.to_string())
 }
 
-/// A file or a disk that is to be opened as a drive holds something else.
+/// A file or a disk that is to be opened as a drive has other content.
 #[derive(Debug)]
 struct NotADrive {
     path: PathBuf,
@@ -176,7 +176,7 @@ impl fmt::Display for NotADrive {
 
 impl std::error::Error for NotADrive {}
 
-/// What a device is opened for, in the log.
+/// The access to a device, as the log names it.
 const fn mode_name(mode: OpenMode) -> &'static str {
     match mode {
         OpenMode::ReadOnly => "reading, beside others",
@@ -224,7 +224,7 @@ mod tests {
         assert!(matches!(base("meter:sim:"), Base::Simulated(_)));
     }
 
-    /// A simulated drive has times of its own, and a meter on it counts those.
+    /// A simulated drive has a clock of its own, and a meter on it counts the time of that clock.
     #[test]
     fn meter_on_simulated_drive_uses_its_clock() {
         let stack = open_stack("meter:sim:", OpenMode::ReadWrite).unwrap();
@@ -235,7 +235,7 @@ mod tests {
         assert!(zonal::Clock::monotonic_ns(&*clock) >= appends.latency_ns.max());
     }
 
-    /// The table of the guide, the list in --help and what opens a device are one list.
+    /// The guide's table, the list in --help and the openers name the same schemes.
     #[test]
     fn device_guide_lists_every_scheme() {
         let guide = include_str!("../../../docs/guide/use/devices.md");

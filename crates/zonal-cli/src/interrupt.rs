@@ -1,8 +1,8 @@
 //! Signals that end the command.
 //!
-//! Most commands end at once, as the kernel has it. One that changes files of a drive holds the
-//! signals: it stops at its next file or piece, makes durable what it has done, and then ends by
-//! the signal. So the parent process sees which signal that was.
+//! Most commands end at once, by the kernel's default. A command that changes files of a drive
+//! holds the signals: it stops at its next file or piece, makes its changes durable, and then ends
+//! by the signal. So the parent process sees which signal that was.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -17,16 +17,17 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use zonal::{Clock, SystemClock};
 
-/// The signal that has come while they were held; 0 for none.
+/// The signal that arrived while signals were held; 0 for none.
 static PENDING: AtomicI32 = AtomicI32::new(0);
 
 /// Readable from the first held signal on.
 static ARRIVED: OnceLock<UnixStream> = OnceLock::new();
 
-/// Whether this process serves clients, which need it although its messages have no reader.
+/// Whether this process serves clients, which need it even after the reader of its messages has
+/// gone.
 static IS_SERVER: AtomicBool = AtomicBool::new(false);
 
-/// timeout(1) sends its signal twice. What comes this soon after the first is the same wish.
+/// timeout(1) sends its signal twice. A signal this soon after the first expresses the same wish.
 const SAME_WISH_NS: u64 = 1_000_000_000;
 
 /// The command stopped because of a signal.
@@ -47,7 +48,7 @@ pub(crate) fn note_server() {
 }
 
 /// From here on SIGINT, SIGTERM and SIGHUP wait until the command looks with [`check`], and
-/// [`end_if_pending`] ends it. One more that comes a second later ends the command at once.
+/// [`end_if_pending`] ends it. Another signal a second later or more ends the command at once.
 pub(crate) fn hold() -> Result<()> {
     if ARRIVED.get().is_some() {
         return Ok(());
@@ -87,7 +88,7 @@ pub(crate) fn check() -> Result<()> {
     if is_pending() { Err(Interrupted.into()) } else { Ok(()) }
 }
 
-/// Waits until there is input, or its end, or a held signal, which is an error. A read that blocks
+/// Waits until there is input, or its end, or a held signal, which is an error. A blocking read
 /// would go on after a signal.
 pub(crate) fn wait_for_input(input: &impl AsFd) -> Result<()> {
     let Some(arrived) = ARRIVED.get() else { return Ok(()) };
@@ -110,7 +111,7 @@ pub(crate) fn end_if_pending() {
     }
 }
 
-/// Nobody reads standard error any more.
+/// Handles the loss of the reader of standard error.
 pub(crate) fn on_broken_pipe() {
     if ARRIVED.get().is_some() {
         // The command makes its changes durable before it ends.
@@ -120,9 +121,9 @@ pub(crate) fn on_broken_pipe() {
     }
 }
 
-/// Ends the process as the signal does where nobody handles it.
+/// Ends the process as an unhandled signal does.
 pub(crate) fn die_of(signal: i32) -> ! {
-    // Where that cannot be done, the exit code is what a shell would make of it.
+    // If that fails, the exit code is the one that a shell would report for the signal.
     let _ = emulate_default_handler(signal);
     std::process::exit(128 + signal)
 }

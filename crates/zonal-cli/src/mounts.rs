@@ -1,5 +1,5 @@
-//! The mounts of a device: for commands that work on a mount and are given its device, and for the
-//! message of one that finds the device in use.
+//! The mounts of a device: for commands that work on a mount and get the name of its device, and
+//! for the message of a command that finds the device in use.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     mounts::all().ok()?.into_iter().find(|mount| is_of(mount, &device)).map(|mount| mount.point)
 }
 
-/// A device was to be mounted that is mounted at another directory.
+/// A command was to mount a device that is mounted at another directory.
 #[derive(Debug)]
 pub(crate) struct MountedAt {
     /// The device.
@@ -38,9 +38,10 @@ impl fmt::Display for MountedAt {
     }
 }
 
-/// A mount as a user names it: the directory, or where the device that stands there is mounted.
+/// The mount that a user names: by its directory, or by the device that is mounted there.
 pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
-    // Not even stat(2) returns from a mount whose process hangs, and that is one to be unmounted.
+    // Not even stat(2) returns from a mount whose process hangs, and the user may want to unmount
+    // it.
     let found = named.canonicalize();
     if found.is_ok_and(|found| is_mount_point(&found)) {
         return Ok(named.to_owned());
@@ -52,7 +53,7 @@ pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
     match (place_of(named), found) {
         (Some(dir), _) => Ok(dir),
         (None, Ok(_)) => bail!("{} is not mounted", shown(named)),
-        // The command that uses the path reports one that is neither.
+        // The command that uses the path reports a path that does not exist.
         (None, Err(_)) => Ok(named.to_owned()),
     }
 }
@@ -96,8 +97,8 @@ pub(crate) fn target_of(named: &Path) -> Result<Target> {
     Ok(Target::Here(dir))
 }
 
-/// The process that serves the mount of a device: it has locked it, and has the connection to the
-/// kernel.
+/// The process that serves the mount of a device: it has locked the device, and has the connection
+/// to the kernel.
 pub(crate) fn daemon_of(device: &Path) -> Option<u32> {
     let process = claim::holder_of(device)?;
     let open = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
@@ -149,7 +150,7 @@ pub(crate) fn refuse_dir(spec: &str) -> Result<()> {
     }
 }
 
-/// Whether `mount` is one of ours of the device, with layers in front or without.
+/// Whether `mount` is a mount of ours with this device, with layers in front or without.
 pub(crate) fn is_of(mount: &Mount, device: &Path) -> bool {
     let layers = mount.source.as_bytes().strip_suffix(device.as_os_str().as_bytes());
     let is_whole = layers.is_some_and(|layers| layers.is_empty() || layers.ends_with(b":"));
@@ -166,7 +167,7 @@ pub(crate) fn is_furrow(number: u64) -> bool {
     mounts::all().is_ok_and(|mounts| mounts.iter().any(is_that))
 }
 
-/// Whether we serve it, by its type.
+/// Whether a process of ours serves it, by its type.
 fn is_ours(mount: &Mount) -> bool {
     let kind = mount.kind.to_str().and_then(|kind| kind.split_once('.'));
     matches!(kind, Some(("fuse" | "fuseblk", "furrow" | "zonefs")))

@@ -1,5 +1,6 @@
 //! Tells systemd that a server is ready: a unit of `Type=notify` counts as started from then on,
-//! and what is ordered after it finds the mount or the device there. `sd_notify(3)` is the protocol.
+//! and units that systemd orders after it find the mount or the device. `sd_notify(3)` is the
+//! protocol.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells it, if systemd started this process and asks for it.
+/// Notifies systemd, if it started this process and asks for that.
 pub(crate) fn ready() {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket) {
@@ -15,7 +16,7 @@ pub(crate) fn ready() {
     }
 }
 
-/// A name that starts with `@` is one of the abstract namespace.
+/// A name that starts with `@` belongs to the abstract namespace.
 fn send(socket: &OsStr) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -1,6 +1,6 @@
 //! How a failure is reported: what failed, on what, and what to try.
 //!
-//! Errors of the libraries carry facts; which advice fits which is decided in one table here.
+//! Errors of the libraries carry facts; one table here decides which advice fits which error.
 //! Several commands meet the same error, and the advice names no option that the command lacks.
 //! With `--json` a failure is one line of JSON on standard error, where nothing follows it:
 //! standard output has only results.
@@ -63,8 +63,8 @@ impl Options {
         Self { words: path.join(" "), names: options.map(str::to_owned).collect() }
     }
 
-    /// Whether the command can follow an advice: has all the options that it names, and is not the
-    /// command that it tells the user to run.
+    /// Whether the command can follow an advice: it has all the options that the advice names, and
+    /// the advice does not tell the user to run this very command.
     fn can_follow(&self, advice: &str) -> bool {
         let own = format!("`zonal {} ", self.words);
         self.have_all_of(advice) && (self.words.is_empty() || !advice.contains(&own))
@@ -105,14 +105,14 @@ pub(crate) struct Failure {
     error: Facts,
 }
 
-/// What is known of a failure.
+/// The facts of a failure.
 #[derive(Serialize, JsonSchema)]
 struct Facts {
     /// What failed, on what, and why.
     message: String,
     /// The error number of Linux that fits it; null where none does.
     errno: Option<i32>,
-    /// What to try; null where nobody knows.
+    /// What to try; null if there is no advice.
     hint: Option<String>,
 }
 
@@ -129,12 +129,12 @@ pub(crate) fn print(error: &anyhow::Error) {
     print_facts(Facts { message, errno: errno(error), hint });
 }
 
-/// Subcommands that destroy something: none is suggested for one that does not exist.
+/// Subcommands that destroy something. The command never suggests them for a mistyped one.
 const DESTRUCTIVE: [&str; 9] =
     ["rm", "mv", "mkfs", "mkzonefs", "reset", "finish", "read-only", "offline", "create"];
 
-/// The error of a command line, without suggestions that destroy something: whoever types `format`
-/// is not to run `rm`.
+/// The error of a command line, without suggestions that destroy something: a user who types
+/// `format` must not be led to run `rm`.
 fn without_danger(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::Strings(suggested)) = error.remove(ContextKind::SuggestedSubcommand) {
         let is_safe = |name: &String| !DESTRUCTIVE.contains(&name.as_str());
@@ -146,7 +146,7 @@ fn without_danger(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Prints what is wrong with a command line, or the help that it asks for.
+/// Prints the error of a command line, or the help that it asks for.
 pub(crate) fn print_usage(error: clap::Error) {
     let error = without_danger(error);
     if !error.use_stderr() {
@@ -167,7 +167,7 @@ pub(crate) fn print_usage(error: clap::Error) {
     print_facts(Facts { message, errno: None, hint: None });
 }
 
-/// Whether the command line, which need not make sense, asks for JSON.
+/// Whether the command line, which need not be valid, asks for JSON.
 fn is_json_asked() -> bool {
     std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
@@ -178,7 +178,8 @@ fn print_facts(error: Facts) {
 }
 
 fn say(text: &str) {
-    // At once, so that no other message stands within this one. The failure has nowhere to go.
+    // One write, so that no other message stands within this one. A failure to write it has no
+    // place to be reported.
     let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
@@ -205,7 +206,7 @@ pub(crate) fn errno(error: &anyhow::Error) -> Option<i32> {
     })
 }
 
-/// What failed and what to try, as it is printed.
+/// The failure and its advice, as the command prints them.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     match hint(error) {
         Some(advice) => format!("{}{TRY}{advice}", chain(error)),
@@ -213,7 +214,7 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
     }
 }
 
-/// The whole chain of causes on one line. What the next cause says too is left out.
+/// The whole chain of causes on one line, without a cause that its neighbour repeats.
 fn chain(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -235,7 +236,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 /// What to try, by options that the command has.
 fn advice(error: &anyhow::Error, options: &Options) -> Option<String> {
     let advice = best_advice(error)?;
-    // Advice with an alternative begins with what needs no option.
+    // The first alternative of an advice needs no option.
     let parts = advice.split(OR_OPTION);
     let fitting: Vec<&str> = parts.filter(|part| options.can_follow(part)).collect();
     (!fitting.is_empty()).then(|| fitting.join(OR_OPTION))
@@ -296,7 +297,7 @@ fn of_device(error: &DeviceError) -> Option<String> {
         DeviceError::FileTooLarge { by: FileLimit::FileSystem, .. } => {
             "a file system that takes larger files, such as XFS, or a smaller --size".into()
         }
-        // Other files than drives are made and read as well.
+        // The command also opens and makes files that are no drives.
         DeviceError::Io { what, source }
             if source.kind() == io::ErrorKind::NotFound && what.starts_with("opening ") =>
         {
@@ -327,7 +328,7 @@ fn of_locked(place: Option<PathBuf>, by: Option<u32>, words: &[String]) -> Strin
     }
 }
 
-/// The command line of a process; empty if it has ended or belongs to somebody else.
+/// The command line of a process; empty if it has ended or belongs to another user.
 fn words_of(process: u32) -> Vec<String> {
     let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());

@@ -73,7 +73,7 @@ fn advice_omits_options_missing_from_command() {
     check(ublk::Error::Taken { id: 3 }.into(), "serve nvme-tcp", None);
 }
 
-/// Each cause with what fits it, and what would mislead.
+/// Each cause gets the advice that fits it, and none where that would mislead.
 #[test]
 fn advice_fits_cause_and_misleads_nobody() {
     let check = |error: anyhow::Error, command: &str, wanted: &str| {
@@ -156,7 +156,7 @@ fn error_chain_omits_repeated_cause() {
     assert_eq!(chain(&error), "opening a.zns: gone");
 }
 
-/// The commands whose messages are in a file of this crate, by its place below `src`.
+/// The commands that print the messages of a source file, which `file` names below `src`.
 fn commands_of(file: &str) -> Vec<&str> {
     let name = file.strip_prefix("cmd/").unwrap_or(file).trim_end_matches(".rs");
     match name.trim_end_matches("/mod") {
@@ -190,7 +190,7 @@ fn sources(dir: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// The texts in quotes of a source file, without those in its comments and its tests.
+/// The string literals of a source file, without those in its comments and its tests.
 fn texts(source: &str) -> Vec<String> {
     let source = source.split("#[cfg(test)]\nmod tests").next().unwrap();
     let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -217,12 +217,13 @@ fn messages_name_only_options_of_their_command() {
             for text in texts(&fs::read_to_string(&file).unwrap()) {
                 for command in quoted(&text) {
                     let options = options_of(command);
-                    // What is quoted is of another command than the one that prints it.
+                    // The options of a quoted command must be its own, not the printing command's.
                     let named = command.replace('`', "");
                     assert!(options.have_all_of(&named), "{name}: {text}");
                     checked += options_in(&named).count();
                 }
-                // Words for other programs, help, and the advice above, which chooses.
+                // Options of other programs, help, and the advice above, which the table chooses by
+                // command.
                 let first = text.split(' ').next().unwrap();
                 let is_word = first.starts_with("--") && (first == text || first.contains('='));
                 let is_other = text.trim_start().starts_with("nvme connect");
@@ -243,7 +244,7 @@ fn messages_name_only_options_of_their_command() {
     assert!(checked > 12, "{checked} options are in messages");
 }
 
-/// What stands between backquotes in the headings of the page about symptoms.
+/// The quoted messages in the headings of the page about symptoms.
 fn symptoms() -> Vec<&'static str> {
     let page = include_str!("../../../../docs/guide/operate/troubleshooting.md");
     let headings = page.lines().filter_map(|line| line.strip_prefix("### "));

@@ -14,7 +14,7 @@ pub(crate) struct Compliance {
     /// Also try rules that write, in these zones, FIRST-LAST; without --force they have to be empty
     #[arg(long, value_name = "FIRST-LAST")]
     pub(crate) zones: Option<Zones>,
-    /// Destroy what the zones of --zones hold, a file system too
+    /// Destroy the data in the zones of --zones, a file system too
     #[arg(short, long, requires = "zones")]
     pub(crate) force: bool,
     /// Whose rules the device is held to where NVMe and SCSI differ [default: zbc for /dev/sdX and
@@ -27,11 +27,11 @@ pub(crate) struct Compliance {
     /// Also write the report to this file as a page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// First run of a power cut: write to the zones of --zones, and note in this file what was
-    /// written; it must not lie on the device
+    /// First run of a power cut: write to the zones of --zones, and record the writes in this file,
+    /// which must not lie on the device
     #[arg(long, value_name = "FILE", requires = "zones", conflicts_with_all = ["all", "html"])]
     pub(crate) before_cut: Option<PathBuf>,
-    /// Second run of a power cut: compare the device with what the first run noted in this file
+    /// Second run of a power cut: compare the device with the writes that this file records
     #[arg(long, value_name = "FILE", conflicts_with_all = ["zones", "before_cut"])]
     pub(crate) after_cut: Option<PathBuf>,
 }

@@ -84,7 +84,7 @@ pub(crate) struct ResizeDisk {
     /// New size, a multiple of 4 KiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) size: ByteCount,
-    /// Make it smaller, although what lies behind the new end is lost
+    /// Make it smaller, although the data behind the new end is lost
     #[arg(short, long)]
     pub(crate) force: bool,
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use zonal_fs::zonefs::Aggregate;
 
-/// What `-o` asks for: `aggr_cnv,uid=N,gid=N,perm=OCTAL`.
+/// The features that `-o` asks for: `aggr_cnv,uid=N,gid=N,perm=OCTAL`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     pub(crate) aggregate: Aggregate,
@@ -34,7 +34,7 @@ impl FromStr for Features {
 }
 
 impl Features {
-    /// These, with what `later` names in place of them.
+    /// These features, replaced where `later` names others.
     pub(crate) fn and(self, later: Self) -> Self {
         let aggregate = match later.aggregate {
             Aggregate::Separate => self.aggregate,

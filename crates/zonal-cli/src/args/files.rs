@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// The help of what stands before the path.
+/// The help of an argument that names a file of a drive.
 const PLACE: &str = "DEVICE:/PATH, such as drive.zns:/notes; the last `:/` divides it";
 
 #[derive(Args)]

@@ -1,6 +1,6 @@
 //! The command line: every subcommand, option and default, and the texts of `--help`.
 //!
-//! What a subcommand does is in `cmd/`, one file each.
+//! `cmd/` implements the subcommands, one file each.
 
 pub(crate) mod compliance;
 pub(crate) mod disk;
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Quickstart(Quickstart),
     /// Create an emulated zoned drive in a sparse file or on a conventional disk
     Create(Create),
-    /// Print the geometry of a device and what it holds
+    /// Print the geometry of a device and the file system on it
     Info(Info),
     /// Report the zones of a device
     Zones(Zones),
@@ -235,7 +235,7 @@ pub(crate) enum ZoneCommand {
     Offline(FailTarget),
 }
 
-/// What a command does about a file system on the device that it changes.
+/// Whether a command may change a device that holds a file system.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct Force {
     /// Change the device although it holds a file system, which this can destroy
@@ -341,10 +341,10 @@ pub(crate) struct Bench {
     /// Zones in use at once, on a simulated drive [default: one for each thread]
     #[arg(long, value_name = "COUNT")]
     pub(crate) zones: Option<u32>,
-    /// Write 128 KiB at a time beside the operations, so much a second, on a simulated drive
+    /// Write 128 KiB at a time during the operations, so much a second, on a simulated drive
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) beside_writes: Option<ByteCount>,
-    /// Reset full zones beside the operations, on a simulated drive
+    /// Reset full zones during the operations, on a simulated drive
     #[arg(long, conflicts_with = "beside_writes")]
     pub(crate) beside_resets: bool,
     /// Reset zones that hold data if there are too few empty ones, also on a device that holds a
@@ -353,7 +353,7 @@ pub(crate) struct Bench {
     pub(crate) force: bool,
 }
 
-/// What a benchmark does.
+/// An operation that a benchmark measures.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Op {
     /// Write at the write pointer
@@ -512,7 +512,7 @@ pub(crate) struct Check {
     /// Also read all data and verify its checksums
     #[arg(long)]
     pub(crate) data: bool,
-    /// Memory limit, beside some 100 MiB; less means more passes over the metadata
+    /// Memory limit, in addition to some 100 MiB; less means more passes over the metadata
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     pub(crate) memory: ByteCount,
 }

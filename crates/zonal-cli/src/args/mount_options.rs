@@ -1,7 +1,7 @@
 //! The options of `zonal mount -o`: the one list from which help, manual page and completions come.
 //!
-//! What an option does is decided where it is taken: `zonal_fuse::options` and the `options.rs` of
-//! each file system. The tests here compare their sources with the list.
+//! The code that takes an option defines its effect: `zonal_fuse::options` and the `options.rs` of
+//! each file system. The tests here compare those sources with the list.
 
 use std::ffi::OsStr;
 
@@ -20,7 +20,7 @@ pub(crate) enum Of {
     Furrow,
     /// Mounts of zonefs.
     Zonefs,
-    /// Every mount accepts it and does nothing: mount(8) or systemd acts on it, or it always holds.
+    /// Every mount accepts and ignores it: mount(8) or systemd acts on it, or it always holds.
     Others,
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct MountOption {
     pub(crate) name: &'static str,
     /// The kind of value; empty where there is none.
     pub(crate) value: &'static str,
-    /// Where it holds though no option asks for it, or the value that holds then; else empty.
+    /// Where the option holds by default, or its default value; empty if it is off by default.
     pub(crate) default: &'static str,
     /// Whether `remount` changes it.
     pub(crate) remount: Remount,
-    /// What it does.
+    /// The effect of the option, as help texts describe it.
     pub(crate) help: &'static str,
 }
 
@@ -79,7 +79,7 @@ impl MountOption {
         format!("{}{}", self.name, self.value)
     }
 
-    /// What it does, with its default, as help texts print it.
+    /// The effect and the default of the option, as help texts print them.
     pub(crate) fn help(&self) -> String {
         match self.default {
             "" => self.help.to_owned(),
@@ -335,7 +335,7 @@ mod tests {
         format!("{}{value}", option.name)
     }
 
-    /// Whether a mount of either file system knows `text`, whatever it says of its value.
+    /// Whether a mount of either file system knows `text`, even if it refuses the value.
     fn is_known(text: &str) -> bool {
         let refused = |error: &ServeError| error.to_string().contains("not known");
         let mut config = MountConfig::new("/srv/drive.zns", Path::new("/mnt"));
@@ -344,7 +344,7 @@ mod tests {
             || !config.apply(text).is_err_and(|error| refused(&error))
     }
 
-    /// What stands in quotes in the sources that take options.
+    /// The quoted words in the sources that take options.
     fn quoted() -> BTreeSet<String> {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut folders = vec![
@@ -395,7 +395,7 @@ mod tests {
             let mut config = MountConfig::new("/srv/drive.zns", Path::new("/mnt"));
             let by_all = match config.apply(&text) {
                 Ok(()) => true,
-                // A mount that is there takes it: `cmd/mount/remount.rs`.
+                // An existing mount takes it: `cmd/mount/remount.rs`.
                 Err(_) => text == "remount",
             };
             let is_taken = match option.of {

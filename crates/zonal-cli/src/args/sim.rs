@@ -15,7 +15,8 @@ use super::sweep::{SimReplay, SimSweep};
 pub(crate) enum SimCommand {
     /// Run a simulation, counting or timed, and print its results
     Run(SimRun),
-    /// Print what a config describes: capacities, over-provisioning, superblocks, zones, tables
+    /// Print the drive that a config describes: capacities, over-provisioning, superblocks, zones,
+    /// tables
     Show(SimShow),
     /// Print a preset config to start from; without a name, list the presets
     Config(SimConfig),

@@ -1,9 +1,9 @@
-//! A limit for warnings and errors that repeat themselves: a drive that fails would fill the disk
-//! with its log.
+//! A limit for warnings and errors that repeat themselves: a failing drive would fill the disk with
+//! its log.
 //!
-//! A kind is a place in the source that logs. Of each kind the first ten within five seconds are
-//! written; of the others, one line says how many there were, when the five seconds are over or the
-//! program ends. [`Limit`] only counts, by the time that it is given; [`Limited`] writes.
+//! A kind is a place in the source that logs. The log gets the first ten messages of a kind within
+//! five seconds; one line then counts the others, when the five seconds are over or the program
+//! ends. [`Limit`] only counts, by the time that callers pass; [`Limited`] writes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 use zonal::Clock;
 
-/// As many of a kind are written within a window.
+/// The log gets this many messages of a kind within a window.
 const WRITTEN_MAX: u64 = 10;
 
 /// How long a window is.
@@ -30,7 +30,7 @@ const WINDOW_NS: u64 = 5_000_000_000;
 /// Where a message comes from: file and line.
 type Kind = (&'static str, u32);
 
-/// What became of one kind since its window began.
+/// The messages of one kind since its window began.
 #[derive(Debug)]
 struct Window {
     since_ns: u64,
@@ -40,7 +40,7 @@ struct Window {
     message: String,
 }
 
-/// Messages that were left out.
+/// A number of messages of one kind that the log did not get.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LeftOut {
     level: Level,
@@ -48,7 +48,7 @@ pub(super) struct LeftOut {
     message: String,
 }
 
-/// What is to be done with a message.
+/// Whether the log gets a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Write,
@@ -62,7 +62,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Takes one message of a kind into account.
+    /// Counts one message of a kind.
     pub(super) fn take(&mut self, kind: Kind, level: Level, message: &str, now_ns: u64) -> Verdict {
         let message = || message.to_owned();
         let window = self.windows.entry(kind).or_insert_with(|| Window {
@@ -84,12 +84,12 @@ impl Limit {
         Verdict::LeaveOut
     }
 
-    /// What was left out of windows that are over.
+    /// The omitted messages of windows that are over.
     pub(super) fn due(&mut self, now_ns: u64) -> Vec<LeftOut> {
         self.end(|window| now_ns.saturating_sub(window.since_ns) >= WINDOW_NS)
     }
 
-    /// What was left out so far.
+    /// All messages omitted so far.
     pub(super) fn rest(&mut self) -> Vec<LeftOut> {
         self.end(|_| true)
     }
@@ -114,7 +114,7 @@ impl Limit {
     }
 }
 
-/// Opens what is logged to.
+/// Opens the output of the log.
 pub(super) type Output = Box<dyn Fn() -> Box<dyn io::Write> + Send + Sync>;
 
 /// Whether lines begin with the time.
@@ -151,7 +151,7 @@ impl Shared {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what was left out so far: nothing more will be logged.
+    /// Writes the omitted messages: the program logs nothing more.
     pub(super) fn finish(&self) {
         let rest = self.counted().limit.rest();
         self.write(&rest);
@@ -162,7 +162,7 @@ impl Shared {
         for left_out in all {
             let mut line = String::new();
             if self.line(left_out, &mut Writer::new(&mut line)).is_ok() {
-                // Who logs has nobody to tell.
+                // A logger has no place to report a failure of its own.
                 let _ = (self.output)().write_all(line.as_bytes());
             }
         }
@@ -178,14 +178,14 @@ impl Shared {
         writeln!(writer, "{level:>5} {count} more of these within {seconds} s: {message}")
     }
 
-    /// Has a thread write what is left out, once its window is over.
+    /// Has a thread write the omitted messages, once their window is over.
     fn watch(self: &Arc<Self>, counted: &mut Counted) {
         if counted.has_thread {
             return;
         }
         let shared = Arc::clone(self);
         let thread = thread::Builder::new().name("log".to_owned());
-        // Without one the next message writes it.
+        // Without a thread, the next message writes them.
         counted.has_thread = thread.spawn(move || shared.write_when_due()).is_ok();
     }
 
@@ -201,7 +201,7 @@ impl Shared {
     }
 }
 
-/// Formats what the limit lets through.
+/// Formats the messages that the limit lets through.
 pub(super) struct Limited<F> {
     pub(super) inner: F,
     pub(super) shared: Arc<Shared>,
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(limit.rest(), []);
     }
 
-    /// What a log holds.
+    /// The content of a log.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,9 +1,8 @@
 //! Logging: to standard error, to a file with `--log`, and for a background mount to a file of its
 //! own.
 //!
-//! A file is opened for appending, by everything that writes to it, and kept open: so it can be
-//! rotated by copying it and cutting it (`copytruncate` of logrotate). Errors that repeat
-//! themselves are bounded: `log/limit.rs`.
+//! Every writer of a log file opens it for appending and keeps it open, so logrotate can copy and
+//! truncate it (`copytruncate`). `log/limit.rs` limits errors that repeat themselves.
 
 mod limit;
 
@@ -22,7 +21,7 @@ use crate::args::{Command, Global};
 use crate::output::Stderr;
 use limit::{Limited, Output, Shared, Times};
 
-/// The log of this program. When it is dropped, it says what was left out of it.
+/// The log of this program. Dropping it writes how many messages were omitted.
 pub(crate) struct Log(Arc<Shared>);
 
 impl Drop for Log {
@@ -58,8 +57,7 @@ pub(crate) fn start(global: &Global, command: &Command) -> Result<Log> {
     Ok(Log(shared))
 }
 
-/// Whether standard error shows colours: a terminal does that can, unless `NO_COLOR` says
-/// otherwise.
+/// Whether standard error shows colours: a capable terminal does, unless `NO_COLOR` says otherwise.
 fn has_colours() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -76,8 +74,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
         .with_context(|| format!("opening the log {}", path.display()))
 }
 
-/// Makes a directory of this user alone, in a place where somebody else can have put another one
-/// before.
+/// Makes a directory of this user alone, in a place where another user may have put one before.
 fn make_own(folder: &Path) -> Result<()> {
     let failed = || format!("creating {}", folder.display());
     match DirBuilder::new().mode(0o700).create(folder) {

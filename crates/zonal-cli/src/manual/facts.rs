@@ -1,7 +1,7 @@
-//! What a manual page says beyond the arguments of its command: `man/commands`.
+//! The facts of a manual page that the arguments of its command do not show: `man/commands`.
 //!
-//! A line that is not indented names a command; those below it are its facts. The first word says
-//! which kind of fact a line is; `##` divides a fact from what is said of it.
+//! A line that is not indented names a command; the lines below it are its facts. The first word is
+//! the kind of fact; `##` divides a fact from its description.
 
 const TEXT: &str = include_str!("../../man/commands");
 
@@ -12,11 +12,11 @@ pub(super) struct CommandFacts {
     pub(super) command: &'static str,
     /// Other names of it, with links to its page.
     pub(super) names: Vec<&'static str>,
-    /// How these are called.
+    /// How the user calls these.
     pub(super) forms: Vec<&'static str>,
     /// More paragraphs of the description.
     pub(super) more: Vec<&'static str>,
-    /// Exit codes and what they mean, if they are not the usual ones.
+    /// Exit codes and their meanings, if they are not the usual ones.
     pub(super) exits: Vec<Described>,
     /// Files that it uses or makes.
     pub(super) files: Vec<Described>,
@@ -25,7 +25,7 @@ pub(super) struct CommandFacts {
     pub(super) see: Vec<&'static str>,
 }
 
-/// A fact with what is said of it.
+/// A fact with its description.
 pub(super) struct Described {
     pub(super) fact: &'static str,
     pub(super) text: &'static str,

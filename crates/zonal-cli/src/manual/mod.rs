@@ -1,7 +1,8 @@
-//! The manual: a page for each command, and those of sections 5 and 7.
+//! The manual: a page for each command, and pages of sections 5 and 7.
 //!
-//! A command's page is made of its arguments (`page.rs`) and of what these do not say: other names,
-//! files, examples (`facts.rs`, from `man/commands`). The others are in `man/` as they are.
+//! A command's page consists of its arguments (`page.rs`) and of facts that these do not show:
+//! other names, files, examples (`facts.rs`, from `man/commands`). `man/` has the other pages as
+//! they are.
 
 mod facts;
 mod page;
@@ -58,11 +59,11 @@ fn add(pages: &mut Vec<Page>, command: &Command, facts: &[CommandFacts]) {
     }
 }
 
-/// What a page says, without fonts and macros.
+/// The text of a page, without fonts and macros.
 #[cfg(test)]
 pub(crate) fn said(page: &Page) -> String {
     let line = |line: &str| match line.strip_prefix('.').and_then(|line| line.split_once(' ')) {
-        // Fonts that alternate: what they print has no spaces between.
+        // Macros that alternate fonts join their words without spaces.
         Some(("BI" | "BR" | "IR" | "IB" | "RB" | "RI", words)) => tests::words(words).concat(),
         Some((_, words)) => words.to_owned(),
         None => line.to_owned(),
@@ -141,7 +142,7 @@ mod tests {
             assert!(!lines.is_empty(), "{} has no example", page.name);
             for line in lines {
                 let refused = Cli::try_parse_from(words(&line)).err();
-                // Help that was asked for is an error too, with the code of success.
+                // clap also returns help as an error, with the exit code of success.
                 if let Some(error) = refused.filter(|error| error.exit_code() != 0) {
                     panic!("{}: {line}\n{error}", page.name);
                 }

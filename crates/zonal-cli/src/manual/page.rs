@@ -306,7 +306,7 @@ fn is_group(page: &str) -> bool {
     super::command().find_subcommand(name).is_some_and(Command::has_subcommands)
 }
 
-/// A paragraph for each fact, with that in front.
+/// A paragraph for each fact, with the fact in front.
 fn all_tagged(page: &mut Roff, facts: &[Described]) {
     for said in facts {
         tagged(page, vec![bold(said.fact)], said.text);
@@ -318,7 +318,7 @@ fn tagged(page: &mut Roff, tag: Vec<Inline>, text: &str) {
     page.control("TP", []).text(tag).text(words(text));
 }
 
-/// Text in which what stands between backquotes is bold.
+/// Text whose words between backquotes are bold.
 fn words(text: &str) -> Vec<Inline> {
     let part = |(at, part): (usize, &str)| {
         if at % 2 == 1 { bold(part) } else { roman(part.replace('\n', " ")) }

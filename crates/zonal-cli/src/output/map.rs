@@ -8,11 +8,10 @@ use std::fmt::Write;
 use console::Style;
 use zonal::{Zone, ZoneCond};
 
-/// Rows that a picture may have: what fits a terminal with room for the legend.
+/// Rows that a picture may have: they fit on a terminal with room for the legend.
 const ROWS_MAX: usize = 16;
 
-/// Zones at most that get cells wider than one character, for a drive small enough to be looked
-/// at zone by zone.
+/// Most zones with cells wider than one character: users look at so small a drive zone by zone.
 const WIDE_MAX: usize = 160;
 
 /// Columns in front of a row: the number of its first zone.
@@ -82,7 +81,7 @@ fn filled(zone: &Zone) -> u64 {
 }
 
 /// Which condition a cell of several zones shows: a failed zone before an open one, an open one
-/// before what most of them are.
+/// before the commonest of the other conditions.
 fn notable(cond: ZoneCond, zones: &[Zone]) -> (u8, usize) {
     let rank = match cond {
         ZoneCond::Offline => 5,

@@ -1,6 +1,7 @@
-//! How results are printed: one file per form. Values and their meaning are the subcommands'.
+//! How commands print results: one file per form. The subcommands decide on values and their
+//! meaning.
 //!
-//! All results go to [`Stdout`], and messages to [`Stderr`]; a test here finds what goes elsewhere.
+//! All results go to [`Stdout`], and messages to [`Stderr`]; a test here finds other output.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -28,7 +29,7 @@ pub(crate) mod progress;
 pub(crate) mod shell;
 pub(crate) mod table;
 
-/// What the macros [`say!`] and [`sayln!`] call.
+/// The function behind the macros [`say!`] and [`sayln!`].
 pub(crate) fn print(text: fmt::Arguments<'_>) {
     // A failure has ended the process.
     let _ = Stdout.write_fmt(text);
@@ -39,7 +40,7 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 /// process ends by SIGPIPE, like other commands; any other failure is an error.
 ///
 /// SIGPIPE itself stays ignored, as Rust has it: a server must not end because one of its clients
-/// hangs up. What a server prints goes through [`announce`].
+/// hangs up. A server prints through [`announce`].
 pub(crate) struct Stdout;
 
 impl Write for Stdout {
@@ -52,7 +53,7 @@ impl Write for Stdout {
     }
 }
 
-/// Writes what standard output has not yet got: its last line, where that has no end.
+/// Flushes the last line of standard output, if it has no newline.
 pub(crate) fn finish() {
     // A failure has ended the process.
     let _ = Stdout.flush();
@@ -74,7 +75,8 @@ pub(crate) fn end(error: &io::Error) -> ! {
     std::process::exit(cmd::running_failure_code().into());
 }
 
-/// A result that could not be printed. It is no [`io::Error`], whose advice would be about drives.
+/// A result that the command could not print. It is no [`io::Error`], whose advice would be about
+/// drives.
 #[derive(Debug)]
 pub(crate) struct Unprinted {
     pub(crate) errno: Option<i32>,
@@ -89,7 +91,7 @@ impl fmt::Display for Unprinted {
 
 impl std::error::Error for Unprinted {}
 
-/// Prints the announcement of a server on standard output. If that fails, it serves all the same.
+/// Prints the announcement of a server on standard output. The server goes on if that fails.
 pub(crate) fn announce(text: &str) {
     let mut stdout = io::stdout().lock();
     if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -97,8 +99,8 @@ pub(crate) fn announce(text: &str) {
     }
 }
 
-/// Standard error, for messages. A failure to write one has nowhere to be reported. Where nobody
-/// reads it any more, the command ends by SIGPIPE; a server goes on.
+/// Standard error, for messages. A failure to write one has no place to be reported. Once the
+/// reader has gone, the command ends by SIGPIPE; a server goes on.
 pub(crate) struct Stderr;
 
 impl Write for Stderr {

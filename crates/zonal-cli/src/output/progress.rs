@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What the numbers of a bar are.
+/// The unit of a bar's numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Zones,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Columns of text; the first column is left-aligned, the others as they are asked to be.
+/// Columns of text; the first columns are left-aligned, the others right-aligned.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     left: usize,
