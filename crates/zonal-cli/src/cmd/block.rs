@@ -20,9 +20,9 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Blocks that were read, written or appended.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Done {
-    /// The first of them.
+    /// Address of the first block.
     lba: u64,
-    /// How many.
+    /// Number of blocks.
     blocks: u64,
 }
 

@@ -1,5 +1,5 @@
-//! `zonal check`: whether a Furrow file system that is not mounted is as it should be. Of one that is
-//! mounted, the device holds what was at some time ago, and changes while it is read: it is refused.
+//! `zonal check`: whether a Furrow file system is intact. It refuses a mounted one, whose device
+//! lags behind the mount and changes while the check reads it.
 //!
 //! Exit codes are fsck's: 0 clean, 4 problems found and not corrected, 8 the check itself failed,
 //! 16 wrong usage. Nothing is ever written.
@@ -19,27 +19,27 @@ use crate::output::{count, json, progress};
 /// fsck's "errors left uncorrected".
 const UNCORRECTED: u8 = 4;
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Report<'a> {
     /// The device, as the command line names it.
     device: &'a str,
-    /// Of the file system.
+    /// Label of the file system.
     label: &'a str,
     /// Whether the check found no problem. Blocks that the drive has lost are no problem in this
     /// sense.
     clean: bool,
-    /// What contradicts an invariant.
+    /// Broken invariants.
     problems: Vec<Problem<'a>>,
-    /// Problems beyond those.
+    /// Number of problems that the list leaves out.
     problems_more: u64,
     /// Data that the drive has lost.
     losses: Vec<Loss<'a>>,
-    /// Losses beyond those.
+    /// Number of losses that the list leaves out.
     losses_more: u64,
-    /// Inodes that there are.
+    /// Number of inodes.
     inodes: u64,
-    /// Extents that there are.
+    /// Number of extents.
     extents: u64,
     /// Blocks of data that were read and compared, with `--data`.
     read_blocks: u64,
@@ -47,16 +47,16 @@ pub(crate) struct Report<'a> {
     batches_replayed: u64,
 }
 
-/// What contradicts an invariant.
+/// A broken invariant.
 #[derive(Serialize, JsonSchema)]
 struct Problem<'a> {
     /// Id of the invariant.
     invariant: &'static str,
-    /// What it demands.
+    /// The rule of the invariant.
     rule: &'static str,
-    /// What was found instead.
+    /// How the file system breaks it.
     what: &'a str,
-    /// The file that has it, if it is known.
+    /// The file that breaks it, if it is known.
     path: Option<&'a str>,
 }
 
@@ -67,15 +67,15 @@ struct Loss<'a> {
     inode: u64,
     /// The file, if it is known.
     path: Option<&'a str>,
-    /// Where in the file.
+    /// Offset in the file.
     offset_bytes: u64,
-    /// How much.
+    /// Length of the part.
     bytes: u64,
     /// The zone that held it.
     zone: u32,
 }
 
-/// Checks.
+/// Checks the file system and prints the report.
 pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
     let device = device::open(&args.device, OpenMode::ReadLocked)?;
     let data = if args.data { DataCheck::Read } else { DataCheck::Skip };

@@ -25,22 +25,22 @@ use crate::args::compliance::{Compliance, RuleSet, Shown, Zones};
 use crate::device::{self, Base, OpenMode};
 use crate::output::{count, json, progress, table};
 
-/// What is printed: what the check found, or with `--before-cut` what was prepared.
+/// The output: the findings, or with `--before-cut` the record of the writes.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Answer<'a> {
-    /// What the device was found to do.
+    /// The findings on the device.
     Checked(Report),
-    /// What was written before a power cut.
+    /// The record of the writes before a power cut.
     Prepared(Prepared<'a>),
 }
 
-/// What was written before a power cut.
+/// The record of the writes before a power cut.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Prepared<'a> {
     /// The device, as the command line names it.
     device: &'a str,
-    /// Where the second run finds what was written.
+    /// File with the record, for the second run.
     record: &'a Path,
     /// How many zones were written.
     written_zones: u32,
@@ -55,7 +55,7 @@ const REASONS_SHOWN: usize = 6;
 /// Bytes of one write to a device of this process.
 const TRANSFER_BYTES: u64 = 1 << 20;
 
-/// A device, opened so that what it does is visible.
+/// A device, opened without checks of ours that would hide how it behaves.
 enum Opened {
     Library { device: Arc<dyn ZonedDevice>, rules: Rules },
     Block { device: RawBlock, rules: Rules },
@@ -118,7 +118,7 @@ impl Opened {
     }
 }
 
-/// Checks.
+/// Checks the device and prints the report.
 pub(crate) fn run(global: &Global, args: &Compliance) -> Result<ExitCode> {
     let scope = args.zones.map_or(Scope::ReadOnly, Zones::scope);
     for file in args.html.iter().chain(&args.before_cut) {
@@ -254,14 +254,14 @@ fn print_broken(outcome: &Outcome) {
     say!("{}", table::properties(&lines));
 }
 
-/// Why rules were not tried: the commonest reasons, and how many rules each is of.
+/// Why rules were not tried: the commonest reasons, each with its number of rules.
 fn reasons(outcomes: &[Outcome]) -> String {
     let mut rules: BTreeMap<&str, u64> = BTreeMap::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.verdict == "skip") {
         *rules.entry(outcome.reason.as_deref().unwrap_or("no reason")).or_default() += 1;
     }
     let mut reasons: Vec<(&str, u64)> = rules.into_iter().collect();
-    // The sort is stable: reasons of as many rules stay in the order of their letters.
+    // The sort is stable: reasons with equally many rules stay in alphabetical order.
     reasons.sort_by_key(|(_, rules)| Reverse(*rules));
     let mut text = table::Table::new(1, &["not tried because", "rules"]);
     for (reason, rules) in reasons.iter().take(REASONS_SHOWN) {

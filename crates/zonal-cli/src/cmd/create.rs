@@ -15,7 +15,7 @@ use zonal_fs::{FsError, signature};
 use crate::args::{Create, Global};
 use crate::output::{count, json, progress, size};
 
-/// Zones of a disk if nothing else is asked for.
+/// Zone size on a disk, unless an option sets it.
 const DISK_ZONE: ByteCount = ByteCount::new(256 << 20);
 
 /// A new drive.
@@ -27,7 +27,7 @@ pub(crate) struct Created<'a> {
     uuid: String,
     /// From the start of the first zone to the end of the last one.
     size_bytes: u64,
-    /// How many there are.
+    /// Number of zones.
     zones: u32,
     /// From the start of a zone to that of the next.
     zone_size_bytes: u64,
@@ -82,7 +82,7 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
     Ok(())
 }
 
-/// What is different on a disk: as many zones as fit, and without a profile no limits, because the
+/// Sets the defaults of a disk: as many zones as fit, and without a profile no limits, because the
 /// disk has none.
 fn cut(changes: &mut Changes, args: &Create) -> Result<()> {
     if args.profile.is_none() {
@@ -103,7 +103,7 @@ fn cut(changes: &mut Changes, args: &Create) -> Result<()> {
     Ok(())
 }
 
-/// The failure to create a drive on a disk that holds something, with what that is.
+/// The failure to create a drive on a disk that holds something; the error names its content.
 fn what_it_holds(path: &Path, error: zonal::DeviceError) -> Error {
     let exists = matches!(&error, zonal::DeviceError::Io { source, .. }
         if source.kind() == std::io::ErrorKind::AlreadyExists);
@@ -119,7 +119,7 @@ fn what_it_holds(path: &Path, error: zonal::DeviceError) -> Error {
     FsError::Occupied { what }.into()
 }
 
-/// What the options change of the profile.
+/// Properties of the profile that the options replace.
 fn changes(args: &Create) -> Changes {
     let limit = |zones: Option<u32>| {
         zones.map(|zones| match zones {

@@ -6,25 +6,25 @@ use zonal_fs::furrow::Division;
 
 use crate::output::{size, table::Table};
 
-/// Bytes by their use, and what they are of the drive.
+/// One use of the drive, and its share.
 #[derive(Clone, Copy, Serialize, JsonSchema)]
 pub(crate) struct Share {
-    /// What for.
+    /// The use.
     what: &'static str,
-    /// How much of the drive.
+    /// Bytes of the drive for this use.
     bytes: u64,
-    /// The same as a share of the drive.
+    /// The same in percent of the drive.
     percent: f64,
 }
 
 /// The shares, which add up to the drive.
 #[derive(Clone, Serialize, JsonSchema)]
 pub(crate) struct Divided {
-    /// What the drive is used for.
+    /// The uses of the drive.
     shares: Vec<Share>,
-    /// What the table takes now, of its share.
+    /// Bytes of the table's share that it uses now.
     table_now_bytes: u64,
-    /// What files use, of theirs.
+    /// Bytes of the files' share that they use now.
     used_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ impl From<Division> for Divided {
 }
 
 impl Divided {
-    /// A line for each.
+    /// A line for each share.
     pub(crate) fn text(&self) -> String {
         let mut lines = Table::new(1, &["use of the drive", "bytes", "percent", "now"]);
         for Share { what, bytes, percent } in &self.shares {

@@ -13,12 +13,12 @@ use crate::args::{Global, Info};
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, size, table};
 
-/// A device, and what it holds.
+/// A device, and its content.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Report {
     /// The device, as the command line names it.
     device: String,
-    /// What it says it is.
+    /// Model, as the device reports it.
     model: Option<String>,
     /// Serial number, of a real drive.
     serial: Option<String>,
@@ -26,11 +26,11 @@ pub(crate) struct Report {
     unique_id: Option<String>,
     /// From the start of the first zone to the end of the last one.
     size_bytes: u64,
-    /// What all zones together can hold.
+    /// Capacity of all zones together.
     capacity_bytes: u64,
     /// Size of a block, in which addresses are counted.
     block_size_bytes: u64,
-    /// How many there are.
+    /// Number of zones.
     zones: u32,
     /// From the start of a zone to that of the next.
     zone_size_bytes: u64,
@@ -56,11 +56,11 @@ pub(crate) struct Report {
     active_zones: usize,
     /// Largest zone append.
     append_bytes_max: u64,
-    /// What is written in sequential zones.
+    /// Bytes written in sequential zones.
     written_bytes: u64,
-    /// What it holds, by its signature.
+    /// Kind of content, by its signature.
     holds: Option<&'static str>,
-    /// Label of that.
+    /// Label of the content.
     label: Option<String>,
     /// How Furrow divides the drive.
     division: Option<Divided>,
@@ -77,7 +77,7 @@ pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
     if let Some(found) = found {
         report.holds = Some(found.kind.name());
         report.label = found.label;
-        // What cannot be read is a matter of the check.
+        // `zonal check` reports why a file system cannot be read.
         let is_furrow = found.kind == signature::Content::Furrow;
         let division = is_furrow.then(|| furrow::division(device.clone()).ok());
         report.division = division.flatten().map(Divided::from);

@@ -11,7 +11,7 @@ use crate::args::{Global, Mkfs};
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, progress, size};
 
-/// What is printed: of a new file system, or with `--dry-run` of one that was not made.
+/// The output: a new file system, or with `--dry-run` its plan.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Answer<'a> {
@@ -26,27 +26,28 @@ pub(crate) enum Answer<'a> {
 pub(crate) struct Made<'a> {
     /// The device, as the command line names it.
     device: &'a str,
-    /// Of the file system.
+    /// UUID of the file system.
     uuid: String,
-    /// Of the file system.
+    /// Label of the file system.
     label: &'a str,
-    /// How many the device has.
+    /// Number of zones of the device.
     zones: u32,
     /// Zones that were reset.
     zones_reset: u32,
     /// Zones that are read-only or offline and stay unused.
     zones_failed: u32,
-    /// What files may fill.
+    /// Space that files may fill.
     available_bytes: u64,
 }
 
-/// The user who runs this, as the owner of the root directory: who makes a file system may use it.
+/// The user of this process, who becomes the owner of the root directory and may use the file
+/// system.
 pub(crate) fn user() -> Owner {
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     Owner { uid: uid.as_raw(), gid: gid.as_raw() }
 }
 
-/// Makes it.
+/// Makes the file system.
 pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
     if args.dry_run {
         return plan(global, args);

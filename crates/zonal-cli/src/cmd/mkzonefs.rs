@@ -17,17 +17,17 @@ use crate::output::{json, progress};
 pub(crate) struct Made<'a> {
     /// The device, without layers in front.
     device: &'a str,
-    /// Of the file system.
+    /// UUID of the file system.
     uuid: String,
-    /// Of the file system.
+    /// Label of the file system.
     label: &'a str,
     /// From the start of the first zone to the end of the last one.
     size_bytes: u64,
-    /// How many the device has.
+    /// Number of zones of the device.
     zones: u32,
     /// From the start of a zone to that of the next.
     zone_size_bytes: u64,
-    /// Of a last zone that is smaller than the others.
+    /// Size of a last zone that is smaller than the others.
     last_zone_size_bytes: Option<u64>,
     /// Zones that take writes anywhere.
     conventional_zones: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Made<'a> {
     sequential_kind: ZoneKind,
 }
 
-/// Makes it.
+/// Makes the file system.
 pub(crate) fn run(global: &Global, args: &Mkzonefs) -> Result<()> {
     let name = device::source(&args.device);
     let device = device::open(&args.device, OpenMode::ReadWrite)?;
@@ -119,7 +119,7 @@ fn describe<'a>(
     }
 }
 
-/// Line by line what mkzonefs(8) prints, for scripts that read it.
+/// Prints line by line the output of mkzonefs(8), for scripts that read it.
 fn print(made: &Made<'_>) {
     let sectors = |bytes: u64| bytes >> 9;
     let mib = |bytes: u64| bytes >> 20;

@@ -94,8 +94,8 @@ pub(crate) fn running_failure_code() -> u8 {
     FAILURE_CODE.get().copied().unwrap_or(1)
 }
 
-/// The exit code where the arguments are not understood, or where they asked for help (`usual` 0):
-/// `check` has fsck's, where 16 is wrong usage, and `mkzonefs` its namesake's.
+/// The exit code of arguments that are not understood, or that ask for help (`usual` 0): `check`
+/// has fsck's, where 16 is wrong usage, and `mkzonefs` its namesake's.
 pub(crate) fn usage_code(arguments: &[OsString], usual: i32) -> u8 {
     match arguments.get(1).and_then(|command| command.to_str()) {
         _ if usual == 0 => 0,

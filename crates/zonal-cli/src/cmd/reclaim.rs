@@ -1,6 +1,6 @@
 //! `zonal reclaim`: empties zones of a mounted Furrow ahead of need, or pauses and resumes reclaim.
 //!
-//! The mount takes a step for each command that it gets, so the work ends with this process.
+//! The mount takes one step for each command that it gets, so the work ends with this process.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::mounts;
 use crate::output::progress::{Unit, bar};
 use crate::output::{json, size};
 
-/// What came of it.
+/// The result of reclaim.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Answer {
     /// Bytes of live data that were moved.
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
     end: &'static str,
 }
 
-/// Does what the arguments say.
+/// Performs the command.
 pub(crate) fn run(global: &Global, args: &Reclaim) -> Result<()> {
     let dir = &mounts::dir_of(&args.dir)?;
     tracing::info!(mount = zonal::shown(dir), "asking the mount to reclaim");
@@ -59,7 +59,7 @@ pub(crate) fn run(global: &Global, args: &Reclaim) -> Result<()> {
 struct Space {
     free: u64,
     reclaimable: u64,
-    /// Moved since the mount.
+    /// Bytes moved since the mount.
     moved: u64,
 }
 
@@ -78,13 +78,13 @@ impl Space {
         })
     }
 
-    /// Free space as a share of all that is not used.
+    /// Free space as a share of the unused space.
     fn percent(&self) -> u64 {
         self.free * 100 / (self.free + self.reclaimable).max(1)
     }
 }
 
-/// Lets the mount empty zones until so many percent of the unused space are free.
+/// Lets the mount empty zones until `percent` % of the unused space are free.
 fn empty_zones(dir: &Path, percent: u64) -> Result<Answer> {
     let before = Space::of(dir)?;
     let bar = bar(percent.saturating_sub(before.percent()).max(1), Unit::Share, "reclaim");
@@ -119,7 +119,7 @@ fn step(dir: &Path) -> Result<bool> {
 }
 
 fn send(dir: &Path, line: &str) -> Result<()> {
-    // A directory that is no mount, or not of Furrow, is named by its lack of counters.
+    // A directory that is no mount of Furrow has no such counters, and the error names it.
     Space::of(dir)?;
     command(dir, line).with_context(|| format!("{line} in {}", dir.display()))
 }

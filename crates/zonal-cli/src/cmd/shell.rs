@@ -1,4 +1,4 @@
-//! `zonal completions` and `zonal man`: what the command line says about itself.
+//! `zonal completions` and `zonal man`: texts that the command line makes of itself.
 
 use anyhow::{Context, Result};
 use clap::builder::PossibleValue;
@@ -24,7 +24,7 @@ fn script(shell: Shell) -> String {
     if shell == Shell::Bash { with_lists(script, &command) } else { script }
 }
 
-/// Has the completions of bash complete what stands behind the last comma, where an option takes a
+/// Has the completions of bash complete the word behind the last comma, where an option takes a
 /// list. clap completes the first word only.
 fn with_lists(script: String, command: &Command) -> String {
     let lists = command
@@ -37,7 +37,7 @@ fn with_lists(script: String, command: &Command) -> String {
         }
         let words = values.iter().map(PossibleValue::get_name).collect::<Vec<_>>().join(" ");
         let complete = |prefix: &str, last| format!("compgen {prefix}-W \"{words}\" -- \"{last}\"");
-        // What stands before the last word of the list.
+        // The text before the last word of the list.
         let before = "-P \"${cur%\"${cur##*,}\"}\" ";
         script.replace(&complete("", "${cur}"), &complete(before, "${cur##*,}"))
     });
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// What bash offers for the last word of a command line.
+    /// The words that bash offers for the last word of a command line.
     fn offered(script: &str, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         let (last, before) = (words[words.len() - 1], words[words.len() - 2]);

@@ -1,5 +1,5 @@
-//! `zonal stats`: what is counted in a mounted file system, from its control directory, once or again
-//! and again.
+//! `zonal stats`: the counters of a mounted file system, from its control directory, once or at an
+//! interval.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,13 +18,14 @@ use zonal_fuse::unmount::is_dead;
 use crate::args::{Global, Stats};
 use crate::mounts;
 
-/// Bounds of the interval: below, the looks would be most of what is counted.
+/// Bounds of the interval: with a shorter one, the looks would cause most of the counted
+/// operations.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-/// As much as FUSE reads at once.
+/// Largest read of FUSE.
 const READ_BYTES: usize = 1 << 20;
 
-/// Prints it.
+/// Prints the counters.
 pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
     let dir = mounts::dir_of(&args.dir)?;
     tracing::info!(mount = shown(&dir), "asking for what is counted");
@@ -41,7 +42,7 @@ pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
     }
 }
 
-/// Prints it until the mount ends, or until it is interrupted.
+/// Prints the counters until the mount ends, or until the user interrupts.
 fn watch(global: &Global, dir: &Path, seconds: f64) -> Result<()> {
     if !SECONDS.contains(&seconds) {
         bail!("--watch: {seconds} is not from {} to {} seconds", SECONDS.start(), SECONDS.end());
@@ -60,7 +61,7 @@ fn watch(global: &Global, dir: &Path, seconds: f64) -> Result<()> {
     }
 }
 
-/// Shows a page in place of the one before, or below it where that cannot be done.
+/// Shows a page in place of the one before, or below it on a terminal that cannot do that.
 fn show(now: &Report, before: Option<&Report>, seconds: f64) {
     let (page, is_first) = (page(now, before), before.is_none());
     let terminal = console::Term::stdout();
@@ -78,7 +79,8 @@ fn show(now: &Report, before: Option<&Report>, seconds: f64) {
     say!("{clear}\x1b[H{}{end}", text.replace('\n', "\x1b[K\n"));
 }
 
-/// As much of a page as a terminal of so many rows and columns shows, with a last line about itself.
+/// The part of a page that fits a terminal of so many rows and columns, with a last line about the
+/// interval.
 fn fitted(page: &str, (rows, columns): (usize, usize), seconds: f64) -> String {
     let fit = |line: &str| line.chars().take(columns).collect::<String>();
     let room = rows.saturating_sub(1);
@@ -88,7 +90,7 @@ fn fitted(page: &str, (rows, columns): (usize, usize), seconds: f64) -> String {
     format!("{}\n{}", lines.join("\n"), fit(&format!("every {seconds} s, Ctrl-C ends{more}")))
 }
 
-/// Waits, without anything to wait for.
+/// Waits for the time only, not for an event.
 fn wait(pause: Duration) -> Result<()> {
     let pause = pause.try_into().context("the interval")?;
     match rustix::event::poll(&mut [], Some(&pause)) {
@@ -97,7 +99,7 @@ fn wait(pause: Duration) -> Result<()> {
     }
 }
 
-/// Everything that is counted.
+/// All counters.
 pub(crate) fn report(dir: &Path) -> Result<Report> {
     serde_json::from_str(&read(dir, "stats")?).context("the counters are not valid JSON")
 }

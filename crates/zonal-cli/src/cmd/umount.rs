@@ -17,7 +17,7 @@ use crate::args::{Global, Umount};
 use crate::mounts::{self, Target};
 use crate::output::{json, shell};
 
-/// A mount that was taken away.
+/// A mount that the command ended or detached.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Answer<'a> {
     /// Mount point, or the device if it was not mounted here any more.
@@ -52,7 +52,7 @@ pub(crate) fn run(global: &Global, args: &Umount) -> Result<()> {
     Ok(())
 }
 
-/// Ends the mount at a directory; `None` if nothing is waited for.
+/// Ends the mount at a directory; `None` if the command does not wait.
 fn end_mount(args: &Umount, dir: &Path) -> Result<Option<Unmounted>> {
     if args.force {
         force(dir)?;
@@ -64,7 +64,7 @@ fn end_mount(args: &Umount, dir: &Path) -> Result<Option<Unmounted>> {
     }
     let drive = mounts::drive_at(dir);
     let told = |kept: &Kept| {
-        // Else it is a last commit, for a while.
+        // Without users, the daemon is making its last commit.
         if !kept.users.is_empty() {
             tell(dir, drive.as_deref(), kept);
         }
@@ -79,7 +79,7 @@ fn end_daemon(args: &Umount, device: &Path, process: u32) -> Result<Option<Unmou
         bail!("it is not mounted here; process {process} serves it still");
     }
     let daemon = Daemon::new(process)?;
-    // The number may have become that of another process meanwhile.
+    // Another process may have this number by now.
     ensure!(mounts::daemon_of(device) == Some(process), "process {process} has just ended");
     let is_it = |mount: &Mount| mounts::is_of(mount, device);
     if args.force {

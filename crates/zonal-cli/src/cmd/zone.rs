@@ -14,13 +14,13 @@ use crate::output::json;
 pub(crate) struct Done<'a> {
     /// The device, as the command line names it.
     device: &'a str,
-    /// What was done: `open`, `close`, `finish`, `reset`, `read-only` or `offline`.
+    /// The action: `open`, `close`, `finish`, `reset`, `read-only` or `offline`.
     action: &'static str,
     /// The zones; null with `--all`.
     zone_numbers: Option<&'a [u32]>,
 }
 
-/// Does one thing to the zones named, in that order.
+/// Performs one action on the named zones, in that order.
 pub(crate) fn run(global: &Global, command: &ZoneCommand) -> Result<()> {
     let (action, target) = match command {
         ZoneCommand::Open(target) => (ZoneAction::Open, target),

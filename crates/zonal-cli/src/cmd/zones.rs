@@ -10,7 +10,7 @@ use crate::args::{Global, Zones};
 use crate::device::{self, OpenMode};
 use crate::output::{json, map};
 
-/// Zones that are asked for at once: a large drive is printed as it is read.
+/// Zones in one report request: a large drive is printed as it is read.
 const CHUNK: u32 = 4096;
 
 /// One zone, as JSON has it: addresses as `--lba` takes them, lengths in bytes.
@@ -30,7 +30,7 @@ pub(crate) struct Row {
     zone_capacity_bytes: u64,
     /// Next block to be written; null where there is no write pointer.
     write_pointer_lba: Option<u64>,
-    /// What is written; null where there is no write pointer.
+    /// Bytes written; null where there is no write pointer.
     written_bytes: Option<u64>,
     /// Whether it was written elsewhere than at its write pointer since the last reset, which only
     /// a `sequential-preferred` zone can be.

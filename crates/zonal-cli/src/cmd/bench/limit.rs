@@ -1,6 +1,7 @@
 //! The limit of the machine: the same bytes moved with no zoned device in between. For a drive in
-//! memory that is copying memory; for a drive in a file, reading and writing a plain file beside it.
-//! For a device there is none: nothing else here is what the device is made of.
+//! memory that is copying memory; for a drive in a file, reading and writing a plain file in its
+//! directory. A device has no limit, because this machine has no other medium of its kind to
+//! measure.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,7 +16,7 @@ use zonal::workload::Pattern;
 use crate::clock;
 use crate::device::Base;
 
-/// What the limit is measured on.
+/// The medium on which the limit is measured.
 pub(super) enum Limit {
     Memory,
     /// A file that no directory lists any more.
@@ -24,7 +25,7 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// The limit that fits what a device is made of.
+    /// The limit for the medium of a device.
     pub(super) fn of(base: &Base) -> Result<Self> {
         match base {
             Base::Memory => Ok(Self::Memory),
@@ -33,7 +34,7 @@ impl Limit {
         }
     }
 
-    /// What it is called.
+    /// Its name in results.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Memory => "memcpy",
@@ -93,7 +94,7 @@ impl Limit {
     }
 }
 
-/// A new file in the directory of a drive file, on the same disk. It is gone when it is closed.
+/// A new file without a name in the directory of a drive file, so on the same disk.
 fn plain_file(drive: &Path) -> Result<File> {
     let mut path = drive.as_os_str().to_owned();
     path.push(format!(".limit-{}", std::process::id()));
@@ -108,7 +109,7 @@ fn plain_file(drive: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Repeats an operation for `time`, at the offsets that `pattern` has; returns how often.
+/// Repeats an operation for `time`, at offsets of `pattern`; returns how often.
 fn repeat(
     pattern: Pattern,
     bytes: usize,

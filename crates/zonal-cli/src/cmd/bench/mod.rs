@@ -1,5 +1,5 @@
-//! `zonal bench`: access patterns on a device, each beside the limit of the machine, measured in
-//! the same run.
+//! `zonal bench`: access patterns on a device, each compared with the limit of the machine, which
+//! the same run measures.
 
 mod limit;
 mod queued;
@@ -28,14 +28,15 @@ use crate::output::{count, size};
 const SPAN_BYTES: u64 = 32 << 20;
 const ZONES_PER_THREAD: u32 = 2;
 
-/// Parts of the time: for latencies, whose measuring slows small operations down, and for the limit.
+/// Parts of the time: for latencies, whose measuring slows small operations down, and for the
+/// limit.
 const LATENCY_SHARE: f64 = 0.25;
 const LIMIT_SHARE: f64 = 0.25;
 
 /// One measurement.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Row {
-    /// What was done: `write`, `append`, `read` or `randread`.
+    /// The operation: `write`, `append`, `read` or `randread`.
     operation: &'static str,
     /// Bytes of one operation.
     operation_bytes: u64,
@@ -45,21 +46,21 @@ pub(crate) struct Row {
     iops: f64,
     /// 10^6 bytes a second.
     mb_per_s: f64,
-    /// Mean time of one.
+    /// Mean time of an operation.
     mean_us: f64,
-    /// Half of them took no longer.
+    /// Half of the operations took no longer.
     p50_us: f64,
-    /// 99 of 100 took no longer.
+    /// 99 of 100 operations took no longer.
     p99_us: f64,
-    /// 999 of 1,000 took no longer.
+    /// 999 of 1,000 operations took no longer.
     p999_us: f64,
-    /// The longest.
+    /// Time of the longest operation.
     max_us: f64,
     /// Processor time of an operation.
     cpu_us_per_op: f64,
-    /// What it is compared with.
+    /// The limit of the machine: `memcpy`, `plain file` or `none`.
     limit: &'static str,
-    /// Operations a second of that; 0 without one.
+    /// Operations a second of the limit; 0 without a limit.
     limit_iops: f64,
     /// `iops` divided by `limit_iops`; 0 without a limit.
     ratio_to_limit: f64,
@@ -123,7 +124,7 @@ fn measure_each(
         for bytes in &args.block_size {
             let mut blocks = device.geometry().blocks(usize::try_from(bytes.get())?)?;
             if *op == Op::Append {
-                // The table says how large they are.
+                // The row has the size that the device takes.
                 blocks = blocks.min(device.geometry().max_append());
             }
             rows.push(measure(*op, blocks)?);
@@ -211,7 +212,7 @@ impl Row {
         }
     }
 
-    /// The same beside a limit of so many operations a second; 0 for none.
+    /// The same row, compared with a limit of `limit_iops` operations a second; 0 for no limit.
     fn beside(self, limit: &'static str, limit_iops: f64) -> Self {
         let ratio_to_limit = if limit_iops > 0.0 { self.iops / limit_iops } else { 0.0 };
         Self { limit, limit_iops, ratio_to_limit, ..self }

@@ -7,10 +7,10 @@ use zonal::{LbaCount, ZonedDevice};
 use super::{Row, pattern};
 use crate::args::{Bench, Op};
 
-/// Bytes of a write beside the operations.
+/// Bytes of a write during the operations.
 const BESIDE_BYTES: u64 = 128 << 10;
 
-/// Whether the arguments ask for what only a device in virtual time does.
+/// Whether the arguments need a device in virtual time.
 pub(super) fn is_asked(args: &Bench) -> bool {
     args.queue_depth > 1
         || args.zones.is_some()

@@ -20,7 +20,7 @@ use crate::args::disk::DiskCommand;
 use crate::output::table::Table;
 use crate::output::{json, size};
 
-/// Does what the arguments say.
+/// Performs the command.
 pub(crate) fn run(global: &Global, command: &DiskCommand) -> Result<()> {
     let (device, request) = match command {
         DiskCommand::Create(args) => {
@@ -65,7 +65,7 @@ fn perform(device: &str, request: Request) -> Result<Vec<DiskInfo>> {
     };
     let outcome = request.perform(&disks);
     if access == Access::ReadWrite {
-        // What was done before a failure stays.
+        // Changes that precede a failure stay.
         let closed = disks.close();
         closed.with_context(|| format!("making changes of {} durable", shown(device)))?;
     }

@@ -27,7 +27,7 @@ pub(crate) enum Request {
     Remove(DiskName),
 }
 
-/// Whether a disk may lose what lies behind its new end.
+/// Whether a disk may lose the data behind its new end.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Shrink {
     Refused,
@@ -47,7 +47,7 @@ impl Request {
         }
     }
 
-    /// Performs it. Returns what the command prints: the disks that it is about.
+    /// Performs the request. Returns the disks that it is about, which the command prints.
     pub(super) fn perform(&self, disks: &Disks) -> Result<Vec<DiskInfo>> {
         let about = match self {
             Self::List => return Ok(disks.list()?),

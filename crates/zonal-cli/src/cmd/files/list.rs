@@ -1,4 +1,4 @@
-//! `zonal ls` and `zonal stat`: what is in a directory, and what is known of files.
+//! `zonal ls` and `zonal stat`: the entries of directories, and the attributes of files.
 
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
@@ -18,7 +18,7 @@ use crate::args::files::{List, Stat};
 use crate::output::table::{Table, properties};
 use crate::output::{Stdout, json, size};
 
-/// What is said about a file.
+/// The attributes of a file.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Listed {
     /// Path: `ls` prints it from its argument on, `stat` from the root on. A replacement character
@@ -38,7 +38,7 @@ pub(crate) struct Listed {
     gid: u32,
     /// Length of the content.
     size_bytes: u64,
-    /// What it takes on the drive.
+    /// Space that it takes on the drive.
     allocated_bytes: u64,
     /// Last access, since 1970.
     accessed_seconds: i64,
@@ -48,7 +48,7 @@ pub(crate) struct Listed {
     changed_seconds: i64,
     /// Number of the file.
     inode: u64,
-    /// Where a symbolic link leads; null of others.
+    /// Target of a symbolic link; null of others.
     #[serde(serialize_with = "lossy_if_there")]
     #[schemars(with = "Option<String>")]
     target: Option<PathBuf>,
@@ -67,7 +67,7 @@ fn lossy_if_there<S: Serializer>(
     path.as_ref().map(|path| path.to_string_lossy()).serialize(to)
 }
 
-/// Prints what is there: a directory's entries by name, or a file.
+/// Prints the entries of a directory by name, or one file.
 pub(crate) fn run(global: &Global, args: &List) -> Result<()> {
     // A device alone means its root.
     let place = match Place::of(&args.place) {
@@ -100,7 +100,7 @@ pub(crate) fn run(global: &Global, args: &List) -> Result<()> {
     Ok(())
 }
 
-/// Prints all that is known of files.
+/// Prints all attributes of files.
 pub(crate) fn stat(global: &Global, args: &Stat) -> Result<()> {
     let places =
         args.places.iter().map(|text| Place::required(text)).collect::<Result<Vec<_>>>()?;
@@ -136,7 +136,7 @@ pub(crate) fn stat(global: &Global, args: &Stat) -> Result<()> {
     Ok(())
 }
 
-/// Adds the entries of a directory, which is `shown` as far as it is below what was asked for.
+/// Adds the entries of a directory. `shown` is its path from the argument of the command on.
 fn gather(
     volume: &Volume,
     path: &Path,

@@ -40,7 +40,8 @@ struct Place {
 }
 
 impl Place {
-    /// Takes `DEVICE:/PATH` apart; `None` if it is no such thing. The path has any bytes.
+    /// Takes `DEVICE:/PATH` apart; `None` if the text has another form. The path may have any
+    /// bytes.
     fn of(text: &OsStr) -> Option<Self> {
         let bytes = text.as_bytes();
         let at = bytes.windows(2).rposition(|pair| pair == b":/")?;
@@ -49,19 +50,19 @@ impl Place {
         (!device.is_empty()).then(|| Self { device: device.to_owned(), path })
     }
 
-    /// The same, where nothing else will do.
+    /// Takes an operand apart that must be a place on a drive.
     fn required(text: &OsStr) -> Result<Self> {
         let text_shown = || format!("{} is no place on a drive: DEVICE:/PATH", shown(text));
         Self::of(text).with_context(text_shown)
     }
 
-    /// As messages have it.
+    /// The place as messages show it.
     fn shown(&self) -> String {
         format!("{}:{}", shown(&self.device), shown(&self.path))
     }
 }
 
-/// The name that a path ends in; `None` of the root, and of `.` and `..`, which are no entries of
+/// The name that a path ends in; `None` for the root, and for `.` and `..`, which are no entries of
 /// their own. [`Path::file_name`] takes `a/.` for `a`.
 fn last_name(path: &Path) -> Option<&OsStr> {
     let bytes = path.as_os_str().as_bytes();
@@ -71,8 +72,8 @@ fn last_name(path: &Path) -> Option<&OsStr> {
     (!matches!(name, b"." | b"..")).then(|| OsStr::from_bytes(name))
 }
 
-/// Runs `action` on each operand. A failure does not keep the others from their turn; the last one
-/// is returned, and the others are printed.
+/// Runs `action` on each operand, also after one fails. Returns the last failure and prints the
+/// others.
 fn each<T>(operands: &[T], mut action: impl FnMut(&T) -> Result<()>) -> Result<()> {
     let mut last = Ok(());
     for operand in operands {
@@ -88,9 +89,9 @@ fn each<T>(operands: &[T], mut action: impl FnMut(&T) -> Result<()>) -> Result<(
     last
 }
 
-/// What a new file lacks of permissions.
+/// The permission bits that new files do not get.
 fn umask() -> u16 {
-    // It can only be read by being set. This thread is the only one.
+    // Only setting the mask reads it. This thread is the only one.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
     u16::try_from(mask.bits() & 0o777).expect("nine bits")
@@ -131,7 +132,7 @@ pub(super) fn open_on(device: &Arc<dyn ZonedDevice>, spec: &str, access: Access)
     mount().with_context(|| format!("opening the file system of {}", shown(spec)))
 }
 
-/// Runs `action` on the drive of `places`, which must be one, and makes its changes durable.
+/// Runs `action` on the drive of `places`, which must all be on one, and makes its changes durable.
 fn change(places: &[Place], action: impl FnOnce(&Volume) -> Result<()>) -> Result<()> {
     let Some(first) = places.first() else { return Ok(()) };
     if let Some(other) = places.iter().find(|place| place.device != first.device) {
@@ -140,7 +141,7 @@ fn change(places: &[Place], action: impl FnOnce(&Volume) -> Result<()>) -> Resul
     let volume = open(&first.device, Access::ReadWrite)?;
     interrupt::hold()?;
     let outcome = action(&volume);
-    // What was done before a failure or a signal stays.
+    // Changes that precede a failure or a signal stay.
     volume.close().with_context(|| format!("making changes of {} durable", first.device))?;
     tracing::debug!(device = shown(&first.device), "changes are durable");
     outcome

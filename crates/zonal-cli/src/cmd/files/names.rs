@@ -107,7 +107,7 @@ fn on_drive_of(first: &Place, text: &OsStr) -> Result<Place> {
     Place::required(text)
 }
 
-/// Where something called `name` goes that is to go to `target`: into it, if it is a directory.
+/// The new path of a file called `name`: in `target`, if that is a directory, else `target` itself.
 fn into(volume: &Volume, name: &Path, target: PathBuf) -> Result<PathBuf> {
     match volume.metadata(&target) {
         Ok(attr) if attr.kind == FileKind::Directory => {

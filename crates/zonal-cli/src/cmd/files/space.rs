@@ -16,21 +16,21 @@ use crate::output::{count, json, size};
 pub(crate) struct Report {
     /// The device, as the command line names it.
     device: String,
-    /// What there is for files.
+    /// Space for files.
     size_bytes: u64,
-    /// What files take.
+    /// Space that files take.
     used_bytes: u64,
-    /// What files may still fill.
+    /// Space that files may still fill.
     available_bytes: u64,
-    /// Inodes that there are.
+    /// Number of inodes.
     inodes: u64,
-    /// Inodes that there are and that can still be made, as `df -i` counts them.
+    /// Number of inodes that exist or can still be made, as `df -i` counts them.
     inodes_max: u64,
     /// Inodes that can still be made.
     inodes_free: u64,
 }
 
-/// Prints the space of each.
+/// Prints the space of each file system.
 pub(crate) fn run(global: &Global, args: &Space) -> Result<()> {
     let mut reports = Vec::new();
     for device in &args.devices {

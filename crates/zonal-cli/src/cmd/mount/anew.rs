@@ -1,9 +1,9 @@
-//! `-o remount,rw` of what was mounted read-only: it is unmounted and mounted again.
+//! `-o remount,rw` of a mount that began read-only: it is unmounted and mounted again.
 //!
-//! FUSE does not tell the daemon that the kernel's part has become writable, and the daemon has its
-//! device open for reading, beside other readers. So there is another daemon, which opens the
-//! device for writing. That needs a moment in which nothing of the mount is in use; a file that is
-//! open, or a directory that is somebody's own, refuses it.
+//! FUSE does not tell the daemon that the mount has become writable, and the daemon has opened its
+//! device for reading only, as others may have. So another daemon opens the device for writing. No
+//! program may use the mount at that moment: the unmount fails if a file is open, or if a program
+//! works in one of the directories.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,10 +24,10 @@ use crate::args::{Cli, Command, Global, Mount};
 /// How long the daemon may take to end: it has nothing to write.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Said of every refusal.
+/// The reason that every refusal gives.
 const WHY: &str = "it was mounted read-only, so its device is not open for writing, and it has to be mounted anew";
 
-/// Mounts what is mounted at the directory of `args` again, writable, with these options.
+/// Mounts the file system at the directory of `args` again, writable, with these options.
 pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()> {
     let dir = &args.dir;
     let old = Daemon::of(dir)?;
@@ -68,7 +68,7 @@ pub(super) fn run(global: &Global, args: &Mount, options: &Options) -> Result<()
     Err(refused.context("it is mounted read-only as before"))
 }
 
-/// The daemon of a mount: settings of its command line that the options of the mount do not have.
+/// The daemon of a mount, with the settings of its command line that the mount's options lack.
 struct Daemon {
     process: u32,
     /// The file to which it logs, if it does: the next one goes on there.
@@ -78,7 +78,7 @@ struct Daemon {
     stays: Stays,
 }
 
-/// Where a daemon serves.
+/// Whether a daemon serves in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stays {
     InBackground,
@@ -87,7 +87,7 @@ enum Stays {
 }
 
 impl Daemon {
-    /// That of the mount at `dir`, by its command line.
+    /// The daemon of the mount at `dir`, by its command line.
     fn of(dir: &Path) -> Result<Self> {
         let process = daemon_of(dir)?;
         let read = |name| {

@@ -1,9 +1,9 @@
-//! What mount(8) and umount(8) know of root's mount beside what the kernel knows: libmount's table,
-//! /run/mount/utab, into which `mount --fake` writes.
+//! libmount's table /run/mount/utab, in which mount(8) and umount(8) find facts about root's mount
+//! that the kernel does not keep. `mount --fake` writes it.
 //!
 //! - `uhelper` has umount(8) call our helper, which waits until the drive is clean. umount(8) asks
 //!   statfs(2) for the type, which says `fuse` of every FUSE mount, and looks further only where a
-//!   mount has options of its own there.
+//!   mount has options of its own in the table.
 //! - `x-zonal.OPTION` for each option that holds until the unmount and that FUSE has no word for:
 //!   mount(8) and `findmnt --mtab` list them.
 
@@ -14,7 +14,7 @@ use std::process::{Output, Stdio};
 use zonal::mounts;
 use zonal_fuse::{MountConfig, MountType, program};
 
-/// libmount's table of what the kernel does not know.
+/// libmount's table of facts that the kernel does not keep.
 const TABLE: &str = "/run/mount/utab";
 
 /// A row of libmount's table, which is ours to remove.
@@ -22,8 +22,8 @@ pub(super) struct Record {
     point: PathBuf,
 }
 
-/// Records the helper, if a package has installed it, and these options. Removes what an earlier
-/// mount there has left.
+/// Records the helper, if a package has installed it, and these options. Removes the row of an
+/// earlier mount there.
 pub(super) fn record(
     config: &MountConfig,
     mount_type: MountType,
@@ -52,8 +52,8 @@ pub(super) fn record(
 }
 
 impl Record {
-    /// Removes the row once the mount has ended, unless umount(8) has. A row of what somebody has
-    /// mounted there since stays.
+    /// Removes the row once the mount has ended, unless umount(8) has. The row of a later mount at
+    /// the directory stays.
     pub(super) fn forget(self) {
         let is_mounted =
             |all: Vec<mounts::Mount>| all.iter().any(|mount| mount.point == self.point);

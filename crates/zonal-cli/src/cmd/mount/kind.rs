@@ -46,7 +46,7 @@ pub(super) fn apply(options: &mut Options, option: &str) -> Result<()> {
     }
 }
 
-/// An option of a kind has a value that it cannot have.
+/// The error of an option of a kind with a value that it cannot have.
 fn bad(option: &str) -> anyhow::Error {
     let least = size::exact(furrow::MountOptions::MEMORY_MIN.get());
     let why = match option.split_once('=').map_or(option, |(name, _)| name) {
@@ -77,7 +77,7 @@ fn found(device: &dyn ZonedDevice) -> Result<FsKind> {
     let found = signature::find(device).context("identifying what the device holds")?;
     match found.map(|found| found.kind) {
         Some(Content::Zonefs) => Ok(FsKind::Zonefs),
-        // What Furrow says about a device without a signature is the best there is to say.
+        // Furrow's error is the best one for a device without a signature.
         Some(Content::Furrow) | None => Ok(FsKind::Furrow),
         Some(Content::Foreign(name)) => bail!("the device holds {name}, neither Furrow nor zonefs"),
     }
@@ -94,7 +94,7 @@ impl Mounted {
         let MountConfig { access, atime, write_cache, .. } = options.mount;
         let clock = match write_cache {
             WriteCache::Through => SystemClock::new(),
-            // The kernel gives some of the times.
+            // The kernel sets some times too, by its coarse clock.
             WriteCache::Back => SystemClock::coarse(),
         };
         let (device, clock) = (Arc::clone(&stack.device), Arc::new(clock));
@@ -111,7 +111,7 @@ impl Mounted {
         })
     }
 
-    /// What has been written so far; `None` where nothing is counted.
+    /// Traffic since the mount; `None` for a file system that counts none.
     pub(super) fn counts(&self) -> Option<Traffic> {
         match self {
             Self::Furrow(fs) => Some(fs.live().since_mount),

@@ -1,8 +1,8 @@
 //! `zonal mount`: a file system at a directory, served in the background or in front.
 //!
 //! In the background, this process starts itself again with `--foreground` and returns when that
-//! one says that the mount can be used, or why not. What is different between the kinds of file
-//! system is in `mount/kind.rs`.
+//! process reports that the mount can be used, or why not. `mount/kind.rs` has the differences
+//! between the kinds of file system.
 
 mod anew;
 mod helper;
@@ -47,7 +47,7 @@ pub(crate) struct Answer<'a> {
     mount: &'a Path,
     /// Process that serves it.
     pid: u32,
-    /// File to which that logs.
+    /// File to which that process logs.
     log: &'a Path,
 }
 
@@ -208,7 +208,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     Ok(served?)
 }
 
-/// Says what is mounted, where and how. `serve_on` says how it ends.
+/// Logs the device, the mount point and the options of a mount. `serve_on` logs its end.
 fn log_mount(
     given: impl Iterator<Item = String>,
     config: &MountConfig,
@@ -232,7 +232,7 @@ fn log_mount(
     );
 }
 
-/// Serves metrics for as long as the file system is there.
+/// Serves metrics for as long as the file system exists.
 fn export(address: SocketAddr, control: &Arc<Control>) -> Result<Exporter> {
     let weak = Arc::downgrade(control);
     let source = move |dialect| weak.upgrade().map(|control| control.metrics(dialect));
@@ -242,7 +242,7 @@ fn export(address: SocketAddr, control: &Arc<Control>) -> Result<Exporter> {
     Ok(exporter)
 }
 
-/// Has a panic and its place in the log. The mount goes on, and is read-only from then on.
+/// Logs a panic and its place. The mount goes on, and is read-only from then on.
 fn log_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

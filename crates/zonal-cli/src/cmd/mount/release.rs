@@ -1,7 +1,7 @@
 //! A device whose last mount is about to end, is mounted elsewhere, or would be hidden.
 //!
-//! umount(8) without our helper returns while the daemon still commits, and a script may mount again while it unmounts. For a file
-//! system of the kernel, mount(2) waits then; so do we, for a while.
+//! umount(8) without our helper returns while the daemon still commits, and a script may mount
+//! again meanwhile. With a file system of the kernel, mount(2) waits then; so do we, for a while.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,7 +17,7 @@ use crate::mounts::{self, MountedAt};
 /// How long a device may be held by another process: enough for a last commit.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often it is tried again.
+/// Time between attempts to open the device.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Opens `spec` once no other process holds it.
@@ -44,8 +44,8 @@ fn holds(error: &Error) -> Option<&Path> {
     })
 }
 
-/// The error of opening a device that is to be mounted at `dir`: if another directory has it, that
-/// one is the reason.
+/// The error of opening a device that is to be mounted at `dir`: if it is mounted at another
+/// directory, the error names that one.
 pub(super) fn named(error: Error, dir: &Path) -> Error {
     let Some(device) = holds(&error) else { return error };
     match mounts::place_of(device) {
@@ -56,7 +56,7 @@ pub(super) fn named(error: Error, dir: &Path) -> Error {
     }
 }
 
-/// Refuses a mount that hides a file that it needs: no command would find the drive.
+/// Refuses a mount that hides a file of its own drive: no command would find the drive.
 pub(super) fn refuse_hiding(dir: &Path, files: &[PathBuf]) -> Result<()> {
     let is_below = |file: &&PathBuf| file.canonicalize().is_ok_and(|file| file.starts_with(dir));
     match files.iter().find(is_below) {

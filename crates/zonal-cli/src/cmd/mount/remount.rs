@@ -1,15 +1,16 @@
-//! `-o remount`: other options for what is mounted. What is not named stays as it is; on Linux a
-//! remount of a zonefs that does not name `explicit-open` drops it.
+//! `-o remount`: other options for a mount. Options that the command line does not name stay; on
+//! Linux a remount of a zonefs that does not name `explicit-open` drops it.
 //!
 //! The command reads the options in force from the control directory, applies the options of its
-//! command line to a copy as a new mount does, and sends the copy back. The kernel changes what is
-//! the mount's: `ro`, `nodev` and the like. The daemon changes what is the file system's. Which
-//! comes first: a mount that is read-only takes no commands. What was mounted read-only is mounted
-//! anew to become writable: `anew.rs`.
+//! command line to a copy as a new mount does, and sends the copy back. The daemon changes the
+//! options of the file system, the kernel the options of the mount, such as `ro` and `nodev`. A
+//! read-only mount takes no commands, so the kernel makes a mount writable before the daemon acts,
+//! and read-only after it. A mount that began read-only is mounted anew to become writable:
+//! `anew.rs`.
 //!
-//! mount(8) comes here by the type in the mount table, such as `fuse.zonefs` or `fuseblk.furrow`,
-//! so by a link such as `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package
-//! fuse3, which looks for a program `zonefs`.
+//! mount(8) starts this command by the type in the mount table, such as `fuse.zonefs` or
+//! `fuseblk.furrow`, so by a link such as `mount.fuse.zonefs`. Without such a link it starts
+//! `mount.fuse` of the package fuse3, which looks for a program `zonefs`.
 
 use std::path::Path;
 
@@ -25,17 +26,17 @@ use super::{anew, items, kind};
 use crate::args::{Global, Mount};
 use crate::cmd::stats;
 
-/// What to change.
+/// Options to change.
 struct Change {
     /// The options in force, as the daemon has them: sent again if the kernel refuses its part.
     before: Options,
-    /// Those to be in force.
+    /// The options to be in force.
     after: Options,
     /// Flags of the mount, before and after.
     flags: [MountFlags; 2],
 }
 
-/// Whether these arguments ask for it.
+/// Whether these arguments ask for a remount.
 pub(super) fn is_asked(args: &Mount) -> bool {
     items(args).any(|option| option == "remount")
 }
@@ -93,7 +94,7 @@ fn asked(args: &Mount, now: &Options) -> Result<Options> {
 }
 
 /// Options that mount(8) repeats from the mount table, where FUSE has put them. The table shows
-/// `strictatime` as no word at all.
+/// `strictatime` as an empty word.
 fn is_repeated(option: &str, now: &Options) -> bool {
     const NAMES: [&str; 3] = ["remount", "", "allow_other"];
     const PREFIXES: [&str; 4] = ["user_id=", "group_id=", "max_read=", "blksize="];
@@ -133,7 +134,8 @@ impl Change {
         }
         if let Err(error) = mount_remount(dir, *flags, "") {
             if asks_daemon {
-                // A file is open for writing: it stays as it was.
+                // The kernel refuses while a file is open for writing: the options stay as they
+                // were.
                 send(dir, before)?;
             }
             return Err(error.into());

@@ -34,17 +34,17 @@ use crate::args::{Global, Quickstart};
 use crate::cmd::mkfs;
 use crate::device::{self, OpenMode};
 
-/// Room on the drive beside the tree: what the programs write, and what a file system keeps.
+/// Room on the drive in addition to the tree: for the programs, and for the file system itself.
 const ROOM_BYTES: u64 = 2 << 30;
 
 /// How long, and how often at most, the database commits.
 const DATABASE_TIME: Duration = Duration::from_secs(4);
 const DATABASE_TRANSACTIONS: u64 = 1000;
 
-/// Small files that come and go.
+/// Number of small files that are made, moved and removed.
 const MAILS: u64 = 3000;
 
-/// Runs it all; on failure or ^C nothing of it stays behind.
+/// Runs all of it; on failure or ^C nothing of it stays behind.
 pub(crate) fn run(global: &Global, args: &Quickstart) -> Result<()> {
     let stop = Stop::on_signals()?;
     let plan = Plan::new(args.dir.as_deref())?;
@@ -160,7 +160,7 @@ fn work(story: &mut Story, session: &Session, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Reads everything; `total` bytes are expected, 0 if nobody knows.
+/// Reads everything; `total` is the expected number of bytes, 0 if it is unknown.
 fn scan(
     story: &mut Story,
     name: &'static str,

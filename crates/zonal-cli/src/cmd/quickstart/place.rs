@@ -1,7 +1,7 @@
 //! Where quickstart works: files and directories that this run made, and nothing else.
 //!
-//! Each of them is made by a call that fails where something has that name already. So a run never
-//! changes what was there before, and on failure it removes what it made and nothing more.
+//! Each of them is made by a call that fails if the name is taken. So a run never changes files
+//! that were there before, and on failure it removes its own and nothing more.
 
 use std::fs;
 use std::io;
@@ -14,18 +14,18 @@ use super::session::Way;
 use crate::args::Quickstart;
 use crate::output::shell;
 
-/// How many drives of earlier runs may lie beside each other.
+/// Most names that a run tries for its directory.
 const EARLIER_MAX: u32 = 100;
 
 /// The drive file and the mount point of this run.
 pub(super) struct Place {
     folder: PathBuf,
-    /// Empty until the drive is made in it.
+    /// An empty file until the run makes the drive in it.
     pub(super) drive: PathBuf,
     pub(super) way: Way,
-    /// Of earlier runs, or of others: this run leaves them as they are.
+    /// Directories of earlier runs or other programs: this run leaves them as they are.
     pub(super) earlier: Vec<PathBuf>,
-    /// What this run made, in that order.
+    /// The files and directories of this run, in the order in which it made them.
     made: Vec<PathBuf>,
 }
 
@@ -73,7 +73,7 @@ impl Place {
         Ok(())
     }
 
-    /// Makes a directory in `base`: `name`, or `name-2` and so on where earlier ones are.
+    /// Makes a directory in `base`: `name`, or `name-2` and so on if it exists.
     fn make_beside(&mut self, base: &Path, name: &str) -> Result<()> {
         for number in 1..=EARLIER_MAX {
             let folder = match number {
@@ -102,7 +102,7 @@ impl Place {
         )
     }
 
-    /// Makes a directory, and those above it that are missing.
+    /// Makes a directory, and the missing ones above it.
     fn make_folder(&mut self, folder: &Path) -> Result<()> {
         let is_missing =
             |path: &&Path| !path.as_os_str().is_empty() && path.symlink_metadata().is_err();
@@ -136,7 +136,7 @@ impl Place {
         self.drive.with_extension("log")
     }
 
-    /// What the daemon counted.
+    /// File for the daemon's byte counts.
     pub(super) fn counts(&self) -> PathBuf {
         self.drive.with_extension("counts.json")
     }
@@ -151,11 +151,11 @@ impl Place {
         format!("rm -r {}", made.join(" "))
     }
 
-    /// Removes what this run made. A directory in which somebody has put something else stays.
+    /// Removes the files and directories of this run. A directory with files of others stays.
     pub(super) fn clear(&self) {
         for path in self.made.iter().rev() {
             let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
-            // What cannot be removed stays, and the failure that led here is reported.
+            // A file that cannot be removed stays; the failure that led here is reported.
             let _ = if is_dir { fs::remove_dir(path) } else { fs::remove_file(path) };
         }
     }

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// What a default copy may take: enough to be real work, little enough for a minute in all.
+/// Most bytes and files of a default copy: enough to be real work, little enough for a minute in
+/// all.
 const DEFAULT_BYTES: u64 = 320 << 20;
 const DEFAULT_FILES: usize = 5_000;
 
@@ -19,7 +20,7 @@ pub(super) struct File {
     pub(super) bytes: u64,
 }
 
-/// What is copied. Every directory comes before what is in it.
+/// The entries to copy. A directory comes before its own entries.
 pub(super) struct Plan {
     pub(super) source: PathBuf,
     pub(super) dirs: Vec<PathBuf>,
@@ -61,8 +62,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Adds a directory's content. What cannot be read is left out, as is what is neither file,
-    /// directory nor link.
+    /// Adds the entries of a directory. Leaves out unreadable ones, and all but files, directories
+    /// and links.
     fn walk(&mut self, below: &Path, bytes_max: u64, files_max: usize) -> Result<()> {
         let folder = self.source.join(below);
         let Ok(entries) = fs::read_dir(&folder) else {

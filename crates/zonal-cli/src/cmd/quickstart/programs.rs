@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A program, and the work that it gets.
+/// A program, and its work.
 pub(super) struct Program {
     pub(super) name: &'static str,
-    /// Does it in an empty directory; the tree that was copied comes second.
+    /// Does the work in an empty directory; the second path is the tree that was copied.
     work: fn(&Path, &Path) -> Result<String>,
 }
 
@@ -33,7 +33,7 @@ impl Program {
             .is_ok_and(|status| status.success())
     }
 
-    /// Runs it in a directory of its own below `root`, and returns what it did.
+    /// Runs it in a directory of its own below `root`, and returns a note on its work.
     pub(super) fn run(&self, root: &Path, tree: &Path) -> Result<String> {
         let folder = root.join(self.name);
         fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -41,8 +41,8 @@ impl Program {
     }
 }
 
-/// Runs a program in `folder`, its input from `input`; returns its output, or an error with all
-/// it said.
+/// Runs a program in `folder`, its input from `input`; returns its output, or an error with all its
+/// messages.
 fn run(folder: &Path, program: &str, arguments: &[&str], input: &str) -> Result<String> {
     let mut child = Command::new(program)
         .args(arguments)

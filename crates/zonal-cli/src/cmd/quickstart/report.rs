@@ -1,4 +1,4 @@
-//! What quickstart prints: one line when a step ends, and a summary at the end.
+//! The output of quickstart: one line when a step ends, and a summary at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,16 +22,16 @@ use crate::output::{self, count, json, map, progress, shell, size};
 /// One step that ended well.
 #[derive(Serialize, JsonSchema)]
 struct Step {
-    /// Which.
+    /// Name of the step.
     name: &'static str,
-    /// How long it took.
+    /// Time that it took.
     seconds: f64,
-    /// What came of it.
+    /// Its result or its speed, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
 }
 
-/// Everything, as `--json` prints it.
+/// The whole run, as `--json` prints it.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Summary<'a> {
     /// The drive that was made.
@@ -40,34 +40,34 @@ pub(crate) struct Summary<'a> {
     mount: Option<&'a Path>,
     /// The tree that was copied.
     source: &'a Path,
-    /// What was done.
+    /// The steps of the run.
     steps: &'a [Step],
-    /// How long all of it took.
+    /// Time of the whole run.
     seconds: f64,
     /// Files that were read back.
     verified_files: u64,
     /// Bytes that were read back.
     verified_bytes: u64,
-    /// What was written to the drive.
+    /// Bytes written to the drive, by kind of data.
     traffic: &'a Traffic,
     /// Write amplification of the file system.
     wa: f64,
 }
 
-/// Prints what happens, as it happens.
+/// Prints each step when it ends.
 pub(super) struct Story {
     json: bool,
     source: PathBuf,
     drive: PathBuf,
     way: Way,
-    /// The command that removes what was made.
+    /// The command that removes everything that the run made.
     removal: String,
     steps: Vec<Step>,
     start: std::time::Instant,
 }
 
 impl Story {
-    /// Begins with what is going to be done.
+    /// Prints the plan of the run.
     pub(super) fn new(global: &Global, plan: &Plan, place: &Place) -> Self {
         let story = Self {
             json: global.json,
@@ -114,7 +114,7 @@ impl Story {
         progress::bar(total, progress::Unit::Bytes, what)
     }
 
-    /// A sign of life where nobody knows how much there is to do.
+    /// Shows progress where the amount of work is unknown.
     pub(super) fn spinner(what: &'static str) -> ProgressBar {
         let style = ProgressStyle::with_template("  {spinner}     {msg:20} {elapsed}")
             .expect("the template is well formed");
@@ -125,7 +125,7 @@ impl Story {
         bar
     }
 
-    /// Does a step and says so.
+    /// Does a step and prints its line.
     pub(super) fn step(
         &mut self,
         name: &'static str,
@@ -162,7 +162,7 @@ impl Story {
         Ok(result)
     }
 
-    /// Notes a step that ended.
+    /// Prints the line of a step that ended, and keeps it for the summary.
     pub(super) fn note(&mut self, name: &'static str, seconds: f64, note: String) {
         tracing::info!(step = name, seconds, "done");
         let done = style("done").green();
@@ -170,7 +170,7 @@ impl Story {
         self.steps.push(Step { name, seconds, note });
     }
 
-    /// Ends with the summary.
+    /// Prints the summary.
     pub(super) fn finish(&self, sums: &Sums, counts: &Traffic, zones: &[Zone]) -> Result<()> {
         let (files, bytes) = verify::totals(sums);
         let amplification = counts.amplification().unwrap_or(1.0);
@@ -228,7 +228,7 @@ impl Story {
     }
 }
 
-/// A line that names what was there before.
+/// A line that names the directories of earlier runs.
 fn left_alone(earlier: &[PathBuf]) -> String {
     if earlier.is_empty() {
         return String::new();
@@ -257,10 +257,10 @@ fn rounded(rate: f64) -> String {
     count(rate.round() as u64)
 }
 
-/// How this program is started from here: by its name if that finds it, else by its path.
+/// The word that starts this program from here: its name if the shell finds it, else its path.
 fn program() -> PathBuf {
     let Ok(own) = std::env::current_exe() else { return "zonal".into() };
-    // The kernel says so of a program that was replaced: the new one is at the path itself.
+    // The kernel appends this to the path of a replaced program; its successor has the path.
     let own = match own.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
         Some(path) => PathBuf::from(path),
         None => own,

@@ -1,6 +1,6 @@
 //! A file system in use: mounted by a daemon of its own, or used as a library.
 //!
-//! The daemon is another process: if it dies, what uses the mount gets errors. In one process, both
+//! The daemon is another process: if it dies, users of the mount get errors. In one process, both
 //! would wait for each other.
 
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// What opening the file system is called.
+    /// The name of the step that opens the file system.
     pub(super) fn opening(&self) -> &'static str {
         match self {
             Self::Mount(_) => "mount",
@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    /// What closing it is called.
+    /// The name of the step that closes it.
     pub(super) fn closing(&self) -> &'static str {
         match self {
             Self::Mount(_) => "unmount",
@@ -50,7 +50,7 @@ impl Way {
     }
 }
 
-/// An opened file system. Dropping it without [`Session::end`] takes a mount away.
+/// An open file system. Dropping it without [`Session::end`] detaches its mount.
 pub(super) struct Session {
     open: Open,
 }
@@ -80,7 +80,7 @@ impl Session {
         Ok(Self { open })
     }
 
-    /// Where the work is done.
+    /// The tree in which the work runs.
     pub(super) fn volume(&self) -> Box<dyn Volume> {
         match &self.open {
             Open::Mount { point, .. } => Box::new(Mounted::new(point)),
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Makes everything durable, unmounts, and returns what was written in this session.
+    /// Makes everything durable, unmounts, and returns the traffic of this session.
     pub(super) fn end(mut self) -> Result<Traffic> {
         match std::mem::replace(&mut self.open, Open::Ended) {
             Open::Mount { point, counts } => {
@@ -119,13 +119,13 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Open::Mount { point, .. } = &self.open {
-            // What went wrong before is being reported already.
+            // The failure that led here is being reported already.
             let _ = detach(point, UnmountFlags::DETACH);
         }
     }
 }
 
-/// Starts `zonal mount` as its users do.
+/// Starts `zonal mount`, as users do.
 fn mount(place: &Place, point: &Path) -> Result<Open> {
     let counts = place.counts();
     let mut command = daemon::this_program("zonal");

@@ -1,4 +1,4 @@
-//! Checksums of a whole tree, and what differs between two of them.
+//! Checksums of a whole tree, and the differences between two trees.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(super) const PIECE: usize = 1 << 20;
 /// Threads that read or copy files.
 pub(super) const THREADS: usize = 2;
 
-/// What an entry contains.
+/// The content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Directory,
@@ -26,10 +26,10 @@ pub(super) enum Content {
     File { bytes: u64, sha256: [u8; 32] },
 }
 
-/// Every path of a tree, with what it contains.
+/// Every path of a tree, with its content.
 pub(super) type Sums = BTreeMap<PathBuf, Content>;
 
-/// Reads every byte of `volume`, telling `progress` how many came.
+/// Reads every byte of `volume`, and reports to `progress` how many it has read.
 pub(super) fn scan(
     volume: &dyn Volume,
     stop: &Stop,
@@ -116,7 +116,7 @@ pub(super) fn in_parallel<I: Sync, O: Send>(
     results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What differs, at most five lines of it; nothing if the trees are equal.
+/// At most five lines about differences; none if the trees are equal.
 pub(super) fn differences(expected: &Sums, found: &Sums) -> Vec<String> {
     let missing = expected.iter().filter_map(|(path, content)| match found.get(path) {
         None => Some(format!("{} is missing", path.display())),

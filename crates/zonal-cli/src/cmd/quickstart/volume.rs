@@ -1,5 +1,5 @@
-//! Where the work is done: a mounted directory, or the file system as a library. The same work runs
-//! on both.
+//! The tree in which the work runs: a mounted directory, or the file system as a library. The same
+//! work runs on both.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use zonal_fs::vfs::FileKind;
 use zonal_fs::volume::{File as LibraryFile, Volume as Library};
 
-/// What an entry of a directory is.
+/// The kind of an entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Directory,

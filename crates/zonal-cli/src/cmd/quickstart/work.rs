@@ -18,7 +18,7 @@ use crate::clock;
 /// Directory that the tree is copied to.
 pub(super) const TREE: &str = "tree";
 
-/// Copies the plan's tree and returns what it contains, as read from the source.
+/// Copies the plan's tree and returns its contents, as read from the source.
 pub(super) fn copy(
     plan: &Plan,
     volume: &dyn Volume,
@@ -73,15 +73,16 @@ fn copy_file(
     }
 }
 
-/// Pages of the database, and what a transaction changes.
+/// Pages of the database, and pages that a transaction changes.
 const PAGE: usize = 4096;
 const PAGES: u64 = 2048;
 const PAGES_CHANGED: usize = 8;
 
 /// Commits transactions until `limit` or until there are `most` of them; returns how many.
 ///
-/// Each does what SQLite does with a rollback journal: the old pages go to a journal, which is
-/// made durable; then the new pages are written in place and made durable; then the journal goes.
+/// Each transaction works as in SQLite with a rollback journal: the old pages go to a journal,
+/// which becomes durable; then the new pages are written in place and become durable; then the
+/// journal is removed.
 pub(super) fn database(
     volume: &dyn Volume,
     most: u64,
@@ -131,8 +132,8 @@ fn transaction(
     volume.remove(journal)
 }
 
-/// Small files that come and go: written under one name, moved over another, some removed.
-/// Returns how many were written.
+/// Small files are written under one name and moved over another, and some are removed. Returns how
+/// many were written.
 pub(super) fn churn(volume: &dyn Volume, count: u64, stop: &Stop) -> Result<u64> {
     let folder = Path::new("mailbox");
     volume.make_dir(folder)?;

@@ -1,5 +1,5 @@
-//! Disks that a server has open, by `DEVICE//NAME`: each drive is opened once. While they are
-//! served, `zonal disk` changes them through a socket: `disk/control.rs`.
+//! Disks that a server has open, by `DEVICE//NAME`: each drive is opened once. `zonal disk` changes
+//! them meanwhile through a socket: `disk/control.rs`.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -67,7 +67,7 @@ impl Drives {
     /// Makes everything durable and closes the drives. Their disks are closed.
     pub(super) fn close(self) -> Result<()> {
         for Drive { device, disks, control, .. } in self.0 {
-            // First, as a call may be performed now.
+            // First, since a call may be running now.
             drop(control);
             let closed = disks.close();
             closed.with_context(|| format!("making changes of {} durable", shown(&device)))?;

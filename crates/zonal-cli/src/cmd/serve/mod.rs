@@ -26,7 +26,7 @@ use crate::device::{self, OpenMode};
 use crate::notify;
 use crate::output::{self, json, shell};
 
-/// What is exported, printed when hosts can connect.
+/// The exported devices and disks, printed when hosts can connect.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Answer<'a> {
     /// NQN of the subsystem.

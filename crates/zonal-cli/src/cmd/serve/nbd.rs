@@ -37,9 +37,9 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     let mut exports = Vec::new();
     for spec in &args.disks {
         let parsed = DiskSpec::parse(spec)?;
-        // Linux's client does not ask for the size of blocks, and then they are sectors.
+        // Linux's client does not ask for the block size, and then blocks are sectors.
         let disk = drives.open_by(&parsed, Disks::open_in_sectors)?;
-        // NBD has no message for it.
+        // NBD has no message about a new size.
         let name = shown(spec);
         disk.on_resize(Box::new(move |shape| {
             let bytes = shape.bytes();
@@ -58,7 +58,7 @@ pub(super) fn run(global: &Global, args: &Nbd) -> Result<()> {
     served
 }
 
-/// Where to listen.
+/// The addresses to listen on.
 fn addresses(args: &Nbd) -> Vec<Address> {
     let tcp = args.listen.iter().copied().map(Address::Tcp);
     let unix = args.unix.iter().cloned().map(Address::Unix);

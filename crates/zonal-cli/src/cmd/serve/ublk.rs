@@ -20,10 +20,10 @@ use crate::output::{self, json};
 
 use super::disks::{self, DiskSpec, Drives};
 
-/// Most queues that are made without being asked for.
+/// Most queues of a device, unless an option sets their number.
 const QUEUES_USUAL: usize = 4;
 
-/// What is printed: of one device when it is there, or with `--list` of all.
+/// The output: one device when it exists, or with `--list` all of them.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Answer<'a> {
@@ -47,7 +47,7 @@ pub(crate) struct Served<'a> {
 pub(crate) struct Line {
     /// The block device.
     node: PathBuf,
-    /// What it does: `live`, `dead`, `waiting` or `failing`.
+    /// Its state: `live`, `dead`, `waiting` or `failing`.
     state: &'static str,
     /// Whether it has zones.
     zoned: bool,

@@ -57,7 +57,7 @@ pub(crate) fn run(global: &Global, args: &SimExperiment) -> Result<()> {
 /// All experiments.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Written<'a> {
-    /// What ran them.
+    /// The version of the program and its commit.
     program: &'a Program,
     /// The page that compares published values with ours.
     page: &'a Path,
@@ -88,7 +88,7 @@ pub(crate) fn reproduce(global: &Global, args: &SimReproduce) -> Result<()> {
     Ok(())
 }
 
-/// This program. The commit is known if the sources were a checkout.
+/// This program. Its commit is known if it was built in a checkout.
 fn program() -> Program {
     Program {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -158,7 +158,7 @@ fn numbers(numbers: &Numbers) -> String {
     table.text()
 }
 
-/// All values of charts, as the page has them in short.
+/// All values of charts, in the short form of the page.
 fn charts_text(charts: &[&PublishedChart]) -> String {
     let mut table = Table::new(2, &["what", "published", "ours", "error", "ours is"]);
     for chart in charts {

@@ -1,4 +1,4 @@
-//! `zonal sim fs`: file systems on simulated drives of the same flash, compared by what wears it out.
+//! `zonal sim fs`: compares how file systems wear out the flash of simulated drives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::output::progress::{self, Unit};
 use crate::output::table::Table;
 use crate::output::{json, size};
 
-/// What is written to a directory.
+/// The files in the output directory.
 const FILES: [&str; 4] = ["fs.csv", "fs.json", "fs.toml", "fs.svg"];
 
 /// Runs every set-up and prints the comparison.
@@ -93,12 +93,12 @@ fn text(compared: &Comparison) -> String {
     )
 }
 
-/// A ratio, or a dash for one of nothing.
+/// A ratio, or a dash if there is none.
 fn ratio(number: f64) -> String {
     if number.is_nan() { "–".into() } else { format!("{number:.2}") }
 }
 
-/// Writes the table, all numbers, the config with which they are made again, and the picture.
+/// Writes the table, all numbers, the config that repeats the run, and the picture.
 fn write_all(folder: &Path, compared: &Comparison, inputs: &[PathBuf]) -> Result<()> {
     fs::create_dir_all(folder)?;
     let texts = [

@@ -1,5 +1,4 @@
-//! `zonal sim`: simulated drives. Which config is meant is found out here; each subcommand has a
-//! file in `sim/`.
+//! `zonal sim`: simulated drives. This file finds the config; each subcommand has a file in `sim/`.
 
 pub(crate) mod experiment;
 mod fs;
@@ -39,7 +38,8 @@ pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
     }
 }
 
-/// Whether these files of a directory may be written: asked before a simulation takes its time.
+/// Checks whether a command may write these files of a directory, before a simulation takes its
+/// time.
 fn check_outputs(folder: &Path, names: &[impl AsRef<Path>], inputs: &[PathBuf]) -> Result<()> {
     for path in names.iter().map(|name| folder.join(name)) {
         zonal::output::check(&path, inputs)
@@ -48,7 +48,7 @@ fn check_outputs(folder: &Path, names: &[impl AsRef<Path>], inputs: &[PathBuf]) 
     Ok(())
 }
 
-/// The config that is meant, with its changes.
+/// The config of the arguments, with its changes.
 pub(crate) fn load(simulated: &Simulated) -> Result<Config> {
     let (text, settings) = parts(simulated)?;
     let name = &simulated.config;
@@ -60,7 +60,7 @@ pub(crate) fn load(simulated: &Simulated) -> Result<Config> {
     Config::parse_with(&text, &settings).with_context(|| format!("the config {name}"))
 }
 
-/// The config that is meant as it is written, and its changes.
+/// The text of the config, and its changes.
 fn parts(simulated: &Simulated) -> Result<(String, Vec<Setting>)> {
     let mut settings = simulated.set.clone();
     if let Some(seed) = simulated.seed {
@@ -80,7 +80,7 @@ fn text(name: &str) -> Result<String> {
     }
 }
 
-/// What is printed: with a name a config, without one all names.
+/// The output: one config, or all names if the command line names none.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Configs {
@@ -93,9 +93,9 @@ pub(crate) enum Configs {
 /// A config that comes with the simulator.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Listed {
-    /// Its name.
+    /// Name of the config.
     name: &'static str,
-    /// What it is.
+    /// Purpose of the config.
     about: &'static str,
 }
 

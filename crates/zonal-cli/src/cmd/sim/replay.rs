@@ -14,7 +14,7 @@ use crate::args::simulated::Simulated;
 use crate::args::sweep::{DRIVE_WRITES_MAX, SimReplay, TraceFit};
 use crate::output::{count, json, progress, size, table};
 
-/// Replays it and prints what came out.
+/// Replays the trace and prints the results.
 pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     let config = config(args)?;
     replay(global, args, &config).map_err(|error| match (args.fit, error.downcast::<SimError>()) {
@@ -56,7 +56,7 @@ fn replay(global: &Global, args: &SimReplay, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// The config of the drive, and of the trace what was asked for.
+/// The config of the drive, with the trace of the arguments.
 fn config(args: &SimReplay) -> Result<Config> {
     let (config, set, seed) = (args.config.clone(), args.set.clone(), args.seed);
     let mut config = super::load(&Simulated { config, set, seed })?;

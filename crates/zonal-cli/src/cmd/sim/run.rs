@@ -14,7 +14,7 @@ use crate::args::Global;
 use crate::args::sim::SimRun;
 use crate::output::{count, json, progress, size, table};
 
-/// What is printed of a run, by its mode.
+/// The output of a run, by its mode.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it, which is printed")]
@@ -25,7 +25,7 @@ pub(crate) enum Ran<'a> {
     Timed(Summary),
 }
 
-/// Runs it and prints what came out.
+/// Runs the simulation and prints its results.
 pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
     let config = super::load(&args.simulated)?;
     match config.run.mode {
@@ -56,7 +56,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
     Ok(())
 }
 
-/// Runs a config in timed mode beside a progress bar.
+/// Runs a config in timed mode, with a progress bar.
 pub(super) fn watched(config: &Config) -> Result<Measured> {
     let bar = progress::bar(0, progress::Unit::Share, "simulating");
     let measured = timed::run_watched(config, &mut |progress| {
@@ -96,8 +96,8 @@ pub(super) fn amplification(wa: f64) -> String {
     }
 }
 
-/// Bytes of flash for each byte that the host asked to write, if whole units make them differ from
-/// the write amplification.
+/// Bytes of flash for each byte that the host asked to write; `None` if that is about the write
+/// amplification.
 fn per_asked_byte(wa: f64, flash: f64) -> Option<(&'static str, String)> {
     let differs = (flash / wa - 1.0).abs() > 0.01;
     differs.then(|| ("per byte", format!("{flash:.3} bytes of flash per byte asked for")))

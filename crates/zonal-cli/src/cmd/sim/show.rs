@@ -1,4 +1,4 @@
-//! `zonal sim show`: what a config makes, before anything is simulated.
+//! `zonal sim show`: the drive that a config describes, before anything is simulated.
 
 use anyhow::Result;
 use schemars::JsonSchema;
@@ -11,10 +11,10 @@ use crate::args::Global;
 use crate::args::sim::SimShow;
 use crate::output::{count, json, size, table};
 
-/// An entry of a page-mapped table: a place in flash. The talk's 1 GB per TB is this at 4 KiB.
+/// An entry of a page-mapped table: a place in flash. At 4 KiB that is the talk's 1 GB per TB.
 const ENTRY_BYTES: u64 = 4;
 
-/// What a config makes.
+/// The drive that a config describes.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Shown {
     /// Name of the config.
@@ -24,7 +24,7 @@ pub(crate) struct Shown {
     drive_kind: Kind,
     /// Flash of the drive.
     raw_capacity_bytes: u64,
-    /// What the host sees of it.
+    /// Capacity that the host sees.
     user_capacity_bytes: u64,
     /// (raw − user) / user of all the flash.
     op_nominal: f64,
@@ -36,9 +36,9 @@ pub(crate) struct Shown {
     superblock_bytes: u64,
     /// Superblocks of the flash.
     superblocks: u32,
-    /// Of these, always free, open, or kept for bad ones.
+    /// Superblocks that are always free, open, or kept for bad ones.
     superblocks_kept: u32,
-    /// How many the drive has, where it is zoned.
+    /// Number of zones of a zoned drive.
     zones: Option<u32>,
     /// From the start of a zone to that of the next.
     zone_size_bytes: Option<u64>,
@@ -52,7 +52,7 @@ pub(crate) struct Shown {
     area_bytes: u64,
 }
 
-/// Prints it.
+/// Prints the drive.
 pub(crate) fn run(global: &Global, args: &SimShow) -> Result<()> {
     let config = super::load(&args.simulated)?;
     let shown = Shown::new(&config)?;
@@ -130,7 +130,7 @@ impl Shown {
     }
 }
 
-/// Drives are sold by 10^9 bytes, and flash is made of powers of two: both.
+/// Vendors count 10^9 bytes, flash has powers of two: this shows both.
 fn capacity(bytes: u64) -> String {
     format!("{}.{} GB ({})", count(bytes / 1_000_000_000), bytes / 100_000_000 % 10, size(bytes))
 }
@@ -140,7 +140,7 @@ fn mebibytes(bytes: u64) -> String {
     if bytes.is_multiple_of(1 << 20) { format!("{} MiB", bytes >> 20) } else { size(bytes) }
 }
 
-/// What a kind is called.
+/// The kind of drive, in words.
 fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Conventional => "conventional: page-mapped, with GC",

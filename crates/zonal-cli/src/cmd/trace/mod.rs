@@ -1,4 +1,5 @@
-//! `zonal trace`: what the `trace(FILE):` layer recorded, printed, or done again and compared.
+//! `zonal trace`: prints the record of the `trace(FILE):` layer, or repeats it and compares
+//! results.
 
 mod print;
 
@@ -17,7 +18,7 @@ use crate::output::{count, json, size};
 pub(crate) struct Done {
     /// Requests of the trace.
     requests: u64,
-    /// What they read and wrote.
+    /// Bytes that they read and wrote.
     bytes: u64,
     /// Whether the recording process was stopped in the middle of a record.
     cut: bool,

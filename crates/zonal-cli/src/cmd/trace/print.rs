@@ -21,11 +21,11 @@ struct Line {
     index: u64,
     operation: &'static str,
     zone: Option<u32>,
-    /// Whether it was for all zones.
+    /// Whether the operation acted on all zones.
     all_zones: bool,
     lba: Option<u64>,
     blocks: Option<u64>,
-    /// `ok`, or what NVMe calls the failure.
+    /// `ok`, or NVMe's name of the failure.
     result: String,
 }
 
@@ -35,7 +35,7 @@ struct Sum {
     operation: &'static str,
     operations: u64,
     failed: u64,
-    /// Bytes of those that did not fail.
+    /// Bytes of operations that did not fail.
     bytes: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Files of this machine as sides of a copy.
 //!
-//! A name is looked up in its directory, which is open, and no link is followed on the way: what
-//! somebody else puts there meanwhile leads nowhere else.
+//! A name is looked up in its directory, which is open, and no link on the way is followed: a link
+//! that another user creates meanwhile leads nowhere else.
 
 use std::any::Any;
 use std::ffi::{OsStr, OsString};
@@ -252,7 +252,7 @@ impl Folder for HostFolder {
     }
 }
 
-/// What holds a content.
+/// The kind of file that holds a content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
     /// A file, read and written anywhere.
@@ -339,9 +339,9 @@ impl FileContent for HostContent {
         self.file.set_len(bytes).with_context(|| shown(&self.path))
     }
 
-    /// By `copy_file_range`, for which the kernel looks whether one file is open for reading and
-    /// the other for writing. In an ioctl of ours the
-    /// caller would name the source by a number, and the kernel would not look at its rights.
+    /// By `copy_file_range`: the kernel then looks whether one file is open for reading and the
+    /// other for writing. In an ioctl of ours the caller would name the source by a number, and the
+    /// kernel would not look at its rights.
     fn share(&mut self, source: &dyn FileContent) -> Result<()> {
         let source: &Self = source.as_any().downcast_ref().context("a file of another side")?;
         let (mut from, mut to) = (0, 0);
@@ -399,7 +399,7 @@ fn decoded(device: u32) -> u64 {
     rustix::fs::makedev(major, minor)
 }
 
-/// All that a system call puts into a buffer that must be large enough.
+/// The result of a system call that needs a large enough buffer.
 fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; 1 << 16];
     let size = call(&mut buffer)?;

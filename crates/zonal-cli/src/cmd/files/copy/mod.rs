@@ -55,13 +55,13 @@ pub(crate) fn run(args: &Copy) -> Result<()> {
             break;
         }
         if let Err(error) = copier.copy_operand(source) {
-            // One that failed does not keep the others from being copied.
+            // The command copies the other operands even if one fails.
             if let Some(before) = last.replace(error) {
                 copier.report(&before);
             }
         }
     }
-    // What was copied before a failure stays.
+    // Files that were copied before a failure stay.
     let (failures, closed) = (copier.failures, copier.close());
     closed?;
     match last {
@@ -122,7 +122,7 @@ impl<'a> Copier<'a> {
             Self { args, target, drives, linked, sharing, above, umask, buffer, bar, failures };
         if let Side::Drive(place) = target {
             copier.drive(&place.device, Access::ReadWrite)?;
-            // What is copied before a signal becomes durable.
+            // A signal stops the copy, and the files that were copied before it become durable.
             interrupt::hold()?;
         }
         Ok(copier)
@@ -189,7 +189,7 @@ impl<'a> Copier<'a> {
                 let to = to.enter(Links::Follow)?.child(name);
                 self.copy(&*from, to, Depth::Operand)
             }
-            // All of a drive, or of `.`, goes into the directory itself.
+            // The root of a drive, or `.`, has no name: its copy is the directory itself.
             None => self.copy(&*from, to, Depth::Operand),
         }
     }
@@ -303,7 +303,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Copies what is in a directory. `links` says of either side whether a link to it is followed.
+    /// Copies the entries of a directory. `links` says of either side whether a link to it is
+    /// followed.
     fn copy_entries(
         &mut self,
         from: &dyn Spot,
@@ -450,12 +451,12 @@ impl Item<'_> {
     }
 }
 
-/// What stands at a spot; an error if nothing does.
+/// The attributes of the file at a spot; an error if there is none.
 fn facts_of(spot: &dyn Spot, links: Links) -> Result<FileAttributes> {
     spot.facts(links)?.ok_or(FsError::NotFound).with_context(|| spot.shown())
 }
 
-/// A new file, or what stands there for writing: it stays what it is.
+/// Makes a file, or opens the existing one for writing, which keeps its kind and its mode.
 fn writer(
     to: &dyn Spot,
     there: Option<&FileAttributes>,

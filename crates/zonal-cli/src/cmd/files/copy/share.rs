@@ -20,9 +20,9 @@ use crate::mounts;
 pub(super) enum Way {
     /// It shares the blocks, or the copy fails.
     Share,
-    /// It shares the blocks, or gets what is read.
+    /// It shares the blocks, or gets a copy of the data if it cannot.
     Try,
-    /// It gets what is read.
+    /// It gets a copy of the data.
     Copy,
 }
 
@@ -68,8 +68,8 @@ impl Copier<'_> {
     }
 }
 
-/// Refuses operands that `reflink` is not for: streams cannot share, and of two files of this
-/// machine cp(1) makes any other copy.
+/// Refuses a stream with `--reflink=always`, and two files of this machine unless one mount of
+/// Furrow has both: cp(1) copies such files.
 pub(super) fn check_pair(source: &Side, target: &Side, reflink: Option<Reflink>) -> Result<()> {
     let is_stream = matches!(source, Side::Stream) || matches!(target, Side::Stream);
     if is_stream {

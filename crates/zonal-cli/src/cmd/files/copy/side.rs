@@ -1,4 +1,4 @@
-//! The operands of a copy: which side they are on, and what is no side of one.
+//! The operands of a copy: which side each is on, and operands that are on neither.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +23,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Takes an operand as a user gives it. A drive is none: its files are.
+    /// Takes an operand as a user gives it. A drive itself is no operand; its files are.
     pub(super) fn of(operand: &OsStr) -> Result<Self> {
         if operand == "-" {
             return Ok(Self::Stream);
@@ -39,7 +39,7 @@ impl Side {
         Ok(Self::Here(path))
     }
 
-    /// What a copy of it in a directory is called.
+    /// The name of its copy in a directory.
     pub(super) fn last_name(&self) -> Option<&OsStr> {
         match self {
             Self::Drive(place) => last_name(&place.path),
@@ -48,7 +48,7 @@ impl Side {
         }
     }
 
-    /// As messages have it.
+    /// The operand as messages show it.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Drive(place) => place.shown(),
@@ -77,7 +77,7 @@ pub(super) fn check_pair(source: &Side, target: &Side) -> Result<()> {
     )
 }
 
-/// Whether two names are of one device: it can be open once.
+/// Whether two names lead to one device, which can be open only once.
 pub(super) fn is_same_device(one: &str, other: &str) -> bool {
     let id = |name: &str| {
         let found = fs::metadata(name).ok()?;

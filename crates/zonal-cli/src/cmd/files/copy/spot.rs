@@ -8,7 +8,7 @@ use anyhow::Result;
 use zonal_fs::vfs::{FileKind, Timestamp};
 use zonal_fs::volume::Links;
 
-/// What there is to know of a file.
+/// The attributes of a file.
 #[derive(Clone, Debug)]
 pub(super) struct FileAttributes {
     /// The file system and the inode.
@@ -42,19 +42,19 @@ pub(super) enum EmptyFile {
     },
 }
 
-/// A name in a directory, and what stands there. Methods that take no [`Links`] follow no link.
+/// A name in a directory, and the file of that name. Methods that take no [`Links`] follow no link.
 pub(super) trait Spot {
-    /// As messages have it.
+    /// The spot as messages show it.
     fn shown(&self) -> String;
 
-    /// What stands here; `None` if nothing does.
+    /// The attributes of the file here; `None` if there is none.
     fn facts(&self, links: Links) -> Result<Option<FileAttributes>>;
 
-    /// The file system of what stands here, or that a file made here is on: the first part of
+    /// The file system of the file here, or of one that would be made here: the first part of
     /// [`FileAttributes::id`].
     fn file_system(&self) -> Result<u64>;
 
-    /// The directory that stands here.
+    /// The directory here.
     fn enter(&self, links: Links) -> Result<Box<dyn Folder + '_>>;
 
     /// Whether the directory in which this is, or one above it, is the file of this id.
@@ -65,10 +65,10 @@ pub(super) trait Spot {
     /// Opens the file for reading.
     fn open(&self, links: Links) -> Result<Box<dyn FileContent>>;
 
-    /// Makes a file here, where nothing stands.
+    /// Makes a file here, where there is none.
     fn create(&self, perm: u16) -> Result<Box<dyn FileContent>>;
 
-    /// Opens what stands here for writing, and empties it if it is a file.
+    /// Opens the file here for writing, and empties it if it is a regular file.
     fn replace(&self, links: Links) -> Result<Box<dyn FileContent>>;
 
     fn make(&self, made: &EmptyFile) -> Result<()>;
@@ -76,7 +76,7 @@ pub(super) trait Spot {
     /// Makes a hard link to a file of the same side.
     fn link(&self, original: &dyn Spot) -> Result<()>;
 
-    /// Removes what is no directory.
+    /// Removes a file that is no directory.
     fn remove(&self) -> Result<()>;
 
     fn xattrs(&self) -> Result<Vec<(OsString, Vec<u8>)>>;
@@ -115,7 +115,7 @@ pub(super) trait FileContent {
     /// Whether it has a length, and can have holes.
     fn is_file(&self) -> bool;
 
-    /// Its length now; 0 of what has none.
+    /// Its length now; 0 for a pipe or a device, which have none.
     fn length(&self) -> Result<u64>;
 
     fn set_len(&mut self, bytes: u64) -> Result<()>;
