@@ -44,7 +44,7 @@ impl Looks<'_> {
         lines
     }
 
-    /// What happened since the last report.
+    /// Writes and resets since the last report.
     pub(crate) fn rates(&self, width: usize) -> Vec<Line<'static>> {
         let moves = self.moves();
         let value = |of: &dyn Fn(&Moves) -> String| moves.as_ref().map_or("-".to_owned(), of);
@@ -61,7 +61,7 @@ impl Looks<'_> {
         ]
     }
 
-    /// Zones that are written most, then others that are open or closed.
+    /// Zones with the most writes, then others that are open or closed.
     pub(crate) fn busiest(&self, width: usize) -> Vec<Line<'static>> {
         let bar_width = width.saturating_sub(28).min(40);
         let over_bar = if bar_width < 7 { "" } else { "written" };
@@ -99,7 +99,7 @@ impl Looks<'_> {
         ])
     }
 
-    /// Its limits in one line, as far as there is room.
+    /// The limits of the drive in one line, as far as there is room.
     pub(crate) fn status(&self, width: usize) -> String {
         let zones = |of: &dyn Fn(ZoneCond) -> bool| {
             self.now.report.iter().filter(|zone| of(zone.cond)).count()

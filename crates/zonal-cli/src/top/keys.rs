@@ -1,4 +1,4 @@
-//! What keys change.
+//! The effects of keys.
 
 use anyhow::{Result, bail};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -9,7 +9,7 @@ use super::screen::{Overlay, Pace};
 /// Intervals that `+` and `-` go through, in seconds.
 const INTERVALS: [f64; 9] = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 
-/// What a key asks for.
+/// The action that a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Quit,
@@ -17,7 +17,7 @@ pub(crate) enum Action {
     Look,
 }
 
-/// What the user has set.
+/// The user's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Controls {
     pub(crate) interval_s: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
-    /// As the command line sets it.
+    /// Settings of the command line.
     pub(crate) fn new(interval_s: f64, ink: Ink) -> Result<Self> {
         let (least, most) = (INTERVALS[0], INTERVALS[INTERVALS.len() - 1]);
         if !(least..=most).contains(&interval_s) {
@@ -41,7 +41,7 @@ impl Controls {
         (self.interval_s * 1e9) as u64
     }
 
-    /// A key was pressed; `None` if it means nothing.
+    /// Handles a key; `None` if it has no effect.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Option<Action> {
         match key.code {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {

@@ -1,8 +1,8 @@
 //! `zonal top`: a mount or a drive as a live picture on a terminal.
 //!
-//! - `source`: takes looks. `snapshot`: what a look found, plain data.
-//! - `screen`, `picture`, `panels`, `drive`: a screen from two looks, drawn without asking anything.
-//! - `keys`: what keys change.
+//! - `source`: takes looks. `snapshot`: the result of a look, plain data.
+//! - `screen`, `picture`, `panels`, `drive`: a screen from two looks, drawn without more requests.
+//! - `keys`: the effects of keys.
 //!
 //! The terminal is given back as it was when the program ends, also by an error, a panic or a
 //! signal.
@@ -37,10 +37,10 @@ use screen::View;
 use snapshot::Snapshot;
 use source::WatchedTarget;
 
-/// How often signals are looked for.
+/// Time between checks for signals.
 const SIGNALS: Duration = Duration::from_millis(200);
 
-/// Looks until it is told to quit.
+/// Looks until the user quits.
 pub(crate) fn run(global: &Global, args: &Top) -> Result<()> {
     if global.json {
         bail!("`zonal top` draws on a terminal: `zonal stats DIR --json` prints JSON");
@@ -48,14 +48,14 @@ pub(crate) fn run(global: &Global, args: &Top) -> Result<()> {
     let ink = check_terminal()?;
     let mut source = WatchedTarget::open(&args.what)?;
     let clock = SystemClock::new();
-    // Before the screen is cleared, so that what cannot be looked at is said where it can be read.
+    // Before the screen is cleared, so that the user can read why a look fails.
     let first = source.look(clock.monotonic_ns())?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ended)).context("waiting for signals")?;
     }
     let controls = Controls::new(args.interval, ink)?;
-    // Also has a panic give the terminal back.
+    // Also restores the terminal after a panic.
     let terminal = ratatui::try_init().context("preparing the terminal")?;
     let mut session =
         Session { source, clock, ended, controls, now: first, before: None, failure: None };
@@ -64,7 +64,7 @@ pub(crate) fn run(global: &Global, args: &Top) -> Result<()> {
     outcome
 }
 
-/// What the terminal can show, or what to do where it can show nothing.
+/// The ink for the terminal; the error for an unsuitable terminal names other commands.
 fn check_terminal() -> Result<Ink> {
     let instead = "`zonal stats DIR --watch` and `zonal zones DEVICE` print without one";
     if !rustix::stdio::stdout().is_terminal() || !std::io::stdin().is_terminal() {
@@ -80,15 +80,15 @@ fn check_terminal() -> Result<Ink> {
     Ok(if no_colour { Ink::Letters } else { Ink::Colour })
 }
 
-/// Waits for a key, a signal, or the end of the time; whether the terminal is gone instead. Reading keys from one
-/// that is gone never ends.
+/// Waits for a key, a signal, or the end of the time. Returns whether the terminal is gone: reading
+/// keys from it would never end.
 fn is_hung_up(patience: Duration) -> Result<bool> {
     let stdin = std::io::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
     let patience = Timespec::try_from(patience).context("waiting for keys")?;
     match rustix::event::poll(&mut fds, Some(&patience)) {
         Ok(_) => Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
-        // The terminal has another size, perhaps.
+        // The terminal may have another size.
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error).context("waiting for keys"),
     }
@@ -136,13 +136,13 @@ impl Session {
         Ok(())
     }
 
-    /// A look that fails leaves the last one on the screen, and says why: what was unmounted may be
-    /// mounted again.
+    /// After a failed look the last one stays on the screen, with the reason: the file system may
+    /// be mounted again.
     fn look(&mut self) {
         match self.source.look(self.clock.monotonic_ns()) {
             Ok(now) => {
                 let before = std::mem::replace(&mut self.now, now);
-                // The clock of another mount begins again.
+                // Another mount has a clock of its own.
                 self.before = Some(before).filter(|before| before.at_ns < self.now.at_ns);
                 self.failure = None;
             }
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Until something is to be done.
+    /// Waits until there is something to do.
     fn wait(&mut self, due_ns: u64) -> Result<Action> {
         loop {
             if self.ended.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! The panels of a mount: lines of text from a report, and from the one before for rates. Where
-//! there is no room for all columns, some are left out: no number is cut.
+//! The panels of a mount: lines of text from a report, and from the one before for rates. A narrow
+//! panel leaves out columns; it cuts no number.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -21,7 +21,7 @@ pub(crate) struct Looks<'a> {
     pub(crate) ink: Ink,
 }
 
-/// A bar of so many characters.
+/// A bar of `width` characters.
 pub(crate) fn bar(part: u64, whole: u64, width: usize, ink: Ink) -> String {
     let (full, rest) = match ink {
         Ink::Colour => ('━', '─'),
@@ -50,7 +50,7 @@ impl Looks<'_> {
         self.before.and_then(|before| self.now.seconds_since(before))
     }
 
-    /// What the zones are used for.
+    /// Space by its use.
     pub(crate) fn space(&self, live: &Live, width: usize) -> Vec<Line<'static>> {
         let blocks = live.blocks;
         let bar_width = width.saturating_sub(29).min(40);
@@ -78,7 +78,7 @@ impl Looks<'_> {
         .into()
     }
 
-    /// What is written, by what it is: now, in the last minute and, in 38 columns, since mount.
+    /// Writes by kind of data: now, in the last minute and, in 38 columns, since the mount.
     pub(crate) fn traffic(&self, live: &Live, width: usize) -> Vec<Line<'static>> {
         let name_width = if width >= 38 { 10 } else { 9 };
         let row = |name: &str, [now, minute, mount]: [String; 3]| {
@@ -120,7 +120,7 @@ impl Looks<'_> {
         lines
     }
 
-    /// Victims, and zones that are written.
+    /// Victims, and zones that take writes.
     pub(crate) fn open_zones(&self, live: &Live, width: usize) -> Vec<Line<'static>> {
         let bar_width = width.saturating_sub(28).min(40);
         // The word stands over the bar, or over the share where there is no bar.
@@ -142,7 +142,7 @@ impl Looks<'_> {
         {
             let [written, used, whole] = [*write_pointer, *used, *capacity].map(u64::from);
             let sign = Sign::of_open(class, life);
-            // A hint is what is expected of the data: the one word says both.
+            // A hint is the expected life of the data, so `!` marks it and needs no second word.
             let mark = if hint.is_empty() { "" } else { "!" };
             let class = match (class.as_str(), life.as_str()) {
                 (class, "") => class.to_owned(),
@@ -169,7 +169,7 @@ impl Looks<'_> {
             38.. => 8,
             _ => 6,
         };
-        // Of the values behind p99.
+        // The columns behind p99.
         let last = |p999: &str, max: &str| match width {
             54.. => format!("{p999:>8}{max:>8}"),
             38.. => format!("{max:>8}"),
@@ -198,7 +198,7 @@ impl Looks<'_> {
         lines
     }
 
-    /// How many zones have how much in use.
+    /// How many zones have which share in use.
     pub(crate) fn shares(&self, live: &Live, width: usize) -> Vec<Line<'static>> {
         let most = live.used_tenths.iter().copied().max().unwrap_or(0);
         let bar_width = width.saturating_sub(18).min(40);

@@ -1,9 +1,9 @@
 //! The zones as a picture: one sign for each zone, or for equally many.
 //!
-//! In colour, a sign's colour says what the zone is and its height how much of it is in use, or is
-//! written where nobody knows what is in use; grey behind it is what was written and is not in use
-//! any more. Without colour, letters say what zones are, and digits how many tenths of a zone with
-//! data are in use.
+//! In colour, a sign's colour is the use of the zone, and its height the share in use, or the
+//! written share if the used one is unknown; grey behind it is written space that is not in use any
+//! more. Without colour, letters name the use, and digits how many tenths of a zone with data are
+//! in use.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,7 +15,7 @@ use super::snapshot::{Sign, Spot};
 
 const HEIGHTS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
-/// How it is drawn.
+/// How the picture is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
     Colour,
@@ -103,7 +103,7 @@ impl Widget for Picture<'_> {
     }
 }
 
-/// One spot for several zones: what is most notable, with the mean of the shares.
+/// One spot for several zones: the most notable sign, with the mean of the shares.
 fn combined(zones: &[Spot]) -> Spot {
     let many = |sign: Sign| zones.iter().filter(|zone| zone.sign == sign).count();
     let mut signs: Vec<Sign> = zones.iter().map(|zone| zone.sign).collect();
@@ -125,7 +125,7 @@ fn combined(zones: &[Spot]) -> Spot {
 
 /// The share that a sign's height shows.
 fn shown(spot: Spot) -> u8 {
-    // How far they are written is what moves.
+    // In an open zone, the written share is the one that changes.
     if spot.sign.is_open() { spot.written } else { spot.used.unwrap_or(spot.written) }
 }
 
@@ -143,13 +143,13 @@ fn symbol(spot: Spot, ink: Ink) -> String {
     }
 }
 
-/// The colour for what a zone is: of the terminal's 16, so that its theme decides.
+/// The colour of a sign: one of the terminal's 16, so that its theme decides.
 pub(crate) fn colour(sign: Sign) -> Color {
     match sign {
         Sign::Free | Sign::Empty => Color::DarkGray,
         Sign::Data | Sign::Full => Color::Blue,
         Sign::Open | Sign::ImplicitOpen => Color::Green,
-        // From what dies first to what lives longest.
+        // From data that dies first to data that lives longest.
         Sign::OpenShort => Color::LightRed,
         Sign::OpenLong => Color::LightGreen,
         Sign::OpenExtreme => Color::LightBlue,
@@ -180,7 +180,7 @@ fn style(spot: Spot, ink: Ink) -> Style {
     }
 }
 
-/// What occurs, with how many zones, as far as there is room.
+/// The signs that occur, with their numbers of zones, as far as there is room.
 fn legend(zones: &[Spot], ink: Ink, width: usize) -> Line<'static> {
     let mut spans = Vec::new();
     let mut used = 0;

@@ -16,10 +16,10 @@ use super::picture::{Ink, Picture};
 use super::snapshot::{Snapshot, What};
 use super::{drive, panels};
 
-/// Rows of a panel in which everything fits, mostly.
+/// Rows in which most panels fit.
 const PANEL_ROWS: u16 = 12;
 
-/// What is shown over the panels.
+/// The text over the panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overlay {
     Nothing,
@@ -49,7 +49,7 @@ pub(crate) struct View<'a> {
 /// A panel: its title, and its lines for so many columns.
 pub(super) type Panel<'a> = (&'static str, Box<dyn Fn(usize) -> Vec<Line<'static>> + 'a>);
 
-/// Draws it.
+/// Draws the screen.
 pub(crate) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let area = frame.area();
     let is_small = area.width < 60 || area.height < 18;
@@ -73,7 +73,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         frame.render_widget(Paragraph::new(lines), numbers);
     } else {
         let picture = Picture { zones: &view.now.zones, ink: view.ink };
-        // The panels have what they need; the zones of the rest as much as they take.
+        // The panels get the height that they need, the picture of the zones at most the rest.
         let panels_height = (rest.height / 2).clamp(14, 28).min(rest.height - 5);
         let most = Rect { width: rest.width - 2, height: rest.height - panels_height - 2, ..rest };
         let zones_height = picture.rows(most) + 2;
@@ -97,8 +97,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     }
 }
 
-/// What is looked at. Where there is no room for all that is known of a mount, the way of its
-/// requests is left out first, then its age.
+/// The target of the looks. Without room for all facts of a mount, the transport of its requests is
+/// left out first, then its age.
 fn heading(view: &View<'_>, width: usize) -> Paragraph<'static> {
     let whats = match &view.now.what {
         What::Mount(report) => {
@@ -182,8 +182,7 @@ fn of_mount<'a>(
     vec![vec![traffic, space], vec![open, shares], vec![latencies]]
 }
 
-/// The counters of a file system whose zones are files. A name is cut where its number needs the
-/// room.
+/// The counters of a file system whose zones are files. A name is cut if its number needs the room.
 fn counters(report: &Report, width: usize) -> Vec<Line<'static>> {
     let numbers = report.named.iter().filter_map(|(name, value)| Some((name, value.as_u64()?)));
     let line = |(name, value): (&String, u64)| {
@@ -203,7 +202,8 @@ fn main_panel(columns: &[Vec<Panel<'_>>], width: usize) -> Vec<Line<'static>> {
 fn draw_columns(frame: &mut Frame<'_>, area: Rect, columns: &[Vec<Panel<'_>>]) {
     let widths = vec![Constraint::Fill(1); columns.len()];
     for (panels, area) in columns.iter().zip(Layout::horizontal(widths).split(area).iter()) {
-        // Each has what it needs, up to half or what leaves enough for another; the last one the rest.
+        // Each panel has the height that it needs, up to half, or up to the height that leaves room
+        // for another; the last one has the rest.
         let inner_width = usize::from(area.width.saturating_sub(2));
         let most = area.height.saturating_sub(PANEL_ROWS).max(area.height / 2);
         let last = panels.len() - 1;

@@ -1,7 +1,7 @@
-//! What one look found: plain data, from which a screen is drawn without asking anything more.
+//! The result of one look: plain data, from which a screen is drawn without further requests.
 //!
-//! A look at a mount costs its drive nothing. A look at a drive is a zone report; what happened in
-//! between shows as the difference of two reports ([`Moves`]).
+//! A look at a mount costs its drive nothing. A look at a drive is a zone report; the difference of
+//! two reports shows writes and resets in between ([`Moves`]).
 
 use zonal::{LbaCount, Zone, ZoneCond};
 use zonal_fuse::control::Report;
@@ -18,7 +18,7 @@ pub(crate) struct Snapshot {
     pub(crate) what: What,
 }
 
-/// What was looked at.
+/// The target of a look, with its report.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Mount(Box<Report>),
@@ -34,20 +34,20 @@ pub(crate) struct Drive {
     pub(crate) max_active: Option<u32>,
 }
 
-/// A zone as the picture has it. Shares are in percent.
+/// A zone as the picture shows it. Shares are in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) sign: Sign,
     pub(crate) written: u8,
-    /// Of the whole zone; `None` where nobody knows.
+    /// The share of the whole zone; `None` if it is unknown.
     pub(crate) used: Option<u8>,
 }
 
-/// Declares the signs: variant, letter, rank, name. Of a group, the highest rank is shown; of those
-/// of rank 0 what most are.
+/// Declares the signs: variant, letter, rank, name. A group of zones shows its highest rank, and of
+/// that the commonest sign.
 macro_rules! signs {
     ($($variant:ident $letter:literal $rank:literal $name:literal,)*) => {
-        /// What a zone is.
+        /// The use or the condition of a zone.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum Sign {
             $($variant,)*
@@ -109,7 +109,7 @@ signs! {
 }
 
 impl Sign {
-    /// That of an open zone, by the words of [`OpenZone`](zonal_fs::furrow::stats::OpenZone).
+    /// The sign of an open zone, by the words of [`OpenZone`](zonal_fs::furrow::stats::OpenZone).
     pub(crate) fn of_open(class: &str, life: &str) -> Self {
         match (class, life) {
             ("reclaim", "short") => Self::ReclaimShort,
@@ -167,7 +167,7 @@ impl Spot {
             _ => Sign::Unknown,
         };
         let used = match sign {
-            // What lives in them, files know nothing of.
+            // Files have no share of these zones.
             Sign::Metadata | Sign::Superblock => None,
             _ => Some(line.used),
         };
@@ -180,7 +180,7 @@ impl Spot {
         Self::of_shares(sign, zone.written().map(LbaCount::get), zone.capacity.get())
     }
 
-    /// From a line of a zone report as a control directory has it; `None` if it is none.
+    /// From a line of a zone report in a control directory; `None` if the line has another form.
     pub(crate) fn of_report_line(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, cond, _, _, capacity, written] = words[..] else { return None };
@@ -188,7 +188,7 @@ impl Spot {
         Some(Self::of_shares(sign_of(cond), written.parse().ok(), capacity.parse().ok()?))
     }
 
-    /// What has no write pointer counts as written.
+    /// A zone without a write pointer counts as written.
     fn of_shares(sign: Sign, written: Option<u64>, capacity: u64) -> Self {
         let capacity = capacity.max(1);
         let written = written.unwrap_or(capacity).min(capacity);
@@ -213,7 +213,7 @@ fn sign_of(cond: ZoneCond) -> Sign {
     }
 }
 
-/// What happened on a drive between two reports.
+/// Writes and resets of a drive between two reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moves {
     pub(crate) written_bytes: u64,
@@ -223,8 +223,8 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    /// A write pointer that went back was reset; what it has now was written since. What was
-    /// written and reset between the reports shows in neither.
+    /// A write pointer that went back was reset, and the zone was written up to the new one since.
+    /// The reports do not show blocks that were written and reset between them.
     pub(crate) fn between(before: &Drive, now: &Drive) -> Self {
         let mut moves = Self::default();
         for (was, is) in before.report.iter().zip(&now.report) {

@@ -1,4 +1,4 @@
-//! Where looks come from: the control directory of a mount, or the zone report of a device.
+//! The source of looks: the control directory of a mount, or the zone report of a device.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::snapshot::{Drive, Snapshot, Spot, What};
 use crate::cmd::stats;
 use crate::device::{self, Base, OpenMode, Stack};
 
-/// What is looked at.
+/// The target of looks.
 pub(crate) enum WatchedTarget {
     Mount(PathBuf),
     Device { name: String, stack: Stack },
@@ -23,7 +23,7 @@ impl WatchedTarget {
     pub(crate) fn open(name: &str) -> Result<Self> {
         let path = Path::new(name);
         if path.is_dir() {
-            // Says at once what is no mount of ours.
+            // Fails at once if the directory is no mount of ours.
             stats::report(path)?;
             return Ok(Self::Mount(path.to_owned()));
         }
@@ -41,7 +41,7 @@ impl WatchedTarget {
                 Ok(Snapshot { name, at_ns, zones, what: What::Mount(Box::new(report)) })
             }
             Self::Device { name, stack } => {
-                // What another process does with a drive file shows when it is opened again.
+                // Changes by another process show after a drive file is opened again.
                 if matches!(stack.base, Base::File(_)) {
                     *stack = device::open_stack(name, OpenMode::ReadOnly)?;
                 }

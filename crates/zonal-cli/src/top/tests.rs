@@ -88,7 +88,7 @@ fn mount(zones: usize, at_s: u64) -> Snapshot {
     ];
     let named: BTreeMap<_, _> =
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    // Since mount, some took longer.
+    // Since the mount, some operations took longer.
     let slow = |latency: Latency| Latency { max_ns: 99_000_000_000, ..latency };
     let report = Report {
         kind: "furrow".into(),
