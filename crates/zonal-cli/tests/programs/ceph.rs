@@ -1,5 +1,5 @@
-//! Ceph: every object that it has acknowledged is there with its content, and BlueStore's check
-//! finds no error, after the OSD was killed and after the daemon of the mount was.
+//! Ceph: it has every acknowledged object with its content, and BlueStore's check finds no error,
+//! after the OSD was killed and after the daemon of the mount was.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -45,8 +45,8 @@ fn ceph_keeps_acknowledged_objects() {
     assert!(told.contains(": clean, "), "{told}");
 }
 
-/// A port on which nobody listens. The kernel gives ports from 32,768 on to connections, so that
-/// another test could take one of those before the cluster does.
+/// A port without a listener. The kernel gives ports from 32,768 on to connections, so another test
+/// could take one of those before the cluster does.
 fn free_port() -> u16 {
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
     let mut ports = first..32_768;
@@ -77,8 +77,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Runs commands as those of the page. What they print goes to a file: the servers keep it
-    /// open, so a pipe would have no end.
+    /// Runs commands as the page does. Their output goes to a file: the servers keep it open, so a
+    /// pipe would have no end.
     fn run(&self, commands: &str) -> String {
         let told = self.place.path("told");
         let mut shell = Command::new("sh");
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     /// Kills the daemon of the mount while objects are written, and ends the cluster. Returns the
-    /// objects that were acknowledged.
+    /// acknowledged objects.
     fn lose_the_mount(&self) -> Vec<String> {
         let put = "for n in $(seq 100000); do
                        echo content of o$n | \"$1\" -p objects put o$n - && echo o$n || exit
@@ -119,7 +119,7 @@ impl Cluster {
         acknowledged
     }
 
-    /// Kills the servers that are left.
+    /// Kills the servers that still run.
     fn end_servers(&self) {
         for name in ["osd.0", "mon.a"] {
             let file = self.place.path("run").join(format!("{name}.pid"));

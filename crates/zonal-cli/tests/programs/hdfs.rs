@@ -1,5 +1,5 @@
-//! HDFS on three drives: the example stores a file, takes a drive away, waits until an empty one has its
-//! replicas, and reads them back from that one alone.
+//! HDFS on three drives: the example stores a file, removes a drive, waits until an empty one has
+//! its replicas, and reads them back from that drive alone.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::place::Place;
 use crate::text;
 
-/// `EX_UNAVAILABLE`: Java or Hadoop's jars cannot be had.
+/// `EX_UNAVAILABLE`: Java or Hadoop's jars are missing.
 const UNAVAILABLE: i32 = 69;
 
 #[test]

@@ -1,7 +1,8 @@
-//! Programs of other people, as they are, on a mounted Furrow: they are killed, the mount's daemon is,
-//! and the drive loses power.
+//! Programs of other projects on a mounted Furrow: their processes are killed, the mount's daemon
+//! is killed, and the drive loses power.
 //!
-//! `place` mounts, `server` starts what is killed as a whole, `page` runs the commands of the guide.
+//! `place` mounts, `server` starts and kills a program with all its processes, `page` runs the
+//! commands of the guide.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 #![allow(clippy::doc_markdown, reason = "the names of programs are words here")]
 
@@ -23,8 +24,8 @@ use std::process::{Command, Stdio};
 
 use zonal::wait::wait_until;
 
-/// The path of a program, or `None` after saying that it is missing. Debian keeps those of PostgreSQL
-/// in a directory of its own, and `cargo xtask test` unpacks some to `target/tools`.
+/// The path of a program; `None`, after a message, if it is missing. Debian keeps PostgreSQL's in a
+/// directory of their own, and `cargo xtask test` unpacks some to `target/tools`.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let mut folders: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
@@ -40,7 +41,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// What a program wrote, both streams, if it ended well; panics with it otherwise.
+/// The output of a program on both streams; panics with it if the program fails.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! MariaDB with its RocksDB engine: what was committed is there, and its tables are in order, after its
+//! MariaDB with its RocksDB engine: all commits are there, and its tables are in order, after its
 //! processes were killed, and after the daemon was.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::{await_success, find, run, text};
 
 const SHAPE: [&str; 6] = ["--zones", "100", "--zone-size", "24MiB", "--zone-capacity", "20MiB"];
 
-/// Memtables and files that are small, so that there are flushes and compactions.
+/// Small memtables and files, so that there are flushes and compactions.
 const SMALL: &str = "--rocksdb-default-cf-options=write_buffer_size=2m;target_file_size_base=1m";
 
 #[test]
@@ -99,7 +99,7 @@ impl Base {
         run(Command::new("sh").args(["-c", &script, "sh", statements]))
     }
 
-    /// Kills while numbers are committed and texts are replaced, and checks after it.
+    /// Kills while numbers are committed and texts are replaced, then checks the database.
     fn kill_while_it_writes(&self, server: Server, killed: Killed, last: u32) -> u32 {
         let client = format!("exec {} d", self.client());
         let mut numbers = Numbers::write(last, &client);
@@ -120,7 +120,7 @@ impl Base {
         }
         self.place.mount("");
         let server = self.start();
-        // The one that was being committed may be there.
+        // The commit in progress may have succeeded.
         let found = self.check(acknowledged, acknowledged + 1);
         server.ask_to_end(Signal::TERM);
         found

@@ -1,9 +1,9 @@
-//! Numbers that a database commits one after the other: what it has acknowledged is known.
+//! Numbers that a database commits one after the other: the test knows which it has acknowledged.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A client that commits numbers for ever; each line of `committed` is one that was acknowledged.
+/// A client that commits numbers for ever; each line of `committed` is an acknowledged one.
 pub(crate) struct Numbers {
     client: Child,
     committed: Lines<BufReader<ChildStdout>>,
@@ -11,7 +11,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Begins behind `last`. `client` is a command of the shell that takes statements.
+    /// Begins after `last`. `client` is a shell command that takes statements.
     pub(crate) fn write(last: u32, client: &str) -> Self {
         let first = last + 1;
         let statement = "INSERT INTO numbers VALUES (&) RETURNING number;";
@@ -23,13 +23,13 @@ impl Numbers {
         Self { client, committed, last }
     }
 
-    /// Waits until so many more are committed, or it ends.
+    /// Waits until `count` more numbers are committed, or the client ends.
     pub(crate) fn wait_for(&mut self, count: usize) {
         let lines = self.committed.by_ref().map_while(Result::ok).take(count);
         self.last = lines.last().map_or(self.last, |line| line.parse().unwrap());
     }
 
-    /// The last number that was acknowledged, after the server has ended.
+    /// The last acknowledged number, after the server has ended.
     pub(crate) fn end(mut self) -> u32 {
         self.wait_for(usize::MAX);
         self.client.wait().unwrap();

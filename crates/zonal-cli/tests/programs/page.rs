@@ -11,7 +11,7 @@ pub(crate) fn blocks(page: &str) -> Vec<String> {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/applications");
     let page = fs::read_to_string(guide.join(page)).unwrap();
     let mut parts = page.split("```");
-    // Before the first, then each block and what is behind it.
+    // The text before the first block, then each block and the text behind it.
     let mut blocks = Vec::new();
     parts.next();
     while let Some(block) = parts.next() {

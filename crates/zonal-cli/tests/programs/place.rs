@@ -1,4 +1,4 @@
-//! A drive file with a Furrow, and where it is mounted.
+//! A drive file with a Furrow, and its mount.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes the drive and mounts it; `None`, with a word why, where nothing can be mounted.
+    /// Makes the drive and mounts it; `None`, after a message, where nothing can be mounted.
     pub(crate) fn new(shape: &[&str]) -> Option<Self> {
         let place = Self::unmade("mnt")?;
         fs::create_dir(place.dir()).unwrap();
@@ -59,7 +59,7 @@ impl Place {
         zonal(&["umount", text(&self.dir())]);
     }
 
-    /// Unmounts what cannot be synced any more.
+    /// Unmounts a drive that cannot be synced any more.
     pub(crate) fn unmount_by_force(&self) {
         let daemon = self.daemon();
         let ended = pidfd_open(daemon, PidfdFlags::empty()).unwrap();

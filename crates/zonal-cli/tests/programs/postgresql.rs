@@ -1,4 +1,4 @@
-//! PostgreSQL: what it has acknowledged is there, and every page and index is in order, after its
+//! PostgreSQL: all acknowledged commits are there, and every page and index is in order, after its
 //! processes were killed, after the daemon was, and after the drive has lost power.
 
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ impl Base {
 
     fn start(&self) -> Server {
         let (data, socket) = (self.data(), self.place.path(""));
-        // Shared memory in files of the cluster: what a killed server leaves goes with the drive.
+        // Shared memory in files of the cluster: the files of a killed server go with the drive.
         let settings = ["-c", "listen_addresses=", "-c", "dynamic_shared_memory_type=mmap"];
         let arguments = [&["-D", text(&data), "-k", text(&socket)], &settings[..]].concat();
         let log = self.place.path("postgresql.log");
@@ -102,7 +102,7 @@ impl Base {
         self.client("psql", &[&options[..], &[statement, "postgres"]].concat())
     }
 
-    /// Commits numbers from `last + 1` on until the end, and checks after it. Returns the last number.
+    /// Commits numbers from `last + 1` on until the end, then checks them. Returns the last number.
     fn run_until(&self, end: End, last: u32) -> u32 {
         match end {
             End::Power(write) => {
@@ -130,7 +130,7 @@ impl Base {
         }
         self.place.mount("");
         let server = self.start();
-        // The one that was being committed may be there.
+        // The commit in progress may have succeeded.
         let found = self.check(acknowledged, acknowledged + 1);
         server.kill();
         self.place.unmount();
@@ -145,15 +145,15 @@ impl Base {
         pgbench.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// The command to which statements are given.
+    /// The command that takes statements.
     fn number_client(&self) -> String {
         let (psql, host) = (self.program("psql"), self.place.path(""));
         let options = "-q -A -t -v ON_ERROR_STOP=1 -U postgres";
         format!("exec {psql} -h {} {options} postgres", text(&host))
     }
 
-    /// Every number from 1 to one in this range is there, no transfer is half done, and every page and
-    /// index is in order. Returns the last number.
+    /// Every number from 1 to one in this range is there, no transfer is half done, and every page
+    /// and index is in order. Returns the last number.
     fn check(&self, least: u32, most: u32) -> u32 {
         let found = self.sql("SELECT count(*), coalesce(max(number), 0) FROM numbers");
         let (count, last) = found.trim().split_once('|').unwrap();

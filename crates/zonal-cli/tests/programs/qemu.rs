@@ -13,7 +13,7 @@ impl Drop for Ended<'_> {
     fn drop(&mut self) {
         for (file, program) in [("vm.pid", "qemu-system"), ("server.pid", "zonal")] {
             let Ok(pid) = fs::read_to_string(self.0.join(file)) else { continue };
-            // Another process may have the number of one that has ended.
+            // Another process may have the number of a program that has ended.
             let command = format!("/proc/{}/cmdline", pid.trim());
             if fs::read_to_string(command).is_ok_and(|command| command.contains(program)) {
                 let _ = Command::new("kill").args(["-KILL", pid.trim()]).status();

@@ -1,4 +1,4 @@
-//! A large git repository: cloned, checked out at one commit and another, packed, and whole after it.
+//! A large git repository: cloned, checked out at one commit and another, packed, and then intact.
 
 use std::fmt::Write;
 use std::fs;
@@ -56,7 +56,7 @@ git rev-parse HEAD HEAD^{tree}";
     place.check();
 }
 
-/// What `git fast-import` reads: all files, then commits that each change some.
+/// The input of `git fast-import`: all files, then commits that each change some.
 fn history() -> String {
     let mut stream = String::new();
     for commit in 0..COMMITS {

@@ -1,7 +1,8 @@
 //! A program with all the processes that it starts, killed at one moment.
 //!
-//! They are a process namespace: the kernel kills all of it with its first process. In a user namespace
-//! that process is an ordinary user, as PostgreSQL demands, whose files outside are root's.
+//! They are a process namespace: the kernel kills the whole namespace with its first process. In a
+//! user namespace that process is an ordinary user, as PostgreSQL demands; outside, root owns its
+//! files.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// What a program needs in front of it to be killed as a whole and to be no superuser.
+/// Arguments of unshare(1) for a program that can be killed as a whole and is no superuser.
 pub(crate) const AS_USER: [&str; 8] = [
     "--user",
     "--map-user=65534",
@@ -35,7 +36,7 @@ pub(crate) fn as_user(program: &Path) -> Command {
 }
 
 impl Server {
-    /// Its output is added to the file `log`.
+    /// Starts the program, whose output is appended to the file `log`.
     pub(crate) fn start(program: &Path, arguments: &[&str], log: &Path) -> Self {
         let log = File::options().create(true).append(true).open(log).unwrap();
         let mut command = as_user(program);
@@ -56,7 +57,7 @@ impl Server {
 
     fn signal(&mut self, signal: Signal) {
         if let Some(first) = self.first() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = pidfd_send_signal(&first, signal);
             wait_for_end(&first);
         }

@@ -14,9 +14,10 @@ use crate::programs::{APPEND, Aio, Fio};
 
 const THREADS: usize = 8;
 
-/// Writes until the file is full; how many. Each carries the thread's number and its own.
+/// Writes until the file is full; returns how many writes. Each carries the thread's number and its
+/// own.
 fn fill(drive: &Drive, thread: u64, bytes: u64) -> u64 {
-    // Half of them have opened for appending, half say so with each write.
+    // Half of the threads open for appending, half append with each write.
     let (flags, each) = match thread % 2 {
         0 => (OFlags::APPEND, ReadWriteFlags::empty()),
         _ => (OFlags::empty(), ReadWriteFlags::APPEND),
@@ -100,7 +101,7 @@ fn aio_overfill_gets_short_write() {
     }
 }
 
-/// FUSE sends it as eight requests.
+/// FUSE sends the write as eight requests.
 #[test]
 fn aio_large_write_arrives_whole() {
     for mode in ["offset", "append", "each-append"] {
@@ -132,7 +133,7 @@ fn aio_programs_write_many_zones() {
                 }
             });
             for file in &files {
-                // Whole blocks of fio's.
+                // fio writes whole blocks.
                 assert_eq!(size(file), shape.capacity & !0xffff);
             }
         }

@@ -8,7 +8,7 @@ use crate::io::{append, open, open_direct, truncate, write_at};
 const OPEN: &str = "nr_wro_seq_files";
 const ACTIVE: &str = "nr_active_seq_files";
 
-/// As many as a drive allows, or some.
+/// As many as a drive allows; 4 without a limit.
 fn some(limit: u32) -> u32 {
     if limit == 0 { 4 } else { limit }
 }
@@ -54,12 +54,12 @@ fn t0512_written_zones_are_active_after_mounting() {
     }
 }
 
-/// Opens one file after the other, then closes them; how many count as active is said by the caller.
+/// Opens one file after the other, then closes them; `counts` has the expected counters.
 fn check_open(drive: &Drive, flags: OFlags, files: u32, counts: impl Fn(u32) -> (u32, u32)) {
     let mut open_files = Vec::new();
     for number in 0..files {
         open_files.push(open(&drive.seq(number.into()), flags).unwrap());
-        // The same file again counts no more.
+        // A second open of the file does not count.
         open_files.push(open(&drive.seq(number.into()), flags).unwrap());
         assert_eq!((drive.count(OPEN), drive.count(ACTIVE)), counts(number + 1), "{flags:?}");
     }
@@ -86,7 +86,7 @@ fn t0514_files_open_for_writing_explicitly() {
         drive.mount("explicit-open");
         let files = some(shape.max_open);
         check_open(&drive, OFlags::RDONLY, files + 1, |_| (0, 0));
-        // Without limits, there is nothing to open explicitly.
+        // Without limits, no zone is opened explicitly.
         let limited = shape.max_open > 0;
         check_open(&drive, OFlags::WRONLY, files, |open| (open, if limited { open } else { 0 }));
         if limited {
@@ -102,7 +102,7 @@ fn t0514_files_open_for_writing_explicitly() {
     }
 }
 
-/// What ends the activity of a file.
+/// Files stay active over a mount, until `end` ends that for one after the other.
 fn check_active(shape: &'static Shape, end: impl Fn(&std::path::Path, u64)) {
     let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
     let files = some(shape.max_active);

@@ -11,12 +11,12 @@ use crate::drive::{
 use crate::io::{self, Aligned, append, open, read_at, size, truncate, write_at};
 use crate::programs::{Fio, python};
 
-/// Of an aggregated file, tests that move data use three zones.
+/// Bytes that tests move: of an aggregated file, those of three zones.
 fn part(drive: &Drive) -> u64 {
     size(&drive.cnv(0)).min(3 * drive.shape.zone)
 }
 
-/// To any length, even the one it has.
+/// Truncation fails for any length, even the present one.
 fn check_truncate(aggregated: &[&str]) {
     let Some(drive) = Drive::mounted(&PLAIN, aggregated) else { return };
     let len = size(&drive.cnv(0));
@@ -62,7 +62,7 @@ fn t0203_unlink_aggregated() {
 const SYNC: &[&str] = &["--ioengine=psync"];
 const ASYNC: &[&str] = &["--ioengine=libaio", "--iodepth=64"];
 
-/// Writes by fio, read back by it and compared, with one request at a time and with many.
+/// fio writes, reads back and compares, with one request at a time and with many.
 fn check_fio(aggregated: &[&str], job: &[&str]) {
     let Some(fio) = Fio::find() else { return };
     for engine in [SYNC, ASYNC] {
@@ -106,7 +106,7 @@ fn t0207_random_write_aggregated_direct() {
     check_fio(AGGREGATED, RANDOM_WRITE_DIRECT);
 }
 
-/// A shared mapping is written, and after the next mount it is all there.
+/// A shared mapping is written, and after the next mount the file has all of it.
 fn check_mapping(aggregated: &[&str]) {
     let Some(fio) = Fio::find() else { return };
     for shape in [&PLAIN, &SHORT] {
@@ -220,7 +220,7 @@ fn t0219_sequential_read_aggregated_direct() {
     check_fio(AGGREGATED, READ_DIRECT);
 }
 
-/// The whole file in one call. What was never written is zeroes.
+/// The whole file in one call. Blocks without data read as zeroes.
 fn check_large_read(aggregated: &[&str]) {
     let Some(drive) = Drive::mounted(&SHORT, aggregated) else { return };
     let len = size(&drive.cnv(0));
@@ -247,7 +247,7 @@ fn t0221_large_read_aggregated() {
 #[test]
 fn t0222_readahead() {
     let Some(drive) = Drive::mounted(&PLAIN, SEPARATE) else { return };
-    // What a direct write leaves is what the page cache has, whatever it had before.
+    // After a direct write, the page cache has the same data, whatever it had before.
     for round in 0..3 {
         let offset = round * 4096;
         write_at(&drive.cnv(0), OFlags::DIRECT, offset, 512).unwrap();
@@ -275,7 +275,7 @@ fn t0223_read_beyond_the_end() {
         }
         assert_eq!(read(OFlags::DIRECT, 1, shape.block), Err(Errno::INVAL));
         assert_eq!(read(OFlags::DIRECT, 0, 100), Err(Errno::INVAL));
-        // Writes stop there too.
+        // Writes stop at the end of the file too.
         for flags in [OFlags::empty(), OFlags::DIRECT] {
             let last = len - shape.block;
             assert_eq!(write_at(&file, flags, last, 2 * shape.block), Ok(shape.block));

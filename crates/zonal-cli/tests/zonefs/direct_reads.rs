@@ -1,6 +1,6 @@
-//! Files that are read directly while others have them open: by the hidden mount, and in turn without it, with the same
-//! answers. That many reads are on their way at once is tested where the drive can be held back: in the crate
-//! zonal-fuse.
+//! Files that a direct reader has open together with others: through the hidden mount, and in turn
+//! without it, with the same answers. The crate zonal-fuse tests that many reads run at once, on a
+//! drive that can be held back.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::programs::python;
 /// By the hidden mount, and without it.
 const WAYS: [(&str, &str); 2] = [("", "together"), ("noasync-dio", "in turn")];
 
-/// Mounts in both ways, with these options too.
+/// Mounts both ways, with these options too.
 fn in_both_ways(shape: &'static Shape, options: &str, check: impl Fn(&Drive)) {
     for (way, reads) in WAYS {
         let Some(drive) = Drive::formatted(shape, SEPARATE) else { return };
@@ -35,7 +35,7 @@ fn direct_reader(drive: &Drive) -> OwnedFd {
     open(&drive.seq(0), OFlags::RDONLY | OFlags::DIRECT).unwrap()
 }
 
-/// Reads a block; how much there is of it, and its first byte.
+/// Reads a block. Returns the bytes that were read, and the first byte.
 fn read(file: &OwnedFd, offset: u64) -> Result<(usize, u8), Errno> {
     let mut buffer = Aligned::new(4096);
     pread(file, &mut *buffer, offset).map(|len| (len, buffer[0]))
@@ -57,7 +57,7 @@ fn direct_reader_sees_file_grow_and_truncate() {
             write(drive, byte);
         }
         assert_eq!([read(&reader, 0), read(&reader, 4096)], [Ok((4096, 1)), Ok((4096, 2))]);
-        // Cut at the end of the file, to whole blocks; and not at its end.
+        // A read across the end of the file is short; one of a part of a block is refused.
         let mut buffer = Aligned::new(8192);
         assert_eq!(pread(&reader, &mut *buffer, 4096), Ok(4096));
         assert_eq!(pread(&reader, &mut buffer[..100], 0), Err(Errno::INVAL));
@@ -75,7 +75,7 @@ fn direct_reader_sees_file_grow_and_truncate() {
 fn direct_and_cached_readers_agree_in_any_order() {
     in_both_ways(&PLAIN, "", |drive| {
         write(drive, 1);
-        // Each alone, and each before the other.
+        // Each reader alone, and each before the other.
         let cached = || open(&drive.seq(0), OFlags::RDONLY).unwrap();
         let mut files = vec![direct_reader(drive), cached(), direct_reader(drive)];
         drop(files.remove(0));
@@ -93,7 +93,7 @@ fn direct_and_cached_readers_agree_in_any_order() {
         let files = [cached(), direct_reader(drive)];
         write(drive, 99);
         assert_eq!(files.each_ref().map(|file| read(file, 19 * 4096)), [Ok((4096, 99)); 2]);
-        // Not by whole blocks: as through the page cache.
+        // Reads of parts of blocks work as through the page cache.
         let mut some = [0; 10];
         assert_eq!(pread(&files[0], &mut some, 4090), Ok(10));
         assert_eq!(some, [1, 1, 1, 1, 1, 1, 2, 2, 2, 2]);
@@ -132,7 +132,7 @@ fn direct_reader_leaves_explicit_opens_counted_once() {
     });
 }
 
-/// What a reader is told when its zone has failed, before and after it asks.
+/// The answers to a reader before and after it notices that its zone has failed.
 fn check_failing(condition: &str, errors: &str, expected: [Result<(usize, u8), Errno>; 2]) {
     in_both_ways(&PLAIN, &format!("errors={errors}"), |drive| {
         write(drive, 1);

@@ -1,4 +1,4 @@
-//! An emulated drive with a zonefs on it, used through the command alone and always taken down.
+//! An emulated drive with a zonefs on it, used through the command alone and always unmounted.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zonal::wait::wait_until;
 
-/// What kind of drive.
+/// The kind of drive.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) block: u64,
@@ -56,10 +56,10 @@ pub(crate) const ODD: Shape = Shape { zone: 3 * MIB, capacity: 3 * MIB - 4096, .
 pub(crate) const LARGE: Shape =
     Shape { zone: 32 * MIB, capacity: 24 * MIB, zones: 8, conventional: 1, ..PLAIN };
 
-/// The small ones.
+/// The small drives.
 pub(crate) const SHAPES: [&Shape; 6] = [&PLAIN, &LIMITED, &SEQUENTIAL, &ONE, &SHORT, &ODD];
 
-/// Those with conventional files.
+/// Drives with conventional files.
 pub(crate) const CONVENTIONAL: [&Shape; 4] = [&PLAIN, &LIMITED, &SHORT, &ODD];
 
 /// Options of mkzonefs for one file for each conventional zone, and for one file for all.
@@ -102,7 +102,7 @@ impl Shape {
     }
 }
 
-/// A drive and the directory it is mounted on, if it is.
+/// A drive, and the directory at which it is mounted, if it is.
 pub(crate) struct Drive {
     place: TempDir,
     pub(crate) shape: &'static Shape,
@@ -152,7 +152,7 @@ impl Drive {
         self.place.path().join(name)
     }
 
-    /// The directory it is mounted on.
+    /// The directory at which it is mounted.
     pub(crate) fn root(&self) -> PathBuf {
         self.place.path().join("mnt")
     }
@@ -167,7 +167,7 @@ impl Drive {
         self.root().join("seq").join(number.to_string())
     }
 
-    /// Every file of zones.
+    /// Every zone file.
     pub(crate) fn files(&self, aggregated: &[&str]) -> Vec<PathBuf> {
         let cnv = if aggregated.is_empty() {
             self.shape.cnv_files()
@@ -187,7 +187,7 @@ impl Drive {
         output(Command::new(&name).args(arguments).arg(device))
     }
 
-    /// Makes the file system, over whatever is there.
+    /// Makes the file system, over any content.
     pub(crate) fn format(&self, options: &[&str]) {
         must(&self.mkzonefs(&[&["-f"], options].concat(), &self.device()));
     }
@@ -206,14 +206,14 @@ impl Drive {
         let daemon = Pid::from_raw(self.daemon.swap(0, Ordering::Relaxed)).expect("mounted");
         kill_process(daemon, Signal::KILL).unwrap();
         unmount(self.root(), UnmountFlags::DETACH).unwrap();
-        // Until it has let go of the drive. Not a lock of our own: a process that another test is
-        // just starting would hold it on.
+        // Until the daemon has released the drive. The test takes no lock of its own: a process
+        // that another test is just starting would keep it.
         let mut free = Command::new("flock");
         free.arg("--nonblock").arg(self.device()).arg("true");
         wait_until(|| output(&mut free).status.success());
     }
 
-    /// Tries to mount any file.
+    /// Tries to mount a device or any other file.
     pub(crate) fn try_mount(&self, options: &str, device: &Path) -> Output {
         let mut mount = command(["mount", "--json", "-t", "zonefs"]);
         if !options.is_empty() {
@@ -261,7 +261,7 @@ impl Drive {
         text.strip_suffix('\n').expect("a line").parse().unwrap()
     }
 
-    /// Waits for such a number: closing a file is told to the file system later.
+    /// Waits for such a number: the kernel reports a close to the file system later.
     pub(crate) fn await_count(&self, name: &str, expected: u32) {
         wait_until(|| self.count(name) == expected);
     }
@@ -271,13 +271,13 @@ impl Drive {
         fs::write(self.root().join(".zonal/command"), format!("{line}\n")).unwrap();
     }
 
-    /// Waits until the mount table says that nothing can be written. It says so when the file whose
-    /// write failed has been closed.
+    /// Waits until the mount table shows the mount as read-only. It does when the file whose write
+    /// failed has been closed.
     pub(crate) fn await_read_only(&self) {
         wait_until(|| self.is_read_only());
     }
 
-    /// Whether the mount table says that nothing can be written.
+    /// Whether the mount table shows the mount as read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.shows("ro")
     }
@@ -301,7 +301,7 @@ impl Drop for Drive {
     }
 }
 
-/// Has the kernel forget inodes that nobody uses.
+/// Has the kernel forget unused inodes.
 pub(crate) fn drop_inodes() {
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
 }
@@ -313,19 +313,19 @@ pub(crate) fn command<const N: usize>(words: [&str; N]) -> Command {
     command
 }
 
-/// Runs to the end, whatever that is.
+/// Runs a command to its end, successful or not.
 pub(crate) fn output(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a program printed, if it ended well; panics with it otherwise.
+/// The output of a program; panics with it if the program fails.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = output(command);
     must(&output);
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The program must have ended well.
+/// The program must have succeeded.
 pub(crate) fn must(output: &Output) {
     assert!(output.status.success(), "{}: {}", output.status, text(output));
 }
@@ -337,7 +337,7 @@ pub(crate) fn text(output: &Output) -> String {
     text
 }
 
-/// Where a program is, or `None` after saying that it is missing.
+/// The path of a program; `None`, after a message, if it is missing.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)

@@ -1,7 +1,7 @@
-//! 06xx: what a failing zone does to its file and to the file system, for each `errors=`.
+//! 06xx: the effects of a failing zone on its file and on the file system, for each `errors=`.
 //!
-//! 060x: the write pointer moves behind the file system's back. 061x: a zone turns read-only, 062x:
-//! offline; even numbers before mounting, odd ones while mounted.
+//! 060x: the write pointer moves behind the file system's back. 061x: a zone becomes read-only,
+//! 062x: offline; even numbers before mounting, odd ones while mounted.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -20,14 +20,14 @@ enum System {
     ReadOnly,
 }
 
-/// How a file answers after its zone failed.
+/// The behaviour of a file after its zone failed.
 #[derive(Clone, Copy)]
 struct Outcome {
     size: u64,
     mode: u32,
     system: System,
     read: Result<usize, Errno>,
-    /// Writing at the end, and `truncate` to 0.
+    /// A write at the end, and `truncate` to 0.
     change: Result<(), Errno>,
 }
 
@@ -51,7 +51,7 @@ const READ_ONLY_FILE: Outcome = Outcome {
     change: Err(Errno::PERM),
 };
 
-/// Nothing can be done with the zone.
+/// The zone can neither be read nor written.
 const DEAD_FILE: Outcome = Outcome {
     size: 0,
     mode: 0,
@@ -69,12 +69,12 @@ const REPAIRED: Outcome = Outcome {
     change: Ok(()),
 };
 
-/// The same and the file system with it.
+/// The same, with a read-only file system.
 const fn and_system(outcome: Outcome) -> Outcome {
     Outcome { system: System::ReadOnly, change: Err(Errno::ROFS), ..outcome }
 }
 
-/// Compares a file and the file system with what is to be, now and after the kernel forgot them.
+/// Compares a file and the file system with `expected`, now and after the kernel forgot them.
 fn check(drive: &Drive, expected: &Outcome) {
     let file = drive.seq(0);
     for _ in 0..2 {
@@ -106,7 +106,7 @@ fn check(drive: &Drive, expected: &Outcome) {
     assert_eq!(drive.is_read_only(), expected.system == System::ReadOnly);
 }
 
-/// Lets the zone of a mounted file fail, and has a write meet it.
+/// Makes the zone of a mounted file fail, and has a write notice it.
 fn break_while_mounted(drive: &Drive, how: &str, fio: Option<&Fio>) {
     let (file, zone) = (drive.seq(0), drive.shape.first_seq());
     append(&file, WRITTEN).unwrap();
@@ -135,7 +135,7 @@ fn check_mounted(policy: &str, how: &str, expected: &Outcome) {
         check(&drive, expected);
         drive.unmount();
         if how == "write" {
-            // Only what the drive says counts for the next mount.
+            // For the next mount, only the state of the drive counts.
             drive.mount("");
             let is = if expected.change.is_ok() { 0 } else { 2 * WRITTEN };
             assert_eq!((size(&drive.seq(0)), mode(&drive.seq(0))), (is, 0o640));
@@ -152,7 +152,7 @@ fn check_asynchronous(policy: &str, expected: &Outcome) {
     check(&drive, expected);
 }
 
-/// A zone that cannot be written when the file system is mounted: nothing is known of it.
+/// A zone that cannot be written when the file system is mounted: its file is dead.
 fn check_before_mount(policy: &str, condition: &str) {
     for shape in BREAKING {
         let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
@@ -298,8 +298,8 @@ fn t0627_offline_zone_repair() {
     check_mounted("repair", "offline", &DEAD_FILE);
 }
 
-/// After an asynchronous write that failed, the kernel truncates the file to what it takes for its
-/// size. Here that is 0, and the zone holds what somebody else has written.
+/// After a failed asynchronous write, the kernel truncates the file to the size that it knows. Here
+/// that is 0, and the zone holds data of another writer.
 #[test]
 #[ignore = "needs fio; run by cargo xtask test"]
 fn aio_failed_write_does_not_reset_zone() {
@@ -314,7 +314,7 @@ fn aio_failed_write_does_not_reset_zone() {
             let job = [APPEND, "--rw=write", "--direct=1", "--bs=4k", "--size=4k", engine];
             fio.fail(&drive, &file, &job, "Input/output error");
             assert_eq!(size(&file), 2 * WRITTEN, "{options}");
-            // A program that means it is heard.
+            // A truncation by a program takes effect.
             let writer = open_direct(&file);
             rustix::fs::ftruncate(&writer, 0).unwrap();
             assert_eq!(size(&file), 0);

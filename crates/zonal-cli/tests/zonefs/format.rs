@@ -1,4 +1,4 @@
-//! 00xx: mkzonefs, mounting, and how many files of what kind there are then.
+//! 00xx: mkzonefs, mounting, and the number of files of each kind.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -79,7 +79,7 @@ fn t0002_mkzonefs_overwrites_only_by_force() {
         assert!(text(&refused).to_lowercase().contains(name), "{name}: {}", text(&refused));
         drive.format(SEPARATE);
     }
-    // What was made just now is something too.
+    // The new file system counts as content too.
     let refused = drive.mkzonefs(&[], &drive.device());
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused).contains("zonefs"), "{}", text(&refused));
@@ -113,7 +113,7 @@ fn t0020_mount() {
         assert!(!drive.is_read_only());
         drive.unmount();
         assert!(!drive.root().join("seq").exists());
-        // A super block and zones that hold something.
+        // A file system that was mounted before can be mounted again.
         drive.mount("");
         drive.unmount();
     }
@@ -124,7 +124,7 @@ fn t0021_mount_takes_only_zoned_devices() {
     let Some(drive) = Drive::new(&PLAIN) else { return };
     let plain = drive.outside("plain");
     fs::write(&plain, vec![0; 1 << 20]).unwrap();
-    // The last one is zoned and holds no file system.
+    // The last device is zoned and holds no file system.
     for device in [Path::new("/dev/null"), &plain, &drive.outside("absent"), &drive.device()] {
         let output = drive.try_mount("", device);
         assert!(!output.status.success(), "{}: {}", device.display(), text(&output));
@@ -210,7 +210,7 @@ fn t0041_number_of_files_aggregated() {
     }
 }
 
-/// `statfs` counts the directories of files too, and nothing is free to make a file of.
+/// `statfs` counts the directories of files too, and has no free inodes.
 fn assert_files(drive: &Drive, cnv: u64) {
     let cnv = if cnv > 0 { cnv + 1 } else { 0 };
     let told = statvfs(drive.root()).unwrap();
@@ -235,7 +235,7 @@ fn t0043_number_of_files_in_statfs_aggregated() {
     }
 }
 
-/// Zone 0 belongs to nobody; conventional files are always in use.
+/// Zone 0 belongs to no file; conventional files are always in use.
 fn assert_blocks(drive: &Drive) {
     let told = statvfs(drive.root()).unwrap();
     assert_eq!(told.f_bsize, drive.shape.block);
@@ -261,7 +261,7 @@ fn t0045_number_of_blocks_in_statfs_aggregated() {
     }
 }
 
-/// Mode and owner of every file.
+/// Checks mode and owner of every file.
 fn assert_files_are(drive: &Drive, aggregated: &[&str], expected: (u32, u32, u32)) {
     for file in drive.files(aggregated) {
         let data = fs::metadata(&file).unwrap();
@@ -276,7 +276,7 @@ fn check_features(aggregated: &'static [&'static str], features: &[(&str, (u32, 
     for shape in CONVENTIONAL {
         let Some(drive) = Drive::new(shape) else { return };
         for (feature, expected) in features {
-            // The last option wins, so they are one list.
+            // The last option wins, so all are one list.
             let list: Vec<&str> = aggregated
                 .iter()
                 .skip(1)
@@ -323,7 +323,7 @@ fn t0063_permissions_set_at_format_aggregated() {
     check_features(AGGREGATED, &PERMISSIONS_SET);
 }
 
-/// What is set stays while mounted, whatever the kernel forgets, and is lost then.
+/// Changes to a file stay while mounted, even if the kernel forgets the inode, and are then lost.
 fn check_kept(aggregated: &'static [&'static str], set: impl Fn(&Path), expected: (u32, u32, u32)) {
     let Some(drive) = Drive::mounted(&PLAIN, aggregated) else { return };
     let is = |file: &Path| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Direct I/O wants buffers that start on a page.
+/// Direct I/O needs buffers that start on a page.
 const PAGE: usize = 4096;
 
 /// Bytes at an address that direct I/O takes.
@@ -25,7 +25,7 @@ impl Aligned {
         Self { bytes, start, len }
     }
 
-    /// What [`content`] says for `offset` on.
+    /// The bytes of [`content`] from `offset` on.
     pub(crate) fn content(offset: u64, len: u64) -> Self {
         let mut buffer = Self::new(len);
         for (word, at) in buffer.chunks_exact_mut(8).zip((offset..).step_by(8)) {
@@ -63,7 +63,7 @@ pub(crate) fn open_direct(path: &Path) -> OwnedFd {
     open(path, OFlags::WRONLY | OFlags::DIRECT).unwrap()
 }
 
-/// Opens and writes at `offset`; how many bytes.
+/// Opens and writes at `offset`; returns how many bytes.
 pub(crate) fn write_at(path: &Path, flags: OFlags, offset: u64, len: u64) -> Result<u64, Errno> {
     let file = open(path, flags | OFlags::WRONLY)?;
     let written = rustix::io::pwrite(&file, &Aligned::content(offset, len), offset)?;
@@ -83,7 +83,7 @@ pub(crate) fn read_at(path: &Path, flags: OFlags, offset: u64, len: u64) -> Resu
     Ok(buffer)
 }
 
-/// The file holds from its start what [`Aligned::content`] says, and nothing else.
+/// The file holds the bytes of [`Aligned::content`] from its start, and nothing else.
 pub(crate) fn assert_content(path: &Path, len: u64) {
     assert_eq!(size(path), len);
     for flags in [OFlags::empty(), OFlags::DIRECT] {

@@ -5,14 +5,14 @@ use std::process::{Command, Output};
 
 use crate::drive::{self, Drive, must, output, text};
 
-/// Has fio write at the end of a file as it is, instead of making the file anew.
+/// Has fio write at the end of a file, instead of making the file anew.
 pub(crate) const APPEND: &str = "--file_append=1";
 
 /// fio, if there is one.
 pub(crate) struct Fio(PathBuf);
 
 impl Fio {
-    /// Finds it, or says that it is missing.
+    /// Finds fio, or prints that it is missing.
     pub(crate) fn find() -> Option<Self> {
         drive::find("fio").map(Self)
     }
@@ -29,12 +29,12 @@ impl Fio {
         )
     }
 
-    /// The same, and it must work.
+    /// The same; fio must succeed.
     pub(crate) fn run(&self, drive: &Drive, file: &Path, options: &[&str]) {
         must(&self.try_run(drive, file, options));
     }
 
-    /// The same, and it must fail with this message of an errno.
+    /// The same; fio must fail with this message of an errno.
     pub(crate) fn fail(&self, drive: &Drive, file: &Path, options: &[&str], message: &str) {
         let output = self.try_run(drive, file, options);
         let text = text(&output);
@@ -43,7 +43,7 @@ impl Fio {
     }
 }
 
-/// Runs a Python script with a path as its argument, or says that there is no Python.
+/// Runs a Python script with a path as its argument, or prints that there is no Python.
 pub(crate) fn python(script: &str, path: &Path) {
     if let Some(python) = drive::find("python3") {
         must(&output(Command::new(python).args(["-c", script]).arg(path)));
@@ -54,7 +54,7 @@ pub(crate) fn python(script: &str, path: &Path) {
 pub(crate) struct Aio {
     /// `offset`, `append`, `each-append`, `dsync` or `each-dsync`: of the file or of each write.
     pub(crate) mode: &'static str,
-    /// Pieces that each write is put together from.
+    /// Pieces of each write.
     pub(crate) vectors: u64,
     /// Bytes of a write: a multiple of 4096.
     pub(crate) bytes: u64,
@@ -63,18 +63,18 @@ pub(crate) struct Aio {
 }
 
 impl Aio {
-    /// Writes exactly what there is room for, then reads and compares: every write is there, once,
-    /// in the order of submission.
+    /// Writes as much as the zone can hold, then reads and compares: every write is there, once, in
+    /// the order of submission.
     pub(crate) fn fill(&self, file: &Path) {
         self.run(file, "exact");
     }
 
-    /// The same, but the last write is as long as all others and is short.
+    /// The same, but the last write has the length of the others and ends short.
     pub(crate) fn overfill(&self, file: &Path) {
         self.run(file, "over");
     }
 
-    /// Writes from 4096 bytes beyond the end on: nothing of it is taken.
+    /// Writes from 4096 bytes beyond the end on: the file takes none of it.
     pub(crate) fn miss(&self, file: &Path) {
         self.run(file, "missed");
     }

@@ -1,4 +1,4 @@
-//! 032x and 0330: what was written is read back, and durable writes.
+//! 032x and 0330: data is read back, and durable writes.
 
 use std::io::IoSlice;
 
@@ -56,7 +56,7 @@ fn t0324_readahead() {
     let file = drive.seq(0);
     let reader = open(&file, OFlags::RDONLY).unwrap();
     let mut buffer = Aligned::new(4096);
-    // A reader that is there before sees what is written, through its page cache.
+    // An earlier reader sees later writes, through its page cache.
     for round in 0..4 {
         let offset = round * 4096;
         assert_eq!(rustix::io::pread(&reader, &mut *buffer, offset), Ok(0));
@@ -64,7 +64,7 @@ fn t0324_readahead() {
         assert_eq!(rustix::io::pread(&reader, &mut *buffer, offset), Ok(4096));
         assert!(*buffer == *Aligned::content(offset, 4096), "at {offset}");
     }
-    // After a reset nothing of it is left, and what is written then is what is read.
+    // After a reset no old data is left, and a reader sees the new data.
     truncate(&file, 0).unwrap();
     assert_eq!(rustix::io::pread(&reader, &mut *buffer, 0), Ok(0));
     let other = Aligned::content(1 << 30, 4096);
@@ -101,7 +101,7 @@ fn t0325_read_beyond_the_end() {
 
 const DSYNC_WRITE: u64 = 2 << 20;
 
-/// Durable direct writes fill a file; the daemon is killed and nothing is missing.
+/// Durable direct writes fill a file; the daemon is killed and no data is missing.
 fn check_dsync(flags: OFlags, each: ReadWriteFlags, vectors: u64) {
     for shape in [&PLAIN, &SHORT] {
         let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
@@ -127,7 +127,7 @@ fn t0326_dsync_write() {
     check_dsync(OFlags::empty(), ReadWriteFlags::DSYNC, 1);
 }
 
-/// The same with eight in flight.
+/// The same with eight writes in flight.
 fn check_dsync_asynchronous(vectors: u64) {
     for mode in ["dsync", "each-dsync"] {
         for shape in [&PLAIN, &ODD] {

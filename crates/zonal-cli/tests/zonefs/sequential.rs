@@ -24,13 +24,13 @@ fn t0300_truncate() {
         }
         assert_eq!(truncate(&file, u64::MAX), Err(Errno::INVAL));
         assert_eq!(size(&file), 8192);
-        // To 0 the zone is reset; again, it stays empty.
+        // Truncation to 0 resets the zone; once more, the zone stays empty.
         assert_eq!(truncate(&file, 0), Ok(()));
         assert_eq!(truncate(&file, 0), Ok(()));
         assert_eq!(size(&file), 0);
         assert_eq!(truncate(&file, 4096), Err(Errno::PERM));
         assert_eq!(append(&file, 4096), Ok(4096));
-        // To the maximum it is finished; what was written stays.
+        // Truncation to the maximum finishes the zone, and its data stays.
         assert_eq!(truncate(&file, shape.capacity), Ok(()));
         assert_eq!(truncate(&file, shape.capacity), Ok(()));
         assert_eq!(size(&file), shape.capacity);
@@ -40,7 +40,7 @@ fn t0300_truncate() {
         assert_eq!(drive.zone(shape.first_seq()).0, "full");
         drive.mount("");
         assert_eq!(size(&file), shape.capacity);
-        // O_TRUNC empties it, even with reading only.
+        // O_TRUNC empties the file, even if it is open for reading only.
         open(&file, OFlags::RDONLY | OFlags::TRUNC).unwrap();
         assert_eq!(size(&file), 0);
         drive.unmount();
@@ -56,7 +56,7 @@ fn t0301_unlink() {
     assert_eq!(errno(fs::remove_file(drive.seq(0))), eperm);
     assert_eq!(errno(fs::rename(drive.seq(0), drive.seq(1))), eperm);
     assert_eq!(errno(fs::remove_dir(drive.root().join("seq"))), eperm);
-    // What has no name cannot get one.
+    // No new name can be made.
     let enoent = Some(Errno::NOENT.raw_os_error());
     let new = drive.root().join("seq/new");
     assert_eq!(errno(fs::write(&new, "")), enoent);
@@ -75,13 +75,13 @@ fn t0302_buffered_write() {
         assert_eq!(write_at(&file, flags, 0, 4096), Err(Errno::IO), "{flags:?}");
         assert_eq!(size(&file), 0);
     }
-    // Neither the file nor the file system has suffered.
+    // Neither the file nor the file system has been damaged.
     assert_eq!(io::mode(&file), 0o640);
     assert!(!drive.is_read_only());
     assert_eq!(append(&file, 4096), Ok(4096));
     assert_eq!(write_at(&file, OFlags::empty(), 4096, 4096), Err(Errno::IO));
     io::assert_content(&file, 4096);
-    // Beyond what the zone holds, that comes first.
+    // Beyond the zone's capacity, EFBIG takes precedence.
     assert_eq!(write_at(&file, OFlags::empty(), PLAIN.capacity, 4096), Err(Errno::FBIG));
 }
 
@@ -106,7 +106,7 @@ fn t0304_unaligned_write() {
         let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
         let file = drive.seq(0);
         let write = |offset, len| write_at(&file, OFlags::DIRECT, offset, len);
-        // Not at the write pointer, or not in blocks.
+        // A write away from the write pointer, or not in whole blocks.
         for (offset, len) in
             [(4096, 4096), (shape.block, shape.block), (0, 100), (0, shape.block + 1), (8, 4096)]
         {
@@ -116,7 +116,7 @@ fn t0304_unaligned_write() {
         assert_eq!(write(shape.capacity, 4096), Err(Errno::FBIG));
         assert_eq!(write(0, 4096), Ok(4096));
         assert_eq!(write(4096, 0), Ok(0));
-        // The file system is as it was.
+        // The file system has not changed.
         assert!(!drive.is_read_only());
         io::assert_content(&file, 4096);
     }
@@ -134,7 +134,7 @@ fn t0305_unaligned_write_asynchronous() {
     }
 }
 
-/// A size that no zone is a multiple of: the last write is a short one.
+/// No zone is a multiple of this size: the last write is a short one.
 const ODD_WRITE: u64 = 135_168;
 
 #[test]
@@ -150,7 +150,7 @@ fn t0306_append() {
             let mut end = 4096;
             while end < shape.capacity {
                 let data = Aligned::content(end, ODD_WRITE);
-                // Wherever it is told to go.
+                // The offset of the write has no effect.
                 let written =
                     rustix::io::pwritev2(&open, &[IoSlice::new(&data)], 0, each).unwrap() as u64;
                 assert_eq!(written, ODD_WRITE.min(shape.capacity - end));
@@ -218,7 +218,7 @@ for fd in both, reader:
     python(script, &file);
 }
 
-/// Fills a file by fio with one request at a time, and has it compare all of it.
+/// fio fills a file with one request at a time, and compares all of it.
 fn check_fill(bytes: &str) {
     let Some(fio) = Fio::find() else { return };
     for shape in [&PLAIN, &SHORT] {
@@ -273,7 +273,7 @@ fn t0312_explicit_open() {
         // For reading there is no limit, and a file that is open may be opened again.
         open(&drive.seq(limit), OFlags::RDONLY).unwrap();
         open_direct(&drive.seq(0));
-        // Those that are open can be written to the end; then they need no more.
+        // Open files can be written to the end; then they need no open zone.
         let data = Aligned::new(shape.capacity);
         for (number, file) in (0..).zip(&files) {
             let written = rustix::io::pwrite(file, &data, 0).unwrap() as u64;
@@ -288,7 +288,7 @@ fn t0312_explicit_open() {
         drive.unmount();
         for number in 0..limit {
             assert_eq!(drive.zone(shape.first_seq() + number).0, "full");
-            // Opened and not written: nothing is left of it.
+            // A file that was opened and not written leaves its zone empty.
             assert_eq!(drive.zone(shape.first_seq() + limit + number).0, "empty");
         }
     }

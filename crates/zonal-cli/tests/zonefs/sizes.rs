@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use crate::drive::{AGGREGATED, CONVENTIONAL, Drive, SEPARATE, SHAPES};
 use crate::io::append;
 
-/// A file's size, and the space that counts as its own.
+/// A file's size, and the space that it takes.
 fn size_and_space(path: &std::path::Path) -> (u64, u64) {
     let data = fs::metadata(path).unwrap();
     (data.size(), data.blocks() * 512)
@@ -44,7 +44,7 @@ fn t0101_sizes_aggregated() {
     }
 }
 
-/// A file has the number of its first zone; after the zones come root, cnv and seq.
+/// A file has the number of its first zone; root, cnv and seq come after the zones.
 fn check_numbers(drive: &Drive, cnv_files: u64) {
     let shape = drive.shape;
     let number = |path| fs::metadata(path).unwrap().ino();

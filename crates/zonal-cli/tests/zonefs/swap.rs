@@ -1,5 +1,5 @@
-//! 04xx: swap space. No file system on FUSE can hold it, so the kernel's answer is always no, and
-//! the files must not suffer from the question.
+//! 04xx: swap space. No file system on FUSE can hold it, so the kernel always refuses, and the
+//! files must not suffer from the attempt.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn t0401_swap_on_a_sequential_file() {
     let file = drive.seq(0);
     append(&file, 1 << 20).unwrap();
     only_for_the_owner(&file);
-    // It writes through the page cache.
+    // mkswap writes through the page cache.
     assert!(!run(&mkswap, &file).status.success());
     assert_content(&file, 1 << 20);
     // Swap space made elsewhere and copied here.

@@ -1,4 +1,4 @@
-//! `warm-cache`: what was written directly is read from memory, and never anything else.
+//! `warm-cache`: data of direct writes is read from memory, and the data is always the latest.
 
 use std::path::PathBuf;
 
@@ -30,8 +30,8 @@ fn warm_cache_reads_written_data_without_drive() {
         pause();
         read_at(&file, OFlags::empty(), 0, LEN)
     };
-    // On a machine with much to do pages may come too early, and are dropped: then no byte
-    // is read, or the first ones.
+    // On a busy machine, pages that come too early are dropped: then no byte is read, or the first
+    // ones.
     let is_whole = |found: &Aligned| found.len() as u64 == LEN;
     let found = (0..300).find_map(|_| read().ok().filter(is_whole));
     let found = found.expect("read without asking the drive");
@@ -47,7 +47,7 @@ fn warm_cache_off_reads_from_drive() {
     assert_eq!(read_at(&drive.seq(0), OFlags::empty(), 0, 4096).err(), Some(Errno::IO));
 }
 
-/// Writes pieces, each of another byte, and reads after each what is there.
+/// Writes pieces, each of another byte, and reads the file after each.
 fn rewrite(shape: &'static Shape, piece: u64, rounds: u8) {
     let Some(drive) = Drive::formatted(shape, SEPARATE) else { return };
     drive.mount("warm-cache");
@@ -72,7 +72,7 @@ fn rewrite(shape: &'static Shape, piece: u64, rounds: u8) {
 
 #[test]
 fn warm_cache_rewrite_is_read_anew() {
-    // Pieces that share pages, that fill them, and that are several requests.
+    // Pieces that share pages, that fill pages, and that are several requests.
     rewrite(&PLAIN, 512, 40);
     rewrite(&PLAIN, 65_536, 40);
     rewrite(&LARGE, 3 << 20, 8);
