@@ -1,6 +1,6 @@
-//! A mount that has a block device: what sync(1) and umount(2) wait for, and who may use it. The
-//! drive is a loop device with virtual zones, or the file below it, for which another loop device
-//! stands in.
+//! A mount that has a block device: sync(1) and umount(2) wait for its commits, and other programs
+//! cannot use the device. The drive is a loop device with virtual zones, or the file below it, for
+//! which another loop device stands in.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs;
@@ -36,7 +36,7 @@ fn must(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A loop device, which goes with this.
+/// A loop device, which is detached when this is dropped.
 struct Loop {
     node: PathBuf,
 }
@@ -66,7 +66,8 @@ struct Disk {
 }
 
 impl Disk {
-    /// `None`, and says so, where it cannot be made or the kernel passes no sync(1) on.
+    /// `None`, after a message, where the disk cannot be made or the kernel does not pass sync(1)
+    /// on.
     fn new() -> Option<Self> {
         let skip = |why: &str| {
             println!("SKIP: {why}");
@@ -82,7 +83,7 @@ impl Disk {
         }
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("disk");
-        // As long as the file of such a drive, so that it is one too.
+        // The file has the length of such a drive, so it can be one too.
         fs::File::create(&file).unwrap().set_len(42 << 20).unwrap();
         let device = match Loop::attach(&file) {
             Ok(device) => device,
@@ -100,7 +101,7 @@ impl Disk {
         self.folder.path().join(format!("{number}"))
     }
 
-    /// Mounts it. Without being asked, a commit comes after an hour.
+    /// Mounts it. The commit timer is an hour, so only requests commit.
     fn mount(&self, number: usize, options: &str) -> Output {
         self.mount_drive(text(&self.device.node), number, options)
     }
@@ -122,7 +123,7 @@ impl Disk {
         zonal::mounts::all().unwrap().into_iter().find(|mount| mount.point == place)
     }
 
-    /// The type that the table of mounts has for a place.
+    /// The file system type of a place in the mount table.
     fn kind(&self, number: usize) -> Option<String> {
         Some(self.in_table(number)?.kind.into_string().unwrap())
     }
@@ -135,7 +136,7 @@ impl Disk {
         files.filter(|file| fs::read_to_string(file).is_ok_and(|it| it.contains(&name))).count()
     }
 
-    /// Names of files, as a power cut now would leave them.
+    /// Names of files that a power cut now would leave.
     fn names_after_power_cut(&self) -> String {
         let copy = self.folder.path().join("copy");
         fs::copy(self.file(), &copy).unwrap();
@@ -148,7 +149,7 @@ impl Disk {
         kill_process(Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap(), signal).unwrap();
     }
 
-    /// Whether a program that knows of no locks may have it.
+    /// Whether a program that ignores locks could open the device.
     fn is_free(&self) -> bool {
         let mut options = fs::File::options();
         options.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed());
@@ -232,7 +233,7 @@ fn stand_in_goes_with_mount_however_it_ends() {
 #[ignore = "needs root and loop devices; run by cargo xtask test"]
 fn drive_file_without_loop_devices_is_mounted_as_fuse() {
     let Some(disk) = Disk::new() else { return };
-    // As a container that has no /dev/loop-control.
+    // A container may have no /dev/loop-control.
     let script = "mount --bind /dev/null /dev/loop-control && \"$0\" mount -q \"$1\" \"$2\" \
         --log \"$3\" && findmnt --noheadings --output FSTYPE \"$2\"; \"$0\" umount \"$2\"";
     let mut unshare = Command::new("unshare");
@@ -252,7 +253,7 @@ fn block_device_umount_returns_once_clean() {
     assert!(disk.is_free());
     assert!(disk.names_after_power_cut().contains("file"));
     must(&zonal(&["check", text(&disk.device.node)]));
-    // The end by a signal is the same.
+    // The end by a signal leaves the same.
     must(&disk.mount(0, "rw"));
     fs::write(disk.place(0).join("other"), "content").unwrap();
     disk.signal(0, Signal::TERM);
@@ -298,7 +299,7 @@ fn block_device_has_many_readers_or_one_writer() {
     must(&zonal(&["check", node]));
     assert!(!disk.is_free());
     refused(zonal(&["mkfs", "--force", node]), &["it is mounted at ", "process, "]);
-    // The first one had it exclusively.
+    // The first mount had the device exclusively.
     must(&zonal(&["umount", text(&disk.place(0))]));
     refused(zonal(&["mkfs", "--force", node]), &["it is mounted at ", "process, "]);
     must(&zonal(&["umount", text(&disk.place(1))]));
@@ -339,7 +340,7 @@ fn block_device_mount_frees_space_of_deleted_files() {
     let Some(disk) = Disk::new() else { return };
     must(&disk.mount(0, "rw"));
     let content = vec![7; 8 << 20];
-    // The rounds write more in all than there is room for, so Furrow resets zones and discards
+    // Together the rounds write more than the drive can hold, so Furrow resets zones and discards
     // their blocks on the disk.
     for round in 0..8 {
         let file = disk.place(0).join(format!("{round}"));

@@ -1,4 +1,4 @@
-//! `zonal compliance`: what it refuses, its exit codes, and the page in HTML.
+//! `zonal compliance`: devices that it refuses, its exit codes, and the page in HTML.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a command that has to end with `code`; what it prints on both streams.
+/// Runs a command that has to end with `code`; returns its output on both streams.
 fn ends(folder: &Path, code: i32, line: &str) -> String {
     let output = zonal(folder, line);
     let printed = text(&output.stdout) + &text(&output.stderr);

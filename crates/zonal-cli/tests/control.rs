@@ -1,5 +1,5 @@
-//! A zonefs mounted with the command: what its control directory and `zonal stats` show, what its
-//! commands do, what `-o remount` changes, and the names under which mount(8) starts it.
+//! A zonefs mounted with the command: its control directory, `zonal stats`, its commands, the
+//! options that `-o remount` changes, and the names under which mount(8) starts it.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs;
@@ -75,7 +75,7 @@ impl Mount {
         run(&["mount", "-o", &options, &self.drive(), text(&self.dir())])
     }
 
-    /// Whether the mount table says that it can be written to.
+    /// Whether the mount table shows the mount as writable.
     fn is_writable_by_table(&self) -> bool {
         let table = fs::read_to_string("/proc/self/mounts").unwrap();
         let dir = format!(" {} ", self.dir().display());
@@ -122,7 +122,7 @@ fn control_is_reachable_by_name_but_not_counted() {
     assert_eq!((perm(""), perm("stats"), perm("command")), (0o555, 0o444, 0o200));
     assert_eq!(fs::read_to_string(mount.control("max_wro_seq_files")).unwrap(), "4\n");
     assert_eq!(fs::read_to_string(mount.control("max_active_seq_files")).unwrap(), "6\n");
-    // What is read is of now, however often it was read before.
+    // A read shows the present state, however often it was read before.
     for files in 1..=3 {
         mount.command(&format!("write {} 4096", 4 + files)).unwrap();
         let zones = fs::read_to_string(mount.control("zones")).unwrap();
@@ -221,7 +221,7 @@ fn mount_detects_type_and_refuses_other_options() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains(what), "{arguments:?}: {errors}");
     }
-    // Under the name of mount(8)'s helper, with what mount(8) passes on.
+    // Under the name of mount(8)'s helper, with arguments that mount(8) passes on.
     let helper = mount.folder.path().join("mount.zonefs");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zonal"), &helper).unwrap();
     let arguments = [&drive, text(&dir), "-n", "-o", "rw,errors=repair"];
@@ -243,7 +243,7 @@ fn scrape(port: u16) -> String {
 
 #[test]
 fn metrics_are_served_while_mounted() {
-    // The kernel gives ports from 32,768 on to connections of others.
+    // The kernel gives ports from 32,768 on to connections of other programs.
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
     let mut ports = first..32_768;
     let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
@@ -260,11 +260,11 @@ fn metrics_are_served_while_mounted() {
         "{answer}"
     );
     assert_eq!(mount.stat("metrics"), format!("127.0.0.1:{port}"));
-    // As mount(8) repeats it from fstab.
+    // mount(8) repeats the option from fstab.
     assert!(mount.remount(&option).status.success());
     let output = mount.remount("metrics=1");
     assert!(String::from_utf8_lossy(&output.stderr).contains("metrics=1"), "{output:?}");
-    // Where another program listens, nothing is mounted.
+    // A port on which another program listens makes the mount fail.
     let second = tempfile::tempdir().unwrap();
     let drive = second.path().join("drive.zns");
     zonal(&[&["create", text(&drive)], &SHAPE[..]].concat());

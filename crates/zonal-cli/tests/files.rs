@@ -22,7 +22,7 @@ struct Place {
 }
 
 impl Place {
-    /// With a drive that holds Furrow.
+    /// A directory with a drive that holds Furrow.
     fn new() -> Self {
         let place = Self { folder: tempfile::tempdir().unwrap() };
         place.must(&["create", "drive.zns", "--zones", "60", "--zone-size", "1MiB"]);
@@ -40,7 +40,7 @@ impl Place {
         command.output().unwrap()
     }
 
-    /// What a command prints that succeeds.
+    /// The output of a command, which must succeed.
     fn must(&self, arguments: &[&str]) -> String {
         let output = self.zonal(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -48,7 +48,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command says that is refused.
+    /// The error of a command, which must fail.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.zonal(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -173,7 +173,7 @@ fn files_of_store_on_zonefs_are_listed_copied_and_removed() {
     assert!(used(&place) < full, "its zones are free");
     place.must(&["rm", "-r", "drive.zns:/kv"]);
     assert_eq!(place.must(&["ls", "drive.zns:/"]), "");
-    // A backup goes back, in whole files.
+    // A copy of the backup to the drive restores whole files.
     place.must(&["cp", "-r", "backup", "drive.zns:/kv"]);
     place.must(&["cp", "-r", "drive.zns:/kv", "again"]);
     assert_eq!(fs::read(place.path("again/000004.sst")).unwrap(), content);
@@ -182,7 +182,7 @@ fn files_of_store_on_zonefs_are_listed_copied_and_removed() {
     names_of_store_change(&place);
 }
 
-/// `stat`, `mkdir`, `mv` and `ln` on a store at `/kv`, as each command that comes later sees it.
+/// `stat`, `mkdir`, `mv` and `ln` on a store at `/kv`; each later command sees the changes.
 fn names_of_store_change(place: &Place) {
     let table = "drive.zns:/kv/000004.sst";
     assert!(place.must(&["stat", table]).contains("1500001"));
@@ -194,7 +194,7 @@ fn names_of_store_change(place: &Place) {
     let json: serde_json::Value =
         serde_json::from_str(&place.must(&["stat", "--json", "drive.zns:/old/CURRENT"])).unwrap();
     assert_eq!(json[0]["links"], 2, "{json}");
-    // One name less; the file is there by the other one, and over it goes what is moved there.
+    // The file loses one name and keeps the other; `mv` replaces a file of the target's name.
     place.must(&["rm", "drive.zns:/kv/CURRENT"]);
     assert_eq!(place.must(&["cat", "drive.zns:/old/CURRENT"]), "MANIFEST-000003\n");
     place.must(&["mv", "drive.zns:/old/kv/000005.sst", "drive.zns:/kv/000007.sst"]);
@@ -227,7 +227,7 @@ fn df_space_matches_what_files_take() {
     let after = free();
     assert!((4 << 20..5 << 20).contains(&(before - after)), "{before} {after}");
     assert!(place.must(&["df", "drive.zns"]).starts_with("device"));
-    // More than there is: what was there stays, and the command says where it went wrong.
+    // The file is larger than the space: the other files stay, and the error names the file.
     fs::write(place.path("huge"), vec![1; usize::try_from(after).unwrap() + (8 << 20)]).unwrap();
     let said = place.refused(&["cp", "huge", "drive.zns:/huge"]);
     assert!(said.contains("drive.zns:/huge") && said.contains("no space left"), "{said}");
@@ -290,12 +290,12 @@ fn rm_refuses_root_and_paths_that_end_in_dots() {
         place.refused(&["mkdir", &format!("drive.zns:{path}")]);
         assert_eq!(place.must(&["ls", "-R", "drive.zns:/"]), all, "{path}");
     }
-    // A slash behind a link reaches neither the link nor what is in the directory.
+    // With a slash behind a link or a file, `rm` removes neither it nor entries of a directory.
     for path in ["/link/", "/a/f/"] {
         let said = place.refused(&["rm", "-r", &format!("drive.zns:{path}")]);
         assert!(said.contains("not a directory"), "{path}: {said}");
     }
-    // Into the directory itself, by any name of it, with the name of the source.
+    // A directory as target, under any of its names, gets an entry with the name of the source.
     fs::write(place.path("words"), "two").unwrap();
     place.must(&["cp", "words", "drive.zns:/a/."]);
     place.must(&["mv", "drive.zns:/a/words", "drive.zns:/a/.."]);
@@ -304,7 +304,7 @@ fn rm_refuses_root_and_paths_that_end_in_dots() {
     place.refused(&["cp", "-r", "h", "drive.zns:/none/."]);
     place.refused(&["ln", "-s", "..", "drive.zns:/a"]);
     assert_eq!(place.must(&["ls", "-R", "drive.zns:/"]), "a\na/b\na/b/words\na/f\nlink\nwords\n");
-    // One operand that fails does not keep the others from their turn.
+    // The command performs its other operands even if one fails.
     let said = place.refused(&["rm", "drive.zns:/none", "drive.zns:/words", "drive.zns:/a"]);
     assert!(said.contains("/none: no such file") && said.contains("/a is a directory"), "{said}");
     place.refused(&["mkdir", "drive.zns:/a", "drive.zns:/new"]);
@@ -331,7 +331,7 @@ fn slash_behind_link_is_its_directory() {
     assert!(place.must(&["stat", "drive.zns:/h/link/"]).contains("directory"));
     assert!(place.must(&["stat", "drive.zns:/h/link"]).contains("symlink"));
     assert_eq!(place.must(&["cat", "drive.zns:/h/link/f"]), "one\n");
-    // Both sides of a copy.
+    // A link as either side of a copy.
     place.must(&["cp", "-r", "drive.zns:/h/link/", "out"]);
     place.must(&["cp", "-a", "h/link/", "drive.zns:/in"]);
     assert_eq!(fs::read_to_string(place.path("out/f")).unwrap(), "one\n");
@@ -360,7 +360,7 @@ fn interrupted_cp_keeps_what_it_has_copied() {
         command.args(["cp", "-v", "first", "fifo", "first", "drive.zns:/"]);
         command.current_dir(place.folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
-        // It has copied the first file when it opens the second, which never ends.
+        // The process has copied the first file when it opens the second, which never ends.
         let writer = fs::File::options().write(true).open(&fifo).unwrap();
         rustix::process::kill_process(Pid::from_child(&child), signal).unwrap();
         let output = child.wait_with_output().unwrap();

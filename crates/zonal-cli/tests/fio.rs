@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Where the package has the engine.
+/// Path of the engine after the installation of the package.
 const INSTALLED: &str = "/usr/lib/zonal/libzonal_fio.so";
 
 #[test]
@@ -18,7 +18,7 @@ fn fio_page_commands_work() {
         println!("SKIP: {error}");
         return;
     }
-    // Beside the tests: cargo builds the library for them.
+    // cargo builds the library into the directory of the tests.
     let test = std::env::current_exe().unwrap();
     let engine = test.parent().unwrap().join("libzonal_fio.so");
     let zonal = Path::new(env!("CARGO_BIN_EXE_zonal")).parent().unwrap();

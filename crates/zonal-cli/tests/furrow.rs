@@ -1,5 +1,5 @@
-//! A Furrow by the command: what is refused while it is in use, and `-o remount` under the name by
-//! which mount(8) starts the command.
+//! A Furrow by the command: requests that are refused while it is in use, and `-o remount` under
+//! the name by which mount(8) starts the command.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
@@ -44,7 +44,7 @@ fn drive() -> (TempDir, PathBuf) {
     (folder, drive)
 }
 
-/// The same, with its mount point and a place for the log; `None` if nothing can be mounted.
+/// A drive, its mount point and a place for the log; `None` if nothing can be mounted.
 #[expect(clippy::print_stdout, reason = "why a test does nothing is a part of its result")]
 fn mountable() -> Option<(TempDir, PathBuf, PathBuf, PathBuf)> {
     if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
@@ -56,7 +56,7 @@ fn mountable() -> Option<(TempDir, PathBuf, PathBuf, PathBuf)> {
     Some((folder, drive, dir, log))
 }
 
-/// Takes a mount away at the end of a test, also of one that fails.
+/// Unmounts at the end of a test, also of one that fails.
 struct Unmounts<'a>(&'a Path);
 
 impl Drop for Unmounts<'_> {
@@ -71,7 +71,7 @@ fn daemon(dir: &Path) -> Pid {
     Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap()
 }
 
-/// What mount(8) calls for this kind of file system.
+/// The helper that mount(8) starts for this kind of file system.
 fn helper(folder: &TempDir) -> PathBuf {
     let helper = folder.path().join("mount.fuse.furrow");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zonal"), &helper).unwrap();
@@ -128,7 +128,7 @@ fn advice_never_suggests_mkfs_over_possible_file_system() {
     let (folder, drive) = drive();
     let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
     let place = format!("{}:/", text(&drive));
-    // All superblocks are gone, and all else is there.
+    // All superblocks are lost, and everything else is intact.
     for zone in ["0", "1", "20", "21"] {
         must(&zonal(&["zone", "reset", text(&drive), zone, "--force"]));
     }
@@ -145,7 +145,7 @@ fn advice_never_suggests_mkfs_over_possible_file_system() {
     }
 }
 
-/// What mount(8) passes on when it remounts.
+/// Remounts with the arguments that mount(8) passes on.
 fn remount(helper: &Path, (drive, dir): (&Path, &Path), options: &str) -> Output {
     let options =
         format!("{options},relatime,remount,user_id=0,group_id=0,default_permissions,allow_other");
@@ -183,7 +183,7 @@ fn reclaim_command_empties_zones() {
     must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]));
     let file = |number: u32| dir.join(format!("file{number}"));
     let content = |number: u32| vec![u8::try_from(number).unwrap(); 100_000];
-    // On the drive at once: what is deleted before costs no space there.
+    // The file is on the drive at once: a file that is deleted before costs no space there.
     let write = |number: u32| {
         let mut to = fs::File::create(file(number)).unwrap();
         to.write_all(&content(number)).unwrap();
@@ -210,7 +210,7 @@ fn reclaim_command_empties_zones() {
     assert!(number(&some, "moved_bytes") > 0 && percent(&some) >= 85, "{some}");
     let most = reclaim(&[]);
     assert!(number(&most, "free_bytes") > number(&some, "free_bytes"), "{some}, then {most}");
-    // Zones that are still written are not emptied.
+    // Reclaim leaves zones alone that are open for writes.
     (120..123).for_each(write);
     remove(121);
     let none = reclaim(&[]);
@@ -242,14 +242,14 @@ fn mount_waits_for_end_of_previous_mount() {
     let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
     must(&zonal(&mount));
     fs::write(dir.join("file"), "kept").unwrap();
-    // As umount(8) without our helper: the kernel lets go, and the daemon still commits.
+    // Like umount(8) without our helper: the mount goes at once, and the daemon still commits.
     let file = fs::File::open(dir.join("file")).unwrap();
     must(&zonal(&["umount", "--lazy", text(&dir)]));
     let closes = thread::spawn(move || {
         thread::sleep(Duration::from_millis(300));
         drop(file);
     });
-    // One that waits for less than this machine takes is repeated.
+    // On a slow machine the mount gives up, and the test repeats it.
     wait_until(|| zonal(&mount).status.success());
     assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "kept");
     closes.join().unwrap();
@@ -329,13 +329,13 @@ fn remount_changes_kernel_options() {
     write("before").unwrap();
     must(&remount(&helper, what, "ro"));
     assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
-    // mount(8) repeats what stands in fstab.
+    // mount(8) repeats the options of fstab.
     must(&remount(&helper, what, "rw,nosuid,memory=96MiB,max_open_zones=3,commit=3,nolifetime"));
     write("after").unwrap();
     let stats = || String::from_utf8(zonal(&["stats", text(&dir), "--json"]).stdout).unwrap();
     assert!(stats().contains("\"lifetime\": \"ignored\""), "{}", stats());
     must(&remount(&helper, what, "ro"));
-    // The daemon takes it although the mount was read-only until now.
+    // The daemon takes the option although the mount was read-only until now.
     must(&remount(&helper, what, "rw,lifetime"));
     assert!(stats().contains("\"lifetime\": \"followed\""), "{}", stats());
     for other in [
@@ -383,7 +383,7 @@ fn remount_makes_writable_when_nothing_is_open() {
     let remount = || zonal(&["mount", "-o", "remount,rw,noatime", text(&drive), text(&dir)]);
     let write = |name: &str| fs::write(dir.join(name), "content");
     let stats = || String::from_utf8(zonal(&["stats", text(&dir), "--json"]).stdout).unwrap();
-    // All that a remount does not change.
+    // All options that a remount does not change.
     let in_force = || {
         let json = fs::read(dir.join(".zonal/options")).unwrap();
         let mut options: serde_json::Value = serde_json::from_slice(&json).unwrap();
@@ -400,7 +400,7 @@ fn remount_makes_writable_when_nothing_is_open() {
     assert!(refused.contains(&me) && refused.contains(text(&file)), "{refused}");
     assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
     drop(open);
-    // Another reader keeps the drive as it is.
+    // Another reader has the drive, so the mount stays read-only.
     let reader = FileDrive::open(&drive, OpenMode::ReadLocked).unwrap();
     let refused = errors(&remount());
     assert!(refused.contains("in use by another process"), "{refused}");
@@ -419,7 +419,7 @@ fn remount_makes_writable_when_nothing_is_open() {
     }
     assert!(fs::read_to_string(&log).unwrap().matches("requests come").count() > 3, "one log");
     must(&zonal(&["umount", text(&dir)]));
-    // The same of a zonefs.
+    // The same for a zonefs.
     must(&zonal(&["mkzonefs", "--force", text(&drive)]));
     mount("ro,errors=repair,nouring,noasync-dio,warm-cache,strictatime,dirsync");
     let before = in_force();

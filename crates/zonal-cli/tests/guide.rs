@@ -1,12 +1,12 @@
-//! The commands of the guide print what the guide shows.
+//! The commands of the guide print the output that it shows.
 //!
 //! Each page runs in a directory of its own that holds `words.txt` and `msr.csv`.
 
 use std::fs;
 use std::path::Path;
 
-/// Pages below `docs/` whose commands run here. Pages that need a mount, root or other programs
-/// have tests of their own.
+/// Pages below `docs/` whose commands run here. Other tests run pages that need a mount, root or
+/// other programs.
 const PAGES: [&str; 12] = [
     "guide/use/devices",
     "guide/use/disks",

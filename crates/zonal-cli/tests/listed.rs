@@ -1,5 +1,5 @@
-//! What mount(8) and findmnt(8) list of a mount: also the options that FUSE has no word for.
-//! Skipped where nothing can be mounted.
+//! The options of a mount that mount(8) and findmnt(8) list, with options that FUSE has no word
+//! for. Skipped where nothing can be mounted.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs;
@@ -23,7 +23,7 @@ impl Place {
             return None;
         }
         let place = Self { folder: tempfile::tempdir().unwrap() };
-        // A name that the table has to write in another way.
+        // A name that the table has to escape.
         fs::create_dir(place.dir()).unwrap();
         place.zonal(&["create", "drive.zns", "--profile", "small"]);
         place.zonal(&["mkfs", "drive.zns"]);
@@ -50,7 +50,7 @@ impl Place {
         self.zonal(&["mount", "drive.zns", "a mount", "--log", "log", "-o", options]);
     }
 
-    /// The options of the mount that this option of findmnt has it list.
+    /// The mount's options in the output of findmnt.
     fn listed(&self) -> Vec<String> {
         let mut findmnt = Command::new("findmnt");
         findmnt.args(["--mtab", "--noheadings", "--output", "OPTIONS"]).arg(self.dir());
@@ -59,7 +59,7 @@ impl Place {
         text.trim().split(',').map(ToOwned::to_owned).collect()
     }
 
-    /// What libmount keeps of the directory.
+    /// libmount's rows of the directory.
     fn kept(&self) -> Vec<String> {
         let table = fs::read_to_string("/run/mount/utab").unwrap_or_default();
         let name = self.folder.path().display().to_string();

@@ -1,5 +1,5 @@
 //! The manual pages that `zonal man` writes, as man(1) shows them: groff formats each without a
-//! warning, and nothing of Markdown is left in what a reader sees. Skipped where groff is absent.
+//! warning, and the reader sees no Markdown. Skipped where groff is missing.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
@@ -27,7 +27,7 @@ fn manual_pages_format_without_warning_or_markdown() {
     for page in pages(folder.path()) {
         let name = page.file_name().unwrap().to_string_lossy().into_owned();
         let mut groff = Command::new("groff");
-        // All warnings, but those of a line that cannot be filled evenly.
+        // All warnings, except for lines that groff cannot fill evenly.
         groff.args(["-man", "-Tutf8", "-k", "-ww", "-Wbreak", "-P-cbou"]).arg(&page);
         let output = groff.env("LC_ALL", "C.UTF-8").output().unwrap();
         let warnings = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
-//! Files that the command writes: what writing would destroy is refused, by every command and
-//! under every name.
+//! Files that the command writes: every command refuses to overwrite drives, devices and its own
+//! inputs, under any of their names.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
@@ -103,7 +103,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that has to be refused for `why`.
+    /// Runs a command, which must be refused for `why`.
     fn refused(&self, line: &str, why: &str) {
         let output = self.zonal(line);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -115,12 +115,12 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A mount that should have been refused.
+        // The test may have mounted something that should have been refused.
         let _ = self.zonal("umount mnt");
     }
 }
 
-/// What no output may be.
+/// A file that must not become an output.
 #[derive(Clone, Copy, Debug)]
 enum Obstacle {
     HardLink,
@@ -133,7 +133,7 @@ impl Obstacle {
     const ALL: [Self; 4] =
         [Self::HardLink, Self::SymbolicLink, Self::CharacterDevice, Self::BlockDevice];
 
-    /// Puts it at a path; `None` without the right to do so, else why it is refused.
+    /// Makes it at a path. Returns why it is refused, or `None` without the right to make it.
     fn put(self, place: &Place, path: &Path) -> Option<&'static str> {
         match self {
             Self::HardLink => fs::hard_link(place.path("kept.zns"), path).unwrap(),
@@ -182,7 +182,7 @@ fn output_never_overwrites_input_of_command() {
                 "link" => symlink(place.path(name), &path).unwrap(),
                 _ => {}
             }
-            // The trace layer makes its file anew.
+            // The trace layer makes its file anew before the refusal.
             let rewritten = line.starts_with("read trace(trace)");
             place.refused(&line.replace("OUT", out), "it is read as well");
             assert!(rewritten || fs::read(place.path(name)).unwrap() == before, "{line}, {out}");
@@ -294,7 +294,7 @@ fn output_into_closed_pipe_ends_by_sigpipe() {
         let output = printed(&place, &line, closed());
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.signal(), &*said), (Some(13), ""), "{line}");
-        // The same where messages go there too, also of what fails.
+        // The same where standard error goes there too, also for commands that fail.
         for line in [&*line, "info none.zns", "sparkle"] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
             command.args(line.split(' ')).current_dir(place.folder.path()).stdin(Stdio::null());
@@ -356,7 +356,7 @@ fn file_system_is_kept_by_all_commands_without_force() {
         ("furrow.zns", "furrow.zns", "holds furrow"),
         ("zonefs.zns", "zonefs.zns", "holds zonefs"),
         (layers, "furrow.zns", "holds furrow"),
-        // It shows nothing of the file system in whose middle it lies.
+        // A slice in the middle shows nothing of the file system.
         ("slice(5-59):furrow.zns", "furrow.zns", "holds furrow"),
     ] {
         let before = place.must(&format!("zones {drive}"));
@@ -365,7 +365,7 @@ fn file_system_is_kept_by_all_commands_without_force() {
             let output = place.zonal(&line);
             let error = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{line}: {error}");
-            // The zones of a part that a command needs may be missing, or hold data.
+            // A part may lack the zones that a command needs, or hold data in them.
             let is_why =
                 error.contains(held) || device.contains("slice") && error.contains("holds data");
             assert!(is_why && error.contains("--force"), "{line}: {error}");
@@ -376,11 +376,12 @@ fn file_system_is_kept_by_all_commands_without_force() {
     place.must("append furrow.zns --zone 40 --input words --force");
     place.must("zone reset furrow.zns --all -f");
     assert!(!place.must("info furrow.zns").contains("holds"));
-    // A file system on a part leaves the other parts alone.
+    // A file system on one part leaves the other parts alone.
     place.must("mkfs slice(0-39):furrow.zns");
     place.must("append slice(40-59):furrow.zns --zone 1 --input words");
     place.must("zone reset furrow.zns --all --force");
-    // What is no file system needs no force, and looking for one leaves no trace.
+    // Without a file system no force is needed, and the search for one leaves no record in the
+    // trace.
     place.must("append trace(run):furrow.zns --zone 40 --input words");
     place.must("append trace(run):furrow.zns --zone 40 --input words");
     let recorded = place.must("trace print run --json");

@@ -1,7 +1,8 @@
 //! The power of a mounted drive fails: `zonal mount "fault(…power-cut):DRIVE"`.
 //!
-//! A trace above the faults records what the drive was given. Replayed in memory, it tells what each
-//! zone may hold after the cut. Then the drive is mounted again, and every synced file must be there.
+//! A trace above the faults records the requests to the drive. Replayed in memory, it shows which
+//! data each zone may hold after the cut. Then the drive is mounted again, and every synced file
+//! must be there.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -87,24 +88,24 @@ impl Place {
         panic!("the power was not cut");
     }
 
-    /// What the drive was given, from its beginning to the cut.
+    /// The requests to the drive, from its beginning to the cut.
     fn given(&self) -> Recorder {
         let open = |name: &str| TraceReader::open(self.path(name)).unwrap();
         let mut mkfs = open("mkfs.trace");
         let recorder = Recorder::new(Image::empty(&Geometry::new(*mkfs.geometry()).unwrap()));
         replay(&mut mkfs, &recorder).unwrap();
-        // The write at which the power was cut failed, but the drive may have done it.
+        // The write at which the power was cut failed, but the drive may have performed it.
         let outcome = replay(&mut open("mount.trace"), &recorder);
         assert!(matches!(outcome, Err(TraceError::Different { .. })), "{outcome:?}");
         recorder
     }
 }
 
-/// What a sequential zone may hold after a power cut.
+/// The contents that a sequential zone may have after a power cut.
 struct Lives {
-    /// What it held at the last flush and was given since, and the same for each reset after that.
+    /// Its data at the last flush and the writes since, then the writes after each later reset.
     held: Vec<Vec<u8>>,
-    /// How many bytes of the first were flushed.
+    /// Bytes of the first entry that were flushed.
     durable: usize,
 }
 
@@ -145,7 +146,7 @@ impl Lives {
     }
 }
 
-/// Cuts the power at a write. Returns how many zones have lost something.
+/// Cuts the power at a write. Returns how many zones have lost data.
 fn cut_at(write: usize) -> usize {
     let place = Place { folder: tempfile::tempdir().unwrap() };
     let drive = place.path("drive.zns");
@@ -156,7 +157,7 @@ fn cut_at(write: usize) -> usize {
     zonal(&["mkfs", &format!("{}{drive}", traced("mkfs.trace"))]);
     let rules = format!("write,nth={write},power-cut;seed={write}");
     place.mount(&format!("{}fault({rules}):{drive}", traced("mount.trace")));
-    // Two ways that promise the same, where the kernel passes both on.
+    // Two calls with the same promise, where the kernel passes both on.
     let sync: fn(&File) -> io::Result<()> = if write.is_multiple_of(2) && place.passes_syncfs() {
         |file| Ok(rustix::fs::syncfs(file)?)
     } else {
@@ -165,7 +166,7 @@ fn cut_at(write: usize) -> usize {
     let synced = place.write_files(sync);
     let daemon = Pid::from_raw(daemon_of(&dir).unwrap().cast_signed()).unwrap();
     let ended = pidfd_open(daemon, PidfdFlags::empty()).unwrap();
-    // Without force it is not unmounted, since it cannot be synced.
+    // Without --force the unmount fails, since the drive cannot be synced.
     zonal(&["umount", "--force", text(&dir)]);
     poll(&mut [PollFd::new(&ended, PollFlags::IN)], None).unwrap();
 
@@ -185,7 +186,7 @@ fn cut_at(write: usize) -> usize {
     for number in 0..FILES {
         match fs::read(place.file(number)) {
             Ok(content) if content == Place::content_of(number) => there = number + 1,
-            // The state may be one between the creation of a file and its write.
+            // A file may exist without the content that was written after its creation.
             Ok(content) if content.is_empty() && there == number => {}
             Ok(content) => panic!("write {write}, file {number}: {} wrong bytes", content.len()),
             Err(_) => {}

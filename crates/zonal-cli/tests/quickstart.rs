@@ -1,4 +1,4 @@
-//! `zonal quickstart` works on what it makes itself: what was there before stays as it was.
+//! `zonal quickstart` works on files of its own: the user's files stay as they were.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
@@ -48,7 +48,7 @@ impl Home {
         command.current_dir(self.folder.path()).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What the user had is there, and nothing else.
+    /// The user's files are there, and nothing else.
     fn is_unchanged(&self) {
         let read = |name: &str| fs::read(self.path("home").join(name)).unwrap();
         assert!(read("drive.zns") == self.drive);
@@ -72,7 +72,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// Both signals of timeout(1) arrive at the same time, since the process stands still meanwhile.
+/// Both signals of timeout(1) arrive at the same time, since the process is stopped meanwhile.
 #[test]
 fn quickstart_signals_at_once_remove_all_it_made() {
     let home = Home::new();
@@ -92,7 +92,7 @@ fn quickstart_signals_at_once_remove_all_it_made() {
     home.is_unchanged();
 }
 
-/// Runs that fail: before anything is made, and when the drive has its file.
+/// Runs that fail: before they make anything, and after the drive has its file.
 const FAILING: [&[&str]; 3] = [
     &["--place", "home", "--dir", "empty"],
     &["--place", "home", "--dir", "tree", "--zone-capacity", "97MiB"],
@@ -147,7 +147,7 @@ fn quickstart_second_run_leaves_first_drive() {
     assert_eq!(state(&drive), before);
     assert!(home.path("new place/zonal-quickstart/drive.zns").is_file(), "{}", text(&second));
     home.is_unchanged();
-    // The printed command, pasted into a shell, removes what the run has made.
+    // The printed command, pasted into a shell, removes the files of the run.
     fs::create_dir(home.path("new")).unwrap();
     let said = text(&first);
     let removal = said.lines().find_map(|line| line.trim().strip_prefix("remove it:")).unwrap();

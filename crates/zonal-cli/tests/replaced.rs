@@ -1,4 +1,4 @@
-//! The command while a package upgrade or a build removes or replaces its file: what it starts is
+//! The command while a package upgrade or a build removes or replaces its file: it still starts
 //! itself.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// What happens to the file of the program before it looks for itself.
+/// A change to the program's file before the program looks for itself.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Removed,
@@ -24,7 +24,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        // Beside the program, so that a link to its file can be made.
+        // In the directory of the program, so that a link to its file can be made.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::create_dir(folder.path().join("mnt")).unwrap();
         Self { folder }
@@ -34,8 +34,8 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// Runs the program, whose file has met its fate before the first instruction: it is started
-    /// by a descriptor, which leads to the file that was opened.
+    /// Runs the program after its file has been removed or replaced: a descriptor, which leads to
+    /// the file that was opened, starts it.
     fn zonal(&self, fate: Fate, arguments: &[&str]) -> Output {
         let path = self.path("zonal");
         let _ = fs::remove_file(&path);

@@ -13,13 +13,13 @@ const MEBIBYTES_MAX: f64 = 256.0;
 
 const SHAPE: [&str; 6] = ["--profile", "smr", "--zones", "55880", "--conventional", "524"];
 
-/// Runs `zonal`, prints its processor time and its peak memory, and returns what it printed.
+/// Runs `zonal`, prints its processor time and its peak memory, and returns its output.
 fn zonal(name: &str, arguments: &[&str]) -> String {
     measured(name, env!("CARGO_BIN_EXE_zonal"), arguments)
 }
 
 fn measured(name: &str, program: &str, arguments: &[&str]) -> String {
-    // GNU time knows what its child took; without it nothing is measured.
+    // GNU time measures its child; without it nothing is measured.
     let mut command = if Path::new("/usr/bin/time").exists() {
         let mut command = Command::new("/usr/bin/time");
         command.args(["-f", "took %U %S %M", program]);
@@ -59,7 +59,7 @@ fn scale_15_tb_drive_is_quick_and_small() {
     mount(&folder.path().join("mnt"), &drive);
 }
 
-/// The same drive with a file for each zone: 523 conventional ones, since the first zone holds the
+/// The same drive with a file for each zone: 523 conventional files, since the first zone holds the
 /// super block, or one of them all, and 55,356 sequential ones.
 #[test]
 fn scale_zonefs_of_55_356_files_is_quick_and_small() {
@@ -90,7 +90,7 @@ fn scale_zonefs_of_55_356_files_is_quick_and_small() {
     assert!(stored < 64 << 20, "{stored} bytes are stored for empty zones");
 }
 
-/// `ls -lv`, with as many lines as there are files, in the order of the zones, and the capacity in KiB
+/// `ls -lv`: as many lines as there are files, in the order of the zones, and the capacity in KiB
 /// as the total.
 fn list(dir: &str, group: &str, files: u64, total_kib: u64) {
     for turn in ["first", "again"] {

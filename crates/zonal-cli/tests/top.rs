@@ -1,5 +1,6 @@
-//! `zonal top` and `zonal stats --watch` on a real terminal: tmux draws it, keys are sent, the screen is
-//! read. Skipped where tmux is absent, and what mounts where nothing can be mounted.
+//! `zonal top` and `zonal stats --watch` on a real terminal: tmux draws it, and the test sends keys
+//! and reads the screen. Skipped where tmux is missing; tests with a mount also where nothing can
+//! be mounted.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs;
@@ -8,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 
 use zonal::wait::wait_until;
 
-/// How often a screen is looked at until it must show what is expected: each look starts a process,
-/// which takes longer on a busy machine, as what draws does.
+/// Most looks at a screen until it shows the expected text: each look starts a process, which takes
+/// longer on a busy machine, as the drawing does.
 const LOOKS_MAX: u32 = 4000;
 
 /// A terminal of its own, with a shell, and a directory for drives.
@@ -27,7 +28,7 @@ impl Terminal {
         }
         let terminal = Self { folder: tempfile::tempdir().unwrap(), is_mounted: false };
         let (columns, rows) = (columns.to_string(), rows.to_string());
-        // One without settings of the user, and without a prompt of their shell.
+        // A terminal without the user's settings, and without a prompt of the user's shell.
         let shell = format!("exec env PS1='% ' {} sh", environment.join(" "));
         let arguments =
             ["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &shell];
@@ -147,14 +148,14 @@ fn zonal(arguments: &[&str]) {
 fn top_ends_with_its_terminal() {
     let Some(terminal) = Terminal::new((80, 24), &[]) else { return };
     let drive = terminal.drive();
-    // In place of the shell, so that the terminal is its own.
+    // The command replaces the shell, so the terminal belongs to it.
     terminal.line(&format!("exec {} top {drive}", env!("CARGO_BIN_EXE_zonal")));
     terminal.wait_for("zones");
     let pid = terminal.tmux(&["display-message", "-p", "#{pane_pid}"]).stdout;
     let process = Path::new("/proc").join(String::from_utf8(pid).unwrap().trim());
     assert!(process.exists());
     terminal.tmux(&["kill-server"]);
-    // One that has ended and was not waited for has no program any more.
+    // A process that has ended, but whose parent has not waited for it, has no program.
     wait_until(|| fs::read_link(process.join("exe")).is_err());
 }
 
@@ -174,7 +175,7 @@ fn top_of_mount_is_live_and_takes_keys() {
         "q quit",
     ]);
     assert!(terminal.colours().contains("\x1b[38;5;4m"), "zones with data are blue");
-    // What is written meanwhile shows.
+    // Writes meanwhile show.
     fs::write(Path::new(&dir).join("more"), vec![7; 3 << 20]).unwrap();
     fs::File::open(Path::new(&dir).join("more")).unwrap().sync_all().unwrap();
     terminal.wait_for("fsync");
@@ -195,7 +196,8 @@ fn top_of_mount_is_live_and_takes_keys() {
     terminal
         .wait_until("small screen", |screen| screen.contains("user") && !screen.contains("Space"));
     terminal.keys(&["q"]);
-    // The shell's screen is back, and what is typed shows again. Before its prompt, keys are still for `top`.
+    // The shell's screen is back, and typed text shows again. Before the prompt, keys still go to
+    // `top`.
     terminal.wait_until("prompt", |screen| screen.trim_end().ends_with('%'));
     terminal.line("stty -a | grep -o ' echo ' && echo code $?");
     let screen = terminal.wait_for("code 0");
@@ -259,7 +261,7 @@ fn stats_watch_reprints_in_place() {
     assert!(screen.starts_with("furrow, read-write"), "from the top:\n{screen}");
     assert_eq!(screen.matches("reclaimable").count(), 1, "in place:\n{screen}");
     assert!(screen.contains("every 0.2 s, Ctrl-C ends"), "{screen}");
-    // A smaller terminal shows what fits, and says so.
+    // A smaller terminal shows the lines that fit, and says how many do not.
     terminal.tmux(&["resize-window", "-x", "60", "-y", "12"]);
     terminal.wait_for("lines more than fit");
     terminal.keys(&["C-c"]);
@@ -267,7 +269,7 @@ fn stats_watch_reprints_in_place() {
     terminal.wait_for("back");
 }
 
-/// Where there is no terminal, looks follow each other.
+/// Without a terminal, looks follow each other.
 #[test]
 fn stats_watch_prints_json_lines_for_programs() {
     use std::io::{BufRead, BufReader};
@@ -281,7 +283,7 @@ fn stats_watch_prints_json_lines_for_programs() {
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(3);
     let looks: Vec<String> = lines.map(|line| line.unwrap()).collect();
-    // It ends by itself when nobody reads any more.
+    // The command ends by itself after its reader has gone.
     child.wait().unwrap();
     assert_eq!(looks.len(), 3);
     assert!(looks.iter().all(|line| line.starts_with('{') && line.contains("\"live\":{")));

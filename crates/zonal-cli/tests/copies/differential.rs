@@ -33,12 +33,12 @@ const LONG_AGO: u64 = 1_600_000_000;
 
 const TARGETS: [&str; 3] = ["there", "new", "there/file0"];
 
-/// What a tree is for.
+/// The purpose of a tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// It is copied: it has files of all kinds, and all modes.
+    /// The source of copies: it has files of all kinds, and all modes.
     Source,
-    /// It is there before.
+    /// It exists before the copy.
     Target,
 }
 
@@ -49,7 +49,7 @@ enum Times {
     Any,
 }
 
-/// Fills a directory with what has the same few names each time, so that trees collide.
+/// Fills a directory with entries that have the same few names each time, so that trees collide.
 fn fill(dir: &Path, depth: u32, random: &mut ChaCha8Rng, tree: Use) {
     fs::create_dir_all(dir).unwrap();
     for number in 0..3 {
@@ -101,14 +101,14 @@ fn fill(dir: &Path, depth: u32, random: &mut ChaCha8Rng, tree: Use) {
         }
         let (uid, gid) = (random.random_range(0..3), random.random_range(0..3));
         std::os::unix::fs::chown(&path, Some(uid), Some(gid)).unwrap();
-        // Of what was there, cp(1) leaves set-id bits and sticky where -p sets a mode by an ACL.
+        // cp(1) leaves set-id bits and sticky of an existing file where -p sets a mode by an ACL.
         let most = if tree == Use::Source { 0o10000 } else { 0o1000 };
         let mode = fs::Permissions::from_mode(random.random_range(0..most));
         fs::set_permissions(&path, mode).unwrap();
     }
 }
 
-/// All that a copy is to have of its original.
+/// All properties that a copy must have of its original.
 #[derive(Debug, PartialEq, Eq)]
 struct Facts {
     kind: &'static str,
@@ -120,7 +120,7 @@ struct Facts {
     modified: Option<(i64, i64)>,
 }
 
-/// What is in a tree, by name.
+/// The entries of a tree, by name.
 struct Gathered<'a> {
     root: &'a Path,
     times: Times,
@@ -167,7 +167,7 @@ fn facts(root: &Path, times: Times) -> BTreeMap<PathBuf, Facts> {
     let (inodes, all) = (BTreeMap::new(), BTreeMap::new());
     let mut gathered = Gathered { root, times, inodes, all };
     gathered.add(root);
-    // The directory in which all is done has other times.
+    // The top directory has times of its own.
     gathered.all.remove(Path::new(""));
     gathered.all
 }
@@ -230,7 +230,7 @@ fn round(seed: u64) {
     };
     let words = |prefix: &str| sources.iter().map(|name| format!("{prefix}{name}")).collect();
     let zonal = env!("CARGO_BIN_EXE_zonal");
-    // Real, to a drive, and from it.
+    // By cp(1), to a drive, and from a drive.
     place.command("cp").args(["-a", "before", "real-there"]).output().unwrap();
     fs::create_dir(place.path("real")).unwrap();
     fs::rename(place.path("real-there"), place.path("real/there")).unwrap();

@@ -1,5 +1,5 @@
-//! `zonal cp` beside cp(1): the copies of trees that it makes, the copies that it refuses, and the
-//! rights that copies give.
+//! `zonal cp` compared with cp(1): the copies of trees that it makes, the copies that it refuses,
+//! and the rights that copies give.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod differential;
@@ -23,7 +23,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let place = Self { folder: tempfile::tempdir().unwrap() };
-        // Ordinary users are to come in.
+        // Ordinary users need access.
         fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         place.must(["create", "drive.zns", "--zones", "60", "--zone-size", "1MiB"]);
         place.must(["mkfs", "drive.zns"]);
@@ -48,14 +48,14 @@ impl Place {
         self.command(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
     }
 
-    /// What a command prints that succeeds.
+    /// The output of a command, which must succeed.
     fn must<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Vec<u8> {
         let output = self.zonal(arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     }
 
-    /// What a command says that fails.
+    /// The error of a command, which must fail.
     fn refused<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
         let output = self.zonal(arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-/// Whether this is root, which some of it takes.
+/// Whether this is root, which some of the tests need.
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

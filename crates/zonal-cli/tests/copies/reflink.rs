@@ -1,4 +1,5 @@
-//! Copies that share blocks with their originals, on a drive and in a mount, and those that cannot.
+//! Copies that share blocks with their originals, on a drive and in a mount, and copies that
+//! cannot.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -9,14 +10,14 @@ use serde_json::Value;
 
 use super::{Mounted, Place, is_root};
 
-/// Bytes of the file that is copied: no whole number of blocks.
+/// Bytes of the file that is copied: not a multiple of the block size.
 const BYTES: usize = 4_000_123;
 
-/// What rows of shared blocks may take.
+/// Most space for the rows of shared blocks.
 const ROWS: u64 = 200_000;
 
 impl Place {
-    /// Writes a file that a copy of its blocks would show in the space of a drive.
+    /// Writes a file so large that a copy of its blocks would show in the space of a drive.
     fn fill(&self, name: &str) -> Vec<u8> {
         let word = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
         let content: Vec<u8> = (0..).flat_map(word).take(BYTES).collect();
@@ -56,7 +57,7 @@ fn cp_on_one_drive_shares_blocks_unless_forbidden() {
         place.must(["check", "--data", "drive.zns"]);
         place.must(["rm", "drive.zns:/copy"]);
     }
-    // A change of one is none of the other.
+    // A change of one file does not change the other.
     place.must(["cp", "--reflink=always", "drive.zns:/big", "drive.zns:/copy"]);
     fs::write(place.path("words"), "one two").unwrap();
     place.must(["cp", "words", "drive.zns:/big"]);
@@ -89,12 +90,12 @@ fn cp_reflink_always_fails_cleanly_when_unsupported() {
     assert_eq!(place.must(["cat", "other.zns:/there"]), b"one two");
     assert_eq!(place.must(["ls", "drive.zns:/"]), b"words\n");
     assert!(!place.path("new").exists());
-    // What may share is copied.
+    // With `auto`, files that cannot share blocks are copied.
     place.must(["cp", "--reflink=auto", "drive.zns:/words", "new"]);
     place.must(["cp", "--reflink=auto", "drive.zns:/words", "other.zns:/new"]);
     assert_eq!(place.read("new").unwrap(), "one two");
     assert_eq!(place.must(["cat", "other.zns:/new"]), b"one two");
-    // Outside of a mount there is nothing to share.
+    // Files outside of a mount cannot share blocks.
     for option in ["--reflink=always", "--reflink=auto", "--reflink=never"] {
         let said = place.refused(["cp", option, "words", "elsewhere"]);
         assert!(said.contains("not in one mount of Furrow"), "{option}: {said}");
@@ -122,7 +123,7 @@ fn cp_in_mount_shares_blocks_on_request() {
         assert!(fs::read(&copy).unwrap() == content, "{option}");
         fs::remove_file(&copy).unwrap();
     }
-    // What is written to the original is not in the copy, nor the other way round.
+    // A write to the original does not show in the copy, nor the other way round.
     place.must(["cp", "--reflink", &big, &copy]);
     fs::write(&big, "one two").unwrap();
     assert!(fs::read(&copy).unwrap() == content);
@@ -150,7 +151,7 @@ fn cp_in_mount_stays_inside_and_grants_no_rights() {
         let said = place.refused(["cp", "--reflink", &name(&secret), &name(&target)]);
         assert!(said.contains("not in one mount of Furrow") && !target.exists(), "{said}");
     }
-    // Others read what they may read, and write what they may write.
+    // Other users read and write the files that they may read and write.
     let theirs = mount.dir.join("theirs");
     fs::create_dir(&theirs).unwrap();
     chown(&theirs, Some(65_534), Some(65_534)).unwrap();

@@ -1,4 +1,4 @@
-//! What is no copy, and what is never overwritten.
+//! Copies that `zonal cp` refuses, and files that it never overwrites.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -63,7 +63,7 @@ fn cp_of_link_cycle_fails_and_copies_the_rest() {
             assert!(said.contains(&why), "{from} {to}: {said}");
         }
     }
-    // What the two made of it, with the contents of files.
+    // The trees that both commands made, with the contents of files.
     let listed = |dir: &str| {
         let mut command = place.command("sh");
         command.args(["-c", "find . -type f -exec grep -H . {} + -o -print | sort"]);
@@ -109,7 +109,7 @@ fn cp_keeps_kind_and_mode_of_existing_target() {
     let place = Place::new();
     fs::write(place.path("words"), "one two\n").unwrap();
     place.must(["cp", "words", "drive.zns:/words"]);
-    // A file keeps its mode, a link leads where it led.
+    // A file keeps its mode, a link its target.
     fs::write(place.path("private"), "old and longer than the new one").unwrap();
     fs::set_permissions(place.path("private"), fs::Permissions::from_mode(0o600)).unwrap();
     symlink("private", place.path("link")).unwrap();
@@ -117,13 +117,13 @@ fn cp_keeps_kind_and_mode_of_existing_target() {
     assert_eq!(place.read("private").unwrap(), "one two\n");
     assert_eq!(fs::metadata(place.path("private")).unwrap().mode() & 0o7777, 0o600);
     assert!(fs::symlink_metadata(place.path("link")).unwrap().is_symlink());
-    // A device is written to.
+    // A copy to a device writes to the device.
     let before = fs::metadata("/dev/null").unwrap();
     place.must(["cp", "drive.zns:/words", "/dev/null"]);
     let after = fs::metadata("/dev/null").unwrap();
     assert!(after.file_type().is_char_device());
     assert_eq!((before.mode(), before.ino()), (after.mode(), after.ino()));
-    // On a drive too.
+    // The same on a drive.
     fs::write(place.path("other"), "three\n").unwrap();
     fs::set_permissions(place.path("other"), fs::Permissions::from_mode(0o777)).unwrap();
     let mode = || {
@@ -134,7 +134,7 @@ fn cp_keeps_kind_and_mode_of_existing_target() {
     let before = mode();
     place.must(["cp", "other", "drive.zns:/words"]);
     assert_eq!((mode(), place.must(["cat", "drive.zns:/words"])), (before, b"three\n".to_vec()));
-    // What is a directory is no file, and the other way round.
+    // No file takes the place of a directory, and no directory the place of a file.
     place.must(["mkdir", "drive.zns:/dir"]);
     fs::create_dir_all(place.path("tree/words")).unwrap();
     fs::write(place.path("tree/dir"), "a file").unwrap();
@@ -162,7 +162,7 @@ fn cp_never_writes_outside_target() {
     assert_eq!(place.read("victim").unwrap(), "old");
     assert_eq!(fs::read_dir(place.path("outside")).unwrap().count(), 0);
     assert_eq!(place.read("to/tree/fine").unwrap(), "new", "the rest is copied");
-    // Nor on a drive.
+    // The same on a drive.
     place.must(["mkdir", "-p", "drive.zns:/to/tree", "drive.zns:/outside"]);
     place.must(["ln", "-s", "/outside", "drive.zns:/to/tree/sub"]);
     let said = place.refused(["cp", "-r", "tree", "drive.zns:/to"]);

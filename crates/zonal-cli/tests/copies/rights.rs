@@ -1,4 +1,4 @@
-//! Copies by root and by others: whose they are, and what rights they give.
+//! Copies by root and by other users: their owners, and the rights that they give.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 
 use super::{Place, is_root};
 
-/// Somebody who is not root.
+/// An ordinary user.
 const USER: u32 = 65_534;
 
 impl Place {
@@ -36,17 +36,17 @@ fn cp_of_foreign_setuid_file_keeps_rights_safe() {
     fs::write(&tool, "program").unwrap();
     chown(&tool, Some(USER), Some(USER)).unwrap();
     fs::set_permissions(&tool, fs::Permissions::from_mode(0o6755)).unwrap();
-    // Without -p it is root's file, and an ordinary one, whichever way it goes.
+    // Without -p the copy is an ordinary file of root, in either direction.
     place.must(["cp", "-r", "home", "drive.zns:/"]);
     place.must(["cp", "-r", "drive.zns:/home", "plain"]);
     let copy = fs::metadata(place.path("plain/tool")).unwrap();
     assert_eq!((copy.uid(), copy.mode() & 0o7777), (0, 0o755));
-    // With it, the owner's.
+    // With -p the copy has the owner and the mode.
     place.must(["cp", "-a", "home", "drive.zns:/kept"]);
     place.must(["cp", "-a", "drive.zns:/kept", "kept"]);
     let copy = fs::metadata(place.path("kept/tool")).unwrap();
     assert_eq!((copy.uid(), copy.gid(), copy.mode() & 0o7777), (USER, USER, 0o6755));
-    // Who cannot give it its owner says so, and gives it no such mode.
+    // A user who cannot set the owner gets an error, and a copy without the set-id bits.
     fs::create_dir(place.path("theirs")).unwrap();
     chown(place.path("theirs"), Some(USER), Some(USER)).unwrap();
     chown(place.path("drive.zns"), Some(USER), Some(USER)).unwrap();
@@ -90,7 +90,7 @@ fn cp_archive_keeps_attributes_and_links() {
     fs::hard_link(place.path("tree/one"), place.path("tree/two")).unwrap();
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(place.path("tree/one"), "user.note", b"value", flags).is_err() {
-        // A file system without them.
+        // The file system has no extended attributes.
         return;
     }
     place.must(["cp", "-a", "tree", "drive.zns:/"]);
@@ -100,7 +100,7 @@ fn cp_archive_keeps_attributes_and_links() {
     let mut value = [0; 64];
     let size = rustix::fs::getxattr(&one, "user.note", &mut value).unwrap();
     assert_eq!(&value[..size], b"value");
-    // Without it each is a file of its own, without attributes.
+    // Without -a each copy is a file of its own, without attributes.
     place.must(["cp", "-r", "drive.zns:/tree", "plain"]);
     let (one, two) = (place.path("plain/one"), place.path("plain/two"));
     assert_ne!(fs::metadata(&one).unwrap().ino(), fs::metadata(&two).unwrap().ino());
@@ -116,7 +116,7 @@ fn cp_accepts_streams_as_sides() {
     child.stdin.take().unwrap().write_all(b"from a pipe").unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(place.must(["cp", "drive.zns:/words", "-"]), b"from a pipe");
-    // Holes are zeroes there.
+    // In a stream, holes are zeroes.
     let sparse = fs::File::create(place.path("sparse")).unwrap();
     sparse.set_len(300_000).unwrap();
     place.must(["cp", "sparse", "drive.zns:/sparse"]);

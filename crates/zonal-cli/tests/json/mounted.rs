@@ -1,4 +1,4 @@
-//! The same of commands that mount, or that ask a mount.
+//! The JSON of commands that mount, or that query a mount.
 
 use std::fs;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Place, names};
 
-/// The schemas of which this file is the test.
+/// The schemas that this file tests.
 pub(crate) const COMMANDS: [&str; 6] = ["df", "ls", "mount", "reclaim", "stats", "umount"];
 
-/// Takes the mounts of a test away, also those of one that fails.
+/// Unmounts at the end of a test, also of one that fails.
 impl Drop for Place {
     fn drop(&mut self) {
         for dir in ["furrow", "zonefs"] {
@@ -53,11 +53,11 @@ fn json_of_mount_commands_matches_schemas() {
     refused(&mut place);
     place.must("umount", "umount furrow");
     place.must("umount", "umount zonefs");
-    // Zones that reclaim is moving data out of are there for a moment.
+    // Zones that reclaim is emptying exist only for a moment.
     place.assert_all_shown(&["#/$defs/VictimZone"]);
 }
 
-/// What the process that serves a mount reports is taken apart too.
+/// An error that the daemon of a mount reports has its parts, too.
 fn refused(place: &mut Place) {
     let output = place.output("mount furrow.zns zonefs");
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -1,4 +1,4 @@
-//! The names of fields: each is in the page, with one meaning and the unit with which it ends.
+//! The names of fields: the page has each, with one meaning and the unit with which it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{docs, schemas};
 
-/// What a unit adds to a name, and which values it has.
+/// A unit, the ending of its names, and the types of its values.
 const UNITS: [(&str, &str, &[&str]); 17] = [
     ("bytes", "bytes", &["integer"]),
     ("blocks", "blocks", &["integer"]),
@@ -28,10 +28,10 @@ const UNITS: [(&str, &str, &[&str]); 17] = [
     ("option", "", &[]),
 ];
 
-/// The head of the section whose names no schema has.
+/// The head of the section with names that no schema has.
 const MOUNT: &str = "### Settings and counters of a mount";
 
-/// What the page says of a name.
+/// The page's row for a name.
 pub(crate) struct Row {
     unit: String,
     meaning: String,
@@ -113,7 +113,8 @@ fn json_field_names_have_one_meaning_and_unit() {
         let ends = UNITS.iter().map(|(_, ending, _)| *ending);
         let ends: Vec<&str> = ends.filter(|ending| parts.contains(ending)).collect();
         let wanted: &[&str] = if ending.is_empty() { &[] } else { &[ending] };
-        // What begins with a unit counts things, as `blocks_reread`, or is per something.
+        // A name that begins with a unit counts things, such as `blocks_reread`, or it is per
+        // operation.
         let is_odd = name.starts_with("blocks_") || *name == "cpu_us_per_op";
         assert!(ends == wanted || is_odd, "{name} is in {unit}: is that how it ends?");
         for word in found.get(name).into_iter().flatten() {

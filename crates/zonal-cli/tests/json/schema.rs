@@ -1,8 +1,8 @@
 //! Compares a document with a JSON Schema, and notes which fields it shows.
 //!
-//! It knows the keywords of our schemas and refuses others, so nothing in a schema is passed over.
-//! It is stricter than a validator: a name that the schema does not list is refused, because a
-//! program could not know of it.
+//! It knows the keywords of our schemas and refuses others, so it checks everything in a schema. It
+//! is stricter than a validator: it refuses a name that the schema does not list, because a program
+//! could not know of it.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const SAYS_NOTHING: [&str; 6] = ["$schema", "$defs", "title", "description", "de
 /// The fields that were shown, as places in the schema.
 pub(crate) type Places = BTreeSet<String>;
 
-/// Compares `value` with all of a schema; the fields that it shows, or what differs.
+/// Compares `value` with all of a schema. Returns the fields that it shows, or the difference.
 pub(crate) fn compare(schema: &Value, value: &Value) -> Result<Places, String> {
     let mut walk = Walk { whole: schema, shown: Places::new() };
     walk.check((schema, "#"), value, "")?;
@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
                 let mut missing = names.filter(|name| value.get(name).is_none());
                 missing.next().map_or(Ok(()), |name| Err(format!("{path} has no {name}")))
             }
-            // Beside `properties` it is for other names; alone, as here, for all.
+            // Next to `properties` it is for other names; alone, as here, for all names.
             "additionalProperties" => {
                 let members = value.as_object().into_iter().flatten();
                 members.map(|(_, value)| value).try_for_each(|value| {
@@ -138,7 +138,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// One of several has to fit; the first that does counts.
+    /// One of several rules has to fit; the first that fits counts.
     fn any(
         &mut self,
         (rules, at): (&'a Value, &str),

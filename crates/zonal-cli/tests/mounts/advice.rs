@@ -1,11 +1,11 @@
-//! What a mount says of how it is used, and the limit of open zones that it keeps to.
+//! The advice that a mount gives about its use, and its limit of open zones.
 
 use std::fs::File;
 use std::io::Write;
 
 use super::{Place, text, zonal};
 
-/// More than a mount says something about.
+/// More writes than a mount accepts without advice.
 const WRITES: usize = 100_100;
 
 #[test]

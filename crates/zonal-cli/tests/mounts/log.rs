@@ -1,5 +1,5 @@
 //! The log of a mount: its first and its last line, names of files, errors that repeat themselves,
-//! and what logrotate does to it.
+//! and truncation by logrotate.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -52,8 +52,7 @@ fn log_says_what_was_mounted_and_how_it_ended() {
     line(&place.log(), &["unmounted: the device is clean", "by=\"signal 15\""]);
 }
 
-/// `copytruncate` of logrotate(8): what comes later begins at the new start, without a hole before
-/// it.
+/// `copytruncate` of logrotate(8): later lines begin at the new start, without a hole before them.
 #[test]
 fn log_truncated_while_open_continues_at_start() {
     let Some(place) = Place::mountable() else { return };
@@ -66,7 +65,7 @@ fn log_truncated_while_open_continues_at_start() {
     assert!(!all.contains('\0') && all.contains("unmounted"), "{all:?}");
 }
 
-/// A byte of every block of the content has changed on the drive: each read of it fails.
+/// Every block of the content has a changed byte on the drive: each read of it fails.
 #[test]
 fn log_names_failed_file_and_limits_repeats() {
     const FAILURES: usize = 40;
@@ -105,7 +104,7 @@ fn log_names_failed_file_and_limits_repeats() {
     for (before, _) in more.filter(|(_, what)| *what == message) {
         all += before.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
     }
-    // The kernel may read ahead and once more.
+    // The kernel may read ahead and read again.
     assert!(all >= FAILURES, "{all} of {FAILURES}:\n{log}");
     assert!(failed < all, "nothing was left out:\n{log}");
     assert!(zonal(&["zones", text(&place.drive())]).contains("zone"));

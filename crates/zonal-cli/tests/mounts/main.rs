@@ -1,5 +1,5 @@
-//! What the command and its mounts say of themselves, and how they are mounted: logs, what `-v` and
-//! `-vv` print, general options of mount(8), advice.
+//! Mounts as users see them: logs, the output of `-v` and `-vv`, general options of mount(8),
+//! advice.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod advice;
@@ -25,7 +25,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs the command, which has to succeed, and returns what it prints.
+/// Runs the command, which must succeed, and returns its output.
 fn zonal(arguments: &[&str]) -> String {
     let output = run(Path::new(ZONAL), arguments);
     assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
@@ -36,7 +36,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A drive with a Furrow and a place for its mount, which ends with this.
+/// A drive with a Furrow and a place for its mount, which ends when this is dropped.
 struct Place {
     folder: TempDir,
 }
@@ -73,7 +73,7 @@ impl Place {
         self.path("mnt")
     }
 
-    /// What the daemon of the mount has logged.
+    /// The log of the mount's daemon.
     fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }

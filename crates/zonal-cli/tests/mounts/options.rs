@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{Place, ZONAL, errors, run, text};
 
-/// Option, what the table of mounts then has, and what it does not have.
+/// An option, words that the mount table then has, and words that it lacks.
 const TABLE: [(&str, &[&str], &[&str]); 15] = [
     ("defaults", &["rw", "relatime"], &["nosuid", "nodev", "noexec", "sync"]),
     ("ro", &["ro"], &[]),
@@ -117,7 +117,7 @@ fn nodiratime_keeps_access_time_of_listed_directory() {
         let list = || fs::read_dir(&dir).unwrap().count();
         fs::write(dir.join("file"), options).unwrap();
         let before = accessed();
-        // The clock of times moves in steps.
+        // The clock of access times moves in steps.
         for _ in 0..50 {
             list();
             if accessed() != before {

@@ -1,10 +1,10 @@
-//! The guide's table of mount options says which ones a remount changes: each row is tried.
+//! The guide's table of mount options says which ones a remount changes: the test tries each row.
 
 use std::path::Path;
 
 use super::{Place, ZONAL, errors, run, text, zonal};
 
-/// Options that may hold already: the kernel of the machine decides.
+/// Options that may already hold, depending on the kernel.
 const OF_THE_KERNEL: [&str; 3] = ["uring", "nouring", "noasync-dio"];
 
 /// A row of the table.
@@ -44,7 +44,7 @@ fn with_value(option: &str) -> String {
     option.to_owned()
 }
 
-/// Tries the rows of these mounts on a mount, and returns how many were tried.
+/// Tries the rows of these kinds of mounts on a mount, and returns how many it tried.
 fn try_rows(place: &Place, kinds: &[&str]) -> usize {
     let (drive, dir) = (place.drive(), place.dir());
     let mut tried = 0;
@@ -55,7 +55,7 @@ fn try_rows(place: &Place, kinds: &[&str]) -> usize {
         }
         let options = format!("remount,{}", with_value(&option));
         let output = run(Path::new(ZONAL), &["mount", "-o", &options, text(&drive), text(&dir)]);
-        // What holds anyway may be said again.
+        // A remount may repeat an option that already holds.
         let holds = ["yes", "for root"].contains(&&*default) || option == "atime";
         let is_allowed = match &*remount {
             "yes" => true,

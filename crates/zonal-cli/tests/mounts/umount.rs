@@ -1,5 +1,5 @@
-//! `zonal umount` where something is in its way: other mount namespaces, programs inside, a drive
-//! without power; and where a drive may not be mounted.
+//! `zonal umount` of mounts that other mount namespaces have, that programs use, or whose drive has
+//! no power; and places where a drive may not be mounted.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use zonal_fuse::unmount::daemon_of;
 
 use super::{Place, ZONAL, errors, run, text, zonal};
 
-/// A program that is killed at the end.
+/// A program that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -62,7 +62,7 @@ fn wait_for(daemon: u32) {
     wait_until(|| !Path::new(&path).exists());
 }
 
-/// Starts an unmount and waits for the first line that it prints, which it prints while it waits.
+/// Starts an unmount and returns the first line that it prints while it waits.
 fn umount_until_told(named: &Path) -> (Running, String) {
     let mut command = Command::new(ZONAL);
     let mut umount = Running::start(command.args(["umount", text(named)]).stderr(Stdio::piped()));
@@ -104,7 +104,7 @@ fn umount_of_device_ends_mount_in_other_namespace() {
     let Some(other) = Running::in_own_namespace() else { return };
     let (dir, drive) = (place.dir(), place.drive());
     let holder = format!("process {} (sleep) uses {}", other.0.id(), text(&dir));
-    // The wait is broken off, and goes on by the name of the device.
+    // The wait is interrupted, and the next one names the device.
     for named in [&dir, &drive] {
         let (waiting, said) = umount_until_told(named);
         assert!(said.contains(&holder) && !is_mounted(&dir), "{said}");
@@ -141,7 +141,7 @@ fn umount_force_removes_mount_in_use() {
     }
 }
 
-/// After a power cut, and after the daemon was killed.
+/// After a power cut, and after the death of the daemon.
 #[test]
 fn umount_of_dead_mount_in_use_removes_it() {
     let Some(place) = Place::mountable() else { return };
@@ -216,7 +216,7 @@ fn umount_finds_layered_mount_by_relative_drive() {
     assert!(!is_mounted(&place.dir()));
 }
 
-/// As by a mount of something else above it.
+/// Another mount above the drive file may hide it.
 #[test]
 fn umount_finds_mount_by_hidden_drive() {
     let Some(place) = Place::mountable() else { return };

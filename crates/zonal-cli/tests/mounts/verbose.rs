@@ -1,5 +1,5 @@
-//! `-v` says what is done and `-vv` each step, of every command; nothing that is not a terminal
-//! gets control sequences.
+//! `-v` logs the actions of every command and `-vv` each step; only terminals get control
+//! sequences.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use super::{Place, ZONAL, errors, run, text, zonal};
 
-/// One call of each family of commands that needs no mount. `{d}` is a drive with a Furrow, `{n}`
-/// one without anything, `{o}` a directory.
+/// One call of each family of commands that needs no mount. `{d}` is a drive with a Furrow, `{n}` a
+/// drive without data, `{o}` a directory.
 const CALLS: [&str; 30] = [
     "create {o}/new.zns --zones 40 --zone-size 1MiB --force",
     "info {d}",
@@ -45,7 +45,7 @@ const CALLS: [&str; 30] = [
 fn zonal_with(line: &str, more: &[&str]) -> Output {
     let arguments = line.split(' ').chain(more.iter().copied());
     let mut command = Command::new(ZONAL);
-    // Nothing of the environment makes a difference but what is said to be a terminal.
+    // Of the environment, only the variables about terminals matter.
     command.env_remove("NO_COLOR").env("TERM", "xterm-256color").env("CLICOLOR", "1");
     command.args(arguments).stdin(Stdio::null()).output().unwrap()
 }
@@ -73,7 +73,7 @@ fn verbose_commands_report_without_colour_in_pipes() {
     }
 }
 
-/// Puts things as a call finds them the first time, since it is made three times.
+/// Restores the state that a call finds the first time, since the test makes it three times.
 fn prepare(call: &str, plain: &Path, drive: &Path) {
     let quiet = |line: String| drop(zonal_with(&line, &[]));
     if ["zone ", "write ", "append "].iter().any(|start| call.starts_with(start)) {
@@ -109,7 +109,7 @@ fn verbose_mount_commands_report_their_actions() {
             let said = errors(&output);
             assert!(output.status.success(), "{command}: {said}");
             let has = [" INFO ", "DEBUG "].map(|level| said.contains(level));
-            // A step of `reclaim` and `stats` is to ask the mount.
+            // The steps of `reclaim` and `stats` are requests to the mount.
             assert_eq!(has, says, "{command} {verbose}: {said}");
         }
         let logged = fs::read_to_string(&log).unwrap();

@@ -60,7 +60,7 @@ impl Place {
         text(&self.zonal(line).output().unwrap())
     }
 
-    /// What standard error says about arguments that are refused.
+    /// The error of arguments that are refused.
     fn refused(&self, line: &str) -> String {
         let output = self.zonal(line).output().unwrap();
         assert!(!output.status.success(), "{line}");
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-/// A server, which is ended at the latest with the test.
+/// A server, which ends with the test at the latest.
 struct Served {
     child: Child,
     answer: Value,
@@ -104,7 +104,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended.
+        // The server may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -117,7 +117,7 @@ fn text(output: &Output) -> String {
     text
 }
 
-/// Whether a program is installed, after saying so if it is not.
+/// Whether a program is installed; prints a message if it is not.
 fn has(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
