@@ -1,5 +1,5 @@
-//! The panels of a drive without a file system: lines of text from a report, and from the one before
-//! for rates.
+//! The panels of a drive without a file system: lines of text from a report, and from the one
+//! before for rates.
 
 use ratatui::text::{Line, Span};
 use zonal::{Zone, ZoneCond};

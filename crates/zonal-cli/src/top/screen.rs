@@ -1,7 +1,7 @@
 //! A screen, drawn from plain data: title, picture of the zones, panels, status, keys.
 //!
-//! Below 60 columns or 18 rows only the picture and two lines of numbers are shown; from 120 columns
-//! on there are three columns of panels.
+//! A terminal below 60 columns or 18 rows shows only the picture and two lines of numbers; one from
+//! 120 columns on shows three columns of panels.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -1,8 +1,8 @@
 //! `zonal ls|stat|cat|cp|rm|mv|ln|mkdir|df`: files of a drive that is not mounted.
 //!
-//! A place is `DEVICE:/PATH`, divided at the last `:/`. Each command opens the drive as a mount does,
-//! so a drive that is mounted, or that another program has open, is refused; changes are durable when
-//! the command ends, also where a signal ends it. Commands that only look write nothing.
+//! A place is `DEVICE:/PATH`, divided at the last `:/`. Each command opens the drive as a mount
+//! does, so it refuses a drive that is mounted, or that another program has open. Changes are
+//! durable when the command ends, also if a signal ends it. Commands that only read write nothing.
 //!
 //! A zonefs that a key-value store has given names shows the files with these names, and not its
 //! zone files.
