@@ -9,7 +9,7 @@ use crate::vfs::Ino;
 pub struct Invariant {
     /// Its number.
     pub id: &'static str,
-    /// What it says.
+    /// The rule, in words.
     pub rule: &'static str,
 }
 
@@ -63,9 +63,9 @@ invariants! {
 /// A rule that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which.
+    /// The rule.
     pub invariant: Invariant,
-    /// Where, and what was found instead.
+    /// Where the rule fails, and how.
     pub what: String,
     /// The inode that it is about, if it is about one.
     pub ino: Option<Ino>,

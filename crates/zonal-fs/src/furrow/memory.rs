@@ -1,4 +1,4 @@
-//! Bytes of memory that collections take, for whoever keeps a cache within a bound.
+//! Bytes of memory that collections take, for caches that stay within a bound.
 //!
 //! The count is the bytes of the content, and a constant for each allocation and each entry of a
 //! tree. The constants are measured, and are the same for every allocator: `tests/memory.rs`
@@ -6,16 +6,16 @@
 
 use std::mem::size_of;
 
-/// Bytes of an allocation beside its content: the allocator's own, and what it rounds up. With
-/// glibc, between 84 and 102 % of the count were resident.
+/// Overhead of an allocation in bytes: the allocator's header, and rounding. With glibc, between 84
+/// and 102 % of the count were resident.
 const ALLOCATION_BYTES: usize = 16;
 
-/// Bytes that an allocation of so many takes.
+/// Bytes that an allocation of `bytes` bytes takes.
 pub(super) const fn allocated(bytes: usize) -> usize {
     bytes + ALLOCATION_BYTES
 }
 
-/// Bytes that a list takes, without what its elements lead to.
+/// Bytes that a list takes, without the allocations of its elements.
 pub(super) fn in_list<T>(list: &Vec<T>) -> usize {
     if list.capacity() == 0 { 0 } else { allocated(list.capacity() * size_of::<T>()) }
 }

@@ -142,7 +142,7 @@ impl Meters {
         }
     }
 
-    /// Bytes since mount, and those of the last minute, or since the mount if that is less.
+    /// Bytes since the mount, and bytes of the last minute, or since the mount if that is less.
     pub(super) fn traffic(&self, counts: &Counts, now_ns: u64) -> (Traffic, Traffic) {
         let now = bytes(counts);
         let since = |at_ns: u64, before: [u64; 3]| {

@@ -236,7 +236,7 @@ impl Eviction {
     }
 }
 
-/// Bytes of a mount's memory by what they are for.
+/// Bytes of a mount's memory by their use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemoryBudget {
     /// Inodes, entries and maps.

@@ -84,11 +84,11 @@ pub enum PlantedBug {
     ShareUntruncated,
     /// A copy shares up to where both files ended before another change.
     ShareAtOldEnds,
-    /// A write of a part of a block takes the rest from what was there before another change.
+    /// A write of a part of a block takes the rest as it was before another change.
     PublishOnStale,
-    /// A truncation does so with the last block.
+    /// A truncation takes the last block as it was before another change.
     ResizeOnStale,
-    /// A punch does so with the blocks at its edges.
+    /// A punch takes the blocks at its edges as they were before another change.
     ZeroOnStale,
     /// An append goes where the end of the file was.
     AppendAtOldEnd,
@@ -99,7 +99,7 @@ pub enum PlantedBug {
     RegrowUntruncated,
     /// Write-back maps blocks that the buffer does not hold any more.
     WriteBackUnwanted,
-    /// Write-back takes out of the buffer what has changed on its way.
+    /// Write-back removes a block from the buffer that was written again meanwhile.
     WriteBackForgetsNewer,
     /// A zone can be reset while it is read.
     UnpinBeforeRead,
@@ -141,7 +141,7 @@ pub enum PlantedBug {
     WindowLosesLast,
     /// A copy leaves blocks of the target in the buffer.
     CopyKeepsBuffered,
-    /// A zone that is reset begins no generation: remap tables of what it held still name it.
+    /// A reset of a zone begins no generation: remap tables of the one before still name it.
     KeepGeneration,
     /// The discarded ranges of a file go when its inode is evicted.
     EvictDiscards,
@@ -149,7 +149,7 @@ pub enum PlantedBug {
     EvictChangedExtent,
     /// A truncation of which a step fails is forgotten until the next mount.
     ForgetFailedTruncation,
-    /// A file grows over what a failed truncation has left.
+    /// A file grows over blocks that a failed truncation has left.
     GrowOverFailed,
     /// Reclaim gives up a zone for one refused read.
     CondemnUnreadZone,

@@ -14,8 +14,8 @@
 //! | writer | free zones that it leaves |
 //! | --- | --- |
 //! | a user's direct write | all that metadata keeps; a reservation gives it open zones |
-//! | write-back of the buffer | those that a recovery needs: a commit that cannot write frees nothing |
-//! | reclaim | those that reservations need; if there are no others, those of the next commit |
+//! | write-back of the buffer | the zones that a recovery needs, because a commit frees zones |
+//! | reclaim | the zones that reservations need; if there are no others, the next commit's zones |
 //! | metadata | none |
 
 use std::sync::Arc;
@@ -93,11 +93,11 @@ impl PairRoom {
 pub(super) struct WriterRoom {
     /// Blocks that can be written without reclaim.
     pub(super) blocks: u64,
-    /// Blocks below which writers reclaim for what they write.
+    /// Blocks below which writers reclaim in proportion to their writes.
     pub(super) low_mark: u64,
 }
 
-/// What a writer may take now.
+/// Blocks that a writer may take now, and from which zones.
 pub(super) enum Allowance {
     /// This many blocks. The writer leaves free zones to others: as many as the first choice says,
     /// or the next one if it finds no room.
@@ -122,7 +122,7 @@ impl Space {
         Self { layout, view, planted, pair_room, reserve_percent, rows_planned }
     }
 
-    /// Bytes of all rows in a copy of the table, with those that the next commit will write.
+    /// Bytes of all rows in a copy of the table, with the rows that the next commit will write.
     fn packed_rows(&self, state: &State) -> RowBytes {
         state.totals.rows(self.view.packed_bytes(state.batch.bytes()))
     }
@@ -221,7 +221,7 @@ impl Space {
         WriterRoom { blocks, low_mark: self.low_mark_with(state, wanted) }
     }
 
-    /// Blocks of room below which writers reclaim for what they write.
+    /// Blocks of room below which writers reclaim in proportion to their writes.
     pub(super) fn low_mark(&self, state: &State) -> u64 {
         self.low_mark_with(state, self.meta_zones_wanted(state))
     }
@@ -241,7 +241,7 @@ impl Space {
         }
     }
 
-    /// What a writer may take (F4).
+    /// Blocks that a writer may take, and from which zones (F4).
     pub(super) fn allowance(&self, state: &State, purpose: Purpose) -> Allowance {
         let meta = self.kept_for_metadata(state);
         let kept = |for_metadata, others| Kept { for_metadata, others };
@@ -287,7 +287,7 @@ fn reserved_zones(state: &State) -> usize {
 }
 
 /// Blocks that reclaim can write in its open zones, and in free ones beyond the `kept` of metadata,
-/// without those that are reserved.
+/// without reserved blocks.
 fn room_of_reclaim(state: &State, kept: usize) -> u64 {
     let zones = &state.zones;
     let room = zones.open_room();

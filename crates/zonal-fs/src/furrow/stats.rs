@@ -311,7 +311,7 @@ impl Live {
                 blocks.used += used;
                 blocks.in_flight += in_flight;
                 blocks.reclaimable += dead;
-                // What is not written any more is dead too.
+                // The rest of a sealed zone gets no more writes, so it is dead too.
                 blocks.reclaimable += capacity - written;
                 let tenth = (10 * used).checked_div(capacity).unwrap_or(0).min(9);
                 self.used_tenths[usize::try_from(tenth).expect("at most 9")] += 1;

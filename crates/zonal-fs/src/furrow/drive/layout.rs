@@ -11,7 +11,7 @@ use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use crate::furrow::options::{MountOptions, Placement};
 
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
-/// those of the table, 4 for the successors of both, 1 for reclaim, the rest for data.
+/// the table's copies, 4 for the successors of both, 1 for reclaim, the rest for data.
 pub const SEQUENTIAL_ZONES_MIN: u32 = 20;
 
 /// Blocks a zone must be able to hold (256 KiB): a journal record has to fit in one.
@@ -112,7 +112,7 @@ pub(in crate::furrow) struct Shares {
     pub(in crate::furrow) files: u64,
 }
 
-/// What the layout says about the use of zones.
+/// The part of the layout that decides how zones are used.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct ZoneLimits {
     /// Zones that metadata does not use.

@@ -10,7 +10,7 @@ use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::sync::{Condvar, Mutex};
 use crate::furrow::table::Table;
 
-/// What a commit writes to, behind one lock.
+/// Superblock, journal and table, behind the one lock that a commit takes.
 #[derive(Debug)]
 pub(in crate::furrow) struct Committer {
     pub(in crate::furrow) superblock: Superblock,

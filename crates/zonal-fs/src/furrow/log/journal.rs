@@ -185,7 +185,7 @@ impl Journal {
         drive.blocks_after(Address { zone: pair.zones[0], block: self.end.block })
     }
 
-    /// Gives up the active zones of the pair that is written. What is in them stays readable.
+    /// Finishes both zones of the pair that is being written. Their records stay readable.
     pub(super) fn finish(&self, drive: &Drive) {
         for zone in self.pairs.get(self.end.index).into_iter().flat_map(|pair| pair.zones) {
             drive.finish(zone);

@@ -74,9 +74,10 @@ impl Committer {
     }
 
     /// Writes a superblock that voids all records behind the last one that was read. Until then no
-    /// zone may be finished or reset: a finished zone reads as zeroes behind its data, and these
-    /// may be just what a torn record, or the data of a refused batch, lacks. A recovery after a
-    /// power cut would then count that batch, although this one has reset zones that hold its data.
+    /// zone may be finished or reset: a finished zone reads as zeroes behind its data, and zeroes
+    /// may be the very bytes that complete a torn record, or the data of a refused batch. A
+    /// recovery after a power cut would then count that batch, although this one has reset zones
+    /// that hold its data.
     pub(in crate::furrow) fn void_rest(&mut self, drive: &Drive) -> Result<()> {
         self.superblock.first_void = U64::new(self.journal.end.last + 1);
         self.write_superblock(drive, Ending::Record)

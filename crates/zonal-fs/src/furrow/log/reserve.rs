@@ -1,13 +1,13 @@
 //! Reservation of zones for metadata: a step, commit or recovery reserves its zones before it
 //! changes anything, so that none ends half-way for lack of a zone.
 //!
-//! A step of the table knows what it needs and reserves it before the journal pauses for it. A
-//! manifest has its room before the journal gets another pair. A recovery that finds a torn batch,
-//! and few free zones, puts the rows of the journal into the table and begins the journal again,
-//! with one pair: so it does not matter how often it is cut off. Where there is no pair for the
-//! journal, the manifest names none, and the zones of the one before are the next one's.
-//! [`Zones`](crate::furrow::zones::Zones) keeps [`SPARE_ZONES_MIN`] zones free for all this, and
-//! where there are fewer, the table makes itself smaller before it does anything else.
+//! A step of the table knows how many zones it needs and reserves them before the journal pauses
+//! for it. A manifest has its room before the journal gets another pair. A recovery that finds a
+//! torn batch, and few free zones, puts the rows of the journal into the table and begins the
+//! journal again, with one pair: so it does not matter how often it is cut off. Where there is no
+//! pair for the journal, the manifest names none, and the zones of the one before are the next
+//! one's. [`Zones`](crate::furrow::zones::Zones) keeps [`SPARE_ZONES_MIN`] zones free for all this,
+//! and where there are fewer, the table makes itself smaller before it does anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

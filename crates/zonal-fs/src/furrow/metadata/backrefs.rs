@@ -1,7 +1,7 @@
-//! Where back-references lead: the live blocks that a record of a zone still names.
+//! Where back-references lead: the live blocks that a back-reference still names.
 //!
-//! [`zones::backrefs`](crate::furrow::zones::backrefs) says what the records are. They are
-//! hints, so this looks each up in the map of its file.
+//! Back-references ([`zones::backrefs`](crate::furrow::zones::backrefs)) are hints, so this looks
+//! each up in the map of its file.
 
 use std::ops::Range;
 

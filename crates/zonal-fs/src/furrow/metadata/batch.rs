@@ -1,8 +1,9 @@
-//! The batch of a commit: rows that have changed, and what the commit under way has taken of them.
+//! The batch of a commit: the rows that have changed, and the rows that the running commit has
+//! taken.
 //!
 //! A commit takes all changed rows at one moment and encodes them later. A row that is about to
 //! change before that is encoded first, as it was at that moment. Readers of the table find the
-//! taken rows once the commit has encoded all of them; until then these stay here, so that nobody
+//! taken rows once the commit has encoded all of them; until then they stay here, so that no reader
 //! takes an older row of the table for the present one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,14 +65,15 @@ impl Batch {
         self.taken.len()
     }
 
-    /// Marks a row as changed. None is longer than an inode, but for what it names.
+    /// Marks a row as changed, and counts the bytes of an inode for it: no row has a longer fixed
+    /// part. [`add_bytes`](Self::add_bytes) counts the rest.
     pub(super) fn mark(&mut self, key: Key) {
         if self.changed.insert(key) {
             self.bytes += INODE_BYTES;
         }
     }
 
-    /// Adds what a changed row names to its bytes.
+    /// Counts the names, values and checksums in a changed row.
     pub(super) fn add_bytes(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
@@ -81,7 +83,7 @@ impl Batch {
         self.changed.contains(&key) || self.taken.contains(&key)
     }
 
-    /// The same of a span of rows: the keys of those that are changed. Some come twice.
+    /// Keys in a span of which the table has an older row than the present one. Some come twice.
     pub(super) fn changed_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
         let range = || first..=last;
         self.changed.range(range()).chain(self.taken.range(range())).copied()
@@ -121,7 +123,8 @@ impl Batch {
         self.taken.difference(&self.changed).copied()
     }
 
-    /// Readers of the table find the taken rows. Returns what is to be dropped without a lock.
+    /// Ends the commit: readers of the table now find its rows. Returns memory for the caller to
+    /// drop without a lock.
     pub(super) fn end(&mut self) -> TakenRows {
         (std::mem::take(&mut self.taken), std::mem::take(&mut self.encoded))
     }
@@ -132,5 +135,5 @@ impl Batch {
     }
 }
 
-/// The rows of a batch, with the values of those that were encoded before their turn.
+/// The rows of a batch, and the values of the rows that were encoded early.
 pub(super) type TakenRows = (BTreeSet<Key>, BTreeMap<Key, Value>);

@@ -27,7 +27,7 @@ pub(in crate::furrow) struct Buckets {
     /// The entries of each.
     lists: Vec<Vec<Named>>,
     entries: usize,
-    /// What the buckets take, without the names.
+    /// Bytes of memory of the buckets, without the names.
     bytes: usize,
 }
 
@@ -108,7 +108,7 @@ impl Buckets {
         Some(usize::try_from(bucket).expect("one of those there are"))
     }
 
-    /// Adds a bucket, and moves there what belongs there now.
+    /// Adds a bucket, and moves the entries there whose hashes belong to it now.
     fn split(&mut self) {
         let added = self.lists.len();
         self.lists.push(Vec::new());
@@ -120,7 +120,7 @@ impl Buckets {
         }
     }
 
-    /// Takes the last bucket away; what it has goes where it would have been without it.
+    /// Removes the last bucket, and moves its entries to the one that it was split from.
     fn join(&mut self) {
         let last = self.lists.len() - 1;
         let entries = self.take(last);

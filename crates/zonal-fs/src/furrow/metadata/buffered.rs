@@ -1,4 +1,4 @@
-//! Buffered blocks in memory: which files have some, and what the state counts for them.
+//! Buffered blocks in memory: which files have some, and how the totals count them.
 //!
 //! [`buffer`](crate::furrow::write::buffer) decides when they go to the drive.
 
@@ -68,8 +68,8 @@ impl State {
         Ok(())
     }
 
-    /// Blocks of a file are mapped where they were placed. Clears the buffer of those that have not
-    /// changed meanwhile.
+    /// Removes blocks of a file from the buffer once they are placed and mapped. A block that was
+    /// written again meanwhile stays.
     pub(in crate::furrow) fn clear_buffered<'a>(
         &mut self,
         ino: Ino,

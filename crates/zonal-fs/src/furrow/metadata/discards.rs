@@ -57,7 +57,7 @@ impl Discards {
         self.insert(Ino::new(key.owner()), key.at(), discarded);
     }
 
-    /// What is wrong with ranges that the drive has.
+    /// Ranges on the drive that are empty or overlap.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (ino, ranges) in &self.files {

@@ -98,7 +98,7 @@ impl State {
                 self.extents.forget_deleted(ExtentId(key.owner()));
             }
         }
-        // What was only held by changes may go.
+        // Metadata that only its changes kept in memory may be evicted now.
         self.residency.allow_trim();
         self.batch.end()
     }

@@ -122,7 +122,7 @@ impl State {
         before.map_or(MAP_ROWS_FIRST, |piece| (2 * piece.wanted).min(MAP_ROWS_MAX))
     }
 
-    /// Enters what a load has read, unless it has come or gone meanwhile.
+    /// Enters the metadata that a load has read, unless it was entered or deleted meanwhile.
     pub(in crate::furrow) fn enter(&mut self, missing: &Missing, found: Fetched) {
         let (now, needed) = (self.loads.count(), self.loads.oldest_needed());
         match (missing, found) {

@@ -1,9 +1,9 @@
 //! Eviction of cached metadata, so that memory stays within its bound.
 //!
-//! A second-chance scan goes round the inodes. It evicts inodes that nobody has used since its last
-//! visit, and pieces of the maps of large files and of large directories. Objects of uncommitted
-//! rows stay. So does everything that a running operation has loaded, so that an operation that
-//! needs several things finds all of them, and everything that was loaded a moment ago.
+//! A second-chance scan goes round the inodes. It evicts inodes that no operation has used since
+//! its last visit, and pieces of the maps of large files and of large directories. Objects of
+//! uncommitted rows stay. So do all objects that a running operation has loaded, so that an
+//! operation that needs several of them finds all, and objects that were loaded a moment ago.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -34,15 +34,15 @@ const IN_VAIN_MAX: usize = 4096;
 /// Map entries that are evicted together.
 const PIECE_ENTRIES: usize = 256;
 
-/// What a scan spares, and how much of a map or a directory it evicts at once.
+/// Which objects a scan spares, and how many entries of a map or a directory it evicts at once.
 #[derive(Clone, Copy, Debug)]
 struct Scan {
-    /// What was loaded or used from this load on stays.
+    /// Objects that were loaded or used from this load on stay.
     kept_from: u64,
     /// The same of pieces of maps.
     pieces_kept_from: u64,
     piece: usize,
-    /// Whether what was used since the hand came by stays.
+    /// Whether objects that were used since the hand last passed stay.
     chance: Chance,
 }
 
@@ -64,7 +64,7 @@ impl Scan {
         }
     }
 
-    /// For tests: only what a running operation has loaded is spared.
+    /// For tests: a scan that spares only the objects of running operations.
     fn of_everything(state: &State) -> Self {
         let needed = state.loads.oldest_needed();
         Self { kept_from: needed, pieces_kept_from: needed, piece: 2, chance: Chance::None }
@@ -102,17 +102,17 @@ impl Residency {
     }
 }
 
-/// What an eviction came to.
+/// The outcome of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Trimmed {
-    /// Enough of what was read is gone, or more goes by the next one.
+    /// Metadata is within its bound, or the next eviction goes on.
     Enough,
     /// Nearly all that is left has changed: only a commit helps.
     NeedsCommit,
 }
 
 impl State {
-    /// Something that took so many bytes of memory takes another number of them now.
+    /// Adjusts the count of bytes by an object that took `before` bytes and now takes `now`.
     pub(super) fn count_held(&mut self, before: usize, now: usize) {
         self.residency.bytes = (self.residency.bytes + now).saturating_sub(before);
     }
@@ -127,7 +127,7 @@ impl State {
         self.residency.bytes + self.lives.held_bytes()
     }
 
-    /// Whether more than `max` bytes are taken, and some of what was read may go.
+    /// Whether metadata takes more than `max` bytes and an eviction may find something.
     pub(in crate::furrow) fn holds_too_much(&self, max: usize) -> bool {
         self.taken_bytes() > max.max(self.residency.trim_from)
     }
@@ -137,10 +137,10 @@ impl State {
         self.residency.trim_from > 0 && self.taken_bytes() > max && !self.batch.is_empty()
     }
 
-    /// Evicts some of what was read if more than `max` bytes are taken.
-    ///
-    /// If nearly all of it is not committed yet, it is only tried now and then until a commit has
-    /// ended.
+    /// Evicts metadata if it takes more than `max` bytes.
+    /// |
+    /// If nearly all of it is uncommitted, the next eviction waits for a commit, or until metadata
+    /// has grown by a sixteenth of the bound.
     pub(in crate::furrow) fn trim(&mut self, max: usize) -> Trimmed {
         if !self.holds_too_much(max) {
             return Trimmed::Enough;
@@ -393,7 +393,7 @@ mod tests {
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
     }
 
-    /// What was made long ago is read again, and memory stays within its bound all the time.
+    /// Files created long ago are read again, and memory stays within its bound all the time.
     #[test]
     fn eviction_bounds_memory_of_many_files() {
         const FILES: u64 = 3000;
@@ -457,7 +457,7 @@ mod tests {
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         fs.tree.set_held_max(300 << 10);
-        // What was loaded last stays, and what the last 500 writes have changed.
+        // Pieces that were loaded last stay, and pieces that the last 500 writes have changed.
         let bound = fs.tree.held_max() + (500 << 10);
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
         let mut last = vec![0; usize::try_from(BLOCKS).unwrap()];

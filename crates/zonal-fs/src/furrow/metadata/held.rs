@@ -11,14 +11,14 @@ use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
 use crate::furrow::metadata::{Body, Directory, File, Inode};
 use crate::vfs::Ino;
 
-/// Bytes of a user of an inode.
+/// Bytes of one entry in the table of users of inodes.
 pub(super) const PIN_BYTES: usize = in_tree(size_of::<(Ino, u32)>());
 
 /// When something was used: the number of loads before it.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Used {
     pub(super) last: AtomicU64,
-    /// What it was when the hand came by.
+    /// The value of `last` when the hand last passed.
     pub(super) seen: u64,
 }
 

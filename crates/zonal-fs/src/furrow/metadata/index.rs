@@ -310,7 +310,7 @@ mod tests {
         }
         assert!(fs.lookup(home, b"1000").is_err());
         assert_eq!(held_entries(&fs, home), 3);
-        // Changes look at what they change, and at nothing else.
+        // Changes load the entries that they change, and no others.
         fs.unlink(home, b"500").unwrap();
         fs.rename((home, b"0"), (home, b"zero"), RenameFlags::empty()).unwrap();
         fs.rename((home, b"7"), (home, b"999"), RenameFlags::empty()).unwrap();
@@ -323,7 +323,8 @@ mod tests {
         for (name, is_there) in [("0", false), ("zero", true), ("7", false), ("new", true)] {
             assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}");
         }
-        // What was found by name is listed once, and what is gone is not.
+        // A listing has each entry once, whether a lookup had loaded it or not, and no deleted
+        // entry.
         assert!(fs.lookup(home, b"500").is_err());
         fs.unlink(home, b"700").unwrap();
         let mut names = Vec::new();
@@ -349,7 +350,7 @@ mod tests {
         assert!(fs.lookup(home, b"no such name").is_err());
         assert!(fs.unlink(home, b"70").is_ok());
         assert_eq!(held_entries(&fs, home), 1);
-        // What is not there any more, and what is there again.
+        // Deleted names stay deleted, and a new entry may take the name of one that did not exist.
         assert!(fs.lookup(home, b"70").is_err());
         assert!(fs.create(&Caller::ROOT, home, b"no such name", &FILE).is_ok());
         assert!(fs.lookup(home, b"no such name").is_ok());

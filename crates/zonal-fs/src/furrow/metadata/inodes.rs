@@ -1,7 +1,7 @@
 //! The inodes in memory, and deletions of inodes that the table does not know yet.
 //!
-//! What is not in memory is either in the table or deleted, and nobody may take one for the other:
-//! so deletions are kept here until readers of the table see them.
+//! An inode that is not in memory is either in the table or deleted. Deletions are kept here until
+//! readers of the table see them, so that no operation reads the row of a deleted inode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,8 @@ impl Inodes {
         assert!(before.is_none(), "inode numbers are never used twice");
     }
 
-    /// Enters what was read, unless it has come or gone meanwhile. Returns it if it was entered.
+    /// Enters an inode that was read, unless it was entered or deleted meanwhile. Returns it if it
+    /// was entered.
     pub(super) fn enter(&mut self, ino: Ino, inode: Box<Inode>) -> Option<&Inode> {
         if self.loaded.contains_key(&ino) || self.deleted.contains(&ino) {
             return None;
@@ -79,18 +80,18 @@ impl Inodes {
         Some(self.loaded.entry(ino).or_insert(inode))
     }
 
-    /// Deletes an inode. Returns what it was.
+    /// Deletes an inode. Returns it if it was in memory.
     pub(super) fn delete(&mut self, ino: Ino) -> Option<Box<Inode>> {
         self.deleted.insert(ino);
         self.loaded.remove(&ino)
     }
 
-    /// Lets go of an unchanged inode. Returns what it was.
+    /// Removes an unchanged inode from memory, and returns it.
     pub(super) fn evict(&mut self, ino: Ino) -> Option<Box<Inode>> {
         self.loaded.remove(&ino)
     }
 
-    /// Readers of the table no longer find it.
+    /// Forgets a deletion: readers of the table no longer find the row.
     pub(super) fn forget_deleted(&mut self, ino: Ino) {
         self.deleted.remove(&ino);
     }

@@ -1,7 +1,7 @@
-//! What keeps inodes alive, and which of them are to be removed.
+//! Users of inodes, and the inodes that are to be removed.
 //!
-//! An inode without a link lives as long as somebody uses it. A large one is removed in steps. Both
-//! have a row that tells a mount to finish what a crash has interrupted.
+//! An inode without a link lives as long as it has a user. A large one is removed in steps. Both
+//! have a row, so that a mount finishes the removal that a power cut has interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Missing metadata: what an operation needs and memory lacks, and the loads that are running.
+//! Missing metadata: the rows that an operation needs and memory lacks, and the loads that are
+//! running.
 //!
 //! [`Tree`](crate::furrow::tree::Tree) does the loading.
 
@@ -12,7 +13,7 @@ use crate::furrow::sync::Mutex;
 use crate::furrow::table::key::Key;
 use crate::vfs::Ino;
 
-/// Something that an operation needs to know.
+/// Metadata that an operation needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Missing {
     /// An inode.
@@ -44,7 +45,7 @@ impl<E: Into<FsError>> From<E> for Stop {
     }
 }
 
-/// What an operation finds in memory.
+/// The result of an operation on metadata in memory, or the reason why it stopped.
 pub(in crate::furrow) type Lookup<T> = std::result::Result<T, Stop>;
 
 /// Loads that are under way, and operations that have loaded something.
@@ -55,8 +56,9 @@ pub(in crate::furrow) struct Loads {
     operations: Arc<Mutex<BTreeSet<u64>>>,
 }
 
-/// An operation, from its first load to its end. What it loads stays in memory until then: so each
-/// time that it runs again it misses less, and it ends however little memory there is.
+/// An operation, from its first load to its end. Everything that it loads stays in memory until
+/// then: so each time that it runs again it misses less, and it ends however little memory there
+/// is.
 #[derive(Debug)]
 pub(in crate::furrow) struct Operation {
     /// The ticket of its first load.
@@ -108,7 +110,7 @@ impl Loads {
         operations.first().copied().unwrap_or(u64::MAX)
     }
 
-    /// Ends a load, and says whether what it has read still counts.
+    /// Ends a load. Returns whether the rows that it has read are still current.
     pub(in crate::furrow) fn end(&mut self, ticket: u64) -> bool {
         let place = self.under_way.iter().position(|load| load.ticket == ticket);
         let load = self.under_way.swap_remove(place.expect("it was begun"));

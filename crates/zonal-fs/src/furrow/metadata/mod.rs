@@ -93,7 +93,7 @@ pub(super) struct DirtyBlock {
 pub(super) struct MapLoad {
     /// The block that an operation needed.
     pub(super) block: u64,
-    /// The end of what was loaded.
+    /// The end of the range that it loaded.
     pub(super) end: u64,
     /// Entries that the load asked for.
     pub(super) wanted: usize,
@@ -351,7 +351,7 @@ impl State {
         self.planted.has(bug)
     }
 
-    /// The planted mistakes, and when what was read is evicted.
+    /// The planted mistakes, and the eviction policy.
     pub(super) fn options(&self) -> (Planted, Eviction) {
         (self.planted, self.residency.policy())
     }

@@ -87,8 +87,8 @@ impl Names {
         self.known.remove(&hash);
     }
 
-    /// Lets go of what is known of hashes, but for those that must be kept and the last ones that
-    /// were found.
+    /// Forgets which hashes are known, except the last ones that were looked up and those for which
+    /// `must_keep` is true.
     pub(super) fn forget_known(&mut self, must_keep: impl Fn(u64) -> bool) {
         let is_found = |hash| self.found.iter().any(|(found, _)| *found == hash);
         self.known.retain(|&hash| is_found(hash) || must_keep(hash));

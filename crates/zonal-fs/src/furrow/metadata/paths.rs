@@ -170,8 +170,8 @@ mod tests {
         fs.unpin(file);
         fs.shutdown().unwrap();
         drop(fs);
-        // Nothing is in memory but what was looked up: so nothing else is known, and nothing is
-        // read.
+        // After a mount no entry is in memory. A search for a path reads none, so it finds a path
+        // only after lookups.
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let before = fs.stats().read_bytes;
         assert_eq!(fs.path(inner), None);

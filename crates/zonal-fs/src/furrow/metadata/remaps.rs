@@ -68,7 +68,7 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// Enters what a mount finds, and the bytes that tables may take.
+    /// Enters the remap tables that a mount finds, and their bound in bytes.
     pub(super) fn restore(&mut self, view: &View, held_max: usize) {
         (self.next, self.held_bytes) = (view.remap_end(), view.moved_bytes());
         self.held_max = held_max;

@@ -56,7 +56,7 @@ impl SharedExtents {
         self.loaded.get(&id)
     }
 
-    /// Enters what was read, and says whether that was new.
+    /// Enters an extent that was read. Returns `false` if it was in memory, or deleted.
     pub(super) fn enter(&mut self, id: ExtentId, extent: Extent) -> bool {
         let is_new = !self.loaded.contains_key(&id) && !self.deleted.contains(&id);
         if is_new {
@@ -116,7 +116,8 @@ impl SharedExtents {
         self.loaded.range(id..).map(|(&id, _)| id)
     }
 
-    /// Lets go of one that is unchanged and was last used before a load. Returns what it was.
+    /// Removes an unchanged extent from memory and returns it, unless it was used from the load
+    /// `kept_from` on.
     pub(super) fn evict(&mut self, id: ExtentId, kept_from: u64) -> Option<Extent> {
         let is_needed = self.below_buffered.contains_key(&id);
         let is_recent = self.loaded.get(&id).is_none_or(|extent| extent.used >= kept_from);

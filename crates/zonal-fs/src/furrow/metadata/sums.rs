@@ -37,12 +37,12 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
     })
 }
 
-/// A row of what was learned.
+/// The row of learned lives and sizes.
 pub(super) fn learned_row(row: &learned::Row) -> LearnedRow {
     LearnedRow { lives: row.lives.map(U16::new), sizes: row.sizes.map(U16::new) }
 }
 
-/// What a row says was learned.
+/// Learned lives and sizes, from their row.
 pub(in crate::furrow) fn learned_of(row: &LearnedRow) -> learned::Row {
     learned::Row { lives: row.lives.map(U16::get), sizes: row.sizes.map(U16::get) }
 }
@@ -151,7 +151,8 @@ impl Base {
                 state.zones.index(zone);
             }
         }
-        // Nothing on the drive says whose turn it was: what was written in all stands for it.
+        // The drive does not record which zone is next in turn, so the number of zones that users
+        // have filled in all stands for it.
         let zones = u64::from(state.zones.ids().end).max(1);
         let filled = state.totals.data_clock() / u64::from(state.zones.zone_blocks().max(1));
         state.zones.set_turn(u32::try_from(filled % zones).expect("less than the zones"));

@@ -23,8 +23,8 @@ pub(in crate::furrow) const CHUNK_BYTES: u64 = 1 << 20;
 /// than one stream).
 const OWN_ZONE_SHARE: u64 = 4;
 
-/// The same where empty zones are scarce: what a shorter file leaves of its zone, others would have
-/// to write anyway, and where it began to share a zone, it would lie in two.
+/// The same where empty zones are scarce. A shorter file would leave a part of its zone that other
+/// files have to fill anyway, and if it began in a shared zone, it would lie in two.
 const OWN_ZONE_SHARE_SCARCE: u64 = 2;
 
 /// Empty zones are scarce below the capacity divided by this.
@@ -193,9 +193,8 @@ impl State {
         size.is_some_and(|blocks| blocks <= u64::from(self.zones.zone_blocks()))
     }
 
-    /// How long what is written to an open zone is expected to live, and the hint of the file that
-    /// it was opened for. Of a zone that is a file's alone, what is known of the file, if it is in
-    /// memory.
+    /// The expected life of data that goes to an open zone, and the hint of the file that opened
+    /// it. For a zone of one file, the expectation for that file, if its inode is in memory.
     pub(in crate::furrow) fn lives_of(&self, zone: u32) -> (WriteLifetime, WriteLifetime) {
         let open = self.zones.open_zones().iter().find(|open| open.zone == zone);
         let Some(open) = open else { return Default::default() };

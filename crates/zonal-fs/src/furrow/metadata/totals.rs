@@ -1,7 +1,7 @@
-//! Totals: sums over all files, and what running writes hold.
+//! Totals: sums over all files, and the space that running writes hold.
 //!
-//! A mount gets the sums from a drive, so wrong ones must do no worse than to be wrong: what is
-//! taken back saturates. What running writes hold begins at 0 and is exact.
+//! A mount reads the sums from a drive, and they may be wrong. So subtractions from them saturate.
+//! The space that running writes hold begins at 0 and is exact.
 
 use zerocopy::byteorder::little_endian::U64;
 
@@ -101,17 +101,17 @@ impl Totals {
         self.data_clock += blocks;
     }
 
-    /// Blocks by which buffered or running writes will add to what is stored.
+    /// Blocks that buffered or running writes will add to the live ones.
     pub(in crate::furrow) fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Holds logical space for a write that adds to what is stored.
+    /// Reserves logical space for a write that will add live blocks.
     pub(in crate::furrow) fn reserve(&mut self, blocks: u64) {
         self.reserved += blocks;
     }
 
-    /// Gives back what [`reserve`](Self::reserve) has held.
+    /// Returns space that [`reserve`](Self::reserve) has reserved.
     pub(in crate::furrow) fn unreserve(&mut self, blocks: u64) {
         self.reserved -= blocks;
     }

@@ -1,7 +1,7 @@
-//! The extended attributes of an inode that is in memory.
+//! The extended attributes of an inode in memory.
 //!
-//! They are found by name, and by the place of their row. What an action on one of them takes does
-//! not grow with how many there are: users may set thousands on a file, and others wait meanwhile.
+//! They are found by name, and by the place of their row. Users may set thousands of them on a
+//! file, so no action on one of them looks at all: other threads wait meanwhile.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ impl Xattr {
     }
 }
 
-/// Those of an inode that has some.
+/// The attributes of an inode that has some.
 #[derive(Clone, Debug, Default)]
 struct Attributes {
-    /// By the place of the row among those of the inode.
+    /// Attributes by the place of their row among the rows of the inode.
     by_slot: SmallMap<u64, Xattr>,
     /// The places by name.
     slots: SmallMap<Arc<[u8]>, u64>,
@@ -104,7 +104,7 @@ impl Xattrs {
         by_slot.map(|(slot, _)| *slot)
     }
 
-    /// Enters what was read of a row.
+    /// Enters an attribute from its row.
     pub(in crate::furrow) fn enter(&mut self, slot: u64, name: &[u8], value: &[u8]) {
         let attributes = self.0.get_or_insert_default();
         // Damaged rows may have a name twice.

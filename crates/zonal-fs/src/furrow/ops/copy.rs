@@ -50,7 +50,7 @@ enum ShareOutcome {
 }
 
 impl CopyRange {
-    /// What is left once `done` bytes are copied.
+    /// The rest of the range once `done` bytes are copied.
     fn behind(self, done: u64) -> Self {
         Self { from: self.from + done, to: self.to + done, len: self.len - done, ..self }
     }

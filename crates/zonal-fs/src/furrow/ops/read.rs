@@ -22,7 +22,8 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// device: the copy takes microseconds.
 const SHORT_BYTES: u64 = 64 << 10;
 
-/// What a read needs, found under one lock of the state: a truncation is before it or after it.
+/// The bytes and places for a read, found under one lock of the state: a truncation is before it or
+/// after it.
 #[derive(Default)]
 struct ReadPlan {
     /// Bytes of the file in the range.
@@ -289,9 +290,9 @@ fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
     }
 }
 
-/// Blocks that the device can read straight into the caller's buffer: those that the caller wants
-/// whole, and the last one of the file if the buffer has room for all of it. None for a short read
-/// at odd offsets, so that it is one call of the device.
+/// Blocks that the device can read straight into the caller's buffer: those that lie in the range,
+/// and the last block of the file if the buffer has room for all of it. None for a short read at
+/// odd offsets, so that it is one call of the device.
 fn direct_blocks(offset: u64, len: u64, room: u64) -> Range<u64> {
     let first = offset / BLOCK;
     let limit = (offset + len).div_ceil(BLOCK);

@@ -1,8 +1,8 @@
 //! Writing to a regular file.
 //!
 //! An operation publishes each chunk under the state lock in one step, so a commit sees all of it
-//! or nothing. Before that, without the lock, it reads what it needs from the drive, such as the
-//! rest of a block that it replaces in part; under the lock it checks that this is still current.
+//! or nothing. Before that, without the lock, it reads from the drive, such as the rest of a block
+//! that it replaces in part; under the lock it checks that this is still current.
 
 use std::sync::Arc;
 
@@ -117,7 +117,8 @@ impl Edges {
     }
 }
 
-/// What became of a chunk, and what the writer has to do once it has unlocked the state.
+/// The outcome of publishing a chunk, and the work that the writer has to do once it has unlocked
+/// the state.
 struct ChunkOutcome {
     published: Published,
     durability: Durability,
@@ -188,7 +189,7 @@ impl Furrow {
         CHUNK_BYTES.min(self.drive.layout.zone_bytes() / 2)
     }
 
-    /// Whether files may fill what a write of these bytes adds.
+    /// Whether files may take the space that a write of these bytes adds.
     fn has_space(&self, ino: Ino, start: u64, end: u64) -> Result<bool> {
         self.tree.loaded(|| {
             let state = self.tree.read_state();

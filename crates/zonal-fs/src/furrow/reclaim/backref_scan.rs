@@ -42,7 +42,7 @@ pub(super) struct BackrefScan {
 /// A zone whose back-references the scan looks for.
 #[derive(Debug)]
 struct ScannedZone {
-    /// Resets of the zone when the scan began: what it has found is void after another one.
+    /// Resets of the zone when the scan began: another one makes `found` void.
     resets: u32,
     found: Vec<Backref>,
 }

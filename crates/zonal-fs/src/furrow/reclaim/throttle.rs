@@ -1,11 +1,11 @@
 //! The throttle: gives writers room, and makes them reclaim while free space is short.
 //!
 //! A write holds a reservation before it begins. While there is little room, the writer also pays:
-//! it moves blocks of victims in proportion to what it writes, by the
-//! [price](zonal_placement::pace) of reclaim in the last time. All writers have one
-//! [debt](super::debt) together, which the worker pays too. A writer that finds a whole step owed
-//! takes one, and another turn for the next. If there is no room at all, writers wait in the order
-//! in which they came; the first of them makes room, a step at a time, until it has enough.
+//! it moves blocks of victims in proportion to the blocks that it writes, by the recent
+//! [price](zonal_placement::pace) of reclaim. All writers have one [debt](super::debt) together,
+//! which the worker pays too. A writer that finds a whole step owed takes one, and another turn for
+//! the next. If there is no room at all, writers wait in the order in which they came; the first of
+//! them makes room, a step at a time, until it has enough.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +31,7 @@ use crate::vfs::Result;
 /// A reservation and its price.
 pub(in crate::furrow) struct PricedReservation<'a> {
     reservation: Reservation<'a>,
-    /// What the writer owes for it, in the unit of [prices](price); `None` if room is plenty.
+    /// The debt of the writer for it, in the unit of [prices](price); `None` if room is plenty.
     price: Option<u64>,
 }
 
@@ -52,9 +52,10 @@ pub(in crate::furrow) struct Throttle {
     reclaimer: Arc<Reclaimer>,
     meters: Arc<Meters>,
     clock: Arc<dyn Clock>,
-    /// The turn of the writer that makes room. The others wait, and take nothing of that room.
+    /// Writers that wait for room, in order. Only the first of them runs reclaim, and only it takes
+    /// the room that this makes.
     making_room: Turns,
-    /// Writers that wait for room, with the one that makes it.
+    /// How many writers wait for room, the first of them included.
     short_of_room: AtomicU32,
 }
 
@@ -106,7 +107,7 @@ impl Throttle {
             // There is room, and no writer waits for it.
             Some(reserved) => reserved,
             // Writers get room in the order in which they came. The first of them makes it, a step
-            // of reclaim at a time, until it has what it needs; the others wait.
+            // of reclaim at a time, until it has enough; the others wait.
             None => {
                 let _waiting = self.count_waiting();
                 let _wait = self.meters.wait(&*self.clock);
@@ -122,8 +123,8 @@ impl Throttle {
                 }
             }
         };
-        // While room is low, writers move blocks of victims in proportion to what they write: so
-        // the next ones find room.
+        // While room is low, writers move blocks of victims in proportion to the blocks that they
+        // write: so the next ones find room.
         if let Some(price) = reserved.price
             && let Err(error) = self.pay(price)
         {

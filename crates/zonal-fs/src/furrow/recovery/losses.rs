@@ -45,8 +45,8 @@ pub(in crate::furrow) struct Losses {
 impl Losses {
     const KEPT_MAX: usize = 1000;
 
-    /// Finds what the drive has lost of what lives in its zones. `live_end` returns where the live
-    /// blocks of a zone end; `None` if it has none.
+    /// Finds live data that the drive has lost. `live_end` returns where the live blocks of a zone
+    /// end; `None` if it has none.
     pub(in crate::furrow) fn find(
         drive: &Drive,
         view: &View,
@@ -188,7 +188,7 @@ fn end_of(row: &InodeRow) -> u64 {
     }
 }
 
-/// What the drive still has, as it reports its zones.
+/// Which blocks the drive still has, according to its report of zones.
 struct DriveContent<'a> {
     drive: &'a Drive,
     zones: &'a [Zone],

@@ -103,8 +103,9 @@ impl Opened {
     }
 }
 
-/// Reads what a mount needs at once. The state then has zones, totals, and in [`State::lives`]
-/// the deleted and truncated files of which something is left; it has no inodes and no extents.
+/// Reads the rows that a mount needs at once. The state then has zones, totals, and in
+/// [`State::lives`] the deleted and truncated files of which something is left; it has no inodes
+/// and no extents.
 pub(super) fn read_base(
     drive: &Drive,
     planted: Planted,
@@ -141,8 +142,8 @@ fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Ba
     Ok(base)
 }
 
-/// Finds the rows, and reads those of the journal. Adds problems that leave the rows usable to
-/// `problems`.
+/// Opens the table and replays the journal into its memtable. Adds problems that leave the rows
+/// usable to `problems`.
 pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> Result<Opened> {
     let superblock_log::SuperblockSearch { found, bad, is_stale } = superblock_log::find_all(drive);
     let newest = superblock_log::newest(&found, &bad, planted);

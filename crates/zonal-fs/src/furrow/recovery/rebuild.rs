@@ -7,7 +7,7 @@
 //! read, and the rest is as `mkfs` makes it. Inodes without an entry get one in the root, `lost-`
 //! and their number, since their names may have been there.
 //!
-//! The new rows look like those of a batch that a commit has taken and not yet written. So a
+//! To readers, the new rows are part of a batch that a commit has taken and not yet written. So a
 //! read-only mount shows them, and a writable one makes them durable with its first commit, before
 //! any step of the table passes the lost range.
 

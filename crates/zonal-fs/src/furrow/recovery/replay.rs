@@ -69,7 +69,7 @@ struct FoundRecord {
     is_in: [bool; 2],
 }
 
-/// What a copy of the journal has where the next record should be.
+/// The content of a copy of the journal where the next record should be.
 enum RecordSlot {
     /// That record.
     Record(Record),

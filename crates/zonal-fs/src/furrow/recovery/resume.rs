@@ -1,7 +1,7 @@
 //! Resuming: makes a drive ready for writing after
 //! [`recovery::read_base`](crate::furrow::recovery::read_base). A writable mount deletes unlinked
 //! files, gives the journal a clean end, and resets zones without live blocks. It rewrites no rows
-//! except those that have a bad copy.
+//! except rows with a bad copy.
 
 use zonal::{Zone, ZoneCond};
 
@@ -232,8 +232,8 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Opens again each data zone that has room, and seals the others. Returns those of the sealed
-    /// zones that are active, which the caller finishes.
+    /// Opens again each data zone that has room, and seals the others. Returns the sealed zones
+    /// that are active, which the caller finishes.
     fn settle_zones(&self, state: &mut State, zones: &[Zone]) -> Vec<u32> {
         let mut unfinished = Vec::new();
         for zone in zones {
