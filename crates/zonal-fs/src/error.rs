@@ -65,7 +65,7 @@ pub enum FsError {
     /// The operation would have to wait.
     #[error("would have to wait: {what}")]
     WouldBlock {
-        /// For what it would wait.
+        /// The event that it would wait for.
         what: &'static str,
     },
     /// The inode has the maximum number of links.
@@ -137,7 +137,7 @@ pub enum FsError {
     Missing {
         /// The file system looked for.
         what: &'static str,
-        /// What was found instead.
+        /// The reason, such as the name of the file system on the device.
         why: String,
     },
     /// The file system was made on a device with other zones or blocks.
@@ -175,7 +175,7 @@ pub enum FsError {
     /// The device is not empty, and mkfs was not forced.
     #[error("the device already holds {what}")]
     Occupied {
-        /// What was found.
+        /// The content, in words.
         what: String,
     },
     /// The device failed.

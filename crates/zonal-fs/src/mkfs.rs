@@ -1,4 +1,4 @@
-//! What both kinds of mkfs have in common: options, progress, and the check of what they overwrite.
+//! The common part of both kinds of mkfs: options, progress, and a check for data on the device.
 
 use zonal::{Zone, ZonedDevice};
 

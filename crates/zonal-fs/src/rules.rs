@@ -10,7 +10,7 @@
 //! | a new inode's owner, mode and ACLs | [`new_inode`] |
 //! | `chmod`, `chown`, `truncate`: the mode afterwards | [`perm_after`] |
 //! | a write or truncation that clears setuid and setgid | [`kill_privileges`] |
-//! | a change of content or owner: the capabilities of a program go | [`takes_capability`], [`CAPABILITY_XATTR`] |
+//! | a change of content or owner: capabilities go | [`takes_capability`], [`CAPABILITY_XATTR`] |
 //! | setting an ACL | [`set_access_acl`], [`set_default_acl`] |
 //! | names of entries and attributes | [`check_name`], [`check_xattr_name`], [`check_xattr`] |
 //! | what may take whose place in a rename | [`check_rename`] |
@@ -23,7 +23,7 @@
 //! | create | all four | mtime, ctime |
 //! | link | ctime | mtime, ctime |
 //! | unlink, rmdir | ctime | mtime, ctime |
-//! | rename | ctime of what moved and of what was replaced | mtime, ctime of both |
+//! | rename | ctime of the moved and of the replaced inode | mtime, ctime of both |
 //! | write, `copy_range` of at least one byte; truncate, also to the same size | mtime, ctime | |
 //! | fallocate | mtime, ctime | |
 //! | any other `setattr` that sets something; setting or removing an attribute | ctime | |

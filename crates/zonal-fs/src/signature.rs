@@ -118,8 +118,8 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
     Ok(of_bytes(&start_of(device)?))
 }
 
-/// What an overwrite of a whole device would destroy, in words: what was [found](find), or else
-/// data of any kind. `zones` is the report of the device.
+/// The content that an overwrite of a whole device would destroy, in words: the signature that
+/// [`find`] has found, or else data of any kind. `zones` is the report of the device.
 pub fn held(
     device: &dyn ZonedDevice,
     zones: &[Zone],
@@ -165,7 +165,7 @@ pub fn data_in(
 }
 
 /// Overwrites the places of signatures and superblocks in conventional zones, so that no program
-/// takes the device for what it was. mkfs resets sequential zones.
+/// finds the old ones. mkfs resets sequential zones.
 pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
     let geometry = device.geometry();
     if geometry.kind(ZoneId::ZERO).is_sequential() {

@@ -141,8 +141,8 @@ impl Disk for FurrowDisk {
     }
 
     fn flush(&self) -> Result<()> {
-        // Furrow keeps what a failed commit could not write, so a later flush that succeeds is
-        // true.
+        // Furrow keeps the changes of a failed commit and writes them with the next one, so a later
+        // flush that succeeds is true.
         self.file.sync_data().map_err(disk_error)
     }
 

@@ -120,7 +120,7 @@ impl Disks {
         Ok(self.volume.clone().close()?)
     }
 
-    /// All disks, by name, without those that the drive does not return: the log names them.
+    /// All disks, by name. A disk whose file cannot be opened is logged and left out.
     pub fn list(&self) -> Result<Vec<DiskInfo>> {
         let mut disks = Vec::new();
         for name in self.names()? {

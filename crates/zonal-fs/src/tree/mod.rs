@@ -246,7 +246,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes an entry out of `parent`; what it led to keeps its links.
+    /// Removes an entry from `parent`; its inode keeps its links.
     fn leave(&mut self, parent: Ino, name: &[u8], now: Timestamp) -> Result<Ino> {
         let ino = self.find(parent, name)?;
         let is_directory = self.inode(ino)?.attr.kind == FileKind::Directory;
@@ -267,7 +267,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether the flags of a directory and of what an entry leads to let the entry go.
+    /// Whether the flags of a directory and of an entry's inode let the entry go.
     fn check_removal(&self, parent: Ino, ino: Ino) -> Result<()> {
         protect::check_removal(self.inode(parent)?.attr.flags, self.inode(ino)?.attr.flags)
     }

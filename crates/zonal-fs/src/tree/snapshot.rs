@@ -17,7 +17,7 @@ const CHUNK: usize = 4096;
 /// Bytes that are read at once, at most.
 const BUFFER: u64 = 64 * CHUNK as u64;
 
-/// What is visible of one inode.
+/// The visible part of one inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The first path, in walking order, that leads to it.

@@ -201,8 +201,8 @@ impl InodeFlags {
 }
 
 bitflags::bitflags! {
-    /// Flags of an inode that chattr(1) sets. What the first two forbid is in
-    /// [`protect`](crate::protect).
+    /// Flags of an inode that chattr(1) sets. [`protect`](crate::protect) has the rules of the
+    /// first two.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct InodeFlags: u8 {
         /// Nothing about it changes (`+i`).
@@ -291,7 +291,7 @@ pub enum Seek {
 /// Extent of an `fsync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncKind {
-    /// Content, and what is needed to read it back (`fdatasync`).
+    /// Content, and the metadata needed to read it back (`fdatasync`).
     Data,
     /// Everything (`fsync`).
     Full,
@@ -397,7 +397,7 @@ pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
 /// Any thread may call any method. A method that returns an inode's [`Attr`] returns it as it is
 /// after the call.
 pub trait FileSystem: Send + Sync {
-    /// Rules for writes to a file. Those of the root are the rule of the file system.
+    /// Rules for writes to a file. The root's apply to the file system as a whole.
     fn model(&self, _ino: Ino) -> FileModel {
         FileModel::Posix
     }

@@ -1,5 +1,5 @@
-//! A file system as a library: what a program links against when it needs files on a zoned drive
-//! and neither a mount nor a kernel.
+//! A file system as a library, for programs that need files on a zoned drive and neither a mount
+//! nor a kernel.
 //!
 //! A [`Volume`] is a mounted [`FileSystem`] with paths, handles and its own background work:
 //!
@@ -46,9 +46,9 @@
 //! | [`path`] | where does a path lead? |
 //! | `names` | how do programs create, move and remove entries? |
 //! | [`File`], [`Node`], [`Dir`] | what can a program do with an open file or directory? |
-//! | `stream` | how is a file a [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek)? |
+//! | `stream` | how does a file implement `Read`, `Write` and `Seek`? |
 //! | `lifetime`, `lock` | how do files carry hints and locks? |
-//! | `upkeep` | who does the background work? |
+//! | `upkeep` | which thread does the background work? |
 
 mod error;
 mod file;
@@ -83,7 +83,7 @@ pub use self::node::{Dir, Entries, Entry, Node};
 pub use self::path::Links;
 pub use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 
-/// Who does the work that is due by time, such as the commit of data that is five seconds old.
+/// Which thread does work that is due by time, such as the commit of data that is five seconds old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Upkeep {
     /// A thread of the volume, about once a second.
@@ -104,7 +104,7 @@ pub struct VolumeOptions {
     pub memory: ByteCount,
     /// Owner of new files, and umask.
     pub caller: Caller,
-    /// Who does the background work.
+    /// Which thread does the background work.
     pub upkeep: Upkeep,
 }
 
@@ -184,7 +184,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// That of the last commit: what it should have made durable may be lost.
+    /// The error of the last commit: changes that it should have made durable may be lost.
     pub fn close(self) -> Result<()> {
         self.owner.close().map_err(|error| whole("closing the volume", error))
     }
@@ -282,7 +282,8 @@ fn mounted(
                 zonefs::MountOptions { access: options.access, ..zonefs::MountOptions::default() };
             Ok(Mounted::Zonefs(Arc::new(ZoneFs::mount(device, clock, options)?)))
         }
-        // Without a signature, the error of Furrow's mount explains best what the device lacks.
+        // Without a signature, the error of Furrow's mount says best why the device cannot be
+        // mounted.
         Some(Content::Furrow) | None => {
             let options = furrow::MountOptions {
                 access: options.access,

@@ -139,7 +139,7 @@ impl ZoneFile {
         };
         let capacity = geometry.bytes(zone.capacity).get();
         let health = Health::of(zone.cond);
-        // What a read-only zone holds is not known at mount: it has no write pointer.
+        // The mount does not know how much a read-only zone holds: it has no write pointer.
         let size = match (health, group) {
             (Health::Good, Group::Conventional) => capacity,
             (Health::Good, Group::Sequential) => written(geometry, zone).unwrap_or(0),

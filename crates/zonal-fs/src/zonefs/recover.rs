@@ -2,15 +2,16 @@
 //!
 //! | `errors=` | zone still good | zone read-only | zone offline |
 //! | --- | --- | --- | --- |
-//! | `remount-ro` | size is at most the write pointer; all files read-only | size stays, no writing; all files read-only | empty, no access; all files read-only |
+//! | `remount-ro` | size is at most the write pointer | size stays, no writing | empty, no access |
 //! | `zone-ro` | size stays, no writing | size stays, no writing | empty, no access |
 //! | `zone-offline` | empty, no access | empty, no access | empty, no access |
 //! | `repair` | size is the write pointer | size stays, no writing | empty, no access |
 //!
-//! A failed read changes nothing if the zone is good and has the expected size. Source: the
-//! observed behaviour of Linux 7.3 (`fs/zonefs/super.c`); its documentation promises a little more.
+//! `remount-ro` also makes all files read-only. A failed read changes nothing if the zone is good
+//! and has the expected size. Source: the observed behaviour of Linux 7.3 (`fs/zonefs/super.c`);
+//! its documentation promises a little more.
 //!
-//! Where the report fails as well, Linux makes everything read-only. Here the file is owed a
+//! If the report fails as well, Linux makes everything read-only. Here the file still needs a
 //! report: its next use makes one, and fails as long as the device gives none.
 
 use std::sync::MutexGuard;

@@ -52,7 +52,7 @@ struct Slot {
     is_used: AtomicBool,
 }
 
-/// The content of the cache. The hand goes round the slots and evicts those that were not used
+/// The content of the cache. The hand goes round the slots and evicts slots that no reader has used
 /// since it last passed.
 #[derive(Debug, Default)]
 struct Slots {

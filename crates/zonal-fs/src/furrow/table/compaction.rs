@@ -85,7 +85,7 @@ impl<'a, S: PartStore> RunCursor<'a, S> {
         }
     }
 
-    /// Reports what the current part has lost since the last call.
+    /// Reports rows of the current part that were found lost since the last call.
     fn lose_new(&mut self) {
         let Some((part, cursor)) = &mut self.current else { return };
         let (part, lost) = (*part, cursor.take_lost());
@@ -286,7 +286,7 @@ struct LossyMerge<'a> {
     lost: &'a LostRanges,
 }
 
-/// What a merge reports.
+/// A row of a merge, or a lost range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Merged<'a> {
     /// The newest row of a key.
@@ -328,7 +328,7 @@ impl LossyMerge<'_> {
 }
 
 impl<'a, S: PartStore> Compaction<'a, S> {
-    /// Adds a cursor over each of some spans of a run to those of a merge.
+    /// Adds to the cursors of a merge one for each of some spans of a run.
     fn run_cursors<'b>(
         &self,
         run: &'b Run,

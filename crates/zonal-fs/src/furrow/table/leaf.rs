@@ -51,7 +51,7 @@ const PLAIN_BYTES_MAX: usize = 2 << 10;
 /// Longest value: twice the largest extended attribute.
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
-/// Most bytes of columns: those of a leaf that lacked a byte and then got the longest value.
+/// Most bytes of columns: a leaf may lack one byte to be full and then get the longest value.
 const RAW_BYTES_MAX: usize = 256 << 10;
 
 /// Most bytes of an encoded leaf.
@@ -97,8 +97,7 @@ fn columns_of(lengths: impl ExactSizeIterator<Item = u32>) -> usize {
     if lengths.len() < 2 { 0 } else { (lengths.min().unwrap_or(0) as usize).min(COLUMNS_MAX) }
 }
 
-/// The bases from which the owner and the place of a row are counted: those of the previous row, or
-/// 0.
+/// The bases from which the owner and the place of a row are counted: the previous row's, or 0.
 fn bases(before: Option<Key>, kind: RowKind, owner: u64) -> (u64, Option<u64>) {
     match before {
         Some(key) if key.kind() == kind && key.owner() == owner => (owner, key.at().checked_add(1)),
@@ -612,7 +611,7 @@ mod tests {
             let head = LeafHead { rows: U32::new(rows), raw_bytes: stored, stored_bytes: stored };
             if let Ok(leaf) = decode(&[head.as_bytes(), &bytes].concat()) {
                 prop_assert!(leaf.keys.is_sorted_by(|a, b| a < b));
-                // What was read is also written and read the same way.
+                // Decoded rows are encoded and decoded to the same rows.
                 let rows = rows_of(&leaf);
                 prop_assert_eq!(rows_of(&decode(&leaf_of(&rows)).unwrap()), rows);
             }
@@ -634,8 +633,8 @@ mod tests {
         }
     }
 
-    /// A head may state what its bytes cannot hold; what is allocated follows the bytes or the
-    /// bound.
+    /// A head may state counts that its bytes cannot hold. Decoding allocates memory for the bytes
+    /// there are, or fails at the bound.
     #[test]
     fn leaf_counts_beyond_bytes_are_refused() {
         let head = |rows: u32, raw: u32, stored: u32| {
@@ -654,7 +653,7 @@ mod tests {
             let error = decode(&head(rows, raw, stored)).unwrap_err();
             assert!(error.starts_with("a leaf of"), "{error}");
         }
-        // zstd stops at what is stated, however much the frame holds.
+        // zstd stops at the stated size, however much the frame holds.
         let bomb = zstd::bulk::compress(&vec![0; 10 << 20], 1).unwrap();
         let stored = u32::try_from(bomb.len()).unwrap();
         let head = LeafHead { rows: 1.into(), raw_bytes: max.into(), stored_bytes: stored.into() };
@@ -662,7 +661,7 @@ mod tests {
         assert!(error.starts_with("zstd"), "{error}");
     }
 
-    /// What a sound leaf never has, whatever its checksum says.
+    /// Columns that no sound leaf has, even under a right checksum.
     #[test]
     fn leaf_malformed_columns_are_refused() {
         let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];

@@ -173,7 +173,7 @@ mod tests {
             self.memtable.insert(map(at), value.map(Vec::into_boxed_slice));
         }
 
-        /// Damages a part in both copies, and notes what is lost by that.
+        /// Damages a part in both copies, and notes the range of its lost rows.
         fn lose(&mut self, part: prop::sample::Index, leaf: Option<prop::sample::Index>) {
             let levels = self.levels();
             let parts: Vec<_> = levels.parts().cloned().collect();
@@ -335,7 +335,7 @@ mod tests {
             }
             let told = fixture.check_scan();
             fixture.check_reads(&told);
-            // Written again, all parts are whole: what is lost is known.
+            // After a rewrite all parts are whole, and they record the lost ranges.
             fixture.play(0, &Action::Rewrite);
             prop_assert_eq!(joined(fixture.check_scan()), joined(told));
             for part in fixture.levels().parts() {

@@ -2,8 +2,8 @@
 //!
 //! A commit writes changed rows to the journal and puts them in the [`memtable`]. When that is full
 //! it is frozen, written as a run and, by a manifest, put in the place of the journal before it.
-//! Steps keep the number of runs small; none of them looks at all rows. Each row may use the rooms
-//! of its last column, `all above` being those of the rows above it:
+//! Steps keep the number of runs small; none of them looks at all rows. The last column names the
+//! rooms that a room may use, and `all above` means the rooms of the rows above:
 //!
 //! | room | what it is | may use |
 //! | --- | --- | --- |
@@ -13,8 +13,8 @@
 //! | `lost` | what becomes of rows that no copy gives? | `part` |
 //! | `memtable` | which rows does no run have yet? | |
 //! | `remaps` | where are blocks now that reclaim has moved? | |
-//! | `levels` | which runs are there, and what is due? | `part`, `memtable` |
-//! | `part_store` | from where do parts come, and where do they go? | all above |
+//! | `levels` | which runs are there, and which compaction is due? | `part`, `memtable` |
+//! | `part_store` | where do parts come from, and where do they go? | all above |
 //! | `compaction` | how do rows move between the levels? | all above |
 //! | `pointers` | how does the manifest name all this? | `part`, `levels` |
 //! | `pairs` | which two zones get a part? | |
@@ -22,9 +22,9 @@
 //! | `run` | how does a reader find rows in a run? | all above |
 //! | `store` | how do parts get to the drive and back? | all above |
 //! | `verify` | is it all there, in both copies? | all above |
-//! | `refused` | what does a reader do with a part that cannot be read? | all above |
+//! | `refused` | how long are reads tried again that the device refuses? | all above |
 //! | `view` | how does a reader find rows? | all above |
-//! | `mod.rs` | what does the committer know of it? | all above |
+//! | `mod.rs` | which part of it belongs to the committer? | all above |
 //!
 //! `cargo xtask check` compares the last column with the paths in the source.
 

@@ -1,16 +1,15 @@
-//! Where blocks are now that reclaim has moved, for all who read rows.
+//! Where the blocks are that reclaim has moved, for all readers of rows.
 //!
-//! Reclaim moves most blocks without writing a row for each: a *table of moved blocks* says where
-//! those of a zone went, about a bit for each. A map row then names a zone in a generation that is
-//! over, and whoever reads the row looks up where its blocks are, which may take several steps.
-//! Whatever writes parts of the table of rows writes the present places into them
-//! ([`Compaction`](crate::furrow::table::compaction::Compaction)), so that in the end no row needs
-//! a table of moved blocks any more, and it is dropped.
+//! Reclaim moves most blocks without writing a row for each: a *remap table* says where the blocks
+//! of a zone went, in about a bit for each. A map row then names a zone in a past generation, and
+//! its reader looks up where the blocks are now, which may take several steps. Whenever
+//! [`Compaction`](crate::furrow::table::compaction::Compaction) writes rows, it writes the present
+//! places into them, so that in the end no row needs a remap table any more, and it is dropped.
 //!
-//! Which these are is told by numbers. Tables of moved blocks are numbered as they are made; each
-//! part of the table of rows says below which number all moves are in it (`moved_below`), and so
-//! does the memtable for the rows that it was begun with. A table of moved blocks with a number
-//! below all of these is needed by no row.
+//! Numbers show which remap tables rows still need. Remap tables are numbered as they are made.
+//! Each part says below which number all moves are applied to its rows (`moved_below`), and so does
+//! the memtable for the rows that it was begun with. No row needs a remap table with a number below
+//! all of these.
 //!
 //! [`moving`](crate::furrow::metadata::remaps) makes them.
 

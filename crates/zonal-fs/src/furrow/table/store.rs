@@ -68,7 +68,7 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) writer: Option<PartTarget<'a>>,
     /// Numbers of parts with a bad copy.
     pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
-    /// Part and section of what no copy gives.
+    /// Part and section that neither copy gives.
     pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
     /// Sections of which the device has refused to read a copy.
     pub(in crate::furrow) refused: RefCell<RefusedSections>,

@@ -374,7 +374,7 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// What a row describes.
+/// The row of an inode, entry, attribute, extent or map as JSON.
 fn value_of(key: Key, row: &Row<'_>) -> Option<Value> {
     match row {
         Row::Inode(row, target) => {

@@ -1,9 +1,9 @@
 //! Fetching: reads rows from the table and decodes them into parts of the
 //! [`State`](crate::furrow::metadata::State).
 //!
-//! Each function reads what one [`Missing`] stands for, and some of its neighbours: whoever needs
-//! one block of a map or one entry often needs the next ones too. Rows are checked here, so that
-//! nothing in memory can lie outside a zone or overlap.
+//! Each function reads the rows for one [`Missing`] and some of their neighbours: an operation that
+//! needs one block of a map, or one entry, often needs the next ones too. Rows are checked here, so
+//! that nothing in memory can lie outside a zone or overlap.
 
 use std::ops::{ControlFlow, Range};
 
@@ -31,7 +31,7 @@ pub(super) const MAP_ROWS: usize = 16;
 const WITH_INODE_MAX: u64 = 32;
 
 impl Tree {
-    /// Reads what is missing.
+    /// Reads missing metadata.
     pub(super) fn fetch(&self, missing: &Missing) -> Result<Fetched> {
         match missing {
             &Missing::Inode(ino) => {

@@ -5,9 +5,9 @@
 //! [`Tree::loaded`] [fetches](crate::furrow::tree::fetch) that from the table, with no lock held,
 //! and runs the operation again.
 //!
-//! By the time a load ends, what it has read may be outdated: another thread may have loaded the
-//! same rows, changed, committed and evicted them. So loads are registered, and a commit that takes
-//! rows from the range of a load makes that load start over.
+//! By the time a load ends, its rows may be outdated: another thread may have loaded the same rows,
+//! changed, committed and evicted them. So loads are registered, and a commit that takes rows from
+//! the range of a load makes that load start over.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ use crate::vfs::Result;
 const ATTEMPTS_MAX: usize = 8;
 
 impl Tree {
-    /// Runs an operation, and again each time it has loaded what the operation lacks.
+    /// Runs an operation, and again each time a load has read metadata that it lacks.
     pub(in crate::furrow) fn loaded<T>(&self, run: impl FnMut() -> Lookup<T>) -> Result<T> {
         self.run_loaded(run)?.map_err(|missing| match missing {
             Missing::Extent(id) => {
@@ -45,7 +45,7 @@ impl Tree {
         Ok(self.run_loaded(run)?.ok())
     }
 
-    /// Returns what the operation does, or what it needs and no row has.
+    /// Returns the result of the operation, or the metadata that it lacks and that no row has.
     fn run_loaded<T>(
         &self,
         mut run: impl FnMut() -> Lookup<T>,
@@ -200,7 +200,7 @@ mod tests {
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
     }
 
-    /// What is cut off such a piece would else be in memory where nothing is known.
+    /// If a load ended inside an extent, the rest of it would lie outside the resident range.
     #[test]
     fn load_of_map_covers_its_last_extent() {
         const PIECES: u64 = 3 * MAP_ROWS as u64;
@@ -228,7 +228,7 @@ mod tests {
         assert!(more > end && more % 2 == 0, "{more} blocks are known after a load");
     }
 
-    /// A power cut between two steps would leave half of what is done to so few pieces.
+    /// So few pieces take one step: a power cut between two would leave the call half done.
     #[test]
     fn step_over_few_extents_continues_past_loaded_map() {
         const PIECES: u64 = 20 * MAP_ROWS as u64;

@@ -1,8 +1,8 @@
 //! The tree: metadata in memory behind its locks, and the table that has the rest.
 //!
 //! [`State`] is the metadata in memory; every reader and writer of it gets a guard from here.
-//! [`loading`] loads what is not resident, [`evict`](crate::furrow::metadata::evict) evicts what is
-//! not used.
+//! [`loading`] loads metadata that an operation needs, [`evict`](crate::furrow::metadata::evict)
+//! evicts metadata that none uses.
 
 mod backrefs;
 pub(super) mod bell;
@@ -55,7 +55,7 @@ pub(super) struct Tree {
     eviction: Eviction,
 }
 
-/// What a [`Tree`] consists of.
+/// The parts of a [`Tree`].
 pub(super) struct TreeParts {
     pub(super) state: State,
     pub(super) drive: Arc<Drive>,

@@ -1,4 +1,4 @@
-//! The write buffer: blocks of files that are newer than what the drive holds.
+//! The write buffer: blocks of files that are newer than the blocks on the drive.
 //!
 //! Small and unaligned writes gather here, a block at a time, so that a file written in pieces of a
 //! hundred bytes does not get an extent for each piece, and many small files do not each cost a
@@ -42,7 +42,7 @@ pub(in crate::furrow) struct FileBlock {
     pub(in crate::furrow) block: u64,
 }
 
-/// What the drive holds of a block, read before an operation replaces a part of it.
+/// The stored content of a block, read before an operation replaces a part of it.
 pub(in crate::furrow) struct BlockBase {
     pub(in crate::furrow) of: FileBlock,
     /// `None` where nothing is stored, or the buffer has the block.
@@ -61,7 +61,7 @@ impl BlockBase {
         Ok(stored_at(state, self.of)? == at)
     }
 
-    /// What a change of the block begins with: its stored content, or zeroes.
+    /// The content that a change of the block starts from: as it is stored, or zeroes.
     fn content(&self) -> BlockData {
         self.stored.as_ref().map_or([0; BLOCK_BYTES], |stored| *stored.data)
     }

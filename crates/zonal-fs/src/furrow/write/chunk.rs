@@ -113,7 +113,8 @@ impl<'a> Chunk<'a> {
         (at, &self.data[index(from)..index(to)])
     }
 
-    /// What the size of the write that the chunk belongs to says about the file.
+    /// How the blocks of the chunk are written, with the size of the whole write, which hints at
+    /// the size of the file.
     pub(in crate::furrow) fn written_as(&self) -> WrittenAs {
         let is_last = self.write.end == self.end();
         let up_to = if is_last { self.straight.end } else { self.write.end.div_ceil(BLOCK) };

@@ -2,9 +2,9 @@
 //!
 //! If a table is larger than the cache, most of its leaves have map rows of one file, nearly all of
 //! one block, and half of the bytes of their values are equal. The cache stores such a leaf in
-//! columns, without those that are equal in all rows: some nine bytes a row instead of 45, and only
-//! the places to decode. Rows of other kinds differ more, and a search for a name reads many of
-//! them.
+//! columns, and a column that is equal in all rows only once: some nine bytes a row instead of 45,
+//! and only the places to decode. Rows of other kinds differ more, and a search for a name reads
+//! many of them.
 
 use std::mem::size_of;
 
@@ -363,7 +363,7 @@ mod tests {
     use super::super::decode;
     use super::*;
 
-    /// Compares what the cache keeps with the leaf; both refuse the same bytes.
+    /// Compares a leaf in the cache with the same leaf decoded in full; both refuse the same bytes.
     fn compare(bytes: &[u8]) -> Option<CachedLeaf> {
         let (leaf, cached) = (decode(bytes), decode_cached(bytes));
         let (leaf, cached) = match (leaf, cached) {

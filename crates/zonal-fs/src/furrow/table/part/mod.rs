@@ -125,7 +125,7 @@ pub struct PartId {
     pub number: u64,
 }
 
-/// What the manifest says of a part, besides its two addresses.
+/// The entry of a part in the manifest, without its two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartSummary {
     /// Number of the part.
@@ -157,7 +157,7 @@ pub struct PartSummary {
 pub struct BuiltPart {
     /// Whole blocks; the same in both copies.
     pub bytes: Vec<u8>,
-    /// What the manifest says of it.
+    /// Its entry in the manifest.
     pub summary: PartSummary,
 }
 
@@ -248,6 +248,6 @@ pub struct BadCopy {
     pub copy: usize,
     /// The section.
     pub section: Section,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub why: String,
 }

@@ -29,9 +29,9 @@ pub(in super::super) struct MemoryStore {
     parts: RefCell<BTreeMap<u32, Rc<[u8]>>>,
     next: Cell<u64>,
     bytes: Cell<u64>,
-    /// Zone, copy and block of what cannot be read.
+    /// Zone, copy and block that cannot be read.
     pub(in super::super) faults: RefCell<BTreeSet<(u32, usize, usize)>>,
-    /// Zone, copy, byte and bit of what reads differently from what was written.
+    /// Zone, copy, byte and bit that reads return inverted.
     pub(in super::super) flips: RefCell<BTreeSet<(u32, usize, usize, u8)>>,
     pub(in super::super) bad: RefCell<BTreeSet<u64>>,
     pub(in super::super) reads: Rc<Cell<u64>>,
@@ -154,7 +154,7 @@ impl Fixture {
         self.settle(if self.levels.upper.is_empty() { "whole" } else { "flush" });
     }
 
-    /// Does what is due, if anything is.
+    /// Does the compaction that is due, if one is.
     fn step(&mut self) -> bool {
         let Some(work) = self.levels.due(&self.limits) else { return false };
         let (next, name) = match work {
@@ -359,11 +359,11 @@ fn table_policy_exercises_every_rule() {
     }
 }
 
-/// Uniform random overwrites of map rows: what is written per row, both copies together. A row of about
-/// 9 bytes is written once in each of two tiers, and at a share f of a quarter it costs 8 / (2 f) = 16
-/// bytes more to sweep it down, which a simulation of the policy says: 34 bytes, twice. The peak of
-/// space is the last level, a quarter as many rows above it, which take more bytes each, and the ends
-/// of small runs.
+/// Uniform random overwrites of map rows: bytes written per row, both copies together. A row of
+/// about 9 bytes is written once in each of two tiers. At a share f of a quarter, a simulation of
+/// the policy says that the sweep writes 8 / (2 f) = 16 bytes more: 34 bytes, twice. The peak of
+/// space is the last level, upper runs with a quarter as many rows, which take more bytes each, and
+/// the ends of small runs.
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn table_random_overwrites_write_each_row_few_times() {

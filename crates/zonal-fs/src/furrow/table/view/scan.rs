@@ -9,7 +9,7 @@ use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::table::memtable::Memtable;
 use crate::vfs::Result;
 
-/// What a scan reports.
+/// A row of a scan, or a lost range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Scanned<'a> {
     /// A row.

@@ -117,7 +117,7 @@ impl Fixture {
 
     fn install(&self, levels: Levels) {
         self.view.install(Arc::new(levels), Frozen::InLevels);
-        // To read what is gone is a mistake.
+        // The store drops all other parts: a read of one fails.
         self.store.keep(&self.view.levels());
     }
 
@@ -127,7 +127,7 @@ impl Fixture {
         }
     }
 
-    /// Does what is due, if the memtable is not being written.
+    /// Does the compaction that is due, unless the memtable is being written.
     fn step(&self) -> bool {
         let levels = self.view.levels();
         if self.view.frozen().is_some() {
@@ -304,7 +304,7 @@ fn snapshot_lost_leaf_fails_only_its_reads() {
     let levels = fixture.view.levels();
     let part = &levels.last[levels.last.len() / 2];
     let zone = part.at[0].zone;
-    // Leaves and index; the cache has none of it yet, or what was read for the steps.
+    // Leaves and index. The cache holds none of them, or only the ones that compactions read.
     let blocks = (0..1000).flat_map(|block| [(zone, 0, block), (zone, 1, block)]);
     fixture.store.faults.borrow_mut().extend(blocks);
     let (first, last) = (part.summary.first, part.summary.last);
@@ -331,7 +331,7 @@ thread_local! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// What is read is what was written, or it is an error, whatever a drive gives back.
+    /// Reads return the rows that were written, or an error, whatever the drive returns.
     #[test]
     fn snapshot_damage_is_error_or_other_copy(
         flips in prop::collection::vec(
