@@ -1,5 +1,5 @@
-//! A log that several threads append to, and what is left of it when the process dies:
-//! `cargo run --example append_log`.
+//! A log that several threads append to, and its records after the process dies: `cargo run
+//! --example append_log`.
 
 #![allow(clippy::print_stdout, reason = "it is an example")]
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the example prints.
+/// Runs the example and returns its output.
 pub(crate) fn run() -> Result<String, Box<dyn Error>> {
     let clock = Arc::new(SystemClock::new());
     let drive = spec::open("mem:zone=4M,zones=32", OpenMode::ReadWrite, clock.clone())?;
@@ -45,8 +45,8 @@ pub(crate) fn run() -> Result<String, Box<dyn Error>> {
     let synced = log.metadata()?.size;
     log.append(&[9; RECORD])?;
 
-    // As if the process were killed: nothing is closed, and only what is on the drive is left. What
-    // was not synced may be gone; what was synced is not.
+    // As if the process were killed: nothing is closed, and only the content of the drive is left.
+    // Records that were not synced may be gone; synced ones are not.
     drop(log);
     std::mem::forget(volume);
     let volume = Volume::mount(drive, clock, &options)?;

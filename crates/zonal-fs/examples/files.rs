@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the example prints.
+/// Runs the example and returns its output.
 pub(crate) fn run(device: &str) -> Result<String, Box<dyn Error>> {
     // The library reads no clock of its own: a program hands in the machine's.
     let clock = Arc::new(SystemClock::new());

@@ -1,4 +1,4 @@
-//! Lists what a volume holds, and what it has cost: `cargo run --example list DEVICE`.
+//! Lists the files of a volume and the space that they use: `cargo run --example list DEVICE`.
 
 #![allow(clippy::print_stdout, reason = "it is an example")]
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the example prints.
+/// Runs the example and returns its output.
 pub(crate) fn run(device: &str) -> Result<String, Box<dyn Error>> {
     let clock = Arc::new(SystemClock::new());
     let drive = spec::open(device, OpenMode::ReadLocked, clock.clone())?;

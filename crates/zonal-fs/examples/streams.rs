@@ -1,4 +1,5 @@
-//! A file as a stream, for what takes any `Read`, `Write` or `Seek`: `cargo run --example streams`.
+//! A file as a stream, for code that takes `Read`, `Write` or `Seek`: `cargo run --example
+//! streams`.
 
 #![allow(clippy::print_stdout, reason = "it is an example")]
 
@@ -15,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the example prints.
+/// Runs the example and returns its output.
 pub(crate) fn run() -> Result<String, Box<dyn Error>> {
     let clock = Arc::new(SystemClock::new());
     let drive = spec::open("mem:zone=4M,zones=64", OpenMode::ReadWrite, clock.clone())?;

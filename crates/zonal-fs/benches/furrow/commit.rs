@@ -1,4 +1,4 @@
-//! What an fsync writes, and how long it takes on a drive in memory.
+//! Bytes that an fsync writes, and its time on a drive in memory.
 
 use std::sync::Arc;
 

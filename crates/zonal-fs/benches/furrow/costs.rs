@@ -1,8 +1,8 @@
 //! What one operation costs by one thread: processor time, and instructions in user space.
 //!
 //! Unlike operations a second, both say the same on a busy machine, instructions to the last one;
-//! so two commits can be compared anywhere. The clock stands almost still and what is due is done
-//! now and then by the same thread, so commits of each second and reclaim are left out, and the
+//! so two commits can be compared anywhere. The clock stands almost still, and the same thread does
+//! the background work now and then. So commits of each second and reclaim are left out, and the
 //! file that is overwritten is a small part of its drive.
 //!
 //! Of this the *caller* spends a part: the rest is work that a mount leaves to its worker. Another
@@ -28,7 +28,7 @@ const NAMES: u64 = 4096;
 /// Blocks of the file that is read and overwritten.
 const BLOCKS: u64 = 4096;
 
-/// Operations after which what is due is done.
+/// Operations between two ticks.
 const TICK: u64 = 1000;
 
 /// An operation, and how often it is done in a round.
@@ -52,7 +52,7 @@ enum Operation {
     Read,
 }
 
-/// What the callers of operations take, in nanoseconds.
+/// Time in the calls, and under the exclusive lock, in nanoseconds.
 #[derive(Default)]
 struct Caller {
     processor: u64,

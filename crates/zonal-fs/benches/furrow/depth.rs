@@ -21,7 +21,8 @@ const DEPTH: u64 = DEPTH_BLOCKS as u64;
 /// Reads of each thread.
 const READS: u64 = 500;
 
-/// 4 KiB at random places of a file, by one thread and by 32; and 32 blocks that lie apart, in one call.
+/// 4 KiB at random places of a file, by one thread and by 32; and 32 blocks that lie apart, in one
+/// call.
 pub(crate) fn depth(args: &Args, report: &mut Report) {
     let shape = sample::shape(96, 256);
     let below = MemoryDrive::new(shape).expect("a possible shape");

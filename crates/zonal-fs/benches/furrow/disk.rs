@@ -1,5 +1,4 @@
-//! What does a disk cost that is a file of Furrow? Everything goes through [`Disk`], as a server
-//! does it.
+//! Costs of a disk that is a file of Furrow. Everything goes through [`Disk`], as in a server.
 //!
 //! Rates and times are by the clock or by processor time, as the unit of each says; bytes come out
 //! the same each time. A disk of a terabyte does not fit here: one of 16 GiB is mounted with the
@@ -147,7 +146,7 @@ pub(crate) fn rate(args: &Args, report: &mut Report) {
         let subject = Subject::new(device, 50, &Setup::default());
         subject.fill();
         let mut dice = Dice(2);
-        // Until reclaim has what it will have.
+        // Overwrites until reclaim moves as many blocks as it will go on to.
         (0..subject.blocks).for_each(|_| subject.write(dice.below(subject.blocks)));
         for _ in 0..args.rounds {
             let (took, caller) = timed(|| {
@@ -265,7 +264,7 @@ fn crashes(drive: &Arc<SparseDrive>, blocks: u64, report: &mut Report) {
     killed_and_mounted(subject, drive, ALL_MEMORY, report).close();
 }
 
-/// The disk after its process was killed: what was not committed is gone.
+/// The disk after its process was killed: uncommitted changes are gone.
 fn killed_and_mounted(
     subject: Subject,
     drive: &Arc<SparseDrive>,

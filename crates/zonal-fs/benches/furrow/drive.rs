@@ -1,10 +1,11 @@
-//! A drive in memory on which a block of one repeated word takes hardly any room, so that files of a
-//! hundred gigabytes fit: the benchmarks write such blocks as data, and only metadata is stored. Words
-//! differ, so checksums do as well, and metadata is as hard to compress as any.
+//! A drive in memory on which a block of one repeated word takes hardly any room, so that files of
+//! a hundred gigabytes fit: the benchmarks write such blocks as data, so it stores only metadata in
+//! full. Words differ, so checksums do as well, and metadata is as hard to compress as any.
 //!
-//! One that is loaded or made in a file keeps its metadata there, so that the memory of the program is that of the
-//! file system, but for what [`stored`](SparseDrive::stored) says. It keeps to the zone state machine and counts what is done to it. It does not enforce the limits
-//! of open and active zones: the tests do that.
+//! A drive that is loaded or made in a file keeps its metadata there, so that the memory of the
+//! program is the file system's, and that of [`stored`](SparseDrive::stored). It keeps to the zone
+//! state machine and counts its calls. It does not enforce the limits of open and active zones: the
+//! tests do that.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Result as IoResult, Write};
@@ -27,7 +28,7 @@ pub(crate) struct SparseDrive {
     geometry: Geometry,
     zones: Box<[Mutex<Slot>]>,
     counts: Atomics,
-    /// What is stored, of a drive in a file: each zone at its place.
+    /// The stored blocks of a drive in a file, each zone at its place.
     file: Option<File>,
 }
 
@@ -41,7 +42,7 @@ struct Atomics {
     resets: AtomicU64,
 }
 
-/// What was done to a drive.
+/// Calls of a drive, counted.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     /// Writes and appends.
@@ -122,8 +123,8 @@ impl SparseDrive {
         Self { geometry, zones, counts: Atomics::default(), file: None }
     }
 
-    /// The same, with what is not of one word in a file, and room for all places at once, which is given back
-    /// with the drive: so nothing that it does changes what the allocator keeps.
+    /// The same, with stored blocks in a file, and room for all pieces from the start. The drive
+    /// returns this room when it goes, so its work changes nothing that the allocator keeps.
     pub(crate) fn in_file(zones: u64, zone_mib: u64) -> IoResult<Self> {
         let drive = Self { file: Some(tempfile::tempfile()?), ..Self::new(zones, zone_mib) };
         let blocks = usize::try_from(drive.geometry.zone_size().get()).expect("a zone in memory");
@@ -138,7 +139,7 @@ impl SparseDrive {
         self.geometry.block_count().get() * BLOCK as u64
     }
 
-    /// What was done to it so far.
+    /// Its calls so far.
     pub(crate) fn counts(&self) -> Counts {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;
@@ -170,7 +171,7 @@ impl SparseDrive {
         zones.sum()
     }
 
-    /// Writes what it holds to a file.
+    /// Writes its content to a file.
     pub(crate) fn save(&self, path: &Path) -> IoResult<()> {
         let mut file = BufWriter::new(File::create(path)?);
         let zone_mib = self.geometry.zone_size().get() >> 8;
@@ -194,7 +195,7 @@ impl SparseDrive {
         file.flush()
     }
 
-    /// A drive that holds what a file says.
+    /// A drive with the content of a file.
     pub(crate) fn load(path: &Path) -> IoResult<Self> {
         let mut file = BufReader::new(File::open(path)?);
         let [zones, zone_mib] = get(&mut file)?;
@@ -291,7 +292,7 @@ fn get<const N: usize>(file: &mut impl Read) -> IoResult<[u64; N]> {
 }
 
 impl Slot {
-    /// One block, or many that are all the same word, at the end of what is stored.
+    /// Adds a block behind the last piece, or a run of blocks of the same word.
     fn push(&mut self, start: u64, block: &[u8], place: Place<'_>) {
         let last = self.pieces.last_mut().map(|piece| &mut piece.content);
         let is_same = is_same(block);

@@ -1,15 +1,15 @@
-//! What does Furrow cost as a library, on a drive that costs nearly nothing?
+//! The cost of Furrow as a library, on a drive that costs nearly nothing.
 //!
 //! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part
 //! of their name. `--json FILE` puts the figures into a file, such as `bench/results/furrow.json`;
-//! `--before FILE`, which may be repeated, prints the figures of another commit beside. `--large`
-//! adds ten million files and a file of 64 GiB; `metadata` then has one of 64 GiB alone, which
-//! takes an hour or two of a processor and prints its progress. `--rounds N` is how often what
-//! takes time is measured, `--zone-mib N` how large the zones of `pace` are, `--percent N` the only
+//! `--before FILE`, which may be repeated, prints the figures of another commit next to them.
+//! `--large` adds ten million files and a file of 64 GiB; `metadata` then has one of 64 GiB alone,
+//! which takes an hour or two of a processor and prints its progress. `--rounds N` is how often
+//! times are measured, `--zone-mib N` how large the zones of `pace` are, `--percent N` the only
 //! live share that `placement` looks at, and how much of the space for files `pace` fills.
 //!
-//! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock of
-//! its own. Times are the median of the rounds, with the least and the greatest.
+//! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock
+//! of its own. Times are the median of the rounds, with the least and the greatest.
 //!
 //! | subject | question |
 //! | --- | --- |
@@ -17,16 +17,16 @@
 //! | `names` | how many names are made, found and deleted in a second? |
 //! | `overwrites` | how many blocks, with reclaim and metadata included? |
 //! | `unlink` | how long do other calls wait while a large file is deleted? |
-//! | `commit` | what does an fsync write, and how long does it take? |
+//! | `commit` | how many bytes does an fsync write, and how long does it take? |
 //! | `depth` | how much more does a drive of 100 µs do if 32 reads are asked of it at once? |
 //! | `pauses` | how long does a call wait for others, at worst? |
-//! | `pace` | how long does a write take while reclaim keeps pace with it, on a drive that is nearly full? |
-//! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
-//! | `check` | what does a check cost, by the same? |
+//! | `pace` | how long does a write take while reclaim keeps pace on a nearly full drive? |
+//! | `files`, `extents` | how much do mount, unmount and memory cost, by files and by extents? |
+//! | `check` | how much does a check cost, by files and by extents? |
 //! | `metadata` | how many bytes of metadata for each byte of data? |
-//! | `disk-rate`, `disk-flush`, `disk-size` | what does a disk cost: writes, flushes, metadata? |
-//! | `placement-model`, `placement-furrow` | how many blocks does reclaim move, by policy, workload and live share? |
-//! | `placement-files` | how many when whole files come and go, by what is known of their lives? |
+//! | `disk-rate`, `disk-flush`, `disk-size` | what do a disk's writes, flushes and metadata cost? |
+//! | `placement-model`, `placement-furrow` | how many blocks does reclaim move, by policy? |
+//! | `placement-files` | how many for whole files, by how well their lives are known? |
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -52,7 +52,7 @@ use bench_support::Report;
 /// Measures one subject.
 type Measure = fn(&Args, &mut Report);
 
-/// What is asked for.
+/// The options of a run.
 pub(crate) struct Args {
     rounds: usize,
     zone_mib: u64,

@@ -1,5 +1,5 @@
-//! Bytes of metadata for each byte that programs write. One thread and a clock that the work moves: the
-//! same bytes each time.
+//! Bytes of metadata for each byte that programs write. One thread and a clock that the work moves:
+//! the same bytes each time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::volume::{
     overwrite, scrambled,
 };
 
-/// A file system whose clock is moved by what is done: a second for so many operations.
+/// A file system whose clock moves with its operations: a second for so many.
 pub(crate) struct Paced {
     pub(crate) drive: Arc<SparseDrive>,
     pub(crate) fs: Furrow,
@@ -28,7 +28,7 @@ pub(crate) struct Paced {
     dice: Dice,
 }
 
-/// What was written by whom since a start.
+/// Counters at the start of a measurement.
 struct Mark {
     drive: Counts,
     user: u64,
@@ -78,8 +78,8 @@ impl Paced {
 /// Parts of a turn; the figures of each are told while a large drive is overwritten.
 const PARTS: u64 = 16;
 
-/// Overwrites of a file that takes 80 % of a drive: its zones and their MiB, and how many turns of it are
-/// written before the others are counted.
+/// Overwrites of a file that takes 80 % of a drive: its zones and their MiB, and how many turns of
+/// it are written before the others are counted.
 struct Overwrites {
     name: &'static str,
     drive: (u64, u64),
@@ -148,8 +148,8 @@ fn overwrites(
     ratios(report, &name, paced.since(&mark));
 }
 
-/// Ranks with a probability of rank to the power of minus `skew`, after Gray et al., "Quickly generating
-/// billion-record synthetic databases" (1994).
+/// Ranks with a probability of rank to the power of minus `skew`, after Gray et al., "Quickly
+/// generating billion-record synthetic databases" (1994).
 pub(crate) struct Zipf {
     items: u64,
     skew: f64,

@@ -17,7 +17,7 @@ use crate::volume::{
 const NAMES: u64 = 200_000;
 const OVERWRITES: u64 = 300_000;
 
-/// Creates and lookups by one thread, creates by two, deletes by one; what a commit takes is in it.
+/// Creates and lookups by one thread, creates by two, deletes by one; with the cost of commits.
 pub(crate) fn names(args: &Args, report: &mut Report) {
     let mut rounds = Rounds::default();
     for _ in 0..args.rounds {
@@ -87,7 +87,7 @@ pub(crate) fn overwrites(args: &Args, report: &mut Report) {
     let mut dice = Dice(2);
     let mut rounds = Rounds::default();
     with_worker(&made, || {
-        // Until reclaim has what it will have.
+        // Overwrites until reclaim moves as many blocks as it will go on to.
         for _ in 0..blocks {
             overwrite(fs, file, dice.below(blocks));
         }

@@ -1,5 +1,5 @@
-//! How long does a write take while reclaim has to keep pace with it, on a drive that is nearly full? By the clock,
-//! so on a machine that does nothing else.
+//! How long does a write take while reclaim keeps pace with it on a nearly full drive? By the
+//! clock, so on a machine that does nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

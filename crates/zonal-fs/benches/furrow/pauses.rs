@@ -1,8 +1,9 @@
-//! How long a call waits for what others do: pauses by the clock, so on a machine that does nothing else.
+//! How long a call waits for other work: pauses by the clock, so on an otherwise idle machine.
 //!
-//! Beside each the same calls go to another file system, on which nothing else is done: what these
-//! wait for is the machine. And beside the time by the clock is the same without what the thread waited for
-//! a processor itself. Where a thread that holds a lock waits for a processor, that counts for who waits for the lock.
+//! For comparison, the same calls go to an idle file system: their pauses are the machine's. Next
+//! to the time by the clock is the time without the thread's own waits for a processor. If a thread
+//! that holds a lock waits for a processor, that still counts for the threads that wait for the
+//! lock.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -75,7 +76,7 @@ pub(crate) fn unlink(args: &Args, report: &mut Report) {
     rounds.report(report);
 }
 
-/// What a program calls.
+/// A call of a program.
 #[derive(Clone, Copy, PartialEq)]
 enum Call {
     Stat,

@@ -1,6 +1,6 @@
-//! Blocks that are moved, by policy, workload and live share: on the model, which is the policy alone, and in the
-//! file system, with everything that it needs beside data. One thread and a clock that the work moves: the same
-//! figures each time.
+//! Blocks that are moved, by policy, workload and live share: on the model, which is the policy
+//! alone, and in the file system, with all its metadata. One thread and a clock that the work
+//! moves: the same figures each time.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,15 @@ const ALL: u64 = ZONES as u64 * ZONE_BLOCKS as u64;
 /// Open zones of a drive with 14 active ones.
 const OPEN: usize = 9;
 
-/// Turns of the drive; what the second half writes counts.
+/// Turns of the drive; the second half counts.
 const TURNS: u64 = 4;
 
 /// Which block is written next.
 struct Workload {
     name: &'static str,
     zipf: Option<Zipf>,
-    /// What no policy can do better without knowing the next write, at a live share.
+    /// The least write amplification of any policy that does not know the next write, by live
+    /// share.
     limit: fn(f64) -> f64,
 }
 
@@ -50,7 +51,8 @@ impl Workload {
                 let hot = blocks / 10;
                 if dice.below(10) < 9 { dice.below(hot) } else { hot + dice.below(blocks - hot) }
             }
-            // Each rank moves to another block once in ten turns of the drive, each at a time of its own.
+            // Each rank moves to another block once in ten turns of the drive, each at a time of
+            // its own.
             ("drifting Zipf", Some(zipf)) => {
                 const INTERVAL: u64 = 10 * ALL;
                 let rank = zipf.rank(dice);
@@ -63,7 +65,8 @@ impl Workload {
     }
 }
 
-/// Large zones of which a share `u` lives, all blocks written as often: u = (p − 1) / ln p, 1 / (1 − p).
+/// Write amplification of large zones with a live share `u` and uniform writes: 1 / (1 − p), where
+/// u = (p − 1) / ln p.
 fn uniform(u: f64) -> f64 {
     let (mut below, mut above) = (0.0_f64, 1.0_f64);
     for _ in 0..100 {
@@ -73,8 +76,8 @@ fn uniform(u: f64) -> f64 {
     1.0 / (1.0 - below)
 }
 
-/// Classes of blocks, each written uniformly in zones of its own, with the spare room divided as well
-/// as can be: in small steps, each to where it wins most.
+/// Write amplification of classes of blocks, each written uniformly in zones of its own. The spare
+/// room goes to the classes in small steps, each to the class that gains most.
 fn separated(classes: &[(f64, f64)], u: f64) -> f64 {
     const STEPS: usize = 2000;
     let step = (1.0 - u) / STEPS as f64;
@@ -216,7 +219,7 @@ fn in_furrow(report: &mut Report, rules: Rules, workload: usize, percent: u64) {
     report.count(&format!("{name}: with metadata"), "blocks", all);
 }
 
-/// What is known of how long a file will live.
+/// How much of a file's life is known when it is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lives {
     /// Nothing.
@@ -250,8 +253,9 @@ impl Lives {
     }
 }
 
-/// Files of 48 directories are made, and those die first whose time has come: files of a directory live about as
-/// long, those of the last directory 300 times as long as those of the first.
+/// Files of 48 directories come and go, and the file with the earliest time of death goes first.
+/// Files of a directory live about equally long, in the last directory 300 times as long as in the
+/// first.
 fn churn(report: &mut Report, rules: Rules, (sizes, blocks_max): (&str, u64), lives: Lives) {
     let options = MountOptions { learns_lives: lives == Lives::Learned, ..options(rules) };
     let mut paced = Paced::with((ZONES.into(), 1), 200, options);

@@ -1,8 +1,9 @@
-//! What mount, unmount and memory cost, by the number of files and of extents, and what it costs to use
-//! some of them here and there.
+//! Costs of mount, unmount and memory, by the number of files and of extents, and of using some of
+//! them here and there.
 //!
-//! Each step is a process of its own: the first makes a drive and writes it to a file, others read and
-//! mount it, so that their memory is that of the mount. Files lie in the directory for temporary files.
+//! Each step is a process of its own: the first makes a drive and writes it to a file, others read
+//! and mount it, so that their memory is the mount's. Files lie in the directory for temporary
+//! files.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,13 +25,13 @@ use crate::volume::{
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// What a child is to do.
+/// The variable with the task of a child.
 const TASK: &str = "ZONAL_BENCH_TASK";
 
-/// Operations after which what is due is done, as the thread of a mount would.
+/// Operations between two ticks.
 const TICK: u64 = 1000;
 
-/// What is used of a file system after a mount, and how often.
+/// Operations after a mount, and how many of each.
 const USES: [(Used, u64); 4] = [
     (Used::Read, 100_000),
     (Used::Create, 20_000),
@@ -38,7 +39,7 @@ const USES: [(Used, u64); 4] = [
     (Used::Read, 20_000),
 ];
 
-/// Memory that mounts may use, in MiB. The first is what a mount has unless it is told.
+/// Memory that mounts may use, in MiB: first the default.
 const MEMORY_MIB: [u64; 3] = [256, 64, 512];
 
 /// Does the task of a child, if this process is one.
@@ -86,7 +87,7 @@ fn make_files(count: u64) -> Made {
         fs.tick().expect("work in the background");
     }
     fs.sync().expect("synced");
-    // What the journal holds when the power fails.
+    // Files that only the journal has when the power fails.
     put_files(fs, "last", 10_000);
     made
 }
@@ -99,8 +100,8 @@ fn put_files(fs: &Furrow, home: &str, count: u64) {
     }
 }
 
-/// A file whose every block was written alone, in an order that puts no two neighbours together; and what
-/// these overwrites took.
+/// A file whose every block was written alone, in an order that puts no two neighbours together;
+/// and the time of these overwrites.
 fn make_extents(count: u64) -> (Made, Took) {
     assert!(count.is_power_of_two(), "the generator below goes through powers of two");
     let bytes = count * BLOCK;
@@ -122,7 +123,7 @@ fn make_extents(count: u64) -> (Made, Took) {
     (made, took)
 }
 
-/// What is done to a file system again and again.
+/// An operation that is done many times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Used {
     Read,
@@ -228,7 +229,7 @@ fn mount_file(path: &Path, memory_mib: u64, use_one: &dyn Fn(&Furrow, &mut Dice,
     })
 }
 
-/// What a check takes beside the drive itself.
+/// Memory and time of a check, without the memory of the drive.
 fn check_file(path: &Path) -> Value {
     let drive = Arc::new(SparseDrive::load(path).expect("it was saved"));
     std::fs::write("/proc/self/clear_refs", "5").expect("the kernel counts anew");

@@ -1,4 +1,4 @@
-//! A file system on a sparse drive, and what the benchmarks do with it.
+//! A file system on a sparse drive, and the calls of the benchmarks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -144,8 +144,7 @@ pub(crate) fn scrambled(number: u64) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Does `work` while another thread does what is due by time or can be done in the background, as a
-/// mount has it.
+/// Does `work` while another thread does the background work, as in a mount.
 pub(crate) fn with_worker<R>(made: &Made, work: impl FnOnce() -> R) -> R {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
