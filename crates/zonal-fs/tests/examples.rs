@@ -1,4 +1,4 @@
-//! The examples do what they say, and the guide shows their code.
+//! The examples work as their comments say, and the guide shows their code.
 
 use std::fs;
 use std::path::Path;

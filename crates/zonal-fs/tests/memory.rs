@@ -1,8 +1,8 @@
 //! The bytes that a mount counts for cached metadata bound the memory that it really takes.
 //!
 //! For each kind of metadata the test makes a drive with much of it. Another process mounts the
-//! drive, reads all of it, and reports the growth of the count and of its resident size. It is a
-//! process of its own because an allocator hands out again what other code has freed.
+//! drive, reads all of it, and reports the growth of the count and of its resident size. In this
+//! process, the allocator would hand out again memory that other code has freed.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stdout, reason = "the figures are a part of the result")]
@@ -24,7 +24,7 @@ const DRIVE: &str = "ZONAL_MEMORY_DRIVE";
 /// the allocator loses between allocations.
 const LOST: (u64, u64) = (6, 5);
 
-/// Bytes that a mount takes beside those that it counts.
+/// Bytes that a mount takes in addition to the counted ones.
 const FIXED: u64 = 3 << 20;
 
 /// A kind of metadata: how much of it is made, and how it is read again.

@@ -1,9 +1,10 @@
-//! Metadata far larger than memory: millions of files, and one file in millions of pieces, with `memory=256MiB`.
-//! What was written is read back after an unmount and after a power cut, a check finds nothing, and the resident
-//! memory of a mount stays within the option all the time.
+//! Metadata far larger than memory: millions of files, and one file in millions of pieces, with
+//! `memory=256MiB`. All of it is read back after an unmount and after a power cut, a check finds
+//! nothing, and the resident memory of a mount stays within the option all the time.
 //!
-//! `COUNT` in the environment is how many files or pieces; without it ten million files, and 64 GiB in pieces of
-//! 4 KiB. Times are printed, and not judged. The drive keeps its metadata in the directory for temporary files.
+//! `COUNT` in the environment is how many files or pieces; without it ten million files, and 64 GiB
+//! in pieces of 4 KiB. Times are printed, and not judged. The drive keeps its metadata in the
+//! directory for temporary files.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stdout, reason = "what it took is a part of the result")]
@@ -30,13 +31,13 @@ use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
 const MEMORY: u64 = 256 << 20;
 
-/// For what a check compares.
+/// Memory in which a check compares rows.
 const CHECK_MEMORY: u64 = 64 << 20;
 
-/// What a check takes beside that, on top of what the allocator keeps of what mounts had.
+/// Memory that a check takes in addition to that, and to memory that was resident before.
 const CHECK_REST: u64 = 100 << 20;
 
-/// Operations after which what is due is done, as the thread of a mount would.
+/// Operations between two ticks.
 const TICK: u64 = 1000;
 
 /// Steps of overwriting a file.
@@ -54,14 +55,14 @@ const USES: u64 = 20_000;
 /// The tests measure the memory of the whole process, so one runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What the blocks belong to: number n is a file of its own, or block n of the one file.
+/// The owner of the blocks: number n is a file of its own, or block n of the one file.
 #[derive(Clone, Copy, Debug)]
 enum Blocks {
     OfFiles,
     OfOneFile,
 }
 
-/// A drive, and what was written to it.
+/// A drive, and the blocks written to it.
 struct Subject {
     blocks: Blocks,
     count: u64,
@@ -70,7 +71,7 @@ struct Subject {
     again: BTreeSet<u64>,
     /// Of the process, the drive aside, since the last time it was printed.
     resident_max: u64,
-    /// What it may be.
+    /// The bound of `resident_max`.
     bound: u64,
 }
 
@@ -81,7 +82,7 @@ fn resident() -> u64 {
     line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() * 1024
 }
 
-/// What a block holds: a word that is another for each block and each time it was written.
+/// The content of a block: a word that differs for each block and each time it was written.
 fn content(number: u64, times: u64) -> [u8; BLOCK_BYTES] {
     let word = scrambled(number << 2 | times).to_le_bytes();
     std::array::from_fn(|at| word[at % 8])
@@ -115,7 +116,7 @@ impl Subject {
         assert!(resident <= bound, "{when}: {resident} bytes are resident, of {bound}");
     }
 
-    /// Does what is due after an operation.
+    /// Ticks, and looks at the memory, each after a number of operations.
     fn after(&mut self, fs: &Furrow, done: u64, when: &str) {
         if done.is_multiple_of(TICK) {
             fs.tick().unwrap();

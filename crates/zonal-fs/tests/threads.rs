@@ -121,7 +121,7 @@ fn threads_do_not_disturb_each_other() {
     let ballast = create(&fs, Ino::ROOT, "ballast", FileKind::Regular);
     let half = usize::try_from(fs.statfs().unwrap().blocks_free * 4096 / 2).unwrap();
     fs.write(ballast, 0, &vec![1; half], WriteFlags::DIRECT).unwrap();
-    // Together the files fill seven eighths of what is left.
+    // Together the files fill seven eighths of the rest.
     let size_max = usize::try_from(fs.statfs().unwrap().blocks_free * 4096 / THREADS * 7 / 8);
     let size_max = size_max.unwrap();
     let shared = create(&fs, Ino::ROOT, "shared", FileKind::Directory);

@@ -52,7 +52,8 @@ pub(crate) struct Checker {
 /// Why a state is wrong.
 pub(crate) type Violation = String;
 
-/// A power cut that tears no block leaves nothing that a check before the next mount calls a problem.
+/// A cut that tears no block leaves a drive on which a check before the next mount finds no
+/// problem.
 fn is_clean_as_it_is(image: &Image) -> Result<(), Violation> {
     let drive = Arc::new(image.power_on());
     let report = check(drive, DataCheck::Read, &mut |_| ())
@@ -95,7 +96,8 @@ impl Checker {
             let is_due = promised || self.below(effort.moments_one_in) == 0;
             if outage.at() >= from && is_due {
                 let tails = [Tail::Whole, Tail::Torn];
-                // What was promised must be in every state, else only new states are of interest.
+                // Promised changes must be in every state. Without a promise, only new states are
+                // of interest.
                 let choices =
                     if promised { outage.choices(&tails) } else { outage.new_choices(&tails) };
                 self.check_moment(run, &outage, choices, effort).map_err(|violation| {
@@ -168,7 +170,7 @@ impl Checker {
         Ok(())
     }
 
-    /// One bit of what the drive holds has changed: whatever can still be read is right.
+    /// Flips one bit on the drive: all content that can still be read is right.
     pub(crate) fn check_bad_bit(&mut self, run: &Run, image: &Image) -> Result<(), Violation> {
         let zones: Vec<ZoneId> =
             image.geometry().zones().filter(|zone| image.written(*zone) > LbaCount::ZERO).collect();
@@ -181,14 +183,15 @@ impl Checker {
         self.states += 1;
         let Ok(fs) = self.mount(Arc::new(bad.power_on())) else { return Ok(()) };
         let Ok(found) = snapshot(&fs) else { return Ok(()) };
-        // What the newest batch brought along may have been torn, as far as anybody can know.
+        // A mount may take a bad block that the newest batch brought along for a torn one, and
+        // leave the batch out.
         let at = run.brought_along(zone, block).unwrap_or(run.recording.steps.len());
         is_one_of(&found, run.legal(at))
             .map_err(|violation| format!("a bit of zone {zone}, block {block}: {violation}"))
     }
 
-    /// One zone holds what it held at an earlier moment, pointer and all. No promise survives
-    /// that, but nothing is made up: what can be read was there at some time.
+    /// One zone has its content of an earlier moment, pointer and all. No promise survives that,
+    /// but nothing is made up: all content that can be read was there at some time.
     pub(crate) fn check_stale_zones(&mut self, run: &Run, moments: u64) -> Result<(), Violation> {
         let end = end_of(&run.recording);
         let steps = run.recording.steps.len() as u64;
@@ -245,7 +248,7 @@ impl Checker {
         if problems.is_empty() { Ok(found) } else { Err(format!("not clean: {problems:#?}")) }
     }
 
-    /// A cut during the recovery changes nothing: what it showed is what there is.
+    /// A cut during the recovery changes nothing: the next recovery shows the same state.
     fn check_recovery(&mut self, recorder: &Recorder, found: &Snapshot) -> Result<(), Violation> {
         let recording = recorder.recording();
         let mut outage = Outage::at_start(&recording);
@@ -311,7 +314,7 @@ impl Checker {
     }
 }
 
-/// What is there is one of the legal states, whole.
+/// The found state is one of the legal states, whole.
 pub(crate) fn is_one_of(found: &Snapshot, legal: &[Boundary]) -> Result<(), Violation> {
     if legal.iter().any(|boundary| boundary.snapshot == *found) {
         return Ok(());
@@ -329,7 +332,7 @@ pub(crate) fn is_one_of(found: &Snapshot, legal: &[Boundary]) -> Result<(), Viol
     ))
 }
 
-/// Removes what is left of deleted files.
+/// Removes the rest of deleted files.
 pub(crate) fn truncate_rest(fs: &Furrow) -> zonal_fs::vfs::Result<()> {
     while fs.step(Work::Truncate)? == StepProgress::More {}
     Ok(())

@@ -178,8 +178,8 @@ fn concat_member_losing_power_loses_nothing_promised() {
     assert!(failed * 2 > rounds, "{failed} of {rounds} members lost power");
 }
 
-/// Each write to it makes its zone ReadOnly: what is there stays readable, the rest goes to the
-/// other one.
+/// Each write to the member makes its zone ReadOnly: old blocks stay readable, and writes go on to
+/// the other member.
 #[test]
 fn concat_member_turning_read_only_loses_nothing_promised() {
     let rounds = count(60);

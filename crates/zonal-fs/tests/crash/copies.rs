@@ -1,5 +1,5 @@
-//! Superblocks, manifests and parts of the table are there twice: one bad copy is no harm, is found,
-//! and does not stay.
+//! Superblocks, manifests and parts of the table have two copies: one bad copy does no harm, is
+//! found, and does not stay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ fn mount(drive: Arc<dyn ZonedDevice>, access: Access) -> Result<Furrow, FsError>
     Furrow::mount(drive, Arc::new(StepClock::default()), options)
 }
 
-/// Writes what is no record behind what was written in a zone.
+/// Appends a block to a zone that is no record.
 pub(crate) fn tear(drive: &dyn ZonedDevice, zone: ZoneId) {
     drive.append(zone, &[7; 4096]).expect("the zone has room");
 }
@@ -134,7 +134,7 @@ fn failed_copy(shape: Shape, pairs: Pairs) {
     let image = Start::new(&shape, 50, &[]).image;
     let recorder = Arc::new(Recorder::new(image.clone()));
     let drive = Hooked::new(recorder.clone(), SecondPair(AtomicBool::new(false), pairs[1]));
-    // What a cut left in the journal makes the mount write a manifest and a superblock.
+    // A torn record in the journal makes the mount write a manifest and a superblock.
     let journal = &dumped(&image, DumpWhat::Manifest)[0]["journal_zones"][0][0];
     tear(&*recorder, ZoneId::new(number(journal) as u32));
     drive.hook.0.store(true, Ordering::Relaxed);

@@ -69,7 +69,7 @@ impl Copied {
         *self.device.hook.before_append.lock().expect("no panic") = Some(between);
     }
 
-    /// Copies from the beginning; what was to come in between has come.
+    /// Copies from the beginning. The operation in between has run then.
     fn copy(&self, (from, len): (u64, u64)) -> u64 {
         let (source, target) = ((self.source, from), (self.target, 0));
         let copied = self.fs.copy_range(source, target, len, WriteFlags::empty());

@@ -1,5 +1,5 @@
-//! A small commit flushes once, for its batch and the data that the batch refers to. So a power cut can
-//! leave the batch without its data: then it never was.
+//! A small commit flushes once, for its batch and the data that the batch refers to. So a power cut
+//! can leave the batch without its data: a mount then leaves the batch out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn write(fs: &Furrow, file: Ino, data: &[u8]) {
     fs.write(file, 0, data, WriteFlags::DIRECT).expect("write");
 }
 
-/// What is in a file, or why it cannot be read.
+/// The content of a file, or the error of reading it.
 fn read(fs: &Furrow, name: &[u8]) -> Result<Vec<u8>, String> {
     let attr = fs.lookup(Ino::ROOT, name).map_err(|error| error.to_string())?;
     let mut data = vec![0; attr.size as usize];

@@ -1,4 +1,4 @@
-//! A device on which a test has a hand: it can hold an append back, and spoil what is read.
+//! A device on which a test can hold an append back, and spoil the bytes of a read.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use zonal::{DeviceError, Lba, ZoneId, ZonedDevice};
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// What a test does to the calls of a device. By default nothing.
+/// Hooks of a test into the calls of a device. By default they do nothing.
 pub(crate) trait Hook: Send + Sync {
     /// Before an append reaches the device.
     fn before_append(&self, _zone: ZoneId) -> Result<()> {

@@ -106,7 +106,7 @@ impl Journal {
         Self { image: end_of(&recorder.recording()), batches }
     }
 
-    /// What comes of the drive with these records bad, one of each copy.
+    /// Mounts the drive with these records bad, one of each copy, and checks the outcome.
     fn check(&self, bad: [(usize, Harm); 2], block: usize) {
         let mut image = self.image.clone();
         let mut hook = Bad::default();
@@ -128,7 +128,7 @@ impl Journal {
         let text = format!("{bad:?}, block {block}");
         match lost {
             None => self.is_whole(&(drive as Arc<dyn ZonedDevice>), &text),
-            // What nothing follows looks like what a power cut leaves of a record.
+            // If no record follows the bad one, a power cut may have left it so.
             Some(last) if last + 1 == self.batches.len() && self.is_torn(&bad, last) => {
                 let fs = mount(drive, Access::ReadWrite);
                 let fs = fs.unwrap_or_else(|error| panic!("{text}: {error}"));

@@ -38,7 +38,7 @@ fn shape(active: u32) -> Shape {
     Shape { name: "40 zones of 1 MiB", spec }
 }
 
-/// What a drive that is healthy does not refuse.
+/// The result of a call that a healthy drive must not refuse.
 fn must<T>(what: &str, step: &str, outcome: zonal_fs::vfs::Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("{what}: {step}: {error}"))
 }

@@ -1,15 +1,15 @@
 //! Power cuts, failing I/O and failing zones.
 //!
-//! A workload is recorded, and after each change of the drive all states that a power cut can
-//! leave are tried (`zonal::layer::record`): all of them where they are few, a sample where they
-//! are many. Each is mounted and must show exactly what the file system showed between two
-//! operations, no earlier than at the last promise (`sync`, `fsync`); `check` must find nothing.
-//! Some recoveries are cut again, some drives are then filled and emptied.
+//! A workload is recorded, and after each change of the drive all states that a power cut can leave
+//! are tried (`zonal::layer::record`): all of them where they are few, a sample where they are
+//! many. Each is mounted and must be exactly a state between two operations, no earlier than at the
+//! last promise (`sync`, `fsync`); `check` must find nothing. Some recoveries are cut again, some
+//! drives are then filled and emptied.
 //!
 //! | file | question |
 //! | --- | --- |
-//! | `run` | what did the workload write, and what was seen in between? |
-//! | `check` | does every state after a cut recover to what is legal? |
+//! | `run` | which changes did a workload make, and which states were seen in between? |
+//! | `check` | does every state after a cut recover to a legal one? |
 //! | `sequences` | short workloads, exhaustively; they are made of `steps` |
 //! | `planted` | does the checker notice mistakes that are made on purpose? |
 //! | `nth` | what if the n-th I/O fails? |
@@ -21,13 +21,14 @@
 //! | `recovery` | what if a recovery is cut off, and the recovery of that? |
 //! | `concat` | what if one of two joined drives loses power, or fails? |
 //! | `conventional` | what if data is in conventional zones, of which a cut leaves any blocks? |
-//! | `copy` | what does a copy leave whose source or target changes meanwhile? |
+//! | `copy` | what if the source or target of a copy changes meanwhile? |
 //! | `copies` | what if one or both copies of other metadata are bad? |
-//! | `reclaim` | what if reclaim reads what is wrong? |
-//! | `together` | what does a cut leave of what several threads did? |
+//! | `reclaim` | what if reclaim reads bad blocks? |
+//! | `together` | which states does a cut leave while several threads work? |
 //!
 //! In the environment: `SEED` chooses the random workloads (it is printed), `COUNT` multiplies how
-//! many there are. Tests that take long are ignored by default; `cargo xtask test --soak` runs them too.
+//! many there are. Tests that take long are ignored by default; `cargo xtask test --soak` runs them
+//! too.
 #![expect(clippy::print_stdout, reason = "how much was tried is a part of the result")]
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
 
@@ -109,7 +110,7 @@ impl Report {
     }
 }
 
-/// Every other round evicts what was read whenever it may.
+/// Every other round evicts metadata at every lock.
 fn eviction(round: u64) -> Eviction {
     if round.is_multiple_of(2) { Eviction::AtEveryLock } else { Eviction::ByNeed }
 }

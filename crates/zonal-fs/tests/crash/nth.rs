@@ -56,7 +56,7 @@ struct Trial {
     now_ns: u64,
     furrow: Session<Furrow>,
     tree: Session<Tree>,
-    /// What was there between operations, from the last promise on.
+    /// The states between operations, from the last promise on.
     history: Vec<Tree>,
 }
 
@@ -157,7 +157,7 @@ impl Trial {
         self.promise();
     }
 
-    /// What is there is one of the states from the last promise on; the reference goes back to it.
+    /// The drive shows one of the states from the last promise on; the reference goes back to it.
     fn find_in_history(&mut self, when: &str) {
         let live = look(&self.furrow.fs, &self.drive);
         let mut differences = Vec::new();

@@ -21,7 +21,8 @@ use crate::{random_ops, seed};
 const QUICK: Effort =
     Effort { exhaustive: 64, samples: 8, moments_one_in: 1, again_one_in: 4, use_one_in: 200 };
 
-/// What is done to a drive with so many blocks in a file: before that, and under power cuts.
+/// A drive with `ballast` blocks in a file, operations before the power cuts, and operations under
+/// them.
 struct Scenario {
     name: &'static str,
     shape: Shape,

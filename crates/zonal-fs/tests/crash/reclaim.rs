@@ -1,4 +1,5 @@
-//! Reclaim on a drive that misbehaves: it erases what it has moved, so what it reads must be right.
+//! Reclaim on a drive that misbehaves. Reclaim resets its victims, so it must have read their
+//! blocks right.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

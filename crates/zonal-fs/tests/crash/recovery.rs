@@ -1,9 +1,10 @@
-//! A recovery that is cut off, and the recovery of that: what the first one has refused, no later one counts.
+//! Recoveries that a power cut interrupts: no later one counts a batch that the first has refused.
 //!
-//! A drive with few active zones has its zones finished early in a recovery, for the superblock and a new pair of
-//! the journal need them. A finished zone reads as zeroes behind what was written, and that can be all that a
-//! torn record or block lacks. Zones in which nothing lives are reset then, too: nothing lives there as far as
-//! the recovery has read, but the batch that it refused may have data there.
+//! A drive with few active zones has zones finished early in a recovery, because the superblock and
+//! a new pair of the journal need active zones. A finished zone reads as zeroes behind its data,
+//! and these may be all that a torn record or block lacks. The recovery also resets zones without
+//! live blocks. As far as it has read, nothing lives there, but the batch that it refused may have
+//! data there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,8 +110,8 @@ impl Work {
         torn.iter().rev().take(7).filter_map(|cuts| outage.state(cuts)).collect()
     }
 
-    /// Cuts the power at each step of a recovery of this image, and at each step of the recovery of that: all come
-    /// to the same decision.
+    /// Cuts the power at each step of a recovery of this image, and of some recoveries after that:
+    /// all come to the same decision.
     fn recover(&self, image: &Image, random: &mut ChaCha8Rng, (depth, what): (u32, &str)) -> u64 {
         let recorder = Arc::new(Recorder::new(image.clone()));
         let is_there = self.check(recorder.clone(), what);
@@ -141,7 +142,8 @@ fn recovery_cut_off_keeps_refused_batch_refused() {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut states = 0;
     for active in [4, 6, 8] {
-        // Data that its batch brings along, in one zone and in two; and data that was flushed before.
+        // Data that its batch brings along, in one zone and in two; and data that was flushed
+        // before.
         for blocks in [0, 40, 270] {
             let work = Work::new(active, blocks);
             let recording = work.recorder.recording();

@@ -1,4 +1,4 @@
-//! A workload on a recorded drive: what was written, and what the file system showed in between.
+//! A workload on a recorded drive: its changes of the drive, and the states of the file system.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Start {
     paths: Option<Names>,
 }
 
-/// What the file system showed between two operations.
+/// The state of the file system between two operations.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Boundary {
     /// Changes of the drive before it.
@@ -40,7 +40,7 @@ pub(crate) struct Boundary {
 pub(crate) struct Run {
     pub(crate) recording: Recording,
     pub(crate) boundaries: Vec<Boundary>,
-    /// The operations that were done, with what they answered.
+    /// The operations that were done, and their answers.
     pub(crate) log: Vec<String>,
     /// An operation failed, or there was nothing to do it to.
     pub(crate) refused: bool,
@@ -242,12 +242,12 @@ impl Run {
         self.boundaries == other.boundaries && self.recording.steps == other.recording.steps
     }
 
-    /// What may be there after the power goes at `at`: the state at some boundary from the last
-    /// one that is promised up to the end of the operation that was under way.
+    /// Legal states after a cut at `at`: from the last boundary that is promised up to the end of
+    /// the operation that was under way.
     pub(crate) fn legal(&self, at: usize) -> &[Boundary] {
         let begun = self.boundaries.partition_point(|boundary| boundary.at <= at);
         let promised = self.boundaries[..begun].iter().rposition(|boundary| boundary.durable);
-        // Before the first boundary the drive holds what the start left, which is boundary 0.
+        // Before the first boundary the drive is as the start left it: that is boundary 0.
         let limit = (begun + 1).min(self.boundaries.len());
         &self.boundaries[promised.unwrap_or(0)..limit]
     }

@@ -1,7 +1,7 @@
 //! Bounded exhaustive crash tests: all sequences of one and of two steps, and some of three, each
 //! step ended by nothing or by a sync, with the power cut after every change of the drive.
 //!
-//! A cut before the last step began leaves what a shorter sequence leaves, so it is tried there and
+//! A cut before the last step began leaves a state of a shorter sequence, so it is tried there and
 //! not again. A step that fails changes nothing, so the sequence is a shorter one, too. Endings
 //! that make the drive change in the same way, with the same promises, are looked at once.
 

@@ -72,8 +72,9 @@ impl Ending {
 pub(crate) struct Sequence<'a>(pub(crate) Vec<(&'a Step, Ending)>);
 
 impl Sequence<'_> {
-    /// The operations. Contents differ by where in the sequence a step is, so that a step that is
-    /// done twice writes something new. What no sync ends is committed because it is old.
+    /// The operations. Contents differ by the place of a step in the sequence, so that a step that
+    /// is done twice writes something new. A sequence without a last sync ends with a tick, which
+    /// commits by age.
     pub(crate) fn ops(&self) -> Vec<Op> {
         let ops_at = |(at, (step, ending)): (u16, &(&Step, Ending))| {
             let mut ops = step.ops.clone();

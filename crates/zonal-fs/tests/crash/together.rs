@@ -1,8 +1,8 @@
-//! Threads and power cuts: calls that run beside each other, and what a cut leaves of them.
+//! Threads and power cuts: calls that run at the same time, and the states that a cut leaves.
 //!
-//! The recorder takes changes of the drive one at a time, so whatever threads do ends up as one
-//! sequence, and every cut of it can be tried. Which sequence it is differs from run to run; what
-//! must hold does not.
+//! The recorder takes changes of the drive one at a time, so the changes of all threads are one
+//! sequence, and every cut of it can be tried. The sequence differs from run to run; the rules that
+//! must hold do not.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -213,7 +213,7 @@ struct Version {
     ended: u64,
 }
 
-/// What a thread does: `versions` writes, each third one with an `fsync`.
+/// The work of a thread: twelve versions of its file, every third one with an `fsync`.
 fn work(fs: &Furrow, recorder: &Recorder, ticks: &AtomicU64, thread: u16) -> Vec<Version> {
     let ino = fs.lookup(Ino::ROOT, &name(thread)).expect("it was made").ino;
     let versions = (1..=12_u16).map(|version| {
@@ -255,8 +255,8 @@ fn versions_after(image: &Image, threads: u16) -> Vec<usize> {
     found
 }
 
-/// What was promised is there, nothing is there before it was begun, and what had ended before
-/// something else began is there if that is.
+/// Promised versions are there, and none is there before its write began. If a version is there, so
+/// are all that had ended before it began.
 fn check_versions(found: &[usize], threads: &[Vec<Version>], at: usize) {
     let version = |thread: usize, number: usize| threads[thread][number - 1];
     for (thread, &number) in found.iter().enumerate() {

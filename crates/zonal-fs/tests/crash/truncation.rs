@@ -16,7 +16,7 @@ const ENTRIES: u64 = 260;
 const BLOCK: usize = 4096;
 /// Every other block is there.
 const SIZE: usize = 2 * ENTRIES as usize * BLOCK - BLOCK;
-/// What a truncation leaves.
+/// The size after a truncation.
 const SHORT: usize = 3 * BLOCK - 100;
 
 fn original() -> Vec<u8> {
@@ -147,7 +147,7 @@ fn discard_in_steps_cut_anywhere_is_all_or_nothing() {
             assert!(found.iter().all(|byte| *byte == 0), "{how:?}, after change {at}: a mixture");
             let data = fs.seek(ino, Seek::Data, 0);
             assert!(data.is_err(), "{how:?}, after change {at}: data at {data:?}");
-            // What is written next does not go with what was there.
+            // The discard spares blocks that are written after it.
             let (block, data) = (100 * BLOCK, [7; BLOCK]);
             fs.write(ino, block as u64, &data, WriteFlags::empty()).expect("write");
             while fs.step(Work::Truncate).expect("truncate") == StepProgress::More {}

@@ -106,7 +106,7 @@ fn zone_failed_before_mount_costs_its_files_at_most() {
     }
 }
 
-/// Another program resets it, or the drive loses what it held.
+/// Another program resets a zone, or the drive loses its data.
 #[test]
 fn zone_without_its_data_costs_its_files_at_most() {
     // Not by any seed: operations that leave no file would leave nothing to lose.
@@ -145,7 +145,7 @@ fn zone_without_its_data_costs_its_files_at_most() {
     assert!(zones_lost > 0, "no zone held a file");
 }
 
-/// What a power cut leaves where a record was being written, in either copy.
+/// A power cut has torn a record, in either copy.
 #[test]
 fn record_torn_costs_no_copy_after_it() {
     let start = Start::new(&SMALL, 200, &random_ops(5, 60));
@@ -179,7 +179,7 @@ fn zones_failing_under_way_cost_their_files_at_most() {
         let mut tree = Session::new(Arc::new(start.tree()));
         let zones = u64::from(shape.geometry().zone_count());
         for (at, op) in (0_u64..).zip(random_ops(seed + index, 200)) {
-            // Two zones in all; those of the superblock stay.
+            // Two zones in all, none of the superblock.
             if at == 20 || at == 40 {
                 let zone = ZoneId::new((5 + (seed + at) % (zones / 2 - 6)) as u32);
                 drive.fail_zone(zone, ZoneFailure::ReadOnly).expect("it can fail once");

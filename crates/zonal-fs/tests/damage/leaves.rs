@@ -103,7 +103,7 @@ fn directories(image: &Image) -> Vec<Ino> {
     (0..DIRECTORIES).map(home).collect()
 }
 
-/// What a check finds. Nothing but what is lost is a problem.
+/// Checks a drive. Lost rows are its only problems.
 fn check_lost(drive: Arc<dyn ZonedDevice>, what: &str) -> CheckReport {
     let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
     let is_of_parts = |id: &str| id == "C03";
@@ -224,8 +224,8 @@ pub(super) fn many_pieces(blocks: u64) -> (Image, Ino) {
     (all_written(&recorder), file)
 }
 
-/// A drive on which reclaim has moved pieces of a file, and its inode; unmounted, with the tables that say where to in
-/// parts of the table.
+/// A drive on which reclaim has moved pieces of a file, and the file's inode. It is unmounted, with
+/// its remap tables in parts of the table.
 fn moved_pieces(blocks: u64) -> (Image, Ino) {
     let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
     mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
@@ -293,7 +293,7 @@ fn remap_tables_lost_cost_their_blocks_only() {
         assert!((lost > 0) == is_needed && lost < BLOCKS, "{number}: {lost} blocks are lost");
         let [before, after] = delete_file(&fs);
         assert_eq!(after.inodes, before.inodes - 1, "{number}");
-        // A zone that is being written keeps what it has of them.
+        // An open zone keeps its blocks of the file.
         let came = after.blocks_free - before.blocks_free;
         assert!((BLOCKS - 64..=BLOCKS).contains(&came), "{number}: {came} blocks came back");
         fill_and_empty(&fs);
@@ -321,8 +321,8 @@ fn is_other_whole(fs: &Furrow, blocks: u64) -> bool {
     fs.read(other, 0, &mut found).unwrap() == found.len() && found.iter().all(|byte| *byte == 7)
 }
 
-/// Fills the drive and empties it again, so that reclaim goes through all zones. Returns how much there was
-/// room for.
+/// Fills the drive and empties it again, so that reclaim goes through all zones. Returns the bytes
+/// that it had room for.
 fn fill_and_empty(fs: &Furrow) -> u64 {
     let file = make(fs, Ino::ROOT, "filler", FileKind::Regular);
     let (data, mut at) = (vec![3; 64 << 10], 0);
@@ -345,7 +345,7 @@ fn delete_of_file_with_lost_extents_frees_all_space() {
     let (image, file) = many_pieces(BLOCKS);
     let is_of_file = |leaf: &LeafAt| leaf.first.starts_with(&format!("Map {file}/"));
     let all = leaves(&image);
-    // Those that have nothing but its pieces.
+    // Leaves with nothing but pieces of the file.
     let inner = all.windows(2).filter(|pair| pair.iter().all(is_of_file));
     let leaves: Vec<_> = inner.map(|pair| &pair[0]).collect();
     assert!(leaves.len() > 3, "its map is in many leaves: {}", leaves.len());

@@ -1,8 +1,9 @@
-//! Damaged blocks in metadata zones. Everything there is written twice, so what leaves one good copy
-//! of each write costs nothing; what leaves none may cost what it held, and is said.
+//! Damaged blocks in metadata zones. All metadata there has two copies, so damage that leaves one
+//! good copy of each write costs nothing. Other damage may cost the rows of the write, and is
+//! reported.
 //!
-//! Images of one drive, once unmounted and once cut off, get 1 to 20 blocks of noise. `SEED` chooses
-//! where.
+//! Images of one drive, once unmounted and once cut off, get 1 to 20 blocks of noise. `SEED`
+//! chooses their places.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
@@ -67,7 +68,7 @@ fn work(fs: &Furrow) {
     }
 }
 
-/// Returns what was there after each sync.
+/// Returns a snapshot after each sync.
 fn change(fs: &Furrow) -> Vec<Snapshot> {
     let mut synced = Vec::new();
     for directory in 0..DIRECTORIES {
@@ -109,8 +110,8 @@ impl Stored {
 struct Subject {
     name: &'static str,
     image: Image,
-    /// What it may show, the newest last. What nothing follows in the journal looks like what a
-    /// power cut leaves, so without it the batch before is the last.
+    /// The states that a mount may show, the newest last. If the last record of the journal is bad,
+    /// a power cut may have torn it, so the batch before is the last.
     shows: Vec<Snapshot>,
     /// Two copies of each write.
     pairs: Vec<[Stored; 2]>,
@@ -168,7 +169,7 @@ fn metadata_zones(image: &Image) -> BTreeSet<ZoneId> {
     zones
 }
 
-/// The writes that are still there, each with its copy: the next write of the same length to another
+/// Writes that zones still hold, each with its copy: the next write of the same length to another
 /// metadata zone.
 fn pairs(image: &Image, steps: &[Step]) -> Vec<[Stored; 2]> {
     let zones = metadata_zones(image);
@@ -243,8 +244,8 @@ impl Subject {
     }
 }
 
-/// Whether the root has names only that it had, or that a mount gave to what had lost its own, and a check says
-/// that rows of the root are lost.
+/// Whether the root has only its own names and names that a mount gave to lost inodes, and a check
+/// reports that rows of the root are lost.
 fn is_root_remade(fs: &Furrow, image: &Image) -> bool {
     let mut are_known = true;
     fs.readdir(Ino::ROOT, 0, &mut |entry| {

@@ -48,7 +48,7 @@ impl Mounted {
         self.drive.arm(self.zones.iter().map(of_zone).collect());
     }
 
-    /// Steps to the end of what is due.
+    /// Takes all steps of truncation that are due.
     fn step(&self) {
         while self.fs.step(Work::Truncate).unwrap() == StepProgress::More {}
     }

@@ -1,5 +1,5 @@
 //! Power cuts. After each change of the drive, states that a cut can leave are mounted, and each
-//! block of the disk must hold what it held at the last flush, or what a later request gave it.
+//! block of the disk must have its content of the last flush, or of a later request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ impl Request {
         (self.lba..self.lba + self.blocks).contains(&block)
     }
 
-    /// Whether what it wrote is durable when it has ended.
+    /// Whether its change is durable when it has ended.
     fn is_durable(&self) -> bool {
         matches!(self.kind, Kind::Write(Durability::AtOnce) | Kind::Zero(Durability::AtOnce))
     }
@@ -98,7 +98,8 @@ fn start(settings: DiskSettings, rest: u64) -> Image {
     outage.everything()
 }
 
-/// Does random requests and records what they change. A request that fails breaks a promise, too.
+/// Does random requests, and records the changes of the drive. A request that fails breaks a
+/// promise, too.
 fn run(
     image: &Image,
     options: MountOptions,
@@ -171,7 +172,7 @@ fn found(image: &Image, options: MountOptions) -> Result<Vec<u64>, String> {
 }
 
 impl Run {
-    /// What is wrong with the state that a cut after `at` changes has left.
+    /// The fault of the state after a cut at `at` changes, if it has one.
     fn violation(&self, at: usize, found: &[u64]) -> Option<String> {
         let begun = self.requests.iter().take_while(|request| request.begun <= at).count();
         let begun = &self.requests[..begun];
@@ -352,7 +353,7 @@ fn flush_after_failed_flush_makes_all_data_durable() {
     disk.flush().unwrap();
     disk.write(Lba::new(1), &[3; 4096], Durability::AtOnce).unwrap();
     disks.snapshot(&name("disk"), &name("disk@one")).unwrap();
-    // Another mount of what is durable: this one is killed.
+    // Another mount shows the durable state, for this one is killed.
     std::mem::forget((disks, disk));
     let disks = mount(drive, MountOptions::default());
     for each in ["disk", "disk@one"] {

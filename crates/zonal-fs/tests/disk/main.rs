@@ -1,12 +1,11 @@
-//! Ordinary disks on zones: what a disk promises, compared with bytes in memory and after power
-//! cuts.
+//! Ordinary disks on zones: their promises, compared with bytes in memory and after power cuts.
 //!
 //! | file | question |
 //! | --- | --- |
 //! | `model` | does a disk act as an array of bytes, over snapshots, resizes and mounts too? |
-//! | `cuts` | what does a power cut leave? |
+//! | `cuts` | which states can a power cut leave? |
 //! | `threads` | does a reader see a part of a write? |
-//! | `set` | how are disks made, listed, copied and removed, and what is refused? |
+//! | `set` | how are disks made, listed, copied and removed, and which calls fail? |
 //! | `open` | what can be done with a disk that is in use? |
 //!
 //! In the environment: `SEED` chooses the random work (it is printed), `COUNT` multiplies it.

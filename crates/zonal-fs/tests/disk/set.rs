@@ -1,4 +1,4 @@
-//! The set of disks: what is made, copied and removed, and what is refused.
+//! The set of disks: how they are made, copied and removed, and which calls fail.
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ use zonal_fs::furrow::{Eviction, Furrow, MountOptions};
 use zonal_fs::tree::{Tree, snapshot};
 use zonal_fs::vfs::FileSystem;
 
-/// The reference, and what it answered last.
+/// The reference, and its last answer.
 struct Model {
     session: Session<Tree>,
     clock: Arc<StepClock>,

@@ -23,7 +23,7 @@ pub(crate) struct ByPath {
 
 struct Known {
     paths: BTreeMap<Ino, PathBuf>,
-    /// What is pinned, by an open file.
+    /// Pinned inodes, each with the open files that pin it.
     held: BTreeMap<Ino, Vec<Arc<File>>>,
 }
 

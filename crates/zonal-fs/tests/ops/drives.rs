@@ -168,7 +168,7 @@ pub(crate) fn format(drive: Arc<dyn ZonedDevice>, clock: &dyn Clock) {
     mkfs(drive, clock, &MkfsOptions::default(), &mut |_| ()).expect("the shapes can be formatted");
 }
 
-/// What is wrong with the file system on a drive, in words. After a mount there are no orphans.
+/// Problems of the file system on a drive, in words. After a mount there are no orphans.
 pub(crate) fn problems(drive: Arc<dyn ZonedDevice>) -> Vec<String> {
     // With memory for a few zones at a time, as on a drive that is much larger.
     let options = CheckOptions { data: DataCheck::Read, memory: 4 << 10 };

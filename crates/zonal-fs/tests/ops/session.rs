@@ -113,7 +113,7 @@ pub(crate) struct Session<F: FileSystem + ?Sized> {
     held: Vec<Ino>,
 }
 
-/// What an operation answers, as text. An error is its variant's name.
+/// The answer of an operation, as text. An error is its variant's name.
 pub(crate) type Reply = std::result::Result<String, String>;
 
 impl<F: FileSystem + ?Sized> Session<F> {
@@ -146,8 +146,8 @@ impl<F: FileSystem + ?Sized> Session<F> {
         }
     }
 
-    /// Does an operation; `Remount` only lets go of what is held. `None`: there is nothing to do
-    /// it to.
+    /// Does an operation; `Remount` only lets go of held files. `None` if its object does not
+    /// exist.
     pub(crate) fn perform(&mut self, op: &Op, names: &Names) -> Option<Result<String>> {
         match op {
             Op::Sync => Some(self.fs.sync().map(|()| String::new())),

@@ -6,7 +6,7 @@
 /// The error number of what failed.
 pub(crate) type Outcome<T> = Result<T, i32>;
 
-/// What is seen of an inode.
+/// The attributes of an inode that these rules look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) ino: u64,

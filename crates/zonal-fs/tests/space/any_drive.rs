@@ -1,4 +1,5 @@
-//! Drives of any shape that are filled to the last block that statfs sells, and then overwritten: no write is refused.
+//! Drives of any shape are filled to the last block that statfs offers, and then overwritten: no
+//! write is refused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -118,7 +119,7 @@ impl Plan {
     }
 }
 
-/// The file holds what was written to each half of a block last.
+/// Each half of a block has the content of its last write.
 fn verify(fs: &Furrow, file: Ino, tags: &[u8]) {
     let mut found = vec![0; 512 * HALF];
     for (at, tags) in (0..).step_by(found.len()).zip(tags.chunks(512)) {

@@ -100,12 +100,12 @@ fn write_takes_last_block_with_others() {
     drive.appends();
     let data = vec![7; 100_100];
     fs.write(ino, 0, &data, WriteFlags::DIRECT).unwrap();
-    // What comes between would keep a last block that follows later apart from the others.
+    // If the last block came in a later write, data of the other file would lie between.
     fs.write(other, 0, &data, WriteFlags::DIRECT).unwrap();
     fs.sync().unwrap();
     assert_eq!(drive.appends(), 2);
     assert_eq!(map_lengths(drive.clone()), [25, 25]);
-    // What it was filled up with are zeroes, and what a file has behind the write stays.
+    // The padding is zeroes, and bytes of the file behind a write stay.
     fs.write(ino, 0, &vec![8; 90_000], WriteFlags::empty()).unwrap();
     let longer = SetAttr { size: Some(110_000), ..SetAttr::default() };
     fs.setattr(&Caller::ROOT, ino, &longer).unwrap();

@@ -1,4 +1,4 @@
-//! Whole files are made and deleted at random on a drive that is nearly full: what that costs, metadata included.
+//! The cost of whole files made and deleted at random on a nearly full drive, metadata included.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ impl Churn {
         self.held -= blocks;
     }
 
-    /// Keeps the files at `most` blocks until so much is written, syncing now and then as a mount does.
+    /// Makes files until `until` blocks are written, and deletes others, so that `most` blocks are
+    /// live. Syncs now and then, as a mount does.
     fn go_on(&mut self, most: u64, until: u64) {
         let data = vec![7; 2 << 20];
         while self.written < until {

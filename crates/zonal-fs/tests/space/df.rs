@@ -52,15 +52,15 @@ impl Size {
     }
 }
 
-/// What became of filling a drive, in blocks.
+/// The outcome of filling a drive, in blocks.
 struct Filled {
-    /// What was offered before.
+    /// Free blocks before.
     offered: u64,
     written: u64,
-    /// What is offered when no more can be written.
+    /// Free blocks when no more can be written.
     left: u64,
-    /// The most by which what was offered meanwhile differed from what was offered before less what
-    /// had been written.
+    /// The largest difference between the free blocks meanwhile, and those before less the written
+    /// ones.
     apart: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Extents are as large as the order of writing lets them be, and what is shared stays whole.
+//! Extents are as large as the order of writing allows, and shared extents stay whole.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn extents_are_separate_only_while_shared() {
     assert_eq!(extents(), []);
     fs.copy_range((source, 16 * BLOCK), (copy, 0), 32 * BLOCK, WriteFlags::empty()).unwrap();
     assert_eq!(extents(), [(32, 2)]);
-    // What the copy has no more, the source has alone, once it is touched.
+    // Only the source has the blocks now, and its next write makes them its own.
     fs.write(copy, 0, &vec![4; 32 << 12], WriteFlags::DIRECT).unwrap();
     assert_eq!(extents(), [(32, 1)]);
     fs.write(source, 20 * BLOCK, &[4; 4096], WriteFlags::DIRECT).unwrap();

@@ -62,8 +62,8 @@ fn fragment(zones: u64, zone_blocks: u64, turns: u64) {
     assert_clean(drive);
 }
 
-/// Fills a drive without a reserve beyond what it needs, and overwrites blocks of the file, half of the time one in
-/// sixteen of them.
+/// Fills a drive with a reserve of 0 %, and overwrites blocks of the file, half of the time in one
+/// sixteenth of them.
 fn overwrite_some_more_often(active: u32, placement: Rules) {
     let limits =
         GeometrySpec { max_open: Some(active), max_active: Some(active), ..shape(192, 64) };
@@ -192,7 +192,7 @@ fn space_is_freed_when_reclaim_cannot_make_room() {
     let blocks = fs.statfs().unwrap().blocks_free;
     fill(&fs, file, blocks);
     fs.sync().unwrap();
-    // Zones fail, until what is left is what metadata needs.
+    // Zones fail until only the zones that metadata needs are left.
     let zones = drive.report_all().unwrap();
     let empty: Vec<_> = zones.iter().filter(|zone| zone.cond == ZoneCond::Empty).collect();
     for zone in &empty[..empty.len() - 5] {

@@ -52,7 +52,7 @@ fn host_full_then_freed_lets_drive_file_continue() {
     let file = create(&fs, "file");
     fill(&fs, file, 1000);
     fs.sync().unwrap();
-    // What is left of the host.
+    // Another file takes the rest of the host's space.
     std::fs::write(&other, vec![0; 64 << 20]).unwrap_err();
     let full = Err(Errno::NOSPC.raw_os_error());
     let sealed = fs.stats().zones_sealed;

@@ -1,5 +1,5 @@
-//! Space: overwriting and freeing space always work, freed space can be used at once, and no block is
-//! written twice.
+//! Space: overwriting and freeing space always work, freed space can be used at once, and no block
+//! is written twice.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stdout, reason = "what overwriting costs is a part of the result")]

@@ -1,4 +1,4 @@
-//! What a write pays for reclaim while little room is left, and what waits for it meanwhile.
+//! The price of a write in reclaim while room is low, and the calls that wait for it meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,10 +164,10 @@ fn reclaim_reads_several_victims_within_memory_bound() {
     assert!(!more_zones_are_read_at_once(least, 1), "one in the least of memory");
 }
 
-/// What each block of a file has been written with last; where that failed, also with what before.
+/// The last content of each block of a file, after contents that a failed write may have left.
 type Content = Vec<Vec<u8>>;
 
-/// Overwrites on a drive of which the n-th I/O fails, and says whether one did and whether blocks moved.
+/// Overwrites on a drive whose n-th I/O fails. Returns whether one did, and whether blocks moved.
 fn overwrite_with_a_fault(
     drive: &Arc<MemoryDrive>,
     (file, content): (Ino, &mut Content),

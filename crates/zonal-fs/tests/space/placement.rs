@@ -71,8 +71,8 @@ fn placement_groups_small_files_by_expected_life() {
     assert!(zones.len() <= 3, "{} zones for 240 blocks", zones.len());
 }
 
-/// Which files are in a zone together, after files of 10 or 100 blocks with each hint were written piece by
-/// piece, and which hints they have.
+/// The files in each zone, after files of 10 or 100 blocks with each hint were written piece by
+/// piece; and the hint of each file.
 fn files_with_hints(
     mount: impl Fn(Arc<MemoryDrive>) -> Furrow,
 ) -> (Vec<BTreeSet<u64>>, BTreeMap<u64, String>) {
@@ -96,7 +96,7 @@ fn files_with_hints(
     while files.iter().any(|(_, blocks, written)| written < blocks) {
         let chosen = usize::try_from(dice.below(files.len() as u64)).unwrap();
         let (file, blocks, written) = &mut files[chosen];
-        // What is large is known to be from the start.
+        // The first write of a large file is all of it, so its size is known.
         let piece = if *blocks == 100 { 100 } else { 5 };
         if *written < *blocks {
             let data = vec![1; piece << 12];
@@ -121,7 +121,7 @@ fn placement_hints_group_files_or_are_ignored() {
             assert!(zone == file || may_share(zone, file), "{zone:?} and {file:?}: {zones:?}");
         }
     }
-    // All of `short`, large ones too, with what has no hint; two large ones of `long`.
+    // Files of `short` and `medium` share zones, large ones too; two large ones of `long` do not.
     let zones_of = |hint: &str| -> Vec<&BTreeSet<u64>> {
         zones.iter().filter(|files| files.iter().any(|file| hints[file] == hint)).collect()
     };
@@ -303,8 +303,8 @@ fn placement_takes_empty_zones_in_turn_on_flash_lowest_on_disk() {
     assert!(after_mount.iter().all(|&zone| zone < 20), "{after_mount:?}");
 }
 
-/// Data written by reclaim and by users per block of users, in the last of three turns of hot and cold
-/// overwrites of three quarters of what there is space for.
+/// Blocks written by reclaim and by users per block of users, in the last of three turns of hot and
+/// cold overwrites of 95 % of the space.
 fn amplification(placement: Rules) -> f64 {
     let drive = Arc::new(MemoryDrive::new(shape(256, 64)).unwrap());
     drop(format(drive.clone()));
@@ -395,7 +395,7 @@ fn placement_cuts_few_files_at_zone_ends() {
     assert!(by_life * 4 <= two * 3, "{by_life} of {two}");
 }
 
-/// What a churn of files cost.
+/// The costs of a churn of files.
 struct Cost {
     /// Data written by reclaim and by users per block of users, in the second half.
     amplification: f64,
@@ -403,8 +403,9 @@ struct Cost {
     meta_bytes: u64,
 }
 
-/// Whole files of up to a quarter zone in 48 directories: files of the last directory live 300 times as long as
-/// those of the first, each half to one and a half times as long as is usual there. Those die first whose time has come.
+/// Whole files of up to a quarter zone come and go in 48 directories. Files of the last directory
+/// live 300 times as long as in the first, each half to one and a half times as long as is usual
+/// there, and the file with the earliest time of death goes first.
 fn churn(options: MountOptions, hints: Option<[&str; 4]>) -> Cost {
     const ALL: u64 = 256 * 64;
     let drive = Arc::new(MemoryDrive::new(shape(256, 64)).unwrap());
@@ -428,7 +429,7 @@ fn churn(options: MountOptions, hints: Option<[&str; 4]>) -> Cost {
     let data = vec![7; 16 << 12];
     while written < 6 * ALL {
         if before.is_none() && written >= 3 * ALL {
-            // What was learned is still there after a mount.
+            // A mount keeps the learned lives.
             meta_bytes = fs.stats().meta_bytes;
             fs.shutdown().unwrap();
             drop(fs);
@@ -481,6 +482,6 @@ fn placement_learns_from_directories() {
     println!("bytes of metadata: {a_meta}, learned {b_meta}");
     assert!(b < 0.92 * a && c < 0.95 * a, "{a:.3}, {b:.3}, {c:.3}");
     assert!(b <= 2.61, "{b:.3}");
-    // The rows of what is learned are few.
+    // Learned lives take few rows.
     assert!(b_meta <= a_meta + a_meta / 100, "{a_meta}, {b_meta}");
 }

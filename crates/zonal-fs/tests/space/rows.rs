@@ -10,7 +10,7 @@ use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFl
 
 use super::{BLOCK, Dice, assert_clean, shape, steps};
 
-/// What a drive is filled with.
+/// The objects that fill a drive.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Extended attributes of so many bytes, fifteen for each file.
@@ -151,7 +151,7 @@ impl Kind {
     }
 }
 
-/// What a drive with space does not refuse.
+/// The result of a call that a drive with space must not refuse.
 fn must<T>(at: &str, what: &str, outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("{at}: {what}: {error}"))
 }

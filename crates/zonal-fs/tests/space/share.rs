@@ -1,4 +1,4 @@
-//! Overwriting blocks while so much of the drive is live: never refused, and what it costs.
+//! Overwriting blocks while a given share of the drive is live: never refused, and at which cost.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Amplification {
 fn measure(zones: u64, zone_blocks: u64, percent: u64, turns: u64) -> Option<Amplification> {
     let drive = MemoryDrive::new(shape(zones, zone_blocks)).unwrap();
     let drive = Arc::new(Meter::new(drive, Arc::new(ManualClock::new(0))));
-    // What is left of the drive is the reserve.
+    // The space that is not live is the only reserve.
     let options = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
     mkfs(drive.clone(), &ManualClock::new(0), &options, &mut |_| ()).unwrap();
     let fs = mount(drive.clone());

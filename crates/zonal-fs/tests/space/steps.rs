@@ -1,4 +1,5 @@
-//! Background work: what is left to it, how workers are woken, and writers that do it themselves when short of space.
+//! Background work: which steps are left to it, how workers are woken, and writers that take the
+//! steps when space is short.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

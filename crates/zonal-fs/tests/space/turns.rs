@@ -36,7 +36,7 @@ fn write_back_by_threads_writes_each_block_once() {
             }
         });
         wait_for_size(&fs, second, 4 * 8192 + 4096);
-        // If it writes what the commit is writing, it does so now.
+        // A thread that writes blocks of the commit a second time does so now.
         gate.comes_to(2);
         gate.open();
     });

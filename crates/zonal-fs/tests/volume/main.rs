@@ -1,5 +1,5 @@
-//! Volumes: what the model test, which goes by path too, cannot see. Life of a volume, handles,
-//! locks, hints, and zonefs.
+//! Volumes: the life of a volume, handles, locks, hints, and zonefs. The model test goes by path
+//! too, but cannot see these.
 
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 

@@ -1,4 +1,4 @@
-//! Files as streams: compared with a file of the host, and what the traits of `std::io` promise.
+//! Files as streams: compared with a file of the host, and with the promises of `std::io`.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, IoSlice, IoSliceMut};
@@ -12,7 +12,7 @@ use zonal_fs::volume::{File, OpenFlags};
 
 use super::{drive, mount, volume, zonefs};
 
-/// What a call gave, in a form that can be compared: its number, or its errno.
+/// The result of a call in a form that can be compared: its number, or its errno.
 fn told<T>(outcome: io::Result<T>) -> Result<T, Option<i32>> {
     outcome.map_err(|error| error.raw_os_error())
 }

@@ -1,6 +1,6 @@
 //! Every cell of the error table: four policies, three conditions of the zone, every way to fail.
 //!
-//! The table is that of the kernel's documentation, with the sizes that Linux 7.3 was seen to leave:
+//! The table is the one in the kernel's documentation, with the sizes that Linux 7.3 leaves:
 //! `Documentation/filesystems/zonefs.rst`, "IO error handling".
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{
 
 const ZONE: ZoneId = ZoneId::new(2);
 
-/// What the zone is when it has failed.
+/// The condition of the zone after the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Good,
@@ -31,9 +31,9 @@ enum Found {
 enum Size {
     /// It stays.
     Kept,
-    /// What the zone holds, but no more than before.
+    /// The bytes that the zone holds, but no more than before.
     Least,
-    /// What the zone holds.
+    /// The bytes that the zone holds.
     Pointer,
     /// Nothing.
     None,

@@ -103,7 +103,7 @@ impl Model {
         self.files.iter().filter(|file| file.opens > 0).count()
     }
 
-    /// What the limits have against opening the zone of a file.
+    /// The errors of the limits if a program opens the zone of a file.
     fn limits(&self, file: usize) -> BTreeSet<i32> {
         let file = &self.files[file];
         let mut errnos = BTreeSet::new();
