@@ -1,5 +1,5 @@
-//! A drive of this version: it opens, it holds what it held, and a dump of it is the one that was
-//! reviewed. A drive of an earlier version is refused.
+//! A drive of this version: it opens with its content, and a dump of it equals the reviewed one. A
+//! drive of an earlier version is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -39,7 +39,7 @@ fn fill(fs: &Furrow) {
     fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
     create(fs, Ino::ROOT, "link", FileKind::Symlink);
     create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
-    // What is learned from its end is in the journal.
+    // The journal has the row that is learned from its end.
     let short = create(fs, dir, "short.tmp", FileKind::Regular);
     fs.write(short, 0, &[5; 9000], WriteFlags::empty()).unwrap();
     // Enough for an index.
@@ -178,8 +178,7 @@ fn version_6_is_read_without_write() {
     }
 }
 
-/// A drive with superblocks of another version: those that the fixture has in a zone lie in
-/// another.
+/// A drive with superblocks of another version, in other zones than in the fixture.
 fn of_another_version(version: u16, conventional: u32, zones: [(u32, u32); 4]) -> MemoryDrive {
     let fixture = open();
     let spec = GeometrySpec {

@@ -101,7 +101,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A cut in a recovery changes nothing: what it showed is what there is.
+    /// A cut in a recovery changes nothing: the next recovery shows the same state.
     fn cut_recovery(
         &mut self,
         recorder: &Recorder,

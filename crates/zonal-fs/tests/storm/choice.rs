@@ -16,7 +16,7 @@ use crate::world::below;
 /// Names that there are.
 const NAMES: u8 = 14;
 
-/// What the threads of a round do most.
+/// The operations that the threads of a round do most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// Anything, to any file.
@@ -39,7 +39,7 @@ pub(crate) enum Profile {
     Refusals,
 }
 
-/// What a round does, and how large its files are.
+/// The profile of a round, and how large its files are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taste {
     pub(crate) profile: Profile,
@@ -79,7 +79,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// Takes note of what an operation answered.
+    /// Notes the answer of an operation.
     pub(crate) fn note(&mut self, op: Op, reply: &Reply) {
         match (op, reply) {
             (Op::Create { kind: FileKind::Regular, .. }, Reply::Ino(ino)) => self.files.push(*ino),
@@ -209,7 +209,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// One that reads or changes what is in a file.
+    /// An operation that reads or changes the content of a file.
     fn of_content(&mut self, ino: u64) -> Op {
         let (offset, len) = self.range();
         match self.below(28) {
@@ -422,7 +422,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// What takes and gives back room.
+    /// An operation that takes or gives back room.
     fn full(&mut self, (dir, name): (u64, u8)) -> Op {
         let (ino, source) = (self.file(), self.file());
         let block = self.block();
@@ -445,7 +445,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// What takes many blocks of a file of many pieces at once, and what makes pieces.
+    /// An operation on many blocks of a file of many pieces, or one that makes pieces.
     fn pieces(&mut self) -> Op {
         let (ino, other) = (self.file(), self.any_file());
         let ballast = self.known.ballast.unwrap_or(ino);
@@ -481,7 +481,7 @@ impl Chooser<'_> {
         self.below(40) * BLOCK
     }
 
-    /// What needs metadata of the drive.
+    /// An operation that reads metadata from the drive.
     fn refusals(&mut self, (dir, name): (u64, u8)) -> Op {
         let ino = self.any_file();
         match self.below(24) {

@@ -18,7 +18,7 @@ const READ_MAX: u64 = 1 << 20;
 /// How far an operation has come.
 #[derive(Clone, Debug)]
 pub(crate) enum Progress {
-    /// A copy of so many bytes, and of those that it has read and not yet written.
+    /// A copy of so many bytes, and the bytes that it has read and not yet written.
     Copied(u64, Option<Arc<[u8]>>),
     /// A copy of so many bytes that found no block to share next, and has not read yet.
     Unshared(u64),
@@ -61,7 +61,7 @@ impl Ord for Progress {
     }
 }
 
-/// What the next step of a copy makes of a state. First it finds out how much there is.
+/// The states after the next step of a copy. First it finds out how much there is.
 pub(crate) fn steps(
     state: &State,
     op: Op,

@@ -109,7 +109,8 @@ impl Ending<'_> {
         Ok(())
     }
 
-    /// A writer takes all space, also what is owed, although the pauses after the faults go on.
+    /// A writer takes all space, also that of pending removals, while the pauses after faults go
+    /// on.
     fn fill(&self, file: Ino) -> Result<(), String> {
         let mut at = 0;
         for blocks in [16, 1] {

@@ -34,7 +34,7 @@ pub(crate) struct Record {
 pub(crate) enum Event {
     Begin(usize),
     End(usize),
-    /// The process was killed, and this is what the next mount showed.
+    /// The process was killed, and the next mount showed this state.
     Kill(State),
     /// A clean end and the next mount.
     Remount,
@@ -43,7 +43,7 @@ pub(crate) enum Event {
 /// A state that some order of the operations leads to.
 struct Place {
     state: State,
-    /// How far operations under way have come, of those that have begun to take effect.
+    /// How far running operations have come, if they have begun to take effect.
     progress: BTreeMap<usize, Progress>,
     born: usize,
     died: usize,
@@ -51,12 +51,12 @@ struct Place {
     leads_on: bool,
 }
 
-/// What a call that returned has promised.
+/// The promise of a call that returned.
 #[derive(Clone, Copy)]
 struct Promise {
     /// The event at which it returned.
     at: usize,
-    /// That at which it began: what ended before is durable.
+    /// The event at which it began: operations that ended before are durable.
     since: usize,
     /// An operation that is durable as well.
     with: Option<usize>,
@@ -197,8 +197,8 @@ impl History {
         }
     }
 
-    /// Lets operations under way that change nothing happen in a place, if what they answered was
-    /// so there: nothing speaks for later.
+    /// Lets running operations that change nothing happen in a place, if their answers fit there:
+    /// to wait would gain nothing.
     fn look(&mut self, place: usize, begun: &[(usize, usize)]) {
         for &(index, _) in begun {
             if self.records[index].op.only_looks() && !self.steps(place, index).is_empty() {
@@ -207,7 +207,7 @@ impl History {
         }
     }
 
-    /// What the next step of an operation can make of a state, in accordance with its answer.
+    /// The states after the next step of an operation, in accordance with its answer.
     fn steps(&self, from: usize, index: usize) -> Vec<(State, Progress)> {
         let place = &self.places[from];
         let Record { op, ref reply, .. } = self.records[index];
@@ -225,7 +225,7 @@ impl History {
         parts
     }
 
-    /// What an operation makes of a state at once.
+    /// The states after an operation that takes effect at once.
     fn whole_step(&self, place: &Place, index: usize) -> Vec<(State, Progress)> {
         let Record { op, ref reply, drive } = self.records[index];
         let mut state = place.state.clone();
@@ -272,7 +272,7 @@ impl History {
         )
     }
 
-    /// After a kill the tree is what it was at some moment after the last promise.
+    /// After a kill the tree is in a state of some moment after the last promise.
     fn kill(&mut self, found: &State, at: usize) -> Result<Vec<usize>, String> {
         let is_it = |place: &Place| {
             place.state.hash == found.hash
@@ -345,7 +345,7 @@ impl History {
         ))
     }
 
-    /// What the tree may be now, when nothing is lost.
+    /// Whether the tree may be in this state now, when nothing is lost.
     pub(crate) fn is_now(&self, found: &State) -> Result<(), String> {
         let alive = self.places.iter().filter(|place| place.died == usize::MAX);
         if self.is_vague {
@@ -378,7 +378,7 @@ impl History {
 }
 
 impl Record {
-    /// Whether what was done before is durable.
+    /// Whether it promises that earlier operations are durable.
     fn promises(&self) -> bool {
         let durable = match self.op {
             Op::Sync | Op::Fsync { .. } => true,

@@ -3,19 +3,19 @@
 //! A round is a drive of some shape and a few threads that do any operations on one tree, one at a
 //! time and in an order that the seed decides: at every lock and every call of the drive another
 //! one may go on. The answers must fit some order of the operations. Then the power is cut at
-//! moments by chance, and again in the recovery: what is there must be a state that there was at or
+//! moments by chance, and again in the recovery: the tree must then be in a state of a moment at or
 //! after the last promise, `check` with all data must be clean, and the drive must go on: work in
 //! the background, deletion, sync, unmount and mount.
 //!
 //! | file | question |
 //! | --- | --- |
 //! | `scheduler` | which thread goes on? |
-//! | `drive` | what does the drive do, and what goes wrong? |
-//! | `setting` | what does a seed make of a round? |
+//! | `drive` | how does the drive serve calls, and how does it fail them? |
+//! | `setting` | how does a seed set up a round? |
 //! | `choice` | which operation comes next? |
 //! | `world` | what do the threads do? |
-//! | `model`, `node` | what does an operation make of the tree? |
-//! | `copying` | what does a copy make of it, step by step? |
+//! | `model`, `node` | how does an operation change the tree? |
+//! | `copying` | how does a copy change it, step by step? |
 //! | `history` | what may be there? |
 //! | `check` | what must hold after a cut? |
 //! | `ending` | what must hold once all faults have ended? |

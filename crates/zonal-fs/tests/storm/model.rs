@@ -1,5 +1,5 @@
-//! What the tree may hold: states, and what an operation makes of one. [`history`](crate::history)
-//! goes through all that the answers allow.
+//! States of the tree, and how an operation changes one. [`history`](crate::history) goes through
+//! all states that the answers allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct Change {
     pub(crate) mtime: Option<u32>,
 }
 
-/// What it answered.
+/// The answer of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Done,
@@ -91,12 +91,12 @@ pub(crate) enum Reply {
     Broken(String),
 }
 
-/// The whole tree, with what is held open.
+/// The whole tree, and which inodes are held open.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     nodes: BTreeMap<u64, Arc<Node>>,
     pins: BTreeMap<u64, u32>,
-    /// Of what has a name.
+    /// Of nodes with a name.
     pub(crate) hash: u64,
     /// Of the rest.
     pub(crate) hidden: u64,
@@ -116,7 +116,7 @@ impl State {
         state
     }
 
-    /// What a node adds to the two hashes.
+    /// The share of a node in the two hashes.
     fn weights(ino: u64, node: &Node) -> (u64, u64) {
         if node.nlink > 0 {
             (mix(ino, node.hash), 0)
@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// What a crash of the process leaves: nothing is held open.
+    /// A kill of the process: nothing is held open afterwards.
     pub(crate) fn forget_pins(&mut self) {
         let pinned: Vec<u64> = self.pins.keys().copied().collect();
         for ino in pinned {
@@ -335,7 +335,7 @@ impl State {
             Op::Write { ino, offset, len, tag, flags } => {
                 let mut node = self.file(ino)?;
                 let offset = if flags.contains(WriteFlags::APPEND) { node.size } else { offset };
-                // What is written at an end that moves cannot depend on where that is.
+                // The bytes of an append cannot depend on the end of the file, which moves.
                 let base = if flags.contains(WriteFlags::APPEND) { 0 } else { offset };
                 node.write(offset, &content(tag, base, len));
                 self.put(ino, node);
@@ -376,7 +376,7 @@ impl State {
         }
     }
 
-    /// What an operation sees that changes nothing.
+    /// The answer of an operation that changes nothing.
     fn look(&self, op: Op) -> Outcome {
         match op {
             Op::Read { ino, offset, len } => {

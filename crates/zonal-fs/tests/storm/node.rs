@@ -1,4 +1,4 @@
-//! What an inode may hold: attributes, content by blocks, entries.
+//! The content of an inode: attributes, blocks, entries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) fn hash_of(bytes: &[u8]) -> u64 {
     if any == 0 { 0 } else { hash }
 }
 
-/// What a write with this tag puts there. Tag 0 is zeroes.
+/// The bytes that a write with this tag puts there. Tag 0 is zeroes.
 pub(crate) fn content(tag: u64, offset: u64, len: u64) -> Vec<u8> {
     if tag == 0 {
         return vec![0; usize::try_from(len).expect("in memory")];

@@ -14,8 +14,8 @@ use crate::setting::Setting;
 /// Rounds of its profile that a mistake gets.
 const ROUNDS: usize = 400;
 
-/// The first round that notices a mistake, with what it says. A round that fails without it says
-/// nothing.
+/// The first round that notices a mistake, and its message. A round that fails without the mistake
+/// does not count.
 fn notice(bug: PlantedBug, profile: Profile, known: u64) -> Option<(u64, String)> {
     let (first, count) = (repeat::seed(known), repeat::count(ROUNDS));
     let suits = |seed: &u64| Setting::of(*seed, None).taste.profile == profile;

@@ -271,7 +271,7 @@ impl Round {
         let world = Arc::clone(&self.world);
         let seed = mix(self.setting.seed, self.world.drive.recorder.len() as u64);
         alone(move || {
-            // What is buffered counts as much as when it has its place, or more.
+            // Buffered blocks count as much as placed ones, or more.
             let sizes = || -> Vec<(u64, u64)> {
                 let sizes = world.files().into_iter().map(|ino| (ino, fs.getattr(Ino::new(ino))));
                 sizes.filter_map(|(ino, attr)| Some((ino, attr.ok()?.blocks))).collect()

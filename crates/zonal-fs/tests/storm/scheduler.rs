@@ -3,8 +3,7 @@
 //! The threads are real ones. At each lock, unlock and wait of Furrow and each call of the drive
 //! the thread that runs may be told to let another one go on. Where none can go on, that is a
 //! deadlock; where there is no end of steps, something runs for ever. A run that fails leaves its
-//! threads where they stand: what they hold is not cleaned up, and nothing they do later can hide
-//! what was found.
+//! threads where they stand: they release no lock, and nothing they do later can hide the failure.
 //!
 //! Most mistakes need few switches, each at the right place and for a long time (as Burckhardt and
 //! others found, ASPLOS 2010). So a run marks some of its places, and a thread that comes to one
@@ -115,7 +114,7 @@ thread_local! {
     static ATTENDEE: RefCell<Option<Arc<Attendee>>> = const { RefCell::new(None) };
 }
 
-/// What a thread of a run does.
+/// The work of a thread in a run.
 pub(crate) type Work<T> = Box<dyn FnOnce() -> T + Send>;
 
 /// Runs them side by side until all have ended. `Err` says what went wrong: a panic, a deadlock, no
@@ -181,7 +180,7 @@ fn stop_at_panics() {
     });
 }
 
-/// What a thread does of a run that has failed.
+/// A thread of a failed run stops here.
 fn stand_still() -> ! {
     loop {
         std::thread::park();
@@ -189,7 +188,7 @@ fn stand_still() -> ! {
 }
 
 impl Scheduler {
-    /// Locks it for a thread that runs; those of a run that has failed do no more.
+    /// Locks it for a thread that runs. A thread of a failed run stops.
     fn lock_on(&self) -> MutexGuard<'_, Inner> {
         let inner = self.lock();
         if inner.failure.is_some() {

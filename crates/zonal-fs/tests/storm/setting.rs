@@ -1,4 +1,4 @@
-//! What a seed makes of a round: a drive, how it is mounted, what the threads do, what goes wrong.
+//! A round as a seed sets it up: its drive, mount, threads and faults.
 
 use std::num::NonZeroU32;
 
@@ -26,7 +26,7 @@ const COPY: &str = source_file!("ops/copy.rs");
 const WRITE: &str = source_file!("ops/write.rs");
 const RESIZE: &str = source_file!("ops/resize.rs");
 
-/// What a seed makes of a round.
+/// A round as a seed sets it up.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) seed: u64,

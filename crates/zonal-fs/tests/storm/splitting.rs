@@ -8,7 +8,7 @@ use crate::model::{Op, Reply, State};
 use crate::node::content;
 use zonal_fs::vfs::WriteFlags;
 
-/// What the next part of a write makes of a state, where the write is longer than `atomic` bytes.
+/// The states after the next part of a write, if the write is longer than `atomic` bytes.
 pub(crate) fn steps(
     state: &State,
     op: Op,
@@ -36,7 +36,7 @@ pub(crate) fn steps(
     }
     let end = start + len;
     let next = if end - at <= atomic { end } else { (at / atomic + 1) * atomic };
-    // What is written at an end that moves cannot depend on where that is.
+    // The bytes of an append cannot depend on the end of the file, which moves.
     let base = if appends { 0 } else { offset };
     node.write(at, &content(tag, base + (at - start), next - at));
     let mut written = state.clone();

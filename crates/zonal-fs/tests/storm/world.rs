@@ -1,4 +1,4 @@
-//! What the threads do: operations on one tree, and what they answered.
+//! The work of the threads: operations on one tree, and their answers.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -107,7 +107,7 @@ impl World {
         reply
     }
 
-    /// What an error means. Some may never be.
+    /// The reply that an error stands for. Some errors may never come.
     fn reply_of(&self, op: Op, error: &FsError) -> Reply {
         let frees = matches!(
             op,
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// What a mount after a kill knows: nothing is held open.
+    /// After a kill nothing is held open.
     pub(crate) fn forget_pins(&self) {
         self.known().pinned.clear();
     }
@@ -352,7 +352,7 @@ fn read_content(
         }
         buffer.fill(0);
         match fs.read(ino, offset, &mut buffer) {
-            // Zeroes may follow what is there.
+            // Zeroes may follow the bytes that were read.
             Ok(count) => buffer[count..].fill(0),
             Err(FsError::Device(_)) => {
                 for (block, bytes) in (offset / BLOCK..).zip(buffer.chunks_mut(1 << 12)) {
