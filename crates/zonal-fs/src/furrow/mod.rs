@@ -12,21 +12,21 @@
 //!
 //! | room | what it is | may use |
 //! | --- | --- | --- |
-//! | `format` | what the bytes on the drive mean | |
-//! | `invariant` | names of what `check` checks | |
+//! | `format` | the meaning of the bytes on the drive | |
+//! | `invariant` | names of the rules that `check` checks | |
 //! | `planted` | mistakes that tests of tests make | |
-//! | `sync` | the locks, and how a test decides who gets them | |
+//! | `sync` | the locks, and how a test decides which thread gets them | |
 //! | `memory` | bytes of memory that collections take | |
 //! | `retry` | when failed work is tried again | |
 //! | `options` | mount options | all above |
 //! | `drive` | blocks and zones of the device, checksums, read pins | all above |
-//! | `zones` | what each zone is used for, which one is written next, which one is a victim | all above |
+//! | `zones` | the use of each zone, the next one to be written, the victims | all above |
 //! | `table` | rows in sorted runs | all above |
 //! | `metadata` | inodes, maps and directories in memory, and the rows that have changed | all above |
 //! | `space` | how many blocks and zones each writer may use | all above |
 //! | `tree` | metadata behind its locks, loaded from the table as needed | all above |
-//! | `stats` | what a mount does and holds, in numbers | all above |
-//! | `meters` | what a mount measures | all above |
+//! | `stats` | figures of the work and the content of a mount | all above |
+//! | `meters` | measurements of a mount | all above |
 //! | `write` | writing data to zones: the write buffer, reservations, placement | all above |
 //! | `log` | commits, journal, superblocks, and the upkeep of the table | all above |
 //! | `truncate` | truncation and deletion in steps | all above |
@@ -60,7 +60,7 @@
 //! | `Tree::changing` | changes of the tree, held off while a batch is taken | no |
 //! | `Tree::state` | [`State`](metadata::State) | no |
 //! | layers of the table's view, `Reclaimer::underway` | rows for readers, victims under way | no |
-//! | `Writer::placing`, locks of [`Drive`] | writes under way, what no flush covers | yes |
+//! | `Writer::placing`, locks of [`Drive`] | writes under way, unflushed writes | yes |
 //!
 //! A method that needs the state locked takes `&State` or `&mut State`, of which only a guard of
 //! [`Tree`] gives a reference. Below `metadata`, where that type is unknown, it takes
@@ -187,8 +187,7 @@ pub struct Furrow {
 }
 
 impl Furrow {
-    /// Mounts a device. Replays what a power cut left and, unless read-only, gives the journal a
-    /// clean end.
+    /// Mounts a device. Replays the journal and, unless read-only, gives it a clean end.
     pub fn mount(
         device: Arc<dyn ZonedDevice>,
         clock: Arc<dyn Clock>,

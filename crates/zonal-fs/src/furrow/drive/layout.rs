@@ -259,7 +259,7 @@ impl Layout {
         self.open_zones = open_zones(active.min(open), self.geometry.sequential_count());
     }
 
-    /// Applies mount options, within what the drive allows.
+    /// Applies mount options, within the limits of the drive.
     pub(in crate::furrow) fn limit(&mut self, options: &MountOptions) {
         let budget = options.memory_budget();
         self.limit_memory(budget.memtable, budget.part);

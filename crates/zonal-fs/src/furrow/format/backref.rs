@@ -50,9 +50,9 @@ const ONES_MAX: u32 = 16;
 ///
 /// Four [numbers](super::put_number): records of files, records of extents, `width`, `low`. Then
 /// records, as a stream of bits that fills each byte from its low bit on. A *long* number is the
-/// number of its bits less one in 6 bits, then its bits. A *difference* is unary in what it has
-/// above its lowest `low` bits: so many ones, a zero, the low bits; from [`ONES_MAX`] ones on, the
-/// ones and a long number.
+/// number of its bits less one in 6 bits, then its bits. A *difference* is unary above its lowest
+/// `low` bits: so many ones, a zero, the low bits; from [`ONES_MAX`] ones on, the ones and a long
+/// number.
 ///
 /// | field | bits |
 /// | --- | --- |

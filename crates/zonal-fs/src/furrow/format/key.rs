@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-/// What a row describes. The number is group and kind, a hexadecimal digit each.
+/// The kind of a row. The number is group and kind, a hexadecimal digit each.
 ///
 /// A mount reads group 0. Group 1 belongs to inodes, group 2 to shared extents, group 3 to zones.
 /// Group 4 has the remap tables: a mount reads them, too, but can do with some of them lost.
@@ -122,7 +122,7 @@ impl Key {
         Self { group: kind.group(), owner, kind, at }
     }
 
-    /// What the row describes.
+    /// The kind of the row.
     pub const fn kind(self) -> RowKind {
         self.kind
     }
@@ -137,7 +137,7 @@ impl Key {
         self.at
     }
 
-    /// The least key above this one; [`Key::MAX`] stays what it is.
+    /// The least key above this one; [`Key::MAX`] is its own successor.
     #[must_use]
     pub const fn successor(self) -> Self {
         if let Some(at) = self.at.checked_add(1) {
@@ -165,7 +165,7 @@ impl Key {
         }
     }
 
-    /// The greatest key below this one; [`Key::MIN`] stays what it is.
+    /// The greatest key below this one; [`Key::MIN`] is its own predecessor.
     #[must_use]
     pub const fn predecessor(self) -> Self {
         let last = u64::MAX;

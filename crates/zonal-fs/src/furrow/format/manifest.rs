@@ -151,7 +151,7 @@ impl Manifest {
         body.extend_from_slice(self.journal.as_bytes());
     }
 
-    /// Decodes a body; the error says what is wrong with it.
+    /// Decodes a body; the error names the fault.
     pub fn decode(body: &[u8]) -> Result<Self, String> {
         let short = || format!("{} bytes, too short for what they announce", body.len());
         let (header, rest) = ManifestHeader::read_from_prefix(body).map_err(|_| short())?;

@@ -13,7 +13,7 @@ use zonal::crc32c;
 
 use super::{Address, BLOCK_BYTES, VERSION, blocks_for};
 
-/// What a record holds.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// A batch of rows that were changed together, or a part of one.

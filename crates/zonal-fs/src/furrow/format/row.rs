@@ -1,5 +1,5 @@
 //! Rows: the metadata itself. A row has a [`Key`] and a value, which is the fixed part of its kind
-//! and a tail of variable length. The value does not repeat what the key says.
+//! and a tail of variable length. The value does not repeat the key.
 
 use std::borrow::Cow;
 use std::mem::size_of;

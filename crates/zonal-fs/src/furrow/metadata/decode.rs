@@ -1,4 +1,4 @@
-//! From rows to memory: what a row describes, in the form that the state has it.
+//! From rows to memory: each row in the form that the state has it.
 //!
 //! Rows come from a drive and may say anything.
 
@@ -38,8 +38,8 @@ pub(in crate::furrow) fn inode_of(
     };
     let body = match kind {
         FileKind::Regular => {
-            // Of a deleted file all waits, although its row may say so only of what was behind its
-            // end.
+            // All blocks of a deleted file wait to be removed, although its row may name only those
+            // behind its end.
             let kept = if row.nlink.get() == 0 { 0 } else { row.size.get() };
             let truncate_from = (row.truncating != 0).then(|| kept.div_ceil(BLOCK_BYTES as u64));
             Body::File(File { truncate_from, mapped: row.count.get(), ..File::default() })

@@ -188,7 +188,7 @@ impl Truncator {
     }
 
     /// Takes steps until no entries below `limit` of a file are left to be removed. If one fails,
-    /// the caller must not go on: what it uncovers would show its old content.
+    /// the caller must not go on: it would uncover old content.
     pub(super) fn wait_for_truncation(&self, ino: Ino, limit: u64) -> Result<()> {
         while self.tree.read_state().awaits_truncation(ino, limit) {
             self.step(Removal::Truncation(ino))?;
@@ -342,8 +342,8 @@ mod tests {
         truncate_rest(&fs, file, 10);
     }
 
-    /// Its row says that what is behind its end waits. After a mount all of it does, and what it
-    /// shares is looked at before it goes.
+    /// Its row says that the blocks behind its end wait to be removed. After a mount all its blocks
+    /// wait, and shared ones are loaded before they go.
     #[test]
     fn delete_after_mount_frees_front_and_pending_end() {
         let (drive, clock) = formatted(64, 1024);

@@ -28,7 +28,7 @@ pub(in crate::furrow) struct DataWrite<'a> {
     pub(in crate::furrow) data: &'a [u8],
 }
 
-/// A write under way: what is on the drive, and what is left.
+/// A write under way: the placed blocks, and the rest.
 pub(in crate::furrow) struct Placement<'a> {
     write: DataWrite<'a>,
     /// The rest of the file or run that the data belongs to.
@@ -45,7 +45,7 @@ impl<'a> Placement<'a> {
         Self { write, whole, rest: write.data, placed: Vec::new(), refusals: 0 }
     }
 
-    /// Room for what is left, in one extent at most.
+    /// Room for the rest, in one extent at most.
     fn room_wanted(&self, extent_max: u32) -> RoomWanted {
         let Self { write, whole, refusals, .. } = *self;
         let blocks = u32::try_from(self.rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
@@ -85,8 +85,8 @@ impl Writer {
         self.end_placement(placement, outcome)
     }
 
-    /// Writes what is left of a placement. After [`FsError::NoSpace`] the caller can make room and
-    /// call it again.
+    /// Writes the rest of a placement. After [`FsError::NoSpace`] the caller can make room and call
+    /// it again.
     pub(in crate::furrow) fn place_rest(&self, placement: &mut Placement<'_>) -> Result<()> {
         while !placement.rest.is_empty() {
             self.retire_remnant(placement);

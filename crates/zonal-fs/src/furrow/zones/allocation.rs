@@ -285,7 +285,7 @@ impl Zones {
     }
 
     /// Seals open user zones that hold no live block and are more than half full. Not during a
-    /// change of the tree, which may put back what it takes out.
+    /// change of the tree, which may put blocks back that it has taken out.
     pub(super) fn seal_dead(&mut self) {
         let users = self.streams.zones().iter();
         let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));

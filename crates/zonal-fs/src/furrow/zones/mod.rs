@@ -7,7 +7,7 @@
 //! zones that [metadata needs](Zones::kept_for_metadata) and one for reclaim, and is not admitted
 //! before metadata has these. Reclaim leaves the zones of metadata and those that admitted writes
 //! have reserved. If there are no others, reclaim and the write-back of a commit use the zones of
-//! metadata beyond those of the next commit, which gives back more. As a last resort reclaim writes
+//! metadata beyond the next commit's, which gives back more. As a last resort reclaim writes
 //! to open zones of users, in room that no write has reserved.
 
 pub(super) mod allocation;
@@ -28,14 +28,14 @@ use crate::furrow::retry::Retries;
 use crate::furrow::zones::allocation::OpenRoom;
 use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 
-/// Free zones that metadata keeps beside those that it has, however many these are.
+/// Free zones that metadata keeps in addition to its own, however many these are.
 pub(super) const SPARE_ZONES_MIN: usize = 4;
 
 /// Free zones for metadata alone, which not even reclaim takes: a recovery writes the rows of the
 /// journal and a manifest to one pair. Then the zones of the journal are free, and it begins again.
 pub(super) const RECOVERY_ZONES: usize = 2;
 
-/// What a zone is used for.
+/// The use of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Superblock log: never anything else.

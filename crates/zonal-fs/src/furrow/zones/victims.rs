@@ -102,9 +102,9 @@ pub(in crate::furrow) struct Underway {
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// Those that no thread is emptying now, the next one first.
+    /// Victims that no thread is emptying now, the next one first.
     waiting: VecDeque<Victim>,
-    /// Zones of these, and of those that a thread is emptying.
+    /// Zones of these, and of victims that a thread is emptying.
     zones: BTreeSet<u32>,
 }
 

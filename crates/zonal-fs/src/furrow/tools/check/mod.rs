@@ -1,4 +1,4 @@
-//! `zonal check`: every rule of [`invariant`](crate::furrow::invariant) against a drive. Writes nothing.
+//! `zonal check`: every rule of [`invariant`](crate::furrow::invariant) against a drive. Read-only.
 //!
 //! A drive can have more metadata than the machine has memory. So a check reads the table part by
 //! part, and then all rows in several passes, in the order of their keys:
@@ -6,12 +6,12 @@
 //! | file | question |
 //! | --- | --- |
 //! | [`pass`] | where do rows come from? |
-//! | [`survey`], [`orphans`] | what does a row say by itself, or beside those of its inode, and what are the sums? |
+//! | [`survey`], [`orphans`] | is each row right, and each inode with its rows, and are the sums? |
 //! | [`links`], [`reach`] | do entries and inodes fit, and is everything reachable? |
 //! | [`names`] | can large directories be searched by name? |
 //! | [`shared`] | do shared extents have the references that they say? |
 //! | [`zones`], [`data`] | do blocks have one owner each, is it listed, and is the data right? |
-//! | [`lost`], [`paths`](crate::furrow::metadata::paths) | which files are hurt, where are they, and what can be said nevertheless? |
+//! | [`lost`], [`paths`](crate::furrow::metadata::paths) | which files are hurt, and where are they? |
 
 mod data;
 mod links;

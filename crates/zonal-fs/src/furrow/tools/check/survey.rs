@@ -220,7 +220,7 @@ impl<'a> Survey<'a> {
         match row {
             Row::Totals(row) => self.totals = Some(row),
             Row::Zone(row) => self.put_zone(key.owner(), row),
-            // The base of the state has found what is wrong with these.
+            // The base of the state has checked these.
             Row::Orphan | Row::Discard(_) => {}
             Row::Learned(row) => {
                 if key.owner() >= u64::from(ROWS) || !learned_of(row).is_sane() {

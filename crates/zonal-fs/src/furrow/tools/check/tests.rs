@@ -70,7 +70,7 @@ fn broken(
 
 type Lies = Vec<(Key, Option<Box<[u8]>>)>;
 
-/// What it is, the rules that it breaks, and the rows.
+/// A name, the rules that the rows break, and the rows.
 type Case<'a> = (&'a str, &'a [&'a str], &'a dyn Fn(&Rows<'_>) -> Lies);
 
 struct Rows<'a> {

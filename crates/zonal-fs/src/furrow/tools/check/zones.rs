@@ -110,7 +110,7 @@ impl ZoneBlocks {
     }
 }
 
-/// The zones of a drive, and what the survey has found of them.
+/// The zones of a drive, and the counts of the survey.
 pub(super) struct ZonePass<'a> {
     pub(super) slots: &'a [ZoneSlot],
     pub(super) counts: &'a [ZoneCount],
