@@ -1,9 +1,10 @@
 //! POSIX access control lists: the value of `system.posix_acl_access` and `…_default`, and the
 //! arithmetic between an ACL and permission bits. Pure functions, shared by every file system here.
 //!
-//! The value is what Linux passes through `setxattr`: a little-endian `u32` version, 2, then eight
+//! The value is as Linux passes it through `setxattr`: a little-endian `u32` version, 2, then eight
 //! bytes an entry: tag (`u16`), permissions (`u16`), id (`u32`, all ones where there is none).
-//! Malformed bytes are an error, never a panic. [`rules`](crate::rules) says when to call what.
+//! Malformed bytes are an error, never a panic. [`rules`](crate::rules) says when to call which
+//! function.
 
 use crate::FsError;
 use crate::vfs::Result;

@@ -143,7 +143,7 @@ pub enum FsError {
     /// The file system was made on a device with other zones or blocks.
     #[error("the file system was made on another device, or through other layers: {what}")]
     OtherShape {
-        /// What differs.
+        /// The difference.
         what: String,
     },
     /// The device holds this file system, but in a form that this program cannot use.

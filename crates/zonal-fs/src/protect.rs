@@ -1,5 +1,5 @@
-//! What [`InodeFlags::IMMUTABLE`] and [`InodeFlags::APPEND_ONLY`] forbid, to everyone: pure
-//! functions like those of [`rules`](crate::rules), after Linux's VFS.
+//! The effect of [`InodeFlags::IMMUTABLE`] and [`InodeFlags::APPEND_ONLY`], for all users: pure
+//! functions as in [`rules`](crate::rules), after Linux's VFS.
 //!
 //! | | immutable | append-only |
 //! | --- | --- | --- |
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::vfs::Timestamp;
 
-    /// What each kind of inode allows: a plain one, an immutable one, an append-only one.
+    /// The answers for each kind of inode: a plain one, an immutable one, an append-only one.
     fn row(check: impl Fn(InodeFlags) -> Result<()>) -> [bool; 3] {
         [InodeFlags::NO_ATIME, InodeFlags::IMMUTABLE, InodeFlags::APPEND_ONLY]
             .map(|flags| check(flags).is_ok())

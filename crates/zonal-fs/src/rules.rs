@@ -13,7 +13,7 @@
 //! | a change of content or owner: capabilities go | [`takes_capability`], [`CAPABILITY_XATTR`] |
 //! | setting an ACL | [`set_access_acl`], [`set_default_acl`] |
 //! | names of entries and attributes | [`check_name`], [`check_xattr_name`], [`check_xattr`] |
-//! | what may take whose place in a rename | [`check_rename`] |
+//! | which entry may replace which in a rename | [`check_rename`] |
 //! | whether a read is to move the access time | [`atime_is_due`] |
 //!
 //! Which times an operation sets to now:
@@ -123,8 +123,8 @@ pub fn new_inode<'a>(
 }
 
 /// The permission bits of an inode after `set`: `chown` of anything but a directory clears setuid
-/// and setgid, `chmod` by someone outside the file's group clears setgid. Someone outside the group
-/// also clears a setgid without group execution, in whatever clears the others (Linux,
+/// and setgid, `chmod` by someone outside the file's group clears setgid. A change that clears
+/// bits, by someone outside the group, also clears a setgid without group execution (Linux,
 /// `setattr_should_drop_sgid`).
 pub fn perm_after(caller: &Caller, attr: &Attr, set: &SetAttr) -> u16 {
     let chown = set.uid.is_some() || set.gid.is_some();
@@ -291,7 +291,7 @@ pub enum RenameAction {
     Nothing,
     /// Move to a free name.
     Move,
-    /// Move, and unlink what stands there.
+    /// Move, and unlink the entry at the target.
     Replace,
     /// Swap the two entries.
     Exchange,

@@ -1,8 +1,8 @@
 //! Ordinary disks inside a file system: blocks that can be written anywhere, on zones alone.
 //!
 //! A disk is a file of Furrow in the directory [`DIRECTORY`], with settings in an extended
-//! attribute. So it lies beside the files of a mount, and everything that holds for files holds for
-//! it: checksums, reclaim, power cuts.
+//! attribute. So it lies among the files of a mount, and has all that files have: checksums,
+//! reclaim, safety after power cuts.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -165,7 +165,7 @@ impl Disks {
         self.open_disk(name, None)
     }
 
-    /// The same for clients that name sectors of 512 bytes, whatever the settings of the disk say.
+    /// The same for clients that address sectors of 512 bytes, regardless of the disk's settings.
     pub fn open_in_sectors(&self, name: &DiskName) -> Result<Arc<FurrowDisk>> {
         let _changing = self.changing();
         self.open_disk(name, Some(BlockSize::B512))
@@ -183,8 +183,8 @@ impl Disks {
         made.map_err(|error| self.explain(name, size.get(), error))
     }
 
-    /// Changes the size of a disk. What lies behind the new end is lost; a disk that is open can
-    /// only grow.
+    /// Changes the size of a disk. A smaller one loses the content behind its new end; a disk that
+    /// is open can only grow.
     pub fn resize(&self, name: &DiskName, size: ByteCount) -> Result<()> {
         check_size(size)?;
         let _changing = self.changing();
@@ -219,7 +219,7 @@ impl Disks {
         Ok(disk.file.allocate(Allocate::Punch, disk.bytes()..size.min(most))?)
     }
 
-    /// Removes a disk. What cannot be freed of it now is freed later.
+    /// Removes a disk. Blocks that cannot be freed now are freed later.
     pub fn remove(&self, name: &DiskName) -> Result<()> {
         let _changing = self.changing();
         self.sweep();
@@ -333,8 +333,8 @@ impl Disks {
         }
     }
 
-    /// Does what earlier changes or a power cut have left to do: removes the files of no disk, and
-    /// gives back the space for copies of their blocks. The next change does what fails now.
+    /// Finishes what earlier changes or a power cut have left: removes the files of no disk, and
+    /// gives back the space for copies of their blocks. The next change tries again what fails now.
     fn sweep(&self) {
         match self.file_names() {
             Ok(names) => {

@@ -109,7 +109,7 @@ mod tests {
             ("a@", false),
             ("@a", false),
             ("a@b@c", false),
-            // What commands and URLs read as something else.
+            // Names that commands and URLs would read as something else.
             ("a:b", false),
             ("a//b", false),
             ("a?b", false),

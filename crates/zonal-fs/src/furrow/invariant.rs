@@ -1,4 +1,4 @@
-//! What must hold on a drive with a Furrow file system, numbered. `zonal check` names them.
+//! Rules that hold on a drive with a Furrow file system, numbered. `zonal check` names them.
 
 use std::collections::BTreeSet;
 
@@ -74,11 +74,11 @@ pub struct Problem {
 }
 
 /// Collects problems, up to a bound, for a destroyed drive has millions. The first one of each rule
-/// is kept whatever came before it.
+/// is always kept.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     pub(super) found: Vec<Problem>,
-    /// Those beyond the bound.
+    /// Problems beyond the bound.
     pub(super) more: u64,
     rules: BTreeSet<Invariant>,
 }
@@ -114,7 +114,7 @@ impl Problems {
         self.more += others.more;
     }
 
-    /// Whether there are so many that further ones are only counted.
+    /// Whether the bound is reached, so that further problems are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.more > 0
     }

@@ -20,7 +20,8 @@ pub(super) fn in_list<T>(list: &Vec<T>) -> usize {
     if list.capacity() == 0 { 0 } else { allocated(list.capacity() * size_of::<T>()) }
 }
 
-/// Bytes of an entry of so many in a tree: nodes have room for eleven, and about seven in them.
+/// Bytes that an entry of `bytes` bytes takes in a tree: nodes have room for eleven, and hold about
+/// seven.
 pub(super) const fn in_tree(bytes: usize) -> usize {
     bytes * 9 / 5 + 6
 }

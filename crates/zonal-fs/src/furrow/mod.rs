@@ -22,7 +22,7 @@
 //! | `drive` | blocks and zones of the device, checksums, read pins | all above |
 //! | `zones` | the use of each zone, the next one to be written, the victims | all above |
 //! | `table` | rows in sorted runs | all above |
-//! | `metadata` | inodes, maps and directories in memory, and the rows that have changed | all above |
+//! | `metadata` | inodes, maps and directories in memory, and changed rows | all above |
 //! | `space` | how many blocks and zones each writer may use | all above |
 //! | `tree` | metadata behind its locks, loaded from the table as needed | all above |
 //! | `stats` | figures of the work and the content of a mount | all above |

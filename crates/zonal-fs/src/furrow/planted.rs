@@ -113,9 +113,9 @@ pub enum PlantedBug {
     DurableTooEarly,
     /// A sync does not wait for the commit that has taken its changes.
     SyncForgetsUnderway,
-    /// A commit leaves behind what came into the buffer since its last pass.
+    /// A commit leaves out blocks that came into the buffer since its last pass.
     FreezeWithoutLastPass,
-    /// A commit does not hold off who puts blocks into the buffer.
+    /// A commit does not hold off threads that put blocks into the buffer.
     BufferWhileTaking,
     /// The end of a commit wakes no thread that waits for it.
     KeepCommitWaiting,

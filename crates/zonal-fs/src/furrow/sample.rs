@@ -10,7 +10,7 @@ use zonal::{
 
 use crate::furrow::{MkfsOptions, mkfs};
 
-/// The shape of a drive of so many zones of so many 4 KiB blocks.
+/// The shape of a drive of `zones` zones of `zone_blocks` 4 KiB blocks.
 pub const fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {
     GeometrySpec {
         block_size: BlockSize::B4096,
@@ -31,7 +31,7 @@ pub fn formatted(zones: u64, zone_blocks: u64) -> (Arc<dyn ZonedDevice>, Arc<Man
     (drive, clock)
 }
 
-/// Such a drive that counts how often somebody waits for it.
+/// Such a drive, which counts the waits for its calls.
 pub fn counted(zones: u64, zone_blocks: u64) -> (Arc<Delay<MemoryDrive>>, Arc<ManualClock>) {
     let below = MemoryDrive::new(shape(zones, zone_blocks)).expect("a valid shape");
     let drive = Arc::new(Delay::new(below, Duration::ZERO));

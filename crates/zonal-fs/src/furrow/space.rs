@@ -39,7 +39,7 @@ const COMMIT_BYTES: usize = 64 << 10;
 /// Free zones, beyond those of metadata, at which writers need a commit that frees other zones.
 const FREE_ZONES_FEW: usize = 2;
 
-/// How files and metadata share the drive, and what each writer may use of it.
+/// How files and metadata share the drive, and how much of it each writer may use.
 pub(super) struct Space {
     layout: Layout,
     view: Arc<View>,
@@ -142,7 +142,7 @@ impl Space {
         self.user_blocks(state).saturating_sub(state.totals.used())
     }
 
-    /// Checks that `growth` more blocks are within what files may fill.
+    /// Checks that files may fill `growth` more blocks.
     pub(super) fn check_growth(&self, state: &State, growth: u64) -> Result<()> {
         let is_bound = !self.planted.has(PlantedBug::FillAnything);
         if is_bound && growth > 0 && state.totals.used() + growth > self.user_blocks(state) {
@@ -200,7 +200,7 @@ impl Space {
             || self.has_zones_beyond_plan(state)
     }
 
-    /// Free zones beyond those that metadata needs.
+    /// Free zones that metadata does not need.
     pub(super) fn spare_zones(&self, state: &State) -> usize {
         state.zones.free_beside(self.kept_for_metadata(state))
     }
@@ -211,7 +211,7 @@ impl Space {
         self.spare_zones(state) <= FREE_ZONES_FEW && state.zones.has_idle_emptied(is_idle)
     }
 
-    /// Room for user data, including what reservations hold.
+    /// Room for user data, including reserved blocks.
     pub(super) fn writer_room(&self, state: &State) -> WriterRoom {
         let wanted = self.meta_zones_wanted(state);
         let kept = state.zones.kept_for_metadata(wanted);
@@ -295,8 +295,8 @@ fn room_of_reclaim(state: &State, kept: usize) -> u64 {
     (open + free_blocks_beyond(zones, kept)).saturating_sub(reserved_beyond_open(state))
 }
 
-/// Blocks in the open zones of users that reclaim may take if it has no room of its own: those that
-/// are not reserved, if a writer waits and no commit would free zones.
+/// Blocks in the open zones of users that reclaim may take if it has no room of its own: unreserved
+/// ones, if a writer waits and no commit would free zones.
 fn room_to_borrow(state: &State, urgency: Urgency) -> u64 {
     if urgency == Urgency::Emergency && !state.zones.has_emptied() {
         state.zones.users_only_room().saturating_sub(state.totals.pending())

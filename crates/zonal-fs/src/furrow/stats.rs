@@ -259,7 +259,7 @@ impl Traffic {
         zonal::output::write(path, serde_json::to_string_pretty(self)? + "\n", &[])
     }
 
-    /// Reads what [`save`](Self::save) wrote.
+    /// Reads a file of [`save`](Self::save).
     pub fn load(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }

@@ -8,7 +8,7 @@ use crate::vfs::{
 };
 use crate::{FsError, acl, protect, rules};
 
-/// What `statfs` tells: a size that tests do not reach.
+/// Size that `statfs` returns: tests do not reach it.
 const BLOCKS: u64 = 1 << 40;
 
 impl FileSystem for Tree {

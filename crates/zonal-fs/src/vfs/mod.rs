@@ -313,7 +313,7 @@ pub enum XattrMode {
 pub struct DirEntry<'a> {
     /// The inode it leads to.
     pub ino: Ino,
-    /// What that is.
+    /// The kind of that inode.
     pub kind: FileKind,
     /// Name.
     pub name: &'a [u8],

@@ -13,7 +13,7 @@ use crate::vfs::{
     Allocate, FileModel, Privilege, ReadFlags, Seek, SetAttr, SyncKind, WriteFlags, Written,
 };
 
-/// An open file. It stays usable while it lives, whatever becomes of its name.
+/// An open file. It stays usable while it lives, even when its name is removed.
 ///
 /// Dropping it closes it and releases its lock. It makes nothing durable.
 ///

@@ -1,9 +1,9 @@
 //! A zone file: its fixed properties and its state.
 //!
 //! Readers take no lock: size, health and the count of resets are atomics, and a reader that sees
-//! another count after it has read starts again. Whatever changes a file holds its [`Writer`],
-//! except appends, which only reserve their room under it, so that many can be on their way at
-//! once. [`ZoneFile::settled`] waits for them.
+//! another count after it has read starts again. A change of a file holds its [`Writer`]. Appends
+//! only reserve their room under it, so that many can be on their way at once.
+//! [`ZoneFile::settled`] waits for them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -141,7 +141,7 @@ fn decide(policy: ErrorPolicy, health: Health, size: u64, data: u64) -> Outcome 
     let size = match (health, policy) {
         (Health::Offline, _) => 0,
         (Health::ReadOnly, _) => size,
-        // What lies beyond was written by somebody else.
+        // Another program has written the bytes beyond.
         (Health::Good, ErrorPolicy::RemountRo) => size.min(data),
         (Health::Good, _) => data,
     };
@@ -160,7 +160,7 @@ mod tests {
     fn recovery_matches_policy_table() {
         use ErrorPolicy::{RemountRo, Repair, ZoneOffline, ZoneRo};
         use Health::{Good, Offline, ReadOnly};
-        // A file of 50 bytes; its zone is found to be so and to hold so much.
+        // A file of 50 bytes; the condition of its zone, and the bytes in it.
         for (policy, found, data, health, size) in [
             (RemountRo, Good, 40, Good, 40),
             (RemountRo, Good, 60, Good, 50),

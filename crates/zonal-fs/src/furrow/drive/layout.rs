@@ -49,8 +49,8 @@ pub(in crate::furrow) const ROW_COPIES: u64 = 5;
 /// Zones of the journal: two copies.
 const JOURNAL_ZONES: u64 = 2;
 
-/// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one
-/// that follows that of parts and manifests.
+/// Zones kept free for metadata in addition to its own: a pair that follows the journal's, and one
+/// that follows the pair of parts and manifests.
 const SPARE_ZONES: u64 = 4;
 
 /// Zones kept free for reclaim: one that it writes to, one that is begun, and one as slack for the
@@ -324,7 +324,7 @@ impl Layout {
         JOURNAL_ZONES + 2 * self.pairs_for(row_bytes)
     }
 
-    /// Zones kept free for metadata beside those it has.
+    /// Zones kept free for metadata in addition to its own.
     fn spare_zones(&self) -> u64 {
         // Consecutive steps take a pair of their own.
         if self.few_open_pairs { SPARE_ZONES + 2 } else { SPARE_ZONES }
@@ -392,8 +392,8 @@ fn superblock_pairs(geometry: &Geometry) -> [[u32; 2]; 2] {
     [pair(0), pair(geometry.sequential_count() / 2)]
 }
 
-/// Open data zones: what metadata leaves of `active` zones, and no more than an eighth of the
-/// `sequential` ones, so that half-written zones take only a small part of a small drive.
+/// Open data zones: the part of `active` zones that metadata leaves, and no more than an eighth of
+/// the `sequential` ones, so that half-written zones take only a small part of a small drive.
 fn open_zones(active: u32, sequential: u32) -> usize {
     // Two copies of the journal and of parts, and one or two superblock zones: two if Furrow does
     // not finish them at once.

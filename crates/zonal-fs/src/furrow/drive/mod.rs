@@ -92,7 +92,7 @@ pub(super) struct Counts {
 
 impl Drive {
     pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
-        // Whatever earlier mounts did counts as one change.
+        // All changes of earlier mounts count as one.
         let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
         let (flushing, unflushed) = (Mutex::default(), Mutex::default());
         let (unfinished, has_unfinished) = (Mutex::default(), AtomicBool::new(false));

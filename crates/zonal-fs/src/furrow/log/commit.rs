@@ -224,7 +224,8 @@ impl Log {
         (taken, None)
     }
 
-    /// Encodes the rows of a batch, and ends what [`freeze`](Self::freeze) began.
+    /// Encodes the rows of a batch while others change, and ends what [`freeze`](Self::freeze)
+    /// began.
     fn encode_beside_changes(&self, owners: Vec<(Key, Value)>) {
         let rows = with_rows(self.encode_batch(), owners);
         // A row is always found, in the state or in the view.
@@ -439,7 +440,7 @@ mod tests {
         }
         drive.clear();
         fs.sync().unwrap();
-        // The data, a flush of so much, both copies of the record, a flush.
+        // The data, a flush because there is much of it, both copies of the record, a flush.
         assert_eq!(drive.rounds(), 4, "{} requests", drive.requests());
         assert!(drive.deepest() >= 3, "{} at once", drive.deepest());
         for ino in inos {

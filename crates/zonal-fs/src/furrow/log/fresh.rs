@@ -68,8 +68,8 @@ impl FreshData<'_> {
         let per_block = self.drive.layout.per_block;
         let written = zone.written().map_or(u64::MAX, |written| written.get() / per_block);
         let there = crcs.len().min(usize::try_from(written.saturating_sub(at.block.into())).ok()?);
-        // The last block may be torn; and a reset that the power cut has undone returns what lay
-        // there before.
+        // The last block may be torn; and a reset that the power cut has undone returns older
+        // blocks.
         let mut buffer = vec![0; there * BLOCK_BYTES];
         let wrong = match self.drive.read_verified(at, &crcs[..there], &mut buffer) {
             Ok(wrong) => wrong.first().copied(),

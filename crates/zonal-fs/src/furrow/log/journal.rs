@@ -51,7 +51,7 @@ pub(super) enum Continuation {
     Follows,
 }
 
-/// What became of a record.
+/// The outcome of an append to the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Appended {
     /// It is in at least one copy.

@@ -231,7 +231,7 @@ pub(super) enum Backlog {
     None,
     /// The memtable is full.
     Due,
-    /// So much that a commit has to help.
+    /// A commit has to help.
     Much,
 }
 

@@ -53,7 +53,7 @@ pub(super) enum Sparse {
 }
 
 impl Supply {
-    /// Pairs that parts of `bytes` bytes need besides the open pair.
+    /// Pairs that parts of `bytes` bytes need in addition to the open pair.
     pub(super) fn need(&self, bytes: u64) -> PairNeed {
         let bytes = bytes + bytes / UNUSED_SHARE;
         let more = bytes.saturating_sub(self.room);
@@ -334,7 +334,7 @@ mod tests {
     use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr};
 
-    /// A mount with a file, and with so many free zones.
+    /// A mount with a file, and with `count` free zones.
     fn with_free_zones(count: usize) -> (Furrow, Ino) {
         let (drive, clock) = formatted(32, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();

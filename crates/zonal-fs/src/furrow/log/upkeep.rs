@@ -17,10 +17,10 @@ const BATCHES_MAX: usize = 4;
 /// Batches are smaller by this factor while room is low: writers may wait for the next commit.
 const LOW_SHARE: usize = 8;
 
-/// Who commits because of the size of the batch.
+/// Which thread commits because of the size of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchDue {
-    /// Nobody yet.
+    /// None yet.
     No,
     /// The worker.
     Worker,
@@ -93,7 +93,7 @@ impl Log {
         BATCH_BYTES.min(self.tree.layout().zone_blocks as usize * BLOCK_BYTES / 4)
     }
 
-    /// Who commits this many bytes of changed rows.
+    /// Which thread commits this many bytes of changed rows.
     pub(super) fn batch_due(&self, bytes: usize) -> BatchDue {
         let limit = self.batch_bytes();
         if bytes <= limit {

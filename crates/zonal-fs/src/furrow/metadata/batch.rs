@@ -23,7 +23,7 @@ pub(in crate::furrow) struct Batch {
     bytes: usize,
     /// Rows that a commit has taken and that readers of the table do not find yet.
     taken: BTreeSet<Key>,
-    /// Those of them that are encoded already, most because they have changed again.
+    /// Taken rows that are encoded already, most because they have changed again.
     encoded: BTreeMap<Key, Value>,
 }
 

@@ -155,7 +155,7 @@ impl BlockMap {
         self.tree.len() + self.in_windows
     }
 
-    /// Bytes of memory, without what entries lead to.
+    /// Bytes of memory, without the allocations of entries.
     pub(super) fn held_bytes(&self) -> usize {
         let window = allocated(size_of::<Window>()) + in_tree(size_of::<(u64, Box<Window>)>());
         self.tree.held_bytes() + self.windows.len() * window

@@ -1,9 +1,9 @@
 //! Discarded ranges of files: they read as zeroes, and their map entries wait to be removed.
 //!
 //! A discard of many entries takes effect at once. Each range has a row, so it is as durable as any
-//! other change, and a mount after a crash continues. Readers skip the ranges. Whatever changes
-//! blocks in one of them first removes the entries around these blocks, and the
-//! [truncate worker](crate::furrow::truncate) removes the others in steps.
+//! other change, and a mount after a crash continues. Readers skip the ranges. A change of blocks
+//! in a range first removes the entries around these blocks, and the [truncate
+//! worker](crate::furrow::truncate) removes the others in steps.
 //!
 //! The rows are in the group that a mount reads, so all ranges are always in memory.
 
@@ -129,7 +129,7 @@ impl Discards {
         })
     }
 
-    /// Whether there are so many ranges that a discard has to remove entries itself.
+    /// Whether there are more than `RANGES_MAX` ranges: then a discard removes entries itself.
     pub(in crate::furrow) fn are_many(&self) -> bool {
         self.files.values().map(BTreeMap::len).sum::<usize>() > RANGES_MAX
     }

@@ -128,7 +128,7 @@ impl State {
         match (missing, found) {
             (Missing::Inode(ino), Fetched::Inode(inode)) => {
                 if inode.file().is_ok_and(|file| file.truncate_from.is_some()) {
-                    // Whatever its orphan row says: growth waits for the end of a truncation.
+                    // Regardless of its orphan row: growth waits for the end of a truncation.
                     self.lives.begin_truncation(*ino);
                 }
                 if let Some(inode) = self.inodes.enter(*ino, inode) {

@@ -122,7 +122,7 @@ impl State {
         self.residency.bytes
     }
 
-    /// The same, with what users of inodes take.
+    /// The same, with the table of users of inodes.
     fn taken_bytes(&self) -> usize {
         self.residency.bytes + self.lives.held_bytes()
     }
@@ -205,7 +205,7 @@ impl State {
         self.residency.hand = hand;
     }
 
-    /// Evicts an inode that nobody has used since the last visit of the scan.
+    /// Evicts an inode that no operation has used since the last visit of the scan.
     fn evict_inode(&mut self, ino: Ino, scan: Scan) {
         let keys = [(RowKind::Inode, 0), (RowKind::Entry, u64::MAX)];
         let [first, last] = keys.map(|(kind, at)| Key::new(kind, ino.get(), at));
@@ -267,9 +267,9 @@ impl State {
         scan.piece
     }
 
-    /// Blocks of a part of a map that stay known. Those of changed rows, also of rows that are
-    /// deleted: as long as it is known that there is none, the old one in the table does not count.
-    /// And those that buffered blocks replace.
+    /// Blocks of a part of a map whose entries stay in memory: blocks of changed rows, and blocks
+    /// that buffered ones replace. A deleted row counts as changed: as long as memory knows that
+    /// there is none, the old row in the table does not count.
     fn kept_of(&self, ino: Ino, file: &File, blocks: Range<u64>) -> BTreeSet<u64> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let mut kept = self.changed_places(key(blocks.start), key(blocks.end - 1));

@@ -152,7 +152,7 @@ impl State {
     }
 
     /// Preallocates space in `blocks` of a file: in holes, and for copies of shared blocks. Blocks
-    /// that nobody else shares any more become the file's own, and need no space for a copy.
+    /// that only this file has left become its own, and need no space for a copy.
     pub(in crate::furrow) fn preallocate(&mut self, ino: Ino, blocks: Range<u64>) {
         for edge in [blocks.start, blocks.end] {
             let covering = self.file_mut(ino).covering(edge);

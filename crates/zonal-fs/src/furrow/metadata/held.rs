@@ -60,7 +60,7 @@ impl<T> Default for Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// Adds one. The oldest goes where there are many, unless somebody still needs it.
+    /// Adds one. If there are many, the oldest goes, unless an operation still needs it.
     pub(super) fn note(&mut self, place: T, is_needed: impl Fn(&T) -> bool) {
         while self.0.len() >= LOADED_MAX && !is_needed(&self.0[0]) {
             self.0.remove(0);
@@ -89,7 +89,7 @@ fn crcs_bytes(crcs: &Crcs) -> usize {
 }
 
 impl MapEntry {
-    /// Bytes of memory beside its place in the map.
+    /// Bytes of memory in addition to its place in the map.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::At { crcs, .. } => crcs_bytes(crcs),
@@ -106,14 +106,14 @@ impl Extent {
 }
 
 impl File {
-    /// Bytes of its trees, without what their entries lead to.
+    /// Bytes of its trees, without the allocations of their entries.
     pub(super) fn frame_bytes(&self) -> usize {
         self.map.held_bytes() + self.known.held_bytes() + self.loaded.held_bytes()
     }
 }
 
 impl Directory {
-    /// Bytes of its trees, without what their entries lead to.
+    /// Bytes of its trees, without the allocations of their entries.
     pub(super) fn frame_bytes(&self) -> usize {
         let trees = self.by_cookie.held_bytes() + self.by_hash.held_bytes();
         let names = self.names.as_ref().map_or(0, Names::held_bytes);
@@ -139,7 +139,7 @@ impl Inode {
     }
 }
 
-/// Bytes of memory of a name in a directory, beside its places in the trees.
+/// Bytes of memory of a name in a directory, in addition to its places in the trees.
 pub(super) fn name_held_bytes(name: &[u8]) -> usize {
     allocated(name.len())
 }

@@ -30,7 +30,8 @@ const SEARCHES_MAX: u32 = 4;
 /// Loads of something else between two searches, from which on they are none of one another.
 const SEARCH_LOADS: u64 = 1000;
 
-/// Entries of a directory that is not indexed, at most, on a drive with zones of so many blocks.
+/// Entries of a directory that is not indexed, at most, on a drive with zones of `zone_blocks`
+/// blocks.
 pub(in crate::furrow) fn entries_max(zone_blocks: u32) -> u64 {
     ENTRIES_MAX.min(u64::from(zone_blocks) / 16)
 }
@@ -271,7 +272,7 @@ mod tests {
     const FILE: NewInode<'static> =
         NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
 
-    /// A directory with so many entries, each named by a number, of which memory knows nothing.
+    /// A directory with `count` entries, each named by a number, of which memory knows none.
     fn directory(count: u64, zone_blocks: u64) -> (Furrow, Ino) {
         let (drive, clock) = formatted(64, zone_blocks);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
@@ -356,7 +357,7 @@ mod tests {
         assert!(fs.lookup(home, b"no such name").is_ok());
         assert_eq!(held_entries(&fs, home), 2);
         assert!(fs.create(&Caller::ROOT, home, b"8", &FILE).is_err(), "it is there");
-        // Who looks for more of them wants all.
+        // A second lookup loads all entries.
         assert!(fs.lookup(home, b"9").is_ok());
         assert_eq!(held_entries(&fs, home), 100);
         is_clean(&fs);

@@ -48,7 +48,7 @@ impl Known {
         if start >= end {
             return;
         }
-        // Those that touch it, from the last one on.
+        // Ranges that touch it, from the last one on.
         while let Some((&other, &other_end)) = self.0.range(..=end).next_back()
             && other_end >= start
         {

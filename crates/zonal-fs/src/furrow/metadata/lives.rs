@@ -26,7 +26,7 @@ pub(in crate::furrow) struct Lives {
     pub(in crate::furrow) lost_blocks: Retries<Ino>,
 }
 
-/// What becomes of an inode that loses a user.
+/// The fate of an inode that loses a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Unpinned {
     /// It stays: it has a link, or other users.
@@ -41,7 +41,7 @@ impl Lives {
         Self { unlinked: orphans, ..Self::default() }
     }
 
-    /// Whether somebody uses an inode.
+    /// Whether an inode has a user.
     pub(super) fn is_pinned(&self, ino: Ino) -> bool {
         self.pins.contains_key(&ino)
     }
@@ -152,7 +152,7 @@ impl Lives {
         &self.truncating
     }
 
-    /// Has all inodes without a link removed in steps: after a mount nobody uses them.
+    /// Has all inodes without a link removed in steps: after a mount they have no user.
     pub(in crate::furrow) fn truncate_unlinked(&mut self) {
         self.truncating.append(&mut self.unlinked);
     }

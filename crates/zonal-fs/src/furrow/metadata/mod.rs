@@ -288,7 +288,7 @@ pub(super) enum Ending {
 
 /// The metadata in memory: all changes since the last commit, and a cache of the rest.
 ///
-/// Each part owns its fields. What must hold between two parts is in the methods of the state.
+/// Each part owns its fields. Methods of the state keep the rules between two parts.
 #[derive(Debug)]
 pub(super) struct State {
     name_key: NameKey,
@@ -304,7 +304,7 @@ pub(super) struct State {
     pub(super) batch: Batch,
     /// Moves of reclaim without a map row for each.
     moving: Moving,
-    /// Lives and sizes of files that are gone, to predict those of new ones.
+    /// Lives and sizes of deleted files, to predict those of new ones.
     learned: Learned,
     pub(super) loads: Loads,
     residency: Residency,
@@ -496,7 +496,7 @@ impl State {
         Ok(())
     }
 
-    /// Deletes an inode without links, now or in steps, unless somebody uses it.
+    /// Deletes an inode without links, now or in steps, unless it has a user.
     pub(super) fn delete_if_unused(&mut self, ino: Ino) {
         if self.inodes.peek(ino).is_none_or(|inode| inode.nlink > 0) {
             return;

@@ -18,8 +18,8 @@ const FOUND_MAX: usize = 16;
 const ROW_BYTES: u64 = 8;
 const COOKIE_BYTES: u64 = 8;
 
-/// The hash key of names: the file system's identity, so that nobody can make names that collide on
-/// all drives.
+/// The hash key of names: the file system's identity, so that no set of names collides on all
+/// drives.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct NameKey(SipHasher24);
 
@@ -100,7 +100,7 @@ impl Names {
     }
 }
 
-/// Bytes of a row of so many cookies.
+/// Bytes of a row of `cookies` cookies.
 pub(in crate::furrow) fn names_bytes(cookies: usize) -> u64 {
     if cookies == 0 { 0 } else { ROW_BYTES + COOKIE_BYTES * cookies as u64 }
 }

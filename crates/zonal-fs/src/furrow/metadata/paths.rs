@@ -1,8 +1,8 @@
 //! Paths: where an inode lies in the tree, for messages.
 //!
 //! Only directory entries lead to an inode, and a directory names its parent. [`Paths`] reads rows
-//! from the drive, before a mount has its state. A running mount looks only at memory: the drive
-//! may be what fails.
+//! from the drive, before a mount has its state. A running mount looks only at memory, because the
+//! drive may be at fault.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -79,7 +79,7 @@ impl Paths {
     }
 }
 
-/// The entry of a directory in the one that it names. What cannot be read leads nowhere.
+/// The parent of a directory, and the name of the entry there. `None` if a row cannot be read.
 fn entry_of(drive: &Drive, view: &View, ino: u64) -> Option<Entry> {
     let value = view.row(drive, Key::new(RowKind::Inode, ino, 0)).ok()??;
     let Ok(Row::Inode(row, _)) = decode(Key::new(RowKind::Inode, ino, 0), &value) else {

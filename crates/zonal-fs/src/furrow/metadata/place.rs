@@ -7,8 +7,8 @@
 pub(in crate::furrow) use crate::furrow::format::backref::{ExtentId, Owner};
 use crate::furrow::format::row::{CopySpace, map_bytes, shared_map_bytes};
 
-/// Checksums of consecutive blocks, one each. There are as many entries of a block as there are
-/// blocks in a file that was written at random, so one needs no memory beside the entry.
+/// Checksums of consecutive blocks, one each. A file that was written at random has as many entries
+/// as blocks, so a single checksum needs no memory outside its entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Crcs(Repr);
 
@@ -43,7 +43,7 @@ impl Crcs {
         u32::try_from(self.as_slice().len()).expect("shorter than a zone")
     }
 
-    /// Those of `blocks` blocks behind the first `skip`.
+    /// The checksums of `blocks` blocks behind the first `skip`.
     pub(super) fn part(&self, skip: u32, blocks: u32) -> Self {
         Self::from(&self.as_slice()[skip as usize..(skip + blocks) as usize])
     }
@@ -180,7 +180,7 @@ pub(in crate::furrow) struct Extent {
     pub(super) refs: u32,
     /// One per block; its length is the extent's.
     pub(in crate::furrow) crcs: Crcs,
-    /// When it was loaded, to know what memory can do without.
+    /// When it was loaded, so that an eviction finds old ones.
     pub(super) used: u64,
 }
 

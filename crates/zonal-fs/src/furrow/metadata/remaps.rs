@@ -250,7 +250,7 @@ mod tests {
         data
     }
 
-    /// A file of which each block has a row of its own, and what each was written with last.
+    /// A file in which each block has a row of its own, and the last content of each.
     struct Overwritten {
         drive: Arc<dyn ZonedDevice>,
         clock: Arc<ManualClock>,
@@ -266,7 +266,7 @@ mod tests {
             Self::of(48, 6000, MountOptions::default())
         }
 
-        /// Of so many blocks, on so many zones.
+        /// A file of `blocks` blocks on `zones` zones.
         fn of(zones: u64, blocks: u64, options: MountOptions) -> Self {
             let (drive, clock) = formatted(zones, 256);
             let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();

@@ -1,8 +1,9 @@
 //! Shared extents: runs of blocks that several map entries name, with the number of these.
 //!
 //! Memory has some of the extents, the table all that were committed. An extent that is not in
-//! memory is either in the table or deleted, and nobody may take one for the other: so deletions
-//! stay here until readers of the table see them, and only a loaded extent gets another count.
+//! memory is either in the table or deleted. Deletions stay here until readers of the table see
+//! them, so that no operation reads the row of a deleted extent, and only a loaded extent gets
+//! another count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -50,7 +50,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.len() == 0
     }
 
-    /// Bytes of memory, without what keys and values lead to.
+    /// Bytes of memory, without the allocations of keys and values.
     pub(super) fn held_bytes(&self) -> usize {
         match &self.0 {
             Repr::Few(list) => in_list(list),

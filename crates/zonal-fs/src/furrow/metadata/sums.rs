@@ -111,7 +111,7 @@ impl Base {
             owner_bytes += u64::from(row.owner_bytes.get());
             state.zones.restore_live(zone, row.live.get());
         }
-        // F2, and what later sums are counted from.
+        // F2; and later changes must not overflow these sums.
         let is_less = |number: U64| number.get() <= u64::MAX / 2;
         let sums = [row.inodes, row.preallocated, row.row_bytes, row.data_clock];
         if live != row.live.get()
@@ -131,7 +131,7 @@ impl Base {
         state
     }
 
-    /// Clocks and what else of the zones no other row tells.
+    /// Clocks, and the fields of zones that no other row has.
     fn apply_clocks(&self, state: &mut State, problems: &mut Problems) {
         for (&zone, row) in &self.zones {
             let slot = u32::try_from(zone).ok().and_then(|zone| state.zones.known_mut(zone));

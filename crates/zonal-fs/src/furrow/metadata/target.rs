@@ -40,7 +40,7 @@ const BEGUN_BLOCKS: u64 = 15;
 /// Blocks that have gathered leave the buffer in multiples of this number.
 const GATHER_STEP: u64 = 64;
 
-/// What size files like this one lead us to expect.
+/// The size that files like this one lead us to expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// No file like it has been deleted yet.

@@ -25,7 +25,7 @@ pub(in crate::furrow) struct Totals {
     pending: u64,
     /// Bytes of all rows, before they are compressed.
     row_bytes: u64,
-    /// Those of them that say where data lies: rows of extents and of maps.
+    /// Of these, bytes of rows with places of data: rows of extents and of maps.
     place_bytes: u64,
     /// Written by users over the file system's life: the data clock.
     data_clock: u64,
@@ -96,7 +96,7 @@ impl Totals {
         self.data_clock
     }
 
-    /// Users have written so many more blocks.
+    /// Users have written `blocks` more blocks.
     pub(in crate::furrow) fn advance_clock(&mut self, blocks: u64) {
         self.data_clock += blocks;
     }
@@ -126,7 +126,7 @@ impl Totals {
         self.pending += blocks;
     }
 
-    /// Gives back what [`add_pending`](Self::add_pending) has held.
+    /// Returns room that [`add_pending`](Self::add_pending) has reserved.
     pub(in crate::furrow) fn remove_pending(&mut self, blocks: u64) {
         self.pending -= blocks;
     }
@@ -160,7 +160,7 @@ impl Totals {
         self.row_bytes += bytes;
     }
 
-    /// Takes back what [`add_row_bytes`](Self::add_row_bytes) counted.
+    /// Subtracts bytes that [`add_row_bytes`](Self::add_row_bytes) has added.
     pub(super) fn remove_row_bytes(&mut self, bytes: u64) {
         self.row_bytes = self.row_bytes.saturating_sub(bytes);
     }
@@ -171,7 +171,7 @@ impl Totals {
         self.place_bytes += bytes;
     }
 
-    /// Takes back what [`add_place_bytes`](Self::add_place_bytes) counted.
+    /// Subtracts bytes that [`add_place_bytes`](Self::add_place_bytes) has added.
     pub(super) fn remove_place_bytes(&mut self, bytes: u64) {
         self.row_bytes = self.row_bytes.saturating_sub(bytes);
         self.place_bytes = self.place_bytes.saturating_sub(bytes);

@@ -1,4 +1,5 @@
-//! Truncation in memory: what goes at once, and what waits to be removed in steps.
+//! Truncation in memory: entries that are removed at once, and entries that wait to be removed in
+//! steps.
 //!
 //! [`truncate`](crate::furrow::truncate) does the steps.
 

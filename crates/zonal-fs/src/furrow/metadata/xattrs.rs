@@ -18,7 +18,7 @@ pub(super) struct Xattr {
 }
 
 impl Xattr {
-    /// Bytes of memory, beside its places in the maps.
+    /// Bytes of memory, in addition to its places in the maps.
     fn held_bytes(&self) -> usize {
         // A name that is shared has two counts before it.
         allocated(2 * size_of::<usize>() + self.name.len()) + allocated(self.value.len())

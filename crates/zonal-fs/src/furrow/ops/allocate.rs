@@ -66,9 +66,9 @@ impl Furrow {
         Ok(())
     }
 
-    /// Discards a range: what `range.how` would do to its whole blocks happens to their map entries
-    /// later, unless very much waits for that already. A range of few blocks reads as zeroes from
-    /// one moment on; the edges of a longer one that cuts blocks become zeroes before the rest.
+    /// Discards a range: `range.how` happens to the map entries of its whole blocks later, unless
+    /// very many wait already. A range of few blocks reads as zeroes from one moment on; the edges
+    /// of a longer one that cuts blocks become zeroes before the rest.
     fn discard(&self, range: AllocateRange, space: DiscardedSpace) -> Result<()> {
         let AllocateRange { ino, offset, end, .. } = range;
         let whole = offset.div_ceil(BLOCK)..end / BLOCK;
@@ -186,7 +186,7 @@ impl Furrow {
     }
 }
 
-/// What became of a discard.
+/// The outcome of a discard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Discarding {
     Done,
@@ -194,7 +194,7 @@ enum Discarding {
     Waits,
 }
 
-/// What became of an allocation.
+/// The outcome of an allocation.
 enum Allocated {
     /// The range is allocated up to this byte.
     UpTo(u64),

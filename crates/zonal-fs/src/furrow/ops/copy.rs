@@ -39,7 +39,7 @@ struct Sizes {
     target: u64,
 }
 
-/// What became of an attempt to share blocks.
+/// The outcome of an attempt to share blocks.
 enum ShareOutcome {
     /// This many bytes are copied.
     Bytes(u64),

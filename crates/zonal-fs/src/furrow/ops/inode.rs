@@ -224,7 +224,7 @@ pub(super) fn take_capability(state: &mut State, ino: Ino) -> Lookup<()> {
     Ok(())
 }
 
-/// Does what [`plan_attributes`] has worked out.
+/// Makes the changes that [`plan_attributes`] has worked out.
 pub(super) fn change_attributes(
     state: &mut State,
     ino: Ino,

@@ -30,7 +30,7 @@ struct ReadPlan {
     len: usize,
     /// Blocks that hold them.
     blocks: Range<u64>,
-    /// Those of them that the device reads direct into the caller's buffer.
+    /// Of these, blocks that the device reads straight into the caller's buffer.
     direct: Range<u64>,
     stored: Vec<StoredBlocks>,
     buffered: Vec<(u64, Arc<BlockData>)>,

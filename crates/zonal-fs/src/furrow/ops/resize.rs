@@ -11,14 +11,14 @@ use crate::furrow::write::reservation::Reservation;
 use crate::rules::FILE_SIZE_MAX;
 use crate::vfs::{Attr, Caller, Ino, Result, SetAttr};
 
-/// What became of a truncation.
+/// The outcome of a truncation.
 enum Resized {
     Done(Attr),
     /// It has to write the block in which the file will end, and has no reservation.
     NeedsRoom,
 }
 
-/// A truncation or an extension, with what else the same `setattr` changes.
+/// A truncation or an extension, with the other changes of the same `setattr`.
 #[derive(Clone, Copy)]
 struct Resize<'a> {
     caller: &'a Caller,
@@ -41,7 +41,7 @@ impl Resize<'_> {
 }
 
 impl Furrow {
-    /// Sets a file's length, and whatever else `set` has, in the same step.
+    /// Sets a file's length, and all other attributes in `set`, in the same step.
     pub(super) fn resize(
         &self,
         caller: &Caller,

@@ -105,7 +105,7 @@ impl Furrow {
         live
     }
 
-    /// What zones are used for, up to `count` of them from `first` on.
+    /// The use of each zone, up to `count` of them from `first` on.
     pub fn zone_uses(&self, first: usize, count: usize) -> Vec<ZoneUse> {
         let victims = self.meters.victims();
         let state = self.tree.read_state();

@@ -32,7 +32,7 @@ use crate::{FsError, rules};
 
 pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What became of a write.
+/// The outcome of publishing a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Published {
     /// It is part of the file.
@@ -127,7 +127,7 @@ struct ChunkOutcome {
     upkeep: Upkeep,
 }
 
-/// What became of an attempt under the state lock.
+/// The outcome of an attempt under the state lock.
 pub(super) enum Attempt<T> {
     /// It has ended with this result.
     Done(T),

@@ -212,7 +212,7 @@ mod tests {
         assert!(report.is_clean(), "{report:?}");
     }
 
-    /// Empties a zone whatever there is to win by it.
+    /// Empties a zone, even if that gains nothing.
     fn empty(fs: &Furrow, zone: u32) {
         fs.tree.write_state().zones.seal(zone);
         for _ in 0..100 {
@@ -243,7 +243,7 @@ mod tests {
         let fs = mount(&drive, &clock);
         assert_eq!(fs.tree.backref_rows(open).unwrap().len(), 1);
         assert!(zones(&fs).iter().all(|(_, _, listed)| *listed == Listed::Yes));
-        // What comes later becomes further rows.
+        // Later back-references become further rows.
         write(&fs, file, 2 * ZONE_BLOCKS, 1, 2);
         fs.copy_range((file, 0), (create(&fs, "copy"), 0), 3 * BLOCK, WriteFlags::empty()).unwrap();
         fs.sync().unwrap();

@@ -1,4 +1,4 @@
-//! Debt: what writers owe for room, in blocks that somebody has to move.
+//! Debt: moves of blocks that writers owe for room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use zonal_placement::pace::{BLOCK, STEP_BLOCKS};
 /// Blocks that a step of reclaim moves, in the unit of prices.
 pub(super) const STEP: u64 = STEP_BLOCKS as u64 * BLOCK;
 
-/// What all writers together owe, in 256ths of a moved block. The worker pays it as well.
+/// The debt of all writers together, in 256ths of a moved block. The worker pays it as well.
 #[derive(Debug, Default)]
 pub(super) struct Debt(AtomicU64);
 

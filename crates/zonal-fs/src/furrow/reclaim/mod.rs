@@ -242,7 +242,7 @@ impl Reclaimer {
         victim
     }
 
-    /// Free zones beyond those that metadata needs.
+    /// Free zones that metadata does not need.
     fn spare_zones(&self) -> usize {
         self.tree.space.spare_zones(&self.tree.read_state())
     }

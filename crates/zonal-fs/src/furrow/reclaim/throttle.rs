@@ -196,7 +196,7 @@ impl Throttle {
     }
 
     /// Reserves blocks for an operation that frees space and replaces blocks. If there is no room,
-    /// they take what stays free for reclaim.
+    /// they take space that stays free for reclaim.
     pub(in crate::furrow) fn reserve_for_shrinking(&self, blocks: u64) -> Reservation<'_> {
         self.reserve(blocks).unwrap_or_else(|error| {
             tracing::debug!(%error, "no room can be made; the operation frees space all the same");
@@ -251,7 +251,7 @@ mod tests {
     fn throttle_is_fifo_when_space_is_short() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        // Nobody finds room.
+        // No writer finds room.
         let taken = {
             let mut state = fs.tree.write_accounts();
             let taken = fs.tree.space.writer_room(&state).blocks;
@@ -272,7 +272,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 if writer == 8 {
-                    // There is room again, for those who wait.
+                    // There is room again, for the waiting ones.
                     fs.tree.write_accounts().totals.remove_pending(taken);
                 }
             }

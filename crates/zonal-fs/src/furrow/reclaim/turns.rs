@@ -107,7 +107,7 @@ mod tests {
             while turns.count() < 4 {
                 std::thread::yield_now();
             }
-            // Three beside none.
+            // The three run together, without the first.
             drop(first);
             all_run.wait();
         });

@@ -5,7 +5,7 @@ use crate::furrow::drive::Drive;
 use crate::signature::{self, Content};
 use crate::vfs::Result;
 
-/// Why there is no Furrow: [`FsError::Blank`] where nothing else is there either, else what is.
+/// Why there is no Furrow: [`FsError::Blank`] if the device is empty, otherwise its content.
 pub(in crate::furrow) fn missing_error(drive: &Drive, error: FsError) -> FsError {
     let FsError::Missing { what, why } = error else { return error };
     let held = || -> Result<Option<String>> {

@@ -194,7 +194,7 @@ impl FoundRows {
             Row::Totals(row) => self.totals = Some(*row),
             Row::Zone(row) => drop(self.zone_rows.insert(owner, *row)),
             Row::Orphan => drop(self.listed_orphans.insert(owner)),
-            // Those that can be read stay.
+            // Rows that can be read stay.
             Row::Learned(_) | Row::Discard(_) | Row::Remap(..) => {}
             Row::Inode(row, target) => {
                 self.ino_max = self.ino_max.max(owner);

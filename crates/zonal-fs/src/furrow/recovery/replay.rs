@@ -319,7 +319,7 @@ impl<'a> JournalReader<'a> {
         None
     }
 
-    /// Blocks, with zeroes for those that cannot be read.
+    /// Blocks, with zeroes for unreadable ones.
     fn read_blocks(&self, at: Address, blocks: u32) -> Vec<u8> {
         let mut buffer = vec![0; blocks as usize * BLOCK_BYTES];
         if self.drive.read(at, &mut buffer).is_err() {
@@ -332,7 +332,7 @@ impl<'a> JournalReader<'a> {
         buffer
     }
 
-    /// Names the record at `at` if it is later than those that replay has read.
+    /// Names the record at `at` if it is later than the records that replay has read.
     fn later_record(&self, at: Address, head: &[u8], budget: &mut u64) -> Option<String> {
         let journal = &self.journal;
         let header = decode_header(head, RecordKind::Batch, at).ok()?;

@@ -86,7 +86,8 @@ impl<'a> Recovery<'a> {
 
     /// Makes the drive ready for writing.
     pub(in crate::furrow) fn finish_recovery(&self, loaded: &mut RecoveryFacts) -> Result<()> {
-        // If only the last process ended, what recovery has read may still be in the drive's cache.
+        // If only the last process ended, blocks that recovery has read may still be in the drive's
+        // cache.
         self.drive.flush()?;
         let whole =
             loaded.journal_is_whole || self.tree.has_planted(PlantedBug::ContinueBehindTornRecord);
@@ -109,7 +110,8 @@ impl<'a> Recovery<'a> {
                 // The next pair of the journal needs their active resources.
                 unfinished.drain(..).for_each(|zone| self.drive.finish(zone));
             }
-            // F3: the flush above made durable what recovery has read: nothing refers to them.
+            // F3: the flush above made the rows durable that recovery has read: none refers to
+            // these zones.
             let emptied = state.zones.take_emptied(|_| true);
             drop(state);
             let is_active = |zone: u32| {
@@ -292,7 +294,7 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// What [`Recovery::finish_recovery`] needs to know of the drive.
+/// Facts about the drive for [`Recovery::finish_recovery`].
 pub(in crate::furrow) struct RecoveryFacts {
     pub(super) zones: Vec<Zone>,
     /// The pair in which the journal continues.

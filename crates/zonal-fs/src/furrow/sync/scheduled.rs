@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use zonal::Clock;
 
-/// What ends the wait of a blocked thread.
+/// The event that ends the wait of a blocked thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// A wake of its lock or condition.

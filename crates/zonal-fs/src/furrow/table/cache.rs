@@ -33,7 +33,7 @@ enum CachedSection {
 }
 
 impl CachedSection {
-    /// Bytes of memory, with those of its slot and its place in the map.
+    /// Bytes of memory, with its slot and its place in the map.
     fn weight(&self) -> usize {
         let own = match self {
             Self::Index(index) => index.weight(),

@@ -291,7 +291,7 @@ struct LossyMerge<'a> {
 pub(super) enum Merged<'a> {
     /// The newest row of a key.
     Row(Key, Option<&'a [u8]>),
-    /// Rows of this range, both keys included, are lost, except those that follow.
+    /// Rows of this range, both keys included, are lost, except the rows that follow.
     Lost(Key, Key),
 }
 

@@ -43,9 +43,8 @@ pub const LEAF_BYTES: usize = 16 << 10;
 /// leaf.
 pub const MAP_LEAF_BYTES: usize = 8 << 10;
 
-/// Columns of at most so many bytes are stored uncompressed. A batch of such a size takes one block
-/// of the journal in any case, and building zstd's tables takes longer than the rest of a small
-/// commit.
+/// Columns of at most this many bytes are stored uncompressed. Such a batch takes one block of the
+/// journal in any case, and building zstd's tables takes longer than the rest of a small commit.
 const PLAIN_BYTES_MAX: usize = 2 << 10;
 
 /// Longest value: twice the largest extended attribute.
@@ -470,7 +469,7 @@ fn decode_columns(raw: &[u8], rows: usize) -> Result<Leaf, &'static str> {
     Ok(Leaf { keys, tags: tags.to_vec(), ends, bytes })
 }
 
-/// Decodes keys in two passes, because the numbers of all owners lie before those of places.
+/// Decodes keys in two passes, because the numbers of all owners lie before the numbers of places.
 fn take_keys(tags: &[u8], rest: &mut &[u8]) -> Result<Vec<Key>, &'static str> {
     let mut keys: Vec<Key> = Vec::with_capacity(tags.len());
     for &tag in tags {
@@ -727,7 +726,7 @@ mod tests {
         bytes / per
     }
 
-    /// What metadata costs rests on these.
+    /// The costs of metadata rest on these sizes.
     #[test]
     fn leaf_bytes_per_row_stay_small() {
         let count = 20_000u32;

@@ -9,7 +9,7 @@ use crate::furrow::memory::{allocated, in_tree};
 /// The value of a row in memory; `None` is a tombstone.
 pub(in crate::furrow) type Value = Option<Box<[u8]>>;
 
-/// Bytes that a row takes in a journal record beside its value: about the most.
+/// Bytes of a row in a journal record, without its value: about the most.
 pub(in crate::furrow) const ROW_BYTES: usize = 64;
 
 /// Where the rows of the frozen memtable are once a step has been installed.

@@ -117,7 +117,8 @@ impl Moves {
         let (mut found, mut after) = (None, None);
         loop {
             let at: ZonePlace = found.unwrap_or(place);
-            // What moved on did so later: blocks go round in no circle, whatever a drive says.
+            // A block that moved on did so later, so a walk from move to move ends, whatever a
+            // drive says.
             let is_next = |table: &&RemapTable| {
                 table.number < below && after.is_none_or(|number| table.number > number)
             };

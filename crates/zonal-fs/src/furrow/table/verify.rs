@@ -72,7 +72,7 @@ fn check_counts(part: &Part, reader: PartReader<DriveCopies<'_>>, problems: &mut
         }
         Ok::<_, super::part::PartError>((rows, tombstones, last))
     };
-    // `verify_copy` has reported what cannot be read.
+    // `verify_copy` has reported unreadable sections.
     let Ok(found) = count() else { return };
     let is_last = found.2 == summary.last || summary.lost > 0;
     if (found.0, found.1) != (summary.rows, summary.tombstones) || !is_last {

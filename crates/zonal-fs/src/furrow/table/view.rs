@@ -64,7 +64,7 @@ pub(in crate::furrow) struct View {
     cache: LeafCache,
     /// Numbers of parts with a bad copy, which a step writes again.
     suspects: Mutex<BTreeSet<u64>>,
-    /// Part and section of what could not be read from either copy since the mount.
+    /// Part and section that could not be read from either copy since the mount.
     lost: Mutex<BTreeSet<(u64, Section)>>,
     pub(in crate::furrow) refusals: Refusals,
     /// The span of rows that the mount has rebuilt.
@@ -112,7 +112,7 @@ impl View {
         self.cache.limit(bytes);
     }
 
-    /// Whether a thread has panicked while it changed what readers see.
+    /// Whether a thread has panicked while it changed data of readers.
     pub(in crate::furrow) fn is_poisoned(&self) -> bool {
         self.layers.is_poisoned() || self.cache.is_poisoned() || self.moved.is_poisoned()
     }

@@ -116,7 +116,7 @@ pub fn dump(
     }
 }
 
-/// Hands on the rows of a kind, those that can be read.
+/// Hands on the readable rows of a kind.
 fn each_row(
     drive: &Drive,
     opened: &Opened,

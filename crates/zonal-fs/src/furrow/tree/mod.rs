@@ -117,7 +117,7 @@ impl Tree {
         self.read_only.store(true, Ordering::Release);
     }
 
-    /// Whether a thread has panicked while it changed what readers see.
+    /// Whether a thread has panicked while it changed data of readers.
     pub(super) fn is_torn(&self) -> bool {
         self.state.is_poisoned() || self.view.is_poisoned()
     }

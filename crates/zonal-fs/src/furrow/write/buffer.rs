@@ -186,9 +186,8 @@ impl Writer {
         }
     }
 
-    /// Places every buffered block of some files, those of many small files in one write. The
-    /// caller holds [`flushing`](Writer::flushing), as for
-    /// [`write_back_all`](Self::write_back_all).
+    /// Places every buffered block of some files, many small files in one write. The caller holds
+    /// [`flushing`](Writer::flushing), as for [`write_back_all`](Self::write_back_all).
     pub(in crate::furrow) fn write_back(&self, files: &[Ino]) -> Result<()> {
         let outgoing = {
             let state = self.tree.read_state();
@@ -197,7 +196,7 @@ impl Writer {
         self.place_outgoing(outgoing)
     }
 
-    /// Places blocks: those of one target together.
+    /// Places blocks, together if they have the same target.
     fn place_outgoing(&self, mut outgoing: Vec<Outgoing>) -> Result<()> {
         // A stable sort: it keeps the order of files and blocks.
         outgoing.sort_by_key(|block| block.target);

@@ -51,7 +51,7 @@ impl<'a> Chunk<'a> {
         Self { ino, offset, data, first, limit, straight, last, flags, write }
     }
 
-    /// Says of what write this is a chunk.
+    /// Sets the write of which this is a chunk.
     pub(in crate::furrow) fn of_write(self, write: std::ops::Range<u64>) -> Self {
         Self { write, ..self }
     }

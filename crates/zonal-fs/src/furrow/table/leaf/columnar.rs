@@ -216,7 +216,7 @@ impl ColumnarLeaf {
         }
     }
 
-    /// Bytes of memory besides its own.
+    /// Bytes of memory in addition to its own.
     fn weight(&self) -> usize {
         let rests = 8 * self.longer.len() + self.rests.len();
         self.steps.weight() + 4 * self.deleted.len() + self.columns.weight() + rests
@@ -301,7 +301,7 @@ impl Columns {
         Self { common: common.into(), differing: differing.into(), bytes: bytes.into() }
     }
 
-    /// Bytes of memory besides its own.
+    /// Bytes of memory in addition to its own.
     fn weight(&self) -> usize {
         self.common.len() + self.differing.len() + self.bytes.len()
     }

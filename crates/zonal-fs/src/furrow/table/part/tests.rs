@@ -121,7 +121,7 @@ proptest! {
         prop_assert_eq!(error.part, 5);
     }
 
-    /// Whatever a copy holds, with checksums that are right even: rows in order, or an error.
+    /// A copy with any bytes, even with right checksums, gives rows in order, or an error.
     #[test]
     fn part_any_index_is_read_or_refused(
         changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..4),

@@ -1,4 +1,4 @@
-//! Tests of the table: against a model, with rows like those of real loads.
+//! Tests of the table: against a model, with rows as in real loads.
 
 pub(super) mod model;
 pub(super) mod sample;

@@ -1,4 +1,4 @@
-//! The table against a map in memory, and what its policy writes.
+//! The table against a map in memory, and how much its policy writes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

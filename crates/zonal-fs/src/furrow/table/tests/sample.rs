@@ -1,4 +1,4 @@
-//! Rows for tests: like those of real loads, and any there can be.
+//! Rows for tests: as in real loads, and at random.
 
 use std::collections::BTreeMap;
 

@@ -58,8 +58,8 @@ impl View {
         self.with_store(drive, |store| self.rows_in(store, span, max))
     }
 
-    /// As [`rows`](Self::rows), but calls `each` for every row. Returns what would be the window's
-    /// end.
+    /// As [`rows`](Self::rows), but calls `each` for every row. Returns the end that the window
+    /// would have.
     pub(in crate::furrow) fn visit(
         &self,
         drive: &Drive,

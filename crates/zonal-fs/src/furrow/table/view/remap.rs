@@ -178,7 +178,7 @@ impl View {
 
     /// Parts to write again so that the oldest remap table can go, if remap tables take half of the
     /// memory that they may (`held_max` bytes) and no row in memory needs it. The sweep writes most
-    /// parts again sooner or later, but not parts of files that nobody writes.
+    /// parts again sooner or later, but not parts of files that do not change.
     pub(in crate::furrow) fn parts_before_remaps(
         &self,
         levels: &Levels,

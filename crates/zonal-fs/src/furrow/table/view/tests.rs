@@ -31,7 +31,7 @@ struct Fixture {
     seed: u64,
 }
 
-/// What happens between reads.
+/// An action between reads.
 #[derive(Clone, Debug)]
 enum Action {
     /// Rows of an owner, each `step` places from the one before.
@@ -446,7 +446,7 @@ fn mounted() -> Furrow {
     Furrow::mount(drive, clock, MountOptions::default()).unwrap()
 }
 
-/// Commits rows of an inode that nobody has.
+/// Commits rows of an inode that does not exist.
 fn commit_rows(fs: &Furrow, generation: u64, count: u64) {
     let mut rows = Memtable::default();
     for at in 0..count {
@@ -497,7 +497,7 @@ fn snapshot_zones_are_reset_after_last_reader() {
     assert!(fs.log.lock_committer().table.earlier.is_empty());
 }
 
-/// Whoever reads beside commits and steps sees all rows of one batch, never of two.
+/// A read during commits and steps sees all rows of one batch, never of two.
 #[test]
 fn snapshot_range_is_of_one_moment() {
     let fs = mounted();

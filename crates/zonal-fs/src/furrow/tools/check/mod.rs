@@ -11,7 +11,7 @@
 //! | [`names`] | can large directories be searched by name? |
 //! | [`shared`] | do shared extents have the references that they say? |
 //! | [`zones`], [`data`] | do blocks have one owner each, is it listed, and is the data right? |
-//! | [`lost`], [`paths`](crate::furrow::metadata::paths) | which files are hurt, and where are they? |
+//! | [`lost`], [`paths`](crate::furrow::metadata::paths) | which files are hurt, and where? |
 
 mod data;
 mod links;
