@@ -166,7 +166,7 @@ fn measure(path: &Path) {
     let kind = path.file_name().unwrap().to_str().unwrap();
     let kind = KINDS.iter().find(|other| other.name == kind).unwrap();
     let fs = mount(path);
-    // The first look loads what every mount needs.
+    // The first look loads metadata that every mount needs.
     find(&fs, Ino::ROOT, kind.first);
     let taken = || (fs.stats().held_bytes + fs.stats().cache_bytes, resident());
     let before = taken();

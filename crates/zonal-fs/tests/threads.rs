@@ -32,7 +32,7 @@ fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
     fs.create(&Caller::ROOT, parent, name.as_bytes(), &new).unwrap().ino
 }
 
-/// One thread's file and what must be in it.
+/// One thread's file and its expected content.
 struct Worker {
     rng: ChaCha8Rng,
     ino: Ino,

@@ -1,5 +1,5 @@
-//! Super blocks that Debian's mkzonefs wrote: they are read, and what we write is the same, byte
-//! for byte. `cargo xtask vm` compares with the tool itself; these were kept from such a run.
+//! Super blocks that Debian's mkzonefs wrote: they are read, and ours are the same, byte for byte.
+//! `cargo xtask vm` compares with the tool itself; these were kept from such a run.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

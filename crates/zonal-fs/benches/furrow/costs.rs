@@ -94,7 +94,7 @@ impl Subject {
         Self { made, home, file }
     }
 
-    /// Does an operation so many times. Returns what its caller takes, by the clock `now`.
+    /// Does an operation `times` times. Returns the cost for its caller, by the clock `now`.
     fn work(&self, operation: Operation, times: u64, now: fn(&Furrow) -> Caller) -> Caller {
         let Made { fs, worker, .. } = &self.made;
         let new = create_directory(fs, "new");
@@ -163,7 +163,7 @@ pub(crate) fn costs(args: &Args, report: &mut Report) {
     }
 }
 
-/// Does what callgrind counts, if this process is one that it counts.
+/// Does the operations that callgrind counts, if it has started this process.
 pub(crate) fn is_counted() -> bool {
     let Some((what, times)) = callgrind::requested() else { return false };
     let known = OPERATIONS.into_iter().find(|(_, name, _)| *name == what);

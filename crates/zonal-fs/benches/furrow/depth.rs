@@ -68,7 +68,7 @@ fn made(drive: &Arc<Delay<MemoryDrive>>) -> (Furrow, Ino) {
     (fs, file)
 }
 
-/// µs for each read of so many threads.
+/// µs for each read of `threads` threads.
 fn by_threads(fs: &Furrow, file: Ino, (threads, seed): (u64, u64)) -> f64 {
     let start = Machine.monotonic_ns();
     std::thread::scope(|scope| {

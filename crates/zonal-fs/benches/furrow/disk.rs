@@ -168,7 +168,7 @@ pub(crate) fn rate(args: &Args, report: &mut Report) {
     rounds.report(report);
 }
 
-/// Write and flush of 4 KiB on a disk beside the same on its drive, with drives of several speeds.
+/// Write and flush of 4 KiB on a disk and directly on its drive, with drives of several speeds.
 pub(crate) fn flush(args: &Args, report: &mut Report) {
     for latency in [0, 100, 1000] {
         let drive = || Delay::new(memory_drive(256, 8), Duration::from_micros(latency));

@@ -77,7 +77,7 @@ struct Slot {
     state: ZoneState,
     /// In the order of writing, so sorted by start; each reaches to the start of the next.
     pieces: Vec<Piece>,
-    /// The most that there were: what of a drive in a file takes memory.
+    /// The largest number of pieces that the slot has had: their memory stays allocated.
     pieces_max: usize,
 }
 
@@ -90,7 +90,7 @@ enum Content {
     /// This word, again and again.
     Same(u64),
     Stored(Vec<u8>),
-    /// So many bytes, in the drive's file.
+    /// This many bytes, in the drive's file.
     InFile(u64),
 }
 

@@ -17,7 +17,7 @@ use crate::volume::{
     overwrite, scrambled,
 };
 
-/// A file system whose clock moves with its operations: a second for so many.
+/// A file system whose clock moves with its operations: `per_second` of them in a second.
 pub(crate) struct Paced {
     pub(crate) drive: Arc<SparseDrive>,
     pub(crate) fs: Furrow,
@@ -50,7 +50,7 @@ impl Paced {
         Self { drive, fs, worker, clock, per_second, done: 0, dice: Dice(9) }
     }
 
-    /// An operation is done. What can be done in the background is done at once.
+    /// Counts an operation, and does background work at once.
     pub(crate) fn step(&mut self) {
         self.done += 1;
         let is_due = self.done.is_multiple_of(self.per_second);

@@ -16,7 +16,7 @@ use crate::volume::{BLOCK, Dice, create_file, fill, make_with, new_block, overwr
 
 const ZONES: u64 = 64;
 
-/// Of what files may fill, unless told otherwise.
+/// Percent of the space for files that is filled, unless `--percent` is given.
 const FULL_PERCENT: u64 = 95;
 
 /// Blocks that are written of each size at least: enough that every step of the table is met.

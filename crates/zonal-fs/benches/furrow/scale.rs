@@ -294,7 +294,7 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
     rounds.report(report);
 }
 
-/// What uses cost, and what memory there was after each kind of them, beside the bound.
+/// Reports the cost of each operation, the memory after it, and the bound of that memory.
 fn push_uses(rounds: &mut Rounds, name: &str, mounted: &Value) {
     let number = |value: &Value| value.as_f64().expect("a number");
     let kinds = ["a read", "a create", "an overwrite", "a read again"];

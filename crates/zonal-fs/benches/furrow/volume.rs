@@ -52,7 +52,7 @@ pub(crate) fn make(zones: u64, zone_mib: u64, clock: Arc<dyn Clock>) -> Made {
     make_with_memory(zones, zone_mib, clock, MountOptions::default().memory)
 }
 
-/// The same, with so much memory for metadata.
+/// The same, with `memory` bytes for metadata.
 pub(crate) fn make_with_memory(
     zones: u64,
     zone_mib: u64,

@@ -17,12 +17,11 @@ use crate::run::Start;
 use crate::zones::PLAIN;
 use crate::{count, random_ops};
 
-/// Which calls a drive refuses, and how many in a row: more than it has free zones, as far as there
-/// are so many.
+/// Which calls a drive refuses, and how many in a row: more than it has free zones, if possible.
 const REFUSALS: [(FaultOp, u64); 3] =
     [(FaultOp::Write, 20), (FaultOp::Manage, 12), (FaultOp::Any, 20)];
 
-/// Bursts begin at each of so many calls.
+/// Bursts begin at each `STEP`th call.
 const STEP: usize = 23;
 
 fn shape(active: u32) -> Shape {
@@ -36,7 +35,7 @@ fn shape(active: u32) -> Shape {
     Shape { name: "28 zones of 64 blocks", spec }
 }
 
-/// Replaces blocks and commits, whatever fails.
+/// Replaces blocks and commits, and goes on after errors.
 fn work(fs: &Furrow, file: Ino, clock: &StepClock) {
     for round in 0..120 {
         clock.set(1_000_000_000 * round);

@@ -1,4 +1,4 @@
-//! The checker: what must hold after any power cut, and the loop that goes through the cuts.
+//! The checker: rules that hold after any power cut, and the loop that goes through the cuts.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ use crate::run::{Boundary, Run, end_of};
 pub(crate) struct Effort {
     /// Moments with at most this many new states have all of them checked.
     pub(crate) exhaustive: u64,
-    /// Of the others, so many.
+    /// Samples of new states at other moments.
     pub(crate) samples: u32,
-    /// Only one in so many moments is looked at.
+    /// One in this many moments is looked at.
     pub(crate) moments_one_in: u64,
-    /// After one in so many recoveries, the recovery itself is cut.
+    /// After one in this many recoveries, the recovery itself is cut.
     pub(crate) again_one_in: u64,
-    /// After one in so many recoveries, the drive is filled and emptied.
+    /// After one in this many recoveries, the drive is filled and emptied.
     pub(crate) use_one_in: u64,
 }
 

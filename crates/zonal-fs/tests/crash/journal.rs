@@ -1,5 +1,5 @@
-//! Bad records in the two copies of the journal: whatever leaves one good copy of each record costs
-//! nothing, and what leaves none is said, not taken for the journal's end.
+//! Bad records in the two copies of the journal. Damage that leaves one good copy of each record
+//! costs nothing; other damage is reported, and not taken for the journal's end.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

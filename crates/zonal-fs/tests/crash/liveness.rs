@@ -18,7 +18,7 @@ use crate::run::Start;
 use crate::zones::PLAIN;
 use crate::{count, random_ops, seed};
 
-/// Cuts of one drive, each in what followed the one before.
+/// Cuts of one drive, each in the work after the one before.
 const CUTS: u64 = 12;
 
 /// Nanoseconds between two mounts.

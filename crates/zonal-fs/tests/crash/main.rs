@@ -84,7 +84,7 @@ struct Report {
     workloads: u64,
     /// Of these, with a step that failed.
     refused: u64,
-    /// Of these, not looked at because they did what another did.
+    /// Of these, not looked at because another one made the same changes.
     same: u64,
 }
 

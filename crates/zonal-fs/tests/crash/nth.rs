@@ -17,7 +17,7 @@ use crate::run::Start;
 
 type Drive = Arc<Fault<ImageDrive>>;
 
-/// A little of everything, with commits and a clean remount, then so many large writes: enough of
+/// A little of everything, with commits and a clean remount, then `writes` large writes: enough of
 /// them start reclaim on a full drive.
 fn workload(writes: u64) -> Vec<Op> {
     let create = |name, kind| Op::Create { dir: 0, name, kind, perm: 0o644, caller: Caller::ROOT };

@@ -1,8 +1,8 @@
 //! Mistakes made on purpose: a checker that finds nothing must find these.
 //!
 //! Each [`PlantedBug`] is a test of its own, and says which scenario noticed it. If that one does
-//! not any more, all attempts are made, from cheap to dear, until one notices. What noticed it is
-//! printed.
+//! not any more, all attempts are made, from cheap to dear, until one notices. The test prints the
+//! name of the attempt.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ struct Scenario {
     ops: Vec<Op>,
 }
 
-/// Overwrites of single blocks of a file that fills the drive, with a sync after so many.
+/// Overwrites of single blocks of a file that fills the drive, with a sync after every `sync`th.
 fn overwrites(rounds: std::ops::Range<u16>, sync: u16) -> Vec<Op> {
     let blocks = SMALL.ballast_max() + 200;
     let overwrite = rounds.flat_map(|round| {
@@ -43,7 +43,7 @@ fn overwrites(rounds: std::ops::Range<u16>, sync: u16) -> Vec<Op> {
     overwrite.collect()
 }
 
-/// Sequences of operations that bring out what short ones cannot.
+/// Sequences of operations for mistakes that short ones cannot show.
 fn scenarios() -> Vec<Scenario> {
     let create = |name| {
         let kind = FileKind::Regular;
@@ -201,8 +201,8 @@ fn holes() -> Vec<Op> {
     (0..400).flat_map(round).flatten().collect()
 }
 
-/// A journal whose copies are of two histories: what follows in one of them follows nothing in the
-/// other. To refuse it is right, to mix the two is not.
+/// A journal whose copies are of two histories: records that follow in one of them follow nothing
+/// in the other. To refuse it is right, to mix the two is not.
 fn splice(bug: Option<PlantedBug>) -> Result<(), Violation> {
     let create = |name| {
         let kind = FileKind::Regular;

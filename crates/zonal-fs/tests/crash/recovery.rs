@@ -43,7 +43,7 @@ fn mount(drive: Arc<dyn ZonedDevice>) -> Furrow {
     Furrow::mount(drive, clock, MountOptions::default()).expect("mount")
 }
 
-/// A drive whose newest batch has a new file, of so many blocks and a piece.
+/// A drive whose newest batch has a new file, of `blocks` blocks and a piece.
 struct Work {
     recorder: Arc<Recorder>,
     old: Vec<u8>,

@@ -22,7 +22,7 @@ pub(crate) struct Start {
     clock: Arc<StepClock>,
     pub(crate) now_ns: u64,
     eviction: Eviction,
-    /// Paths that operations mean by their numbers, if not those that exist.
+    /// Paths that operations mean by their numbers, if not the existing ones.
     paths: Option<Names>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Run {
 }
 
 impl Start {
-    /// A drive of this shape with a ballast of so many blocks and these operations done to it.
+    /// A drive of this shape with a ballast of `ballast` blocks and these operations done to it.
     pub(crate) fn new(shape: &Shape, ballast: u64, ops: &[Op]) -> Self {
         Self::with_paths(shape, ballast, None, ops)
     }

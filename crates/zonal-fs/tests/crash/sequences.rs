@@ -70,7 +70,7 @@ impl Search {
     }
 }
 
-/// Every choice of endings for so many steps.
+/// Every choice of endings for `steps` steps.
 fn endings(steps: usize) -> impl Iterator<Item = Vec<Ending>> {
     let choices = Ending::ALL.len();
     (0..choices.pow(steps as u32)).map(move |number| {

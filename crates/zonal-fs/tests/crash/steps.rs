@@ -45,7 +45,7 @@ pub(crate) struct Step {
     synced: Pick,
 }
 
-/// What ends a step.
+/// The end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Nothing,

@@ -32,7 +32,8 @@ struct Hold {
 }
 
 impl Hold {
-    /// With what tells the test of a call that waits, and lets the call go on.
+    /// A hold, the receiver that tells the test of a waiting call, and the sender that lets the
+    /// call go on.
     fn new() -> (Self, Receiver<()>, Sender<()>) {
         let (entered, has_entered) = channel();
         let (let_go, release) = channel();

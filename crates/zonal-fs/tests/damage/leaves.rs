@@ -45,7 +45,7 @@ fn lose(image: &mut Image, leaf: &LeafAt) {
     }
 }
 
-/// The directories of a drive, under whatever name the root has them now.
+/// The directories of a drive, by their numbers: the root may have other names for them now.
 fn homes(fs: &Furrow, numbers: &[Ino]) -> Vec<Option<Ino>> {
     let mut homes = vec![None; numbers.len()];
     fs.readdir(Ino::ROOT, 0, &mut |entry| {
@@ -119,7 +119,7 @@ fn lost_ranges(report: &CheckReport) -> Vec<&str> {
     ranges.filter(|what| what.starts_with("no copy has the rows")).collect()
 }
 
-/// Writes so much that every part is merged, and more than once.
+/// Writes enough that every part is merged, and more than once.
 fn write_much(fs: &Furrow, what: &str) {
     let home = make(fs, Ino::ROOT, "beside", FileKind::Directory);
     for number in 0..600 {
@@ -170,7 +170,7 @@ fn leaf_lost_in_both_copies_is_reported_by_path() {
         let count = lost.count();
         assert!(count < files.len() / 2, "{what}: most can be read, not {count}");
         assert!(count == 0 || (is_hurt && fs.stats().leaves_lost > 0), "{what}: it is counted");
-        // Life goes on beside it, and merges pass it.
+        // Other writes go on, and merges pass the lost leaf.
         write_much(&fs, &what);
         let still_lost = fs.stats().leaves_lost;
         fs.shutdown().unwrap();
@@ -305,7 +305,7 @@ fn remap_tables_lost_cost_their_blocks_only() {
     assert!(are_needed > 0);
 }
 
-/// Deletes `file`, all of it. Returns what there was before and is afterwards.
+/// Deletes `file`, all of it. Returns the space before and afterwards.
 fn delete_file(fs: &Furrow) -> [StatFs; 2] {
     let before = fs.statfs().unwrap();
     fs.unlink(Ino::ROOT, b"file").unwrap();

@@ -208,7 +208,7 @@ fn damage(image: &mut Image, lba: Lba, random: &mut ChaCha8Rng) {
     }
 }
 
-/// What became of a damaged drive.
+/// The outcome of a mount of a damaged drive.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Whole,
@@ -234,7 +234,8 @@ impl Subject {
         match self.shows.iter().rposition(|shown| *shown == found) {
             Some(at) if at + 1 == self.shows.len() => Outcome::Whole,
             Some(_) => Outcome::Earlier,
-            // The root was made anew from what there is, which a check of the damaged drive says.
+            // The mount has rebuilt the root from the rest, and a check of the damaged drive
+            // reports that.
             None if is_root_remade(&fs, image) => Outcome::Partly("the root is made anew".into()),
             None => {
                 let difference = newest.first_difference(&found);
@@ -260,7 +261,7 @@ fn is_root_remade(fs: &Furrow, image: &Image) -> bool {
     are_known && report.problems.iter().any(|problem| problem.path.as_deref() == Some("/"))
 }
 
-/// How often what happened.
+/// The number of each outcome.
 #[derive(Default)]
 struct Tally {
     whole: usize,

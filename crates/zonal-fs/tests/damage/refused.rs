@@ -97,7 +97,7 @@ fn truncation_with_refused_reads_shows_no_old_content() {
         }
         mounted.step();
         owed += u64::from(fs.stats().removals_owed > 0);
-        // Whatever grows the file waits for the truncation, or fails.
+        // Growth of the file waits for the truncation, or fails.
         let grown = [
             fs.setattr(&Caller::ROOT, file, &size(BYTES)).map(drop),
             fs.write(file, BYTES, b"end", WriteFlags::empty()).map(drop),

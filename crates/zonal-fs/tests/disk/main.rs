@@ -6,7 +6,7 @@
 //! | `cuts` | which states can a power cut leave? |
 //! | `threads` | does a reader see a part of a write? |
 //! | `set` | how are disks made, listed, copied and removed, and which calls fail? |
-//! | `open` | what can be done with a disk that is in use? |
+//! | `open` | which calls work on a disk that is in use? |
 //!
 //! In the environment: `SEED` chooses the random work (it is printed), `COUNT` multiplies it.
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -1,4 +1,4 @@
-//! A disk beside an array of bytes: random requests of all kinds.
+//! A disk compared with an array of bytes: random requests of all kinds.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ struct Model {
     /// How Furrow is mounted. Without memory for metadata it reads everything again all the time,
     /// and writes a run after every commit.
     options: MountOptions,
-    /// What existed before the last operation.
+    /// Paths before the last operation.
     names: Names,
     reply: Option<Reply>,
 }

@@ -1,5 +1,5 @@
-//! A volume as a [`FileSystem`]: whatever is done to an inode is done to the path by which it was
-//! looked up last. So every test that is written for file systems tests volumes too.
+//! A volume as a [`FileSystem`]: each call on an inode uses the path by which it was looked up
+//! last. So every test that is written for file systems tests volumes too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

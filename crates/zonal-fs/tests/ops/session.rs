@@ -1,4 +1,4 @@
-//! Doing operations on a file system and telling what came back, as text that can be compared.
+//! Does operations on a file system and returns the answers as text that can be compared.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use zonal_fs::vfs::{
 
 use super::{Op, Pick, content};
 
-/// What exists, in a fixed order: the meaning of each [`Pick`].
+/// The existing paths, in a fixed order: the meaning of each [`Pick`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     /// Every path with its kind, the root first.
@@ -50,7 +50,7 @@ impl Names {
         Self { files: indexes.clone(), dirs: indexes, all, held: 0 }
     }
 
-    /// The same names with so many files held.
+    /// The same names with `held` files held.
     pub(crate) fn with_held(&self, held: usize) -> Self {
         Self { held, ..self.clone() }
     }
@@ -126,7 +126,7 @@ impl<F: FileSystem + ?Sized> Session<F> {
         Self { fs, held: self.held.clone() }
     }
 
-    /// What exists now.
+    /// The paths that exist now.
     pub(crate) fn names(&self) -> Names
     where
         F: Sized,
@@ -452,7 +452,7 @@ fn show(attr: &Attr) -> String {
     format!("{:?}", NodeAttr::from(*attr))
 }
 
-/// The variant's name: what programs get to see is the errno.
+/// The variant's name: programs see only the errno.
 pub(crate) fn error_name(error: &FsError) -> String {
     let text = format!("{error:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()

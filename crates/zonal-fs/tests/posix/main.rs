@@ -1,4 +1,4 @@
-//! What POSIX promises about names, on a volume. The same rules through a mount:
+//! Rules of POSIX about names, on a volume. The same rules through a mount:
 //! `crates/zonal-fuse/tests/posix.rs`.
 
 #![allow(clippy::unwrap_used, reason = "this is test code")]

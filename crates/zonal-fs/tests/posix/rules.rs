@@ -1,9 +1,9 @@
-//! What POSIX and Linux promise about names, the same for a volume and for a mount: the tests of
-//! both call these.
+//! Rules of POSIX and Linux about names, the same for a volume and for a mount: the tests of both
+//! call these.
 
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 
-/// The error number of what failed.
+/// The result of a call; `Err` has its error number.
 pub(crate) type Outcome<T> = Result<T, i32>;
 
 /// The attributes of an inode that these rules look at.
@@ -17,7 +17,7 @@ pub(crate) struct Stat {
     pub(crate) ctime: (i64, i64),
 }
 
-/// How a rename treats what stands at its target.
+/// How a rename treats an entry at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rename {
     Replace,

@@ -30,7 +30,7 @@ enum Order {
     Halves,
 }
 
-/// A drive and what happens to it.
+/// A drive and its work.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     zones: u64,

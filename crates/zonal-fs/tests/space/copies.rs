@@ -1,4 +1,5 @@
-//! Space for copies of shared blocks: what fallocate(2) promises of a file that shares its blocks.
+//! Space for copies of shared blocks: the promise of fallocate(2) for a file that shares its
+//! blocks.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What statfs offers can be written, whatever the size of the files, and hardly more.
+//! Files of any size can fill the space that statfs offers, and hardly more.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const WRITE_BLOCKS: u64 = 256;
 /// How large files are.
 #[derive(Clone, Copy, Debug)]
 enum Size {
-    /// All have so many blocks.
+    /// All have this many blocks.
     Blocks(u64),
     /// One to 512 blocks, in each octave as many.
     Mixed,

@@ -325,7 +325,7 @@ fn host_without_space_costs_no_zone_and_is_reported() {
     assert_clean(gate);
 }
 
-/// Files of so many bytes, until there is no space; returns how many blocks they have.
+/// Files of `bytes` bytes, until there is no space; returns how many blocks they have.
 fn fill_with_files(fs: &Furrow, bytes: usize) -> u64 {
     let data = vec![3; bytes];
     let mut homes = 0..;

@@ -65,14 +65,14 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many calls wait.
+    /// Waits until `calls` calls wait.
     pub(crate) fn wait_for(&self, calls: usize) {
         let held = self.held.lock().unwrap();
         drop(self.changed.wait_while(held, |held| held.waiting < calls).unwrap());
     }
 
-    /// Whether so many calls wait within a moment. For what must not come: a busy machine makes it
-    /// come later.
+    /// Whether `calls` calls wait within a moment. For calls that must not come: a busy machine
+    /// makes them come later.
     pub(crate) fn comes_to(&self, calls: usize) -> bool {
         const MOMENT: Duration = Duration::from_millis(200);
         let held = self.held.lock().unwrap();

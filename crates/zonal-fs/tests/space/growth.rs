@@ -13,8 +13,8 @@ use super::{Dice, assert_clean, create, format, shape};
 
 const MIB: u64 = 1 << 20;
 
-/// Files in a zone of 96 MiB on average, after so many writers have written a file of 64 MiB each,
-/// one piece in turn.
+/// Files in a zone of 96 MiB on average, after `writers` writers have written a file of 64 MiB
+/// each, one piece in turn.
 fn files_a_zone(writers: u64, piece: usize, max_open_zones: Option<NonZeroU32>) -> f64 {
     let (max_open, max_active) = (Some(28), Some(28));
     let shape = GeometrySpec { max_open, max_active, ..shape(96, 24_576) };
@@ -37,7 +37,7 @@ fn files_a_zone(writers: u64, piece: usize, max_open_zones: Option<NonZeroU32>) 
 
 #[test]
 fn growing_files_have_zone_each_at_any_write_size() {
-    // 64,512 bytes is what HDFS writes, 10,240 what tar does.
+    // HDFS writes 64,512 bytes at a time, tar 10,240.
     for piece in [4 << 10, 10_240, 64_512, 64 << 10, 100_000, 256 << 10] {
         let found = files_a_zone(8, piece, None);
         println!("8 writers of {piece} bytes: {found:.2} files a zone");

@@ -14,7 +14,7 @@ use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
 /// Blocks that a write moves at most at once.
 const STEP: u64 = 64;
 
-/// A file that fills so much of what files may fill, of which half has been overwritten.
+/// A file that fills `percent` percent of the space for files, and half of which was overwritten.
 fn filled(drive: Arc<dyn ZonedDevice>, percent: u64) -> (Furrow, Ino, u64) {
     let fs = format(drive);
     let file = create(&fs, "file");
@@ -114,7 +114,7 @@ fn throttle_shares_reclaim_among_sixteen_writers() {
     assert_clean(drive);
 }
 
-/// Waits until so many zones are read at once when eight threads move blocks; whether there are
+/// Waits until `expected` zones are read at once while eight threads move blocks; whether there are
 /// more.
 fn more_zones_are_read_at_once(memory: ByteCount, expected: usize) -> bool {
     let gate = Gate::new(shape(96, 64));

@@ -1,4 +1,4 @@
-//! Which data lies together, what that costs, and that no room is lost by it.
+//! Which data lies together, at which cost, and that no room is lost by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -155,7 +155,7 @@ fn placement_uses_room_of_other_zones_before_no_space() {
         }
         let last = create(&fs, "last");
         fill(&fs, last, fs.statfs().unwrap().blocks_free);
-        // And overwritten, with what reclaim needs.
+        // The files can be overwritten too, with the room that reclaim needs.
         let mut dice = Dice(3);
         for _ in 0..2000 {
             let file = files[usize::try_from(dice.below(8)).unwrap()];

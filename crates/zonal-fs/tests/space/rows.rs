@@ -13,7 +13,7 @@ use super::{BLOCK, Dice, assert_clean, shape, steps};
 /// The objects that fill a drive.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Extended attributes of so many bytes, fifteen for each file.
+    /// Extended attributes of this many bytes, fifteen for each file.
     Xattrs(usize),
     /// Empty files with the longest names.
     LongNames,
@@ -21,7 +21,7 @@ enum Kind {
     Files,
     /// Symbolic links to something long.
     Symlinks,
-    /// Directories, each in the one before or beside it.
+    /// Directories, each in the one before or next to it.
     Directories,
     /// More names of a file.
     Links,
@@ -48,7 +48,7 @@ struct Plan {
     zones: u64,
     zone_blocks: u64,
     active: u32,
-    /// Whether somebody does the work in the background.
+    /// Whether the test ticks, as a thread in the background would.
     ticks: bool,
 }
 

@@ -12,7 +12,7 @@ use super::{BLOCK, Dice, assert_clean, create, fill, mount, shape};
 /// Bytes written for each byte that the program wrote.
 #[derive(Debug)]
 struct Amplification {
-    /// Data, with what reclaim moves.
+    /// Data, with the blocks that reclaim moves.
     data: f64,
     metadata: f64,
 }
@@ -68,8 +68,8 @@ fn overwrite(fs: &Furrow, ino: Ino, blocks: u64, count: u64, dice: &mut Dice) {
     }
 }
 
-/// Every share that is sold: the bound is what tells a change for the worse, some half more than
-/// was measured.
+/// Every share that statfs offers. The bounds, about half above the measured values, catch a change
+/// for the worse.
 fn check_all(zones: u64, zone_blocks: u64, turns: u64) {
     for (percent, data, metadata) in [(80, 12.0, 4.0), (90, 38.0, 6.0), (95, 40.0, 10.0)] {
         let Some(found) = measure(zones, zone_blocks, percent, turns) else { continue };

@@ -93,7 +93,7 @@ fn zone_become_read_only_is_emptied_in_background() {
     assert!(steps >= 2, "a zone of 64 blocks and a look: {steps} steps");
     assert_eq!(fs.stats().reclaim_bytes, 64 * 4096, "what was in it and no more");
     let taken = free - fs.statfs().unwrap().blocks_free;
-    // Less what metadata and the reserve would take of them, which comes in whole zones.
+    // Less the part that metadata and the reserve take of them, in whole zones.
     assert!(taken <= 64, "it takes space elsewhere now: {taken}");
     fs.sync().unwrap();
     // The next failure takes nothing away.

@@ -431,7 +431,7 @@ impl ZonedDevice for Watched {
         if self.is_broken.load(Ordering::Relaxed) {
             return Err(DeviceError::Medium { lba: Lba::ZERO });
         }
-        // Who counts no flushes has let go of the receiver.
+        // A test that counts no flushes has dropped the receiver.
         let _ = self.flushed.lock().unwrap().send(());
         self.below.flush()
     }

@@ -26,7 +26,7 @@ enum Found {
     Offline,
 }
 
-/// What becomes of the size of a file that had two blocks.
+/// The size afterwards of a file that had two blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
     /// It stays.

@@ -1,4 +1,4 @@
-//! zonefs as a library: what its operations answer, and what failures make of its files.
+//! zonefs as a library: the answers of its operations, and the effect of failures on its files.
 
 mod errors;
 mod model;
@@ -118,8 +118,8 @@ fn conventional_zones_aggregate_to_one_file() {
     assert_eq!(truncate(&fs, cnv, 0), Err(1));
 }
 
-/// As Linux does: a zone file that takes direct writes at its end only, whatever the drive would
-/// take.
+/// As Linux does: a zone file takes direct writes at its end only, even if the drive would take
+/// others.
 #[test]
 fn preferred_zones_are_sequential_files() {
     let shape = "profile=host-aware,zone=3M,zones=6,conventional=1";
