@@ -1,4 +1,4 @@
-//! What must hold after a cut: the tree is legal, the drive is clean, and it all goes on.
+//! Rules after a cut: the tree is legal, the drive is clean, and work goes on.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// What `check` may say of a drive that was used to its end.
+/// Problems that `check` may report on a drive that was used to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// Nothing.
@@ -52,7 +52,7 @@ pub(crate) enum Report {
     LacksCopy,
 }
 
-/// Checks what cuts leave.
+/// Checks the states that cuts leave.
 pub(crate) struct Checker {
     pub(crate) random: ChaCha8Rng,
     pub(crate) clock: Arc<StepClock>,

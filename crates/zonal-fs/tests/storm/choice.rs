@@ -1,8 +1,8 @@
 //! Which operation comes next.
 //!
-//! Each round has a profile: what its threads do most, to how few files and blocks. Mistakes of
-//! threads show where several operations meet in one block or at one end of a file, so most rounds
-//! have two files of a few blocks.
+//! Each round has a profile: which operations its threads do most, and to how few files and blocks.
+//! Mistakes of threads show where several operations meet in one block or at one end of a file, so
+//! most rounds have two files of a few blocks.
 
 use std::collections::BTreeMap;
 
@@ -279,7 +279,7 @@ impl Chooser<'_> {
         (offset, len.min((1 << 20) - offset % (1 << 20)))
     }
 
-    /// Copies between few blocks, and what changes these.
+    /// Copies between few blocks, and operations that change these.
     fn copies(&mut self) -> Op {
         let (ino, source) = (self.file(), self.file());
         let block = self.block();
@@ -311,7 +311,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// What moves the end of a file, or happens at it.
+    /// Operations that move the end of a file, or happen at it.
     fn ends(&mut self) -> Op {
         let ino = self.file();
         let end = self.known.end(ino);
@@ -350,7 +350,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// What cuts files of many pieces off, and what grows over the rest.
+    /// Operations that cut files of many pieces off, and that grow them again.
     fn cuts(&mut self) -> Op {
         let (ino, source) = (self.file(), self.file());
         let block = self.block();
@@ -370,7 +370,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// What brings reclaim about, and what reads meanwhile: in one part of a file for a while, so
+    /// Writes that bring reclaim about, and reads meanwhile: in one part of a file for a while, so
     /// that the zones which hold it are soon reclaimed.
     fn reclaim(&mut self) -> Op {
         let ballast = self.known.ballast.unwrap_or(self.known.files[0]);
@@ -396,7 +396,7 @@ impl Chooser<'_> {
                 let range = (self.block() * BLOCK, 1 + self.below(3 * BLOCK));
                 self.write(ino, range, WriteFlags::empty())
             }
-            // Zones die, and nobody has to make room for that.
+            // Zones die without a write that has to make room for that.
             13 => {
                 let end = self.known.end(ballast) / BLOCK;
                 Op::Truncate { ino: ballast, size: end.saturating_sub(96) * BLOCK }
@@ -505,7 +505,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// One that changes what else an inode has.
+    /// An operation that changes attributes of an inode.
     fn of_inode(&mut self, ino: u64, name: u8) -> Op {
         let (name, tag) = (name % 4, self.known.tag());
         let small = u32::try_from(tag % 1000).expect("small");

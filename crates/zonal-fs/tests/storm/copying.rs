@@ -29,7 +29,7 @@ pub(crate) enum Progress {
 }
 
 impl Progress {
-    /// What distinguishes it from others.
+    /// The order of progress.
     fn key(&self) -> (u64, u64, u64) {
         match self {
             Self::Copied(bytes, None) => (*bytes, 0, 0),

@@ -12,7 +12,7 @@ use crate::node::mix;
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A call of any kind says EIO.
@@ -149,7 +149,7 @@ impl Drive {
 impl ZonedDevice for Drive {
     zonal::pass_on!(recorder: geometry, report);
 
-    /// Nobody resets a zone while it is read: the drive would give back anything.
+    /// A zone is not reset while it is read: the drive would give back anything.
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         let zone = self.geometry().locate(lba).0;
         let before = self.resets(zone);

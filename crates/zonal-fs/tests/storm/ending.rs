@@ -1,5 +1,5 @@
-//! What must hold once all faults have ended, without a remount: every operation works, and all
-//! space comes back.
+//! Rules once all faults have ended, without a remount: every operation works, and all space comes
+//! back.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ const STEPS_MAX: usize = 20_000;
 /// Blocks of a drive up to which it is filled.
 const FILLED_MAX: u64 = 5000;
 
-/// Blocks by which what metadata takes may differ from that of the empty file system.
+/// Blocks by which metadata may take more or less than in the empty file system.
 const SLACK: u64 = 8;
 
 /// A mount at the end of a round.

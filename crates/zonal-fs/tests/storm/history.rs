@@ -29,7 +29,7 @@ pub(crate) struct Record {
     pub(crate) drive: Health,
 }
 
-/// What happened, in order.
+/// An event of a round.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Begin(usize),
@@ -71,7 +71,7 @@ impl Promise {
     }
 }
 
-/// So many states at once are too many.
+/// More states at once than this are too many.
 const ALIVE_MAX: usize = 2500;
 
 /// Everything that happened, with all that it may have meant.
@@ -309,7 +309,7 @@ impl History {
         self.events.iter().filter(|(_, event)| is_end(event)).map(|(at, _)| *at).collect()
     }
 
-    /// Whether a cut after so many changes of the drive may leave this; else how it differs.
+    /// Whether a cut after `cut` changes of the drive may leave this; else how it differs.
     pub(crate) fn check(&self, cut: usize, found: &State) -> Result<(), String> {
         if self.is_vague {
             return Ok(());

@@ -16,7 +16,7 @@
 //! | `world` | what do the threads do? |
 //! | `model`, `node` | how does an operation change the tree? |
 //! | `copying` | how does a copy change it, step by step? |
-//! | `history` | what may be there? |
+//! | `history` | which states may the tree have? |
 //! | `check` | what must hold after a cut? |
 //! | `ending` | what must hold once all faults have ended? |
 //! | `planted` | does it notice mistakes that are made on purpose? |

@@ -57,7 +57,7 @@ impl Op {
     }
 }
 
-/// What of an inode's attributes becomes another; `None` stays.
+/// New values of an inode's attributes; `None` stays.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) perm: Option<u16>,
@@ -329,7 +329,7 @@ impl State {
         }
     }
 
-    /// Does what changes one inode.
+    /// Does an operation that changes one inode.
     fn change_inode(&mut self, op: Op) -> Outcome {
         match op {
             Op::Write { ino, offset, len, tag, flags } => {

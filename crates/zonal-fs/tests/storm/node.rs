@@ -45,7 +45,7 @@ pub(crate) fn content(tag: u64, offset: u64, len: u64) -> Vec<u8> {
     bytes[skip..][..usize::try_from(len).expect("in memory")].to_vec()
 }
 
-/// A time that somebody has set, in seconds; 0 for one that the clock of the round gave.
+/// A time that an operation has set, in seconds; 0 for one that the clock of the round gave.
 pub(crate) fn set_time(time: Timestamp) -> u64 {
     u64::try_from(time.secs()).ok().filter(|seconds| *seconds < 1_000_000_000).unwrap_or(0)
 }
@@ -57,7 +57,7 @@ struct Block {
     hash: u64,
 }
 
-/// Attributes that are not counted from anything else. Of times, those that somebody has set.
+/// Attributes that are not counted from anything else. Of times, only the ones that calls set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Own {
     pub(crate) perm: u16,

@@ -122,7 +122,7 @@ impl Round {
         alone(move || read_state(&*fs))?.map_err(|error| format!("it cannot be read: {error}"))
     }
 
-    /// Directories, files, and what fills the drive.
+    /// Makes directories, files, and a file that fills the drive.
     fn prepare(&self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
         let world = Arc::clone(&self.world);
         let Setting { ballast, seed, .. } = self.setting;
@@ -243,7 +243,7 @@ impl Round {
         scheduler::run(habits, works).map(drop)
     }
 
-    /// Faults end. What failed because of them may have to be done again.
+    /// Faults end. Operations that failed because of them may have to be done again.
     fn heal(&self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
         self.world.drive.arm(None);
         let world = Arc::clone(&self.world);
@@ -266,7 +266,7 @@ impl Round {
         })
     }
 
-    /// What must hold when nobody changes anything and no call of the drive has failed.
+    /// Checks rules that hold while no operation runs and no call of the drive fails.
     fn settle(&mut self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
         let world = Arc::clone(&self.world);
         let seed = mix(self.setting.seed, self.world.drive.recorder.len() as u64);

@@ -28,7 +28,7 @@ const TRAIL: usize = 24;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     pub(crate) seed: u64,
-    /// At one in so many places another thread may go on.
+    /// At one in this many places another thread may go on.
     pub(crate) switch_one_in: u64,
     /// A thread that seldom gets a turn while others can go on.
     pub(crate) slow: Option<usize>,
@@ -52,7 +52,7 @@ impl Habits {
 /// Places at which a thread often stays while others go on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stays {
-    /// One in so many places is marked.
+    /// One in this many places is marked.
     pub(crate) one_in: u64,
     /// Steps of the others, at most.
     pub(crate) steps: u64,
@@ -219,7 +219,7 @@ impl Scheduler {
         })
     }
 
-    /// One of those that can go on.
+    /// One of the threads that can go on.
     fn choose(&self, inner: &mut Inner) -> Option<usize> {
         let is_ready = |index: &usize| inner.threads[*index].doing == Doing::Ready;
         let mut ready: Vec<usize> = (0..inner.threads.len()).filter(is_ready).collect();

@@ -42,8 +42,7 @@ impl Backref {
 /// Most back-references in a row: its value stays far below the longest one.
 pub const BACKREFS_MAX: usize = 1024;
 
-/// Most ones at the start of a difference. A larger difference is a long number behind so many
-/// ones.
+/// Most ones at the start of a difference. A larger difference is this many ones and a long number.
 const ONES_MAX: u32 = 16;
 
 /// Packs back-references, which must be sorted by owner. The format, in bits:
@@ -100,7 +99,7 @@ pub fn encode(records: &[Backref]) -> Vec<u8> {
     bits.bytes
 }
 
-/// Unpacks what [`encode`] made.
+/// Unpacks the bytes of [`encode`].
 pub fn decode(mut bytes: &[u8]) -> Result<Vec<Backref>, &'static str> {
     let mut number = || take_number(&mut bytes);
     let (files, extents, width, low) = (number()?, number()?, number()?, number()?);

@@ -1,4 +1,4 @@
-//! A position in the journal: where its next record goes, and what that record continues.
+//! A position in the journal: where its next record goes, and which record that one continues.
 
 /// A position between two records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

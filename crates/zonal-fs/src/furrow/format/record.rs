@@ -67,7 +67,7 @@ const _: () = assert!(size_of::<RecordHeader>() == 56);
 const _: () = assert!(offset_of!(RecordHeader, seq) == 32);
 const _: () = assert!(offset_of!(RecordHeader, chain) == 52);
 
-/// The fields of a record's header besides its address, lengths and checksums.
+/// The fields of a record's header, without its address, lengths and checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordId {
     /// Kind of the record.
@@ -173,7 +173,7 @@ impl PaddedRecord {
     }
 }
 
-/// Decodes the header at the start of `bytes` and checks what can be checked without the body.
+/// Decodes the header at the start of `bytes` and checks all fields that need no body.
 pub fn decode_header(bytes: &[u8], kind: RecordKind, own: Address) -> Result<RecordHeader, String> {
     let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else {
         return Err(format!("{} bytes, too short", bytes.len()));

@@ -87,12 +87,12 @@ const _: () = assert!(offset_of!(Superblock, epoch) == 32);
 const _: () = assert!(offset_of!(Superblock, manifest) == 80);
 const _: () = assert!(offset_of!(Superblock, label) == 136);
 
-/// What to say of a file system of another version.
+/// The error for a file system of another version.
 pub fn unknown(version: u16) -> String {
     format!("Furrow of version {version}; this program knows {VERSION}")
 }
 
-/// What [`Superblock::conventional_crc`] says of a drive with these conventional zones.
+/// The value of [`Superblock::conventional_crc`] for a drive with these conventional zones.
 pub fn conventional_crc(zones: &ZoneRuns) -> u32 {
     if zones.leading_count() == zones.zone_count() {
         return 0;

@@ -1,4 +1,4 @@
-//! Lost blocks of deleted files: those whose map rows or remap tables are lost.
+//! Lost blocks of deleted files: blocks whose map rows or remap tables are lost.
 //!
 //! No row says any more where such blocks are. But each zone's back-references name every run that
 //! was put there. If a zone counts more live blocks than its back-references lead to, and has as
@@ -24,7 +24,7 @@ use crate::furrow::zones::backrefs::merge_sorted;
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};
 
-/// What identifies the content of a zone that is not being written: no block of it becomes live, so
+/// Identifies the content of a zone that is not being written: no block of it becomes live, so
 /// the same sums mean the same blocks.
 #[derive(Debug, PartialEq, Eq)]
 struct ContentMark {
@@ -103,7 +103,7 @@ impl Truncator {
     }
 
     /// Frees the blocks of a deleted file that no row names. Fails if the device has refused to
-    /// read what names the owners of a zone; other zones have been looked at then.
+    /// read the back-references of a zone; other zones have been looked at then.
     pub(super) fn give_back_lost(&self, ino: Ino) -> Result<()> {
         let zones = self.tree.read_state().zones.ids();
         let mut outcome = Ok(());

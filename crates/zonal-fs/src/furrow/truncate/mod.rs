@@ -254,7 +254,7 @@ mod tests {
     use crate::furrow::{DataCheck, Eviction, Furrow, MountOptions, StepProgress, Work, check};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
 
-    /// A file of so many map entries, which share one block, and the free blocks before it.
+    /// A file of `count` map entries, which share one block, and the free blocks before it.
     fn many_entries(count: u64) -> (Furrow, Ino, u64) {
         let (drive, clock) = formatted(128, 4096);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();

@@ -308,7 +308,7 @@ impl Writer {
         let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
         match wish {
             Wish::New(_) => state.totals.advance_clock(grant.blocks.into()),
-            // The data clock counts only what users write.
+            // The data clock counts only writes of users.
             Wish::Moved { .. } => {}
         }
         Some(grant)

@@ -80,18 +80,18 @@ pub(in crate::furrow) struct Demand {
 /// Free zones that a writer leaves to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Kept {
-    /// Of those that metadata can take.
+    /// Of the free zones that metadata can take.
     pub(in crate::furrow) for_metadata: usize,
-    /// Of any, beyond these.
+    /// Of all free zones, beyond these.
     pub(in crate::furrow) others: usize,
 }
 
 /// Blocks that can be written in open zones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::furrow) struct OpenRoom {
-    /// In those of users.
+    /// In the open zones of users.
     pub(in crate::furrow) users: u64,
-    /// In those of reclaim.
+    /// In the open zones of reclaim.
     pub(in crate::furrow) moved: u64,
 }
 
@@ -390,8 +390,8 @@ impl Zones {
     }
 
     /// An open zone with little room, that could be sealed so that a file gets a zone with room for
-    /// all of it. A file that is cut costs more than this room: what lies beside its parts is
-    /// moved.
+    /// all of it. A file that is cut costs more than this room: reclaim moves the blocks next to
+    /// its parts.
     pub(in crate::furrow) fn find_remnant(&self, target: Target, whole: Whole) -> Option<u32> {
         let room = |zone| u64::from(self.slot(zone).remaining());
         let candidates = self.streams.zones_beside_cut(target, whole, room);

@@ -77,7 +77,7 @@ pub(in crate::furrow) struct DueRecords {
 /// Which zones get rows of their records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum DueZones {
-    /// Those that nobody writes any more.
+    /// Zones that are no longer written.
     Closed,
     /// All, since the mount ends.
     All,
@@ -189,8 +189,7 @@ impl Zones {
         taken
     }
 
-    /// Zones that have changed and in which nothing lives now: whatever was known of their owners
-    /// is over.
+    /// Zones that have changed and have no live blocks now: their back-references are void.
     fn take_unlived(&mut self) -> Vec<u32> {
         let is_empty = |zone: &u32| self.slots[*zone as usize].live == 0;
         let zones: Vec<u32> = self.changed.iter().copied().filter(is_empty).collect();
@@ -233,7 +232,7 @@ impl Backref {
         is_same.then(|| Self { blocks: end - self.block, ..*self })
     }
 
-    /// What blocks of one run have in common: how far they lie apart in file and zone.
+    /// A key that is equal for blocks of one run: how far they lie apart in file and zone.
     fn distance(&self) -> u64 {
         match self.owner {
             Owner::Entry(_, first) => first.wrapping_sub(u64::from(self.block)),

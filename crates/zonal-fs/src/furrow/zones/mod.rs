@@ -1,4 +1,4 @@
-//! Zones of the drive: what each is used for, and which one is written next.
+//! Zones of the drive: the use of each, and which one is written next.
 //!
 //! Accounts under the state lock, without I/O; [`place`](crate::furrow::write::place) does the I/O.
 //! [`allocation`] chooses the zone of a write, [`victims`] the zone that reclaim empties. A zone
@@ -50,7 +50,7 @@ pub(super) enum Role {
     Sealed,
     /// No data lives in it; reset once a commit has made that durable.
     PendingReset,
-    /// Failed: what lives in it may be readable, but it is never reset.
+    /// Failed: its live blocks may be readable, but it is never reset.
     Failed,
 }
 
@@ -193,7 +193,7 @@ pub(super) struct Zones {
     pending: usize,
     /// Those of them that may be reset now.
     resets: BTreeSet<u32>,
-    /// Of the pending ones, those whose reset the drive has refused.
+    /// Of the pending ones, zones that the drive has refused to reset.
     refused_resets: BTreeSet<u32>,
     /// When the worker tries these again.
     reset_retries: Retries<u32>,
@@ -398,7 +398,7 @@ impl Zones {
         self.free_blocks
     }
 
-    /// Whether a commit gives back zones, now or once nobody reads them.
+    /// Whether a commit gives back zones, now or once their readers have ended.
     pub(super) fn has_emptied(&self) -> bool {
         !self.emptied.is_empty()
     }
@@ -470,8 +470,8 @@ impl Zones {
         self.insert_free(zone);
     }
 
-    /// Takes the empty sealed zones that nobody reads: they can be reset once the rows that say so
-    /// are durable.
+    /// Takes the empty sealed zones that have no readers: they can be reset once the rows that say
+    /// so are durable.
     pub(super) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
         debug_assert_eq!(self.room, self.slots.iter().map(OpenRoom::of).sum(), "room is counted");
         self.seal_dead();
@@ -546,6 +546,6 @@ pub(super) enum Urgency {
     /// A writer waits.
     Emergency,
     /// Free zones are not the aim: a read-only zone holds data that the next failure would destroy.
-    /// Reclaim empties it if there is room, and nobody resets it.
+    /// Reclaim empties it if there is room, and it is never reset.
     Rescue,
 }

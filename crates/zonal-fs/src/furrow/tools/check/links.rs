@@ -49,7 +49,7 @@ impl Linked {
         }
     }
 
-    /// Links that an inode with so many entries must have. A directory has one more for its `.`,
+    /// Links that an inode with `entries` entries must have. A directory has one more for its `.`,
     /// and one for the `..` of each subdirectory; the root has one for its own `..`.
     fn links(&self, entries: u32) -> u32 {
         let own = match self.kind {

@@ -61,7 +61,7 @@ pub enum DataCheck {
 pub struct CheckOptions {
     /// Whether to read the data.
     pub data: DataCheck,
-    /// Bytes of memory for comparisons, besides some 100 MiB that a check takes in any case. With
+    /// Bytes of memory for comparisons, in addition to some 100 MiB that a check takes anyway. With
     /// less memory it makes more passes over the metadata.
     pub memory: u64,
 }

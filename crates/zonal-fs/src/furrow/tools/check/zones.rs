@@ -45,7 +45,7 @@ impl Claim {
         let tag = tag_of(record.owner, record.block);
         let blocks = match record.owner {
             Owner::Entry(..) => record.blocks,
-            // The whole extent, whatever length the record states.
+            // The whole extent, regardless of the length in the record.
             Owner::Extent(_) => u32::MAX - record.block,
         };
         Self { tag, block: record.block, blocks }
