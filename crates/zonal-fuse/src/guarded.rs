@@ -105,6 +105,17 @@ impl Guarded {
     }
 }
 
+/// Methods that pass their arguments on below, each by the policy that it stands under.
+macro_rules! calls {
+    ($($policy:ident { $(
+        fn $name:ident($($argument:ident: $kind:ty),*) -> $out:ty;
+    )+})+) => {$($(
+        fn $name(&self, $($argument: $kind),*) -> Result<$out> {
+            self.$policy(|fs| fs.$name($($argument),*))
+        }
+    )+)+};
+}
+
 impl FileSystem for Guarded {
     fn model(&self, ino: Ino) -> FileModel {
         self.below.model(ino)
@@ -133,58 +144,51 @@ impl FileSystem for Guarded {
         });
     }
 
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.look(|fs| fs.lookup(parent, name))
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.look(|fs| fs.getattr(ino))
-    }
-
-    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.change(|fs| fs.setattr(caller, ino, set))
+    calls! {
+        look {
+            fn lookup(parent: Ino, name: &[u8]) -> Attr;
+            fn getattr(ino: Ino) -> Attr;
+            fn readlink(ino: Ino) -> Vec<u8>;
+            fn read_with(ino: Ino, offset: u64, buffer: &mut [u8], flags: ReadFlags) -> usize;
+            fn readdir_with(
+                ino: Ino, cookie: u64, flags: ReadFlags,
+                each: &mut dyn FnMut(DirEntry<'_>) -> Listing
+            ) -> ();
+            fn seek(ino: Ino, what: Seek, offset: u64) -> u64;
+            fn statfs() -> StatFs;
+            fn getxattr(ino: Ino, name: &[u8]) -> Vec<u8>;
+            fn listxattr(ino: Ino) -> Vec<Vec<u8>>;
+        }
+        change {
+            fn setattr(caller: &Caller, ino: Ino, set: &SetAttr) -> Attr;
+            fn create(caller: &Caller, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Attr;
+            fn create_unnamed(caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Attr;
+            fn unlink(parent: Ino, name: &[u8]) -> ();
+            fn rmdir(parent: Ino, name: &[u8]) -> ();
+            fn rename(source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> ();
+            fn link(ino: Ino, parent: Ino, name: &[u8]) -> Attr;
+            fn write(ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Written;
+            fn fallocate(ino: Ino, how: Allocate, offset: u64, len: u64) -> ();
+            fn copy_range(
+                source: (Ino, u64), target: (Ino, u64), len: u64, flags: WriteFlags
+            ) -> u64;
+            fn setxattr(
+                caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode
+            ) -> ();
+            fn removexattr(ino: Ino, name: &[u8]) -> ();
+        }
+        count {
+            fn pin(ino: Ino) -> ();
+        }
+        make_durable {
+            fn fsync(ino: Ino, kind: SyncKind) -> ();
+            fn sync() -> ();
+            fn shutdown() -> ();
+        }
     }
 
     fn path(&self, ino: Ino) -> Option<String> {
         self.look(|fs| Ok(fs.path(ino))).ok().flatten()
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.look(|fs| fs.readlink(ino))
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        new: &NewInode<'_>,
-    ) -> Result<Attr> {
-        self.change(|fs| fs.create(caller, parent, name, new))
-    }
-
-    fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
-        self.change(|fs| fs.create_unnamed(caller, parent, new))
-    }
-
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change(|fs| fs.unlink(parent, name))
-    }
-
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change(|fs| fs.rmdir(parent, name))
-    }
-
-    fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.change(|fs| fs.rename(source, target, flags))
-    }
-
-    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.change(|fs| fs.link(ino, parent, name))
-    }
-
-    fn pin(&self, ino: Ino) -> Result<()> {
-        self.count(|fs| fs.pin(ino))
     }
 
     fn unpin(&self, ino: Ino) {
@@ -195,85 +199,8 @@ impl FileSystem for Guarded {
         });
     }
 
-    fn read_with(
-        &self,
-        ino: Ino,
-        offset: u64,
-        buffer: &mut [u8],
-        flags: ReadFlags,
-    ) -> Result<usize> {
-        self.look(|fs| fs.read_with(ino, offset, buffer, flags))
-    }
-
     fn note_read(&self, ino: Ino) -> Result<bool> {
         if self.panicked.get().is_some() { Ok(false) } else { self.call(|fs| fs.note_read(ino)) }
-    }
-
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
-        self.change(|fs| fs.write(ino, offset, data, flags))
-    }
-
-    fn fsync(&self, ino: Ino, kind: SyncKind) -> Result<()> {
-        self.make_durable(|fs| fs.fsync(ino, kind))
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.make_durable(|fs| fs.sync())
-    }
-
-    fn readdir_with(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        flags: ReadFlags,
-        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
-    ) -> Result<()> {
-        self.look(|fs| fs.readdir_with(ino, cookie, flags, each))
-    }
-
-    fn fallocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()> {
-        self.change(|fs| fs.fallocate(ino, how, offset, len))
-    }
-
-    fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
-        self.look(|fs| fs.seek(ino, what, offset))
-    }
-
-    fn copy_range(
-        &self,
-        source: (Ino, u64),
-        target: (Ino, u64),
-        len: u64,
-        flags: WriteFlags,
-    ) -> Result<u64> {
-        self.change(|fs| fs.copy_range(source, target, len, flags))
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.look(|fs| fs.statfs())
-    }
-
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.look(|fs| fs.getxattr(ino, name))
-    }
-
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.change(|fs| fs.setxattr(caller, ino, name, value, mode))
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.look(|fs| fs.listxattr(ino))
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change(|fs| fs.removexattr(ino, name))
     }
 
     fn tick(&self) -> Result<()> {
@@ -282,10 +209,6 @@ impl FileSystem for Guarded {
 
     fn on_work(&self, wake: Wake) {
         self.below.on_work(wake);
-    }
-
-    fn shutdown(&self) -> Result<()> {
-        self.make_durable(|fs| fs.shutdown())
     }
 }
 
