@@ -1,4 +1,4 @@
-//! Sweeps and replays by the command: the guide's way to spread a sweep, and runs that write nothing.
+//! Sweeps and replays by the command: the guide's way to spread a sweep, and runs without writes.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -32,7 +32,7 @@ impl Scope {
     }
 }
 
-/// What became of a rule.
+/// The outcome of a rule.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
@@ -42,13 +42,13 @@ pub struct Outcome {
     pub clause: &'static str,
     /// `must` or `should`.
     pub level: &'static str,
-    /// What it requires.
+    /// The requirement, as a sentence.
     pub requires: String,
     /// `pass`, `fail` or `skip`.
     pub verdict: &'static str,
-    /// What it demands here, if the device breaks it.
+    /// The behaviour that it demands here, if the device breaks it.
     pub expected: Option<String>,
-    /// What the device did instead.
+    /// The behaviour of the device.
     pub observed: Option<String>,
     /// The requests that show it, in order.
     pub steps: Vec<String>,
@@ -60,9 +60,9 @@ pub struct Outcome {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Limit {
-    /// What is limited: `open` or `active` zones.
+    /// The limited resource: `open` or `active` zones.
     pub resource: &'static str,
-    /// What the device reports; null for no limit.
+    /// The limit that the device reports; null for no limit.
     pub reported_max: Option<u32>,
     /// How many zones there could be at once; null if the range has too few zones to find out.
     pub trial_max: Option<u32>,
@@ -82,7 +82,7 @@ pub struct Totals {
     pub skipped: u64,
 }
 
-/// What a device was found to do.
+/// The outcomes of all rules on a device.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {

@@ -53,7 +53,7 @@ pub enum Verify {
     Nothing,
 }
 
-/// What every set-up made of the files.
+/// The results of every set-up with the files.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {

@@ -232,7 +232,7 @@ pub struct Report {
         schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")
     )]
     pub config: Config,
-    /// How much there is of what, as the host's writes meet it.
+    /// Sizes of the drive, as the host's writes meet them.
     pub layout: Layout,
     /// (raw − user) / user of all the flash.
     pub op_nominal: f64,
@@ -246,7 +246,7 @@ pub struct Report {
     pub counters: Counters,
     /// Everything after warm-up.
     pub measured: Counters,
-    /// What the drive did after warm-up: the same, unless a log of the host is on it.
+    /// Counters of the drive after warm-up: the same, unless a log of the host is on it.
     pub drive_counters: Counters,
     /// Bytes programmed per byte that the host asked to write, after warm-up. Requests smaller than
     /// a unit make it larger than `wa`.
@@ -266,7 +266,7 @@ pub struct Report {
     /// Figures of the trace, if one was replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Seen>,
-    /// What was measured at intervals, in order.
+    /// Samples at intervals, in order.
     pub samples: Vec<Sample>,
 }
 

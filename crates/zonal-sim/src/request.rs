@@ -57,7 +57,7 @@ pub trait Workload: Send {
     }
 }
 
-/// What a replay has met so far.
+/// Counts of a replayed trace so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Seen {

@@ -7,7 +7,8 @@
 //! use zonal::{Io, Lba, MemoryDrive, Profile, ZoneId, ZonedDevice};
 //! let drive = MemoryDrive::new(Profile::Small.geometry())?;
 //! let (data, mut unwritten) = ([1; 4096], [7; 4096]);
-//! let mut batch = [Io::append(ZoneId::new(3), &data), Io::flush(), Io::read(Lba::ZERO, &mut unwritten)];
+//! let append = Io::append(ZoneId::new(3), &data);
+//! let mut batch = [append, Io::flush(), Io::read(Lba::ZERO, &mut unwritten)];
 //! drive.submit(&mut batch);
 //! let [appended, ..] = batch;
 //! assert_eq!(appended.outcome()?, drive.geometry().zone_start(ZoneId::new(3)));

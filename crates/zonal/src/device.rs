@@ -158,7 +158,8 @@ pub trait ZonedDevice: Send + Sync {
 ///     below: MemoryDrive,
 /// }
 /// impl ZonedDevice for Careless {
-///     zonal::pass_on!(below: geometry, report, read, write, append, manage, deallocate, identity, submit);
+///     zonal::pass_on!(below: geometry, report, read, write, append, manage);
+///     zonal::pass_on!(below: deallocate, identity, submit);
 ///     fn flush(&self) -> zonal::error::Result<()> {
 ///         Ok(())
 ///     }

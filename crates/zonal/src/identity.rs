@@ -6,7 +6,8 @@ use std::fmt;
 ///
 /// ```
 /// use zonal::Identity;
-/// let drive = Identity { model: Some("Tape 9".into()), unique: Some("eui.0102".into()), ..Identity::default() };
+/// let (model, unique) = (Some("Tape 9".into()), Some("eui.0102".into()));
+/// let drive = Identity { model, unique, ..Identity::default() };
 /// assert_eq!(drive.to_string(), "Tape 9, eui.0102");
 /// assert_eq!(Identity::default().to_string(), "");
 /// ```

@@ -1,7 +1,7 @@
 //! `zonal schemas`: the documents of each command with `--json`, as JSON Schema 2020-12.
 //!
-//! A schema is made from the struct that the command prints, so the two cannot differ. Its names are
-//! in `docs/json.md`; `tests/json` compares the schemas with that page and with printed documents.
+//! A schema is made from the struct that the command prints, so the two cannot differ. Its names
+//! are in `docs/json.md`; `tests/json` compares schemas with that page and with printed documents.
 
 use anyhow::{Context, Result};
 use schemars::generate::SchemaSettings;
@@ -24,7 +24,7 @@ use crate::args::schemas::Schemas;
 type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
-/// `zone` is also that of its subcommands. `error` is no command: each command that fails prints it.
+/// `zone` is also that of its subcommands. `error` is no command: a command that fails prints it.
 const SCHEMAS: [(&str, Make); 40] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),

@@ -17,7 +17,7 @@ use schema::{Places, compare, declared};
 use serde_json::{Deserializer, Value};
 use tempfile::TempDir;
 
-/// Schemas of what is only printed where the kernel has ublk, and of what `tests/nbd.rs` compares.
+/// Schemas of `serve ublk`, which needs a kernel with ublk, and of `serve nbd`, in `tests/nbd`.
 const ELSEWHERE: [&str; 2] = ["serve-nbd", "serve-ublk"];
 
 fn docs() -> PathBuf {
@@ -41,7 +41,7 @@ fn zonal(folder: &Path, line: &str) -> Command {
     command
 }
 
-/// A directory in which commands run, and what they have shown so far.
+/// A directory in which commands run, and the fields that they have printed so far.
 struct Place {
     folder: TempDir,
     schemas: BTreeMap<String, Value>,
@@ -216,7 +216,7 @@ fn json_of_drive_commands_matches_schemas() {
     place.assert_all_shown(&[]);
 }
 
-/// Serves a drive, compares what is printed when it can be used, and ends that.
+/// Serves a drive, compares the document that says it is ready, and ends the server.
 fn serve(place: &mut Place) {
     let mut server = zonal(place.path(), "serve nvme-tcp plain.zns --listen 127.0.0.1:0")
         .stdout(Stdio::piped())

@@ -21,9 +21,9 @@ pub struct Field {
     pub default: String,
     /// Its unit; empty for a number or a word.
     pub unit: String,
-    /// What is allowed; empty where the type says it.
+    /// Allowed values; empty where the type says it.
     pub range: String,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
 }
 

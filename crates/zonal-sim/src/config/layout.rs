@@ -8,7 +8,7 @@ use crate::flash::refused;
 use crate::ftl::{Frontier, Isolation};
 use crate::size::Size;
 
-/// How much there is of what.
+/// Sizes of a drive: its units and superblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Layout {

@@ -14,7 +14,7 @@ use crate::report::{Table, svg};
 pub struct Document<'a> {
     /// Name of the experiment.
     experiment: &'a str,
-    /// What it asks.
+    /// The question that it answers.
     title: &'a str,
     /// The config, as TOML.
     #[serde(rename = "config_toml")]

@@ -37,7 +37,7 @@ pub type Slot = u32;
 /// A superblock.
 pub type Block = u32;
 
-/// What was done so far, in units. Conservation: `programs = host − rewritten + moved + padded`.
+/// Counts of units so far. Conservation: `programs = host − rewritten + moved + padded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counters {
@@ -51,8 +51,8 @@ pub struct Counters {
     /// Units GC moved.
     #[serde(rename = "moved_units")]
     pub moved: u64,
-    /// Units of padding: what finishing a zone, or a commit of an area, programs without the host's
-    /// data.
+    /// Units of padding: programmed without the host's data when a zone is finished or an area
+    /// committed.
     #[serde(rename = "padded_units")]
     pub padded: u64,
     /// Of these, the units of commits.

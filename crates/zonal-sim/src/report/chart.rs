@@ -1,4 +1,4 @@
-//! What is in a picture, before it is drawn.
+//! The content of a picture: axes, series, bars.
 
 /// How values become distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Scale {
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it shows, with the unit.
+    /// The quantity on the axis, with its unit.
     pub label: String,
     /// How values become distances.
     pub scale: Scale,
@@ -67,7 +67,7 @@ pub struct Range {
 /// Points of the same kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub name: String,
     /// Its points, by x.
     pub points: Vec<(f64, f64)>,
@@ -89,20 +89,20 @@ impl Series {
 /// Lines and points over two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// What it shows, in one line.
+    /// One line above the picture.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn, the first lowest.
+    /// The series in drawing order; later ones cover earlier ones.
     pub series: Vec<Series>,
 }
 
 /// Groups of bars, on an axis from 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// What it shows, in one line.
+    /// One line above the picture.
     pub title: String,
     /// The vertical axis.
     pub y: Axis,

@@ -22,7 +22,7 @@ const KEY_TEXT_MAX: f64 = 240.0;
 /// A bold letter beside one that is not.
 const BOLD: f64 = 1.16;
 
-/// What has to find room.
+/// The parts of a picture that need room.
 pub(super) struct Parts<'a> {
     pub(super) title: &'a str,
     pub(super) vertical: (&'a Ruler, &'a str),

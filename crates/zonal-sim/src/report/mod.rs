@@ -2,8 +2,8 @@
 //!
 //! | file | question |
 //! | --- | --- |
-//! | here | what is a table, and its CSV? |
-//! | [`chart`] | what is in a picture: axes, series, bars |
+//! | here | tables and their CSV |
+//! | [`chart`] | the content of a picture: axes, series, bars |
 //! | [`svg`](mod@svg) | how is it drawn? |
 //! | `frame`, `text` | how much room does each of its texts get? |
 //! | [`zbdbench`] | which CSV does zbdbench write of a real drive? |
@@ -38,7 +38,7 @@ pub enum Cell {
     Empty,
 }
 
-/// What is no number, as the ratio of nothing, is empty: equal to itself, and no point of a chart.
+/// NaN and infinities (a ratio to nothing) become empty cells, which a chart leaves out.
 impl From<f64> for Cell {
     fn from(number: f64) -> Self {
         if number.is_finite() { Self::Number(number) } else { Self::Empty }
@@ -67,7 +67,7 @@ impl From<Option<f64>> for Cell {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Table {
-    /// What the table is, as a file name without extension.
+    /// The table's name, also the name of its file without extension.
     pub name: String,
     /// Columns.
     pub columns: Vec<String>,
@@ -89,7 +89,7 @@ impl Table {
     }
 
     /// The table as CSV (RFC 4180, but lines end with a line feed). Numbers are the shortest that
-    /// are read back the same; what is no number, as the ratio of nothing, is empty.
+    /// are read back the same; NaN, as of a ratio to nothing, is an empty cell.
     pub fn csv(&self) -> String {
         let heads = self.columns.iter().map(|head| field(head)).collect::<Vec<_>>();
         let mut text = heads.join(",") + "\n";

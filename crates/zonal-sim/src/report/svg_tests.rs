@@ -30,7 +30,7 @@ fn bars() -> Bars {
     }
 }
 
-/// What is wrong with the texts of a picture.
+/// Texts of a picture that are cut or overlap.
 fn faults(svg: &Svg) -> Vec<String> {
     text::faults(&svg.places, (svg.frame.width, svg.frame.height))
 }
@@ -66,7 +66,7 @@ fn chart_has_all_its_parts() {
 #[test]
 fn bars_stand_on_axis() {
     let svg = draw(&Picture::Bars(bars()));
-    // Three bars of heights 1 : 2 : 4, and none for what is no number.
+    // Three bars of heights 1 : 2 : 4, and none for NaN.
     for height in ["80", "160", "320"] {
         assert!(svg.contains(&format!("height=\"{height}\" fill")), "{height}: {svg}");
     }
@@ -99,7 +99,7 @@ fn chart_drawing_is_reproducible() {
     assert_eq!(draw(&picture), draw(&picture.clone()));
 }
 
-/// What was once cut: long names in the legend, and numbers above many narrow bars.
+/// These were once cut: long names in the legend, and numbers above many narrow bars.
 #[test]
 fn bars_many_and_narrow_keep_texts_apart() {
     let names = ["ext4", "zonefs Env", "plugin", "in place without TRIM, conventional drive"];

@@ -1,5 +1,5 @@
-//! How much room a text takes. A picture is drawn without the font that shows it later, so widths
-//! are those of a wide one (`DejaVu` Sans), rounded up: a text may be narrower, and is never cut.
+//! Width of a text in pixels. The viewer's font is unknown while drawing, so widths are the ones of
+//! a wide font (`DejaVu` Sans), rounded up: a text may be narrower, and is never cut.
 
 /// Sizes in pixels: of most texts, of a picture's title, of the numbers above bars.
 pub(super) const NORMAL: f64 = 13.0;
@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-/// What is wrong with texts of a picture that ends at `corner`: cut, or over another one.
+/// Texts that leave a picture which ends at `corner`, or overlap another text.
 pub(super) fn faults(places: &[Place], corner: (f64, f64)) -> Vec<String> {
     let mut found = Vec::new();
     for (at, place) in places.iter().enumerate() {

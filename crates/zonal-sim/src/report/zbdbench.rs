@@ -21,7 +21,7 @@ pub struct Stretch {
     pub bytes_per_s: f64,
 }
 
-/// `fio_zone_write.csv`: the rate of writes over what was written.
+/// `fio_zone_write.csv`: the rate of writes over the bytes written.
 pub fn zone_write(stretches: &[Stretch]) -> Table {
     let mut table = Table::new("fio_zone_write", &["written_gb", "write_avg_mbs"]);
     for stretch in stretches {
@@ -78,13 +78,13 @@ pub fn zone_mixed(mixes: &[Mix]) -> Table {
     table
 }
 
-/// What a file of a real drive holds, in the units of our pictures.
+/// The rows of a real drive's file, in the units of our pictures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Results {
     /// `fio_zone_write.csv`: drive writes, and 10^6 bytes a second.
     Written(Vec<(f64, f64)>),
-    /// `fio_zone_mixed.csv`: writes in 10^6 bytes a second, and the mean latency of reads in µs, where
-    /// the drive reached the rate.
+    /// `fio_zone_mixed.csv`: writes in 10^6 bytes a second, and the mean latency of reads in µs,
+    /// where the drive reached the rate.
     Mixed(Vec<(f64, f64)>),
 }
 

@@ -11,8 +11,8 @@
 //! Runs are numbered from 1 in the order of the combinations, the last field changing fastest, and
 //! the runs of one combination follow each other. A run's seed follows from its number and the
 //! seed of the config. So the result of a run depends neither on the runs beside it nor on
-//! the machine: the CSV has the same bytes for 1 job and for 8. Rows are written in order, so a stopped sweep resumes at the first missing
-//! row.
+//! the machine: the CSV has the same bytes for 1 job and for 8. Rows are written in order, so a
+//! stopped sweep resumes at the first missing row.
 
 mod figures;
 mod over;
@@ -195,8 +195,8 @@ fn in_order(
     })
 }
 
-/// The columns of swept fields: what the user calls them. A name that is another column's already
-/// has `over.` before it. A field that is there twice, even by its short name, is refused.
+/// The columns of swept fields: the names that the user gave them, with `over.` before a name that
+/// another column has. A field that is there twice, even by its short name, is refused.
 fn columns(overs: &[Over]) -> Result<Vec<String>> {
     for (at, over) in overs.iter().enumerate() {
         if let Some(other) = overs[..at].iter().find(|other| other.path() == over.path()) {

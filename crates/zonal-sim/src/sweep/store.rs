@@ -33,8 +33,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Counts the runs in the file. A file with other rows is refused and stays as it is; a row that
-    /// a stopped sweep left torn is removed.
+    /// Counts the runs in the file. A file with other rows is refused and stays as it is; a row
+    /// that a stopped sweep left torn is removed.
     pub(super) fn resume(&mut self, sweep: &Sweep) -> Result<usize> {
         let failed = io_error(&self.path);
         let mut text = Vec::new();

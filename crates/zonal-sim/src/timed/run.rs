@@ -83,7 +83,7 @@ pub struct Summary {
     pub writes: LatencySummary,
     /// Latency of commits of random write areas that the host asked for.
     pub commits: LatencySummary,
-    /// What the drive did, in its units.
+    /// Counters of the drive, in its units.
     pub drive_counters: Counters,
     /// Figures of the trace, if one was replayed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,7 @@
 
 mod arrows;
 mod clocks;
+mod comments;
 mod floors;
 mod leftovers;
 mod licences;
@@ -40,6 +41,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("names of tests", || test_names::check(root));
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));
+    tally.check("subjects and columns of comments", || comments::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
     tally.check("table of docs/compliance.md", || compliance::compare(root));
     subjects::check(root, tally);

@@ -30,7 +30,7 @@ pub(crate) struct Swept {
     points: Vec<Point>,
 }
 
-/// Does what is not in the CSV yet.
+/// Does the runs that the CSV does not hold yet.
 pub(crate) fn run(global: &Global, args: &SimSweep) -> Result<()> {
     let config = PathBuf::from(&args.simulated.config);
     let outputs: Vec<&PathBuf> = std::iter::once(&args.out).chain(&args.plot).collect();
