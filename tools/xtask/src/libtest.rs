@@ -84,6 +84,7 @@ impl Tests<'_> {
         } else {
             println!("{name} ... {} ({seconds:.1} s)", own.counts());
         }
+        tally.took(name, seconds);
         tally.join(own);
     }
 

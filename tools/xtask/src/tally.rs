@@ -13,7 +13,12 @@ pub struct Tally {
     left: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
+    /// Parts of the run, and the seconds that each took.
+    took: Vec<(f64, String)>,
 }
+
+/// Parts that a run names at its end.
+const LONGEST: usize = 10;
 
 impl Tally {
     /// Counts `count` tests that passed.
@@ -29,6 +34,19 @@ impl Tally {
     /// Notes one test that could not run, and why.
     pub fn skip(&mut self, what: &str, why: &str) {
         self.skipped.push(format!("{what}: {why}"));
+    }
+
+    /// Notes how long a part of the run took.
+    pub fn took(&mut self, name: &str, seconds: f64) {
+        self.took.push((seconds, name.to_owned()));
+    }
+
+    /// The parts that took longest, a line each, the longest first.
+    pub fn longest(&self) -> String {
+        let mut took: Vec<_> = self.took.iter().collect();
+        took.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let line = |(seconds, name): &&(f64, String)| format!("{seconds:>7.0} s  {name}\n");
+        took.iter().take(LONGEST).map(line).collect()
     }
 
     /// Notes tests that only a longer run makes.
@@ -48,11 +66,12 @@ impl Tally {
 
     /// Adds the counts of another part of this run.
     pub fn join(&mut self, other: Self) {
-        let Self { passed, left, failed, skipped } = other;
+        let Self { passed, left, failed, skipped, took } = other;
         self.passed += passed;
         self.left += left;
         self.failed.extend(failed);
         self.skipped.extend(skipped);
+        self.took.extend(took);
     }
 
     /// Whether something has failed.
@@ -70,6 +89,7 @@ impl Tally {
         let start = now();
         let outcome = check();
         let seconds = start.elapsed().as_secs_f64();
+        self.took(&format!("check {name}"), seconds);
         match outcome {
             Ok(()) => {
                 println!("check {name} ... ok ({seconds:.1} s)");
@@ -142,6 +162,21 @@ mod tests {
         assert_eq!(tally.counts(), "2 passed, 1 failed, 0 skipped");
         assert_eq!((tally.total(), tally.left()), (3, 7));
         assert!(tally.add("check a ... ok (0.1 s)\n").is_err());
+    }
+
+    #[test]
+    fn tally_lists_ten_longest_parts_in_order() {
+        let (mut tally, mut part) = (Tally::default(), Tally::default());
+        for seconds in 1..=11_u8 {
+            part.took(&format!("part {seconds}"), seconds.into());
+        }
+        tally.join(part);
+        let longest = tally.longest();
+        let lines: Vec<&str> = longest.lines().collect();
+        assert_eq!(
+            (lines.len(), lines[0], lines[9]),
+            (10, "     11 s  part 11", "      2 s  part 2")
+        );
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub(crate) fn count(program: &Path, arguments: &[impl AsRef<OsStr>], name: &str)
         tally.fail(format!("{name}: {error:#}"));
     }
     let (counts, seconds) = (tally.counts(), start.elapsed().as_secs_f64());
+    tally.took(name, seconds);
     // The last line of a part's output is not the last line of ours.
     let printed = printed.trim_end().replace('\n', "\n  ");
     println!("\n== {name}: {counts} ({seconds:.1} s)\n  {printed}");
