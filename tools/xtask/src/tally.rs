@@ -41,6 +41,15 @@ impl Tally {
         self.took.push((seconds, name.to_owned()));
     }
 
+    /// Runs a part and notes how long it took; returns the seconds too.
+    pub fn timed<T>(&mut self, name: &str, part: impl FnOnce() -> T) -> (T, f64) {
+        let start = now();
+        let result = part();
+        let seconds = start.elapsed().as_secs_f64();
+        self.took(name, seconds);
+        (result, seconds)
+    }
+
     /// The parts that took longest, a line each, the longest first.
     pub fn longest(&self) -> String {
         let mut took: Vec<_> = self.took.iter().collect();
@@ -86,10 +95,7 @@ impl Tally {
 
     /// Runs one check, prints how it went and counts it.
     pub fn check(&mut self, name: &str, check: impl FnOnce() -> anyhow::Result<()>) {
-        let start = now();
-        let outcome = check();
-        let seconds = start.elapsed().as_secs_f64();
-        self.took(&format!("check {name}"), seconds);
+        let (outcome, seconds) = self.timed(&format!("check {name}"), check);
         match outcome {
             Ok(()) => {
                 println!("check {name} ... ok ({seconds:.1} s)");

@@ -34,7 +34,7 @@ pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
     if let Err(error) = all(root, tier, &mut tally) {
         tally.fail(format!("{error:#}"));
     }
-    println!("\nThe longest parts, of which up to three run at once:\n{}", tally.longest());
+    println!("\nThe longest parts; some of them run at the same time:\n{}", tally.longest());
     print!("{}", tally.names());
     println!("took {:.0} s", start.elapsed().as_secs_f64());
     if tier == Tier::Standard {
@@ -56,9 +56,8 @@ fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
         let image = scope.spawn(|| vm::prepare(&kernel_tests));
         let suites = scope.spawn(|| tools::build(root));
         println!("building every program");
-        let began = now();
-        let programs = artifacts::build(root, &["--lib", "--bins", "--tests"])?;
-        tally.took("building every program", began.elapsed().as_secs_f64());
+        let build = || artifacts::build(root, &["--lib", "--bins", "--tests"]);
+        let programs = tally.timed("building every program", build).0?;
         vm::share(root, &programs)?;
         let (is_making, is_made) = mpsc::channel::<()>();
         let mut parts = vec![scope.spawn(|| {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::{by_line, files};
+use super::{by_line, texts};
 
 /// Marks of a limit or a pause. Written in two halves, so that this file passes its own check.
 const MARKS: [&str; 9] = [
@@ -100,10 +100,8 @@ const ALLOWED: &[Allowed] = &[
 /// Looks at the tests, and at the programs that run them.
 pub(super) fn check(root: &Path) -> Result<()> {
     let mut wrong = Vec::new();
-    for path in files(root, &[".rs", ".py"])? {
-        let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-        let text = std::fs::read_to_string(&path)?;
-        wrong.extend(too_many(&shown, &found(&shown, &text), ALLOWED));
+    for (path, text) in texts(root, &[".rs", ".py"])? {
+        wrong.extend(too_many(&path, &found(&path, &text), ALLOWED));
     }
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }

@@ -1,8 +1,7 @@
 //! Comments are sentences with a subject, and fit into 100 columns.
 //!
-//! The check counts clauses that begin with "what is", "who has" or "those that", which name no
-//! subject. A crate may have few of them per 1,000 lines of comments: some are questions, or quote
-//! a message.
+//! Clauses that begin with "what is", "who has" or "those that" name no subject. A crate may have
+//! few of them per 1,000 lines of comments: some are questions, or quote a message.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use regex_lite::Regex;
 
-use super::files;
+use super::{by_line, refuse, texts};
 
 /// Most headless clauses per 1,000 lines of comments in a crate.
 const HEADLESS_MAX: usize = 6;
@@ -30,26 +29,30 @@ struct Count {
     headless: Vec<String>,
 }
 
-/// Counts headless clauses per crate, and refuses wide lines.
-pub(super) fn check(root: &Path) -> Result<()> {
+/// Refuses wide lines of comment, but for rows of tables, which cannot wrap.
+pub(super) fn check_columns(root: &Path) -> Result<()> {
+    let wide = |line: &str| {
+        comment(line).filter(|words| !words.starts_with(" |"))?;
+        let columns = line.chars().count();
+        (columns > COLUMNS_MAX).then(|| format!("a comment of {columns} columns"))
+    };
+    refuse(root, &[".rs"], |_, text| by_line(text, wide))
+}
+
+/// Counts headless clauses per crate, and refuses too many of them.
+pub(super) fn check_subjects(root: &Path) -> Result<()> {
     let clause = Regex::new(CLAUSE).context("the pattern of a clause")?;
     let mut crates: BTreeMap<String, Count> = BTreeMap::new();
-    let mut wrong = Vec::new();
-    for path in files(root, &[".rs"])? {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-        let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-        let count = crates.entry(crate_of(&shown)).or_default();
+    for (path, text) in texts(root, &[".rs"])? {
+        let count = crates.entry(crate_of(&path)).or_default();
         for (line, at) in text.lines().zip(1..) {
             let Some(comment) = comment(line) else { continue };
             count.lines += 1;
-            // A row of a table cannot wrap.
-            if line.chars().count() > COLUMNS_MAX && !comment.starts_with(" |") {
-                wrong.push(format!("{shown}:{at}: a comment wider than {COLUMNS_MAX} columns"));
-            }
-            let found = || format!("  {shown}:{at}: {}", line.trim());
+            let found = || format!("  {path}:{at}: {}", line.trim());
             count.headless.extend(clause.find_iter(comment).map(|_| found()));
         }
     }
+    let mut wrong = Vec::new();
     for (name, Count { lines, headless }) in &crates {
         let allowed = lines * HEADLESS_MAX / 1000;
         if headless.len() > allowed {

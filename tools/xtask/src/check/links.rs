@@ -9,6 +9,7 @@ use super::refuse;
 /// Follows every relative link.
 pub(super) fn check(root: &Path) -> Result<()> {
     refuse(root, &[".md"], |path, text| {
+        let path = root.join(path);
         let folder = path.parent().unwrap_or(root);
         let broken = targets(text).filter(|target| !folder.join(target).exists());
         broken.map(|target| format!(": {target} does not exist")).collect()

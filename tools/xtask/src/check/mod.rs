@@ -41,7 +41,8 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("names of tests", || test_names::check(root));
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));
-    tally.check("subjects and columns of comments", || comments::check(root));
+    tally.check("columns of comments", || comments::check_columns(root));
+    tally.check("subjects of comments", || comments::check_subjects(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
     tally.check("table of docs/compliance.md", || compliance::compare(root));
     subjects::check(root, tally);
@@ -114,14 +115,21 @@ fn files(root: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Fails with all that `wrong` finds in the text of these files, if that is anything.
-fn refuse(root: &Path, endings: &[&str], wrong: impl Fn(&Path, &str) -> Vec<String>) -> Result<()> {
-    let mut found = Vec::new();
-    for path in files(root, endings)? {
+/// Files of ours below `root` whose name ends in one of `endings`: path from `root`, and text.
+fn texts(root: &Path, endings: &[&str]) -> Result<Vec<(String, String)>> {
+    let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("reading {}", path.display()))?;
-        let shown = path.strip_prefix(root).unwrap_or(&path).display();
-        found.extend(wrong(&path, &text).iter().map(|what| format!("{shown}{what}")));
+        Ok((path.strip_prefix(root).unwrap_or(&path).display().to_string(), text))
+    };
+    files(root, endings)?.into_iter().map(read).collect()
+}
+
+/// Fails with all that `wrong` finds in the text of these files, if that is anything.
+fn refuse(root: &Path, endings: &[&str], wrong: impl Fn(&str, &str) -> Vec<String>) -> Result<()> {
+    let mut found = Vec::new();
+    for (path, text) in texts(root, endings)? {
+        found.extend(wrong(&path, &text).iter().map(|what| format!("{path}{what}")));
     }
     if found.is_empty() { Ok(()) } else { bail!("{}", found.join("\n")) }
 }
