@@ -105,7 +105,7 @@ impl Guarded {
     }
 }
 
-/// Methods that pass their arguments on below, each by the policy that it stands under.
+/// Methods that call the method of the same name below, grouped by the policy that runs the call.
 macro_rules! calls {
     ($($policy:ident { $(
         fn $name:ident($($argument:ident: $kind:ty),*) -> $out:ty;

@@ -1,9 +1,9 @@
 //! Remounts a mount read-only once its file system has become read-only after a failure.
 //!
 //! The file system refuses every change at once. After a remount the mount table says `ro`, and the
-//! kernel refuses changes itself. All other options stay, also those of a later `-o remount`. Only
-//! root may remount, and only while no file is open for writing: so the thread tries again until it
-//! succeeds.
+//! kernel refuses changes itself. The remount keeps all other options, and options that a later
+//! `-o remount` set. Only root may remount, and only while no file is open for writing: so the
+//! thread tries again until it succeeds.
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -243,8 +243,8 @@ impl Unsynced {
         words.filter(|ino| *ino != 0)
     }
 
-    /// Whether a note with `data` bytes fits in addition to those of pending changes. For a note
-    /// larger than a half this is always true: no commit can make room for it.
+    /// Whether a note with `data` bytes fits beside the notes of pending changes. A note larger
+    /// than a half always fits: no commit can make room for it.
     pub fn has_room(&self, data: usize) -> bool {
         let bytes = note_bytes(data);
         bytes > HALF_BYTES || self.len[self.active] + self.promised + bytes <= HALF_BYTES

@@ -15,7 +15,7 @@ use zonal_linux::BlockDrive;
 
 const CONFIG: &str = "/sys/kernel/config/nullb";
 
-/// Attributes of `null_blk`, in addition to those of all shapes. Sizes are in MiB.
+/// Attributes of `null_blk` for each shape; every shape has common ones too. Sizes are in MiB.
 const SHAPES: [(&str, &[(&str, u32)]); 4] = [
     ("plain", &[("blocksize", 4096), ("zone_size", 1), ("size", 8)]),
     ("blocks of 512", &[("blocksize", 512), ("zone_size", 1), ("size", 6), ("zone_nr_conv", 2)]),

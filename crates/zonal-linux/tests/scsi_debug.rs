@@ -19,7 +19,7 @@ use zonal_linux::BlockDrive;
 /// Where the driver lists its adapters.
 const ADAPTERS: &str = "/sys/bus/pseudo/drivers/scsi_debug";
 
-/// Options of the module, in addition to those of all shapes. Sizes are in MiB.
+/// Options of the module for each shape; every shape has common options too. Sizes are in MiB.
 const SHAPES: [(&str, &[&str]); 3] = [
     (
         "4Kn, gaps, limits",

@@ -1,6 +1,6 @@
 //! The lifetime that a program states for the data it writes: a hint, which
-//! [`sharing`](super::sharing) and [`life`](super::life) follow. The numbers are those of Linux's
-//! `fcntl(F_SET_RW_HINT)`.
+//! [`sharing`](super::sharing) and [`life`](super::life) follow. Linux's `fcntl(F_SET_RW_HINT)`
+//! has the same numbers.
 
 /// How long the data written to a file will live: the scale of Linux's `F_SET_RW_HINT` and of
 /// RocksDB's `WriteLifeTimeHint`.

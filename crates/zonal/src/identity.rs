@@ -17,8 +17,8 @@ pub struct Identity {
     pub model: Option<String>,
     /// Its number among devices of that model.
     pub serial: Option<String>,
-    /// A name that no other device has, as Linux writes it in `wwid`: `uuid.…`, `eui.…`, `naa.…`,
-    /// `t10.…`.
+    /// A name that no other device has, as Linux writes it in `wwid`: `uuid.…`, `eui.…`,
+    /// `naa.…`, `t10.…`.
     pub unique: Option<String>,
 }
 

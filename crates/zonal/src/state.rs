@@ -59,8 +59,8 @@ pub enum Event {
     Manage(ZoneAction),
     /// The device closes the zone to make room for another open one (NVMe ZSIO → ZSC).
     CloseImplicitly,
-    /// The drive loses power and comes back: open zones become Closed (NVMe ZSIO, ZSEO → ZSC), and
-    /// a zone in which nothing is written needs no resource.
+    /// The drive loses power and comes back: open zones become Closed (NVMe ZSIO, ZSEO → ZSC),
+    /// and a zone in which nothing is written needs no resource.
     PowerCycle,
     /// The device can no longer write the zone.
     FailWrites,

@@ -115,7 +115,7 @@ impl Samples {
         Spread::of(&self.values(at, place, field))
     }
 
-    /// Medians divided by those of `base`, in the same rounds: the median of the ratios.
+    /// Divides the figure of each round by the figure of `base` in that round; the median of these.
     pub(crate) fn ratio(
         &self,
         at: (&str, &str),

@@ -11,7 +11,7 @@ use crate::drive::{
 use crate::io::{self, Aligned, append, open, read_at, size, truncate, write_at};
 use crate::programs::{Fio, python};
 
-/// Bytes that tests move: of an aggregated file, those of three zones.
+/// Bytes that tests move: all of a file, or three zones of an aggregated file.
 fn part(drive: &Drive) -> u64 {
     size(&drive.cnv(0)).min(3 * drive.shape.zone)
 }

@@ -65,8 +65,8 @@ impl Workload {
     }
 }
 
-/// Write amplification of large zones with a live share `u` and uniform writes: 1 / (1 − p), where
-/// u = (p − 1) / ln p.
+/// Write amplification of large zones with a live share `u` and uniform writes: 1 / (1 − p),
+/// where u = (p − 1) / ln p.
 fn uniform(u: f64) -> f64 {
     let (mut below, mut above) = (0.0_f64, 1.0_f64);
     for _ in 0..100 {

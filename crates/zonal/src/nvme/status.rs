@@ -22,8 +22,8 @@ impl NvmeStatus {
         Self { kind: 2, code }
     }
 
-    /// The status field of a completion, with phase tag 0 (Base, figure 92). Failures have the DNR
-    /// bit (do not retry), except those that may succeed when they are retried.
+    /// The status field of a completion, with phase tag 0 (Base, figure 92). A failure has the
+    /// DNR bit (do not retry), unless a retry may succeed.
     pub const fn field(self) -> u16 {
         let code = (self.kind as u16 & 7) << 8 | self.code as u16;
         let retry = self.is_success() || self.is_transient();

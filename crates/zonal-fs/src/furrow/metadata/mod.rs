@@ -304,7 +304,7 @@ pub(super) struct State {
     pub(super) batch: Batch,
     /// Moves of reclaim without a map row for each.
     moving: Moving,
-    /// Lives and sizes of deleted files, to predict those of new ones.
+    /// Lives and sizes of deleted files, which predict the lives and sizes of new files.
     learned: Learned,
     pub(super) loads: Loads,
     residency: Residency,

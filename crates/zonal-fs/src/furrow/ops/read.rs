@@ -290,8 +290,8 @@ fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
     }
 }
 
-/// Blocks that the device can read straight into the caller's buffer: those that lie in the range,
-/// and the last block of the file if the buffer has room for all of it. None for a short read at
+/// Blocks that the device can read straight into the caller's buffer: the blocks in the range, and
+/// the last block of the file if the buffer has room for all of it. None for a short read at
 /// odd offsets, so that it is one call of the device.
 fn direct_blocks(offset: u64, len: u64, room: u64) -> Range<u64> {
     let first = offset / BLOCK;

@@ -2,7 +2,7 @@
 //!
 //! A pass gets directories in the order of their numbers, and most are younger than their parents:
 //! then the check already knows that a directory is reachable when it gets its entries. Entries of
-//! other directories wait in memory; another pass finds those that do not fit.
+//! other directories wait in memory; another pass finds entries that do not fit.
 
 use crate::furrow::format::row::Row;
 use crate::furrow::invariant::{self as rule, Problems};
