@@ -129,7 +129,7 @@ impl Drive {
         outcome
     }
 
-    fn lba(&self, at: Address) -> Lba {
+    pub(super) fn lba(&self, at: Address) -> Lba {
         let start = self.layout.geometry.zone_start(ZoneId::new(at.zone));
         start + LbaCount::new(u64::from(at.block) * self.layout.per_block)
     }
