@@ -57,10 +57,11 @@
 //! | `Tree::buffering` | blocks that come into the buffer | only in the last pass of a commit |
 //! | `Log::pairs` | the zones that parts and manifests are written to | yes |
 //! | `Writer::resetting` | resets of zones | yes |
+//! | `Drive::placing` | writes under way | yes |
 //! | `Tree::changing` | changes of the tree, held off while a batch is taken | no |
 //! | `Tree::state` | [`State`](metadata::State) | no |
 //! | layers of the table's view, `Reclaimer::underway` | rows for readers, victims under way | no |
-//! | `Writer::placing`, locks of [`Drive`] | writes under way, unflushed writes | yes |
+//! | other locks of [`Drive`] | unflushed writes, unfinished zones | yes |
 //!
 //! A method that needs the state locked takes `&State` or `&mut State`, of which only a guard of
 //! [`Tree`] gives a reference. Below `metadata`, where that type is unknown, it takes

@@ -28,6 +28,9 @@ const FILLED_MAX: u64 = 5000;
 /// Blocks by which metadata may take more or less than in the empty file system.
 const SLACK: u64 = 8;
 
+/// Blocks that a few small files and their directory entries may take.
+const USED_MAX: u64 = 16;
+
 /// A mount at the end of a round.
 pub(crate) struct Ending<'a> {
     pub(crate) fs: &'a Furrow,
@@ -60,6 +63,7 @@ impl Ending<'_> {
                 Err(error) => return Err(failed("deleting what fills it")(error)),
             }
         }
+        self.make_space()?;
         self.use_all()?;
         delete_all(self.fs, ROOT).map_err(failed("deleting everything"))?;
         self.do_all_work()?;
@@ -165,6 +169,20 @@ impl Ending<'_> {
             (removals, resets) => {
                 Err(format!("{removals} removals and {resets} resets are owed after the pauses"))
             }
+        }
+    }
+
+    /// Empties the file that fills the drive, if the operations have left too little space for
+    /// more files.
+    fn make_space(&self) -> Result<(), String> {
+        let free = self.fs.statfs().map_err(failed("its size"))?.blocks_free;
+        let Some(ballast) = self.world.ballast().map(Ino::new).filter(|_| free < USED_MAX) else {
+            return Ok(());
+        };
+        let size = SetAttr { size: Some(0), ..SetAttr::default() };
+        match self.fs.setattr(&Caller::ROOT, ballast, &size) {
+            Ok(_) | Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(failed("emptying what fills it")(error)),
         }
     }
 

@@ -19,6 +19,7 @@
 //! | `history` | which states may the tree have? |
 //! | `check` | what must hold after a cut? |
 //! | `ending` | what must hold once all faults have ended? |
+//! | `overlap` | does a write wait for a zone that another one is about to fill? |
 //! | `planted` | does it notice mistakes that are made on purpose? |
 //!
 //! `SEED` chooses the first round, `COUNT` says how many there are: `SEED=n COUNT=1` repeats the
@@ -35,6 +36,7 @@ mod ending;
 mod history;
 mod model;
 mod node;
+mod overlap;
 mod planted;
 mod round;
 mod scheduler;

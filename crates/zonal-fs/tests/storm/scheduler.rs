@@ -34,6 +34,8 @@ pub(crate) struct Habits {
     pub(crate) slow: Option<usize>,
     /// Where threads stay, and how long.
     pub(crate) stays: Stays,
+    /// The place, counted from 1, at which the first thread stays as long as others can go on.
+    pub(crate) first_stays_at: Option<u64>,
     /// More steps than any run needs.
     pub(crate) steps_max: u64,
 }
@@ -45,6 +47,7 @@ impl Habits {
         switch_one_in: u64::MAX,
         slow: None,
         stays: Stays { one_in: u64::MAX, steps: 0, at_drive: false, file: None },
+        first_stays_at: None,
         steps_max: 3_000_000,
     };
 }
@@ -75,6 +78,8 @@ struct Thread {
     at: &'static Location<'static>,
     /// It stays where it is up to this step, as long as others can go on.
     stays_until: u64,
+    /// Places that it has come to.
+    places: u64,
 }
 
 /// Whether a thread often stays at a place.
@@ -125,7 +130,7 @@ pub(crate) fn run<T: Send + 'static>(
 ) -> Result<Vec<T>, String> {
     stop_at_panics();
     let at = Location::caller();
-    let ready = || Thread { doing: Doing::Ready, woken: Woken::Up, at, stays_until: 0 };
+    let ready = || Thread { doing: Doing::Ready, woken: Woken::Up, at, stays_until: 0, places: 0 };
     let inner = Inner {
         random: ChaCha8Rng::seed_from_u64(habits.seed),
         threads: works.iter().map(|_| ready()).collect(),
@@ -345,7 +350,13 @@ impl Attendee {
 impl Schedule for Attendee {
     fn pass(&self, at: &'static Location<'static>, side: Side) {
         let mut inner = self.step(at);
-        let Habits { switch_one_in, stays, .. } = self.scheduler.habits;
+        let Habits { switch_one_in, stays, first_stays_at, .. } = self.scheduler.habits;
+        let thread = &mut inner.threads[self.index];
+        thread.places += 1;
+        if self.index == 0 && Some(thread.places) == first_stays_at {
+            thread.stays_until = u64::MAX;
+            return self.go_on(inner);
+        }
         let stays_one_in = match self.scheduler.mark(&mut inner, at, side) {
             Mark::No => u64::MAX,
             Mark::Yes => 2,

@@ -17,7 +17,7 @@ use crate::furrow::drive::layout::Layout;
 use crate::furrow::drive::pins::ReadPins;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::Planted;
-use crate::furrow::sync::{Mutex, MutexGuard};
+use crate::furrow::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
@@ -29,6 +29,9 @@ pub(super) struct Drive {
     changes: AtomicU64,
     /// The number of changing calls that had returned before the last successful flush began.
     flushed: AtomicU64,
+    /// Read-locked by every thread from the choice of a zone to the end of the write there: zones
+    /// that such writes are about to fill have no room any more, and yet are active.
+    placing: RwLock<()>,
     /// Held by the thread that flushes: the flush of one thread often covers the calls of those
     /// that wait.
     flushing: Mutex<()>,
@@ -94,7 +97,7 @@ impl Drive {
     pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
         // All changes of earlier mounts count as one.
         let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
-        let (flushing, unflushed) = (Mutex::default(), Mutex::default());
+        let (placing, flushing, unflushed) = Default::default();
         let (unfinished, has_unfinished) = (Mutex::default(), AtomicBool::new(false));
         let counts = Counts::default();
         let pins = ReadPins::new(layout.geometry.zone_count());
@@ -103,6 +106,7 @@ impl Drive {
             layout,
             changes,
             flushed,
+            placing,
             flushing,
             unfinished,
             has_unfinished,
@@ -127,6 +131,39 @@ impl Drive {
     fn changed<T>(&self, outcome: Result<T>) -> Result<T> {
         self.changes.fetch_add(1, Ordering::AcqRel);
         outcome
+    }
+
+    /// Lets the caller choose zones and write or finish them beside other threads.
+    #[cfg_attr(feature = "testing", track_caller)]
+    pub(super) fn lock_placing(&self) -> RwLockReadGuard<'_, ()> {
+        self.placing.read().expect("no holder panicked")
+    }
+
+    /// Writes zones beside other threads. If the drive refuses that because too many zones are
+    /// active, writes [alone](Self::again_alone).
+    pub(super) fn write_beside<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+        let outcome = {
+            let _beside = self.lock_placing();
+            write()
+        };
+        self.again_alone(outcome, write)
+    }
+
+    /// Repeats a write that the drive has refused because too many zones are active, once all
+    /// writes under way have ended. Others begin after it, so no other zone is about to be full: no
+    /// more zones are active than the [layout](Layout) allots.
+    fn again_alone<T>(
+        &self,
+        outcome: Result<T>,
+        mut write: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        match outcome {
+            Err(DeviceError::TooManyActive { .. } | DeviceError::TooManyOpen { .. }) => {
+                let _alone = self.placing.write().expect("no holder panicked");
+                write()
+            }
+            outcome => outcome,
+        }
     }
 
     pub(super) fn lba(&self, at: Address) -> Lba {
@@ -155,26 +192,38 @@ impl Drive {
 
     /// Writes whole blocks at the write pointer of a zone.
     pub(super) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
-        self.finish_again();
         self.counts.meta_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.write_beside(|| self.write_once(at, data))
+    }
+
+    fn write_once(&self, at: Address, data: &[u8]) -> Result<()> {
+        self.finish_again();
         self.changed(self.device.write(self.lba(at), data))
     }
 
     /// Writes whole blocks at the write pointers of two zones, side by side.
     pub(super) fn write_copies(&self, at: [Address; 2], copies: [&[u8]; 2]) -> [Result<()>; 2] {
-        self.finish_again();
         let bytes = copies[0].len() + copies[1].len();
         self.counts.meta_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let mut batch = [0, 1].map(|copy| Io::write(self.lba(at[copy]), copies[copy]));
-        self.device.submit(&mut batch);
-        batch.map(|io| self.changed(io.outcome().map(drop)))
+        let [first, second] = {
+            let _beside = self.lock_placing();
+            self.finish_again();
+            let mut batch = [0, 1].map(|copy| Io::write(self.lba(at[copy]), copies[copy]));
+            self.device.submit(&mut batch);
+            batch.map(|io| self.changed(io.outcome().map(drop)))
+        };
+        let again = |copy: usize, outcome| {
+            self.again_alone(outcome, || self.write_once(at[copy], copies[copy]))
+        };
+        [again(0, first), again(1, second)]
     }
 
     /// Writes whole blocks of data into a zone and returns their first block: the planned one in a
-    /// conventional zone, the device's choice in a sequential one.
+    /// conventional zone, the device's choice in a sequential one. The caller holds
+    /// [`placing`](Self::lock_placing).
     pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
         self.finish_again();
-        let outcome = self.placing(planned, data).perform(&*self.device);
+        let outcome = self.op_of(planned, data).perform(&*self.device);
         self.placed(planned, data, outcome)
     }
 
@@ -182,13 +231,13 @@ impl Drive {
     pub(super) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
         self.finish_again();
         let mut batch: Vec<Io<'_>> =
-            wanted.iter().map(|&(planned, data)| Io::new(self.placing(planned, data))).collect();
+            wanted.iter().map(|&(planned, data)| Io::new(self.op_of(planned, data))).collect();
         self.device.submit(&mut batch);
         let ends = batch.into_iter().zip(wanted);
         ends.map(|(io, &(planned, data))| self.placed(planned, data, io.outcome())).collect()
     }
 
-    fn placing<'a>(&self, planned: Address, data: &'a [u8]) -> Op<'a> {
+    fn op_of<'a>(&self, planned: Address, data: &'a [u8]) -> Op<'a> {
         if self.layout.is_conventional(planned.zone) {
             Op::Write { lba: self.lba(planned), data }
         } else {
@@ -336,5 +385,58 @@ impl Drive {
         self.read(at, &mut buffer)?;
         buffer.truncate(bytes);
         Ok(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use zonal::{GeometrySpec, MemoryDrive};
+
+    use super::*;
+    use crate::furrow::sample::shape;
+
+    /// A drive that tells which writes it has refused.
+    struct Telling {
+        drive: MemoryDrive,
+        refused: Sender<()>,
+    }
+
+    impl ZonedDevice for Telling {
+        zonal::pass_on!(drive: geometry, report, read, append, manage, flush);
+
+        fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+            let outcome = self.drive.write(lba, data);
+            if let Err(DeviceError::TooManyActive { .. }) = outcome {
+                self.refused.send(()).unwrap();
+            }
+            outcome
+        }
+    }
+
+    #[test]
+    fn refused_copy_waits_for_writer_that_fills_zone() {
+        let spec = GeometrySpec { max_open: Some(4), max_active: Some(4), ..shape(24, 64) };
+        let (refused, told) = channel();
+        let device = Telling { drive: MemoryDrive::new(spec).unwrap(), refused };
+        let layout = Layout::new(device.geometry()).unwrap();
+        let drive = &Drive::new(Arc::new(device), layout);
+        let blocks = vec![1; 63 * BLOCK_BYTES];
+        for zone in 5..8 {
+            drive.write(Address { zone, block: 0 }, &blocks).unwrap();
+        }
+        let one = &blocks[..BLOCK_BYTES];
+        std::thread::scope(|scope| {
+            let beside = drive.lock_placing();
+            let at = [8, 9].map(|zone| Address { zone, block: 0 });
+            let copies = scope.spawn(move || drive.write_copies(at, [one, one]));
+            told.recv().unwrap();
+            drive.place(Address { zone: 5, block: 63 }, one).unwrap();
+            drop(beside);
+            for outcome in copies.join().unwrap() {
+                outcome.unwrap();
+            }
+        });
     }
 }

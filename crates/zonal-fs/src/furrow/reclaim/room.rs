@@ -91,6 +91,7 @@ impl Reclaimer {
     /// Seals an open zone with so many dead blocks that it is the best victim: deleted files must
     /// not keep their zones.
     fn give_up_open(&self) {
+        let _beside = self.drive.lock_placing();
         let given_up = {
             let mut state = self.tree.write_accounts();
             let clock = state.totals.data_clock();

@@ -15,7 +15,7 @@ use zonal::Clock;
 use crate::furrow::drive::Drive;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::meters::Meters;
-use crate::furrow::sync::{Mutex, RwLock};
+use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
 use crate::vfs::Ino;
 
@@ -30,9 +30,6 @@ pub(super) struct Writer {
     /// Held by the thread that empties the write buffer, so that no two threads write the same
     /// block. The content is the file whose turn is next.
     pub(super) flushing: Mutex<Ino>,
-    /// Read-locked by every thread during a write of data to the drive. A thread that write-locks
-    /// it has waited for all writes under way.
-    pub(super) placing: RwLock<()>,
     /// Held by the thread that resets a zone.
     pub(super) resetting: Mutex<()>,
 }
@@ -48,8 +45,7 @@ impl Writer {
         let drive = Arc::clone(&tree.drive);
         let buffered = (buffer_bytes / BLOCK_BYTES) as u64;
         let buffer_max = buffered.min(u64::from(drive.layout.zone_blocks));
-        let (flushing, placing, resetting) =
-            (Mutex::default(), RwLock::default(), Mutex::default());
-        Self { tree, drive, meters, clock, buffer_max, flushing, placing, resetting }
+        let (flushing, resetting) = (Mutex::default(), Mutex::default());
+        Self { tree, drive, meters, clock, buffer_max, flushing, resetting }
     }
 }

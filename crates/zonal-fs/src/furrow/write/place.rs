@@ -53,6 +53,7 @@ impl<'a> Placement<'a> {
     }
 
     fn add(&mut self, placed: Placed) {
+        self.rest = &self.rest[placed.blocks as usize * BLOCK_BYTES..];
         self.whole.blocks = self.whole.blocks.saturating_sub(placed.blocks.into());
         self.whole.near = Some(placed.zone);
         self.placed.push(placed);
@@ -89,45 +90,49 @@ impl Writer {
     /// it again.
     pub(in crate::furrow) fn place_rest(&self, placement: &mut Placement<'_>) -> Result<()> {
         while !placement.rest.is_empty() {
-            self.retire_remnant(placement);
-            let wanted = placement.room_wanted(self.tree.layout().extent_max);
-            let granted = self.grant(&mut self.tree.write_accounts(), wanted);
-            let Some(grant) = granted else {
-                if self.reset_one() {
-                    continue;
+            match self.drive.write_beside(|| self.place_next(placement)) {
+                Ok(Some(placed)) => placement.add(placed),
+                Ok(None) if self.reset_one() => {}
+                Ok(None) => return Err(FsError::NoSpace),
+                Err(error) if placement.refusals >= REFUSALS_MAX || is_final(&error) => {
+                    return Err(error.into());
                 }
-                return Err(FsError::NoSpace);
-            };
-            let (now, later) = placement.rest.split_at(grant.blocks as usize * BLOCK_BYTES);
-            let at = Address { zone: grant.zone, block: grant.block };
-            let outcome = {
-                let _under_way = self.placing.read().expect("no holder panicked");
-                self.drive.place(at, now)
-            };
-            match outcome {
-                Ok(block) => {
-                    placement.add(Placed { zone: grant.zone, block, blocks: grant.blocks });
-                    placement.rest = later;
-                }
-                Err(error) => {
-                    self.end_refused(grant, &error);
-                    placement.refusals += 1;
-                    if placement.refusals >= REFUSALS_MAX || is_final(&error) {
-                        return Err(error.into());
-                    }
-                }
+                Err(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Seals an open zone that is almost full where a file would be cut otherwise, if the room that
-    /// is lost is spare.
-    fn retire_remnant(&self, placement: &Placement<'_>) {
+    /// Writes the next part of a placement to one zone, and returns where it is; `None` without
+    /// room.
+    fn place_next(
+        &self,
+        placement: &mut Placement<'_>,
+    ) -> std::result::Result<Option<Placed>, DeviceError> {
+        self.retire_open(placement);
+        let wanted = placement.room_wanted(self.tree.layout().extent_max);
+        let granted = self.grant(&mut self.tree.write_accounts(), wanted);
+        let Some(grant) = granted else { return Ok(None) };
+        let at = Address { zone: grant.zone, block: grant.block };
+        match self.drive.place(at, &placement.rest[..grant.blocks as usize * BLOCK_BYTES]) {
+            Ok(block) => Ok(Some(Placed { zone: grant.zone, block, blocks: grant.blocks })),
+            Err(error) => {
+                self.end_refused(grant, &error);
+                placement.refusals += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// Seals and finishes an open zone, if its room is spare: one beyond the limit, or one that is
+    /// almost full where a file would be cut otherwise.
+    fn retire_open(&self, placement: &Placement<'_>) {
         let Purpose::Write(target) = placement.write.purpose else { return };
-        let remnant = {
+        let retired = {
             let mut state = self.tree.write_accounts();
-            let Some(zone) = state.zones.find_remnant(target, placement.whole) else { return };
+            let surplus = state.zones.find_surplus();
+            let remnant = || state.zones.find_remnant(target, placement.whole);
+            let Some(zone) = surplus.or_else(remnant) else { return };
             let room = self.tree.space.writer_room(&state).blocks;
             let lost = u64::from(state.zones.slot(zone).remaining());
             let zone_blocks = u64::from(state.zones.zone_blocks());
@@ -139,7 +144,7 @@ impl Writer {
             state.zones.seal(zone);
             zone
         };
-        self.finish_zone(remnant);
+        self.finish_zone(retired);
     }
 
     /// Ends a placement. After an error it gives up the blocks that are on the drive.
@@ -173,6 +178,7 @@ impl Writer {
     /// Writes several runs of blocks side by side, each as [`place_data`](Self::place_data) does.
     /// `None` for one that found no room at once or was refused: its caller writes it alone.
     pub(super) fn place_together(&self, writes: &[DataWrite<'_>]) -> Vec<Option<Vec<Placed>>> {
+        let _beside = self.drive.lock_placing();
         let granted: Vec<Option<Vec<Grant>>> = {
             let mut state = self.tree.write_accounts();
             writes.iter().map(|&write| self.grant_all(&mut state, write)).collect()
@@ -186,10 +192,7 @@ impl Writer {
                 rest = later;
             }
         }
-        let mut outcomes = {
-            let _under_way = self.placing.read().expect("no holder panicked");
-            self.drive.place_all(&wanted).into_iter()
-        };
+        let mut outcomes = self.drive.place_all(&wanted).into_iter();
         let ends = granted.into_iter().zip(writes);
         ends.map(|(grants, &write)| {
             let placed = self.end_grants(grants?, &mut outcomes)?;
@@ -262,10 +265,6 @@ impl Writer {
             self.tree.write_accounts().zones.settle(grant.zone, grant.blocks);
             self.retire_zone(grant.zone, error);
         }
-        if let DeviceError::TooManyActive { .. } = error {
-            // Zones that other writes are about to fill stay active until these have ended.
-            self.let_writes_end();
-        }
     }
 
     /// Whether a zone that has refused a write is as before. If so, a passing fault costs no room:
@@ -273,7 +272,9 @@ impl Writer {
     fn is_untouched(&self, zone: u32, error: &DeviceError) -> bool {
         match error {
             // The zone has no fault: another one would refuse as well.
-            DeviceError::NoSpace { .. } | DeviceError::TooManyActive { .. } => true,
+            DeviceError::NoSpace { .. }
+            | DeviceError::TooManyActive { .. }
+            | DeviceError::TooManyOpen { .. } => true,
             DeviceError::PowerCut => false,
             error => {
                 let is_empty = self.drive.cond(zone) == Some(ZoneCond::Empty);
@@ -283,11 +284,6 @@ impl Writer {
                 is_empty
             }
         }
-    }
-
-    /// Waits for the end of all data writes under way.
-    fn let_writes_end(&self) {
-        drop(self.placing.write().expect("no holder panicked"));
     }
 
     /// Allocates room in one zone, as much as the writer wants or less (F4).
@@ -330,7 +326,9 @@ impl Writer {
         }
     }
 
-    /// Finishes a zone that was sealed before it was full, so that it is not active any more.
+    /// Finishes a zone that was sealed before it was full, so that it is not active any more. The
+    /// caller has held [`placing`](crate::furrow::drive::Drive::lock_placing) since before it
+    /// sealed the zone: a writer that is refused meanwhile waits.
     pub(in crate::furrow) fn finish_zone(&self, zone: u32) {
         self.drive.finish(zone);
         self.tree.write_accounts().zones.finished(zone);
@@ -348,9 +346,12 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
-    use zonal::{Lba, ManualClock, MemoryDrive, Profile, ZoneId, ZonedDevice};
+    use zonal::{GeometrySpec, Lba, ManualClock, MemoryDrive, Profile, ZoneId, ZonedDevice};
+    use zonal_placement::streams::Target;
 
     use super::*;
+    use crate::furrow::sample::shape;
+    use crate::furrow::zones::allocation::Kept;
     use crate::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -386,6 +387,32 @@ mod tests {
         fs.write(ino, 0, &vec![1; 1 << 16], WriteFlags::DIRECT).unwrap();
         assert_eq!(drive.refusals.load(Ordering::Relaxed), 0);
         assert_eq!(fs.stats().zones_free, free - 1, "the file has the only zone that was taken");
+    }
+
+    /// A writer gives back blocks of a full zone after another zone was opened in its place.
+    #[test]
+    fn zone_opened_again_beyond_limit_is_finished() {
+        let spec = GeometrySpec { max_open: Some(4), max_active: Some(4), ..shape(24, 64) };
+        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).unwrap());
+        let clock = Arc::new(ManualClock::new(0));
+        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        {
+            let zones = &mut fs.tree.write_accounts().zones;
+            let (wish, kept) = (Wish::New(Target::Class(1)), Kept { for_metadata: 0, others: 0 });
+            let [first, last, other] = [40, 24, 8].map(|blocks| {
+                zones.grant(Demand { wish, blocks, clock: 5 }, Whole::default(), kept).unwrap()
+            });
+            zones.give_back(first);
+            for grant in [last, other] {
+                zones.settle(grant.zone, grant.blocks);
+            }
+        }
+        assert_eq!(fs.stats().zones_open, 2);
+        fs.write(ino, 0, &[1; 4096], WriteFlags::DIRECT).unwrap();
+        assert_eq!(fs.stats().zones_open, fs.stats().open_zones_max);
     }
 
     #[test]

@@ -389,6 +389,15 @@ impl Zones {
         true
     }
 
+    /// An open zone with the least room, if more are open than should be: a writer that the drive
+    /// has refused gave back blocks of a full zone after another zone was opened in its place.
+    pub(in crate::furrow) fn find_surplus(&self) -> Option<u32> {
+        let open = self.streams.zones();
+        let idle = open.iter().map(|open| open.zone).filter(|&zone| self.slot(zone).in_flight == 0);
+        let least = idle.min_by_key(|&zone| (self.slot(zone).remaining(), zone));
+        least.filter(|_| open.len() > self.open_zones_max())
+    }
+
     /// An open zone with little room, that could be sealed so that a file gets a zone with room for
     /// all of it. A file that is cut costs more than this room: reclaim moves the blocks next to
     /// its parts.
