@@ -14,13 +14,16 @@ use zonal::{
     ZoneKind, ZoneRuns, ZonedDevice,
 };
 use zonal_fs::furrow::{
-    Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, StepProgress, check, dump, mkfs,
+    Access, DataCheck, DumpWhat, Eviction, Furrow, MkfsOptions, MountOptions, StepProgress, Work,
+    check, dump, mkfs,
 };
 use zonal_fs::signature;
-use zonal_fs::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags, XattrMode};
+use zonal_fs::vfs::{
+    Allocate, Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, WriteFlags, XattrMode,
+};
 
 fn fixture() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v6.zns")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v7.zns")
 }
 
 fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
@@ -34,8 +37,8 @@ fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
 fn fill(fs: &Furrow) {
     let dir = create(fs, Ino::ROOT, "dir", FileKind::Directory);
     let file = create(fs, dir, "file", FileKind::Regular);
-    fs.write(file, 0, b"what was written in version 6", WriteFlags::empty()).unwrap();
-    let value = (&b"user.origin"[..], &b"furrow 6"[..]);
+    fs.write(file, 0, b"what was written in version 7", WriteFlags::empty()).unwrap();
+    let value = (&b"user.origin"[..], &b"furrow 7"[..]);
     fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
     create(fs, Ino::ROOT, "link", FileKind::Symlink);
     create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
@@ -61,6 +64,18 @@ fn fill_more(fs: &Furrow) {
     fs.unlink(dir, b"short.tmp").unwrap();
     let many = fs.lookup(Ino::ROOT, b"many").unwrap().ino;
     fs.unlink(many, b"socket 3").unwrap();
+}
+
+/// A file that was truncated to one block, of which most blocks still wait to be freed.
+fn cut(fs: &Furrow) {
+    let file = create(fs, Ino::ROOT, "cut", FileKind::Regular);
+    for block in (0..12).step_by(2) {
+        fs.write(file, block * 4096, &[7; 4096], WriteFlags::DIRECT).unwrap();
+    }
+    let size = SetAttr { size: Some(4096), ..SetAttr::default() };
+    fs.setattr(&Caller::ROOT, file, &size).unwrap();
+    assert_eq!(fs.step(Work::Truncate).unwrap(), StepProgress::More);
+    fs.sync().unwrap();
 }
 
 /// Blocks of a file that reclaim moves, of which none follows another.
@@ -107,16 +122,21 @@ fn fixture_make() {
     };
     let clock = Arc::new(ManualClock::new(1_700_000_000_000_000_000));
     let label = "golden".to_owned();
-    let options = MkfsOptions { label, uuid: *b"golden furrow 6 ", ..MkfsOptions::default() };
+    let options = MkfsOptions { label, uuid: *b"golden furrow 7 ", ..MkfsOptions::default() };
     mkfs(open(), &*clock, &options, &mut |_| ()).unwrap();
     let fs = Furrow::mount(open(), clock.clone(), MountOptions::default()).unwrap();
     fill(&fs);
     fs.shutdown().unwrap();
     drop(fs);
-    let fs = Furrow::mount(open(), clock, MountOptions::default()).unwrap();
+    let fs = Furrow::mount(open(), clock.clone(), MountOptions::default()).unwrap();
     fill_more(&fs);
     move_blocks(&fs);
     fs.sync().unwrap();
+    drop(fs);
+    // Truncation takes steps there.
+    let options = MountOptions { eviction: Eviction::AtEveryLock, ..MountOptions::default() };
+    let fs = Furrow::mount(open(), clock, options).unwrap();
+    cut(&fs);
     drop(fs);
     close_zones(&*open());
 }
@@ -143,7 +163,7 @@ fn fixture_is_same_on_every_host() {
 }
 
 #[test]
-fn version_6_is_clean_and_dump_unchanged() {
+fn version_7_is_clean_and_dump_unchanged() {
     let report = check(open(), DataCheck::Read, &mut |_| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
     let mut text = String::new();
@@ -155,21 +175,21 @@ fn version_6_is_clean_and_dump_unchanged() {
 }
 
 #[test]
-fn version_6_is_read_without_write() {
+fn version_7_is_read_without_write() {
     let clock = Arc::new(ManualClock::new(0));
     let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
     let fs = Furrow::mount(open(), clock, options).unwrap();
     let name = fs.lookup(Ino::ROOT, b"second name").unwrap();
     let mut buffer = [0; 64];
     let len = fs.read(name.ino, 0, &mut buffer).unwrap();
-    assert_eq!(&buffer[..len], b"what was written in version 6");
-    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 6");
+    assert_eq!(&buffer[..len], b"what was written in version 7");
+    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 7");
     assert!(fs.lookup(Ino::ROOT, b"fifo").is_err());
     let sparse = fs.lookup(Ino::ROOT, b"sparse").unwrap();
     assert_eq!(sparse.size, 170_000);
     let mut shared = [0; 29];
     fs.read(sparse.ino, 65_536, &mut shared).unwrap();
-    assert_eq!(&shared, b"what was written in version 6");
+    assert_eq!(&shared, b"what was written in version 7");
     let moved = fs.lookup(Ino::ROOT, b"moved").unwrap().ino;
     for block in (0..48).map(|number| number * 3) {
         let mut found = [99; 4096];
@@ -211,12 +231,13 @@ fn version_other_is_named_and_refused() {
         (4, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
         (5, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
         (5, 10, [(1, 0), (2, 1), (11, 5), (12, 6)]),
+        (6, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
     ] {
         let drive: Arc<dyn ZonedDevice> =
             Arc::new(of_another_version(version, conventional, zones));
         let clock = Arc::new(ManualClock::new(0));
         let mount = || Furrow::mount(drive.clone(), clock.clone(), MountOptions::default());
-        let named = format!("Furrow of version {version}; this program knows 6");
+        let named = format!("Furrow of version {version}; this program knows 7");
         let why = mount().map(drop).unwrap_err().to_string();
         assert!(why.contains(&named), "{why}");
         let why = check(drive.clone(), DataCheck::Read, &mut |_| ()).unwrap_err().to_string();

@@ -87,6 +87,9 @@ pub struct DiscardRow {
     pub keeps_space: u8,
 }
 
+/// The kind of a regular file.
+pub const REGULAR: u8 = 1;
+
 /// An inode; then the target of a symbolic link. Key: its number, which no other inode ever gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -103,8 +106,9 @@ pub struct InodeRow {
     pub btime: I64,
     /// Directory: number of its parent directory.
     pub parent: U64,
-    /// Directory: cookie of its next entry.
-    pub next_cookie: U64,
+    /// Directory: cookie of its next entry. File: 1 + the first block that waits to be freed, as do
+    /// all mapped blocks behind it; 0: nothing waits. Else 0.
+    pub next: U64,
     /// File: mapped blocks, with preallocated ones. Directory: entries. Else 0.
     pub count: U64,
     /// Links. 0: unlinked but open; recovery deletes the inode.
@@ -129,12 +133,19 @@ pub struct InodeRow {
     pub ctime_ns: U32,
     /// Nanoseconds after `btime`.
     pub btime_ns: U32,
-    /// 1: blocks mapped beyond the size wait to be freed, which continues after a mount. Else 0.
-    pub truncating: u8,
+    /// Zero when written, ignored when read.
+    pub reserved: u8,
     /// Directory: 1 if rows of names have the cookies of all its entries. Else 0.
     pub indexed: u8,
     /// File: 1 + the slot of the context in which it was created. 0: none.
     pub context: U16,
+}
+
+impl InodeRow {
+    /// The first block of a file that waits to be freed, with all behind it.
+    pub fn truncate_from(&self) -> Option<u64> {
+        if self.kind == REGULAR { self.next.get().checked_sub(1) } else { None }
+    }
 }
 
 /// A directory entry; then its name. Key: the directory, and the cookie of the entry.

@@ -30,8 +30,8 @@ pub(in crate::furrow) fn inode_of(
     if row.count.get() > rules::FILE_SIZE_MAX / BLOCK_BYTES as u64 + 1 {
         return Err((rule::COUNTS, format!("a count of {}", row.count)));
     }
-    if row.next_cookie.get() > u64::MAX / 2 {
-        return Err((rule::COOKIES, format!("next cookie {}", row.next_cookie)));
+    if kind == FileKind::Directory && row.next.get() > u64::MAX / 2 {
+        return Err((rule::COOKIES, format!("next cookie {}", row.next)));
     }
     let [Some(atime), Some(mtime), Some(ctime), Some(btime)] = times(row) else {
         return Err((rule::INODES, "a time with a second or more of nanoseconds".into()));
@@ -40,13 +40,13 @@ pub(in crate::furrow) fn inode_of(
         FileKind::Regular => {
             // All blocks of a deleted file wait to be removed, although its row may name only those
             // behind its end.
-            let kept = if row.nlink.get() == 0 { 0 } else { row.size.get() };
-            let truncate_from = (row.truncating != 0).then(|| kept.div_ceil(BLOCK_BYTES as u64));
+            let is_deleted = row.nlink.get() == 0;
+            let truncate_from = row.truncate_from().map(|from| if is_deleted { 0 } else { from });
             Body::File(File { truncate_from, mapped: row.count.get(), ..File::default() })
         }
         FileKind::Directory => Body::Directory(Box::new(Directory {
             parent: Ino::new(row.parent.get()),
-            next_cookie: row.next_cookie.get(),
+            next_cookie: row.next.get(),
             entries: row.count.get(),
             names: (row.indexed != 0).then(Names::default),
             ..Directory::default()

@@ -4,7 +4,7 @@ use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
 use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::row::{
-    EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, encode,
+    EntryRow, ExtentRow, InodeRow, Place, REGULAR, Row, SharedPlace, ZonePlace, encode,
 };
 use crate::furrow::metadata::batch::TakenRows;
 use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
@@ -17,7 +17,7 @@ use crate::vfs::{FileKind, Ino};
 
 /// Kinds by their number on disk.
 pub(in crate::furrow) const KINDS: [(u8, FileKind); 7] = [
-    (1, FileKind::Regular),
+    (REGULAR, FileKind::Regular),
     (2, FileKind::Directory),
     (3, FileKind::Symlink),
     (4, FileKind::Fifo),
@@ -188,9 +188,10 @@ fn kind_number(kind: FileKind) -> u8 {
 }
 
 fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
-    let (parent, next_cookie) = match &inode.body {
+    let (parent, next) = match &inode.body {
         Body::Directory(directory) => (directory.parent, directory.next_cookie),
-        Body::File(_) | Body::Symlink(_) | Body::Special => (Ino::default(), 0),
+        Body::File(file) => (Ino::default(), file.truncate_from.map_or(0, |from| from + 1)),
+        Body::Symlink(_) | Body::Special => (Ino::default(), 0),
     };
     let target: &[u8] = match &inode.body {
         Body::Symlink(target) => target,
@@ -209,7 +210,7 @@ fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
         btime: I64::new(inode.btime.secs()),
         btime_ns: U32::new(inode.btime.nanos()),
         parent: U64::new(parent.get()),
-        next_cookie: U64::new(next_cookie),
+        next: U64::new(next),
         count: U64::new(count),
         nlink: U32::new(nlink),
         uid: U32::new(inode.uid),
@@ -218,9 +219,9 @@ fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
         perm: U16::new(inode.perm),
         kind: kind_number(inode.kind),
         flags: inode.flags.bits(),
-        truncating: u8::from(inode.file().is_ok_and(|file| file.truncate_from.is_some())),
         indexed: u8::from(inode.directory().is_ok_and(|directory| directory.names.is_some())),
         context: U16::new(inode.context.map_or(0, |context| context.slot() + 1)),
+        reserved: 0,
     };
     encode(&Row::Inode(row, target))
 }

@@ -3,16 +3,39 @@
 //!
 //! [`truncate`](crate::furrow::truncate) does the steps.
 
-use crate::furrow::metadata::State;
+use crate::FsError;
+use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::metadata::{Inode, State};
 use crate::furrow::options::Eviction;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::RowKind;
-use crate::vfs::Ino;
+use crate::vfs::{Ino, Result};
 
 /// Map entries that one step removes: well under a millisecond's work. A file with no more than
 /// these needs only one step. On small drives the number is smaller, so that they take steps too.
 pub(in crate::furrow) const ENTRIES_MAX: usize = 1024;
+
+impl Inode {
+    /// The block at which the file ends.
+    fn block_end(&self) -> u64 {
+        self.size.div_ceil(BLOCK_BYTES as u64)
+    }
+
+    /// Checks that no block of the file below `limit`, which is not beyond its end, waits to be
+    /// freed. A damaged inode would show old content, or lose blocks.
+    pub(in crate::furrow) fn check_shown(&self, ino: Ino, limit: u64) -> Result<()> {
+        match self.file()?.truncate_from {
+            Some(from) if from < limit => {
+                let end = self.block_end();
+                let why =
+                    format!("of {end} blocks of inode {ino}, those from {from} on wait to go");
+                Err(FsError::Corrupt { what: "inode", why })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
 
 impl State {
     /// Checks that the map entries which [`begin_truncation`](Self::begin_truncation) needs are
@@ -61,6 +84,8 @@ impl State {
             return;
         }
         self.mark_truncating(ino);
+        // A step may have failed for a reason that this ends.
+        self.lives.end_pause(ino);
         let Some(file) = self.inodes.file_mut(ino) else { return };
         file.truncate_from = Some(file.truncate_from.map_or(first, |before| before.min(first)));
         let covering = file.covering(first).filter(|(start, _)| *start < first);
@@ -86,6 +111,11 @@ impl State {
             self.delete_if_unused(ino);
             return Ok(());
         };
+        let inode = self.stored_inode(ino)?;
+        let is_linked = inode.nlink > 0;
+        if is_linked {
+            inode.check_shown(ino, inode.block_end())?;
+        }
         self.check_waiting(ino, first)?;
         let file = self.stored_inode(ino)?.file()?;
         let mut waiting = file.map.range(first..u64::MAX);
@@ -94,6 +124,9 @@ impl State {
             && waiting.next().is_some()
         {
             self.unmap_stored(ino, first, limit);
+            if is_linked && let Some(file) = self.inodes.file_mut(ino) {
+                file.truncate_from = Some(limit);
+            }
             return Ok(());
         }
         self.unmap_stored(ino, first, u64::MAX);
@@ -114,6 +147,24 @@ impl State {
             return false;
         }
         from.is_some_and(|from| from < limit)
+    }
+
+    /// Checks, before a file grows to `limit`, that no data is mapped between its end and there. A
+    /// damaged map would show old content.
+    pub(in crate::furrow) fn check_growth_over(&self, ino: Ino, limit: u64) -> Lookup<()> {
+        let inode = self.inode(ino)?;
+        let (file, end) = (inode.file()?, inode.block_end());
+        if limit <= end || self.planted.has(PlantedBug::GrowOverFailed) {
+            return Ok(());
+        }
+        if let Some(block) = file.known.first_unknown(end..limit) {
+            return Err(Stop::NotLoaded(Missing::Map(ino, block)));
+        }
+        if file.overlapping(end, limit).all(|(_, entry)| entry.is_preallocated()) {
+            return Ok(());
+        }
+        let why = format!("inode {ino} has data beyond its end at block {end}");
+        Err(FsError::Corrupt { what: "map", why }.into())
     }
 
     /// Ends the removal of an inode that has no row.

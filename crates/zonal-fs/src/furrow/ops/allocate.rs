@@ -149,6 +149,10 @@ impl Furrow {
         }
         let first = offset / BLOCK;
         let stop = state.step_end(ino, first, limit)?;
+        let grows = matches!(how, Allocate::Extend | Allocate::Zero);
+        if grows {
+            state.check_growth_over(ino, stop)?;
+        }
         let end = if stop < limit { stop * BLOCK } else { end };
         if !stored.are_current(state)? && !self.tree.has_planted(PlantedBug::ZeroOnStale) {
             return Ok(Attempt::Stale);
@@ -178,7 +182,7 @@ impl Furrow {
         take_capability(state, ino)?;
         let now = self.now();
         let inode = state.change_inode(ino)?;
-        if matches!(how, Allocate::Extend | Allocate::Zero) {
+        if grows {
             inode.size = inode.size.max(end);
         }
         (inode.mtime, inode.ctime) = (now, now);

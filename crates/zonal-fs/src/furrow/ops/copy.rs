@@ -185,6 +185,7 @@ impl Furrow {
         if awaits(source, from + count) || awaits(target, to + count) {
             return Ok(ShareOutcome::Stale);
         }
+        state.check_growth_over(target, to + count)?;
         let step = state.step_end(source, from, from + count)? - from;
         let step = state.step_end(target, to, to + step)? - to;
         let is_buffered =

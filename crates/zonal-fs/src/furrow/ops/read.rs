@@ -100,6 +100,7 @@ impl Furrow {
             return Ok(ReadPlan::default());
         }
         let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
+        inode.check_shown(ino, blocks.end)?;
         for part in state.discards.shown(ino, blocks.clone()) {
             state.resident_file(ino, part.start, part.end)?;
         }

@@ -84,9 +84,10 @@ impl Furrow {
         let state = &mut *guard;
         let change = plan_attributes(state, caller, ino, set)?;
         let shrinks = size < state.inode(ino)?.size;
-        if !shrinks && state.awaits_truncation(ino, limit) {
+        if state.awaits_truncation(ino, limit) {
             return Ok(Attempt::AwaitsTruncation);
         }
+        state.check_growth_over(ino, limit)?;
         if shrinks {
             state.check_truncation(ino, limit)?;
         }

@@ -271,6 +271,7 @@ impl Furrow {
         if state.awaits_truncation(ino, chunk.limit) {
             return Ok(None);
         }
+        state.check_growth_over(ino, chunk.limit)?;
         // Loads all map entries that `try_publish` needs, so that it rarely loads one by one.
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;

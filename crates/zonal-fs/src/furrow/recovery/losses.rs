@@ -10,7 +10,7 @@ use zonal::{Zone, ZoneCond, ZoneId};
 
 use crate::furrow::drive::Drive;
 use crate::furrow::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, decode};
-use crate::furrow::format::{Address, BLOCK_BYTES, BLOCK_SHIFT};
+use crate::furrow::format::{Address, BLOCK_SHIFT};
 use crate::furrow::metadata::paths::Paths;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
@@ -181,11 +181,7 @@ fn each_row(
 /// The block at which the map of a file ends for its users: entries that truncation has still to
 /// remove are no loss.
 fn end_of(row: &InodeRow) -> u64 {
-    match (row.nlink.get(), row.truncating) {
-        (0, _) => 0,
-        (_, 0) => u64::MAX,
-        (_, _) => row.size.get().div_ceil(BLOCK_BYTES as u64),
-    }
+    if row.nlink.get() == 0 { 0 } else { row.truncate_from().unwrap_or(u64::MAX) }
 }
 
 /// Which blocks the drive still has, according to its report of zones.

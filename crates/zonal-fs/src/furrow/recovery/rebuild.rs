@@ -204,7 +204,7 @@ impl FoundRows {
                 }
                 self.inodes += 1;
                 self.row_bytes += (INODE_BYTES + target.len()) as u64;
-                if row.nlink.get() == 0 || row.truncating != 0 {
+                if row.nlink.get() == 0 || row.truncate_from().is_some() {
                     self.orphans.insert(owner);
                 }
             }
@@ -302,8 +302,8 @@ impl FoundRows {
         let lost = self.lost_here.map(|(_, below)| below.predecessor());
         let lost = lost.filter(|last| last.kind() == RowKind::Entry && *last < ROOT_END);
         let lost = lost.map_or(2, Key::at);
-        let next = root.next_cookie.get().max(last + 1).max(lost + 1).min(u64::MAX / 2);
-        root.next_cookie = U64::new(next);
+        let next = root.next.get().max(last + 1).max(lost + 1).min(u64::MAX / 2);
+        root.next = U64::new(next);
         self.inodes += 1;
         self.row_bytes += INODE_BYTES as u64;
         rows.insert(Key::new(RowKind::Inode, Ino::ROOT.get(), 0), None);
@@ -344,8 +344,8 @@ impl FoundRows {
             while taken.contains(name.as_bytes()) {
                 name.push('_');
             }
-            let cookie = root.next_cookie.get();
-            root.next_cookie += U64::new(1);
+            let cookie = root.next.get();
+            root.next += U64::new(1);
             let row = EntryRow { ino: U64::new(ino), kind: number_of(kind) };
             let value = encode(&Row::Entry(row, name.as_bytes()));
             rows.insert(Key::new(RowKind::Entry, owner, cookie), Some(value));

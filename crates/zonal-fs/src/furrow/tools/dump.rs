@@ -288,7 +288,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         Row::Inode(row, target) => json!({
             "kind": row.kind, "perm": row.perm.get(), "nlink": row.nlink.get(),
             "context": row.context.get(), "uid": row.uid.get(), "gid": row.gid.get(), "size": row.size.get(),
-            "count": row.count.get(), "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
+            "count": row.count.get(), "next": row.next.get(), "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
         }),
         Row::Entry(row, name) => json!({
             "name": text(name), "inode": row.ino.get(), "kind": row.kind,

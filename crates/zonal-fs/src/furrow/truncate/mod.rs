@@ -408,6 +408,88 @@ mod tests {
         }
     }
 
+    /// Gives a file another size, as damage could, and mounts again. The check must find it.
+    fn damage_size(fs: Furrow, ino: Ino, size: u64) -> Furrow {
+        fs.tree.write_state().change_inode(ino).unwrap_or_else(|_| panic!("it is loaded")).size =
+            size;
+        fs.sync().unwrap();
+        let (drive, clock) = (fs.drive.device.clone(), fs.log.clock.clone());
+        drop(fs);
+        let report = check(drive.clone(), DataCheck::Skip, &mut |_| ()).unwrap();
+        assert!(report.problems.iter().all(|problem| problem.ino == Some(ino)), "{report:?}");
+        assert!(report.problems.iter().any(|problem| problem.invariant.id == "C26"), "{report:?}");
+        Furrow::mount(drive, clock, MountOptions::default()).unwrap()
+    }
+
+    /// No way to grow a damaged file must show old content. A truncation mends it.
+    fn check_growth_fails(fs: &Furrow, ino: Ino, end: u64) {
+        let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        let resize = |size| fs.setattr(&Caller::ROOT, ino, &set(size));
+        let source = fs.lookup(Ino::ROOT, b"source").unwrap().ino;
+        let is_damaged = |error: FsError| matches!(error, FsError::Corrupt { .. });
+        assert!(is_damaged(resize(end).unwrap_err()));
+        assert!(is_damaged(fs.write(ino, end, &[3; 4096], WriteFlags::empty()).unwrap_err()));
+        assert!(is_damaged(fs.fallocate(ino, Allocate::Extend, 0, end).unwrap_err()));
+        let copy = fs.copy_range((source, 0), (ino, end), 4096, WriteFlags::empty());
+        assert!(is_damaged(copy.unwrap_err()));
+        let mut found = [0; 4096];
+        fs.read(ino, 0, &mut found).unwrap();
+        assert_eq!(found[0], 1, "what is left reads as before");
+        resize(1).unwrap();
+        resize(end).unwrap();
+        for block in (1..end / 4096).step_by(7) {
+            fs.read(ino, block * 4096, &mut found).unwrap();
+            assert_eq!(found, [0; 4096], "block {block}");
+        }
+        while fs.truncator.truncate_one() {}
+        fs.sync().unwrap();
+        let report = check(fs.drive.device.clone(), DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+
+    #[test]
+    fn size_over_pending_truncate_is_found_and_shows_nothing() {
+        let (fs, file, _) = many_entries(5000);
+        let set = SetAttr { size: Some(4 * 8192), ..SetAttr::default() };
+        fs.setattr(&Caller::ROOT, file, &set).unwrap();
+        assert_eq!(fs.step(Work::Truncate).unwrap(), StepProgress::More);
+        let fs = damage_size(fs, file, 4000 * 8192);
+        for block in [3000, 7000] {
+            assert!(fs.read(file, block * 4096, &mut [0; 4096]).is_err(), "block {block}");
+        }
+        let left = fs.statfs().unwrap().blocks_free;
+        fs.step(Work::Truncate).unwrap();
+        assert_eq!(fs.statfs().unwrap().blocks_free, left, "nothing of it is freed");
+        check_growth_fails(&fs, file, 4100 * 8192);
+    }
+
+    #[test]
+    fn data_beyond_size_is_found_and_shows_nothing() {
+        for (count, size) in [(50, 10 * 8192), (3000, 5)] {
+            let (fs, file, _) = many_entries(count);
+            let fs = damage_size(fs, file, size);
+            check_growth_fails(&fs, file, (count + 1) * 8192);
+        }
+    }
+
+    #[test]
+    fn damaged_files_can_be_deleted() {
+        for damage in ["size over truncation", "data beyond size"] {
+            let (fs, file, _) = many_entries(5000);
+            if damage == "size over truncation" {
+                let set = SetAttr { size: Some(1), ..SetAttr::default() };
+                fs.setattr(&Caller::ROOT, file, &set).unwrap();
+            }
+            let fs = damage_size(fs, file, 2000 * 8192);
+            fs.unlink(Ino::ROOT, b"file").unwrap();
+            while fs.truncator.truncate_one() {}
+            fs.sync().unwrap();
+            assert!(fs.tree.read_state().inodes.peek(file).is_none(), "{damage}");
+            let report = check(fs.drive.device.clone(), DataCheck::Read, &mut |_| ()).unwrap();
+            assert!(report.is_clean(), "{damage}: {report:?}");
+        }
+    }
+
     #[test]
     fn allocation_without_space_runs_truncate_worker() {
         let (fs, file, _) = many_entries(1);

@@ -206,7 +206,7 @@ impl Facts<'_> {
         let (nlink, parent) = (row.nlink.get(), row.parent.get());
         let inode = Linked { ino: Ino::new(ino), kind, nlink, parent, subdirectories: 0 };
         if kind == FileKind::Directory {
-            self.directory = Some((inode, row.next_cookie.get()));
+            self.directory = Some((inode, row.next.get()));
         } else if self.has(ino) {
             self.seen.entry(ino).or_default().inode = Some(inode);
         }

@@ -271,6 +271,12 @@ impl<'a> Survey<'a> {
             let what = format!("inode {raw} has context {}", row.context);
             self.others.add_of(rule::LEARNED, ino, what);
         }
+        let (end, cut) = (blocks_of(row), row.truncate_from().filter(|_| nlink > 0));
+        if let Some(cut) = cut.filter(|cut| *cut < end) {
+            let what =
+                format!("inode {raw} waits to lose what is mapped from block {cut} of {end}");
+            self.others.add_of(rule::SIZES, ino, what);
+        }
         if ino == Ino::ROOT {
             self.has_root = kind == FileKind::Directory && parent == raw;
         }
@@ -282,7 +288,7 @@ impl<'a> Survey<'a> {
         self.current.linked = Some(Linked { ino, kind, nlink, parent, subdirectories: 0 });
         self.current.row = Some(*row);
         self.current.is_large = kind == FileKind::Directory && row.indexed != 0;
-        let is_orphan = nlink == 0 || row.truncating != 0;
+        let is_orphan = nlink == 0 || row.truncate_from().is_some();
         if self.lost.touch(KeySpan::BASE) {
             return;
         }
@@ -375,9 +381,7 @@ impl<'a> Survey<'a> {
         let entry = directory_entry(cookie, row);
         let (broken, what) = match (self.current.of_kind(FileKind::Directory), entry) {
             (None, _) => (rule::ENTRIES, format!("{} is in no directory", text())),
-            (Some(directory), Some(entry))
-                if is_entry(cookie, name, row, directory.next_cookie.get()) =>
-            {
+            (Some(directory), Some(entry)) if is_entry(cookie, name, row, directory.next.get()) => {
                 if self.is_new_name(name) {
                     self.found.row_bytes += entry_bytes(name);
                     self.current.count += 1;
@@ -392,7 +396,7 @@ impl<'a> Survey<'a> {
                 }
                 (rule::ENTRIES, format!("{} is there twice", text()))
             }
-            (Some(directory), Some(_)) if cookie >= directory.next_cookie.get() => {
+            (Some(directory), Some(_)) if cookie >= directory.next.get() => {
                 (rule::COOKIES, format!("{} has cookie {cookie}", text()))
             }
             (Some(_), _) => {
@@ -464,11 +468,23 @@ impl<'a> Survey<'a> {
                 self.current.map_end = end;
                 self.current.count += u64::from(blocks);
                 self.add_place_bytes(bytes);
+                self.check_end(first, end, place);
             }
             Err(broken) => {
                 let what = format!("inode {ino} block {first}: {}", place_text(blocks, place));
                 self.problems.add_of(broken, Ino::new(ino), what);
             }
+        }
+    }
+
+    /// Checks that a map row has no data beyond the end of its file, unless that waits to be freed.
+    fn check_end(&mut self, first: u64, limit: u64, place: &Place<'_>) {
+        let Some(row) = self.current.row.as_ref().filter(|row| row.nlink.get() > 0) else { return };
+        let (end, cut) = (blocks_of(row), row.truncate_from().unwrap_or(u64::MAX));
+        if *place != Place::Preallocated && first.max(end) < limit.min(cut) {
+            let ino = self.current.ino;
+            let what = format!("inode {ino} has {end} blocks and data up to block {limit}");
+            self.others.add_of(rule::SIZES, Ino::new(ino), what);
         }
     }
 
@@ -558,4 +574,9 @@ impl<'a> Survey<'a> {
         let tree = SurveyedTree { has_root, directories, links, reach, large };
         Surveyed { found, zones, zone_rows, tree, lost, rows: self.problems, sums, others }
     }
+}
+
+/// Blocks up to the end of a file.
+fn blocks_of(row: &InodeRow) -> u64 {
+    row.size.get().div_ceil(BLOCK_BYTES as u64)
 }

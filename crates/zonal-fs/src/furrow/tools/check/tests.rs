@@ -151,7 +151,7 @@ fn check_finds_bad_links() {
             let own = Key::new(RowKind::Entry, home.get(), 5);
             let next = rows.inode(home, |row| {
                 row.parent = U64::new(home.get());
-                row.next_cookie = U64::new(10);
+                row.next = U64::new(10);
                 row.nlink = set(3);
             });
             let root = rows.inode(Ino::ROOT, |row| row.nlink = set(3));
@@ -338,7 +338,13 @@ fn check_finds_bad_totals() {
     let zone = |rows: &Rows<'_>| {
         (0..64).find_map(|zone| rows.all(RowKind::Zone, zone).into_iter().next()).unwrap()
     };
-    let cases: [Case<'_>; 13] = [
+    let cases: [Case<'_>; 15] = [
+        ("a size before data", &["C26"], &|rows| {
+            vec![rows.inode(one, |row| row.size = U64::new(149 * BLOCK))]
+        }),
+        ("a truncation of blocks before the size", &["C26"], &|rows| {
+            vec![rows.inode(one, |row| row.next = U64::new(150))]
+        }),
         ("an inode too many", &["C29"], &|rows| totals(rows, &|row| more(&mut row.inodes))),
         ("a block too many", &["C29"], &|rows| totals(rows, &|row| more(&mut row.live))),
         ("preallocated", &["C29"], &|rows| totals(rows, &|row| more(&mut row.preallocated))),
@@ -356,7 +362,7 @@ fn check_finds_bad_totals() {
         ("what was learned of a context that is none", &["C35"], &|_| learned(64, 0x1000)),
         ("a life that is impossible", &["C35"], &|_| learned(63, 1)),
         ("one that is not listed", &["C19"], &|rows| {
-            vec![rows.inode(one, |row| row.truncating = 1)]
+            vec![rows.inode(one, |row| row.next = U64::new(1000))]
         }),
     ];
     try_all(&drive, &cases);
