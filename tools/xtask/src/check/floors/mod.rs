@@ -1,15 +1,16 @@
 //! Floors inside a folder of a crate: which of its rooms may use which.
 //!
-//! A folder has floors if the `//!` of its `mod.rs` has a table with this head:
+//! A folder has floors if the `//!` of its face has a table with this head; the face is `mod.rs`,
+//! and `lib.rs` or `main.rs` for the whole crate:
 //!
 //! ```text
 //! | room | what it is | may use |
 //! ```
 //!
-//! A room is a module that `mod.rs` declares, with all modules below it. A row names one room, or
+//! A room is a module that the face declares, with all modules below it. A row names one room, or
 //! several that may not use each other. The last column names rooms, or says `all above`: every
-//! room of the rows above. `mod.rs` may have a row. Without one it may use every room, and every
-//! room may use the names that it defines. A name that `mod.rs` only imports or exports again
+//! room of the rows above. The face may have a row. Without one it may use every room, and every
+//! room may use the names that it defines. A name that the face only imports or exports again
 //! counts as the room that it comes from; it is free if it comes from outside the folder.
 //!
 //! The check sees paths. It does not see methods: a type that one room defines and that has an
@@ -27,13 +28,13 @@ use super::files;
 
 const HEAD: [&str; 3] = ["room", "what it is", "may use"];
 
-/// The room that `mod.rs` itself is.
-const FACE: &str = "mod.rs";
+/// The files that may have a table. Each is itself a room of its table.
+const FACES: &[&str] = &["/mod.rs", "/lib.rs", "/main.rs"];
 
 /// Checks each folder that has a table.
 pub(super) fn check(root: &Path) -> Result<()> {
     let mut wrong = Vec::new();
-    for path in files(root, &["/mod.rs"])? {
+    for path in files(root, FACES)? {
         let text = std::fs::read_to_string(&path)?;
         if let Some(rows) = table(&text) {
             let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
@@ -82,11 +83,13 @@ fn quoted(text: &str) -> impl Iterator<Item = String> {
 
 /// A folder of modules.
 struct Folder {
+    /// The name of the file that has the table.
+    face: String,
     /// The path of its module from the crate's root.
     module: Vec<String>,
-    /// Modules that `mod.rs` declares.
+    /// Modules that the face declares.
     rooms: BTreeSet<String>,
-    /// The room from which `mod.rs` has a name; `None` if it is from outside.
+    /// The room from which the face has a name; `None` if it is from outside.
     names: BTreeMap<String, Option<String>>,
     references: Vec<(PathBuf, Reference)>,
     /// Files that belong to no module.
@@ -114,15 +117,16 @@ impl Wrong {
 }
 
 impl Folder {
-    /// Reads the `mod.rs` at `path`, and all modules below it.
-    fn read(path: &Path) -> Result<Self> {
-        let folder = path.parent().context("it lies in no folder")?;
+    /// Reads the face of a folder, and all modules below it.
+    fn read(face: &Path) -> Result<Self> {
+        let folder = face.parent().context("it lies in no folder")?;
         let parts: Vec<String> =
             folder.iter().map(|part| part.to_string_lossy().into_owned()).collect();
         let source = parts.iter().rposition(|part| part == "src");
         let module = parts[source.context("it does not lie below a folder src")? + 1..].to_vec();
         let above = folder.ancestors().nth(module.len()).context("src lies nowhere")?;
         let mut found = Self {
+            face: face.file_name().context("it has no name")?.to_string_lossy().into_owned(),
             module: module.clone(),
             rooms: BTreeSet::new(),
             names: BTreeMap::new(),
@@ -132,7 +136,8 @@ impl Folder {
         let mut seen = BTreeSet::new();
         let mut next = vec![Child { module, is_test: false }];
         while let Some(child) = next.pop() {
-            let path = file_of(above, &child.module)?;
+            let is_face = child.module == found.module;
+            let path = if is_face { face.to_owned() } else { file_of(above, &child.module)? };
             let text = std::fs::read_to_string(&path)?;
             let source = references::read(&text, &child.module)
                 .with_context(|| path.display().to_string())?;
@@ -178,7 +183,8 @@ impl Folder {
         let used = rows.iter().flat_map(|(_, may_use)| may_use);
         let named: BTreeSet<&String> = listed.iter().copied().chain(used).collect();
         let unknown = named.into_iter().filter(|name| {
-            *name != FACE && !self.rooms.contains(*name) || *name == FACE && !listed.contains(name)
+            let is_face = **name == self.face;
+            !is_face && !self.rooms.contains(*name) || is_face && !listed.contains(name)
         });
         let mut wrong: Vec<Wrong> = unknown
             .map(|name| {
@@ -208,20 +214,20 @@ impl Folder {
     /// Why a reference is not allowed.
     fn refusal(&self, reference: &Reference, rows: &Rows) -> Option<String> {
         let behind = reference.path.strip_prefix(&self.module[..])?;
-        let from = self.below(&reference.module).unwrap_or_else(|| FACE.to_owned());
+        let from = self.below(&reference.module).unwrap_or_else(|| self.face.clone());
         let Some(name) = behind.first() else {
-            let is_whole = from != FACE && reference.kind != Kind::Inline;
+            let is_whole = from != self.face && reference.kind != Kind::Inline;
             return is_whole.then(|| format!("room `{from}` may not take the whole folder"));
         };
         let is_room = self.rooms.contains(name);
-        if !is_room && from == FACE {
+        if !is_room && from == self.face {
             return None;
         }
         let to = match self.names.get(name) {
             _ if is_room => name,
             Some(Some(room)) => room,
             Some(None) => return None,
-            None => FACE,
+            None => &self.face,
         };
         let row = |room: &str| rows.iter().find(|(name, _)| name == room);
         let may_use = match (row(&from), row(to)) {
@@ -229,7 +235,7 @@ impl Folder {
             (None, _) | (_, None) => return None,
             (Some((_, may_use)), Some(_)) => may_use,
         };
-        if from == to || may_use.iter().any(|room| room == to) {
+        if from == *to || may_use.iter().any(|room| room == to) {
             return None;
         }
         let written = behind.join("::");

@@ -22,7 +22,7 @@ const HOUSE: &[(&str, &str)] = &[
     ("shed.rs", "use std::io;\n"),
     ("hall/mod.rs", "mod stairs;\nuse super::cellar::Coal;\npub struct Carpet;\n"),
     ("hall/stairs.rs", "use super::Carpet;\nuse super::super::cellar;\n"),
-    ("attic.rs", "pub struct Box(crate::house::hall::Carpet, super::shed::Spade);\n"),
+    ("attic.rs", "pub struct Box(super::hall::Carpet, super::shed::Spade);\n"),
     ("tests.rs", "use super::attic::Box;\n"),
 ];
 
@@ -136,21 +136,42 @@ fn file_without_a_table_has_no_floors() {
     assert_eq!(table("//! ```text\n//! | room | what it is | may use |\n//! ```\n"), None);
 }
 
-#[test]
-fn check_names_files_from_the_root_of_the_workspace() {
+/// A workspace with the house in one folder, `face` in place of its `mod.rs`.
+fn workspace(folder: &str, face: &str) -> (TempDir, impl Fn(&str, &str)) {
     let place = TempDir::new().unwrap();
     let git =
         std::process::Command::new("git").args(["init", "--quiet"]).arg(place.path()).status();
     assert!(git.unwrap().success());
-    let house = |name: &str, text: &str| {
-        let path: &Path = &place.path().join("crates/x/src/house").join(name);
+    let root = place.path().join(folder);
+    let house = move |name: &str, text: &str| {
+        let path: &Path = &root.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     };
     for (name, text) in HOUSE {
-        house(name, text);
+        house(if *name == "mod.rs" { face } else { name }, text);
     }
     check(place.path()).unwrap();
+    (place, house)
+}
+
+#[test]
+fn crate_is_a_folder_too() {
+    for face in ["lib.rs", "main.rs"] {
+        let (place, house) = workspace("crates/x/src", face);
+        house("hall/mod.rs", "mod stairs;\nuse crate::{Box, House, cellar::Coal};\n");
+        let error = check(place.path()).unwrap_err().to_string();
+        let expected = format!(
+            "crates/x/src/hall/mod.rs:2: room `hall` uses `attic` (Box) and may use `cellar`, \
+             says the table of crates/x/src/{face}"
+        );
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn check_names_files_from_the_root_of_the_workspace() {
+    let (place, house) = workspace("crates/x/src/house", "mod.rs");
     house("shed.rs", "use super::attic::Box;\n");
     let error = check(place.path()).unwrap_err().to_string();
     let expected = "crates/x/src/house/shed.rs:1: room `shed` uses `attic` (attic::Box) and may use \
