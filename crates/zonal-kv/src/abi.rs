@@ -260,7 +260,7 @@ pub unsafe extern "C" fn zkv_file_open(
         let flags = OpenFlags::from_bits(flags)
             .ok_or_else(|| Error::argument("a way of opening that does not exist"))?;
         // SAFETY: the caller's part of the contract.
-        let opened = store.open_file(unsafe { edge::path(path) }?, flags)?;
+        let opened = StoreFile::open(store, unsafe { edge::path(path) }?, flags)?;
         // SAFETY: the caller's part of the contract.
         unsafe { edge::give(opened, file) };
         Ok(())

@@ -1,13 +1,15 @@
 //! Open files of a store.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use zonal_fs::vfs::{Ino, Written};
-use zonal_fs::volume::{File, WriteLifetime};
+use zonal_fs::volume::{File, OpenFlags, WriteLifetime};
 
 use crate::cache::CachedFile;
+use crate::error::Result;
+use crate::store::Store;
 use crate::unsynced::Change;
-use crate::{Result, Store};
 
 /// An open file. It keeps its store open.
 pub struct StoreFile {
@@ -24,18 +26,21 @@ struct Open {
 }
 
 impl StoreFile {
-    pub(crate) fn new(store: Arc<Store>, file: File, cached: CachedFile) -> Self {
-        Self { ino: file.ino(), open: Some(Open { file, cached }), store }
+    /// Opens a file as `flags` say. Commits the file if it is new or was emptied.
+    pub fn open(store: &Arc<Store>, path: &Path, flags: OpenFlags) -> Result<Self> {
+        let (file, cached) = store.open_file(path, flags)?;
+        let store = Arc::clone(store);
+        Ok(Self { ino: file.ino(), open: Some(Open { file, cached }), store })
     }
 
     /// The file, in the process that opened it.
-    fn open(&self) -> Result<&Open> {
+    fn parts(&self) -> Result<&Open> {
         self.store.check_process()?;
         Ok(self.open.as_ref().expect("it is there until it is dropped"))
     }
 
     fn file(&self) -> Result<&File> {
-        self.open().map(|open| &open.file)
+        self.parts().map(|open| &open.file)
     }
 
     /// Closes the file. If it was the last user of the store, closes the store too, and returns the
@@ -49,7 +54,7 @@ impl StoreFile {
     /// Reads into `buffer` from `offset` on and returns the number of bytes: fewer only at the end
     /// of file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let open = self.open()?;
+        let open = self.parts()?;
         open.cached.read(&open.file, buffer, offset)
     }
 
@@ -57,13 +62,13 @@ impl StoreFile {
     /// the file is closed. `None` if they are not contiguous in memory: [`read`](Self::read) copies
     /// them.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
-        let open = self.open()?;
+        let open = self.parts()?;
         open.cached.lend(&open.file, offset, len)
     }
 
     /// Writes at the end.
     pub fn append(&self, data: &[u8]) -> Result<()> {
-        let Open { file, cached } = self.open()?;
+        let Open { file, cached } = self.parts()?;
         let said = |written: &Written| Change::Bytes { offset: written.offset, data };
         let written = self.store.change(self.ino, data.len(), || file.append(data), said);
         let written = written.inspect_err(|_| cached.failed())?;
@@ -73,7 +78,7 @@ impl StoreFile {
 
     /// Writes at `offset`.
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        let Open { file, cached } = self.open()?;
+        let Open { file, cached } = self.parts()?;
         let said = |(): &()| Change::Bytes { offset, data };
         let written =
             self.store.change(self.ino, data.len(), || file.write_all_at(data, offset), said);
@@ -84,7 +89,7 @@ impl StoreFile {
 
     /// Cuts the file, or lengthens it with zeroes.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        let Open { file, cached } = self.open()?;
+        let Open { file, cached } = self.parts()?;
         let set = || file.set_len(size);
         let resized = self.store.change(self.ino, 0, set, |(): &()| Change::Size(size));
         resized.inspect_err(|_| cached.failed())?;

@@ -13,19 +13,21 @@
 //! A copy of the process that fork(2) has made cannot use the store, and leaves it alone when it
 //! ends. It can open other stores.
 //!
-//! | module | question |
-//! | --- | --- |
-//! | [`uri`] | which device, and which options? |
-//! | [`store`] | opening, closing, committing; names |
-//! | `mount` | which file system does the device hold? |
-//! | [`file`](mod@file) | open files |
-//! | `cache` | which pieces of files stay in memory? |
-//! | `process` | is this the process that opened the store? |
-//! | `changes` | how is a change of a file noted, so that it survives the process? |
-//! | [`unsynced`] | which changes survive the process? |
-//! | `replay` | when are they written again, and when are they too old for that? |
-//! | [`zones`] | files with names on zonefs |
-//! | [`abi`] | the C interface, `include/zonal_kv.h` |
+//! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `error` | what fails, with its errno | |
+//! | `process` | whether this is the process that opened the store | |
+//! | `unsynced` | keeps changes in memory that survives the process | |
+//! | `zones` | files with names on zonefs | |
+//! | `uri`, `edge`, `cache` | addresses of stores; the edge to C++; pieces of files | `error` |
+//! | `mount` | mounts the file system that a device holds | `error`, `uri`, `zones` |
+//! | `replay` | writes the changes of a killed process again | `error`, `unsynced`, `mount` |
+//! | `changes` | notes a change of a file, so that it survives the process | all above |
+//! | `store` | opens, closes and commits; works on names | all above |
+//! | `file` | open files | all above |
+//! | `abi` | the C interface, `include/zonal_kv.h` | all above |
 
 #![allow(unsafe_code, reason = "C++ hands over raw addresses, and memory is mapped")]
 

@@ -15,12 +15,12 @@ use zonal_fs::volume::{self, Entry, File, OpenFlags, Volume};
 
 use crate::cache::{CachedFile, ReadCache, Role};
 use crate::changes::{Begun, Changes};
+use crate::error::{Error, Result};
 use crate::mount::{Files, mount_files, open_device, volume_options};
 use crate::process::process;
 use crate::replay::open_unsynced;
 use crate::unsynced::{Change, Noted};
 use crate::uri::Address;
-use crate::{Error, Result, StoreFile};
 
 /// Permission bits of new files, before the umask.
 const FILE_PERM: u16 = 0o644;
@@ -241,8 +241,9 @@ impl Store {
         self.core.change(ino, data, act, said)
     }
 
-    /// Opens a file as `flags` say. Commits the file if it is new or was emptied.
-    pub fn open_file(self: &Arc<Self>, path: &Path, flags: OpenFlags) -> Result<StoreFile> {
+    /// Opens a file of the volume, and its pieces in the cache, as `flags` say. Commits the file if
+    /// it is new or was emptied.
+    pub(crate) fn open_file(&self, path: &Path, flags: OpenFlags) -> Result<(File, CachedFile)> {
         let volume = self.core.volume()?;
         let old = existing(volume.metadata(path))?;
         let changes = flags.intersects(OpenFlags::TRUNCATE | OpenFlags::CREATE_NEW)
@@ -272,11 +273,11 @@ impl Store {
         Ok(file)
     }
 
-    fn opened(self: &Arc<Self>, file: File, flags: OpenFlags) -> StoreFile {
+    fn opened(&self, file: File, flags: OpenFlags) -> (File, CachedFile) {
         let is_writer = flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND);
         let role = if is_writer { Role::Writer } else { Role::Reader };
         let cached = CachedFile::open(Arc::clone(&self.core.cache), file.ino(), role);
-        StoreFile::new(Arc::clone(self), file, cached)
+        (file, cached)
     }
 
     /// Whether files take writes anywhere; on zonefs they take them only at their end.

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::wait::wait_until;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
@@ -77,7 +78,7 @@ fn check(holds: Holds) {
     let folder = tempfile::tempdir().unwrap();
     let uri = drive(folder.path(), holds);
     let store = Store::open(&uri).unwrap();
-    let log = store.open_file(Path::new("/log"), NEW).unwrap();
+    let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
     log.append(b"before ").unwrap();
     let (mut result, said) = std::io::pipe().unwrap();
     // SAFETY: the copy goes on in this function alone, and ends in it.
@@ -112,7 +113,7 @@ fn check(holds: Holds) {
     store.release().unwrap();
     assert_eq!(notes(), 0);
     let store = Store::open(&uri).unwrap();
-    let log = store.open_file(Path::new("/log"), OpenFlags::READ).unwrap();
+    let log = StoreFile::open(&store, Path::new("/log"), OpenFlags::READ).unwrap();
     let mut content = vec![0; 12];
     assert_eq!((log.read(&mut content, 0).unwrap(), &content[..]), (12, &b"before after"[..]));
 }

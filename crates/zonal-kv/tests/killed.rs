@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use rustix::process::{Signal, getpid, kill_process};
 use tempfile::TempDir;
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::{Clock, Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
 use zonal_fs::vfs::{SetAttr, SetTime};
 use zonal_fs::volume::{OpenFlags, Volume, VolumeOptions, WriteLifetime};
 use zonal_fs::zonefs::{self, Overwrite::Force};
-use zonal_kv::Store;
+use zonal_kv::{Store, StoreFile};
 
 const CHILD: &str = "ZONAL_KV_TEST_URI";
 
@@ -89,7 +90,7 @@ fn die() -> ! {
 }
 
 fn content(store: &Arc<Store>, path: &str) -> Vec<u8> {
-    let file = store.open_file(Path::new(path), OpenFlags::READ).unwrap();
+    let file = StoreFile::open(store, Path::new(path), OpenFlags::READ).unwrap();
     let mut content = vec![0; usize::try_from(file.size().unwrap()).unwrap()];
     assert_eq!(file.read(&mut content, 0).unwrap(), content.len());
     content
@@ -101,19 +102,19 @@ const NEW: OpenFlags = OpenFlags::WRITE.union(OpenFlags::CREATE).union(OpenFlags
 fn kill_keeps_what_was_written() {
     if let Some(store) = doomed() {
         store.create_dir(Path::new("/kv")).unwrap();
-        let log = store.open_file(Path::new("/kv/log"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/kv/log"), NEW).unwrap();
         for _ in 0..500 {
             log.append(&RECORD).unwrap();
         }
         // A table, cut to its length as RocksDB does it.
         let direct = NEW | OpenFlags::DIRECT;
-        let table = store.open_file(Path::new("/kv/table"), direct).unwrap();
+        let table = StoreFile::open(&store, Path::new("/kv/table"), direct).unwrap();
         table.write(&vec![3; 1 << 20], 0).unwrap();
         table.set_len(1_000_001).unwrap();
-        let current = store.open_file(Path::new("/kv/new"), NEW).unwrap();
+        let current = StoreFile::open(&store, Path::new("/kv/new"), NEW).unwrap();
         current.append(b"MANIFEST-1\n").unwrap();
         store.rename(Path::new("/kv/new"), Path::new("/kv/CURRENT")).unwrap();
-        let gone = store.open_file(Path::new("/kv/gone"), NEW).unwrap();
+        let gone = StoreFile::open(&store, Path::new("/kv/gone"), NEW).unwrap();
         gone.append(b"deleted").unwrap();
         store.remove_file(Path::new("/kv/gone")).unwrap();
         die();
@@ -133,7 +134,7 @@ fn kill_keeps_what_was_written() {
 #[test]
 fn kill_keeps_large_unsynced_data() {
     if let Some(store) = doomed() {
-        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
         // Several times the size of the memory.
         for number in 0..100_u8 {
             log.append(&vec![number; 900_000]).unwrap();
@@ -151,11 +152,11 @@ fn kill_keeps_large_unsynced_data() {
 fn kill_during_recovery_loses_nothing() {
     if let Some(store) = doomed() {
         if store.metadata(Path::new("/log")).is_err() {
-            let log = store.open_file(Path::new("/log"), NEW).unwrap();
+            let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
             log.append(&RECORD).unwrap();
         }
         let log = OpenFlags::WRITE | OpenFlags::APPEND;
-        store.open_file(Path::new("/log"), log).unwrap().append(&RECORD).unwrap();
+        StoreFile::open(&store, Path::new("/log"), log).unwrap().append(&RECORD).unwrap();
         die();
     }
     let place = Place::new();
@@ -168,7 +169,7 @@ fn kill_during_recovery_loses_nothing() {
 #[test]
 fn file_changed_by_others_since_stays() {
     if let Some(store) = doomed() {
-        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
         log.append(b"never synced").unwrap();
         die();
     }
@@ -184,7 +185,7 @@ fn file_changed_by_others_since_stays() {
 #[test]
 fn file_restored_with_old_times_stays() {
     if let Some(store) = doomed() {
-        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
         log.append(b"backed up, ").unwrap();
         log.sync().unwrap();
         log.append(b"never synced").unwrap();
@@ -208,7 +209,7 @@ fn file_restored_with_old_times_stays() {
 #[test]
 fn file_changed_by_others_stays_despite_clock_set_back() {
     if let Some(store) = doomed() {
-        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
         log.append(b"never synced").unwrap();
         die();
     }
@@ -225,7 +226,7 @@ fn file_changed_by_others_stays_despite_clock_set_back() {
 fn kill_keeps_writes_despite_new_names_and_attributes() {
     if let Some(store) = doomed() {
         let path = Path::new("/log");
-        let log = store.open_file(Path::new("/new"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/new"), NEW).unwrap();
         log.append(b"one ").unwrap();
         store.rename(Path::new("/new"), path).unwrap();
         log.append(b"two ").unwrap();
@@ -249,19 +250,19 @@ fn kill_keeps_writes_on_zonefs() {
     if let Some(store) = doomed() {
         if store.metadata(Path::new("/log")).is_ok() {
             let log = OpenFlags::WRITE | OpenFlags::APPEND;
-            store.open_file(Path::new("/log"), log).unwrap().append(b"again").unwrap();
+            StoreFile::open(&store, Path::new("/log"), log).unwrap().append(b"again").unwrap();
             die();
         }
-        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
         for number in 0..60_u8 {
             log.append(&vec![number; 900_001]).unwrap();
         }
         // Emptied: notes about its old bytes must not be written again.
-        let text = store.open_file(Path::new("/LOG"), NEW).unwrap();
+        let text = StoreFile::open(&store, Path::new("/LOG"), NEW).unwrap();
         text.append(&[b'o'; 10_000]).unwrap();
-        let text = store.open_file(Path::new("/LOG"), NEW).unwrap();
+        let text = StoreFile::open(&store, Path::new("/LOG"), NEW).unwrap();
         text.append(b"new").unwrap();
-        let table = store.open_file(Path::new("/table"), NEW).unwrap();
+        let table = StoreFile::open(&store, Path::new("/table"), NEW).unwrap();
         table.append(&RECORD.repeat(2000)).unwrap();
         table.close().unwrap();
         die();
@@ -285,7 +286,7 @@ fn kill_keeps_writes_on_zonefs() {
 #[test]
 fn notes_of_old_file_system_are_not_applied_to_new() {
     if let Some(store) = doomed() {
-        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        let log = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
         log.append(b"of the one before").unwrap();
         die();
     }
@@ -324,7 +325,7 @@ fn append_that_cannot_be_kept_leaves_nothing_in_file() {
     // Commits fail, so the notes stay until there is no more room.
     let store = Store::open(&place.uri().replace("zonal://", "zonal://fault(flush,from=12):"));
     let store = store.unwrap();
-    let file = store.open_file(Path::new("/log"), NEW).unwrap();
+    let file = StoreFile::open(&store, Path::new("/log"), NEW).unwrap();
     let (mut size, mut refused) = (0, 0);
     for _ in 0..200 {
         match file.append(&vec![7; 1 << 20]) {
@@ -345,10 +346,10 @@ fn drive_is_opened_once_per_process() {
     let place = Place::new();
     let (first, second) = (place.open(), place.open());
     assert!(Arc::ptr_eq(&first, &second));
-    first.open_file(Path::new("/LOCK"), NEW).unwrap().try_lock().unwrap();
-    let lock = first.open_file(Path::new("/LOCK"), NEW).unwrap();
+    StoreFile::open(&first, Path::new("/LOCK"), NEW).unwrap().try_lock().unwrap();
+    let lock = StoreFile::open(&first, Path::new("/LOCK"), NEW).unwrap();
     lock.try_lock().unwrap();
-    let other = second.open_file(Path::new("/LOCK"), NEW).unwrap();
+    let other = StoreFile::open(&second, Path::new("/LOCK"), NEW).unwrap();
     assert_eq!(other.try_lock().unwrap_err().errno(), 11);
     drop((lock, other));
     first.release().unwrap();

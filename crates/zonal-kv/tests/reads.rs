@@ -10,7 +10,7 @@ use zonal_kv::{Store, StoreFile};
 const NEW: OpenFlags = OpenFlags::WRITE.union(OpenFlags::CREATE).union(OpenFlags::TRUNCATE);
 
 fn write(store: &Arc<Store>, flags: OpenFlags, data: &[u8]) {
-    let file = store.open_file(Path::new("/table"), flags).unwrap();
+    let file = StoreFile::open(&store, Path::new("/table"), flags).unwrap();
     file.append(data).unwrap();
     file.close().unwrap();
 }
@@ -26,7 +26,7 @@ fn check(uri: &str) {
     let store = Store::open(uri).unwrap();
     let table: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
     write(&store, NEW, &table);
-    let file = store.open_file(Path::new("/table"), OpenFlags::READ).unwrap();
+    let file = StoreFile::open(&store, Path::new("/table"), OpenFlags::READ).unwrap();
     assert_eq!(read(&file, 0, 2_000_000), table, "{uri}");
     let lent = file.lend(5000, 4096).unwrap();
     assert_eq!(lent, (!uri.ends_with("cache=0")).then_some(&table[5000..9096]), "{uri}");
@@ -38,11 +38,11 @@ fn check(uri: &str) {
         [&table[table.len() - 3..], b"more"].concat()
     );
     write(&store, NEW, b"other");
-    let new = store.open_file(Path::new("/table"), OpenFlags::READ).unwrap();
+    let new = StoreFile::open(&store, Path::new("/table"), OpenFlags::READ).unwrap();
     assert_eq!(read(&new, 0, 10), b"other");
     store.remove_file(Path::new("/table")).unwrap();
     write(&store, NEW, b"third");
-    let third = store.open_file(Path::new("/table"), OpenFlags::READ).unwrap();
+    let third = StoreFile::open(&store, Path::new("/table"), OpenFlags::READ).unwrap();
     assert_eq!((read(&third, 0, 10), read(&new, 0, 10)), (b"third".to_vec(), b"other".to_vec()));
 }
 
