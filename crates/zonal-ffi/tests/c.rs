@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};

@@ -7,8 +7,9 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use zonal::OpenMode;
 use zonal::crc32c;
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::{
     BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, Rules, Select, ZoneAction, ZoneId,
     ZoneKind, ZoneRuns, ZonedDevice,

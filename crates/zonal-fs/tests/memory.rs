@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::{ByteCount, GeometrySpec, ManualClock, Rules};
 use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, mkfs};

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::process::{getegid, geteuid};
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions, Owner, mkfs};

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::layer::meter::OpKind;
 use zonal::layer::trace::TraceReader;
 use zonal::profile::Changes;

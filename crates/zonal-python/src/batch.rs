@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use zonal::batch::Op;
+use zonal::Op;
 use zonal::{Lba, ZoneId, ZonedDevice};
 
 use crate::device;

@@ -16,8 +16,8 @@ use rustix::event::{Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::DeviceError;
 use crate::error::Result;
-use crate::{DeviceError, OpenMode};
 
 /// How often a lock is tried, and how long it is between two attempts: about a second. When a
 /// program closes a device, udev holds a shared lock on it for a moment while it looks at the new
@@ -27,6 +27,30 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// How often `/proc/locks` is read for a holder that it does not show.
 const LOOKS: u32 = 8;
+
+/// The purpose for which a drive is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Everything; one process at a time.
+    ReadWrite,
+    /// Looks on: reports and reads, also while another process writes. Blocks that it reads need
+    /// not belong together, so this is not for file systems.
+    ReadOnly,
+    /// Reports and reads, and keeps writers out: opening fails while a process has the drive open
+    /// for writing, and keeps others from opening it for writing. A drive may have many such
+    /// readers.
+    ReadLocked,
+}
+
+impl OpenMode {
+    /// An error in a mode that does not allow changes.
+    pub const fn check_writable(self) -> Result<()> {
+        match self {
+            Self::ReadWrite => Ok(()),
+            Self::ReadOnly | Self::ReadLocked => Err(DeviceError::OpenedReadOnly),
+        }
+    }
+}
 
 /// A block device that this process uses, and keeps others away from.
 #[derive(Debug)]

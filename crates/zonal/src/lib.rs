@@ -27,16 +27,42 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate is the device model: units, geometry, the zone state machine, the [`ZonedDevice`]
-//! trait, emulated drives, and layers that wrap a device. Read [`device`] first, then [`spec`],
-//! which turns one word into a device with its layers, and [`batch`] for several requests at once.
+//! Read `device` first, then `spec`, which turns one word into a device with its layers.
 //! `docs/semantics.md` says what each operation promises. Files on a drive are the matter of the
 //! crate `zonal-fs`.
+//!
+//! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `unit` | block addresses, counts and zone numbers as distinct types | |
+//! | `clock`, `identity` | time, handed in; how a drive is known again under another name | |
+//! | `crc32c`, `aligned` | checksums; memory that devices take without a copy | |
+//! | `mounts`, `shown` | the mounts of this system; names of files in messages | |
+//! | `repeat`, `wait` | how tests repeat a random run, and wait for others | |
+//! | `size` | sizes as people write and read them | `unit` |
+//! | `budget` | the memory of all connections of a server | `aligned` |
+//! | `zone` | a zone as a device reports it, and the actions on it | `unit` |
+//! | `nvme` | structures and status codes of NVMe | all above |
+//! | `state` | the zone state machine | `unit`, `zone` |
+//! | `error` | what fails, with errno and NVMe status | all above |
+//! | `geometry` | the fixed shape of a device, and conversions of addresses | all above |
+//! | `limits` | how many zones are open and active | `unit`, `zone`, `geometry` |
+//! | `failure` | zones that fail | `unit`, `state`, `error` |
+//! | `claim` | the users of a drive | `error` |
+//! | `profile` | ready-made shapes, changed by name | all above |
+//! | `disk` | the trait of an ordinary disk | `unit`, `nvme`, `error`, `geometry` |
+//! | `device` | the trait of every drive and layer, and its batches: start here | all above |
+//! | `workload` | access patterns on any device, measured | all above |
+//! | `emulated` | the common part of all emulated drives | all above |
+//! | `memory`, `file`, `image` | drives in memory, in files, with the content of others | all above |
+//! | `output` | files that a program writes where its user says so | `file` |
+//! | `layer` | devices that wrap a device, or join several | all above |
+//! | `spec` | a device and its layers, by one word of a command line | all above |
 
 #![forbid(unsafe_code)]
 
 pub mod aligned;
-pub mod batch;
 pub mod budget;
 pub mod claim;
 pub mod clock;
@@ -66,21 +92,21 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 pub mod unit;
-pub mod virtual_queue;
 #[doc(hidden)]
 pub mod wait;
 pub mod workload;
 pub mod zone;
 
 pub use aligned::AlignedBytes;
-pub use batch::{Io, Op};
-pub use claim::Claim;
+pub use claim::{Claim, OpenMode};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use device::{Select, ZoneAction, ZonedDevice};
+pub use device::batch::{Io, Op};
+pub use device::virtual_queue::VirtualQueue;
+pub use device::{Select, ZonedDevice};
 pub use disk::{Disk, DiskError, DiskShape};
 pub use error::DeviceError;
 pub use failure::{FailZone, ZoneFailure};
-pub use file::{FileDrive, OpenMode};
+pub use file::FileDrive;
 pub use geometry::{BlockSize, Geometry, GeometrySpec, Stretch, ZoneRun, ZoneRuns, ZoneRunsError};
 pub use identity::Identity;
 pub use memory::MemoryDrive;
@@ -88,5 +114,4 @@ pub use profile::Profile;
 pub use shown::shown;
 pub use state::Rules;
 pub use unit::{ByteCount, Lba, LbaCount, ZoneId};
-pub use virtual_queue::VirtualQueue;
-pub use zone::{Zone, ZoneCond, ZoneKind};
+pub use zone::{Zone, ZoneAction, ZoneCond, ZoneKind};

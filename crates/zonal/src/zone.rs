@@ -1,4 +1,4 @@
-//! One zone as the device reports it: kind, condition, extent, write pointer.
+//! One zone as the device reports it: kind, condition, extent, write pointer; and the actions on it.
 //!
 //! The names and numbers of the conditions are from the NVMe Zoned Namespace Command Set (section
 //! "Zone State Machine") and, for [`ZoneCond::NotWp`], from ZBC. `state.rs` decides how one
@@ -42,6 +42,34 @@ impl ZoneKind {
         match self {
             Self::Conventional => false,
             Self::SequentialRequired | Self::SequentialPreferred => true,
+        }
+    }
+}
+
+/// An action on a zone, other than reads and writes. NVMe calls it Zone Send Action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneAction {
+    /// Open explicitly.
+    Open,
+    /// Close, keeping it active.
+    Close,
+    /// Make it Full.
+    Finish,
+    /// Empty it.
+    Reset,
+}
+
+impl ZoneAction {
+    /// Every action, in the order of the state table.
+    pub const ALL: [Self; 4] = [Self::Open, Self::Close, Self::Finish, Self::Reset];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Finish => "finish",
+            Self::Reset => "reset",
         }
     }
 }

@@ -247,7 +247,8 @@ fn concat_of_two_kinds_is_refused() {
 /// hole reads as zeroes where old data lay.
 #[test]
 fn preferred_zone_in_file_is_there_after_reopening() {
-    use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+    use zonal::OpenMode;
+    use zonal::file::{CreateOptions, FileDrive, Overwrite};
     let dir = devices::scratch();
     let path = dir.path().join("drive.zns");
     let (rules, uuid, overwrite) = (zonal::Rules::Zbc, [7; 16], Overwrite::Refuse);

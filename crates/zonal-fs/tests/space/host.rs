@@ -5,7 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::{Rules, ZonedDevice};
 use zonal_fs::vfs::{FileSystem, WriteFlags};
 

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::OpenMode;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Clock, Rules, SystemClock};
 use zonal_fs::furrow::{self, CheckOptions, DataCheck, MkfsOptions, MountOptions};

@@ -16,9 +16,10 @@ use zerocopy::IntoBytes;
 
 use super::backing::HostFile;
 use super::format::{self, Description, Layout};
-use super::{OpenMode, Overwrite, io_error};
+use super::{Overwrite, io_error};
+use crate::claim::{self, OpenMode};
 use crate::error::{FileLimit, Result};
-use crate::{ByteCount, DeviceError, claim};
+use crate::{ByteCount, DeviceError};
 
 /// How exactly the largest length of a file is found.
 const LENGTH_STEP: u64 = 1 << 20;

@@ -16,9 +16,10 @@ use zerocopy::IntoBytes;
 use super::backing::host_len;
 use super::format::{self, Description, Layout};
 use super::table::BootId;
-use super::{CreateOptions, OpenMode, Overwrite, io_error};
+use super::{CreateOptions, Overwrite, io_error};
+use crate::claim::{Claim, OpenMode};
 use crate::error::Result;
-use crate::{ByteCount, Claim, DeviceError, Lba, ZoneId};
+use crate::{ByteCount, DeviceError, Lba, ZoneId};
 
 /// Bytes zeroed per call, so that progress can be reported in between.
 const STEP: u64 = 64 << 20;

@@ -34,39 +34,15 @@ use self::backing::{Backing, HostFile};
 pub use self::disk::{disk_len, zones_that_fit};
 use self::format::{Description, HostLen, Layout, ZoneEntry};
 use self::table::{BootId, Table};
-use crate::claim;
+use crate::claim::{self, Claim, OpenMode};
 use crate::emulated::{BlockInZone, Emulated, Medium};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
 use crate::{
-    Claim, DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select,
-    ZoneAction, ZoneFailure, ZoneId, ZonedDevice,
+    DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, ZoneAction,
+    ZoneFailure, ZoneId, ZonedDevice,
 };
-
-/// The purpose for which a drive is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenMode {
-    /// Everything; one process at a time.
-    ReadWrite,
-    /// Looks on: reports and reads, also while another process writes. Blocks that it reads need
-    /// not belong together, so this is not for file systems.
-    ReadOnly,
-    /// Reports and reads, and keeps writers out: opening fails while a process has the drive open
-    /// for writing, and keeps others from opening it for writing. A drive may have many such
-    /// readers.
-    ReadLocked,
-}
-
-impl OpenMode {
-    /// An error in a mode that does not allow changes.
-    pub const fn check_writable(self) -> Result<()> {
-        match self {
-            Self::ReadWrite => Ok(()),
-            Self::ReadOnly | Self::ReadLocked => Err(DeviceError::OpenedReadOnly),
-        }
-    }
-}
 
 /// How to treat a file that is already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +69,8 @@ pub struct CreateOptions {
 /// A zoned drive in a plain file.
 ///
 /// ```
-/// use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+/// use zonal::OpenMode;
+/// use zonal::file::{CreateOptions, FileDrive, Overwrite};
 /// use zonal::{Profile, Rules, ZoneId, ZonedDevice};
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("drive.zns");

@@ -20,7 +20,7 @@ use std::thread;
 
 use super::limited::{Limited, ZoneLimits};
 use super::refusal_of_crossing;
-use crate::batch::{Io, Op, Part};
+use crate::device::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{
     DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, Zone,

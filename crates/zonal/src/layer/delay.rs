@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::batch::Io;
+use crate::device::batch::Io;
 use crate::error::Result;
 use crate::{Lba, ZoneId, ZonedDevice};
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::manage_each;
-use crate::batch::{Io, Op};
+use crate::device::batch::{Io, Op};
 use crate::error::Result;
 use crate::limits::{Limits, Room};
 use crate::state::{self, Event, Rules, ZoneState};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
 
-use crate::batch::{Io, Op};
+use crate::device::batch::{Io, Op};
 use crate::error::Result;
 use crate::{ByteCount, Clock, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 

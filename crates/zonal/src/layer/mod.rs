@@ -1,9 +1,10 @@
 //! Layers: a device that wraps a device, or joins several. They stack in any order.
 
-use crate::device::ZoneAction;
 use crate::error::Result;
 use crate::state::selected_by_all;
-use crate::{DeviceError, Lba, LbaCount, Select, Zone, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
+use crate::{
+    DeviceError, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+};
 
 pub mod concat;
 pub mod delay;

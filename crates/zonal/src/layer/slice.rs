@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::manage_each;
-use crate::batch::{Io, Op, Part};
+use crate::device::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{
     DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, Zone,

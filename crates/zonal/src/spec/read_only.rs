@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Stack;
-use crate::batch::{Io, Op, Part};
+use crate::device::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
 

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{Measured, Pattern, Result, WorkloadError};
-use crate::batch::Io;
+use crate::device::batch::Io;
 use crate::{
     ByteCount, Clock, DeviceError, LbaCount, Select, VirtualQueue, ZoneAction, ZoneCond, ZoneId,
     ZonedDevice,

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::batch::Io;
+use crate::device::batch::Io;
 use crate::error::Result;
 use crate::failure::ZoneFailure;
 use crate::{DeviceError, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};

@@ -20,7 +20,7 @@ mod place;
 
 use std::sync::Arc;
 
-use crate::batch::{Io, Op, Part};
+use crate::device::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::layer::refusal_of_crossing;
 use crate::{

@@ -18,8 +18,8 @@ use zerocopy::IntoBytes;
 pub use self::format::{TraceHeader, TraceRecord};
 pub use self::replay::{Replayed, TraceEnd, TraceError, TraceOperation, TraceReader, replay};
 use super::meter::OpKind;
-use crate::batch::{Io, Op};
 use crate::crc32c;
+use crate::device::batch::{Io, Op};
 use crate::error::Result;
 use crate::{DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 

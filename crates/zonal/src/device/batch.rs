@@ -16,8 +16,9 @@
 //! # Ok::<(), zonal::DeviceError>(())
 //! ```
 
+use super::ZonedDevice;
 use crate::error::Result;
-use crate::{Lba, ZoneId, ZonedDevice};
+use crate::{Lba, ZoneId};
 
 /// A request; the calls of [`ZonedDevice`] of the same names have the details.
 #[derive(Debug)]

@@ -6,39 +6,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::batch::Io;
+use self::batch::Io;
+use self::virtual_queue::VirtualQueue;
 use crate::error::Result;
 use crate::identity::Identity;
-use crate::virtual_queue::VirtualQueue;
-use crate::{Claim, Geometry, Lba, LbaCount, Zone, ZoneId};
+use crate::{Claim, Geometry, Lba, LbaCount, Zone, ZoneAction, ZoneId};
 
-/// An action on a zone, other than reads and writes. NVMe calls it Zone Send Action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ZoneAction {
-    /// Open explicitly.
-    Open,
-    /// Close, keeping it active.
-    Close,
-    /// Make it Full.
-    Finish,
-    /// Empty it.
-    Reset,
-}
-
-impl ZoneAction {
-    /// Every action, in the order of the state table.
-    pub const ALL: [Self; 4] = [Self::Open, Self::Close, Self::Finish, Self::Reset];
-
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Close => "close",
-            Self::Finish => "finish",
-            Self::Reset => "reset",
-        }
-    }
-}
+pub mod batch;
+pub mod virtual_queue;
 
 /// Which zones an action is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,12 +212,12 @@ macro_rules! pass_on {
         }
     };
     (@virtual_queue $($to:tt)+) => {
-        fn virtual_queue(&self) -> Option<&dyn $crate::virtual_queue::VirtualQueue> {
+        fn virtual_queue(&self) -> Option<&dyn $crate::VirtualQueue> {
             self.$($to)+.virtual_queue()
         }
     };
     (@submit $($to:tt)+) => {
-        fn submit(&self, batch: &mut [$crate::batch::Io<'_>]) {
+        fn submit(&self, batch: &mut [$crate::Io<'_>]) {
             self.$($to)+.submit(batch);
         }
     };

@@ -5,9 +5,10 @@
 //! keeps a queue by beginning the next request when an earlier one has ended, and it moves the
 //! [clock](ManualClock) itself. [`workload::queued`](crate::workload::queued) does that.
 
-use crate::batch::Io;
+use super::Select;
+use super::batch::Io;
 use crate::error::Result;
-use crate::{ManualClock, Select, ZoneAction, ZoneId};
+use crate::{ManualClock, ZoneAction, ZoneId};
 
 /// The queue of a device in virtual time.
 ///
