@@ -3,10 +3,9 @@
 
 use zonal::{Zone, ZoneAction, ZoneCond};
 
-use crate::Interface;
-use crate::bench::{Bench, told};
-use crate::check::ONE;
-use crate::rule::{Checked, Level, Needs, Row, Stop, Try, require, skip};
+use crate::bench::{Bench, Checked, ONE, Stop, require, skip, told};
+use crate::rule::{Level, Needs, Row, Try};
+use crate::target::Interface;
 
 const ALL: &str = "ZNS 1.1, 3.4.3 (Select All)";
 

@@ -5,9 +5,8 @@ use std::thread;
 
 use zonal::{Lba, LbaCount, ZoneAction, ZoneCond, ZoneId};
 
-use crate::bench::{Bench, told};
-use crate::check::ONE;
-use crate::rule::{Checked, Level, Needs, Row, Stop, Try, require, skip};
+use crate::bench::{Bench, Checked, ONE, Stop, require, skip, told};
+use crate::rule::{Level, Needs, Row, Try};
 
 const APPEND: &str = "ZNS 1.1, 3.4.1 (Zone Append)";
 

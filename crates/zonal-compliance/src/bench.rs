@@ -9,8 +9,10 @@ use zonal::{
     ZonedDevice,
 };
 
-use crate::rule::{Stop, skip};
-use crate::target::Target;
+use crate::target::{Interface, Target};
+
+/// One block.
+pub(crate) const ONE: LbaCount = LbaCount::new(1);
 
 /// A request that the device refused.
 #[derive(Clone, Debug)]
@@ -36,6 +38,33 @@ pub(crate) fn told<T>(answer: &Answer<T>) -> String {
         Ok(_) => "it succeeded".to_owned(),
         Err(refused) => format!("it was refused: {}", refused.text),
     }
+}
+
+/// Why a check ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The device breaks the rule.
+    Fail { expected: String, found: String },
+    /// The rule cannot be tried.
+    Skip(String),
+}
+
+/// The end of a check.
+pub(crate) type Checked = Result<(), Stop>;
+
+/// A failure if something does not hold.
+#[expect(clippy::fn_params_excessive_bools, reason = "it is a condition, as of an assertion")]
+pub(crate) fn require(
+    holds: bool,
+    expected: impl Into<String>,
+    found: impl FnOnce() -> String,
+) -> Checked {
+    if holds { Ok(()) } else { Err(Stop::Fail { expected: expected.into(), found: found() }) }
+}
+
+/// A rule that cannot be tried.
+pub(crate) fn skip<T>(reason: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Skip(reason.into()))
 }
 
 /// Data that one write left.
@@ -278,8 +307,8 @@ impl<'a> Bench<'a> {
     /// Whether the interface has appends.
     pub(crate) fn needs_appends(&self) -> Result<(), Stop> {
         match self.target.interface {
-            crate::Interface::Block => skip("a block device has no appends for programs"),
-            crate::Interface::Library | crate::Interface::Nvme => Ok(()),
+            Interface::Block => skip("a block device has no appends for programs"),
+            Interface::Library | Interface::Nvme => Ok(()),
         }
     }
 

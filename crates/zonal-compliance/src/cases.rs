@@ -9,11 +9,9 @@ use zonal::nvme::{NvmeStatus, status};
 use zonal::state::{self, Event, Refusal, ZoneState};
 use zonal::{Lba, LbaCount, Rules, Zone, ZoneAction, ZoneCond};
 
-use crate::Interface;
-use crate::bench::{Answer, Bench, told};
-use crate::rule::{
-    Check, Checked, Level, Needs, Rule, Stop, clause_of, require, skip, zbc_clause_of,
-};
+use crate::bench::{Answer, Bench, Checked, Stop, require, skip, told};
+use crate::rule::{Level, Needs, Rule, clause_of, zbc_clause_of};
+use crate::target::Interface;
 
 /// How much of a zone is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,12 +256,13 @@ impl Operation {
 }
 
 /// Every rule of the state machine.
-pub(crate) fn rules(set: Rules) -> Vec<Rule> {
+pub(crate) fn rules(set: Rules) -> Vec<(Rule, Case)> {
     let mut rules = Vec::new();
     for start in STARTS {
         for operation in OPERATIONS.into_iter().filter(|operation| operation.applies(start)) {
             for aspect in aspects(start, operation) {
-                rules.push(rule(Case { start, operation, aspect }, set));
+                let case = Case { start, operation, aspect };
+                rules.push((rule(case, set), case));
             }
         }
     }
@@ -328,7 +327,6 @@ fn rule(case: Case, set: Rules) -> Rule {
         requires: format!("{does} {zone} {says}."),
         level,
         needs: Needs::Zones(2),
-        check: Check::Case(case),
     }
 }
 

@@ -1,13 +1,14 @@
 //! Performs rules, and reports their outcomes.
 
 use serde::Serialize;
-use zonal::{Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice};
+use zonal::{Lba, Zone, ZoneCond, ZoneId, ZonedDevice};
 
-use crate::bench::{self, Bench};
-use crate::rule::{Check, Checked, Level, Needs, Rule, Stop, Verdict};
-use crate::{
-    Target, all, appends, cases, conventional, filters, limits, preferred, reads, reports, zones,
-};
+use crate::bench::{self, Bench, Checked, Stop};
+use crate::cases::{self, Case};
+use crate::limits::{self, Limit};
+use crate::rule::{Level, Needs, Row, Rule, Try, Verdict};
+use crate::target::Target;
+use crate::{all, appends, conventional, filters, preferred, reads, reports, zones};
 
 /// The zones that a check may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,18 +57,6 @@ pub struct Outcome {
     pub reason: Option<String>,
 }
 
-/// A limit, as reported and as found by trial.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Limit {
-    /// The limited resource: `open` or `active` zones.
-    pub resource: &'static str,
-    /// The limit that the device reports; null for no limit.
-    pub reported_max: Option<u32>,
-    /// How many zones there could be at once; null if the range has too few zones to find out.
-    pub trial_max: Option<u32>,
-}
-
 /// How many rules came out how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -111,18 +100,33 @@ impl Report {
     }
 }
 
+/// How a rule is tried.
+#[derive(Clone, Copy)]
+enum Check {
+    /// By a function of its own.
+    By(Try),
+    /// By a case of the state machine.
+    Case(Case),
+}
+
 /// Every rule, in the order in which they are tried, as one set of rules words it.
 pub fn rules(set: zonal::Rules) -> Vec<Rule> {
-    let rows = [reports::ROWS, reads::ROWS, zones::ROWS, appends::ROWS];
-    let mut rules: Vec<Rule> = rows.iter().copied().flatten().map(crate::rule::Row::rule).collect();
-    rules.extend(filters::rules());
-    rules.extend(cases::rules(set));
-    let rows = [limits::ROWS, all::ROWS, conventional::ROWS];
-    rules.extend(rows.iter().copied().flatten().map(crate::rule::Row::rule));
+    trials(set).into_iter().map(|(rule, _)| rule).collect()
+}
+
+fn trials(set: zonal::Rules) -> Vec<(Rule, Check)> {
+    let by = |(rule, check)| (rule, Check::By(check));
+    let of = |rows: &[&'static [Row]]| {
+        rows.iter().copied().flatten().map(Row::rule).map(by).collect::<Vec<_>>()
+    };
+    let mut trials = of(&[reports::ROWS, reads::ROWS, zones::ROWS, appends::ROWS]);
+    trials.extend(filters::rules().into_iter().map(by));
+    trials.extend(cases::rules(set).into_iter().map(|(rule, case)| (rule, Check::Case(case))));
+    trials.extend(of(&[limits::ROWS, all::ROWS, conventional::ROWS]));
     if set == zonal::Rules::Zbc {
-        rules.extend(preferred::ROWS.iter().map(crate::rule::Row::rule));
+        trials.extend(of(&[preferred::ROWS]));
     }
-    rules
+    trials
 }
 
 /// Checks `target`. `progress` gets the name of each rule, and how many there are.
@@ -134,12 +138,12 @@ pub fn check(
     let before = target.device.report_all()?;
     let samples = samples(target.device, &before, scope);
     let bench = Bench::new(target, before.clone(), |zone| scope.has(zone));
-    let rules = rules(target.rules);
-    let mut outcomes = Vec::with_capacity(rules.len() + 1);
+    let trials = trials(target.rules);
+    let mut outcomes = Vec::with_capacity(trials.len() + 1);
     let mut run = Run { bench: &bench, scope, last: None };
-    for rule in &rules {
-        progress(&rule.id, rules.len());
-        let verdict = run.verdict(rule);
+    for (rule, check) in &trials {
+        progress(&rule.id, trials.len());
+        let verdict = run.verdict(rule, *check);
         outcomes.push(outcome(rule, verdict));
     }
     let mut found_limits = Vec::new();
@@ -164,17 +168,17 @@ struct Run<'a> {
 
 /// The last case, whose aspects are rules one after the other.
 struct Last {
-    case: cases::Case,
+    case: Case,
     seen: Result<cases::Observation, Stop>,
     steps: Vec<String>,
 }
 
 impl Run<'_> {
-    fn verdict(&mut self, rule: &Rule) -> Verdict {
+    fn verdict(&mut self, rule: &Rule, check: Check) -> Verdict {
         if let Err(Stop::Skip(reason)) = self.meets(rule.needs) {
             return Verdict::Skip { reason };
         }
-        match rule.check {
+        match check {
             Check::By(check) => {
                 self.bench.take_steps();
                 let checked = check(self.bench);
@@ -203,7 +207,7 @@ impl Run<'_> {
         }
     }
 
-    fn case(&mut self, case: cases::Case) -> Verdict {
+    fn case(&mut self, case: Case) -> Verdict {
         let same =
             |last: &Last| last.case.start == case.start && last.case.operation == case.operation;
         if !self.last.as_ref().is_some_and(same) {
@@ -332,7 +336,6 @@ fn outside(device: &dyn ZonedDevice, scope: Scope, before: &[Zone], samples: &[S
         requires: "Zones for which there was no request are as they were.".to_owned(),
         level: Level::Must,
         needs: Needs::Reading,
-        check: Check::By(|_| Ok(())),
     };
     let verdict = match verdict {
         Ok(()) => Verdict::Pass,
@@ -343,6 +346,3 @@ fn outside(device: &dyn ZonedDevice, scope: Scope, before: &[Zone], samples: &[S
     };
     outcome(&rule, verdict)
 }
-
-/// One block.
-pub(crate) const ONE: LbaCount = LbaCount::new(1);

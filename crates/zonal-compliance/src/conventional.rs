@@ -2,10 +2,9 @@
 
 use zonal::{Lba, LbaCount, Zone, ZoneAction, ZoneCond};
 
-use crate::Interface;
-use crate::bench::{Answer, Bench, told};
-use crate::check::ONE;
-use crate::rule::{Checked, Level, Needs, Row, Stop, Try, require, skip};
+use crate::bench::{Answer, Bench, Checked, ONE, Stop, require, skip, told};
+use crate::rule::{Level, Needs, Row, Try};
+use crate::target::Interface;
 
 const CONVENTIONAL: &str = "ZBC-2 (conventional zones)";
 

@@ -6,9 +6,8 @@
 use zonal::nvme::decode::ReportCount;
 use zonal::{Lba, LbaCount, Zone, ZoneAction, ZoneCond};
 
-use crate::bench::Bench;
-use crate::check::ONE;
-use crate::rule::{Check, Checked, Level, Needs, Row, Rule, Stop, Try, require, skip};
+use crate::bench::{Bench, Checked, ONE, Stop, require, skip};
+use crate::rule::{Level, Needs, Row, Rule, Try};
 use crate::target::{FilteredReport, Filters};
 
 const RECEIVE: &str = "ZNS 1.1, 3.4.2 (Zone Receive Action Specific)";
@@ -38,7 +37,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// A rule for each condition, and the rules of partial reports.
-pub(crate) fn rules() -> Vec<Rule> {
+pub(crate) fn rules() -> Vec<(Rule, Try)> {
     type Pair = (ZoneCond, &'static str, Try, Try);
     const CONDS: [Pair; 7] = [
         (ZoneCond::Empty, "empty", |b| only(b, ZoneCond::Empty), |b| found(b, ZoneCond::Empty)),
@@ -69,7 +68,7 @@ pub(crate) fn rules() -> Vec<Rule> {
             |b| found(b, ZoneCond::Offline),
         ),
     ];
-    let mut rules: Vec<Rule> = ROWS.iter().map(Row::rule).collect();
+    let mut rules: Vec<(Rule, Try)> = ROWS.iter().map(Row::rule).collect();
     for (cond, name, only, found) in CONDS {
         for (what, check) in [("only", only), ("count", found)] {
             let requires = match what {
@@ -78,14 +77,14 @@ pub(crate) fn rules() -> Vec<Rule> {
                 }
                 _ => format!("The filter for {} zones counts as many as it finds.", cond.name()),
             };
-            rules.push(Rule {
+            let rule = Rule {
                 id: format!("filter.{name}.{what}"),
                 clause: RECEIVE,
                 requires,
                 level: Level::Must,
                 needs: Needs::Reading,
-                check: Check::By(check),
-            });
+            };
+            rules.push((rule, check));
         }
     }
     rules

@@ -1,13 +1,18 @@
 //! Whether a zoned device follows the rules of its specification.
 //!
-//! - [`Target`]: the device, and by which interface it is reached. Start here.
-//! - [`check`](check::check): performs the rules and returns a [`Report`].
-//! - [`Rule`]: a requirement, its clause, and the function that tries it.
-//! - `cases`: rules of the state machine, made from its table: every operation in every condition.
-//! - `reports`, `filters`, `reads`: rules that only read; `limits`, `appends`, `zones`, `all`,
-//!   `conventional`, `preferred`: rules that write.
-//! - [`power`]: data after a power cut, in two runs.
-//! - [`html`]: the report as a page.
+//! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `target` | the device that is checked, and its interface | |
+//! | `bench` | tries requests, notes them, and makes data that it can recognise | `target` |
+//! | `rule` | a requirement, its clause, and the verdict of trying it | all above |
+//! | `cases` | rules of the state machine: every operation in every condition | all above |
+//! | `reports`, `filters`, `reads` | rules that only read | all above |
+//! | `limits`, `appends`, `zones`, `all`, `conventional`, `preferred` | rules that write | all above |
+//! | `check` | performs the rules and returns a [`Report`]: start here | all above |
+//! | `power` | data after a power cut, in two runs | `target`, `bench`, `rule`, `check` |
+//! | `html` | the report as a page | `check` |
 //!
 //! Rules that write do so only in the zones of a range; at the end [`check`](check::check) compares
 //! the device's report of all other zones with its report before the first rule.
@@ -31,6 +36,7 @@ pub mod rule;
 mod target;
 mod zones;
 
-pub use check::{Limit, Outcome, Report, Scope, Totals, check};
+pub use check::{Outcome, Report, Scope, Totals, check};
+pub use limits::Limit;
 pub use rule::{Level, Rule, Verdict};
 pub use target::{FilteredReport, Filters, Interface, Target};

@@ -2,13 +2,24 @@
 //!
 //! Zones outside the range that are open or active use up a part of a limit; that is subtracted.
 
+use serde::Serialize;
+use zonal::nvme::{NvmeStatus, status};
 use zonal::{LbaCount, Rules, Zone, ZoneAction, ZoneCond};
 
-use crate::Interface;
-use crate::bench::{Answer, Bench, Refused, told};
-use crate::check::{Limit, ONE};
-use crate::rule::{Checked, Level, Needs, Row, Stop, Try, require, skip};
-use zonal::nvme::{NvmeStatus, status};
+use crate::bench::{Answer, Bench, Checked, ONE, Refused, Stop, require, skip, told};
+use crate::rule::{Level, Needs, Row, Try};
+use crate::target::Interface;
+/// A limit, as reported and as found by trial.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Limit {
+    /// The limited resource: `open` or `active` zones.
+    pub resource: &'static str,
+    /// The limit that the device reports; null for no limit.
+    pub reported_max: Option<u32>,
+    /// How many zones there could be at once; null if the range has too few zones to find out.
+    pub trial_max: Option<u32>,
+}
 
 const OPEN: &str = "ZNS 1.1, 2.1.1 (Maximum Open Resources)";
 const ACTIVE: &str = "ZNS 1.1, 2.1.1 (Maximum Active Resources)";

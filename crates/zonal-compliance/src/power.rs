@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 use zonal::{Lba, LbaCount, Zone, ZoneAction, ZoneCond};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Checked, Stop, require, skip};
 use crate::check::{Report, Scope, summary};
-use crate::rule::{Check, Checked, Level, Needs, Rule, Stop, Verdict, require, skip};
+use crate::rule::{Level, Needs, Rule, Verdict};
 use crate::{Outcome, Target};
 
 /// How the first run prepares a zone.
@@ -327,7 +327,6 @@ fn judge(bench: &Bench<'_>, record: &Record, power: &PowerRule) -> Outcome {
         requires: power.requires.to_owned(),
         level: Level::Must,
         needs: Needs::Reading,
-        check: Check::By(|_| Ok(())),
     };
     let mut tried = 0;
     let mut checked = Ok(());

@@ -2,9 +2,8 @@
 
 use zonal::{LbaCount, Zone, ZoneAction, ZoneCond};
 
-use crate::bench::{Answer, Bench, told};
-use crate::check::ONE;
-use crate::rule::{Checked, Level, Needs, Row, Stop, Try, require, skip};
+use crate::bench::{Answer, Bench, Checked, ONE, Stop, require, skip, told};
+use crate::rule::{Level, Needs, Row, Try};
 
 const WRITES: &str = "ZBC-2 (sequential write preferred zones)";
 const MARK: &str = "ZBC-2, REPORT ZONES command (NON_SEQ bit)";

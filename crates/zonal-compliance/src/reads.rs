@@ -2,9 +2,8 @@
 
 use zonal::{Lba, LbaCount, Zone, ZoneCond};
 
-use crate::bench::{Answer, Bench, told};
-use crate::check::ONE;
-use crate::rule::{Checked, Level, Needs, Row, Try, require, skip};
+use crate::bench::{Answer, Bench, Checked, ONE, require, skip, told};
+use crate::rule::{Level, Needs, Row, Try};
 
 const READS: &str = "ZNS 1.1, 2.1.1 (reads)";
 const RANGE: &str = "NVM Command Set 1.0, 3.2.4 (Read)";
@@ -43,7 +42,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// The first zone that can be read.
-fn readable(bench: &Bench<'_>) -> Result<Zone, crate::rule::Stop> {
+fn readable(bench: &Bench<'_>) -> Result<Zone, crate::bench::Stop> {
     match bench.all.iter().find(|zone| zone.cond != ZoneCond::Offline) {
         Some(zone) => Ok(*zone),
         None => skip("every zone is offline"),
@@ -93,7 +92,7 @@ fn odd(bench: &Bench<'_>) -> Checked {
 }
 
 /// A block above a write pointer.
-fn above(bench: &Bench<'_>) -> Result<Lba, crate::rule::Stop> {
+fn above(bench: &Bench<'_>) -> Result<Lba, crate::bench::Stop> {
     let holds_some = |zone: &&Zone| zone.cond == ZoneCond::Empty || zone.cond.is_active();
     let found = bench.all.iter().filter(holds_some).find_map(|zone| {
         let last = zone.start.get() + zone.capacity.get().checked_sub(1)?;

@@ -2,8 +2,8 @@
 
 use zonal::{Lba, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind};
 
-use crate::bench::Bench;
-use crate::rule::{Checked, Level, Needs, Row, Stop, require, skip};
+use crate::bench::{Bench, Checked, Stop, require, skip};
+use crate::rule::{Level, Needs, Row};
 
 const DESCRIPTOR: &str = "ZNS 1.1, 3.4.2.2 (zone descriptor)";
 const RECEIVE: &str = "ZNS 1.1, 3.4.2 (Zone Management Receive)";

@@ -2,8 +2,7 @@
 
 use zonal::ZoneAction;
 
-use crate::bench::Bench;
-use crate::cases::Case;
+use crate::bench::{Bench, Checked};
 
 /// How binding a rule is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +39,8 @@ pub(crate) enum Needs {
 /// A function that tries a rule.
 pub(crate) type Try = fn(&Bench<'_>) -> Checked;
 
-/// How a rule is tried.
-#[derive(Clone, Copy)]
-pub(crate) enum Check {
-    /// By a function of its own.
-    By(Try),
-    /// By a case of the state machine.
-    Case(Case),
-}
-
 /// One requirement.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Rule {
     /// Its name: a group, then its subject.
     pub id: String,
@@ -61,7 +51,6 @@ pub struct Rule {
     /// How binding it is.
     pub level: Level,
     pub(crate) needs: Needs,
-    pub(crate) check: Check,
 }
 
 /// A rule with a function of its own, for tables.
@@ -75,15 +64,15 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn rule(&self) -> Rule {
-        Rule {
+    pub(crate) fn rule(&self) -> (Rule, Try) {
+        let rule = Rule {
             id: self.id.to_owned(),
             clause: self.clause,
             requires: self.requires.to_owned(),
             level: self.level,
             needs: self.needs,
-            check: Check::By(self.check),
-        }
+        };
+        (rule, self.check)
     }
 }
 
@@ -106,33 +95,6 @@ pub enum Verdict {
         /// Why.
         reason: String,
     },
-}
-
-/// Why a check ended early.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// The device breaks the rule.
-    Fail { expected: String, found: String },
-    /// The rule cannot be tried.
-    Skip(String),
-}
-
-/// The end of a check.
-pub(crate) type Checked = Result<(), Stop>;
-
-/// A failure if something does not hold.
-#[expect(clippy::fn_params_excessive_bools, reason = "it is a condition, as of an assertion")]
-pub(crate) fn require(
-    holds: bool,
-    expected: impl Into<String>,
-    found: impl FnOnce() -> String,
-) -> Checked {
-    if holds { Ok(()) } else { Err(Stop::Fail { expected: expected.into(), found: found() }) }
-}
-
-/// A rule that cannot be tried.
-pub(crate) fn skip<T>(reason: impl Into<String>) -> Result<T, Stop> {
-    Err(Stop::Skip(reason.into()))
 }
 
 /// The section of ZNS about an action.

@@ -3,10 +3,9 @@
 
 use zonal::{Io, Lba, LbaCount, ZoneAction, ZoneCond};
 
-use crate::Interface;
-use crate::bench::{Bench, told};
-use crate::check::ONE;
-use crate::rule::{Checked, Level, Needs, Row, Stop, Try, require, skip};
+use crate::bench::{Bench, Checked, ONE, Stop, require, skip, told};
+use crate::rule::{Level, Needs, Row, Try};
+use crate::target::Interface;
 
 const MACHINE: &str = "ZNS 1.1, 2.1.1 (Zone State Machine)";
 const RESET: &str = "ZNS 1.1, 3.4.3 (Reset Zone)";
