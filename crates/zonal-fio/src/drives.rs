@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::spec::{OpenError, Openers};
-use zonal::{DeviceError, OpenMode, SystemClock, ZonedDevice};
+use zonal::{DeviceError, Lba, LbaCount, OpenMode, SystemClock, ZonedDevice};
 use zonal_fs::signature;
 
 use crate::abi::Thread;
@@ -38,6 +38,20 @@ impl Drive {
 
     pub(crate) const fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// The block at byte `offset`, or the one behind the last.
+    pub(crate) fn block(&self, offset: u64) -> Result<Lba> {
+        let geometry = self.device.geometry();
+        let block_size = geometry.block_size().bytes();
+        if !offset.is_multiple_of(block_size) {
+            return Err(DeviceError::Unaligned { bytes: offset, block_size }.into());
+        }
+        let lba = Lba::new(offset / block_size);
+        if lba > Lba::ZERO + geometry.block_count() {
+            return Err(DeviceError::OutOfRange { lba, blocks: LbaCount::ZERO }.into());
+        }
+        Ok(lba)
     }
 }
 

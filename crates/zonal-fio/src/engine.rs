@@ -3,17 +3,15 @@
 //! fio calls for a job from the thread of that job. Before, it calls `get_file_size` and asks for
 //! the zones of the files from its main thread; the jobs may be processes that it forks afterwards.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::Arc;
 
 use crate::abi::{Direction, File, Layout, Thread, Unit};
 use crate::drives::{self, Access, Drive};
 use crate::edge;
 use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::job::{JOBS, Job, opened, with_job};
 use crate::zones;
 
 const NAME: &CStr = c"zonal";
@@ -26,21 +24,6 @@ const FLAGS: usize = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 9 | 1 << 14;
 /// `enum fio_q_status`.
 const COMPLETED: c_int = 0;
 const QUEUED: c_int = 1;
-
-thread_local! {
-    static JOBS: RefCell<BTreeMap<Thread, Job>> = RefCell::default();
-}
-
-/// Runs `action` on a job and its requests in flight. `action` must not make fio call back into
-/// this function.
-fn with_job<T>(thread: Thread, action: impl FnOnce(&mut Job) -> T) -> T {
-    JOBS.with_borrow_mut(|jobs| action(jobs.entry(thread).or_default()))
-}
-
-/// The drive that a job has opened as `file`.
-pub(crate) fn opened(thread: Thread, file: File) -> Option<Arc<Drive>> {
-    JOBS.with_borrow(|jobs| jobs.get(&thread).and_then(|job| job.drive(file)))
-}
 
 /// `struct ioengine_ops` of a release, field by field.
 pub(crate) fn table(layout: &Layout) -> Vec<*const c_void> {

@@ -1,13 +1,29 @@
 //! A job of fio, and its requests in flight.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
-use crate::abi::{Direction, File, Unit};
+use crate::abi::{Direction, File, Thread, Unit};
 use crate::drives::Drive;
 use crate::error::{Error, Result};
-use crate::pool::{Request, Work};
-use crate::zones;
+use crate::pool::{Inbox, Request, Work};
+
+thread_local! {
+    /// The jobs of this thread.
+    pub(crate) static JOBS: RefCell<BTreeMap<Thread, Job>> = RefCell::default();
+}
+
+/// Runs `action` on a job and its requests in flight. `action` must not make fio call back into
+/// this function.
+pub(crate) fn with_job<T>(thread: Thread, action: impl FnOnce(&mut Job) -> T) -> T {
+    JOBS.with_borrow_mut(|jobs| action(jobs.entry(thread).or_default()))
+}
+
+/// The drive that a job has opened as `file`.
+pub(crate) fn opened(thread: Thread, file: File) -> Option<Arc<Drive>> {
+    JOBS.with_borrow(|jobs| jobs.get(&thread).and_then(|job| job.drive(file)))
+}
 
 /// A job.
 #[derive(Default)]
@@ -23,30 +39,6 @@ pub(crate) struct Job {
     reaped: Vec<Unit>,
     /// Why requests have failed, until fio asks.
     failures: BTreeMap<Unit, String>,
-}
-
-/// Requests of a job that were performed.
-#[derive(Default)]
-pub(crate) struct Inbox {
-    done: Mutex<Vec<(Unit, Result<()>)>>,
-    arrived: Condvar,
-}
-
-impl Inbox {
-    /// Adds a request that was performed.
-    pub(crate) fn put(&self, unit: Unit, outcome: Result<()>) {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).push((unit, outcome));
-        self.arrived.notify_one();
-    }
-
-    /// Takes out at most `max`, after waiting until there are `min`.
-    pub(crate) fn take(&self, min: usize, max: usize) -> Vec<(Unit, Result<()>)> {
-        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.arrived.wait_while(done, |done| done.len() < min);
-        let mut done = waited.unwrap_or_else(PoisonError::into_inner);
-        let count = done.len().min(max);
-        done.drain(..count).collect()
-    }
 }
 
 impl Job {
@@ -86,7 +78,7 @@ impl Job {
         let (work, zone) = match unit.direction() {
             Direction::Sync | Direction::Trim => (Work::Flush, None),
             direction @ (Direction::Read | Direction::Write) => {
-                let lba = zones::block(geometry, unit.offset())?;
+                let lba = drive.block(unit.offset())?;
                 geometry.blocks_at(lba, length)?;
                 let (zone, _) = geometry.locate(lba);
                 let has_wp = geometry.kind(zone).is_sequential();

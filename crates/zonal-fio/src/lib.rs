@@ -6,9 +6,20 @@
 //!
 //! fio has no stable interface for engines: structures differ between releases, and a library can
 //! announce one version only. So [`abi`] has a table of releases. [`get_ioengine`] asks the running
-//! fio for its version, and gives no engine to a release that is not in the table. From there,
-//! `engine` has the functions that fio calls, `job` the requests of a job in flight, `pool` the
-//! threads that perform requests, `drives` the open devices of the process.
+//! fio for its version, and gives no engine to a release that is not in the table.
+//!
+//! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `error` | what fails, with the numbers that fio gets | |
+//! | `edge` | messages, errors and panics between fio and Rust | `error` |
+//! | `abi` | the structures of fio, for each release that we know | `edge` |
+//! | `pool` | threads that perform requests | all above |
+//! | `drives` | the open devices of the process | all above |
+//! | `job` | the jobs, and their requests in flight | all above |
+//! | `zones` | the calls of fio for zones | all above |
+//! | `engine` | the other calls of fio, and the table in which it finds all | all above |
 
 #![cfg(target_pointer_width = "64")]
 #![allow(unsafe_code, reason = "fio calls, and its structures are read and written")]

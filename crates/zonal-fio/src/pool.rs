@@ -14,8 +14,7 @@ use zonal::{Io, Lba, ZoneId, ZonedDevice};
 
 use crate::abi::Unit;
 use crate::edge;
-use crate::error::Error;
-use crate::job::Inbox;
+use crate::error::{Error, Result};
 
 /// Threads of a pool.
 const THREADS_MAX: usize = 64;
@@ -26,6 +25,30 @@ pub(crate) enum Work {
     Read(Lba),
     Write(Lba),
     Flush,
+}
+
+/// Requests of a job that were performed.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    done: Mutex<Vec<(Unit, Result<()>)>>,
+    arrived: Condvar,
+}
+
+impl Inbox {
+    /// Adds a request that was performed.
+    pub(crate) fn put(&self, unit: Unit, outcome: Result<()>) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).push((unit, outcome));
+        self.arrived.notify_one();
+    }
+
+    /// Takes out at most `max`, after waiting until there are `min`.
+    pub(crate) fn take(&self, min: usize, max: usize) -> Vec<(Unit, Result<()>)> {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.arrived.wait_while(done, |done| done.len() < min);
+        let mut done = waited.unwrap_or_else(PoisonError::into_inner);
+        let count = done.len().min(max);
+        done.drain(..count).collect()
+    }
 }
 
 /// A request, and the inbox for its result. Its buffer is valid, and has no other user until then.

@@ -4,15 +4,14 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 
 use zonal::{
-    AlignedBytes, DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZoneKind,
+    AlignedBytes, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,
 };
 
 use crate::abi::{File, Thread, ZoneReport};
 use crate::drives::{self, Access, Drive};
 use crate::edge;
-use crate::engine;
 use crate::error::{Error, Result};
+use crate::job;
 
 /// `enum zbd_zoned_model`.
 const NO_ZONES: c_uint = 1;
@@ -21,7 +20,7 @@ const HOST_MANAGED: c_uint = 3;
 
 /// The drive that a job has opened, or is going to open.
 fn drive(thread: Thread, file: File, access: Access) -> Result<Arc<Drive>> {
-    match engine::opened(thread, file) {
+    match job::opened(thread, file) {
         Some(drive) => Ok(drive),
         None => drives::look(&file.name().ok_or(Error::Name)?, access),
     }
@@ -66,7 +65,7 @@ pub(crate) unsafe extern "C" fn report_zones(
     edge::number(|| {
         let drive = drive(thread, file, Access::Read)?;
         let geometry = drive.device().geometry();
-        let (first, _) = geometry.locate(block(geometry, offset)?);
+        let (first, _) = geometry.locate(drive.block(offset)?);
         let mut found = Vec::new();
         drive.device().report(first, &mut found, room as usize)?;
         for (index, zone) in found.iter().enumerate() {
@@ -116,7 +115,7 @@ fn manage(
 ) -> Result<c_int> {
     let drive = drive(thread, file, Access::Write)?;
     let geometry = drive.device().geometry();
-    let (lba, end) = (block(geometry, range.start)?, block(geometry, range.end)?);
+    let (lba, end) = (drive.block(range.start)?, drive.block(range.end)?);
     for (lba, _) in geometry.by_zone(lba, end - lba) {
         let (zone, _) = geometry.locate(lba);
         manage_zone(&drive, zone, action)?;
@@ -146,7 +145,7 @@ pub(crate) unsafe extern "C" fn move_zone_wp(
         // SAFETY: fio gives one.
         let zone = unsafe { zone.read() };
         let geometry = drive.device().geometry();
-        let lba = block(geometry, zone.wp)?;
+        let lba = drive.block(zone.wp)?;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let zeroes =
             if data.is_null() { AlignedBytes::zeroed(length) } else { AlignedBytes::default() };
@@ -200,7 +199,7 @@ unsafe fn give_limit(
 /// are given back.
 pub(crate) fn trim(drive: &Drive, offset: u64, bytes: u64) -> Result<()> {
     let geometry = drive.device().geometry();
-    let (lba, end) = (block(geometry, offset)?, block(geometry, offset + bytes)?);
+    let (lba, end) = (drive.block(offset)?, drive.block(offset + bytes)?);
     let pieces: Vec<_> = geometry.by_zone(lba, end - lba).collect();
     let is_part = |(lba, blocks): &(Lba, LbaCount)| {
         let (zone, _) = geometry.locate(*lba);
@@ -219,19 +218,6 @@ pub(crate) fn trim(drive: &Drive, offset: u64, bytes: u64) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The block at byte `offset`, or the one behind the last.
-pub(crate) fn block(geometry: &Geometry, offset: u64) -> Result<Lba> {
-    let block_size = geometry.block_size().bytes();
-    if !offset.is_multiple_of(block_size) {
-        return Err(DeviceError::Unaligned { bytes: offset, block_size }.into());
-    }
-    let lba = Lba::new(offset / block_size);
-    if lba > Lba::ZERO + geometry.block_count() {
-        return Err(DeviceError::OutOfRange { lba, blocks: LbaCount::ZERO }.into());
-    }
-    Ok(lba)
 }
 
 #[cfg(test)]
