@@ -14,14 +14,11 @@ use zonal::nvme::identify::{
 };
 use zonal::nvme::{self, Nsid, NvmeStatus, Opcode, SubmissionEntry, command_set, status};
 
-use super::controller::{COMMAND_CAPSULE, Features, VERSION};
-use super::events::ERRORS_MAX;
-use super::namespace::Usage;
-use super::subsystem::WriteCache;
-use super::{
-    Controller, DONE, ENTRIES_MAX, Executed, Namespace, Outcome, Payload, Plan, QUEUES_MAX, Role,
-    TRANSFER_MAX, TRANSFER_MAX_SHIFT,
-};
+use crate::command::{DONE, Executed, Outcome, Payload, Plan, TRANSFER_MAX, TRANSFER_MAX_SHIFT};
+use crate::namespace::{Namespace, Usage};
+use crate::subsystem::controller::{COMMAND_CAPSULE, ENTRIES_MAX, Features, QUEUES_MAX, VERSION};
+use crate::subsystem::events::ERRORS_MAX;
+use crate::subsystem::{Controller, Role, WriteCache};
 
 /// CTRATT bit 0: host identifiers of 128 bits.
 const HOST_ID_128: u32 = 1;
@@ -39,7 +36,7 @@ const EVENTS_MAX: u8 = 4;
 const TEMPERATURE: u16 = 298;
 
 /// Validates a command and says what data it transfers.
-pub(super) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
+pub(crate) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
     let io = matches!(controller.role(), Role::Io);
     match entry.opcode() {
         Opcode::IDENTIFY => Ok(Plan::ToHost(identify::BYTES)),
@@ -65,7 +62,7 @@ pub(super) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<P
 }
 
 /// Executes a command that was planned.
-pub(super) fn execute(
+pub(crate) fn execute(
     controller: &Controller,
     entry: &SubmissionEntry,
     payload: Payload<'_>,

@@ -1,51 +1,61 @@
-//! A command of a controller's queue: queue 0 takes the commands of `admin`, the others the
-//! commands of `io`.
+//! A command between the transport and its queue: the data that it transfers, and its end.
 
-use zonal::nvme::{NvmeStatus, SubmissionEntry, status};
+use zonal::nvme::NvmeStatus;
 
-use super::{Controller, Executed, Payload, Plan, admin, io};
+/// log₂ of the largest transfer, in pages of 4 KiB.
+pub(crate) const TRANSFER_MAX_SHIFT: u8 = 8;
+/// Largest transfer of one command, in bytes: 1 MiB.
+pub(crate) const TRANSFER_MAX: usize = 4096 << TRANSFER_MAX_SHIFT;
+/// The data that a command transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// None.
+    NoData,
+    /// From the host, this many bytes.
+    FromHost(usize),
+    /// To the host, this many bytes.
+    ToHost(usize),
+}
 
-/// Validates a command and says what data it transfers.
-pub(crate) fn plan(
-    controller: &Controller,
-    queue: u16,
-    entry: &SubmissionEntry,
-) -> Result<Plan, NvmeStatus> {
-    if !controller.is_ready() {
-        return Err(status::SEQUENCE);
+/// The data of a planned command.
+pub(crate) enum Payload<'a> {
+    /// None.
+    NoData,
+    /// From the host, all of it.
+    FromHost(&'a [u8]),
+    /// To the host, to be overwritten: zeroes, or for a command of a batch anything.
+    ToHost(&'a mut [u8]),
+}
+
+impl<'a> Payload<'a> {
+    /// The bytes from the host.
+    pub(crate) fn sent(self) -> &'a [u8] {
+        match self {
+            Self::FromHost(data) => data,
+            Self::NoData | Self::ToHost(_) => unreachable!("the plan said: from the host"),
+        }
     }
-    // FUSE: fused operations are not supported.
-    if entry.flags & 3 != 0 {
-        return Err(status::INVALID_FIELD);
-    }
-    match queue {
-        0 => admin::plan(controller, entry),
-        _ => io::plan(controller.subsystem(), entry),
+
+    /// The buffer for the bytes to the host.
+    pub(crate) fn room(self) -> &'a mut [u8] {
+        match self {
+            Self::ToHost(data) => data,
+            Self::NoData | Self::FromHost(_) => unreachable!("the plan said: to the host"),
+        }
     }
 }
 
-/// Executes a planned command.
-pub(crate) fn execute(
-    controller: &Controller,
-    queue: u16,
-    entry: &SubmissionEntry,
-    payload: Payload<'_>,
-) -> Executed {
-    match queue {
-        0 => admin::execute(controller, entry, payload),
-        _ => io::execute(controller.subsystem(), entry, payload),
-    }
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// With this result.
+    Done(u64),
+    /// It has not: it is an Asynchronous Event Request, which an event completes later.
+    Outstanding,
 }
 
-/// Whether a command of an I/O queue can be executed together with others.
-pub(crate) fn joins_others(entry: &SubmissionEntry) -> bool {
-    io::joins_others(entry)
-}
+/// The result of a command.
+pub(crate) type Executed = Result<Outcome, NvmeStatus>;
 
-/// Executes planned commands of an I/O queue, for one namespace, that can be executed together.
-pub(crate) fn execute_batch(
-    controller: &Controller,
-    batch: Vec<(SubmissionEntry, Payload<'_>)>,
-) -> Vec<Executed> {
-    io::execute_batch(controller.subsystem(), batch)
-}
+/// Success without a result.
+pub(crate) const DONE: Executed = Ok(Outcome::Done(0));

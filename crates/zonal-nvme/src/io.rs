@@ -9,16 +9,15 @@ use zonal::nvme::decode::{
 };
 use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, status};
 
-use super::batch::Access;
-use super::namespace::Kind;
-use super::zoned::ZonedNamespace;
-use super::{DONE, Executed, Outcome, Payload, Plan, Subsystem, TRANSFER_MAX};
+use crate::command::{DONE, Executed, Outcome, Payload, Plan, TRANSFER_MAX};
+use crate::namespace::{Access, Kind, ZonedNamespace};
+use crate::subsystem::Subsystem;
 
 /// Data of the largest Write Zeroes, which all connections share.
 static ZEROES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; TRANSFER_MAX]);
 
 /// Validates a command and says what data it transfers.
-pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
+pub(crate) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
     if entry.opcode() == Opcode::FLUSH && entry.nsid() == Nsid::ALL {
         return Ok(Plan::NoData);
     }
@@ -61,7 +60,7 @@ fn plan_zoned(namespace: &ZonedNamespace, entry: &SubmissionEntry) -> Result<Pla
 }
 
 /// Executes a command that was planned, and does not [join others](joins_others).
-pub(super) fn execute(
+pub(crate) fn execute(
     subsystem: &Subsystem,
     entry: &SubmissionEntry,
     payload: Payload<'_>,
@@ -119,12 +118,12 @@ fn execute_zoned(
 }
 
 /// Whether a command can be executed together with others.
-pub(super) fn joins_others(entry: &SubmissionEntry) -> bool {
+pub(crate) fn joins_others(entry: &SubmissionEntry) -> bool {
     matches!(entry.opcode(), Opcode::READ | Opcode::WRITE | Opcode::ZONE_APPEND)
 }
 
 /// Executes planned commands, all for the namespace of the first.
-pub(super) fn execute_batch(
+pub(crate) fn execute_batch(
     subsystem: &Subsystem,
     batch: Vec<(SubmissionEntry, Payload<'_>)>,
 ) -> Vec<Executed> {

@@ -6,7 +6,7 @@ use crate::wire::fabrics::{DYNAMIC_CONTROLLER, DiscoveryEntry};
 use zerocopy::FromZeros;
 use zonal::nvme::{ascii, name};
 
-use crate::ADMIN_ENTRIES_MAX;
+use crate::subsystem::controller::ADMIN_ENTRIES_MAX;
 
 /// The entry of the subsystem `nqn` at `address`.
 pub(super) fn entry(nqn: &str, address: SocketAddr) -> DiscoveryEntry {

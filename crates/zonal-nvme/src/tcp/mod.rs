@@ -28,9 +28,8 @@ use signal_hook::iterator::Signals;
 use zonal::Clock;
 use zonal::budget::Budget;
 
-use crate::Error;
-use crate::Result;
-use crate::Subsystem;
+use crate::error::{Error, Result};
+use crate::subsystem::Subsystem;
 use peers::{Peer, Peers};
 use session::{CONNECTION_BYTES, End, Session};
 

@@ -12,8 +12,9 @@ use zonal::nvme::SubmissionEntry;
 use super::pdu::flag;
 use super::session::Session;
 use super::transfers::Received;
+use crate::command::{Executed, Outcome, Payload};
+use crate::queue;
 use crate::wire::fabrics::FlowControl;
-use crate::{Executed, Outcome, Payload, command};
 
 /// Most commands of a batch.
 const BATCH_MAX: usize = 64;
@@ -103,7 +104,7 @@ impl Session<'_> {
             Data::ToHost(buffer) => Payload::ToHost(buffer.data_mut()),
         };
         let batch = commands.iter_mut().map(|(entry, data)| (*entry, payload(data))).collect();
-        let executed = command::execute_batch(&queue.controller, batch);
+        let executed = queue::execute_batch(&queue.controller, batch);
         for ((entry, data), executed) in commands.into_iter().zip(executed) {
             match data {
                 Data::ToHost(buffer) => self.answer_with(&entry, executed, buffer),

@@ -25,13 +25,12 @@ use super::pending::{Data, IN_CAPSULE_BYTES, Pending};
 use super::stream::{self, Expected, Input, QUEUE_BUFFER, SMALL_BUFFER, Wait};
 use super::transfers::{OWN_BYTES, Transfers};
 use super::{Shared, discovery};
-use crate::command;
+use crate::command::{Executed, Outcome, Payload, Plan, TRANSFER_MAX};
+use crate::queue;
+use crate::subsystem::controller::{ADMIN_ENTRIES_MAX, ENTRIES_MAX, IN_CAPSULE_MAX};
+use crate::subsystem::{Controller, Link};
 use crate::wire::fabrics::{
     Connect, ConnectData, ConnectFault, FlowControl, Property, command_type,
-};
-use crate::{
-    ADMIN_ENTRIES_MAX, Controller, ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Link, Outcome, Payload,
-    Plan, TRANSFER_MAX,
 };
 
 /// MAXH2CDATA: most bytes of data in one H2CData PDU.
@@ -344,7 +343,7 @@ impl<'a> Session<'a> {
         let Some(queue) = &self.queue else {
             return self.respond(entry.id.get(), Err(status::SEQUENCE));
         };
-        let planned = command::plan(&queue.controller, queue.id, &entry);
+        let planned = queue::plan(&queue.controller, queue.id, &entry);
         let joins = self.joins_others(&entry);
         match planned.and_then(|plan| locate(&entry, plan, data.len())) {
             Ok(Located::Nowhere) => self.execute(&entry, Payload::NoData),
@@ -371,14 +370,14 @@ impl<'a> Session<'a> {
 
     /// Whether a command is executed together with others.
     fn joins_others(&self, entry: &SubmissionEntry) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.id != 0 && command::joins_others(entry))
+        self.queue.as_ref().is_some_and(|queue| queue.id != 0 && queue::joins_others(entry))
     }
 
     /// Executes a command that sends no data to the host.
     fn execute(&mut self, entry: &SubmissionEntry, payload: Payload<'_>) {
         self.execute_pending();
         let queue = self.queue.as_ref().expect("planned by its controller");
-        let executed = command::execute(&queue.controller, queue.id, entry, payload);
+        let executed = queue::execute(&queue.controller, queue.id, entry, payload);
         self.answer(entry, executed);
     }
 
@@ -390,7 +389,7 @@ impl<'a> Session<'a> {
         // These commands do not write zero fields.
         data.data_mut().fill(0);
         let payload = Payload::ToHost(data.data_mut());
-        let executed = command::execute(&queue.controller, queue.id, entry, payload);
+        let executed = queue::execute(&queue.controller, queue.id, entry, payload);
         self.answer_with(entry, executed, data);
     }
 

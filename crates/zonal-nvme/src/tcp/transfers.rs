@@ -11,7 +11,7 @@ use zonal::budget::{Budget, Buffer, Reservation};
 use zonal::nvme::SubmissionEntry;
 
 use super::pdu::{DataPdu, Fatal, FatalStatus, Frame, flag};
-use crate::TRANSFER_MAX;
+use crate::command::TRANSFER_MAX;
 
 /// Bytes of buffers that each queue has reserved: enough for any one command.
 pub(super) const OWN_BYTES: usize = TRANSFER_MAX;

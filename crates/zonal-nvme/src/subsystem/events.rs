@@ -8,17 +8,14 @@ use crate::wire::event::Event;
 use crate::wire::log::ErrorEntry;
 use crate::wire::log::LogRead;
 use zerocopy::FromZeros;
+use zonal::Lba;
 use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
-use zonal::{Lba, ZoneCond};
 
-use super::{Namespace, Subsystem};
-
-/// Zones that are ReadOnly or Offline, by their first block.
-pub(super) type FailedZones = BTreeSet<(Lba, ZoneCond)>;
+use crate::namespace::{FailedZones, Namespace};
 
 /// Outstanding Asynchronous Event Requests, and the zones and sizes that the host has learned.
 #[derive(Default)]
-pub(super) struct AsyncEvents {
+pub(crate) struct AsyncEvents {
     /// Command identifiers of the requests.
     outstanding: BTreeSet<u16>,
     namespaces: BTreeMap<Nsid, ReportedFailures>,
@@ -36,8 +33,8 @@ struct ReportedSizes {
 }
 
 /// Blocks of every namespace now.
-fn sizes(subsystem: &Subsystem) -> BTreeMap<Nsid, u64> {
-    subsystem.namespaces().map(|(nsid, one)| (nsid, one.blocks())).collect()
+fn sizes<'a>(all: impl Iterator<Item = (Nsid, &'a Namespace)>) -> BTreeMap<Nsid, u64> {
+    all.map(|(nsid, one)| (nsid, one.blocks())).collect()
 }
 
 /// The failed zones of a namespace that the host has learned.
@@ -61,14 +58,15 @@ impl ReportedFailures {
 impl AsyncEvents {
     /// For a new controller: zones that have failed already are no events. Asks the devices for
     /// them.
-    pub(super) fn since_now(subsystem: &Subsystem) -> Self {
-        let known = subsystem.namespaces().map(|(nsid, one)| (nsid, ReportedFailures::of(one)));
-        let sizes = ReportedSizes { blocks: sizes(subsystem), reported: false };
-        Self { outstanding: BTreeSet::new(), namespaces: known.collect(), sizes }
+    pub(crate) fn since_now<'a>(all: impl Iterator<Item = (Nsid, &'a Namespace)>) -> Self {
+        let seen = all.map(|(nsid, one)| ((nsid, ReportedFailures::of(one)), (nsid, one.blocks())));
+        let (namespaces, blocks) = seen.unzip();
+        let sizes = ReportedSizes { blocks, reported: false };
+        Self { outstanding: BTreeSet::new(), namespaces, sizes }
     }
 
     /// Adds an Asynchronous Event Request.
-    pub(super) fn add_request(&mut self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
+    pub(crate) fn add_request(&mut self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
         if self.outstanding.contains(&id) {
             return Err(status::ID_CONFLICT);
         }
@@ -80,15 +78,19 @@ impl AsyncEvents {
     }
 
     /// Controller reset: drops the requests, which are never completed.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.outstanding.clear();
         self.namespaces.values_mut().for_each(|known| known.reported = false);
         self.sizes.reported = false;
     }
 
     /// Namespaces whose size has changed since the host last read the log page.
-    pub(super) fn changed_namespaces(&mut self, subsystem: &Subsystem, read: LogRead) -> Vec<Nsid> {
-        let now = sizes(subsystem);
+    pub(crate) fn changed_namespaces<'a>(
+        &mut self,
+        all: impl Iterator<Item = (Nsid, &'a Namespace)>,
+        read: LogRead,
+    ) -> Vec<Nsid> {
+        let now = sizes(all);
         let known = &mut self.sizes;
         let is_other = |nsid, blocks| known.blocks.get(nsid).is_some_and(|known| known != blocks);
         let changed = now.iter().filter(|&(nsid, blocks)| is_other(nsid, blocks));
@@ -101,9 +103,12 @@ impl AsyncEvents {
     }
 
     /// An event about namespaces whose size has changed, and the request that it completes.
-    pub(super) fn next_resized(&mut self, subsystem: &Subsystem) -> Option<(u16, Event)> {
+    pub(crate) fn next_resized<'a>(
+        &mut self,
+        all: impl Iterator<Item = (Nsid, &'a Namespace)>,
+    ) -> Option<(u16, Event)> {
         let is_due = !self.outstanding.is_empty() && !self.sizes.reported;
-        if !is_due || self.changed_namespaces(subsystem, LogRead::Retain).is_empty() {
+        if !is_due || self.changed_namespaces(all, LogRead::Retain).is_empty() {
             return None;
         }
         self.sizes.reported = true;
@@ -112,7 +117,7 @@ impl AsyncEvents {
 
     /// Which of `failed`, the failed zones of a namespace, have failed since the host last read the
     /// log page.
-    pub(super) fn changed_zones(
+    pub(crate) fn changed_zones(
         &mut self,
         nsid: Nsid,
         failed: FailedZones,
@@ -129,7 +134,10 @@ impl AsyncEvents {
 
     /// Namespaces whose zones the controller has to look at for an event, and their counts of
     /// failures.
-    pub(super) fn due(&self, subsystem: &Subsystem) -> Vec<(Nsid, u64)> {
+    pub(crate) fn due<'a>(
+        &self,
+        all: impl Iterator<Item = (Nsid, &'a Namespace)>,
+    ) -> Vec<(Nsid, u64)> {
         if self.outstanding.is_empty() {
             return Vec::new();
         }
@@ -137,13 +145,13 @@ impl AsyncEvents {
             Some(known) => !known.reported && known.failures != failures,
             None => failures > 0,
         };
-        let all = subsystem.namespaces().map(|(nsid, one)| (nsid, one.failures()));
+        let all = all.map(|(nsid, one)| (nsid, one.failures()));
         all.filter(|&(nsid, failures)| due(nsid, failures)).collect()
     }
 
     /// An event about a namespace that had `failures` before its failed zones were found to be
     /// `failed`, and the request that it completes.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         nsid: Nsid,
         failures: u64,
@@ -159,23 +167,23 @@ impl AsyncEvents {
 }
 
 /// Entries of the error log.
-pub(super) const ERRORS_MAX: u8 = 64;
+pub(crate) const ERRORS_MAX: u8 = 64;
 
 /// The error log: commands that failed, the newest first.
 #[derive(Default)]
-pub(super) struct ErrorLog {
+pub(crate) struct ErrorLog {
     count: u64,
     entries: VecDeque<ErrorEntry>,
 }
 
 impl ErrorLog {
     /// How many errors there ever were.
-    pub(super) const fn count(&self) -> u64 {
+    pub(crate) const fn count(&self) -> u64 {
         self.count
     }
 
     /// Adds a command of a command set, which failed.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         queue: u16,
         command: &SubmissionEntry,
@@ -205,7 +213,7 @@ impl ErrorLog {
     }
 
     /// The log page.
-    pub(super) fn page(&self) -> Vec<ErrorEntry> {
+    pub(crate) fn page(&self) -> Vec<ErrorEntry> {
         let mut page: Vec<_> = self.entries.iter().copied().collect();
         page.resize(ERRORS_MAX.into(), ErrorEntry::new_zeroed());
         page

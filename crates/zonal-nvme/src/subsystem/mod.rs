@@ -9,10 +9,13 @@ use crate::wire::fabrics::{
 use zonal::nvme::decode::Durability;
 use zonal::nvme::{self, Nsid, NvmeStatus, status};
 
-use super::controller::Host;
-use super::events::AsyncEvents;
-use super::{Controller, Namespace, Role};
-use crate::Error;
+pub(crate) use self::controller::{Controller, Host, Link, Role};
+use self::events::AsyncEvents;
+use crate::error::Error;
+use crate::namespace::Namespace;
+
+pub(crate) mod controller;
+pub(crate) mod events;
 
 /// Most controllers.
 const CONTROLLERS_MAX: usize = 512;
@@ -141,7 +144,7 @@ impl Subsystem {
         }
         // Before the lock, because it asks the devices.
         let events = match role {
-            Role::Io => AsyncEvents::since_now(self),
+            Role::Io => AsyncEvents::since_now(self.namespaces()),
             Role::Discovery(_) => AsyncEvents::default(),
         };
         let mut controllers = self.controllers();

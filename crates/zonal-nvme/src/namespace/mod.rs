@@ -2,7 +2,6 @@
 //! the common part of both.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::FromZeros;
 use zonal::Disk;
@@ -10,35 +9,20 @@ use zonal::nvme::identify::{IdentifyCommon, IdentifyNamespace};
 use zonal::nvme::{NvmeStatus, command_set};
 use zonal::spec::Stack;
 
-use super::disk::DiskNamespace;
-use super::events::FailedZones;
-use super::extension::ExtensionSize;
-use super::zoned::ZonedNamespace;
-use crate::Error;
+pub(crate) use self::access::{Access, Usage};
+use self::disk::DiskNamespace;
+pub(crate) use self::zoned::{FailedZones, ZonedNamespace};
+use crate::command::TRANSFER_MAX;
+use crate::error::Error;
+use crate::extension::ExtensionSize;
+
+mod access;
+mod batch;
+mod disk;
+mod zoned;
 
 /// NSATTR bit 0: write protected (Base, figure 280).
 const WRITE_PROTECTED: u8 = 1;
-
-/// Counters of a namespace since it is served.
-#[derive(Debug, Default)]
-pub(crate) struct Usage {
-    pub(crate) reads: AtomicU64,
-    pub(crate) read_bytes: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) written_bytes: AtomicU64,
-}
-
-impl Usage {
-    pub(crate) fn read(&self, bytes: usize) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn written(&self, bytes: usize) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
 
 /// A namespace.
 pub struct Namespace {
@@ -119,7 +103,7 @@ impl Namespace {
     /// Bytes of the largest Write Zeroes.
     pub(crate) fn write_zeroes_max(&self) -> u64 {
         match &self.kind {
-            Kind::Zoned(_) => crate::TRANSFER_MAX as u64,
+            Kind::Zoned(_) => TRANSFER_MAX as u64,
             Kind::Disk(disk) => disk.write_zeroes_max(),
         }
     }

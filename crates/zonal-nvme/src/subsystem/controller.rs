@@ -14,8 +14,18 @@ use crate::wire::log::LogRead;
 use zonal::Lba;
 use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, command_set, status};
 
+use super::Subsystem;
 use super::events::{AsyncEvents, ErrorLog};
-use super::{ENTRIES_MAX, IN_CAPSULE_MAX, Namespace, QUEUES_MAX, Subsystem};
+use crate::namespace::Namespace;
+
+/// Most I/O queues of a controller.
+pub(crate) const QUEUES_MAX: u16 = 64;
+/// Most entries of an I/O queue.
+pub(crate) const ENTRIES_MAX: u32 = 1024;
+/// Most entries of the admin queue.
+pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
+/// Most bytes of in-capsule data.
+pub(crate) const IN_CAPSULE_MAX: u32 = 8192;
 
 /// The transport's end of a queue.
 pub(crate) trait Link: Send + Sync {
@@ -67,13 +77,13 @@ struct State {
 
 /// Features that a host can change.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Features {
+pub(crate) struct Features {
     /// Asynchronous Event Configuration.
-    pub(super) async_events: u32,
+    pub(crate) async_events: u32,
     /// Arbitration: stored without effect; queues are served by threads.
-    pub(super) arbitration: u32,
+    pub(crate) arbitration: u32,
     /// Error Recovery: stored without effect; nothing is retried.
-    pub(super) error_recovery: u32,
+    pub(crate) error_recovery: u32,
 }
 
 impl Features {
@@ -97,7 +107,7 @@ const SHUT_DOWN: u32 = 2 << 2;
 /// both to be the same.
 const READY_TIMEOUT: u64 = 15;
 /// VS: 2.0.
-pub(super) const VERSION: u32 = 0x0002_0000;
+pub(crate) const VERSION: u32 = 0x0002_0000;
 
 impl Controller {
     pub(crate) fn new(
@@ -262,25 +272,25 @@ impl Controller {
         status
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.status() & READY != 0
     }
 
     /// Whether the host selected all command sets (CC.CSS). If not, it gets no zoned namespaces.
-    pub(super) fn sees_zoned(&self) -> bool {
+    pub(crate) fn sees_zoned(&self) -> bool {
         self.configuration.load(Ordering::Acquire) >> 4 & 7 == COMMAND_SETS_ALL
     }
 
-    pub(super) fn features(&self) -> Features {
+    pub(crate) fn features(&self) -> Features {
         self.state().features
     }
 
-    pub(super) fn set_features(&self, change: impl FnOnce(&mut Features)) {
+    pub(crate) fn set_features(&self, change: impl FnOnce(&mut Features)) {
         change(&mut self.state().features);
     }
 
     /// Adds an Asynchronous Event Request, of at most `limit`.
-    pub(super) fn add_event_request(&self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
+    pub(crate) fn add_event_request(&self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
         self.state().events.add_request(id, limit)
     }
 
@@ -293,14 +303,14 @@ impl Controller {
         let due = {
             let mut state = self.state();
             if state.features.wants(event::NAMESPACE_NOTICES)
-                && let Some((id, event)) = state.events.next_resized(&self.subsystem)
+                && let Some((id, event)) = state.events.next_resized(self.subsystem.namespaces())
             {
                 return Some((id, event.encode()));
             }
             if !state.features.wants(event::ZONE_NOTICES) {
                 return None;
             }
-            state.events.due(&self.subsystem)
+            state.events.due(self.subsystem.namespaces())
         };
         due.into_iter().find_map(|(nsid, failures)| {
             // Without the lock: a device may take its time. If it fails, the next failure of the
@@ -313,12 +323,12 @@ impl Controller {
     }
 
     /// Namespaces that were resized since the host last read this log page.
-    pub(super) fn changed_namespaces(&self, read: LogRead) -> Vec<Nsid> {
-        self.state().events.changed_namespaces(&self.subsystem, read)
+    pub(crate) fn changed_namespaces(&self, read: LogRead) -> Vec<Nsid> {
+        self.state().events.changed_namespaces(self.subsystem.namespaces(), read)
     }
 
     /// Zones that failed since the host last read this log page.
-    pub(super) fn changed_zones(&self, nsid: Nsid, read: LogRead) -> Result<Vec<Lba>, NvmeStatus> {
+    pub(crate) fn changed_zones(&self, nsid: Nsid, read: LogRead) -> Result<Vec<Lba>, NvmeStatus> {
         let failed = self.subsystem.namespace(nsid)?.failed_zones()?;
         Ok(self.state().events.changed_zones(nsid, failed, read))
     }
@@ -332,11 +342,11 @@ impl Controller {
         self.state().errors.add(queue, entry, command_set, status);
     }
 
-    pub(super) fn error_count(&self) -> u64 {
+    pub(crate) fn error_count(&self) -> u64 {
         self.state().errors.count()
     }
 
-    pub(super) fn error_log(&self) -> Vec<ErrorEntry> {
+    pub(crate) fn error_log(&self) -> Vec<ErrorEntry> {
         self.state().errors.page()
     }
 }
@@ -354,4 +364,4 @@ fn is_possible(configuration: u32) -> bool {
 }
 
 /// IOCCSZ: the submission queue entry and in-capsule data, in 16 bytes.
-pub(super) const COMMAND_CAPSULE: u32 = (64 + IN_CAPSULE_MAX) / 16;
+pub(crate) const COMMAND_CAPSULE: u32 = (64 + IN_CAPSULE_MAX) / 16;

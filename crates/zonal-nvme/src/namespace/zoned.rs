@@ -25,13 +25,16 @@ use zonal::{
     ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
 };
 
-use super::events::FailedZones;
-use super::extension::{ExtensionSize, Extensions};
-use super::namespace::Usage;
-use crate::Error;
+use super::access::Usage;
+use crate::command::TRANSFER_MAX;
+use crate::error::Error;
+use crate::extension::{ExtensionSize, Extensions};
 
 /// Zones that are read from the device at once.
 const REPORT_STEP: usize = 1024;
+
+/// Zones that are ReadOnly or Offline, by their first block.
+pub(crate) type FailedZones = BTreeSet<(Lba, ZoneCond)>;
 
 /// A device that is served as a namespace.
 pub(crate) struct ZonedNamespace {
@@ -111,7 +114,7 @@ impl ZonedNamespace {
     /// Bytes of this many blocks; an error if they exceed one transfer.
     pub(crate) fn bytes(&self, blocks: LbaCount) -> Result<usize, NvmeStatus> {
         let bytes = usize::try_from(self.geometry().bytes(blocks).get());
-        let bytes = bytes.ok().filter(|&bytes| bytes <= super::TRANSFER_MAX);
+        let bytes = bytes.ok().filter(|&bytes| bytes <= TRANSFER_MAX);
         bytes.ok_or(status::INVALID_FIELD)
     }
 

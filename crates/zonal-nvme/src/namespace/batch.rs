@@ -4,17 +4,8 @@ use zonal::nvme::NvmeStatus;
 use zonal::nvme::decode::Durability;
 use zonal::{Io, Lba, Op};
 
+use super::access::Access;
 use super::zoned::ZonedNamespace;
-
-/// The operation at a block.
-pub(crate) enum Access<'a> {
-    /// Read.
-    Read(&'a mut [u8]),
-    /// Write.
-    Write(&'a [u8], Durability),
-    /// Append to the zone that starts there.
-    Append(&'a [u8], Durability),
-}
 
 /// The part of an access that remains once it is a request of the device.
 #[derive(Clone, Copy)]

@@ -14,9 +14,8 @@ use zonal::nvme::identify::{BlockFormat, IdentifyNamespace};
 use zonal::nvme::{NvmeStatus, Opcode, SubmissionEntry, status};
 use zonal::{Lba, LbaCount};
 
-use super::batch::Access;
-use super::namespace::Usage;
-use super::{DONE, Executed, Payload, Plan, TRANSFER_MAX};
+use super::access::{Access, Usage};
+use crate::command::{DONE, Executed, Payload, Plan, TRANSFER_MAX};
 
 /// NSFEAT bit 1: NAWUN, NAWUPF and NACWU are the atomic sizes (NVM, figure 97).
 const ATOMIC_SIZES: u8 = 1 << 1;
