@@ -29,8 +29,8 @@ use rustix::mount::{
 use rustix::process::{chroot, fchdir};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::MountSpec;
 use crate::Errno;
-use crate::mount::MountSpec;
 
 /// Size of the device and of its blocks: that of a page, as the mount has it.
 const BLOCK: u32 = 4096;

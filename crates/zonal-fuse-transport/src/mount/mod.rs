@@ -8,9 +8,12 @@ use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::Errno;
 use crate::device::Device;
 use crate::own_mount::{self, Call};
-use crate::{Errno, helper, stand_in};
+
+mod helper;
+mod stand_in;
 
 /// A mount that is to be made.
 #[derive(Clone, Debug)]
