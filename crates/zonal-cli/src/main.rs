@@ -1,9 +1,24 @@
 //! The `zonal` command.
 //!
-//! `args/` is the command line, `cmd/` has one file per subcommand, `output/` one per form of
-//! output, `top/` the live picture on a terminal, `manual/` the manual pages. Called as
-//! `mount.furrow`, `mkfs.furrow` or `fsck.furrow`, it takes the arguments that mount(8), mkfs(8)
-//! and fsck(8) pass to such programs: `alias.rs`.
+//! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `clock`, `notify` | real time; tells systemd that a server is ready | |
+//! | `alias` | names under which mount(8), mkfs(8) and fsck(8) start the command | |
+//! | `interrupt` | signals that end the command | |
+//! | `mounts`, `control` | the mounts of a device; the control directory of a mount | |
+//! | `device` | opens the device of a command line, and protects its file system | `mounts` |
+//! | `args` | the command line: every subcommand, option and default | `device` |
+//! | `output` | prints results, one file per form, and failures | `interrupt` |
+//! | `manual` | the manual pages | `args`, `device` |
+//! | `advice` | decides what to try after a failure | all above |
+//! | `log` | logging | `args`, `output` |
+//! | `top` | a mount or a drive as a live picture on a terminal | all above |
+//! | `cmd` | one file per subcommand | all above |
+//!
+//! Called as `mount.furrow`, `mkfs.furrow` or `fsck.furrow`, it takes the arguments that mount(8),
+//! mkfs(8) and fsck(8) pass to such programs: `alias.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +30,7 @@ mod alias;
 mod args;
 mod clock;
 mod cmd;
+mod control;
 mod device;
 mod interrupt;
 mod log;
@@ -49,7 +65,7 @@ fn main() -> ExitCode {
     output::finish();
     let code = outcome.unwrap_or_else(|error| {
         advice::print(&error);
-        ExitCode::from(cmd::running_failure_code())
+        ExitCode::from(output::failure::code())
     });
     interrupt::end_if_pending();
     code

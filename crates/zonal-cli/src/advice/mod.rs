@@ -2,21 +2,17 @@
 //!
 //! Errors of the libraries carry facts; one table here decides which advice fits which error.
 //! Several commands meet the same error, and the advice names no option that the command lacks.
-//! With `--json` a failure is one line of JSON on standard error, where nothing follows it:
-//! standard output has only results.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::{fmt, fs};
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue};
 use rustix::io::Errno;
-use schemars::JsonSchema;
-use serde::Serialize;
 use zonal::DeviceError;
 use zonal::error::FileLimit;
 use zonal::output::Refused;
@@ -25,11 +21,11 @@ use zonal_fuse::ServeError;
 use zonal_linux::ublk;
 
 use crate::args::Cli;
-use crate::cmd::disk::control::ServerError;
 use crate::device::Holds;
 use crate::interrupt;
 use crate::mounts::{self, MountedAt};
-use crate::output::{self, Stderr, Unprinted, shell};
+use crate::output::failure::{Failure, TRY, is_json_asked};
+use crate::output::{self, shell};
 
 /// Separates a hint from its alternative. A command prints the parts whose options it has.
 const OR_OPTION: &str = ", or ";
@@ -95,39 +91,25 @@ pub(crate) fn note_command(arguments: &[OsString]) {
     RUNNING.get_or_init(|| Options::of(arguments.iter().skip(1).filter_map(|word| word.to_str())));
 }
 
-/// Stands between a message and its advice.
-const TRY: &str = "\n  try: ";
-
-/// A failure, as `--json` prints it.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Failure {
-    /// What failed.
-    error: Facts,
-}
-
-/// The facts of a failure.
-#[derive(Serialize, JsonSchema)]
-struct Facts {
-    /// What failed, on what, and why.
-    message: String,
-    /// The error number of Linux that fits it; null where none does.
-    errno: Option<i32>,
-    /// What to try; null if there is no advice.
-    hint: Option<String>,
-}
-
 /// Prints a failure on standard error.
 pub(crate) fn print(error: &anyhow::Error) {
-    if !is_json_asked() {
-        return say(&format!("zonal: {}", text(error)));
-    }
-    let (mut message, mut hint) = (chain(error), hint(error));
-    // The daemon of a mount reports a text, which has both.
-    if let Some((said, tried)) = message.clone().split_once(TRY) {
-        (message, hint) = (said.to_owned(), Some(hint.unwrap_or_else(|| tried.to_owned())));
-    }
-    print_facts(Facts { message, errno: errno(error), hint });
+    Failure::new(chain(error), errno(error), hint(error)).print();
 }
+
+/// A failure that another process reports. Its message has the advice, too.
+#[derive(Debug)]
+pub(crate) struct Reported {
+    pub(crate) message: String,
+    pub(crate) errno: Option<i32>,
+}
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Reported {}
 
 /// Subcommands that destroy something. The command never suggests them for a mistyped one.
 const DESTRUCTIVE: [&str; 9] =
@@ -164,23 +146,7 @@ pub(crate) fn print_usage(error: clap::Error) {
     }
     let text = error.render().to_string();
     let message = text.trim().trim_start_matches("error: ").to_owned();
-    print_facts(Facts { message, errno: None, hint: None });
-}
-
-/// Whether the command line, which need not be valid, asks for JSON.
-fn is_json_asked() -> bool {
-    std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
-}
-
-fn print_facts(error: Facts) {
-    let line = serde_json::to_string(&Failure { error }).expect("texts and a number have a form");
-    say(&line);
-}
-
-fn say(text: &str) {
-    // One write, so that no other message stands within this one. A failure to write it has no
-    // place to be reported.
-    let _ = Stderr.write_all(format!("{text}\n").as_bytes());
+    Failure::new(message, None, None).print();
 }
 
 /// The error number of the first cause that has one.
@@ -194,9 +160,7 @@ pub(crate) fn errno(error: &anyhow::Error) -> Option<i32> {
             Some(error.errno())
         } else if let Some(error) = cause.downcast_ref::<volume::Error>() {
             Some(error.errno())
-        } else if let Some(error) = cause.downcast_ref::<ServerError>() {
-            error.errno
-        } else if let Some(error) = cause.downcast_ref::<Unprinted>() {
+        } else if let Some(error) = cause.downcast_ref::<Reported>() {
             error.errno
         } else if let Some(errno) = cause.downcast_ref::<Errno>() {
             Some(errno.raw_os_error())
@@ -262,8 +226,6 @@ fn best_advice(error: &anyhow::Error) -> Option<String> {
             of_serve(error)
         } else if let Some(error) = cause.downcast_ref::<ublk::Error>() {
             of_ublk(error)
-        } else if cause.is::<Unprinted>() {
-            Some("send standard output to another place".into())
         } else {
             cause.downcast_ref::<io::Error>().and_then(of_io)
         }

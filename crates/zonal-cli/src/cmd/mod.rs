@@ -5,7 +5,7 @@ mod block;
 mod check;
 mod compliance;
 mod create;
-pub(crate) mod disk;
+mod disk;
 mod division;
 mod dump;
 mod files;
@@ -19,7 +19,7 @@ mod schemas;
 mod serve;
 mod shell;
 mod sim;
-pub(crate) mod stats;
+mod stats;
 mod trace;
 mod umount;
 mod zone;
@@ -27,11 +27,11 @@ mod zones;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 use anyhow::Result;
 
 use crate::args::{Cli, Command};
+use crate::output::failure;
 use crate::{interrupt, top};
 
 /// Runs the subcommand.
@@ -77,21 +77,13 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The exit code of a failure of the command that this process runs.
-static FAILURE_CODE: OnceLock<u8> = OnceLock::new();
-
 /// Notes which command this process runs: its code for a failure, which for `check` is fsck's for
 /// an operational error, and whether it serves others.
 pub(crate) fn note_running(command: &Command) {
-    FAILURE_CODE.get_or_init(|| if matches!(command, Command::Check(_)) { 8 } else { 1 });
+    failure::note_code(if matches!(command, Command::Check(_)) { 8 } else { 1 });
     if matches!(command, Command::Mount(_) | Command::Serve(_)) {
         interrupt::note_server();
     }
-}
-
-/// The exit code of a failure.
-pub(crate) fn running_failure_code() -> u8 {
-    FAILURE_CODE.get().copied().unwrap_or(1)
 }
 
 /// The exit code of arguments that are not understood, or that ask for help (`usual` 0): `check`

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_fs::furrow::stats::Blocks;
 
-use super::stats::{command, report};
 use crate::args::{Global, Reclaim};
+use crate::control::{command, report};
 use crate::mounts;
 use crate::output::progress::{Unit, bar};
 use crate::output::{json, size};

@@ -17,8 +17,8 @@ use super::{
     reclaim,
 };
 use super::{serve, sim, trace, umount, zone, zones};
-use crate::advice;
 use crate::args::schemas::Schemas;
+use crate::output::failure::Failure;
 
 /// Makes a schema.
 type Make = fn() -> Schema;
@@ -38,7 +38,7 @@ const SCHEMAS: [(&str, Make); 40] = [
     ("disk list", of::<Vec<DiskInfo>>),
     ("disk resize", of::<DiskInfo>),
     ("disk snapshot", of::<DiskInfo>),
-    ("error", of::<advice::Failure>),
+    ("error", of::<Failure>),
     ("info", of::<info::Report>),
     ("ls", of::<Vec<files::list::Listed>>),
     ("mkfs", of::<mkfs::Answer<'_>>),

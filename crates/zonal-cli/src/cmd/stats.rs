@@ -1,29 +1,21 @@
 //! `zonal stats`: the counters of a mounted file system, from its control directory, once or at an
 //! interval.
 
-use std::fs;
-use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use zonal::shown;
-use zonal_fuse::ServeError;
 use zonal_fuse::control::Report;
 use zonal_fuse::control::page::page;
-use zonal_fuse::names::CONTROL_DIR;
-use zonal_fuse::options::Options;
-use zonal_fuse::unmount::is_dead;
 
 use crate::args::{Global, Stats};
+use crate::control::{read, report};
 use crate::mounts;
 
 /// Bounds of the interval: with a shorter one, the looks would cause most of the counted
 /// operations.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
-
-/// Largest read of FUSE.
-const READ_BYTES: usize = 1 << 20;
 
 /// Prints the counters.
 pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
@@ -96,47 +88,6 @@ fn wait(pause: Duration) -> Result<()> {
     match rustix::event::poll(&mut [], Some(&pause)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting"),
-    }
-}
-
-/// All counters.
-pub(crate) fn report(dir: &Path) -> Result<Report> {
-    serde_json::from_str(&read(dir, "stats")?).context("the counters are not valid JSON")
-}
-
-/// The options in force.
-pub(crate) fn options(dir: &Path) -> Result<Options> {
-    serde_json::from_str(&read(dir, "options")?).context("the options in force are not known")
-}
-
-/// A file of the control directory. In few reads, since another reader may begin in between.
-pub(crate) fn read_file(path: &Path) -> io::Result<String> {
-    tracing::debug!(file = shown(path), "reading from the mount");
-    let (mut file, mut text) = (fs::File::open(path)?, Vec::new());
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            count => text.extend_from_slice(&buffer[..count]),
-        }
-    }
-    String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-}
-
-/// Writes a line to the control directory's file for commands.
-pub(crate) fn command(dir: &Path, line: &str) -> io::Result<()> {
-    let path = dir.join(CONTROL_DIR).join("command");
-    tracing::debug!(file = shown(&path), line, "sending a command to the mount");
-    fs::OpenOptions::new().write(true).open(path)?.write_all(format!("{line}\n").as_bytes())
-}
-
-fn read(dir: &Path, name: &str) -> Result<String> {
-    match read_file(&dir.join(CONTROL_DIR).join(name)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => {
-            Err(ServeError::NotServed { point: dir.to_owned() }.into())
-        }
-        Err(error) if is_dead(&error) => Err(ServeError::Dead { point: dir.to_owned() }.into()),
-        read => read.with_context(|| format!("reading the {name} of {}", dir.display())),
     }
 }
 

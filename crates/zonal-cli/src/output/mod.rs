@@ -6,12 +6,12 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use anyhow::Error;
 use signal_hook::consts::SIGPIPE;
 
 pub(crate) use zonal::size::readable as size;
 
-use crate::{advice, cmd, interrupt};
+use self::failure::Failure;
+use crate::interrupt;
 
 /// Prints on [`Stdout`], as `print!` does on standard output.
 macro_rules! say {
@@ -23,6 +23,7 @@ macro_rules! sayln {
     ($($part:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($part)*))) };
 }
 
+pub(crate) mod failure;
 pub(crate) mod json;
 pub(crate) mod map;
 pub(crate) mod progress;
@@ -71,25 +72,11 @@ pub(crate) fn end(error: &io::Error) -> ! {
     if error.kind() == io::ErrorKind::BrokenPipe {
         interrupt::die_of(SIGPIPE);
     }
-    advice::print(&Error::new(Unprinted { errno: error.raw_os_error(), why: error.to_string() }));
-    std::process::exit(cmd::running_failure_code().into());
+    let message = format!("writing to standard output: {error}");
+    let hint = "send standard output to another place".to_owned();
+    Failure::new(message, error.raw_os_error(), Some(hint)).print();
+    std::process::exit(failure::code().into());
 }
-
-/// A result that the command could not print. It is no [`io::Error`], whose advice would be about
-/// drives.
-#[derive(Debug)]
-pub(crate) struct Unprinted {
-    pub(crate) errno: Option<i32>,
-    why: String,
-}
-
-impl fmt::Display for Unprinted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "writing to standard output: {}", self.why)
-    }
-}
-
-impl std::error::Error for Unprinted {}
 
 /// Prints the announcement of a server on standard output. The server goes on if that fails.
 pub(crate) fn announce(text: &str) {

@@ -9,7 +9,7 @@ use zonal_fuse::control::map;
 use zonal_fuse::names::CONTROL_DIR;
 
 use super::snapshot::{Drive, Snapshot, Spot, What};
-use crate::cmd::stats;
+use crate::control;
 use crate::device::{self, Base, OpenMode, Stack};
 
 /// The target of looks.
@@ -24,7 +24,7 @@ impl WatchedTarget {
         let path = Path::new(name);
         if path.is_dir() {
             // Fails at once if the directory is no mount of ours.
-            stats::report(path)?;
+            control::report(path)?;
             return Ok(Self::Mount(path.to_owned()));
         }
         let stack = device::open_stack(name, OpenMode::ReadOnly)?;
@@ -35,7 +35,7 @@ impl WatchedTarget {
     pub(crate) fn look(&mut self, at_ns: u64) -> Result<Snapshot> {
         match self {
             Self::Mount(dir) => {
-                let report = stats::report(dir)?;
+                let report = control::report(dir)?;
                 let zones = if report.live.is_some() { zone_map(dir)? } else { zones_of(dir)? };
                 let (name, at_ns) = (dir.display().to_string(), report.at_ns);
                 Ok(Snapshot { name, at_ns, zones, what: What::Mount(Box::new(report)) })
@@ -62,7 +62,7 @@ impl WatchedTarget {
 
 fn read(dir: &Path, name: &str) -> Result<String> {
     let path = dir.join(CONTROL_DIR).join(name);
-    match stats::read_file(&path) {
+    match control::read_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(anyhow!(
             "{} is served by another version of zonal: it has no {name}",
             dir.display()

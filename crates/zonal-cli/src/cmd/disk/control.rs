@@ -8,7 +8,6 @@
 //! A process connects, sends a [`Call`] as JSON and closes its side; the server sends an
 //! [`Answer`].
 
-use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -28,7 +27,7 @@ use zonal::{DeviceError, shown};
 use zonal_fs::disk::{DiskInfo, Disks};
 
 use super::request::Request;
-use crate::advice;
+use crate::advice::{self, Reported};
 
 /// How long a process may take to send its call, and to receive the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,21 +48,6 @@ enum Answer {
     Done(Vec<DiskInfo>),
     Failed { message: String, errno: Option<i32> },
 }
-
-/// A failure in the server. Its message has the advice, too.
-#[derive(Debug)]
-pub(crate) struct ServerError {
-    message: String,
-    pub(crate) errno: Option<i32>,
-}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ServerError {}
 
 /// The socket of a server, and the thread that performs the calls of other processes.
 pub(crate) struct Control {
@@ -201,7 +185,7 @@ impl Connection {
         }
         match serde_json::from_slice(&answer).context("reading the answer of its server")? {
             Answer::Done(disks) => Ok(disks),
-            Answer::Failed { message, errno } => Err(ServerError { message, errno }.into()),
+            Answer::Failed { message, errno } => Err(Reported { message, errno }.into()),
         }
     }
 }

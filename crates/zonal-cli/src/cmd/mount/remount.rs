@@ -24,7 +24,7 @@ use zonal_fuse::options::{Options, Restrict};
 
 use super::{anew, items, kind};
 use crate::args::{Global, Mount};
-use crate::cmd::stats;
+use crate::control;
 
 /// Options to change.
 struct Change {
@@ -44,7 +44,7 @@ pub(super) fn is_asked(args: &Mount) -> bool {
 /// Changes the mount at the directory.
 pub(super) fn run(global: &Global, args: &Mount) -> Result<()> {
     let dir = &args.dir;
-    let before = stats::options(dir)?;
+    let before = control::options(dir)?;
     let mut now = before.clone();
     look(dir, &mut now.mount)?;
     let new = asked(args, &now)?;
@@ -146,6 +146,6 @@ impl Change {
 
 /// Sends options to the daemon.
 fn send(dir: &Path, options: &Options) -> Result<()> {
-    stats::command(dir, &format!("remount {}", serde_json::to_string(options)?))
+    control::command(dir, &format!("remount {}", serde_json::to_string(options)?))
         .context("sending the options to the daemon")
 }
