@@ -1,18 +1,26 @@
 //! File systems served to the kernel over FUSE, and the life of a mount.
 //!
-//! - [`mount`]: serves a [`FileSystem`](zonal_fs::vfs::FileSystem) at a directory, from mounting to
-//!   the clean end. Start here.
-//! - [`options`]: the configuration of a mount, and the option strings of mount(8).
-//! - [`served`]: how a mount is served. [`names`]: names that a mount adds to its file system.
-//! - [`daemon`]: serves in the background, and tells the parent that the mount is ready.
-//! - [`asked`]: whether signals ask for a clean end or for one at once.
-//! - [`unmount`]: unmounts, and waits until the device is clean and released.
-//! - [`fuse`]: turns FUSE requests into calls of the file system; `guarded` catches their panics,
-//!   and `read_only` remounts after a failure.
-//! - [`control`]: the control directory of a mount.
-//! - [`latency`]: how long requests take. [`small_writes`]: whether `-o writeback` would help.
-//! - [`exporter`]: serves metrics for Prometheus.
-//! - [`users`], [`zone_report`]: processes that use a mount; zones as text.
+//! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `asked` | whether signals ask for a clean end or for one at once | |
+//! | `names` | names that a mount adds to its file system | |
+//! | `users` | processes that use a mount | |
+//! | `zone_report` | zones as text | |
+//! | `read_only` | remounts after a failure | |
+//! | `small_writes` | whether `-o writeback` would help | |
+//! | `error` | what fails | `users` |
+//! | `latency` | how long requests take | `small_writes` |
+//! | `options` | the configuration of a mount, and the option strings of mount(8) | `error` |
+//! | `served` | how a mount is served | `options` |
+//! | `daemon` | serves in the background, and tells the parent when it is ready | `error` |
+//! | `unmount` | unmounts, and waits until the device is clean and released | all above |
+//! | `control` | the control directory of a mount | all above |
+//! | `exporter` | serves metrics for Prometheus | `error`, `control` |
+//! | `guarded` | catches panics of a file system | `read_only`, `control` |
+//! | `fuse` | turns FUSE requests into calls of the file system | all above |
+//! | `mount` | the life of a mount, from mounting to the clean end: start here | all above |
 
 #![forbid(unsafe_code)]
 

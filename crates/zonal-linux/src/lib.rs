@@ -1,16 +1,25 @@
 //! Real zoned drives by way of the Linux kernel.
 //!
-//! - [`open`]: the device that a path names. Start here.
-//! - [`BlockDrive`]: a zoned block device, through the zone ioctls and direct I/O.
-//! - [`PassthroughDrive`]: a zoned NVMe namespace, through passthrough commands.
-//! - `by_zone`: the steps that both take zone by zone.
-//! - `sysfs`: the attributes that the kernel reports of a block device.
-//! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in
-//!   [`ublk`] is `unsafe`.
-//! - `transfer`: direct I/O from and to memory anywhere.
-//! - [`raw`]: both without Zonal's checks, to test the device itself.
-//! - [`ublk`]: the reverse, any device or disk as a block device of the kernel.
-//! - [`own_disk`]: servers that never wait for the disk that they serve.
+//! [`open`] gives the device that a path names. Start here.
+//!
+//! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `sysfs` | attributes that the kernel reports of a block device | |
+//! | `ioctl`, `discard` | ioctls of block devices for zones and for discards | |
+//! | `ring` | `io_uring`: reads and writes of a file side by side | |
+//! | `own_disk` | servers that never wait for the disk that they serve | |
+//! | `by_zone` | steps that both kinds of drive take zone by zone | |
+//! | `rounds` | which requests of a batch may be at the drive at the same time | |
+//! | `transfer` | direct I/O from and to memory anywhere | `own_disk` |
+//! | `block` | a zoned block device, through ioctls and direct I/O | all above |
+//! | `passthrough` | a zoned NVMe namespace, through passthrough commands | all above |
+//! | `raw` | both without Zonal's checks, to test the device itself | `block`, `passthrough` |
+//! | `ublk` | the reverse: any device or disk as a block device of the kernel | `ioctl` |
+//!
+//! `unsafe` is only in `ioctl`, `discard`, `ring`, `own_disk`, [`ublk`], `passthrough/ioctl.rs` and
+//! `passthrough/ring.rs`.
 
 mod block;
 mod by_zone;

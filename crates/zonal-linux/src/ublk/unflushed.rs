@@ -406,5 +406,4 @@ pub(super) fn discard(id: u32) {
 }
 
 #[cfg(test)]
-#[path = "unflushed_tests.rs"]
 mod tests;
