@@ -12,12 +12,12 @@ use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 use super::*;
 
 /// A leaf, and where both copies of it begin: zone and byte.
-struct LeafAt {
-    first: String,
+pub(super) struct LeafAt {
+    pub(super) first: String,
     copies: [(u64, u64); 2],
 }
 
-fn leaves(image: &Image) -> Vec<LeafAt> {
+pub(super) fn leaves(image: &Image) -> Vec<LeafAt> {
     let values = |what| {
         let mut values = Vec::new();
         dump(Arc::new(image.power_on()), what, &mut |value| values.push(value)).unwrap();
@@ -36,7 +36,7 @@ fn leaves(image: &Image) -> Vec<LeafAt> {
 }
 
 /// Damages a leaf in both copies: the first byte behind its header.
-fn lose(image: &mut Image, leaf: &LeafAt) {
+pub(super) fn lose(image: &mut Image, leaf: &LeafAt) {
     for (zone, byte) in leaf.copies {
         let byte = byte + 28;
         let zone = ZoneId::new(u32::try_from(zone).unwrap());
@@ -79,7 +79,7 @@ fn readable(fs: &Furrow, directories: &[Ino]) -> Vec<(String, bool)> {
 }
 
 /// The drive with all that was written to it.
-fn all_written(recorder: &Recorder) -> Image {
+pub(super) fn all_written(recorder: &Recorder) -> Image {
     let recording = recorder.recording();
     let mut outage = Outage::at_start(&recording);
     while outage.step() {}
@@ -104,7 +104,7 @@ fn directories(image: &Image) -> Vec<Ino> {
 }
 
 /// Checks a drive. Lost rows are its only problems.
-fn check_lost(drive: Arc<dyn ZonedDevice>, what: &str) -> CheckReport {
+pub(super) fn check_lost(drive: Arc<dyn ZonedDevice>, what: &str) -> CheckReport {
     let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
     let is_of_parts = |id: &str| id == "C03";
     let others: Vec<_> =

@@ -11,6 +11,7 @@
 
 mod leaves;
 mod refused;
+mod shared;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -14,16 +14,16 @@ const BYTES: u64 = BLOCKS * 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A mount of a drive that can refuse reads.
-struct Mounted {
+pub(super) struct Mounted {
     drive: Arc<Fault<ImageDrive>>,
     clock: Arc<ManualClock>,
-    fs: Furrow,
+    pub(super) fs: Furrow,
     /// Zones of the table.
     zones: BTreeSet<u32>,
 }
 
 impl Mounted {
-    fn new(image: &Image) -> Self {
+    pub(super) fn new(image: &Image) -> Self {
         let mut zones = BTreeSet::new();
         dump(Arc::new(image.power_on()), DumpWhat::Parts, &mut |part| {
             let ids = part["zone"].as_array().unwrap();
@@ -42,19 +42,19 @@ impl Mounted {
     }
 
     /// Refuses reads of metadata: `times` of them, from the one with number `from` on.
-    fn refuse(&self, from: u64, times: Option<u64>) {
+    pub(super) fn refuse(&self, from: u64, times: Option<u64>) {
         let rule = FaultRule::new(FaultOp::Read, FaultKind::Medium);
         let of_zone = |&zone| FaultRule { zones: Some(zone..=zone), from, times, ..rule.clone() };
         self.drive.arm(self.zones.iter().map(of_zone).collect());
     }
 
     /// Takes all steps of truncation that are due.
-    fn step(&self) {
+    pub(super) fn step(&self) {
         while self.fs.step(Work::Truncate).unwrap() == StepProgress::More {}
     }
 
     /// Ends the faults and the pauses after them.
-    fn recover(&self) {
+    pub(super) fn recover(&self) {
         self.drive.disarm();
         self.clock.advance_ns(64 * SECOND_NS);
         self.step();
@@ -62,7 +62,7 @@ impl Mounted {
         assert_eq!(self.fs.stats().removals_owed, 0);
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.fs.shutdown().unwrap();
         drop(self.fs);
         let report = check(self.drive, DataCheck::Read, &mut |_| ()).unwrap();

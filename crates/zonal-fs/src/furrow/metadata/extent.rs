@@ -371,9 +371,8 @@ impl State {
         self.count_held(held, held_now);
     }
 
-    /// Takes an entry out. The last reference to a shared extent comes back as blocks of its own;
-    /// the rest of the extent is dead.
-    fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
+    /// Takes an entry out of a map. If it names a shared extent, that still counts it.
+    fn take_from_map(&mut self, ino: Ino, start: u64) -> MapEntry {
         self.mark(RowKind::Map, ino.get(), start);
         let planted = self.planted;
         let file = self.file_mut(ino);
@@ -385,6 +384,30 @@ impl State {
         self.count_held(held + entry.held_bytes(), held_now);
         self.totals.remove_place_bytes(entry.row_bytes());
         self.totals.remove_preallocated(entry.preallocated());
+        entry
+    }
+
+    /// Removes entries that name a shared extent of which the row is lost. Its blocks stay in use,
+    /// since nothing says whether other files have them.
+    pub(in crate::furrow) fn forget_shared(&mut self, ino: Ino, entries: &[u64]) -> Lookup<()> {
+        let file = self.stored_inode(ino)?.file()?;
+        if let Some(&start) = entries.iter().find(|start| file.known.end_of(**start).is_none()) {
+            return Err(Stop::NotLoaded(Missing::Map(ino, start)));
+        }
+        for &start in entries {
+            let entry = self.inodes.peek_file(ino).and_then(|file| file.map.get(start));
+            if entry.is_some_and(|entry| matches!(*entry, MapEntry::Shared { .. })) {
+                self.mark_count(ino);
+                self.take_from_map(ino, start);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an entry out. The last reference to a shared extent comes back as blocks of its own;
+    /// the rest of the extent is dead.
+    fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
+        let entry = self.take_from_map(ino, start);
         match &entry {
             MapEntry::Preallocated { .. } => {}
             MapEntry::At { zone, crcs, .. } => {

@@ -5,8 +5,10 @@
 
 use crate::FsError;
 use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::metadata::block_map::EntryRef;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::{Inode, State};
+use crate::furrow::metadata::place::MapEntry;
+use crate::furrow::metadata::{File, Inode, State};
 use crate::furrow::options::Eviction;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::RowKind;
@@ -49,24 +51,22 @@ impl State {
     /// Checks that the map entries which the next step removes are resident: those from a block on,
     /// one step's worth or all that there are.
     fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
+        self.waiting(ino, first)?.try_for_each(|(_, entry)| self.check_shared(ino, &entry))
+    }
+
+    /// These entries, of which memory may lack the shared extents.
+    pub(in crate::furrow) fn waiting(
+        &self,
+        ino: Ino,
+        first: u64,
+    ) -> Lookup<impl Iterator<Item = (u64, EntryRef<'_>)>> {
         let file = self.stored_inode(ino)?.file()?;
         let end = file.known.end_of(first).unwrap_or(first);
         let has_enough = file.map.range(first..end).nth(self.step_entries_max() + 1).is_some();
         if end < u64::MAX && !has_enough {
             return Err(Stop::NotLoaded(Missing::Map(ino, end)));
         }
-        for (_, entry) in file.overlapping(first, end).take(self.step_entries_max() + 2) {
-            self.check_shared(ino, &entry)?;
-        }
-        Ok(())
-    }
-
-    /// Checks that the map entries which go together with an inode are resident.
-    pub(in crate::furrow) fn check_deletion(&self, ino: Ino) -> Lookup<()> {
-        if self.stored_inode(ino)?.file().is_err() || self.is_deleted_in_steps(ino) {
-            return Ok(());
-        }
-        self.check_waiting(ino, 0)
+        Ok(file.overlapping(first, end).take(self.step_entries_max() + 2))
     }
 
     /// Removes the blocks of a file from `first` on: few at once, many in later steps.
@@ -78,6 +78,7 @@ impl State {
         let is_known = file.known.first_unknown(first..u64::MAX).is_none();
         if file.truncate_from.is_none()
             && is_known
+            && self.has_extents(file, first)
             && file.map.range(first..u64::MAX).nth(max).is_none()
         {
             self.unmap_stored(ino, first, u64::MAX);
@@ -105,7 +106,6 @@ impl State {
         let file = self.stored_inode(ino)?.file().ok();
         let Some(first) = file.and_then(|file| file.truncate_from) else {
             // The mount has found it: it was open without a link.
-            self.check_deletion(ino)?;
             self.lives.end_truncation(ino);
             self.mark_orphan(ino);
             self.delete_if_unused(ino);
@@ -173,13 +173,23 @@ impl State {
         self.mark_orphan(ino);
     }
 
-    /// Whether deleting a file takes more than one step.
+    /// Whether steps delete a file: it is large, or memory lacks something of its map.
     pub(super) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
         let file = self.inodes.peek_file(ino);
         file.is_some_and(|file| {
             file.truncate_from.is_some()
                 || file.map.len() > self.step_entries_max()
                 || !file.known.is_all()
+                || !self.has_extents(file, 0)
+        })
+    }
+
+    /// Whether the shared extents that a file names from a block on are in memory.
+    fn has_extents(&self, file: &File, first: u64) -> bool {
+        let mut shared = file.overlapping(first, u64::MAX);
+        shared.all(|(_, entry)| match *entry {
+            MapEntry::Shared { extent, .. } => self.extents.find(extent).is_ok(),
+            MapEntry::Preallocated { .. } | MapEntry::At { .. } => true,
         })
     }
 

@@ -185,7 +185,6 @@ impl Furrow {
                 return Err(FsError::IsDirectory.into());
             }
             check_removal(state, parent, ino)?;
-            state.check_deletion(ino)?;
             let now = self.now();
             state.remove_entry(parent, name)?;
             touch(state.change_inode(parent)?, now);
@@ -278,7 +277,6 @@ impl Furrow {
                 match there {
                     Some(there) => {
                         check_removal(state, target.directory, there)?;
-                        state.check_deletion(there)?;
                     }
                     None => protect::check_entry(state.inode(target.directory)?.flags)?,
                 }

@@ -167,7 +167,7 @@ impl Furrow {
     pub(super) fn delete_unused(&self, ino: Ino) {
         let outcome = self.tree.loaded(|| {
             let mut state = self.tree.write_state();
-            state.check_deletion(ino)?;
+            state.stored_inode(ino)?;
             state.delete_if_unused(ino);
             Ok(())
         });

@@ -15,10 +15,10 @@ use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::zone_place_of;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::backrefs::LiveRun;
-use crate::furrow::metadata::place::Owner;
+use crate::furrow::metadata::place::{MapEntry, Owner};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
-use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;
+use crate::furrow::table::view::{Refused, View};
 use crate::furrow::truncate::Truncator;
 use crate::furrow::zones::backrefs::merge_sorted;
 use crate::furrow::zones::{Listed, Role, Zones};
@@ -100,6 +100,29 @@ impl Truncator {
         }
         self.free_lost(ino);
         true
+    }
+
+    /// Removes the next entries of a deleted file whose shared extents are lost. Returns whether
+    /// there are any.
+    pub(super) fn skip_lost_extents(&self, ino: Ino, refused: Refused) -> bool {
+        let waiting = self.tree.loaded(|| {
+            let state = self.tree.read_state();
+            let entries = state.waiting(ino, 0)?.map(|(start, entry)| (start, entry.clone()));
+            Ok(entries.collect::<Vec<(u64, MapEntry)>>())
+        });
+        let Ok(waiting) = waiting else { return false };
+        let is_lost = |entry: &MapEntry| match self
+            .tree
+            .loaded(|| self.tree.read_state().check_shared(ino, entry))
+        {
+            Err(FsError::Corrupt { .. }) => true,
+            Err(FsError::Refused { .. }) => refused == Refused::IsLost,
+            Ok(()) | Err(_) => false,
+        };
+        let lost = waiting.iter().filter(|(_, entry)| is_lost(entry)).map(|(start, _)| *start);
+        let lost: Vec<u64> = lost.collect();
+        let forget = || self.tree.write_state().forget_shared(ino, &lost);
+        !lost.is_empty() && self.tree.loaded(forget).is_ok()
     }
 
     /// Frees the blocks of a deleted file that no row names. Fails if the device has refused to

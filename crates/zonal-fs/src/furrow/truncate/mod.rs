@@ -148,8 +148,8 @@ impl Truncator {
         }
     }
 
-    /// After a failed step: marks the next lost range of a deleted file's map as a hole, and
-    /// returns whether there is one. Rows that the device has refused to read count as lost only
+    /// After a failed step: marks the next lost range of a deleted file's map as a hole, or removes
+    /// entries of lost extents, and returns whether there is something to skip. Rows that the device has refused to read count as lost only
     /// after ten minutes.
     fn skip_lost(&self, ino: Ino, error: &FsError) -> bool {
         let now = self.log.clock.monotonic_ns();
@@ -168,6 +168,9 @@ impl Truncator {
             };
             (file.known.first_unknown(0..u64::MAX), refused)
         };
+        if self.skip_lost_extents(ino, refused) {
+            return true;
+        }
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let span = from.map(|from| KeySpan::new(key(from), key(u64::MAX)));
         let past = span.and_then(|span| self.tree.view.past_lost(&self.drive, span, refused));
