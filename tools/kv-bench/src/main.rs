@@ -42,7 +42,7 @@ use bench_support::{Figure, Report};
 use clap::{Parser, ValueEnum};
 use tempfile::TempDir;
 use zonal_sim::report::chart::Picture;
-use zonal_sim::report::svg;
+use zonal_sim::report::draw;
 
 use crate::place::Place;
 use crate::sample::{Column, Field, Goal, Samples};
@@ -213,7 +213,7 @@ fn measure(args: &Args, mut report: Report) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         for (name, picture) in bench.pictures() {
             let path = folder.join(name);
-            let text = svg::draw(&picture);
+            let text = draw::svg(&picture);
             std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         }
     }

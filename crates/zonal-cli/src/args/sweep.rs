@@ -29,7 +29,8 @@ pub(crate) struct SimSweep {
     /// CSV file to write; runs that it already holds are skipped
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Draw the figure as SVG: over the field with most numbers, or as bars
+    /// Draw the figure as SVG, or as PNG where FILE ends in .png: over the field with most numbers,
+    /// or as bars
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
     /// Figure to print and draw: a column of the CSV

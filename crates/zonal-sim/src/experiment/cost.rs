@@ -65,7 +65,7 @@ impl Measure for Cost {
             values.add(format!("{} flash", drive.name), needs.flash_tb);
             values.add(format!("{} dram", drive.name), needs.drive_dram_gb);
             values.add(format!("{} dollars", drive.name), flash + dram);
-            groups.push((drive.name.replace(", ", "\n"), vec![flash, dram, flash + dram]));
+            groups.push((drive.name.clone(), vec![flash, dram, flash + dram]));
             let mut row: Vec<Cell> = vec![drive.name.as_str().into()];
             row.push((needs.flash_tb - 1.0).into());
             let figures = [
@@ -81,7 +81,7 @@ impl Measure for Cost {
         }
         let bars = Bars {
             title: "Flash and DRAM of a usable TB".into(),
-            y: Axis::linear("dollars"),
+            y: Axis::linear("dollars per usable TB"),
             names: vec!["flash".into(), "DRAM".into(), "both".into()],
             ranges: Vec::new(),
             groups,

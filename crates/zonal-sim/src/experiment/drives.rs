@@ -181,7 +181,7 @@ fn overwritten(findings: &mut Findings, model: Model, tenths: &[sn540::Tenth]) {
     findings.pictures.push(Picture::Chart(Chart {
         title: title.clone(),
         x: Axis::linear("passes over 400 GiB"),
-        y: Axis::linear("MB/s (10^6 bytes)"),
+        y: Axis::linear("written, MB/s"),
         series: vec![
             series("ours", Form::Marked, 0, |tenth| tenth.ours_mb_s),
             series("published", Form::Published, 1, |tenth| tenth.drive_mb_s),

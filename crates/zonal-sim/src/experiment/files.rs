@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::{Result, SimError};
 use crate::report::page::{PublishedChart, Section};
-use crate::report::{Table, svg};
+use crate::report::{Table, draw};
 
 /// All numbers of an experiment, as its JSON has them.
 #[derive(Serialize)]
@@ -48,11 +48,11 @@ pub fn save(section: &Section, dir: &Path, inputs: &[PathBuf]) -> Result<Vec<Pat
         put(&format!("{}.csv", table.name), &table.csv())?;
     }
     for (index, picture) in section.pictures.iter().enumerate() {
-        put(&format!("{name}{}.svg", suffix(index)), &svg::draw(picture))?;
+        put(&format!("{name}{}.svg", suffix(index)), &draw::svg(picture))?;
     }
     for (index, chart) in section.charts.iter().enumerate() {
         let file = format!("{name}-published{}", suffix(index));
-        put(&format!("{file}.svg"), &svg::draw(&chart.picture()))?;
+        put(&format!("{file}.svg"), &draw::svg(&chart.picture()))?;
         put(&format!("{file}.csv"), &chart.table(&file).csv())?;
     }
     Ok(files)

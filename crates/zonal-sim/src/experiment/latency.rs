@@ -53,7 +53,7 @@ impl Measure for Latency {
         let mut better = Chart {
             title: format!("Mean read latency: by how much {} is better", plan.measure.reference),
             x: Axis::linear("writes, MB/s"),
-            y: Axis::linear("% less"),
+            y: Axis::linear("lower mean latency, %"),
             series: Vec::new(),
         };
         let reference = runs().find(|(drive, _)| drive.name == plan.measure.reference);
@@ -124,7 +124,7 @@ where
     Chart {
         title: title.into(),
         x: Axis::linear("writes, MB/s"),
-        y: Axis::linear("µs"),
+        y: Axis::linear("read latency, µs"),
         series: series.collect(),
     }
 }

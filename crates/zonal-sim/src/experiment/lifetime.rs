@@ -55,7 +55,7 @@ impl Measure for Lifetime {
             values.add(format!("{} wa", drive.name), report.wa);
             values.add(format!("{} tbw", drive.name), life.tbw);
             values.add(format!("{} dwpd", drive.name), life.dwpd);
-            groups.push((drive.name.replace(", ", "\n"), vec![life.dwpd]));
+            groups.push((drive.name.clone(), vec![life.dwpd]));
             let mut row: Vec<Cell> = vec![drive.name.as_str().into()];
             let figures = [
                 life.raw_tb,
@@ -74,7 +74,7 @@ impl Measure for Lifetime {
         }
         let bars = Bars {
             title: format!("Drive writes per day over {} years", plan.measure.years),
-            y: Axis::linear("DWPD"),
+            y: Axis::linear("drive writes per day"),
             names: vec!["DWPD".into()],
             ranges: Vec::new(),
             groups,

@@ -50,7 +50,7 @@ impl Measure for Throughput {
         let mut chart = Chart {
             title: "Throughput over successive full drive writes".into(),
             x: Axis::linear("drive writes"),
-            y: Axis::linear("MB/s (10^6 bytes)"),
+            y: Axis::linear("written, MB/s"),
             series: courses
                 .clone()
                 .enumerate()
@@ -60,14 +60,12 @@ impl Measure for Throughput {
         chart.series.extend(plan.overlays().chain(plan.published()));
         let steady = Bars {
             title: "Throughput in the steady state".into(),
-            y: Axis::linear("MB/s (10^6 bytes)"),
+            y: Axis::linear("written, MB/s"),
             names: vec!["ours".into()],
             ranges: Vec::new(),
             groups: states
                 .clone()
-                .map(|(drive, state)| {
-                    (drive.name.replace(", ", "\n"), vec![state.outcome.write_mb_s])
-                })
+                .map(|(drive, state)| (drive.name.clone(), vec![state.outcome.write_mb_s]))
                 .collect(),
         };
         let mut tables = vec![course_table(courses.clone()), steady_table(states)];

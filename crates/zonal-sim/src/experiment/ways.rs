@@ -26,7 +26,7 @@ impl Measure for Ways {
         for (drive, report) in plan.drives.iter().zip(answers.iter().map(Answer::counted)) {
             values.add(format!("{} wa", drive.name), report.wa);
             values.add(format!("{} drive wa", drive.name), report.drive_wa);
-            groups.push((drive.name.replace(", ", "\n"), vec![report.drive_wa, report.wa]));
+            groups.push((drive.name.clone(), vec![report.drive_wa, report.wa]));
             let figures = [
                 report.op_nominal,
                 report.op_effective,

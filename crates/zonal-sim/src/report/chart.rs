@@ -16,27 +16,17 @@ pub struct Axis {
     pub label: String,
     /// How values become distances.
     pub scale: Scale,
-    /// Its start; otherwise 0 or the smallest value.
-    pub from: Option<f64>,
-    /// Its end; otherwise the largest value, rounded up.
-    pub to: Option<f64>,
 }
 
 impl Axis {
     /// An axis from 0, or the smallest negative value, to the largest value.
     pub fn linear(label: &str) -> Self {
-        Self { label: label.to_owned(), scale: Scale::Linear, from: None, to: None }
+        Self { label: label.to_owned(), scale: Scale::Linear }
     }
 
     /// An axis over all values, none of which may be 0.
     pub fn log(label: &str) -> Self {
         Self { scale: Scale::Log, ..Self::linear(label) }
-    }
-
-    /// The same axis with a fixed end.
-    #[must_use]
-    pub fn up_to(self, to: f64) -> Self {
-        Self { to: Some(to), ..self }
     }
 }
 
@@ -49,9 +39,7 @@ pub enum Form {
     Marked,
     /// A dashed line: theory, or results of real drives.
     Dashed,
-    /// Each value holds until the next.
-    Step,
-    /// Large hollow marks in black: published values.
+    /// Marks in the colour of the text: published values.
     Published,
 }
 
@@ -121,4 +109,14 @@ pub enum Picture {
     Chart(Chart),
     /// Bars.
     Bars(Bars),
+}
+
+impl Picture {
+    /// One line above it.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Chart(chart) => &chart.title,
+            Self::Bars(bars) => &bars.title,
+        }
+    }
 }

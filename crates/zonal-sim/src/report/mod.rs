@@ -4,22 +4,16 @@
 //! | --- | --- |
 //! | here | tables and their CSV |
 //! | [`chart`] | the content of a picture: axes, series, bars |
-//! | [`svg`](mod@svg) | how is it drawn? |
-//! | `frame`, `text` | how much room does each of its texts get? |
+//! | [`draw`] | how is it drawn? |
 //! | [`zbdbench`] | which CSV does zbdbench write of a real drive? |
 //! | [`page`] | how do many become one page? |
 //!
 //! All of it is a function of its input: the same tables give the same bytes (S1).
 
 pub mod chart;
-mod frame;
+pub mod draw;
 pub mod page;
-pub mod svg;
-mod text;
-mod ticks;
 pub mod zbdbench;
-
-use std::fmt::Write;
 
 use serde::Serialize;
 
@@ -91,24 +85,17 @@ impl Table {
     /// The table as CSV (RFC 4180, but lines end with a line feed). Numbers are the shortest that
     /// are read back the same; NaN, as of a ratio to nothing, is an empty cell.
     pub fn csv(&self) -> String {
-        let heads = self.columns.iter().map(|head| field(head)).collect::<Vec<_>>();
-        let mut text = heads.join(",") + "\n";
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let cell = |cell: &Cell| match cell {
+            Cell::Number(number) if number.is_finite() => number.to_string(),
+            Cell::Text(word) => word.clone(),
+            Cell::Number(_) | Cell::Empty => String::new(),
+        };
+        writer.write_record(&self.columns).expect("memory takes all");
         for row in &self.rows {
-            for (column, cell) in row.iter().enumerate() {
-                if column > 0 {
-                    text.push(',');
-                }
-                match cell {
-                    Cell::Number(number) if number.is_finite() => {
-                        write!(text, "{number}").expect("a string takes all");
-                    }
-                    Cell::Text(word) => text.push_str(&field(word)),
-                    Cell::Number(_) | Cell::Empty => {}
-                }
-            }
-            text.push('\n');
+            writer.write_record(row.iter().map(cell)).expect("a cell for every column");
         }
-        text
+        String::from_utf8(writer.into_inner().expect("memory takes all")).expect("from texts")
     }
 
     /// A column's numbers beside another's, where both are numbers.
@@ -120,15 +107,6 @@ impl Table {
             _ => None,
         };
         self.rows.iter().filter_map(pair).collect()
-    }
-}
-
-/// A word as a CSV field: in quotes where it must be.
-fn field(word: &str) -> String {
-    if word.contains(['"', ',', '\n', '\r']) {
-        format!("\"{}\"", word.replace('"', "\"\""))
-    } else {
-        word.to_owned()
     }
 }
 
@@ -150,24 +128,6 @@ pub fn number(value: f64) -> String {
     }
     let short = text.trim_end_matches('0').trim_end_matches('.');
     if short == "-0" { "0".into() } else { short.to_owned() }
-}
-
-/// Text inside SVG and HTML.
-pub(crate) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            // Neither form has other control characters.
-            char if char.is_control() && char != '\n' && char != '\t' => safe.push('\u{fffd}'),
-            char => safe.push(char),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]
@@ -201,13 +161,5 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
-    }
-
-    #[test]
-    fn text_is_escaped_as_markup() {
-        assert_eq!(
-            escape("<a href='x'>\"&\"</a>\0"),
-            "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot;&lt;/a&gt;\u{fffd}"
-        );
     }
 }

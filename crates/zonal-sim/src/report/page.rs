@@ -1,10 +1,11 @@
 //! One page of HTML that holds everything: pictures inside, no script, nothing to load.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 
-use super::{Axis, Bars, Cell, Picture, Table, escape, number, svg};
+use super::{Axis, Bars, Cell, Picture, Table, draw, number};
 
 /// How a figure of ours was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,160 +239,139 @@ pub struct Page {
 }
 
 const STYLE: &str = "\
-body{font:16px/1.5 system-ui,sans-serif;color:#222;background:#fff;max-width:900px;margin:2em auto;\
-padding:0 1em}h1,h2{line-height:1.2}h2{margin-top:2em;border-top:1px solid #ccc;padding-top:.8em}\
-svg{max-width:100%;height:auto;display:block;margin:1em 0}\
+:root{color-scheme:light dark;--ink:#222;--paper:#fff;--line:#ccc;--far:#a33000}\
+@media(prefers-color-scheme:dark){:root{--ink:#e6e6e6;--paper:#16181c;--line:#444;--far:#ff9a70}}\
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);\
+max-width:1000px;margin:2em auto;padding:0 1em}h1,h2{line-height:1.2}\
+h2{margin-top:2em;border-top:1px solid var(--line);padding-top:.8em}\
+figure{margin:1em 0}svg{max-width:100%;height:auto}\
 table{border-collapse:collapse;font-size:14px;margin:1em 0;display:block;overflow-x:auto}\
-th,td{padding:.3em .6em;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}\
-th{border-bottom:2px solid #888}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}\
-pre{background:#f5f5f5;padding:.8em;overflow-x:auto;font-size:13px}summary{cursor:pointer}\
-.far{font-weight:600;color:#a33000}";
+th,td{padding:.3em .6em;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
+th{border-bottom-width:2px}.n{text-align:right;font-variant-numeric:tabular-nums}\
+pre{padding:.8em;overflow-x:auto;font-size:13px;border:1px solid var(--line)}\
+summary{cursor:pointer}.far{font-weight:600;color:var(--far)}";
 
 impl Page {
     /// The page as HTML.
     pub fn html(&self) -> String {
-        let title = escape(&self.title);
-        let mut html = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
-             <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-        );
-        paragraphs(&mut html, &self.text);
         let charts: Vec<_> = self.sections.iter().flat_map(|section| &section.charts).collect();
-        if !charts.is_empty() {
-            html.push_str("<h2>Published values and ours</h2>\n");
-            overview(&mut html, &charts);
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8"; meta name="viewport" content="width=device-width";
+                    title { (self.title) } style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    h1 { (self.title) }
+                    @for paragraph in &self.text { p { (paragraph) } }
+                    nav { @for section in &self.sections {
+                        a href={ "#" (section.name) } { (section.title) }
+                        ul { @for (id, picture) in section.figures() {
+                            li { a href={ "#" (id) } { (picture.title()) } }
+                        } }
+                    } }
+                    @if !charts.is_empty() {
+                        h2 { "Published values and ours" }
+                        table {
+                            tr { (Claim::heads()) }
+                            @for chart in charts {
+                                tr { th colspan="5" { (chart.title) } }
+                                @for claim in &chart.claims { tr { (claim.cells()) } }
+                            }
+                        }
+                    }
+                    @for section in &self.sections { (section.markup()) }
+                }
+            }
         }
-        for section in &self.sections {
-            section.write(&mut html);
-        }
-        html.push_str("</body>\n</html>\n");
-        html
+        .into_string()
     }
 }
 
 impl Section {
-    fn write(&self, html: &mut String) {
-        let (name, title) = (escape(&self.name), escape(&self.title));
-        put(html, format_args!("<h2 id=\"{name}\">{title}</h2>\n"));
-        paragraphs(html, &self.text);
-        for chart in &self.charts {
-            chart.write(html);
-        }
-        for picture in &self.pictures {
-            html.push_str(&svg::draw(picture));
-        }
-        for table in &self.tables {
-            let name = escape(&table.name);
-            put(html, format_args!("<details><summary>Numbers: {name}</summary>\n"));
-            rows(html, table);
-            html.push_str("</details>\n");
-        }
-        if !self.config.is_empty() {
-            let config = escape(&self.config);
-            put(
-                html,
-                format_args!("<details><summary>Config</summary><pre>{config}</pre></details>\n"),
-            );
+    /// The pictures in the order of the page, each with its name there.
+    fn figures(&self) -> Vec<(String, Picture)> {
+        let name = &self.name;
+        let published = (1..).zip(self.charts.iter().map(PublishedChart::picture));
+        let published = published.map(|(at, picture)| (format!("{name}-published-{at}"), picture));
+        let own = (1..).zip(self.pictures.iter().cloned());
+        published.chain(own.map(|(at, picture)| (format!("{name}-{at}"), picture))).collect()
+    }
+
+    fn markup(&self) -> Markup {
+        let figures = self.figures();
+        let drawn = figures.iter().map(|(id, picture)| {
+            html! { figure id=(id) { (PreEscaped(draw::inline(picture))) } }
+        });
+        let mut drawn = drawn.collect::<Vec<_>>();
+        let own = drawn.split_off(self.charts.len());
+        html! {
+            h2 id=(self.name) { (self.title) }
+            @for paragraph in &self.text { p { (paragraph) } }
+            @for (chart, figure) in self.charts.iter().zip(drawn) { (chart.markup(&figure)) }
+            @for figure in own { (figure) }
+            @for table in &self.tables {
+                details { summary { "Numbers: " (table.name) } (numbers(table)) }
+            }
+            @if !self.config.is_empty() {
+                details { summary { "Config" } pre { (self.config) } }
+            }
         }
     }
-}
-
-fn put(html: &mut String, part: std::fmt::Arguments<'_>) {
-    html.write_fmt(part).expect("a string takes all");
-}
-
-fn paragraphs(html: &mut String, text: &[String]) {
-    for paragraph in text {
-        put(html, format_args!("<p>{}</p>\n", escape(paragraph)));
-    }
-}
-
-/// All values of all charts, in short.
-fn overview(html: &mut String, charts: &[&PublishedChart]) {
-    html.push_str(
-        "<table>\n<tr><th>what</th><th>published</th><th class=\"n\">ours</th>\
-         <th class=\"n\">error</th><th>ours is</th></tr>\n",
-    );
-    for chart in charts {
-        let title = escape(&chart.title);
-        put(html, format_args!("<tr><th colspan=\"5\">{title}</th></tr>\n"));
-        for claim in &chart.claims {
-            put(html, format_args!("<tr>{}</tr>\n", claim.cells()));
-        }
-    }
-    html.push_str("</table>\n");
 }
 
 impl Claim {
     /// The cells that every table of claims has.
-    fn cells(&self) -> String {
+    fn cells(&self) -> Markup {
         // Beyond a tenth: said, not hidden.
-        let far = if self.error.value.abs() > Deviation::FAR { "n far" } else { "n" };
-        format!(
-            "<td>{}</td><td>{}</td><td class=\"n\">{} {}</td><td class=\"{far}\">{}</td><td>{}</td>",
-            escape(&self.what),
-            escape(&self.published),
-            number(self.ours),
-            escape(&self.unit),
-            self.error,
-            self.basis.words(),
-        )
+        let is_far = self.error.value.abs() > Deviation::FAR;
+        html! {
+            td { (self.what) } td { (self.published) } td.n { (number(self.ours)) " " (self.unit) }
+            td.n.far[is_far] { (self.error) } td { (self.basis.words()) }
+        }
+    }
+
+    /// Their heads.
+    fn heads() -> Markup {
+        html! { th { "what" } th { "published" } th.n { "ours" } th.n { "error" } th { "ours is" } }
     }
 }
 
 impl PublishedChart {
-    fn write(&self, html: &mut String) {
-        let (title, document) = (escape(&self.title), escape(&self.document));
-        put(html, format_args!("<h3>Published: {title}</h3>\n<p>Source: {document}"));
-        if let Some(url) = &self.url {
-            let url = escape(url);
-            put(html, format_args!(" (<a href=\"{url}\">{url}</a>)"));
+    fn markup(&self, figure: &Markup) -> Markup {
+        html! {
+            h3 { "Published: " (self.title) }
+            p {
+                "Source: " (self.document)
+                @if let Some(url) = &self.url { " (" a href=(url) { (url) } ")" } "."
+            }
+            (figure)
+            table {
+                tr {
+                    (Claim::heads())
+                    th { "place in the source" } th { "published value is" } th { "note" }
+                }
+                @for claim in &self.claims { tr {
+                    (claim.cells()) td { (claim.place) }
+                    @if claim.origin == Origin::Picture { td { em { (claim.origin.words()) } } }
+                    @else { td { (claim.origin.words()) } }
+                    td { (claim.note) }
+                } }
+            }
         }
-        html.push_str(".</p>\n");
-        html.push_str(&svg::draw(&self.picture()));
-        html.push_str(
-            "<table>\n<tr><th>what</th><th>published</th><th class=\"n\">ours</th>\
-             <th class=\"n\">error</th><th>ours is</th><th>place in the source</th>\
-             <th>published value is</th><th>note</th></tr>\n",
-        );
-        for claim in &self.claims {
-            let (place, note) = (escape(&claim.place), escape(&claim.note));
-            let origin = claim.origin.words();
-            let origin = match claim.origin {
-                Origin::Printed | Origin::Computed | Origin::Data => origin.to_owned(),
-                Origin::Picture => format!("<em>{origin}</em>"),
-            };
-            let cells = claim.cells();
-            put(
-                html,
-                format_args!("<tr>{cells}<td>{place}</td><td>{origin}</td><td>{note}</td></tr>\n"),
-            );
-        }
-        html.push_str("</table>\n");
     }
 }
 
-fn rows(html: &mut String, table: &Table) {
-    html.push_str("<table>\n<tr>");
-    for column in &table.columns {
-        put(html, format_args!("<th>{}</th>", escape(column)));
-    }
-    html.push_str("</tr>\n");
-    for row in &table.rows {
-        html.push_str("<tr>");
-        for cell in row {
-            match cell {
-                Cell::Number(value) => {
-                    put(html, format_args!("<td class=\"n\">{}</td>", number(*value)));
-                }
-                Cell::Text(text) => put(html, format_args!("<td>{}</td>", escape(text))),
-                Cell::Empty => html.push_str("<td></td>"),
-            }
-        }
-        html.push_str("</tr>\n");
-    }
-    html.push_str("</table>\n");
+fn numbers(table: &Table) -> Markup {
+    html! { table {
+        tr { @for column in &table.columns { th { (column) } } }
+        @for row in &table.rows { tr { @for cell in row { @match cell {
+            Cell::Number(value) => td.n { (number(*value)) },
+            Cell::Text(text) => td { (text) },
+            Cell::Empty => td {},
+        } } } }
+    } }
 }
 
 #[cfg(test)]
@@ -425,7 +405,7 @@ mod tests {
         let mut table = Table::new("numbers", &["a&b", "c"]);
         table.row(vec!["<script>".into(), Cell::Empty]);
         let chart = Chart {
-            title: "picture".into(),
+            title: "pic<ture".into(),
             x: Axis::linear("x"),
             y: Axis::linear("y"),
             series: Vec::new(),
@@ -447,12 +427,14 @@ mod tests {
         let page = Page { title: "T".into(), text: Vec::new(), sections: vec![section] };
         let html = page.html();
         for part in [
-            "<svg ",
             "throughput &lt;of&gt; a drive",
             "Because 1 &lt; 2.",
             "&lt;script&gt;",
             "a&amp;b",
             "name = &quot;&lt;b&gt;&quot;",
+            "<a href=\"#one-published-1\">A chart</a>",
+            "<a href=\"#one-1\">pic&lt;ture</a>",
+            "<figure id=\"one-1\"><svg ",
             "<em>read off a picture</em>",
             "a paper &lt;of 2021&gt; (<a href=\"https://example.org/a&amp;b\">",
         ] {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use zonal::output;
 use zonal_eval::{Comparison, Verify, compare};
-use zonal_sim::report::svg;
+use zonal_sim::report::draw;
 
 use crate::args::Global;
 use crate::args::sim::SimFs;
@@ -105,7 +105,7 @@ fn write_all(folder: &Path, compared: &Comparison, inputs: &[PathBuf]) -> Result
         compared.table().csv(),
         serde_json::to_string_pretty(compared)? + "\n",
         compared.config.to_toml(),
-        svg::draw(&compared.picture()),
+        draw::svg(&compared.picture()),
     ];
     for (name, text) in FILES.iter().zip(texts) {
         output::write(&folder.join(name), text, inputs)?;

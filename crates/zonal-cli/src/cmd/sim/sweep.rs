@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal_sim::report::{number, svg};
+use zonal_sim::report::{draw, number};
 use zonal_sim::sweep::{Point, Spread, Sweep};
 
 use crate::args::Global;
@@ -48,7 +48,7 @@ pub(crate) fn run(global: &Global, args: &SimSweep) -> Result<()> {
     let runs = sweep.len();
     let points = sweep.points(&args.out)?;
     if let Some(plot) = &args.plot {
-        let picture = svg::draw(&sweep.picture(&points, &args.figure)?);
+        let picture = draw::file(&sweep.picture(&points, &args.figure)?, plot);
         zonal::output::write(plot, picture, &[config, args.out.clone()])
             .with_context(|| format!("writing {}", plot.display()))?;
     }
