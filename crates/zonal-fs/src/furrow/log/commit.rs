@@ -84,7 +84,7 @@ impl Log {
         ending: Ending,
     ) -> Result<()> {
         if need.table_is_too_large && !self.tree.is_read_only() {
-            self.compact(StepBudget::All);
+            self.compact(StepBudget::Commit);
             // Compaction changes rows too, and may have committed the others meanwhile.
             need = self.commit_need(&self.tree.read_state(), ending);
         }

@@ -26,7 +26,8 @@ use crate::furrow::table::lost::Remade;
 use crate::furrow::table::memtable::{Frozen, Memtable};
 use crate::furrow::table::pairs::{MetaZones, PairNeed, Pairs, give_back};
 use crate::furrow::table::part::RefusedSections;
-use crate::furrow::table::store::{AppliedRemaps, DriveStore, PartTarget};
+use crate::furrow::table::part_store::PartStore;
+use crate::furrow::table::store::{AppliedRemaps, DriveStore, Judge, PartTarget};
 use crate::furrow::table::view::View;
 use crate::furrow::tree::bell::StepProgress;
 use crate::vfs::Result;
@@ -39,13 +40,22 @@ const STEP_BYTES: u64 = 8 << 20;
 pub(super) struct StepPlan {
     step: TableStep,
     uuid: [u8; 16],
-    need: PairNeed,
+    pub(super) need: PairNeed,
     levels: Arc<Levels>,
     next_part: u64,
     remade: Option<Remade>,
     view: Arc<View>,
     /// Remaps below this number are durable, so new parts may apply them.
     moved_below: u64,
+}
+
+/// What a step does beside its work.
+#[derive(Clone, Copy)]
+struct StepHelp<'a> {
+    /// See [`PartStore::meanwhile`](crate::furrow::table::part_store::PartStore::meanwhile).
+    meanwhile: &'a dyn Fn(),
+    judge: &'a Judge<'a>,
+    planted: Planted,
 }
 
 /// The result of a step that has written its parts.
@@ -56,8 +66,6 @@ struct StepOutcome {
     next_part: u64,
     bytes: u64,
     bad: BTreeSet<u64>,
-    /// Sections of its input that the device has refused to read.
-    refused: RefusedSections,
 }
 
 impl Committer {
@@ -129,7 +137,13 @@ impl Committer {
     }
 
     /// Plans the step that is due, if one is.
-    fn plan(&mut self, layout: &Layout, row_bytes: u64, supply: &Supply) -> Option<StepPlan> {
+    fn plan(
+        &mut self,
+        layout: &Layout,
+        row_bytes: u64,
+        supply: &Supply,
+        steps: Steps,
+    ) -> Option<StepPlan> {
         if self.is_full(layout) {
             self.freeze();
         }
@@ -139,6 +153,8 @@ impl Committer {
         let sparse = |when| supply.sparse_pairs(&levels, layout, row_bytes, when);
         let step = if let Some(flush) = flush {
             flush
+        } else if steps == Steps::Flush {
+            return None;
         } else if let suspects = view.take_suspects(&levels)
             && !suspects.is_empty()
         {
@@ -240,8 +256,19 @@ pub(super) enum Backlog {
 pub(in crate::furrow) enum StepBudget {
     /// Steps of about [`STEP_BYTES`] bytes, as a commit does; all of them if compaction is behind.
     Bounded,
+    /// All that a commit waits for: none that read while the device refuses reads.
+    Commit,
     /// All of them.
     All,
+}
+
+/// Steps that a caller can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Steps {
+    /// All.
+    All,
+    /// Only the flush of the memtable, which needs no read: the device has just refused one.
+    Flush,
 }
 
 impl Log {
@@ -252,7 +279,7 @@ impl Log {
             let limits = self.tree.layout().table;
             let is_behind = self.tree.view.levels().is_behind(&limits)
                 || self.tree.view.memtable_bytes() > 2 * self.tree.layout().memtable_bytes;
-            let must = budget == StepBudget::All || is_behind;
+            let must = budget != StepBudget::Bounded || is_behind;
             if bytes >= STEP_BYTES && !must {
                 return;
             }
@@ -264,7 +291,8 @@ impl Log {
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(_)) => panic!("no holder panicked"),
             };
-            let Some(written) = self.try_step() else { return };
+            let steps = if budget == StepBudget::All { Steps::All } else { self.readable_steps() };
+            let Some(written) = self.try_step(steps) else { return };
             bytes += written;
         }
     }
@@ -284,7 +312,7 @@ impl Log {
         while is_wanted() {
             let _turn = self.stepping.lock().expect("no holder panicked");
             // A step of another thread may have been enough.
-            if !is_wanted() || self.try_step().is_none() {
+            if !is_wanted() || self.try_step(Steps::All).is_none() {
                 return;
             }
         }
@@ -292,8 +320,8 @@ impl Log {
 
     /// Runs one step, if one is due, and returns the bytes that it wrote. Commits are durable
     /// without it, so it only logs an error; a later step tries again.
-    fn try_step(&self) -> Option<u64> {
-        match self.step_table() {
+    fn try_step(&self, steps: Steps) -> Option<u64> {
+        match self.step_table(steps) {
             Ok(written) => Some(written?.max(1)),
             Err(error) => {
                 tracing::warn!(%error, "a step of the table failed; it is tried again");
@@ -309,7 +337,7 @@ impl Log {
         if !failed.is_due((), self.clock.monotonic_ns()) {
             return Ok(StepProgress::Wait);
         }
-        let outcome = self.step_table();
+        let outcome = self.step_table(Steps::All);
         match &outcome {
             Ok(_) => failed.settle(()),
             Err(_) => drop(failed.put_off((), self.clock.monotonic_ns())),
@@ -327,7 +355,7 @@ impl Log {
     }
 
     /// Runs one step, if one is due, and returns the bytes that it wrote.
-    fn step_table(&self) -> Result<Option<u64>> {
+    fn step_table(&self, steps: Steps) -> Result<Option<u64>> {
         let mut committer = self.lock_committer();
         if !committer.table.earlier.is_empty() {
             // Readers held these levels when a step replaced them; they may be done by now.
@@ -340,7 +368,8 @@ impl Log {
             );
         }
         let supply = self.supply(&committer);
-        let Some(plan) = committer.plan(self.tree.layout(), self.row_bytes(), &supply) else {
+        let (layout, row_bytes) = (self.tree.layout(), self.row_bytes());
+        let Some(plan) = committer.plan(layout, row_bytes, &supply, steps) else {
             return Ok(None);
         };
         let outcome = if self.tree.layout().few_open_pairs {
@@ -352,6 +381,12 @@ impl Log {
             self.end_step(&mut self.lock_committer(), outcome)
         };
         outcome.map(Some)
+    }
+
+    /// Steps that a commit may wait for: a merge would fail again during the pause after a refused
+    /// read.
+    fn readable_steps(&self) -> Steps {
+        if self.is_reading_refused() { Steps::Flush } else { Steps::All }
     }
 
     /// Bytes of all rows, uncompressed: metadata has zones reserved for as many.
@@ -382,7 +417,8 @@ impl Log {
                 None
             } else {
                 let supply = self.supply(committer);
-                committer.plan(self.tree.layout(), self.row_bytes(), &supply)
+                let (layout, row_bytes) = (self.tree.layout(), self.row_bytes());
+                committer.plan(layout, row_bytes, &supply, self.readable_steps())
             };
         }
         if committer.journal.pairs.is_empty() {
@@ -406,19 +442,19 @@ impl Log {
             TableStep::Flush(_) | TableStep::Compact(_) => BTreeSet::new(),
         };
         let view = &self.tree.view;
-        let outcome = run_plan(&self.drive, zones, &self.pairs, plan, meanwhile, planted);
-        let judged = outcome.and_then(|mut outcome| {
-            let refused = std::mem::take(&mut outcome.refused);
+        let judge = |refused: RefusedSections| {
             if planted.has(PlantedBug::RefusedIsLost) {
-                return Ok(outcome);
+                return Ok(());
             }
-            view.refusals.judge(refused, self.clock.monotonic_ns()).map(|()| outcome)
-        });
-        if judged.is_err() {
+            view.refusals.judge(refused, self.clock.monotonic_ns())
+        };
+        let help = StepHelp { meanwhile, judge: &judge, planted };
+        let outcome = run_plan(&self.drive, zones, &self.pairs, plan, help);
+        if outcome.is_err() {
             // A later step is to write them again.
             view.suspect(suspects);
         }
-        judged
+        outcome
     }
 
     fn end_step(&self, committer: &mut Committer, outcome: Result<StepOutcome>) -> Result<u64> {
@@ -457,9 +493,9 @@ fn run_plan(
     zones: &mut dyn MetaZones,
     pairs: &Mutex<Pairs>,
     plan: StepPlan,
-    meanwhile: &dyn Fn(),
-    planted: Planted,
+    help: StepHelp<'_>,
 ) -> Result<StepOutcome> {
+    let StepHelp { meanwhile, judge, planted } = help;
     let StepPlan { step, uuid, levels, next_part, remade, view, moved_below, need: _ } = plan;
     let frozen = match step {
         TableStep::Flush(_) => Frozen::InLevels,
@@ -475,7 +511,8 @@ fn run_plan(
     let lookup = |key: Key, value: &[u8]| view.moved_value(key, value, moved_below);
     let (writer, remaps) =
         (Some(writer), Some(AppliedRemaps { lookup: &lookup, below: moved_below }));
-    let store = DriveStore { writer, remade, remaps, ..DriveStore::new(drive, uuid) };
+    let judge = Some(judge);
+    let store = DriveStore { writer, remade, remaps, judge, ..DriveStore::new(drive, uuid) };
     let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
     let levels = match step {
         TableStep::Flush(rows) => compaction.flush(&levels, &rows)?,
@@ -483,10 +520,11 @@ fn run_plan(
         TableStep::Compact(CompactionKind::Sweep) => compaction.sweep(&levels)?,
         TableStep::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
     };
-    let (bad, refused) = (store.bad.take(), store.refused.take());
+    store.check_refused()?;
+    let bad = store.bad.take();
     let (next_part, bytes) =
         store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
-    Ok(StepOutcome { frozen, levels, next_part, bytes, bad, refused })
+    Ok(StepOutcome { frozen, levels, next_part, bytes, bad })
 }
 
 /// Writes the rows of a new file system as its first parts. The caller then writes the manifest.
@@ -503,7 +541,8 @@ pub(in crate::furrow) fn flush_once(
     let need = PairNeed::default();
     let uuid = committer.journal.uuid;
     let plan = StepPlan { step, uuid, need, levels, next_part, remade: None, view, moved_below: 0 };
-    let outcome = run_plan(drive, zones, pairs, plan, &|| (), Planted::default())?;
+    let help = StepHelp { meanwhile: &|| (), judge: &|_| Ok(()), planted: Planted::default() };
+    let outcome = run_plan(drive, zones, pairs, plan, help)?;
     committer.table.view.install(Arc::new(outcome.levels), outcome.frozen);
     committer.table.next_part = outcome.next_part;
     Ok(())

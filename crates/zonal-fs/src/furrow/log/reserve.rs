@@ -27,6 +27,9 @@ use crate::vfs::Result;
 /// Free zones that a merge of runs leaves to commits, which continue meanwhile.
 const MERGE_LEAVES: usize = 2;
 
+/// Free zones that a flush leaves to the first merge after refused reads.
+const MERGE_NEEDS: usize = 2;
+
 /// 1/8 of a pair is a margin: for the end of a zone that no part fits into, and for parts that
 /// become longer when they are written again.
 const UNUSED_SHARE: u64 = 8;
@@ -41,6 +44,9 @@ pub(super) struct Supply {
     pub(super) room: u64,
     /// Bytes of a zone, less a manifest.
     pub(super) zone: u64,
+    /// Zones that a flush leaves. While the device refuses reads, no merge frees any, and the first
+    /// one afterwards needs them.
+    pub(super) kept: usize,
 }
 
 /// When to write parts again so that they take fewer pairs.
@@ -95,7 +101,7 @@ impl Supply {
         layout: &Layout,
     ) -> Option<TableStep> {
         let need = self.need(flush_bytes(levels, &rows, layout));
-        self.has(need, 0).then_some(TableStep::Flush(rows))
+        self.has(need, self.kept).then_some(TableStep::Flush(rows))
     }
 
     /// The compaction that is due, if there are zones for it. The sweep needs few zones and frees
@@ -179,12 +185,18 @@ impl Log {
             free: self.free_for_metadata(),
             room: room.saturating_sub(manifest),
             zone: layout.zone_bytes().saturating_sub(manifest).max(layout.zone_bytes() / 4),
+            kept: if self.is_reading_refused() { MERGE_NEEDS } else { 0 },
         }
     }
 
     /// Zones that metadata can take now.
     pub(in crate::furrow) fn free_for_metadata(&self) -> usize {
         self.tree.read_state().zones.takeable_for_metadata()
+    }
+
+    /// Whether the pause after a refused read of a merge is not over.
+    pub(super) fn is_reading_refused(&self) -> bool {
+        self.tree.view.refusals.is_pausing(self.clock.monotonic_ns())
     }
 
     /// Whether metadata has so few zones left that the table must shrink before it gets more rows.
@@ -224,10 +236,17 @@ impl Log {
         let Some(plan) = committer.plan_flush(self.tree.layout(), &supply) else {
             return self.name_journal(committer);
         };
+        if supply.kept > 0 && !supply.has(plan.need, supply.kept) {
+            return Err(FsError::NoSpace);
+        }
         match self.run_in_one_pair(committer, plan) {
             Ok(_) => {}
             Err(FsError::NoSpace) => {
                 tracing::warn!("no room for the rows of the journal: they stay");
+            }
+            Err(error @ FsError::Refused { .. }) if committer.journal.is_in_table() => {
+                // Only steps after the first one read. The worker tries them again.
+                tracing::warn!(%error, "a step of the table failed; it is tried again");
             }
             // Do not give the journal another pair: the next attempt may need it.
             Err(error) => return Err(error),
@@ -383,7 +402,7 @@ mod tests {
     #[test]
     fn reserve_need_never_exceeds_existing_pairs() {
         let (fs, _) = with_free_zones(SPARE_ZONES_MIN);
-        let supply = Supply { open: None, free: 4, room: 0, zone: 1000 };
+        let supply = Supply { open: None, free: 4, room: 0, zone: 1000, kept: 0 };
         assert_eq!(supply.need(0), PairNeed { pairs: 0 });
         assert_eq!(supply.need(800), PairNeed { pairs: 1 });
         assert!(supply.has(supply.need(800), MERGE_LEAVES));

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::key::{Key, KeySpan};
-use super::levels::{Levels, Part, Run};
+use super::levels::{Levels, Part, Run, SweepPosition};
 use super::lost::LostRanges;
 use super::memtable::Memtable;
 use super::merge::{Cursor, Merge, RowsCursor};
@@ -17,6 +17,7 @@ use super::part::{
     BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, unread,
 };
 use super::part_store::PartStore;
+use crate::FsError;
 use crate::furrow::drive::layout::Limits;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::remaps::has_place;
@@ -382,20 +383,19 @@ impl<'a, S: PartStore> Compaction<'a, S> {
     }
 
     /// Writes a memtable as the newest run. If all rows of the table are few
-    /// ([`Limits::whole_bytes`]), it merges them all into a new last level instead.
+    /// ([`Limits::whole_bytes`]), it merges them all into a new last level instead, unless the
+    /// device refuses to read them: a run needs no reads, and commits wait for its end.
     pub(in crate::furrow) fn flush(&self, levels: &Levels, memtable: &Memtable) -> Result<Levels> {
+        if levels.bytes() + memtable.bytes() as u64 <= self.limits.whole_bytes {
+            match self.flush_whole(levels, memtable) {
+                Err(error @ FsError::Refused { .. }) => {
+                    tracing::warn!(%error, "rows of the journal are not merged with the others");
+                }
+                outcome => return outcome,
+            }
+        }
         let mut next = levels.clone();
         let mut output = PartWriter::new(self.store, self.limits.part_bytes);
-        if levels.bytes() + memtable.bytes() as u64 <= self.limits.whole_bytes {
-            let lost = LostRanges::default();
-            let all = self.merge_of_all(levels, &[memtable], KeySpan::ALL, &lost);
-            all.run_into(&mut output, Tombstones::Drop)?;
-            next.upper.clear();
-            (next.last, _) = output.finish()?;
-            next.sweep.turn += 1;
-            next.sweep.key = Key::MIN;
-            return Ok(next);
-        }
         for (key, value) in memtable.rows() {
             if value.is_some() || !self.planted.has(PlantedBug::DropTombstonesEarly) {
                 output.push(key, value)?;
@@ -406,6 +406,19 @@ impl<'a, S: PartStore> Compaction<'a, S> {
             next.upper.insert(0, Run { tier: 0, born: levels.sweep, rows_left, parts });
         }
         Ok(next)
+    }
+
+    /// Merges a memtable and all levels into a new last level.
+    fn flush_whole(&self, levels: &Levels, memtable: &Memtable) -> Result<Levels> {
+        let mut output = PartWriter::new(self.store, self.limits.part_bytes);
+        let lost = LostRanges::default();
+        let all = self.merge_of_all(levels, &[memtable], KeySpan::ALL, &lost);
+        all.run_into(&mut output, Tombstones::Drop)?;
+        // It has read everything, and has hardly written anything yet.
+        self.store.check_refused()?;
+        let (last, _) = output.finish()?;
+        let sweep = SweepPosition { turn: levels.sweep.turn + 1, key: Key::MIN };
+        Ok(Levels { upper: Vec::new(), last, sweep })
     }
 
     /// Merges all runs of a tier into one run of the next.

@@ -37,6 +37,11 @@ pub(in crate::furrow) trait PartStore {
     /// Notes a section of a part that no copy gives.
     fn note_lost(&self, _: &PartError) {}
 
+    /// Fails if the device has refused to read rows for this step that it may still return later.
+    fn check_refused(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The value of a row with the present place of its blocks, if they were moved.
     fn moved_value(&self, _: Key, _: &[u8]) -> Option<Vec<u8>> {
         None

@@ -33,6 +33,11 @@ impl Refusals {
         self.any.load(Ordering::Acquire)
     }
 
+    /// Whether the pause after a refused read of a step is not over: the same step would fail again.
+    pub(in crate::furrow) fn is_pausing(&self, now_ns: u64) -> bool {
+        !self.failed.lock().expect("no holder panicked").paused(now_ns).is_empty()
+    }
+
     /// Fails if the device has refused any read of a step that may still succeed later.
     pub(in crate::furrow) fn judge(&self, refused: RefusedSections, now_ns: u64) -> Result<()> {
         let mut failed = self.failed.lock().expect("no holder panicked");
@@ -72,6 +77,7 @@ mod tests {
         }
         let both = refusals.judge(refused(&[7, 8]), 600 * SECOND_NS);
         assert!(both.is_err(), "the other one may still be read");
+        assert!(refusals.is_pausing(601 * SECOND_NS) && !refusals.is_pausing(664 * SECOND_NS));
         assert!(refusals.judge(refused(&[7]), 601 * SECOND_NS).is_ok());
         assert!(refusals.judge(refused(&[8]), 602 * SECOND_NS).is_err());
     }

@@ -51,6 +51,9 @@ pub(in crate::furrow) struct PartTarget<'a> {
 /// Gives the value of a row with the present places of its blocks, if these have moved.
 type PlaceLookup<'a> = dyn Fn(Key, &[u8]) -> Option<Vec<u8>> + 'a;
 
+/// Judges whether sections that the device has refused to read are lost.
+pub(in crate::furrow) type Judge<'a> = dyn Fn(RefusedSections) -> Result<()> + 'a;
+
 /// Remaps that a step applies to the rows that it writes.
 #[derive(Clone, Copy)]
 pub(in crate::furrow) struct AppliedRemaps<'a> {
@@ -76,13 +79,16 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) remade: Option<Remade>,
     /// Remaps to apply to the rows of new parts.
     pub(in crate::furrow) remaps: Option<AppliedRemaps<'a>>,
+    /// Fails if refused sections may still be read later. `None` for reads.
+    pub(in crate::furrow) judge: Option<&'a Judge<'a>>,
 }
 
 impl<'a> DriveStore<'a> {
     /// A store for reads.
     pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
         let (bad, lost, refused) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { drive, uuid, writer: None, bad, lost, refused, remade: None, remaps: None }
+        let (writer, remade, remaps, judge) = (None, None, None, None);
+        Self { drive, uuid, writer, bad, lost, refused, remade, remaps, judge }
     }
 }
 
@@ -128,6 +134,10 @@ impl<'a> PartStore for DriveStore<'a> {
         } else {
             self.lost.borrow_mut().insert(section);
         }
+    }
+
+    fn check_refused(&self) -> Result<()> {
+        self.judge.map_or(Ok(()), |judge| judge(self.refused.take()))
     }
 
     fn moved_value(&self, key: Key, value: &[u8]) -> Option<Vec<u8>> {
