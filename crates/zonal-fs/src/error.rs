@@ -194,6 +194,11 @@ impl FsError {
         }
     }
 
+    /// Whether the file system that holds the drive file is full. A mount logs it once.
+    pub const fn is_host_full(&self) -> bool {
+        matches!(self, Self::Device(DeviceError::NoSpace { .. }))
+    }
+
     /// The errno a program sees.
     ///
     /// Failures of the device are EIO: the file system has already tried other zones, and no errno

@@ -155,6 +155,10 @@ impl<M: Medium> Emulated<M> {
         &self.geometry
     }
 
+    pub(crate) fn medium(&self) -> &M {
+        &self.medium
+    }
+
     fn slot(&self, zone: ZoneId) -> Result<&Slot<M::ZoneData>> {
         self.slots.get(zone.index()).ok_or(DeviceError::NoSuchZone { zone })
     }
@@ -351,14 +355,13 @@ impl<M: Medium> Emulated<M> {
 
     pub(crate) fn flush(&self) -> Result<()> {
         self.medium.flush(&self.limits)?;
-        for zone in self.medium.take_emptied() {
+        let discard = |zone: ZoneId| {
             let slot = self.slot(zone)?;
             let _part = slot.lock();
-            if slot.state().written == LbaCount::ZERO {
-                self.medium.discard(zone)?;
-            }
-        }
-        Ok(())
+            if slot.state().written == LbaCount::ZERO { self.medium.discard(zone) } else { Ok(()) }
+        };
+        // A zone that fails keeps no other from giving its space back.
+        self.medium.take_emptied().into_iter().map(discard).fold(Ok(()), Result::and)
     }
 
     /// Changes a zone's condition as soon as the limits have room for it. The caller holds the

@@ -3,15 +3,18 @@
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use zonal::file::{CreateOptions, Overwrite};
+use zonal::layer::concat::Concat;
 use zonal::layer::delay::Delay;
 use zonal::layer::fault::{Fault, FaultPlan};
 use zonal::layer::meter::{Meter, OpKind};
 use zonal::layer::po2::PowerOfTwo;
+use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
     BlockSize, Clock, DeviceError, FileDrive, GeometrySpec, Io, Lba, LbaCount, MemoryDrive,
@@ -416,6 +419,46 @@ fn identity_passes_through_layers() {
     let delay = Delay::new(PowerOfTwo::new(trace).unwrap(), Duration::ZERO);
     assert_eq!(Meter::new(delay, Arc::new(Steps(0.into(), 1))).identity(), identity);
     assert!(MemoryDrive::new(spec(24, 17, ZoneRuns::leading(2), 3)).unwrap().identity().is_empty());
+}
+
+/// A drive on a host whose reserve is kept or not.
+struct Reserved(MemoryDrive, AtomicBool);
+
+impl ZonedDevice for Reserved {
+    zonal::pass_on!(0: geometry, report, read, write, append, manage, flush);
+
+    fn keep_reserve(&self) -> Result<()> {
+        self.1.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn use_reserve(&self) -> Result<()> {
+        self.1.store(false, Ordering::Relaxed);
+        Err(DeviceError::NoSpace { what: "using it".into() })
+    }
+}
+
+#[test]
+fn reserve_is_kept_and_used_through_layers() {
+    let drive = || {
+        let drive = MemoryDrive::new(spec(32, 17, ZoneRuns::NONE, 0)).unwrap();
+        Arc::new(Reserved(drive, false.into()))
+    };
+    let drives = [drive(), drive()];
+    let below = drives.each_ref().map(Arc::clone).map(|drive| {
+        let fault = Fault::new(drive, FaultPlan::default());
+        let trace = Trace::new(Arc::new(fault), std::io::sink(), TraceContent::Checksums).unwrap();
+        Delay::new(PowerOfTwo::new(trace).unwrap(), Duration::ZERO)
+    });
+    let both = Concat::new(Vec::from(below)).unwrap();
+    let range = ZoneRange { first: ZoneId::ZERO, last: None };
+    let slice = Slice::new(both, range).unwrap();
+    let all = Meter::new(slice, Arc::new(Steps(0.into(), 1)));
+    let kept = || drives.each_ref().map(|drive| drive.1.load(Ordering::Relaxed));
+    all.keep_reserve().unwrap();
+    assert_eq!(kept(), [true; 2]);
+    assert!(matches!(all.use_reserve(), Err(DeviceError::NoSpace { .. })));
+    assert_eq!(kept(), [false; 2], "each member, even if one fails");
 }
 
 /// Performs the requests of a batch from the last to the first, as a drive may do with appends.

@@ -331,9 +331,7 @@ fn of_serve(error: &ServeError) -> Option<String> {
         ServeError::Mount { source, .. } => of_mount(source),
         ServeError::NotDurable { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
             Some(
-                "free space on the file system that holds the drive file, and unmount again: \
-                 files deleted on the mount give it back only once a commit has had room"
-                    .into(),
+                "free space on the file system that holds the drive file, and unmount again".into(),
             )
         }
         ServeError::Busy { .. } => Some("leave the directory and close its files".into()),

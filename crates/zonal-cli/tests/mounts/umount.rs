@@ -3,10 +3,9 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zonal::wait::wait_until;
 use zonal_fuse::unmount::daemon_of;
@@ -224,39 +223,4 @@ fn umount_finds_mount_by_hidden_drive() {
     fs::rename(place.drive(), place.path("hidden.zns")).unwrap();
     zonal(&["umount", text(&place.drive())]);
     assert!(!is_mounted(&place.dir()));
-}
-
-/// A file system in memory, until this is dropped.
-struct Host(PathBuf);
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
-#[test]
-fn umount_with_full_host_names_cause() {
-    let Some(place) = Place::mountable() else { return };
-    let host = Host(place.path("host"));
-    fs::create_dir(&host.0).unwrap();
-    mount("host", &host.0, "tmpfs", MountFlags::empty(), Some(c"size=16m")).unwrap();
-    let (drive, dir) = (host.0.join("drive.zns"), place.dir());
-    zonal(&["create", text(&drive), "--zones", "40", "--zone-size", "1MiB"]);
-    zonal(&["mkfs", text(&drive)]);
-    zonal(&["mount", text(&drive), text(&dir), "--log", text(&place.path("log"))]);
-    let filler = host.0.join("filler");
-    let mut file = File::create(&filler).unwrap();
-    while file.write_all(&[1; 4096]).is_ok() {}
-    drop(file);
-    fs::write(dir.join("file"), vec![1; 100_000]).unwrap();
-    let output = run(Path::new(ZONAL), &["umount", text(&dir)]);
-    let said = errors(&output);
-    assert!(!output.status.success() && is_mounted(&dir), "{said}");
-    assert!(said.contains("No space left on device"), "{said}");
-    assert!(said.contains("the file system that holds the drive file"), "{said}");
-    assert!(!said.contains(".zonal") && !said.contains("sync:"), "{said}");
-    fs::remove_file(&filler).unwrap();
-    zonal(&["umount", text(&dir)]);
-    zonal(&["check", text(&drive)]);
 }

@@ -208,6 +208,7 @@ impl Furrow {
         let fs = Self::compose(drive, clock, options, loaded, superlog);
         fs.check_root()?;
         if options.access == Access::ReadWrite {
+            fs.drive.keep_reserve();
             Recovery::of(&fs.truncator).finish_recovery(&mut facts)?;
         }
         Ok(fs)

@@ -120,16 +120,36 @@ impl Worker {
                 }
                 match self.step(work) {
                     Ok(progress) => more |= progress == StepProgress::More,
+                    Err(error) if error.is_host_full() => {}
                     // Only a failed commit breaks a promise to the user.
                     Err(error) => tracing::warn!(?work, %error, "work in the background failed"),
                 }
             }
             if !more {
-                return committed.map(drop);
+                return committed.map(drop).and(self.give_back());
             }
         }
         self.tree.bell.wake_worker();
         committed.map(drop)
+    }
+
+    /// Gives the host below the drive the space of zones that were reset. While changes wait for a
+    /// commit, its flush does that, unless the host is full.
+    fn give_back(&self) -> Result<()> {
+        if self.log.drive.is_host_full() {
+            return self
+                .reclaimer
+                .check_host()
+                .or_else(|error| if error.is_host_full() { Ok(()) } else { Err(error) });
+        }
+        let has_changes = {
+            let state = self.tree.read_state();
+            !state.batch.is_empty() || !state.buffered.is_empty()
+        };
+        if self.log.drive.has_unflushed_resets() && !has_changes {
+            self.log.drive.flush()?;
+        }
+        Ok(())
     }
 
     /// Commits if it is due.

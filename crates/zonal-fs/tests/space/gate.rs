@@ -33,6 +33,7 @@ pub(crate) struct Gate {
     held: Mutex<Held>,
     changed: Condvar,
     host_full: AtomicBool,
+    broken: AtomicBool,
     resets: AtomicU64,
 }
 
@@ -43,6 +44,7 @@ impl Gate {
             held: Mutex::default(),
             changed: Condvar::new(),
             host_full: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             resets: AtomicU64::new(0),
         })
     }
@@ -90,6 +92,16 @@ impl Gate {
         self.host_full.store(false, Ordering::Release);
     }
 
+    /// From now on writes fail.
+    pub(crate) fn break_writes(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+
+    /// Writes succeed again.
+    pub(crate) fn mend_writes(&self) {
+        self.broken.store(false, Ordering::Release);
+    }
+
     /// Resets so far.
     pub(crate) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Acquire)
@@ -106,7 +118,11 @@ impl Gate {
         held.waiting -= 1;
     }
 
-    fn check_host(&self) -> Result<()> {
+    fn check_write(&self) -> Result<()> {
+        if self.broken.load(Ordering::Acquire) {
+            let source = std::io::Error::from_raw_os_error(5);
+            return Err(DeviceError::Io { what: "writing".into(), source });
+        }
         if self.host_full.load(Ordering::Acquire) {
             return Err(DeviceError::NoSpace { what: "writing".into() });
         }
@@ -126,12 +142,12 @@ impl ZonedDevice for Gate {
         self.inner.read(lba, buffer)
     }
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.check_host()?;
+        self.check_write()?;
         self.inner.write(lba, data)
     }
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.pass(Call::Append);
-        self.check_host()?;
+        self.check_write()?;
         self.inner.append(zone, data)
     }
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {

@@ -21,6 +21,7 @@ mod placement;
 mod refused;
 mod rows;
 mod share;
+mod small_host;
 mod steps;
 mod straddle;
 mod tables;

@@ -244,7 +244,10 @@ impl FuseServer {
     /// Does regular work, unless stopped.
     pub fn tick(&self) {
         self.shared.latencies.sample();
-        if let Some(Err(error)) = self.inside(|fs| fs.tick()) {
+        // The file system logs once that the host is full.
+        if let Some(Err(error)) = self.inside(|fs| fs.tick())
+            && !error.is_host_full()
+        {
             tracing::error!(%error, "regular commit failed");
         }
     }

@@ -75,6 +75,23 @@ pub trait ZonedDevice: Send + Sync {
         self.geometry().locate_conventional(lba, blocks).map(drop)
     }
 
+    /// Sets space aside for [`use_reserve`](Self::use_reserve), where the device lies in a sparse
+    /// file of a host that others can fill. [`NoSpace`](crate::DeviceError::NoSpace) as long as the
+    /// host has no more space than that.
+    ///
+    /// By default the device has all its space and needs no reserve.
+    fn keep_reserve(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives the reserve back to the host. A file system calls it when the host refuses a write of
+    /// metadata by [`NoSpace`](crate::DeviceError::NoSpace), and tries that write again: so it can
+    /// delete files and reset zones on a full host. It writes no new data until
+    /// [`keep_reserve`](Self::keep_reserve) succeeds again.
+    fn use_reserve(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The identity that the device reports. It stays the same over restarts, and under layers.
     fn identity(&self) -> Identity {
         Identity::default()
@@ -206,6 +223,16 @@ macro_rules! pass_on {
             self.$($to)+.identity()
         }
     };
+    (@keep_reserve $($to:tt)+) => {
+        fn keep_reserve(&self) -> $crate::error::Result<()> {
+            self.$($to)+.keep_reserve()
+        }
+    };
+    (@use_reserve $($to:tt)+) => {
+        fn use_reserve(&self) -> $crate::error::Result<()> {
+            self.$($to)+.use_reserve()
+        }
+    };
     (@claim $($to:tt)+) => {
         fn claim(&self) -> Option<&$crate::Claim> {
             self.$($to)+.claim()
@@ -227,6 +254,6 @@ macro_rules! pass_on {
 impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
     crate::pass_on!(
         deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, submit,
-        claim, virtual_queue
+        claim, virtual_queue, keep_reserve, use_reserve
     );
 }

@@ -30,6 +30,21 @@ pub(crate) trait Backing: Send + Sync {
 
     /// Gives the space of a range back; it reads as zeroes afterwards, or as before.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Bytes that the host has free for this file.
+    fn free_space(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
+    /// Allocates space beyond the file's end, which stays where it is. A failure may leave a part.
+    fn allocate(&self, _end: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Gives back all space beyond the file's end.
+    fn cut(&self, _end: u64) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Bytes of a file or disk. The metadata of a disk has no length.
@@ -130,6 +145,25 @@ impl Backing for HostFile {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// With the blocks that a host keeps for root. So it may be too much, never too little.
+    fn free_space(&self) -> io::Result<u64> {
+        let host = rustix::fs::fstatvfs(&self.0)?;
+        Ok(host.f_bfree.saturating_mul(host.f_frsize))
+    }
+
+    fn allocate(&self, end: u64, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, end, len) {
+            // A host that cannot do it, or a file of the largest length.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::FBIG) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// By setting the length that the file has: ext4 punches no holes beyond the end.
+    fn cut(&self, end: u64) -> io::Result<()> {
+        self.0.set_len(end)
     }
 }
 

@@ -11,6 +11,8 @@
 //!   them.
 //! - A new file can be opened by its owner alone: a user who can open it can lock it, too.
 //! - A reset gives the space back once it is durable.
+//! - A reserve of the host's space lets a file system reset zones on a full host
+//!   (`file/reserve.rs`).
 //!
 //! `docs/format/drive-file.md` has the bytes; `file/table.rs` says how the states are kept.
 
@@ -25,6 +27,7 @@ mod backing;
 mod creation;
 mod disk;
 pub mod format;
+mod reserve;
 mod table;
 
 #[cfg(test)]
@@ -33,6 +36,7 @@ mod tests;
 use self::backing::{Backing, HostFile};
 pub use self::disk::{disk_len, zones_that_fit};
 use self::format::{Description, HostLen, Layout, ZoneEntry};
+use self::reserve::Reserve;
 use self::table::{BootId, Table};
 use crate::claim::{self, Claim, OpenMode};
 use crate::emulated::{BlockInZone, Emulated, Medium};
@@ -172,7 +176,9 @@ impl FileDrive {
             if live && mode == OpenMode::ReadOnly { Follow::Writer } else { Follow::Nobody };
         let (geometry, rules) = (description.geometry, description.rules);
         let layout = Layout::new(&description);
-        let medium = DriveFile { backing, path: path.to_owned(), geometry, layout, table, follow };
+        let reserve = Reserve::new(&geometry, &layout, host_len);
+        let path = path.to_owned();
+        let medium = DriveFile { backing, path, geometry, layout, table, follow, reserve };
         let parts = states.into_iter().map(|state| (state, ()));
         let drive = Emulated::new(geometry, rules, medium, parts);
         Ok(Self { drive, mode, description, claim: None })
@@ -232,6 +238,16 @@ impl ZonedDevice for FileDrive {
             OpenMode::ReadOnly | OpenMode::ReadLocked => Ok(()),
         }
     }
+    fn keep_reserve(&self) -> Result<()> {
+        self.mode.check_writable()?;
+        let DriveFile { reserve, backing, path, .. } = self.drive.medium();
+        reserve.keep(&**backing).map_err(|source| io_error("keeping a reserve for", path, source))
+    }
+    fn use_reserve(&self) -> Result<()> {
+        self.mode.check_writable()?;
+        let DriveFile { reserve, backing, path, .. } = self.drive.medium();
+        reserve.give_up(&**backing).map_err(|source| io_error("using the reserve of", path, source))
+    }
 }
 
 /// Leaves the durable table complete, so that the states survive an ordinary reboot too.
@@ -259,6 +275,7 @@ struct DriveFile {
     layout: Layout,
     table: Table,
     follow: Follow,
+    reserve: Reserve,
 }
 
 impl DriveFile {
@@ -349,7 +366,11 @@ impl Medium for DriveFile {
         }
         let at = self.byte_at(BlockInZone { zone, offset: LbaCount::ZERO });
         let len = self.geometry.bytes(self.geometry.size_of(zone)).get();
-        self.backing.punch(at, len).map_err(|source| self.fail("emptying", zone, source))
+        self.backing.punch(at, len).map_err(|source| {
+            // The next flush tries again.
+            self.table.mark_emptied(zone);
+            self.fail("emptying", zone, source)
+        })
     }
 
     fn refresh(&self, zone: ZoneId, cached: ZoneState) -> Result<ZoneState> {

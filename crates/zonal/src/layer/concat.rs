@@ -62,7 +62,8 @@ impl<D: ZonedDevice> Concat<D> {
 
 impl<D: ZonedDevice> ZonedDevice for Concat<D> {
     crate::pass_on!(
-        joined: geometry, report, read, write, append, manage, flush, deallocate, identity, submit
+        joined: geometry, report, read, write, append, manage, flush, deallocate, identity, submit,
+        keep_reserve, use_reserve
     );
 }
 
@@ -173,6 +174,11 @@ impl<D: ZonedDevice> Joined<D> {
         } else {
             Err(DeviceError::NoSuchZone { zone })
         }
+    }
+
+    /// A call of all members, even if one fails.
+    fn each(&self, call: impl Fn(&Member<D>) -> Result<()>) -> Result<()> {
+        self.members.iter().map(|member| member.shown(call(member))).fold(Ok(()), Result::and)
     }
 
     /// The member that a request is for; `None` if it is for none or for several.
@@ -362,6 +368,14 @@ impl<D: ZonedDevice> ZonedDevice for Joined<D> {
         };
         let member = self.member(zone)?;
         member.shown(member.device.deallocate(member.lba(lba), blocks))
+    }
+
+    fn keep_reserve(&self) -> Result<()> {
+        self.each(|member| member.device.keep_reserve())
+    }
+
+    fn use_reserve(&self) -> Result<()> {
+        self.each(|member| member.device.use_reserve())
     }
 
     /// None: it is no single drive.

@@ -130,7 +130,7 @@ impl<D: ZonedDevice> Slice<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Slice<D> {
-    crate::pass_on!(below: flush);
+    crate::pass_on!(below: flush, keep_reserve, use_reserve);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

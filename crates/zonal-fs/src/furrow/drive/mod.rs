@@ -1,6 +1,7 @@
 //! The drive in file-system blocks: turns zone and block into device calls. No other room calls the
 //! device.
 
+pub(super) mod host;
 pub mod layout;
 pub(super) mod pins;
 pub(super) mod verify;
@@ -13,6 +14,7 @@ use zonal::{
     DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
+use crate::furrow::drive::host::{HostSpace, OnFullHost};
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::drive::pins::ReadPins;
 use crate::furrow::format::{Address, BLOCK_BYTES};
@@ -42,6 +44,9 @@ pub(super) struct Drive {
     /// Data placed since the last flush began, and the data that this flush covers. Locked after
     /// `flushing`.
     unflushed: Mutex<[Unflushed; 2]>,
+    /// `changes` after the last reset: a host gets the zone's space back by the flush after it.
+    last_reset: AtomicU64,
+    host: HostSpace,
     pub(super) counts: Counts,
     pub(super) pins: ReadPins,
     pub(super) planted: Planted,
@@ -111,6 +116,8 @@ impl Drive {
             unfinished,
             has_unfinished,
             unflushed,
+            last_reset: AtomicU64::new(0),
+            host: HostSpace::default(),
             counts,
             pins,
             planted: Planted::default(),
@@ -198,7 +205,8 @@ impl Drive {
 
     fn write_once(&self, at: Address, data: &[u8]) -> Result<()> {
         self.finish_again();
-        self.changed(self.device.write(self.lba(at), data))
+        let write = || self.device.write(self.lba(at), data);
+        self.changed(self.on_host(OnFullHost::UseReserve, write))
     }
 
     /// Writes whole blocks at the write pointers of two zones, side by side.
@@ -210,7 +218,7 @@ impl Drive {
             self.finish_again();
             let mut batch = [0, 1].map(|copy| Io::write(self.lba(at[copy]), copies[copy]));
             self.device.submit(&mut batch);
-            batch.map(|io| self.changed(io.outcome().map(drop)))
+            batch.map(|io| self.changed(self.again_on_host(io).map(drop)))
         };
         let again = |copy: usize, outcome| {
             self.again_alone(outcome, || self.write_once(at[copy], copies[copy]))
@@ -218,23 +226,35 @@ impl Drive {
         [again(0, first), again(1, second)]
     }
 
+    /// The outcome of a request of a batch, or of its second try if the host was full.
+    fn again_on_host(&self, mut io: Io<'_>) -> Result<Lba> {
+        let mut first = io.result.take();
+        let mut op = io.op;
+        self.on_host(OnFullHost::UseReserve, || match first.take() {
+            Some(outcome) => outcome,
+            None => op.perform(&*self.device),
+        })
+    }
+
     /// Writes whole blocks of data into a zone and returns their first block: the planned one in a
     /// conventional zone, the device's choice in a sequential one. The caller holds
     /// [`placing`](Self::lock_placing).
-    pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
+    pub(super) fn place(&self, planned: Address, data: &[u8], on_full: OnFullHost) -> Result<u32> {
         self.finish_again();
-        let outcome = self.op_of(planned, data).perform(&*self.device);
+        let outcome = self.on_host(on_full, || self.op_of(planned, data).perform(&*self.device));
         self.placed(planned, data, outcome)
     }
 
-    /// Writes several runs of blocks side by side, each as [`place`](Self::place) does.
+    /// Writes several runs of blocks of the write buffer side by side, each as
+    /// [`place`](Self::place) does.
     pub(super) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
         self.finish_again();
         let mut batch: Vec<Io<'_>> =
             wanted.iter().map(|&(planned, data)| Io::new(self.op_of(planned, data))).collect();
         self.device.submit(&mut batch);
         let ends = batch.into_iter().zip(wanted);
-        ends.map(|(io, &(planned, data))| self.placed(planned, data, io.outcome())).collect()
+        ends.map(|(io, &(planned, data))| self.placed(planned, data, self.again_on_host(io)))
+            .collect()
     }
 
     fn op_of<'a>(&self, planned: Address, data: &'a [u8]) -> Op<'a> {
@@ -276,7 +296,8 @@ impl Drive {
             let [after, before] = &mut *self.lock_unflushed();
             *before = std::mem::take(after);
         }
-        let outcome = self.device.flush();
+        // A host may need space to take the blocks of emptied zones out of the file.
+        let outcome = self.on_host(OnFullHost::UseReserve, || self.device.flush());
         let [after, before] = &mut *self.lock_unflushed();
         let before = std::mem::take(before);
         if outcome.is_err() {
@@ -285,6 +306,11 @@ impl Drive {
         outcome?;
         self.flushed.fetch_max(covered, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Whether no flush has followed the last reset.
+    pub(super) fn has_unflushed_resets(&self) -> bool {
+        self.last_reset.load(Ordering::Acquire) > self.flushed.load(Ordering::Acquire)
     }
 
     /// Placed data that no finished flush covers.
@@ -306,6 +332,7 @@ impl Drive {
         // Before the reset, since another thread may write the zone right after it.
         let was_unfinished = self.lock_unfinished().is_some_and(|mut zones| zones.remove(&zone));
         let outcome = self.manage(zone, ZoneAction::Reset);
+        self.last_reset.store(self.changes.load(Ordering::Acquire), Ordering::Release);
         if was_unfinished && outcome.is_err() {
             self.note_unfinished(zone);
         }
@@ -432,7 +459,7 @@ mod tests {
             let at = [8, 9].map(|zone| Address { zone, block: 0 });
             let copies = scope.spawn(move || drive.write_copies(at, [one, one]));
             told.recv().unwrap();
-            drive.place(Address { zone: 5, block: 63 }, one).unwrap();
+            drive.place(Address { zone: 5, block: 63 }, one, OnFullHost::Fail).unwrap();
             drop(beside);
             for outcome in copies.join().unwrap() {
                 outcome.unwrap();

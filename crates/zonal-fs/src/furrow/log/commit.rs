@@ -261,7 +261,9 @@ impl Log {
         let outcome = outcome.and_then(|()| self.write_batch(committer));
         if let Err(error) = outcome {
             self.tree.write_accounts().zones.put_back_emptied(&emptied);
-            tracing::error!(%error, "a commit failed");
+            if !error.is_host_full() {
+                tracing::error!(%error, "a commit failed");
+            }
             return Err(error);
         }
         self.durable_batch.store(batch, Ordering::Release);

@@ -82,10 +82,7 @@ impl Log {
             }
             BatchDue::Now => self.commit(Ending::Record),
         };
-        if let Err(error) = outcome {
-            // The next commit fails, and reports it to its caller.
-            tracing::warn!(%error, "writing back failed; the data is still held");
-        }
+        self.writer.note_held(outcome);
     }
 
     /// Bytes of changed rows from which a commit is due.

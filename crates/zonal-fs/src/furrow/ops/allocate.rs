@@ -41,6 +41,14 @@ impl Furrow {
             Ok(protect::check_allocate(inode.flags, how)?)
         })?;
         match how {
+            Allocate::Punch | Allocate::PunchLater => {}
+            Allocate::Extend
+            | Allocate::KeepSize
+            | Allocate::Zero
+            | Allocate::ZeroKeepSize
+            | Allocate::ZeroLater => self.reclaimer.check_host()?,
+        }
+        match how {
             Allocate::PunchLater => {
                 let range = AllocateRange { ino, how: Allocate::Punch, offset, end };
                 self.discard(range, DiscardedSpace::Free)

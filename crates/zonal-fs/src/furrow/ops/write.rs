@@ -211,6 +211,8 @@ impl Furrow {
                 self.tree.loaded(|| durability_of(self.tree.read_state().inode(ino)?))?;
             return Ok((Published::Done, durability));
         }
+        self.reclaimer.check_host()?;
+        self.writer.bound_buffer()?;
         let (mut at, mut durability) = (start, Durability::Later);
         let splits = self.tree.has_planted(PlantedBug::SplitWrite);
         let mut chunk_bytes = if splits { BLOCK } else { CHUNK_BYTES };

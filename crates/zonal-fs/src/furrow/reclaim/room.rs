@@ -62,6 +62,29 @@ impl Reclaimer {
         self.log.commit(Ending::Record)
     }
 
+    /// Checks that the host below the drive has room for new data. If it has none, gives it the
+    /// space of dead zones first.
+    pub(in crate::furrow) fn check_host(&self) -> Result<()> {
+        if self.drive.check_host().is_ok() {
+            return Ok(());
+        }
+        self.give_back()?;
+        Ok(self.drive.check_host()?)
+    }
+
+    /// Gives the host below the drive the space of zones in which nothing lives.
+    pub(in crate::furrow) fn give_back(&self) -> Result<()> {
+        let is_idle = |zone| self.drive.pins.is_idle(zone);
+        let has_emptied = self.tree.read_state().zones.has_idle_emptied(is_idle);
+        let committed = if has_emptied { self.log.commit(Ending::Record) } else { Ok(()) };
+        // Also after a failed commit, which may succeed with the space of earlier resets.
+        while self.writer.reset_one() {}
+        if self.drive.has_unflushed_resets() {
+            self.drive.flush()?;
+        }
+        committed
+    }
+
     /// Compacts the table if it has more zones than its rows need, because of deleted ones; returns
     /// whether that freed zones.
     fn shrink_table(&self) -> bool {

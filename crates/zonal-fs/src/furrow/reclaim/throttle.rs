@@ -85,6 +85,7 @@ impl Throttle {
         run: impl FnMut() -> crate::vfs::Result<T>,
     ) -> crate::vfs::Result<T> {
         self.tree.check_writable()?;
+        self.reclaimer.check_host()?;
         self.truncator.with_truncated_space(|| self.reserve_rows())?;
         self.truncator.with_truncated_space(run)
     }

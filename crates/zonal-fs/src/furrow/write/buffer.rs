@@ -5,6 +5,7 @@
 //! write to the drive. A block stays here until its content has been placed on the drive and
 //! mapped; if it is written again meanwhile, it stays with the newer content.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 use zonal_placement::streams::{Target, Whole};
@@ -170,6 +171,22 @@ impl Writer {
         self.place_outgoing(group)
     }
 
+    /// Keeps the buffer from growing while the drive refuses its blocks: the writer that finds it
+    /// full gets the drive's error.
+    pub(in crate::furrow) fn bound_buffer(&self) -> Result<()> {
+        if self.has_refused.load(Ordering::Acquire) { self.relieve_buffer() } else { Ok(()) }
+    }
+
+    /// Logs why blocks stay in the buffer after an operation that has succeeded.
+    pub(in crate::furrow) fn note_held(&self, outcome: Result<()>) {
+        // The next commit fails, and reports it to its caller.
+        if let Err(error) = outcome
+            && !error.is_host_full()
+        {
+            tracing::warn!(%error, "writing back failed; the data is still held");
+        }
+    }
+
     /// Places the buffered blocks of a growing file once they are enough for a write of their own.
     /// If another thread empties the buffer at that moment, they stay until the next write to the
     /// file.
@@ -180,10 +197,7 @@ impl Writer {
             let end = state.gathered(ino).unwrap_or_default();
             outgoing(&state, ino).filter(|outgoing| outgoing.at.block < end).collect()
         };
-        if let Err(error) = self.place_outgoing(blocks) {
-            // As in `after_change`: the next commit reports it.
-            tracing::warn!(%error, "writing back failed; the data is still held");
-        }
+        self.note_held(self.place_outgoing(blocks));
     }
 
     /// Places every buffered block of some files, many small files in one write. The caller holds
@@ -198,11 +212,17 @@ impl Writer {
 
     /// Places blocks, together if they have the same target.
     fn place_outgoing(&self, mut outgoing: Vec<Outgoing>) -> Result<()> {
+        if outgoing.is_empty() {
+            return Ok(());
+        }
         // A stable sort: it keeps the order of files and blocks.
         outgoing.sort_by_key(|block| block.target);
         let same = outgoing.chunk_by(|left, right| left.target == right.target);
         let groups: Vec<&[Outgoing]> = same.flat_map(|same| same.chunks(GATHER_BLOCKS)).collect();
-        groups.chunks(WRITES_AT_ONCE).try_for_each(|groups| self.place_groups(groups))
+        let outcome =
+            groups.chunks(WRITES_AT_ONCE).try_for_each(|groups| self.place_groups(groups));
+        self.has_refused.store(outcome.is_err(), Ordering::Release);
+        outcome
     }
 
     /// Places groups of blocks side by side.

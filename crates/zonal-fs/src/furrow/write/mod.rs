@@ -9,6 +9,7 @@ pub(super) mod reservation;
 pub(super) mod resets;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use zonal::Clock;
 
@@ -30,6 +31,8 @@ pub(super) struct Writer {
     /// Held by the thread that empties the write buffer, so that no two threads write the same
     /// block. The content is the file whose turn is next.
     pub(super) flushing: Mutex<Ino>,
+    /// The drive has refused the last write-back.
+    pub(super) has_refused: AtomicBool,
     /// Held by the thread that resets a zone.
     pub(super) resetting: Mutex<()>,
 }
@@ -45,7 +48,7 @@ impl Writer {
         let drive = Arc::clone(&tree.drive);
         let buffered = (buffer_bytes / BLOCK_BYTES) as u64;
         let buffer_max = buffered.min(u64::from(drive.layout.zone_blocks));
-        let (flushing, resetting) = (Mutex::default(), Mutex::default());
-        Self { tree, drive, meters, clock, buffer_max, flushing, resetting }
+        let (flushing, has_refused, resetting) = Default::default();
+        Self { tree, drive, meters, clock, buffer_max, flushing, has_refused, resetting }
     }
 }

@@ -114,7 +114,8 @@ impl Writer {
         let granted = self.grant(&mut self.tree.write_accounts(), wanted);
         let Some(grant) = granted else { return Ok(None) };
         let at = Address { zone: grant.zone, block: grant.block };
-        match self.drive.place(at, &placement.rest[..grant.blocks as usize * BLOCK_BYTES]) {
+        let now = &placement.rest[..grant.blocks as usize * BLOCK_BYTES];
+        match self.drive.place(at, now, placement.write.purpose.on_full_host()) {
             Ok(block) => Ok(Some(Placed { zone: grant.zone, block, blocks: grant.blocks })),
             Err(error) => {
                 self.end_refused(grant, &error);

@@ -13,6 +13,7 @@ use zonal_placement::life::{birth_of, class_of_moved};
 use zonal_placement::streams::{Ages, Choice, OpenZone, Supply, Target, Whole};
 use zonal_placement::victim::Policy;
 
+use crate::furrow::drive::host::OnFullHost;
 use crate::furrow::zones::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
 
 /// A zone whose room is at most its capacity divided by this is given up sooner than that a file is
@@ -62,6 +63,14 @@ impl Purpose {
         match self {
             Self::Write(target) | Self::WriteBack(target) => Wish::New(target),
             Self::Reclaim { birth, .. } => Wish::Moved { birth },
+        }
+    }
+
+    /// Only the buffer's blocks, which no error can be given for any more, use the reserve.
+    pub(in crate::furrow) const fn on_full_host(self) -> OnFullHost {
+        match self {
+            Self::WriteBack(_) => OnFullHost::UseReserve,
+            Self::Write(_) | Self::Reclaim { .. } => OnFullHost::Fail,
         }
     }
 }
