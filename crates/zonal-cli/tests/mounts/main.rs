@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod advice;
+mod full_drive;
 mod full_host;
 mod log;
 mod options;
