@@ -217,11 +217,11 @@ fn marks(chart: &Chart, series: &Series, theme: &Theme) -> Vec<Plot> {
 }
 
 /// Bars lie, so that names and numbers of any length have room beside them.
+#[expect(clippy::cast_precision_loss, reason = "few bars")]
 fn rows(bars: &Bars, theme: Theme) -> Scene {
     let values = bars.groups.iter().flat_map(|(_, values)| values.iter().copied());
     let ends = bars.ranges.iter().flatten().flat_map(|range| [range.least, range.most]);
     let (from, to) = ends_of(&bars.y, values.chain(ends));
-    #[expect(clippy::cast_precision_loss, reason = "few bars")]
     let (groups, names) = (bars.groups.len() as f64, bars.names.len().max(1) as f64);
     let share = names * BAR / (names * BAR + BETWEEN);
     let mut plot = BarPlot::new().with_horizontal(true).with_width(share);
@@ -235,7 +235,6 @@ fn rows(bars: &Bars, theme: Theme) -> Scene {
             errors.push(range.map_or((0.0, 0.0), |one| (value - one.least, one.most - value)));
             let shown = if value.is_finite() { *value } else { 0.0 };
             row.push((shown, PALETTE[name % PALETTE.len()].0));
-            #[expect(clippy::cast_precision_loss, reason = "few bars")]
             let above = (name as f64 + 0.5) / values.len() as f64 - 0.5;
             let place = labels.len() as f64 + 1.0 - share * above;
             numbers.push((range.map_or(shown, |range| range.most).max(0.0), place, number(*value)));
