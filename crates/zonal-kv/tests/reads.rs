@@ -10,7 +10,7 @@ use zonal_kv::{Store, StoreFile};
 const NEW: OpenFlags = OpenFlags::WRITE.union(OpenFlags::CREATE).union(OpenFlags::TRUNCATE);
 
 fn write(store: &Arc<Store>, flags: OpenFlags, data: &[u8]) {
-    let file = StoreFile::open(&store, Path::new("/table"), flags).unwrap();
+    let file = StoreFile::open(store, Path::new("/table"), flags).unwrap();
     file.append(data).unwrap();
     file.close().unwrap();
 }
