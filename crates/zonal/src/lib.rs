@@ -42,6 +42,7 @@
 //! | `repeat`, `wait` | how tests repeat a random run, and wait for others | |
 //! | `size` | sizes as people write and read them | `unit` |
 //! | `budget` | the memory of all connections of a server | `aligned` |
+//! | `listen` | the threads that accept connections, and the list of open ones | |
 //! | `zone` | a zone as a device reports it, and the actions on it | `unit` |
 //! | `nvme` | structures and status codes of NVMe | all above |
 //! | `state` | the zone state machine | `unit`, `zone` |
@@ -78,6 +79,7 @@ pub mod identity;
 pub mod image;
 pub mod layer;
 mod limits;
+pub mod listen;
 pub mod memory;
 pub mod mounts;
 pub mod nvme;
