@@ -105,7 +105,7 @@ impl Handshake<'_> {
             let _ = self.reply(option, reply::ACK, &[]);
             return Ok(Next::End);
         }
-        if self.shared.is_stopping() {
+        if self.shared.connections.is_ending() {
             return self.refuse(option, reply::SHUTDOWN, "the server is ending");
         }
         let policy = self.shared.tls.as_ref().map(super::Tls::policy);

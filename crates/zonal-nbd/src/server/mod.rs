@@ -19,18 +19,16 @@ mod socket;
 mod tls;
 mod transmission;
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use rustix::net::Shutdown;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zonal::Clock;
 use zonal::budget::Budget;
+use zonal::listen::{Connections, Listeners};
 
 use crate::{Error, Exports, Result};
 pub use listen::Address;
@@ -51,9 +49,6 @@ const CONNECTIONS_MAX: usize = 256;
 const HANDSHAKE_TIMEOUT_NS: u64 = 30_000_000_000;
 /// How long [`Server::stop`] waits for requests that are being performed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait when a connection cannot be accepted, for lack of file descriptors or memory.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-
 /// How a server works.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -71,73 +66,37 @@ struct Shared {
     clock: Arc<dyn Clock>,
     tls: Option<Tls>,
     budget: Arc<Budget>,
-    stopping: AtomicBool,
-    connections: Mutex<Connections>,
-    ended: Condvar,
-}
-
-/// The open connections.
-#[derive(Default)]
-struct Connections {
-    next: u64,
-    sockets: BTreeMap<u64, Arc<Socket>>,
-}
-
-impl Shared {
-    fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-}
-
-/// Removes a connection from the list when its thread ends, even by a panic.
-struct Entered {
-    shared: Arc<Shared>,
-    number: u64,
-    socket: Arc<Socket>,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.socket.shutdown(Shutdown::Both);
-        self.shared.connections().sockets.remove(&self.number);
-        self.shared.ended.notify_all();
-    }
+    connections: Arc<Connections<Socket>>,
 }
 
 /// Exports that are being served.
 pub struct Server {
     shared: Arc<Shared>,
-    listeners: Vec<(Arc<Listener>, JoinHandle<()>)>,
+    listeners: Listeners<Socket>,
     addresses: Vec<Address>,
 }
 
 impl Server {
     /// Starts to listen.
     pub fn start(exports: Exports, settings: Settings, clock: Arc<dyn Clock>) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            exports,
-            clock,
-            tls: settings.tls,
-            budget: Budget::new(settings.memory_max),
-            stopping: AtomicBool::new(false),
-            connections: Mutex::default(),
-            ended: Condvar::new(),
-        });
-        let mut server = Self { shared, listeners: Vec::new(), addresses: Vec::new() };
-        for address in settings.addresses {
-            let listener = Arc::new(Listener::bind(&address)?);
+        let Settings { addresses, tls, memory_max } = settings;
+        let mut listeners = Listeners::default();
+        let connections = Arc::clone(listeners.connections());
+        let budget = Budget::new(memory_max);
+        let shared = Arc::new(Shared { exports, clock, tls, budget, connections });
+        let mut bound = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let listener = Listener::bind(&address)?;
             let failed = |source| Error::Listen { address: address.to_string(), source };
-            server.addresses.push(listener.address().map_err(failed)?);
-            let (shared, accepting) = (Arc::clone(&server.shared), Arc::clone(&listener));
-            let thread = thread::Builder::new().name("nbd-accept".to_owned());
-            let thread = thread.spawn(move || accept(&shared, &accepting)).map_err(failed)?;
-            server.listeners.push((listener, thread));
+            bound.push(listener.address().map_err(failed)?);
+            let shared = Arc::clone(&shared);
+            let take = move |accepted| match accepted {
+                Ok(accepted) => enter(&shared, accepted),
+                Err(error) => tracing::warn!(%error, "a connection could not be accepted"),
+            };
+            listeners.start("nbd-accept", listener, Listener::accept, take).map_err(failed)?;
         }
-        Ok(server)
+        Ok(Self { shared, listeners, addresses: bound })
     }
 
     /// The addresses it listens on.
@@ -147,16 +106,13 @@ impl Server {
 
     /// How many connections there are.
     pub fn connection_count(&self) -> usize {
-        self.shared.connections().sockets.len()
+        self.shared.connections.open().len()
     }
 
     /// Closes every connection after the requests that it performs, and makes everything durable.
     pub fn stop(mut self) -> Result<()> {
-        self.end();
-        let connections = self.shared.connections();
-        let is_there = |connections: &mut Connections| !connections.sockets.is_empty();
-        let waited = self.shared.ended.wait_timeout_while(connections, STOP_TIMEOUT, is_there);
-        let left = waited.unwrap_or_else(PoisonError::into_inner).0.sockets.len();
+        self.listeners.end();
+        let left = self.shared.connections.wait_while(STOP_TIMEOUT, |open| !open.is_empty());
         if left > 0 {
             tracing::warn!(left, "requests are still being performed; stopping anyway");
         }
@@ -165,25 +121,6 @@ impl Server {
             export.disk().flush().map_err(|source| Error::Flush { name, source })?;
         }
         Ok(())
-    }
-
-    fn end(&mut self) {
-        self.shared.stopping.store(true, Ordering::Release);
-        for (listener, thread) in self.listeners.drain(..) {
-            // This wakes up the accepting thread.
-            let _ = rustix::net::shutdown(&*listener, Shutdown::Both);
-            let _ = thread.join();
-        }
-        for socket in self.shared.connections().sockets.values() {
-            // Only the receiving side: answers are still sent.
-            socket.shutdown(Shutdown::Read);
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -206,20 +143,6 @@ pub fn serve(
     server.stop()
 }
 
-fn accept(shared: &Arc<Shared>, listener: &Listener) {
-    while !shared.is_stopping() {
-        match listener.accept() {
-            Ok(accepted) => enter(shared, accepted),
-            Err(_) if shared.is_stopping() => return,
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                // Try again when a connection has ended, or after a while.
-                drop(shared.ended.wait_timeout(shared.connections(), ACCEPT_RETRY_DELAY));
-            }
-        }
-    }
-}
-
 /// Starts the thread of a connection.
 fn enter(shared: &Arc<Shared>, accepted: Accepted) {
     let Accepted { fd, transport, name: client } = accepted;
@@ -234,20 +157,14 @@ fn enter(shared: &Arc<Shared>, accepted: Accepted) {
         tracing::warn!(client, "a connection is refused: there is no memory for more");
         return;
     };
-    let mut connections = shared.connections();
-    if connections.sockets.len() >= CONNECTIONS_MAX {
+    let Some(entered) = shared.connections.enter(Arc::clone(&socket), CONNECTIONS_MAX) else {
         tracing::warn!(client, "a connection is refused: there are {CONNECTIONS_MAX}");
         return;
-    }
-    let number = connections.next;
-    connections.next += 1;
-    connections.sockets.insert(number, Arc::clone(&socket));
-    drop(connections);
-    let entered = Entered { shared: Arc::clone(shared), number, socket };
-    let name = client.clone();
+    };
+    let (name, shared) = (client.clone(), Arc::clone(shared));
     let started = thread::Builder::new().name("nbd".to_owned()).spawn(move || {
-        let _memory = memory;
-        match converse(&entered.shared, &entered.socket) {
+        let _held = (memory, entered);
+        match converse(&shared, &socket) {
             Ok(()) => tracing::debug!(client, "the connection ended"),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 tracing::warn!(client, %error, "the client violated the protocol");

@@ -4,7 +4,7 @@
 //! TLS for moments only, and never while they wait for the socket.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +43,12 @@ pub(super) struct Socket {
     fd: OwnedFd,
     clock: Arc<dyn Clock>,
     tls: OnceLock<Mutex<ServerConnection>>,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Socket {

@@ -202,7 +202,7 @@ impl Transmission<'_> {
     }
 
     fn check(&self, request: Request) -> Result<Checked, Failure> {
-        if self.shared.is_stopping() {
+        if self.shared.connections.is_ending() {
             return Err(Failure::new(NbdError::Shutdown, "the server is ending"));
         }
         if request.command == Ok(Command::BlockStatus) && !self.has_context {
