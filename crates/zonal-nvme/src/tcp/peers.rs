@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How long a peer without a queue may be silent when others need room. A host connects in an
@@ -84,54 +85,27 @@ impl Peer {
     }
 }
 
-/// All connections.
-#[derive(Default)]
-pub(super) struct Peers {
-    next: u64,
-    peers: BTreeMap<u64, Arc<Peer>>,
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
 }
 
-impl Peers {
-    pub(super) fn len(&self) -> usize {
-        self.peers.len()
-    }
-
-    pub(super) fn has(&self, number: u64) -> bool {
-        self.peers.contains_key(&number)
-    }
-
-    /// Adds a connection, and returns its number.
-    pub(super) fn add(&mut self, peer: Arc<Peer>) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        self.peers.insert(number, peer);
-        number
-    }
-
-    pub(super) fn remove(&mut self, number: u64) {
-        self.peers.remove(&number);
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.values().map(|peer| &**peer)
-    }
-
-    /// Closes the connection that has been silent longest, if that is too long, and returns its
-    /// number. Its memory is free when its thread has ended.
-    pub(super) fn close_silent(&self, now_ns: u64) -> Option<u64> {
-        let silent = self.peers.iter().filter_map(|(number, peer)| {
-            peer.silent_ns(now_ns).map(|silent_ns| (silent_ns, *number))
-        });
-        let (silent_ns, number) = silent.max()?;
-        let peer = &self.peers[&number];
-        // So that no later call chooses it again.
-        peer.note(now_ns, Standing::Timed);
-        let address = peer.stream.peer_addr().ok();
-        tracing::warn!(?address, silent_ns, "a connection that is silent makes room for another");
-        // It may have ended already.
-        let _ = peer.stream.shutdown(Shutdown::Both);
-        Some(number)
-    }
+/// Closes the connection that has been silent longest, if that is too long, and returns its number.
+/// Its memory is free when its thread has ended.
+pub(super) fn close_silent(peers: &BTreeMap<u64, Arc<Peer>>, now_ns: u64) -> Option<u64> {
+    let silent = peers
+        .iter()
+        .filter_map(|(number, peer)| peer.silent_ns(now_ns).map(|silent_ns| (silent_ns, *number)));
+    let (silent_ns, number) = silent.max()?;
+    let peer = &peers[&number];
+    // So that no later call chooses it again.
+    peer.note(now_ns, Standing::Timed);
+    let address = peer.stream.peer_addr().ok();
+    tracing::warn!(?address, silent_ns, "a connection that is silent makes room for another");
+    // It may have ended already.
+    let _ = peer.stream.shutdown(Shutdown::Both);
+    Some(number)
 }
 
 #[cfg(test)]
@@ -142,36 +116,31 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    fn peers(count: usize) -> (Peers, Vec<Arc<Peer>>, TcpListener) {
+    fn peers(count: u64) -> (BTreeMap<u64, Arc<Peer>>, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (mut peers, mut all) = (Peers::default(), Vec::new());
-        for _ in 0..count {
-            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            all.push(Peer::new(stream, 0));
-            peers.add(Arc::clone(&all[all.len() - 1]));
-        }
-        (peers, all, listener)
+        let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        ((0..count).map(|number| (number, Peer::new(connect(), 0))).collect(), listener)
     }
 
     #[test]
     fn peer_silent_longest_goes_first_and_once() {
-        let (peers, all, _listener) = peers(3);
-        all[0].note(5 * SECOND_NS, Standing::Untimed);
-        all[1].note(3 * SECOND_NS, Standing::Untimed);
-        all[2].note(20 * SECOND_NS, Standing::Unconnected);
-        assert_eq!(peers.close_silent(4 * SECOND_NS), None);
+        let (peers, _listener) = peers(3);
+        peers[&0].note(5 * SECOND_NS, Standing::Untimed);
+        peers[&1].note(3 * SECOND_NS, Standing::Untimed);
+        peers[&2].note(20 * SECOND_NS, Standing::Unconnected);
+        assert_eq!(close_silent(&peers, 4 * SECOND_NS), None);
         let now_ns = 20 * SECOND_NS;
-        assert_eq!([(); 3].map(|()| peers.close_silent(now_ns)), [Some(1), Some(0), None]);
-        assert_eq!(peers.close_silent(21 * SECOND_NS), Some(2));
+        assert_eq!([(); 3].map(|()| close_silent(&peers, now_ns)), [Some(1), Some(0), None]);
+        assert_eq!(close_silent(&peers, 21 * SECOND_NS), Some(2));
     }
 
     #[test]
     fn peer_with_timer_stays_unless_very_long() {
-        let (peers, all, _listener) = peers(2);
-        all[0].note(0, Standing::of_timer(Some(60_000)));
-        all[1].note(0, Standing::of_timer(Some(u32::MAX)));
+        let (peers, _listener) = peers(2);
+        peers[&0].note(0, Standing::of_timer(Some(60_000)));
+        peers[&1].note(0, Standing::of_timer(Some(u32::MAX)));
         assert_eq!(Standing::of_timer(None), Standing::Untimed);
         let now_ns = 1_000 * SECOND_NS;
-        assert_eq!([(); 2].map(|()| peers.close_silent(now_ns)), [Some(1), None]);
+        assert_eq!([(); 2].map(|()| close_silent(&peers, now_ns)), [Some(1), None]);
     }
 }
