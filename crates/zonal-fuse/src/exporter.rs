@@ -9,14 +9,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use zonal::Clock;
+use zonal::listen::Listeners;
 
 use crate::ServeError;
 use crate::control::metrics::Dialect;
@@ -34,9 +31,7 @@ pub type MetricsSource = Box<dyn Fn(Dialect) -> Option<String> + Send>;
 /// A server that runs until it is dropped.
 pub struct Exporter {
     address: SocketAddr,
-    /// Closed to end the thread.
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    _listeners: Listeners<TcpStream>,
 }
 
 impl Exporter {
@@ -49,63 +44,25 @@ impl Exporter {
         let failed =
             |source| ServeError::Io { what: format!("serving metrics at {address}"), source };
         let listener = TcpListener::bind(address).map_err(failed)?;
-        // Between the poll and the accept, a connection may be gone again.
-        listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        let thread = thread::Builder::new().name("metrics".to_owned());
-        let thread =
-            thread.spawn(move || run(&listener, &stopped, &*clock, &source)).map_err(failed)?;
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        let take = move |accepted: io::Result<(TcpStream, SocketAddr)>| match accepted {
+            Ok((stream, peer)) => {
+                let deadline_ns = clock.monotonic_ns() + CONNECTION_NS;
+                let mut connection = Connection { stream, clock: &*clock, deadline_ns };
+                if let Err(error) = connection.answer(&source) {
+                    tracing::debug!(%peer, %error, "a request for metrics was not answered");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "a request for metrics was not accepted"),
+        };
+        let mut listeners = Listeners::default();
+        listeners.start("metrics", listener, TcpListener::accept, take).map_err(failed)?;
+        Ok(Self { address, _listeners: listeners })
     }
 
     /// Address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the thread that serves metrics panicked");
-        }
-    }
-}
-
-fn run(listener: &TcpListener, stopped: &UnixStream, clock: &dyn Clock, source: &MetricsSource) {
-    loop {
-        let mut wanted = [
-            PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(stopped.as_fd(), PollFlags::IN),
-        ];
-        match poll(&mut wanted, None) {
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return tracing::error!(%error, "metrics are served no longer"),
-            Ok(_) => {}
-        }
-        if !wanted[1].revents().is_empty() {
-            return;
-        }
-        match listener.accept() {
-            Ok((stream, peer)) => {
-                let deadline_ns = clock.monotonic_ns() + CONNECTION_NS;
-                let mut connection = Connection { stream, clock, deadline_ns };
-                if let Err(error) = connection.answer(source) {
-                    tracing::debug!(%peer, %error, "a request for metrics was not answered");
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // For example too many open files. The connection stays ready, so without a pause this
-            // would spin.
-            Err(error) => {
-                tracing::warn!(%error, "a request for metrics was not accepted");
-                let mut wanted = [PollFd::from_borrowed_fd(stopped.as_fd(), PollFlags::IN)];
-                let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-                let _ = poll(&mut wanted, Some(&second));
-            }
-        }
     }
 }
 
@@ -118,7 +75,6 @@ struct Connection<'a> {
 
 impl Connection<'_> {
     fn answer(&mut self, source: &MetricsSource) -> io::Result<()> {
-        self.stream.set_nonblocking(false)?;
         let head = self.head()?;
         let answer = match &head {
             Some(head) => respond(head, source),
