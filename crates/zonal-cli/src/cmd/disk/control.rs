@@ -15,14 +15,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
+use zonal::listen::Listeners;
 use zonal::{DeviceError, shown};
 use zonal_fs::disk::{DiskInfo, Disks};
 
@@ -33,8 +32,6 @@ use crate::advice::{self, Reported};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a call.
 const CALL_MAX: u64 = 64 << 10;
-/// How long to wait when a connection cannot be accepted.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Serialize, Deserialize)]
 struct Call {
@@ -52,9 +49,7 @@ enum Answer {
 /// The socket of a server, and the thread that performs the calls of other processes.
 pub(crate) struct Control {
     path: PathBuf,
-    listener: Arc<UnixListener>,
-    is_stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    listeners: Listeners<UnixStream>,
 }
 
 impl Control {
@@ -69,27 +64,27 @@ impl Control {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.with_context(failed)?,
         }
-        let listener = Arc::new(UnixListener::bind(&path).with_context(failed)?);
+        let listener = UnixListener::bind(&path).with_context(failed)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).with_context(failed)?;
-        let is_stopping = Arc::new(AtomicBool::new(false));
         let server = Server { disks, spec: spec.to_owned(), layers: layers(spec, held) };
-        let thread = thread::Builder::new().name("disk-control".to_owned());
-        let (accepting, stopping) = (Arc::clone(&listener), Arc::clone(&is_stopping));
-        let thread =
-            thread.spawn(move || server.run(&accepting, &stopping)).with_context(failed)?;
-        Ok(Self { path, listener, is_stopping, thread: Some(thread) })
+        let take = move |accepted: io::Result<(UnixStream, _)>| match accepted {
+            Ok((stream, _)) => {
+                if let Err(error) = server.serve(stream) {
+                    tracing::warn!("a call about disks: {error:#}");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "a call about disks could not be accepted"),
+        };
+        let mut listeners = Listeners::default();
+        let started = listeners.start("disk-control", listener, UnixListener::accept, take);
+        started.with_context(failed)?;
+        Ok(Self { path, listeners })
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.is_stopping.store(true, Ordering::Release);
-        // This wakes up the accepting thread.
-        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
+        self.listeners.end();
         // The next server replaces a socket that stays.
         let _ = fs::remove_file(&self.path);
     }
@@ -102,23 +97,6 @@ struct Server {
 }
 
 impl Server {
-    fn run(&self, listener: &UnixListener, is_stopping: &AtomicBool) {
-        loop {
-            let accepted = listener.accept();
-            if is_stopping.load(Ordering::Acquire) {
-                return;
-            }
-            match accepted.map(|(stream, _)| self.serve(stream)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!("a call about disks: {error:#}"),
-                Err(error) => {
-                    tracing::warn!(%error, "a call about disks could not be accepted");
-                    thread::park_timeout(RETRY_DELAY);
-                }
-            }
-        }
-    }
-
     fn serve(&self, mut stream: UnixStream) -> Result<()> {
         let (caller, own) = (socket_peercred(&stream)?.uid, geteuid());
         ensure!(caller.is_root() || caller == own, "user {} may not call", caller.as_raw());
