@@ -49,7 +49,7 @@ pub(super) struct StepPlan {
     moved_below: u64,
 }
 
-/// What a step does beside its work.
+/// Functions that a step calls beside its work.
 #[derive(Clone, Copy)]
 struct StepHelp<'a> {
     /// See [`PartStore::meanwhile`](crate::furrow::table::part_store::PartStore::meanwhile).

@@ -194,7 +194,7 @@ impl Log {
         self.tree.read_state().zones.takeable_for_metadata()
     }
 
-    /// Whether the pause after a refused read of a merge is not over.
+    /// Whether the pause after a refused read of a merge goes on.
     pub(super) fn is_reading_refused(&self) -> bool {
         self.tree.view.refusals.is_pausing(self.clock.monotonic_ns())
     }

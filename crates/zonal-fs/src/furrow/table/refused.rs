@@ -33,7 +33,7 @@ impl Refusals {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether the pause after a refused read of a step is not over: the same step would fail again.
+    /// Whether the pause after a refused read of a step goes on: the step would fail again.
     pub(in crate::furrow) fn is_pausing(&self, now_ns: u64) -> bool {
         !self.failed.lock().expect("no holder panicked").paused(now_ns).is_empty()
     }
