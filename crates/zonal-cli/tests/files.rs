@@ -270,6 +270,24 @@ fn files_commands_refuse_with_reason() {
     place.must(&["ls", "drive.zns:/"]);
 }
 
+/// Also through another name of the same file, and as a file of its own directory.
+#[test]
+fn mv_of_file_to_itself_is_refused_and_loses_nothing() {
+    let place = Place::new();
+    fs::write(place.path("words"), "one two three").unwrap();
+    place.must(&["mkdir", "drive.zns:/a"]);
+    place.must(&["cp", "words", "drive.zns:/a/words"]);
+    place.must(&["ln", "drive.zns:/a/words", "drive.zns:/a/same"]);
+    for target in ["/a/words", "/a", "/a/../a/words", "/a/same"] {
+        let said = place.refused(&["mv", "drive.zns:/a/words", target]);
+        assert!(said.contains("are the same file"), "{target}: {said}");
+    }
+    assert_eq!(place.must(&["cat", "drive.zns:/a/words"]), "one two three");
+    assert_eq!(place.must(&["cat", "drive.zns:/a/same"]), "one two three");
+    place.must(&["mv", "drive.zns:/a/words", "/a/other"]);
+    assert_eq!(place.must(&["cat", "drive.zns:/a/other"]), "one two three");
+}
+
 #[test]
 fn rm_refuses_root_and_paths_that_end_in_dots() {
     let place = Place::new();

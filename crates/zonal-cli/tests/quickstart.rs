@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -154,4 +156,24 @@ fn quickstart_second_run_leaves_first_drive() {
     let removed = Command::new("sh").arg("-c").arg(removal).output().unwrap();
     assert!(removed.status.success(), "{removal}: {}", text(&removed));
     assert!(home.path("new").exists() && !home.path("new place").exists(), "{removal}");
+}
+
+/// As `zonal quickstart | head`.
+#[test]
+fn quickstart_without_reader_removes_all_it_made() {
+    let home = Home::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    command.args(["quickstart", "--place", "new", "--dir", "tree"]);
+    command.current_dir(home.folder.path()).stdin(Stdio::null());
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    let is_open =
+        |line: &String| ["done  mount", "done  open"].iter().any(|step| line.contains(step));
+    lines.by_ref().map(|line| line.unwrap()).find(is_open).unwrap();
+    drop(lines);
+    assert_eq!(run.wait().unwrap().signal(), Some(Signal::PIPE.as_raw()));
+    assert!(!home.path("new").exists());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(home.folder.path().to_str().unwrap()), "{mounts}");
+    home.is_unchanged();
 }

@@ -25,7 +25,7 @@ use crate::device::Holds;
 use crate::interrupt;
 use crate::mounts::{self, MountedAt};
 use crate::output::failure::{Failure, TRY, is_json_asked};
-use crate::output::{self, shell};
+use crate::output::{self, REDIRECT, Unprinted, shell};
 
 /// Separates a hint from its alternative. A command prints the parts whose options it has.
 const OR_OPTION: &str = ", or ";
@@ -162,6 +162,8 @@ pub(crate) fn errno(error: &anyhow::Error) -> Option<i32> {
             Some(error.errno())
         } else if let Some(error) = cause.downcast_ref::<Reported>() {
             error.errno
+        } else if let Some(error) = cause.downcast_ref::<Unprinted>() {
+            error.errno
         } else if let Some(errno) = cause.downcast_ref::<Errno>() {
             Some(errno.raw_os_error())
         } else {
@@ -226,6 +228,8 @@ fn best_advice(error: &anyhow::Error) -> Option<String> {
             of_serve(error)
         } else if let Some(error) = cause.downcast_ref::<ublk::Error>() {
             of_ublk(error)
+        } else if cause.is::<Unprinted>() {
+            Some(REDIRECT.into())
         } else {
             cause.downcast_ref::<io::Error>().and_then(of_io)
         }

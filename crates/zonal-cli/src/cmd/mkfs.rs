@@ -61,7 +61,8 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
         overwrite: if args.force { Overwrite::Force } else { Overwrite::Refuse },
         owner: user(),
     };
-    let bar = progress::bar(0, progress::Unit::Zones, "resetting zones");
+    let zones = u64::from(device.geometry().zone_count());
+    let bar = progress::bar(zones, progress::Unit::Zones, "resetting zones");
     let made = furrow::mkfs(device, &SystemClock::new(), &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);

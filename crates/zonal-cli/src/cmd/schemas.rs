@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use zonal::output;
 use zonal_eval::Comparison;
-use zonal_fs::disk::DiskInfo;
+use zonal_fs::disk::{DiskInfo, ListedDisk};
 use zonal_fuse::control::Report;
 use zonal_sim::experiment::Document;
 
@@ -35,7 +35,7 @@ const SCHEMAS: [(&str, Make); 40] = [
     ("disk clone", of::<DiskInfo>),
     ("disk create", of::<DiskInfo>),
     ("disk info", of::<DiskInfo>),
-    ("disk list", of::<Vec<DiskInfo>>),
+    ("disk list", of::<Vec<ListedDisk>>),
     ("disk resize", of::<DiskInfo>),
     ("disk snapshot", of::<DiskInfo>),
     ("error", of::<Failure>),

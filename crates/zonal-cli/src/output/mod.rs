@@ -6,6 +6,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use anyhow::Error;
+
 use signal_hook::consts::SIGPIPE;
 
 pub(crate) use zonal::size::readable as size;
@@ -34,6 +36,21 @@ pub(crate) mod table;
 pub(crate) fn print(text: fmt::Arguments<'_>) {
     // A failure has ended the process.
     let _ = Stdout.write_fmt(text);
+}
+
+/// As [`print`], for a command that has to clean up before it ends: it gets the failure.
+pub(crate) fn try_print(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let printed = stdout.write_fmt(text).and_then(|()| stdout.flush());
+    printed.map_err(|error| Unprinted::of(&error).into())
+}
+
+/// Ends the process by SIGPIPE if this is the failure to print for a reader who has gone.
+pub(crate) fn end_if_unread(error: &Error) {
+    let is_unread = |unprinted: &Unprinted| unprinted.kind == io::ErrorKind::BrokenPipe;
+    if error.downcast_ref().is_some_and(is_unread) {
+        interrupt::die_of(SIGPIPE);
+    }
 }
 
 /// Standard output, for results. A write that fails ends the process, so no caller can go on as if
@@ -72,11 +89,36 @@ pub(crate) fn end(error: &io::Error) -> ! {
     if error.kind() == io::ErrorKind::BrokenPipe {
         interrupt::die_of(SIGPIPE);
     }
-    let message = format!("writing to standard output: {error}");
-    let hint = "send standard output to another place".to_owned();
-    Failure::new(message, error.raw_os_error(), Some(hint)).print();
+    let unprinted = Unprinted::of(error);
+    Failure::new(unprinted.to_string(), unprinted.errno, Some(REDIRECT.to_owned())).print();
     std::process::exit(failure::code().into());
 }
+
+/// What to try when a result cannot be printed.
+pub(crate) const REDIRECT: &str = "send standard output to another place";
+
+/// A result that the command could not print. It is no [`io::Error`], whose advice would be about
+/// drives.
+#[derive(Debug)]
+pub(crate) struct Unprinted {
+    pub(crate) errno: Option<i32>,
+    kind: io::ErrorKind,
+    why: String,
+}
+
+impl Unprinted {
+    fn of(error: &io::Error) -> Self {
+        Self { errno: error.raw_os_error(), kind: error.kind(), why: error.to_string() }
+    }
+}
+
+impl fmt::Display for Unprinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "writing to standard output: {}", self.why)
+    }
+}
+
+impl std::error::Error for Unprinted {}
 
 /// Prints the announcement of a server on standard output. The server goes on if that fails.
 pub(crate) fn announce(text: &str) {

@@ -11,11 +11,15 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
 use schema::{Places, compare, declared};
 use serde_json::{Deserializer, Value};
 use tempfile::TempDir;
+use zonal::{FileDrive, OpenMode, SystemClock};
+use zonal_fs::vfs::XattrMode;
+use zonal_fs::volume::{Volume, VolumeOptions};
 
 /// Schemas of `serve ublk`, which needs a kernel with ublk, and of `serve nbd`, in `tests/nbd`.
 const ELSEWHERE: [&str; 2] = ["serve-nbd", "serve-ublk"];
@@ -196,6 +200,16 @@ fn json_of_drive_commands_matches_schemas() {
     for (name, line) in DRIVES {
         place.must(name, line);
     }
+    break_disk(&place.path().join("disks.zns"), "one");
+    let found = place.must("disk-list", "disk list disks.zns");
+    assert_eq!(found[0][0]["name"], "one", "{found:?}");
+    let message = found[0][0]["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("one is no disk: "), "{found:?}");
+    assert_eq!(found[0].as_array().unwrap().len(), 3, "the others are listed too: {found:?}");
+    let mut list = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let list = list.args(["disk", "list", "disks.zns"]).current_dir(place.path()).output().unwrap();
+    let table = String::from_utf8(list.stdout).unwrap();
+    assert!(table.contains(&format!("one cannot be read: {message}")), "{table}");
     place.quiet("cp words drive.zns:/words");
     place.quiet("ln -s words drive.zns:/soft");
     place.must("ls", "ls -l drive.zns:/");
@@ -214,6 +228,17 @@ fn json_of_drive_commands_matches_schemas() {
     serve(&mut place);
     // A step of quickstart has a note, which is left out where it is empty.
     place.assert_all_shown(&[]);
+}
+
+/// Gives a disk settings that nobody understands.
+fn break_disk(drive: &Path, disk: &str) {
+    let drive = Arc::new(FileDrive::open(drive, OpenMode::ReadWrite).unwrap());
+    let clock = Arc::new(SystemClock::new());
+    let volume = Volume::mount(drive, clock, &VolumeOptions::default()).unwrap();
+    let file = volume.open(format!("disks/{disk}")).unwrap();
+    file.set_xattr("user.zonal.disk", b"not settings", XattrMode::Any).unwrap();
+    drop(file);
+    volume.close().unwrap();
 }
 
 /// Serves a drive, compares the document that says it is ready, and ends the server.

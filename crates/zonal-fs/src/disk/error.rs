@@ -60,11 +60,17 @@ pub enum Error {
         name: DiskName,
     },
     /// A file among the disks is none.
-    #[error("{name} is no disk: {why}")]
+    #[error("{name} is no disk: it has no settings")]
     NotADisk {
         /// Its name.
         name: DiskName,
-        /// The reason.
+    },
+    /// The settings of a file among the disks are not understood.
+    #[error("{name} is no disk: {why}")]
+    Settings {
+        /// Its name.
+        name: DiskName,
+        /// The fault.
         why: String,
     },
     /// The disk is open.

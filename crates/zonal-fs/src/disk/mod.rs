@@ -90,6 +90,39 @@ pub struct DiskInfo {
     pub is_read_only: bool,
 }
 
+/// A line of the list of disks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum ListedDisk {
+    /// A disk.
+    Disk(DiskInfo),
+    /// A disk that cannot be read.
+    Unreadable {
+        /// Its name.
+        name: String,
+        /// The failure.
+        error: DiskFailure,
+    },
+}
+
+/// Why a disk cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiskFailure {
+    /// What failed, on what, and why.
+    pub message: String,
+}
+
+impl ListedDisk {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Disk(DiskInfo { name, .. }) | Self::Unreadable { name, .. } => name,
+        }
+    }
+}
+
 /// The disks of a volume.
 pub struct Disks {
     volume: Volume,
@@ -120,17 +153,21 @@ impl Disks {
         Ok(self.volume.clone().close()?)
     }
 
-    /// All disks, by name. A disk whose file cannot be opened is logged and left out.
-    pub fn list(&self) -> Result<Vec<DiskInfo>> {
+    /// All disks, by name, those that cannot be read too.
+    pub fn list(&self) -> Result<Vec<ListedDisk>> {
         let mut disks = Vec::new();
         for name in self.names()? {
             match self.info(&name) {
-                Ok(disk) => disks.push(disk),
+                Ok(disk) => disks.push(ListedDisk::Disk(disk)),
                 Err(Error::NotADisk { .. }) => {}
-                Err(error) => tracing::error!(disk = %name, %error, "cannot list this disk"),
+                Err(error) => {
+                    let (name, error) =
+                        (name.to_string(), DiskFailure { message: error.to_string() });
+                    disks.push(ListedDisk::Unreadable { name, error });
+                }
             }
         }
-        disks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        disks.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         Ok(disks)
     }
 
@@ -388,7 +425,9 @@ impl Disks {
         let names = std::mem::take(&mut *self.to_release());
         for name in names {
             match self.release_copies_of(&name) {
-                Ok(()) | Err(Error::NotFound { .. } | Error::NotADisk { .. }) => {}
+                Ok(())
+                | Err(Error::NotFound { .. } | Error::NotADisk { .. } | Error::Settings { .. }) => {
+                }
                 Err(error) => {
                     tracing::warn!(disk = %name, %error, "it keeps space for copies of blocks");
                     self.to_release().insert(name);
@@ -472,12 +511,12 @@ impl Disks {
 fn settings_of(name: &DiskName, file: &volume::File) -> Result<DiskSettings> {
     let value = match file.xattr(DISK_XATTR) {
         Err(error) if matches!(error.reason(), FsError::NoAttribute) => {
-            return Err(Error::NotADisk { name: name.clone(), why: "it has no settings".into() });
+            return Err(Error::NotADisk { name: name.clone() });
         }
         value => value?,
     };
     serde_json::from_slice(&value)
-        .map_err(|error| Error::NotADisk { name: name.clone(), why: error.to_string() })
+        .map_err(|error| Error::Settings { name: name.clone(), why: error.to_string() })
 }
 
 /// A disk that takes writes would pass for a snapshot by its name.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zonal::disk::{Disk, DiskError, Durability};
 use zonal::{ByteCount, Lba, LbaCount, ManualClock, MemoryDrive};
-use zonal_fs::disk::{DISK_XATTR, DiskSettings, DiskSpace, Disks, Error};
+use zonal_fs::disk::{DISK_XATTR, DiskSettings, DiskSpace, Disks, Error, ListedDisk};
 use zonal_fs::furrow::sample;
 use zonal_fs::vfs::XattrMode;
 use zonal_fs::volume::{Volume, VolumeOptions};
@@ -56,7 +56,12 @@ fn disks_are_listed_with_size_and_space() {
     volume.write("disks/readme", b"no disk").unwrap();
     disks.resize(&name("thick"), ByteCount::new(3 * MIB)).unwrap();
     let list = disks.list().unwrap();
-    let shown: Vec<_> = list
+    let info = |disk: &ListedDisk| match disk {
+        ListedDisk::Disk(disk) => disk.clone(),
+        ListedDisk::Unreadable { name, error } => panic!("{name}: {error:?}"),
+    };
+    let shown: Vec<_> = list.iter().map(info).collect();
+    let shown: Vec<_> = shown
         .iter()
         .map(|disk| (&*disk.name, disk.bytes, disk.allocated_bytes, disk.space))
         .collect();
@@ -67,6 +72,26 @@ fn disks_are_listed_with_size_and_space() {
     assert_eq!(readme.to_string(), "readme is no disk: it has no settings");
     volume.close().unwrap();
     assert_clean(drive);
+}
+
+#[test]
+fn disk_that_cannot_be_read_is_listed_with_its_error() {
+    let (volume, disks) = disks(drive());
+    for disk in ["good", "broken"] {
+        disks.create(&name(disk), ByteCount::new(MIB), THIN).unwrap();
+    }
+    let broken = volume.open("disks/broken").unwrap();
+    broken.set_xattr(DISK_XATTR, b"not settings", XattrMode::Any).unwrap();
+    let list = disks.list().unwrap();
+    let ListedDisk::Unreadable { name, error } = &list[0] else { panic!("{list:?}") };
+    assert_eq!(name, "broken");
+    assert!(error.message.starts_with("broken is no disk: "), "{error:?}");
+    assert!(matches!(&list[1], ListedDisk::Disk(disk) if disk.name == "good"), "{list:?}");
+    let shown = serde_json::to_value(&list[0]).unwrap();
+    assert_eq!(
+        shown,
+        serde_json::json!({ "name": "broken", "error": { "message": error.message } })
+    );
 }
 
 #[test]
@@ -125,8 +150,11 @@ fn snapshot_of_thick_disk_keeps_room_for_all_of_it() {
     let Error::NoRoom { needed, .. } = &refused else { panic!("{refused}") };
     assert_eq!(needed.get(), size);
     assert!(refused.to_string().contains("no room for disk disk@two"), "{refused}");
-    let names = disks.list().unwrap().into_iter().map(|disk| disk.name);
-    assert_eq!(names.collect::<Vec<_>>(), ["disk", "disk@one", "filler"]);
+    let list = disks.list().unwrap();
+    assert_eq!(
+        list.iter().map(ListedDisk::name).collect::<Vec<_>>(),
+        ["disk", "disk@one", "filler"]
+    );
     fill(&disks, "disk", 3).unwrap();
     disks.remove(&name("filler")).unwrap();
     disks.remove(&name("disk@one")).unwrap();
@@ -217,7 +245,8 @@ fn name_of_snapshot_is_refused_for_other_disks() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
-    let names: Vec<String> = disks.list().unwrap().into_iter().map(|disk| disk.name).collect();
+    let list = disks.list().unwrap();
+    let names: Vec<&str> = list.iter().map(ListedDisk::name).collect();
     assert_eq!(names, ["disk", "other"]);
     // A snapshot has no snapshots, and a clone of it is an ordinary disk.
     disks.snapshot(&name("disk"), &name("disk@a")).unwrap();

@@ -22,6 +22,7 @@ use super::limited::{Limited, ZoneLimits};
 use super::refusal_of_crossing;
 use crate::device::batch::{Io, Op, Part};
 use crate::error::Result;
+use crate::size::readable;
 use crate::{
     DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, Zone,
     ZoneAction, ZoneFailure, ZoneId, ZoneRun, ZoneRuns, ZonedDevice,
@@ -241,17 +242,19 @@ fn mismatch(first: &Geometry, member: &Geometry) -> Option<String> {
         let (ours, theirs) = (ours.block_size.bytes(), theirs.block_size.bytes());
         return Some(format!("blocks of {theirs} bytes, the first one of {ours}"));
     }
+    // Their blocks have the same size.
+    let size = |blocks| readable(first.bytes(blocks).get());
     if ours.zone_size != theirs.zone_size {
-        let (ours, theirs) = (ours.zone_size, theirs.zone_size);
-        return Some(format!("zones of {theirs} blocks, the first one of {ours}"));
+        let (ours, theirs) = (size(ours.zone_size), size(theirs.zone_size));
+        return Some(format!("zones of {theirs}, the first one of {ours}"));
     }
     if ours.sequential_kind != theirs.sequential_kind {
         let (ours, theirs) = (ours.sequential_kind.name(), theirs.sequential_kind.name());
         return Some(format!("{theirs} zones, the first one {ours} zones"));
     }
     if ours.zone_capacity != theirs.zone_capacity {
-        let (ours, theirs) = (ours.zone_capacity, theirs.zone_capacity);
-        return Some(format!("a zone capacity of {theirs} blocks, the first one of {ours}"));
+        let (ours, theirs) = (size(ours.zone_capacity), size(theirs.zone_capacity));
+        return Some(format!("a zone capacity of {theirs}, the first one of {ours}"));
     }
     None
 }

@@ -150,11 +150,14 @@ fn spec_errors_are_named() {
         ("concat(mem:)mem:", "nothing may follow the last parenthesis"),
         ("concat()", "a device is missing"),
         ("concat(mem:,)", "a device is missing"),
-        ("concat((mem:zones=9,zone=3M),mem:zone=4M)", "member 2 of a concat has zones of 1024"),
+        (
+            "concat((mem:zones=9,zone=3M),mem:zone=4M)",
+            "member 2 of a concat has zones of 4 MiB, the first one of 3 MiB",
+        ),
         ("concat((mem:block=512,zone=3M),mem:zone=3M)", "member 2 of a concat has blocks of 4096"),
         (
             "concat(mem:zone=3M,(mem:zone=3M,capacity=2M))",
-            "member 2 of a concat has a zone capacity",
+            "member 2 of a concat has a zone capacity of 2 MiB, the first one of 3 MiB",
         ),
         ("concat(mem:profile=smr,mem:)", "member 1 of a concat has a smaller last zone"),
         ("mem:conventional=0-3,2", "zone 2 after zone 3"),

@@ -23,7 +23,7 @@ use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use zonal::listen::Listeners;
 use zonal::{DeviceError, shown};
-use zonal_fs::disk::{DiskInfo, Disks};
+use zonal_fs::disk::{Disks, ListedDisk};
 
 use super::request::Request;
 use crate::advice::{self, Reported};
@@ -42,7 +42,7 @@ struct Call {
 
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    Done(Vec<DiskInfo>),
+    Done(Vec<ListedDisk>),
     Failed { message: String, errno: Option<i32> },
 }
 
@@ -116,7 +116,7 @@ impl Server {
         Ok(stream.write_all(&serde_json::to_vec(&answer)?)?)
     }
 
-    fn perform(&self, call: &Call) -> Result<Vec<DiskInfo>> {
+    fn perform(&self, call: &Call) -> Result<Vec<ListedDisk>> {
         if call.layers != self.layers {
             bail!("it is served as {}: name it so", shown(&self.spec));
         }
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     /// Has the server perform a request on the drive, which the command line calls `spec`.
-    pub(super) fn ask(mut self, spec: &str, request: Request) -> Result<Vec<DiskInfo>> {
+    pub(super) fn ask(mut self, spec: &str, request: Request) -> Result<Vec<ListedDisk>> {
         let call = Call { layers: layers(spec, &self.held), request };
         let asking = "asking the server of its disks";
         self.stream.write_all(&serde_json::to_vec(&call)?).context(asking)?;

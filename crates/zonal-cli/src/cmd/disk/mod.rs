@@ -7,9 +7,9 @@
 pub(crate) mod control;
 mod request;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use zonal::shown;
-use zonal_fs::disk::{DiskInfo, DiskSettings, DiskSpace, Disks};
+use zonal_fs::disk::{DiskInfo, DiskSettings, DiskSpace, Disks, ListedDisk};
 use zonal_fs::vfs::Access;
 
 use self::control::Connection;
@@ -50,11 +50,14 @@ pub(crate) fn run(global: &Global, command: &DiskCommand) -> Result<()> {
         }
         DiskCommand::Rm(args) => (&args.device, Request::Remove(args.name.clone())),
     };
-    perform(device, request)?.iter().try_for_each(|disk| print(global, disk))
+    perform(device, request)?.iter().try_for_each(|disk| match disk {
+        ListedDisk::Disk(disk) => print(global, disk),
+        ListedDisk::Unreadable { name, error } => bail!("{name} cannot be read: {}", error.message),
+    })
 }
 
 /// Performs a request on a drive, or has the server of its disks perform it.
-fn perform(device: &str, request: Request) -> Result<Vec<DiskInfo>> {
+fn perform(device: &str, request: Request) -> Result<Vec<ListedDisk>> {
     let access = request.access();
     let disks = match disks(device, access) {
         Ok(disks) => disks,
@@ -77,7 +80,7 @@ fn disks(device: &str, access: Access) -> Result<Disks> {
     Disks::new(open(device, access)?).with_context(|| shown(device))
 }
 
-fn print_list(global: &Global, device: &str, disks: Vec<DiskInfo>) -> Result<()> {
+fn print_list(global: &Global, device: &str, disks: Vec<ListedDisk>) -> Result<()> {
     if global.json {
         return json::document(&disks);
     }
@@ -86,12 +89,23 @@ fn print_list(global: &Global, device: &str, disks: Vec<DiskInfo>) -> Result<()>
         return Ok(());
     }
     let mut table = Table::new(1, &["disk", "size", "allocated", "block", "space"]);
+    let (all, mut unreadable) = (disks.len(), Vec::new());
     for disk in disks {
+        let disk = match disk {
+            ListedDisk::Disk(disk) => disk,
+            ListedDisk::Unreadable { name, error } => {
+                unreadable.push(format!("{name} cannot be read: {}", error.message));
+                continue;
+            }
+        };
         let sizes = [disk.bytes, disk.allocated_bytes, disk.block_bytes].map(size);
         let space = provisioning(&disk).to_owned();
         table.row(std::iter::once(disk.name).chain(sizes).chain([space]).collect());
     }
-    say!("{}", table.text());
+    if unreadable.len() < all {
+        say!("{}", table.text());
+    }
+    unreadable.iter().for_each(|line| sayln!("{line}"));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use zonal::ByteCount;
-use zonal_fs::disk::{DiskInfo, DiskName, DiskSettings, DiskSpace, Disks};
+use zonal_fs::disk::{DiskName, DiskSettings, DiskSpace, Disks, ListedDisk};
 use zonal_fs::vfs::Access;
 
 use crate::output::size;
@@ -48,7 +48,7 @@ impl Request {
     }
 
     /// Performs the request. Returns the disks that it is about, which the command prints.
-    pub(super) fn perform(&self, disks: &Disks) -> Result<Vec<DiskInfo>> {
+    pub(super) fn perform(&self, disks: &Disks) -> Result<Vec<ListedDisk>> {
         let about = match self {
             Self::List => return Ok(disks.list()?),
             Self::Info(name) => name,
@@ -81,6 +81,6 @@ impl Request {
                 return Ok(Vec::new());
             }
         };
-        Ok(vec![disks.info(about)?])
+        Ok(vec![ListedDisk::Disk(disks.info(about)?)])
     }
 }

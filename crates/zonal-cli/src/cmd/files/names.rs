@@ -61,7 +61,16 @@ pub(crate) fn rename(args: &Rename) -> Result<()> {
     let source = Place::required(&args.source)?;
     let target = on_drive_of(&source, &args.target)?;
     change(&[source.clone(), target.clone()], |volume| {
-        Ok(volume.rename(&source.path, into(volume, &source.path, target.path)?)?)
+        let target = Place { path: into(volume, &source.path, target.path)?, ..target };
+        // The file system renames a file to itself without an error. A user who took that for a
+        // move and removed the source would lose the file.
+        let [from, to] =
+            [&source.path, &target.path].map(|path| volume.symlink_metadata(path).ok());
+        let is_file = from.as_ref().is_some_and(|from| from.kind != FileKind::Directory);
+        if is_file && from.map(|from| from.ino) == to.map(|to| to.ino) {
+            bail!("{} and {} are the same file", source.shown(), target.shown());
+        }
+        Ok(volume.rename(&source.path, &target.path)?)
     })
 }
 

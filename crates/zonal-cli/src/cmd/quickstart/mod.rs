@@ -33,6 +33,7 @@ use self::verify::Sums;
 use crate::args::{Global, Quickstart};
 use crate::cmd::mkfs;
 use crate::device::{self, OpenMode};
+use crate::{interrupt, output};
 
 /// Room on the drive in addition to the tree: for the programs, and for the file system itself.
 const ROOM_BYTES: u64 = 2 << 30;
@@ -44,14 +45,17 @@ const DATABASE_TRANSACTIONS: u64 = 1000;
 /// Number of small files that are made, moved and removed.
 const MAILS: u64 = 3000;
 
-/// Runs all of it; on failure or ^C nothing of it stays behind.
+/// Runs all of it; on failure or ^C, or if nobody reads on, nothing of it stays behind.
 pub(crate) fn run(global: &Global, args: &Quickstart) -> Result<()> {
     let stop = Stop::on_signals()?;
+    // Messages without a reader must not end it half-way.
+    interrupt::note_server();
     let plan = Plan::new(args.dir.as_deref())?;
     let place = Place::new(args)?;
     let outcome = story(global, args, &plan, &place, &stop);
-    if outcome.is_err() {
+    if let Err(error) = &outcome {
         place.clear();
+        output::end_if_unread(error);
         // An operation that ^C broke off fails with an error of its own.
         stop.check()?;
     }
@@ -66,7 +70,7 @@ fn story(
     stop: &Stop,
 ) -> Result<()> {
     let way = &place.way;
-    let mut story = Story::new(global, plan, place);
+    let mut story = Story::new(global, plan, place)?;
     story.step("create and format", || {
         create(&place.drive, plan, args)?;
         Ok(String::new())
@@ -154,7 +158,7 @@ fn work(story: &mut Story, session: &Session, stop: &Stop) -> Result<()> {
         if program.is_installed() {
             story.step(program.name, || program.run(point, &point.join(work::TREE)))?;
         } else {
-            story.note(program.name, 0.0, "not installed, left out".to_owned());
+            story.note(program.name, 0.0, "not installed, left out".to_owned())?;
         }
     }
     Ok(())

@@ -68,7 +68,7 @@ pub(super) struct Story {
 
 impl Story {
     /// Prints the plan of the run.
-    pub(super) fn new(global: &Global, plan: &Plan, place: &Place) -> Self {
+    pub(super) fn new(global: &Global, plan: &Plan, place: &Place) -> Result<Self> {
         let story = Self {
             json: global.json,
             source: plan.source.clone(),
@@ -96,14 +96,13 @@ impl Story {
             count(plan.files.len() as u64),
             size(plan.bytes),
             plan.source.display(),
-        ));
-        story
+        ))?;
+        Ok(story)
     }
 
-    fn say(&self, text: &str) {
-        if !self.json {
-            sayln!("{text}");
-        }
+    /// An error if nobody reads on: the mount must not stay then.
+    fn say(&self, text: &str) -> Result<()> {
+        if self.json { Ok(()) } else { output::try_print(format_args!("{text}\n")) }
     }
 
     /// A bar for `total` bytes; of unknown length if 0.
@@ -144,7 +143,7 @@ impl Story {
         let (start, spinner) = (clock::now(), Self::spinner(name));
         let (result, note) = work()?;
         spinner.finish_and_clear();
-        self.note(name, start.elapsed().as_secs_f64(), note);
+        self.note(name, start.elapsed().as_secs_f64(), note)?;
         Ok(result)
     }
 
@@ -158,16 +157,17 @@ impl Story {
         let start = clock::now();
         let result = work()?;
         let seconds = start.elapsed().as_secs_f64();
-        self.note(name, seconds, note(seconds, &result));
+        self.note(name, seconds, note(seconds, &result))?;
         Ok(result)
     }
 
     /// Prints the line of a step that ended, and keeps it for the summary.
-    pub(super) fn note(&mut self, name: &'static str, seconds: f64, note: String) {
+    pub(super) fn note(&mut self, name: &'static str, seconds: f64, note: String) -> Result<()> {
         tracing::info!(step = name, seconds, "done");
         let done = style("done").green();
-        self.say(format!("  {done}  {name:20} {seconds:5.1} s  {note}").trim_end());
+        self.say(format!("  {done}  {name:20} {seconds:5.1} s  {note}").trim_end())?;
         self.steps.push(Step { name, seconds, note });
+        Ok(())
     }
 
     /// Prints the summary.

@@ -7,6 +7,7 @@ use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::{Ending, State};
 use crate::furrow::tree::CHANGES_MAX;
+use crate::furrow::write::Writer;
 
 /// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
 const BATCH_BYTES: usize = 4 << 20;
@@ -82,7 +83,7 @@ impl Log {
             }
             BatchDue::Now => self.commit(Ending::Record),
         };
-        self.writer.note_held(outcome);
+        Writer::note_held(outcome);
     }
 
     /// Bytes of changed rows from which a commit is due.

@@ -178,7 +178,7 @@ impl Writer {
     }
 
     /// Logs why blocks stay in the buffer after an operation that has succeeded.
-    pub(in crate::furrow) fn note_held(&self, outcome: Result<()>) {
+    pub(in crate::furrow) fn note_held(outcome: Result<()>) {
         // The next commit fails, and reports it to its caller.
         if let Err(error) = outcome
             && !error.is_host_full()
@@ -197,7 +197,7 @@ impl Writer {
             let end = state.gathered(ino).unwrap_or_default();
             outgoing(&state, ino).filter(|outgoing| outgoing.at.block < end).collect()
         };
-        self.note_held(self.place_outgoing(blocks));
+        Self::note_held(self.place_outgoing(blocks));
     }
 
     /// Places every buffered block of some files, many small files in one write. The caller holds
