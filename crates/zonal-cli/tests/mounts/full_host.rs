@@ -117,7 +117,6 @@ fn full_tmpfs_gets_space_of_deleted_files_back() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "why a test does nothing is a part of its result")]
 fn full_ext4_and_xfs_get_space_of_deleted_files_back() {
     let makers: [&[&str]; 2] = [&["mkfs.ext4", "-q", "-F", "-m", "0"], &["mkfs.xfs", "-q", "-f"]];
     for mkfs in makers {

@@ -195,7 +195,7 @@ fn mount_on_full_host_refuses_data_and_frees_space() {
     host.take(host.free());
     let name = files.keys().next().unwrap().clone();
     let ino = fs.lookup(Ino::ROOT, name.as_bytes()).unwrap().ino;
-    let refused = fs.write(ino, 0, &[1; 1 << 16], WriteFlags::DIRECT);
+    let refused = fs.write(ino, 0, &vec![1; 1 << 16], WriteFlags::DIRECT);
     assert!(refused.is_err_and(|error| error.is_host_full()));
     while let Some((name, _)) = files.pop_first() {
         fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();

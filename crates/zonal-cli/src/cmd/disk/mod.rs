@@ -105,7 +105,9 @@ fn print_list(global: &Global, device: &str, disks: Vec<ListedDisk>) -> Result<(
     if unreadable.len() < all {
         say!("{}", table.text());
     }
-    unreadable.iter().for_each(|line| sayln!("{line}"));
+    for line in &unreadable {
+        sayln!("{line}");
+    }
     Ok(())
 }
 
