@@ -1,4 +1,4 @@
-//! One zone as the device reports it: kind, condition, extent, write pointer; and the actions on it.
+//! One zone as the device reports it: kind, condition, extent, write pointer; and actions on it.
 //!
 //! The names and numbers of the conditions are from the NVMe Zoned Namespace Command Set (section
 //! "Zone State Machine") and, for [`ZoneCond::NotWp`], from ZBC. `state.rs` decides how one
