@@ -52,7 +52,7 @@ pub(super) struct StepPlan {
 /// Functions that a step calls beside its work.
 #[derive(Clone, Copy)]
 struct StepHelp<'a> {
-    /// See [`PartStore::meanwhile`](crate::furrow::table::part_store::PartStore::meanwhile).
+    /// See [`PartStore::meanwhile`].
     meanwhile: &'a dyn Fn(),
     judge: &'a Judge<'a>,
     planted: Planted,

@@ -149,8 +149,8 @@ impl Truncator {
     }
 
     /// After a failed step: marks the next lost range of a deleted file's map as a hole, or removes
-    /// entries of lost extents, and returns whether there is something to skip. Rows that the device
-    /// has refused to read count as lost only after ten minutes.
+    /// entries of lost extents, and returns whether there is something to skip. Rows that the
+    /// device has refused to read count as lost only after ten minutes.
     fn skip_lost(&self, ino: Ino, error: &FsError) -> bool {
         let now = self.log.clock.monotonic_ns();
         let (from, refused) = {

@@ -170,7 +170,7 @@ impl Backing for SmallHost {
 }
 
 #[test]
-fn reserve_lets_drive_write_on_full_host_until_reset_gives_space_back() {
+fn reserve_lets_drive_write_until_reset_gives_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive.zns");
     create(&path);
