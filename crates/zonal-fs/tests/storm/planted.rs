@@ -53,34 +53,34 @@ macro_rules! noticed {
 }
 
 noticed! {
-    share_unwritten_is_noticed: ShareUnwritten in Copies from 432;
-    share_untruncated_is_noticed: ShareUntruncated in Cuts from 1666;
-    share_at_old_ends_is_noticed: ShareAtOldEnds in Copies from 371;
-    publish_on_stale_is_noticed: PublishOnStale in Copies from 71;
-    resize_on_stale_is_noticed: ResizeOnStale in Ends from 106;
+    share_unwritten_is_noticed: ShareUnwritten in Copies from 687;
+    share_untruncated_is_noticed: ShareUntruncated in Cuts from 1667;
+    share_at_old_ends_is_noticed: ShareAtOldEnds in Copies from 430;
+    publish_on_stale_is_noticed: PublishOnStale in Copies from 103;
+    resize_on_stale_is_noticed: ResizeOnStale in Ends from 187;
     zero_on_stale_is_noticed: ZeroOnStale in Ends from 195;
     append_at_old_end_is_noticed: AppendAtOldEnd in Ends from 1;
     pad_over_new_end_is_noticed: PadOverNewEnd in Ends from 1;
     regrow_untruncated_is_noticed: RegrowUntruncated in Cuts from 84;
     write_back_unwanted_is_noticed: WriteBackUnwanted in Copies from 56;
     write_back_forgets_newer_is_noticed: WriteBackForgetsNewer in Ends from 207;
-    unpin_before_read_is_noticed: UnpinBeforeRead in Reclaim from 5;
+    unpin_before_read_is_noticed: UnpinBeforeRead in Reclaim from 284;
     unpin_before_base_is_noticed: UnpinBeforeBase in Reclaim from 559;
-    unpin_before_move_is_noticed: UnpinBeforeMove in Reclaim from 911;
-    reset_under_readers_is_noticed: ResetUnderReaders in Reclaim from 5;
+    unpin_before_move_is_noticed: UnpinBeforeMove in Reclaim from 1089;
+    reset_under_readers_is_noticed: ResetUnderReaders in Reclaim from 49;
     durable_too_early_is_noticed: DurableTooEarly in Commits from 81;
-    sync_forgets_underway_is_noticed: SyncForgetsUnderway in Commits from 32;
+    sync_forgets_underway_is_noticed: SyncForgetsUnderway in Commits from 64;
     freeze_without_last_pass_is_noticed: FreezeWithoutLastPass in Commits from 32;
     buffer_while_taking_is_noticed: BufferWhileTaking in Commits from 1023;
     keep_commit_waiting_is_noticed: KeepCommitWaiting in Commits from 10;
     keep_turn_waiting_is_noticed: KeepTurnWaiting in Reclaim from 5;
-    keep_idle_waiting_is_noticed: KeepIdleWaiting in Reclaim from 370;
+    keep_idle_waiting_is_noticed: KeepIdleWaiting in Reclaim from 749;
     admit_anything_is_noticed: AdmitAnything in Full from 167;
-    fill_anything_is_noticed: FillAnything in Full from 101;
-    buffer_unreserved_is_noticed: BufferUnreserved in Ends from 26;
+    fill_anything_is_noticed: FillAnything in Full from 118;
+    buffer_unreserved_is_noticed: BufferUnreserved in Ends from 152;
     delete_pinned_is_noticed: DeletePinned in Mixed from 4;
-    link_stays_orphan_is_noticed: LinkStaysOrphan in Mixed from 151;
-    replace_keeps_link_is_noticed: ReplaceKeepsLink in Mixed from 52;
+    link_stays_orphan_is_noticed: LinkStaysOrphan in Mixed from 203;
+    replace_keeps_link_is_noticed: ReplaceKeepsLink in Mixed from 116;
     overwrite_unreserved_is_noticed: OverwriteUnreserved in Pieces from 2;
     window_loses_last_is_noticed: WindowLosesLast in Pieces from 2;
     copy_keeps_buffered_is_noticed: CopyKeepsBuffered in Copies from 8;
