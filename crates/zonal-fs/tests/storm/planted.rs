@@ -65,7 +65,7 @@ noticed! {
     write_back_unwanted_is_noticed: WriteBackUnwanted in Copies from 56;
     write_back_forgets_newer_is_noticed: WriteBackForgetsNewer in Ends from 207;
     unpin_before_read_is_noticed: UnpinBeforeRead in Reclaim from 284;
-    unpin_before_base_is_noticed: UnpinBeforeBase in Reclaim from 559;
+    unpin_before_base_is_noticed: UnpinBeforeBase in Reclaim from 1253;
     unpin_before_move_is_noticed: UnpinBeforeMove in Reclaim from 1089;
     reset_under_readers_is_noticed: ResetUnderReaders in Reclaim from 49;
     durable_too_early_is_noticed: DurableTooEarly in Commits from 81;
