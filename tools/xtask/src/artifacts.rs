@@ -1,12 +1,16 @@
 //! The programs of the workspace: builds them with one set of features, so that no crate is
 //! compiled twice, and says where they are.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use xtask::{cargo, plugins};
+
+/// Crates that cargo compiles between two lines about the build.
+const COMPILED_A_LINE: u32 = 25;
 
 /// A program that was built.
 pub(crate) struct Program {
@@ -32,16 +36,37 @@ pub(crate) fn build(root: &Path, targets: &[&str]) -> Result<Vec<Program>> {
     )
 }
 
-/// Runs a `cargo build` that prints messages, and lists the programs that they are about.
+/// Runs a `cargo build` that prints messages, and lists the programs that they are about. Says what
+/// it has built, since a build takes many minutes on a busy machine.
 pub(crate) fn built(build: &mut Command) -> Result<Vec<Program>> {
-    let output = build.stderr(Stdio::inherit()).output().context("could not start cargo")?;
-    ensure!(output.status.success(), "{build:?} failed");
-    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(parsed).collect())
+    let mut cargo = build.stdout(Stdio::piped()).spawn().context("could not start cargo")?;
+    let messages = BufReader::new(cargo.stdout.take().expect("it is piped"));
+    let (mut compiled, mut programs) = (0, Vec::new());
+    for line in messages.lines() {
+        let line = line.context("reading the messages of cargo")?;
+        let Ok(message) = serde_json::from_str(&line) else { continue };
+        if is_compiled(&message) {
+            compiled += 1;
+            if compiled % COMPILED_A_LINE == 0 {
+                println!(
+                    "compiled {compiled} crates and tests, the last: {}",
+                    message["target"]["name"]
+                );
+            }
+        }
+        programs.extend(parsed(&message));
+    }
+    ensure!(cargo.wait().context("waiting for cargo")?.success(), "{build:?} failed");
+    Ok(programs)
+}
+
+/// Whether a message of cargo is about a crate that it has compiled now.
+fn is_compiled(message: &Value) -> bool {
+    message["reason"] == "compiler-artifact" && message["fresh"] == false
 }
 
 /// The program that a message of cargo is about.
-fn parsed(line: &str) -> Option<Program> {
-    let message: Value = serde_json::from_str(line).ok()?;
+fn parsed(message: &Value) -> Option<Program> {
     let path = message["executable"].as_str()?;
     let manifest = Path::new(message["manifest_path"].as_str()?);
     let folder = manifest.parent()?;
@@ -98,14 +123,17 @@ mod tests {
 
     #[test]
     fn programs_are_parsed_from_cargo_messages() {
-        let found = parsed(
+        let message = |text| serde_json::from_str(text).unwrap();
+        let artifact: Value = message(
             r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/zonal-fs/Cargo.toml",
-            "target":{"kind":["test"],"name":"crash"},"profile":{"test":true},
+            "target":{"kind":["test"],"name":"crash"},"profile":{"test":true},"fresh":false,
             "executable":"/w/target/debug/deps/crash-1"}"#,
-        )
-        .unwrap();
+        );
+        let found = parsed(&artifact).unwrap();
         assert_eq!((&*found.package, &*found.name, found.tests), ("zonal-fs", "crash", true));
         assert_eq!(found.folder, Path::new("/w/crates/zonal-fs"));
-        assert!(parsed(r#"{"reason":"build-script-executed"}"#).is_none());
+        assert!(is_compiled(&artifact));
+        let script: Value = message(r#"{"reason":"build-script-executed"}"#);
+        assert!(parsed(&script).is_none() && !is_compiled(&script));
     }
 }
