@@ -244,9 +244,8 @@ pub fn page(compared: &[Compared], managed: &[Managed]) -> String {
     let mut text = String::from(HEAD);
     text += &points_page(compared);
     text += "\n## Zones, and commands beside resets\n\n\
-             The times of open, close and first writes, of finishing an empty zone, and of resetting an \
-             empty and a full one are parameters of\nthe preset; the others follow from the flash and from \
-             these.\n\n\
+             Open, close, first writes, finish of an empty zone, and reset of an empty and of a full \
+             one are parameters of the preset.\n\n\
              | what | drive, µs | ours | error |\n| --- | --: | --: | --: |\n";
     for row in managed {
         let error = 100.0 * row.error();
@@ -264,14 +263,12 @@ pub fn page(compared: &[Compared], managed: &[Managed]) -> String {
 const HEAD: &str = "\
 # The preset zn540 beside the drive
 
-A WD Ultrastar DC ZN540 was measured by the authors of \"Performance Characterization of NVMe Flash Devices with Zoned Namespaces\" (arXiv
-2310.19094); their raw data is public under the MIT licence. The points below are a part of it
-([zn540.csv](../../crates/zonal-sim/data/zn540.csv), [zn540-mixed.csv](../../crates/zonal-sim/data/zn540-mixed.csv)); none was read off a
-picture. The preset ([zn540.toml](../../crates/zonal-sim/configs/zn540.toml)) is calibrated on ten of them. Its mechanisms and the constants
-that no single point gives were chosen with all points in view: a predicted point was not fitted by itself, but it was not unseen either.
-`z` is the number of zones, `q` the queue depth in each. `zonal bench sim:zn540` measures any other point in virtual time.
-
-This page is printed by `WRITE_PAGE=1 cargo test -p zonal-sim --test zn540`, and the same test fails if the simulator differs from it.
+The authors of \"Performance Characterization of NVMe Flash Devices with Zoned Namespaces\" (arXiv 2310.19094) measured a WD Ultrastar DC
+ZN540, and published their raw data under the MIT licence. The points below are a part of it
+([zn540.csv](../../crates/zonal-sim/data/zn540.csv), [zn540-mixed.csv](../../crates/zonal-sim/data/zn540-mixed.csv)). The preset
+([zn540.toml](../../crates/zonal-sim/configs/zn540.toml)) is calibrated on ten of them; constants that no single point gives were chosen
+with all points in view. `z` is the number of zones, `q` the queue depth in each. `WRITE_PAGE=1 cargo test -p zonal-sim --test zn540`
+prints this page.
 
 ## Latencies
 

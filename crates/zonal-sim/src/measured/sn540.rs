@@ -253,31 +253,27 @@ pub fn page(compared: &[Compared], tenths: &[Tenth]) -> String {
 const HEAD: &str = "\
 # The preset sn540 beside the drive
 
-A conventional drive was measured by the authors of \"Performance Characterization of NVMe Flash Devices with Zoned Namespaces\" (arXiv
-2310.19094) beside the zoned one; their raw data is public under the MIT licence. They call the drive `nvme-a`; an earlier commit of theirs
-has its model, WUS4B7696DSP303, a WD Ultrastar DC SN540 of 960 GB. The points below are a part of the data
-([sn540.csv](../../crates/zonal-sim/data/sn540.csv), [sn540-mixed.csv](../../crates/zonal-sim/data/sn540-mixed.csv),
-[sn540-overwrite.csv](../../crates/zonal-sim/data/sn540-overwrite.csv)); none was read off a picture. The preset
-([sn540.toml](../../crates/zonal-sim/configs/sn540.toml)) is calibrated on eight of them. Most of its constants are those of
-[zn540](zn540.md), and were chosen with all points in view: a predicted point was not fitted by itself, but it was not unseen either.
-`q` is the queue depth. Timed mode measures the points on a smaller copy of the drive.
-
-This page is printed by `WRITE_PAGE=1 cargo test -p zonal-sim --test sn540`, and the same test fails if the simulator differs from it.
+The authors of \"Performance Characterization of NVMe Flash Devices with Zoned Namespaces\" (arXiv 2310.19094, raw data under the MIT licence)
+measured a conventional drive, their `nvme-a`; an earlier commit of theirs has its model, WUS4B7696DSP303, a WD Ultrastar DC SN540 of
+960 GB. The points below are a part of the data ([sn540.csv](../../crates/zonal-sim/data/sn540.csv),
+[sn540-mixed.csv](../../crates/zonal-sim/data/sn540-mixed.csv), [sn540-overwrite.csv](../../crates/zonal-sim/data/sn540-overwrite.csv)). The
+preset ([sn540.toml](../../crates/zonal-sim/configs/sn540.toml)) is calibrated on eight of them; most constants are those of
+[zn540](zn540.md), chosen with all points in view. `q` is the queue depth; the simulator runs a smaller copy of the drive.
+`WRITE_PAGE=1 cargo test -p zonal-sim --test sn540` prints this page.
 
 ## Latencies
 
-In which state the drive was before `randwrite` was not published: 30 seconds of it on 40 GB fit into the spare flash of a drive that was
-written in order before, which is what the simulator assumes.
+The state of the drive before `randwrite` is not published; the simulator assumes a drive that was written in order, whose spare flash takes
+all of it.
 
 ";
 
 const OVERWRITES: &str = "
 ## Overwriting a part of a full drive
 
-Four jobs overwrite 400 GiB in pieces of 1 MiB, in random order but each piece once in a pass, for 20 minutes; the rest of the drive holds
-data that nobody writes. The drive first programs its spare flash, then GC works until the pass has left superblocks without valid data. A
-tenth is 40 GiB. Ours slows down at the same place and has the same shape; while GC works it is faster than the drive, the more so the less
-a superblock has to be copied.
+Four jobs overwrite 400 GiB of a full drive for 20 minutes, in pieces of 1 MiB, in random order but each once in a pass. The drive first
+programs its spare flash, then GC works until the pass has left superblocks without valid data. Ours slows down at the same tenth of a pass;
+while GC works it is mostly faster.
 
 | passes | | MB/s, drive | ours | error |
 | --- | --- | --: | --: | --: |
