@@ -1,7 +1,7 @@
 /*
  libzonal: zoned drives, and the files on them. Made from crates/zonal-ffi/src; see docs/guide/use/c-library.md.
 
- What holds for every function, beside what its own comment says:
+ These rules hold for every function, beside its own comment:
 
  - It returns 0 or a count, or a negative errno; zonal_last_error() then has the sentence, for the
    calling thread.
