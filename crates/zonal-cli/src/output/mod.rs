@@ -38,7 +38,7 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
     let _ = Stdout.write_fmt(text);
 }
 
-/// As [`print`], for a command that has to clean up before it ends: it gets the failure.
+/// As [`print()`], for a command that has to clean up before it ends: it gets the failure.
 pub(crate) fn try_print(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     let printed = stdout.write_fmt(text).and_then(|()| stdout.flush());

@@ -173,7 +173,7 @@ impl Drive {
         }
     }
 
-    pub(super) fn lba(&self, at: Address) -> Lba {
+    fn lba(&self, at: Address) -> Lba {
         let start = self.layout.geometry.zone_start(ZoneId::new(at.zone));
         start + LbaCount::new(u64::from(at.block) * self.layout.per_block)
     }

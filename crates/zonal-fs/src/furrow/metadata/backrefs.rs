@@ -40,27 +40,9 @@ impl LiveRun {
         }
     }
 
-    /// Whether another one is next in the zone.
-    pub(in crate::furrow) fn is_before_in_zone(&self, next: &Self) -> bool {
-        self.block + self.blocks() == next.block
-    }
-
     /// Whether another one is next in file and zone.
     pub(in crate::furrow) fn goes_on_with(&self, next: &Self) -> bool {
-        self.is_before_in_file(next) && self.is_before_in_zone(next)
-    }
-
-    /// Its two halves; `None` for one block, and for a shared extent, which only moves as a whole.
-    pub(in crate::furrow) fn halves(&self) -> Option<[Self; 2]> {
-        let middle = self.crcs.len() / 2;
-        let half = |skip: usize, crcs: &[u32]| {
-            let skip = u32::try_from(skip).expect("inside a zone");
-            let blocks = u32::try_from(crcs.len()).expect("inside a zone");
-            let Backref { owner, block, .. } = self.part(skip, blocks)?;
-            Some(Self { owner, block, crcs: crcs.to_vec() })
-        };
-        let (left, right) = self.crcs.split_at(middle);
-        (middle > 0).then(|| Some([half(0, left)?, half(middle, right)?])).flatten()
+        self.is_before_in_file(next) && self.block + self.blocks() == next.block
     }
 
     /// A record of `blocks` blocks after the first `skip`; `None` for a part of a shared extent,

@@ -125,24 +125,20 @@ impl Reclaimer {
             let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
             let outcome = self.empty_some(&mut victim, most, urgency);
             looks += victim.looks - looks_before;
-            let refused = match outcome {
-                Ok(blocks) => {
-                    moved += blocks;
-                    if !self.is_done(&victim) {
-                        victim.put_back();
-                        continue;
+            match outcome {
+                Ok(blocks) => moved += blocks,
+                Err(error @ FsError::Refused { .. }) => {
+                    self.put_off(victim.zone, &error);
+                    unread += 1;
+                    if unread == UNREAD_MAX {
+                        break;
                     }
-                    victim.unread.take()
+                    continue;
                 }
-                Err(error @ FsError::Refused { .. }) => Some(error),
                 Err(error) => return Err(error),
-            };
-            if let Some(error) = refused {
-                self.put_off(victim.zone, &error);
-                unread += 1;
-                if unread == UNREAD_MAX {
-                    break;
-                }
+            }
+            if !self.is_done(&victim) {
+                victim.put_back();
                 continue;
             }
             self.meters.victim_is_over(victim.zone, self.gain_of(&victim, urgency));
@@ -162,14 +158,14 @@ impl Reclaimer {
         if early {
             self.drive.pins.unpin_zone(victim.zone);
         }
-        let outcome = self.move_blocks(victim, batch, urgency);
+        let outcome = self.move_blocks(victim, &batch, urgency);
         if !early {
             self.drive.pins.unpin_zone(victim.zone);
         }
         let blocks = outcome?;
         self.meters.moved(victim.zone, blocks);
         self.debt.pay(blocks);
-        if victim.unread.is_none() && self.tree.read_state().zones.unread.has(victim.zone) {
+        if self.tree.read_state().zones.unread.has(victim.zone) {
             self.tree.write_accounts().zones.unread.settle(victim.zone);
         }
         Ok(blocks)

@@ -9,7 +9,6 @@ use std::ops::{Deref, DerefMut};
 use zonal_placement::victim::{Candidate, Policy};
 use zonal_placement::victims::is_cheap;
 
-use crate::FsError;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::sync::{Mutex, MutexGuard};
 use crate::furrow::zones::{Listed, Role, Urgency, ZoneSlot, Zones};
@@ -32,8 +31,6 @@ pub(in crate::furrow) struct Victim {
     pub(in crate::furrow) looks: u64,
     /// The target zone of a run's beginning, if more of the run follows.
     pub(in crate::furrow) went: Option<u32>,
-    /// Why blocks before `next` have stayed in the zone.
-    pub(in crate::furrow) unread: Option<FsError>,
 }
 
 impl Victim {
@@ -49,7 +46,6 @@ impl Victim {
             found: 0,
             looks: 0,
             went: None,
-            unread: None,
         }
     }
 
