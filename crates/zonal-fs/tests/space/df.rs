@@ -10,6 +10,10 @@ use zonal_fs::vfs::{Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewIno
 
 use super::{BLOCK, Dice, assert_clean, shape, steps};
 
+/// A part of the offered blocks by which they may be wrong, 1.25 %. Metadata may take a pair of
+/// zones earlier or later than statfs assumes; on a drive of 256 zones that is 1.2 %.
+const OFFERED_SHARE: u64 = 80;
+
 /// Files of a directory.
 const FILES: u64 = 500;
 
@@ -193,10 +197,10 @@ fn fill_with_any_size(zones: u64, zone_blocks: u64) {
             let filled = plan.fill_up(&fs, turn, size);
             println!("{zones} zones of {zone_blocks} blocks, turn {turn}, {size:?}: {filled}");
             let Filled { offered, written, left, apart } = filled;
-            assert!(written * 100 >= offered * 99, "{written} of {offered} blocks can be written");
-            assert!(written * 100 <= offered * 101, "{offered} are offered, {written} written");
-            assert!(left * 100 <= offered, "{left} of {offered} are left");
-            assert!(apart * 100 <= offered, "{apart} of {offered} too many or too few meanwhile");
+            let apart_max = offered / OFFERED_SHARE;
+            assert!(written.abs_diff(offered) <= apart_max, "{written} of {offered} blocks");
+            assert!(left <= apart_max, "{left} of {offered} are left");
+            assert!(apart <= apart_max, "{apart} of {offered} too many or too few meanwhile");
             fs.shutdown().unwrap();
         }
         assert_clean(plan.drive);
