@@ -136,20 +136,21 @@ impl Worker {
     /// Gives the host below the drive the space of zones that were reset. While changes wait for a
     /// commit, its flush does that, unless the host is full.
     fn give_back(&self) -> Result<()> {
-        if self.log.drive.is_host_full() {
-            return self
-                .reclaimer
-                .check_host()
-                .or_else(|error| if error.is_host_full() { Ok(()) } else { Err(error) });
+        let drive = &self.log.drive;
+        if drive.is_host_full() {
+            return match self.reclaimer.check_host() {
+                Err(error) if error.is_host_full() => Ok(()),
+                outcome => outcome,
+            };
+        }
+        if !drive.has_unflushed_resets() {
+            return Ok(());
         }
         let has_changes = {
             let state = self.tree.read_state();
             !state.batch.is_empty() || !state.buffered.is_empty()
         };
-        if self.log.drive.has_unflushed_resets() && !has_changes {
-            self.log.drive.flush()?;
-        }
-        Ok(())
+        if has_changes { Ok(()) } else { Ok(drive.flush()?) }
     }
 
     /// Commits if it is due.

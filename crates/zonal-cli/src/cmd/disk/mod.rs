@@ -9,7 +9,7 @@ mod request;
 
 use anyhow::{Context, Result, bail};
 use zonal::shown;
-use zonal_fs::disk::{DiskInfo, DiskSettings, DiskSpace, Disks, ListedDisk};
+use zonal_fs::disk::{DiskFailure, DiskInfo, DiskSettings, DiskSpace, Disks, ListedDisk};
 use zonal_fs::vfs::Access;
 
 use self::control::Connection;
@@ -52,7 +52,7 @@ pub(crate) fn run(global: &Global, command: &DiskCommand) -> Result<()> {
     };
     perform(device, request)?.iter().try_for_each(|disk| match disk {
         ListedDisk::Disk(disk) => print(global, disk),
-        ListedDisk::Unreadable { name, error } => bail!("{name} cannot be read: {}", error.message),
+        ListedDisk::Unreadable { name, error } => bail!(unreadable(name, error)),
     })
 }
 
@@ -89,12 +89,12 @@ fn print_list(global: &Global, device: &str, disks: Vec<ListedDisk>) -> Result<(
         return Ok(());
     }
     let mut table = Table::new(1, &["disk", "size", "allocated", "block", "space"]);
-    let (all, mut unreadable) = (disks.len(), Vec::new());
+    let (all, mut unreadable_disks) = (disks.len(), Vec::new());
     for disk in disks {
         let disk = match disk {
             ListedDisk::Disk(disk) => disk,
             ListedDisk::Unreadable { name, error } => {
-                unreadable.push(format!("{name} cannot be read: {}", error.message));
+                unreadable_disks.push(unreadable(&name, &error));
                 continue;
             }
         };
@@ -102,13 +102,18 @@ fn print_list(global: &Global, device: &str, disks: Vec<ListedDisk>) -> Result<(
         let space = provisioning(&disk).to_owned();
         table.row(std::iter::once(disk.name).chain(sizes).chain([space]).collect());
     }
-    if unreadable.len() < all {
+    if unreadable_disks.len() < all {
         say!("{}", table.text());
     }
-    for line in &unreadable {
+    for line in &unreadable_disks {
         sayln!("{line}");
     }
     Ok(())
+}
+
+/// The line about a disk that cannot be read.
+fn unreadable(name: &str, error: &DiskFailure) -> String {
+    format!("{name} cannot be read: {}", error.message)
 }
 
 const fn provisioning(disk: &DiskInfo) -> &'static str {

@@ -367,11 +367,7 @@ impl Log {
                 &self.tree.view.levels(),
             );
         }
-        let supply = self.supply(&committer);
-        let (layout, row_bytes) = (self.tree.layout(), self.row_bytes());
-        let Some(plan) = committer.plan(layout, row_bytes, &supply, steps) else {
-            return Ok(None);
-        };
+        let Some(plan) = self.plan(&mut committer, steps) else { return Ok(None) };
         let outcome = if self.tree.layout().few_open_pairs {
             self.run_in_one_pair(&mut committer, plan)
         } else {
@@ -381,6 +377,12 @@ impl Log {
             self.end_step(&mut self.lock_committer(), outcome)
         };
         outcome.map(Some)
+    }
+
+    /// Plans the step that is due, if one is.
+    fn plan(&self, committer: &mut Committer, steps: Steps) -> Option<StepPlan> {
+        let supply = self.supply(committer);
+        committer.plan(self.tree.layout(), self.row_bytes(), &supply, steps)
     }
 
     /// Steps that a commit may wait for: a merge would fail again during the pause after a refused
@@ -413,13 +415,7 @@ impl Log {
             let written = reserved.and_then(|()| self.run_plan(plan, &|| ()));
             outcome = self.end_step(committer, written).map(|written| before + written);
             let is_enough = outcome.as_ref().map_or(true, |bytes| *bytes >= STEP_BYTES);
-            next = if is_enough {
-                None
-            } else {
-                let supply = self.supply(committer);
-                let (layout, row_bytes) = (self.tree.layout(), self.row_bytes());
-                committer.plan(layout, row_bytes, &supply, self.readable_steps())
-            };
+            next = if is_enough { None } else { self.plan(committer, self.readable_steps()) };
         }
         if committer.journal.pairs.is_empty() {
             // The zones of the earlier manifest are free by now.

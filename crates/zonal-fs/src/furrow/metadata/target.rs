@@ -78,7 +78,7 @@ impl State {
             WrittenAs::Buffered => (block + 1, false),
             WrittenAs::Straight { up_to, is_full } => (up_to, is_full),
         };
-        let length = inode.size.div_ceil(BLOCK_BYTES as u64);
+        let length = inode.block_end();
         let context = inode.context.filter(|_| evidence.learned);
         let learned = context.and_then(|context| self.learned.life(context));
         let (expected, own_from) = self.own_from(inode);
@@ -127,7 +127,7 @@ impl State {
     pub(in crate::furrow) fn gathers(&self, ino: Ino, offset: u64) -> bool {
         let Some(inode) = self.inodes.peek(ino) else { return false };
         let Ok(file) = inode.file() else { return false };
-        let (block, length) = (BLOCK_BYTES as u64, inode.size.div_ceil(BLOCK_BYTES as u64));
+        let (block, length) = (BLOCK_BYTES as u64, inode.block_end());
         let is_behind =
             offset.checked_sub(1).is_some_and(|last| file.dirty.contains_key(&(last / block)));
         if offset == inode.size && (is_behind || !offset.is_multiple_of(block)) {
@@ -189,7 +189,7 @@ impl State {
     /// Whether a file is so short that it can lie in one zone.
     pub(in crate::furrow) fn fits_a_zone(&self, owner: Owner) -> bool {
         let Owner::Entry(ino, _) = owner else { return false };
-        let size = self.inodes.peek(ino).map(|inode| inode.size.div_ceil(BLOCK_BYTES as u64));
+        let size = self.inodes.peek(ino).map(Inode::block_end);
         size.is_some_and(|blocks| blocks <= u64::from(self.zones.zone_blocks()))
     }
 
@@ -228,7 +228,7 @@ impl State {
     pub(in crate::furrow) fn learn_size(&mut self, ino: Ino) {
         let Some(inode) = self.inodes.peek(ino) else { return };
         let Some(context) = inode.context.filter(|_| inode.size > 0) else { return };
-        let blocks = inode.size.div_ceil(BLOCK_BYTES as u64);
+        let blocks = inode.block_end();
         if let Some(row) = self.learned.note_size(context, blocks) {
             self.mark(RowKind::Learned, row.into(), 0);
         }

@@ -19,19 +19,20 @@ use crate::vfs::{Ino, Result};
 pub(in crate::furrow) const ENTRIES_MAX: usize = 1024;
 
 impl Inode {
-    /// The block at which the file ends.
-    fn block_end(&self) -> u64 {
+    /// Blocks of the file up to its size.
+    pub(in crate::furrow) fn block_end(&self) -> u64 {
         self.size.div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Checks that no block of the file below `limit`, which is not beyond its end, waits to be
-    /// freed. A damaged inode would show old content, or lose blocks.
+    /// Checks that a pending truncation frees no block before `limit`, which is not beyond the end
+    /// of the file. A damaged inode would show old content, or lose blocks.
     pub(in crate::furrow) fn check_shown(&self, ino: Ino, limit: u64) -> Result<()> {
         match self.file()?.truncate_from {
             Some(from) if from < limit => {
                 let end = self.block_end();
-                let why =
-                    format!("of {end} blocks of inode {ino}, those from {from} on wait to go");
+                let why = format!(
+                    "a truncation frees blocks of inode {ino} from {from} on, and it has {end}"
+                );
                 Err(FsError::Corrupt { what: "inode", why })
             }
             Some(_) | None => Ok(()),

@@ -173,7 +173,7 @@ impl Furrow {
             if offset >= inode.size {
                 return Err(FsError::SeekBeyondEnd.into());
             }
-            let limit = inode.size.div_ceil(BLOCK);
+            let limit = inode.block_end();
             // Continues behind the resident range once the next one is loaded.
             while block < limit {
                 let zeroes = state.discards.first_in(ino, &(block..limit));
