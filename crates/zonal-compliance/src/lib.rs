@@ -9,7 +9,7 @@
 //! | `rule` | a requirement, its clause, and the verdict of trying it | all above |
 //! | `cases` | rules of the state machine: every operation in every condition | all above |
 //! | `reports`, `filters`, `reads` | rules that only read | all above |
-//! | `limits`, `appends`, `zones`, `all`, `conventional`, `preferred` | rules that write | all above |
+//! | `limits`, `appends`, `zones`, `all`, `conventional`, `preferred` | writing rules | all above |
 //! | `check` | performs the rules and returns a [`Report`]: start here | all above |
 //! | `power` | data after a power cut, in two runs | `target`, `bench`, `rule`, `check` |
 //! | `html` | the report as a page | `check` |

@@ -56,7 +56,7 @@
 //! | `device` | the trait of every drive and layer, and its batches: start here | all above |
 //! | `workload` | access patterns on any device, measured | all above |
 //! | `emulated` | the common part of all emulated drives | all above |
-//! | `memory`, `file`, `image` | drives in memory, in files, with the content of others | all above |
+//! | `memory`, `file`, `image` | drives in memory, in files, as copies of others | all above |
 //! | `output` | files that a program writes where its user says so | `file` |
 //! | `layer` | devices that wrap a device, or join several | all above |
 //! | `spec` | a device and its layers, by one word of a command line | all above |

@@ -49,8 +49,8 @@ impl<C: AsFd> Connections<C> {
         Some(Entered { connections: Arc::clone(self), number, connection })
     }
 
-    /// Waits while `holds`, which is asked again whenever a connection has ended, but no longer
-    /// than `timeout`. Returns how many connections are open.
+    /// Waits at most `timeout` while `holds` is true, and calls it again when a connection ends.
+    /// Returns how many connections are open.
     pub fn wait_while(
         &self,
         timeout: Duration,

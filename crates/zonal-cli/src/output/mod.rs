@@ -7,7 +7,6 @@ use std::fmt;
 use std::io::{self, Write};
 
 use anyhow::Error;
-
 use signal_hook::consts::SIGPIPE;
 
 pub(crate) use zonal::size::readable as size;
@@ -45,7 +44,7 @@ pub(crate) fn try_print(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
     printed.map_err(|error| Unprinted::of(&error).into())
 }
 
-/// Ends the process by SIGPIPE if this is the failure to print for a reader who has gone.
+/// Ends the process by SIGPIPE if the error is that the reader has closed the pipe.
 pub(crate) fn end_if_unread(error: &Error) {
     let is_unread = |unprinted: &Unprinted| unprinted.kind == io::ErrorKind::BrokenPipe;
     if error.downcast_ref().is_some_and(is_unread) {

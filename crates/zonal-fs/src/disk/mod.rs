@@ -153,7 +153,7 @@ impl Disks {
         Ok(self.volume.clone().close()?)
     }
 
-    /// All disks, by name, those that cannot be read too.
+    /// All disks, by name. A disk that cannot be read has its failure.
     pub fn list(&self) -> Result<Vec<ListedDisk>> {
         let mut disks = Vec::new();
         for name in self.names()? {

@@ -46,7 +46,7 @@ invariants! {
     MAPS "C23" "every map entry belongs to a file, and what it shares lies inside an extent";
     MAP_ORDER "C24" "map entries of a file do not overlap";
     REFERENCES "C25" "a shared extent's reference count is the number of its map entries, never 0";
-    SIZES "C26" "a file has no data beyond its size except what waits to be freed, none of that lies before its size, and nothing is mapped beyond the largest size";
+    SIZES "C26" "a file has data beyond its size only if a truncation frees it, a truncation frees no block before the size, and no file is mapped beyond the largest size";
     META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the table";
     ZONE_ROWS "C28" "a zone's row says how many of its blocks somebody has, and reaches to the last of them";
     TOTALS "C29" "the row of totals holds the sums of all other rows";

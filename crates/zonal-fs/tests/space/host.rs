@@ -229,7 +229,7 @@ fn write_buffer_has_a_bound_while_drive_refuses() {
     }
     let (blocks, error) = refused.expect("the buffer has a bound");
     assert!(matches!(error, FsError::Device(_)), "{error}");
-    // A zone's worth, and those that the writer takes to find out.
+    // The blocks of a zone, and the writes that meet the full buffer.
     assert!(blocks <= 2 * 256, "{blocks} blocks");
     drive.mend_writes();
     fs.write(ino, 0, &[7; 4096], WriteFlags::empty()).unwrap();

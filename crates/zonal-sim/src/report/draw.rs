@@ -21,7 +21,7 @@ use super::chart::{Axis, Bars, Chart, Form, Picture, Scale, Series};
 use super::number;
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito, "Color Universal Design",
-/// 2008), darkest first; and the shape of a mark in each, for those who see none.
+/// 2008), darkest first. Marks differ in shape too, for readers who see no colours.
 const PALETTE: [(&str, MarkerShape); 8] = [
     ("#0072b2", MarkerShape::Circle),
     ("#d55e00", MarkerShape::Square),

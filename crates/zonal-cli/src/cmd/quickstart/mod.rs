@@ -45,7 +45,7 @@ const DATABASE_TRANSACTIONS: u64 = 1000;
 /// Number of small files that are made, moved and removed.
 const MAILS: u64 = 3000;
 
-/// Runs all of it; on failure or ^C, or if nobody reads on, nothing of it stays behind.
+/// Runs all of it; after a failure, ^C or a closed pipe it removes all that it made.
 pub(crate) fn run(global: &Global, args: &Quickstart) -> Result<()> {
     let stop = Stop::on_signals()?;
     // Messages without a reader must not end it half-way.

@@ -100,7 +100,7 @@ impl Story {
         Ok(story)
     }
 
-    /// An error if nobody reads on: the mount must not stay then.
+    /// Prints a line. Fails at a closed pipe: the caller has to unmount then.
     fn say(&self, text: &str) -> Result<()> {
         if self.json { Ok(()) } else { output::try_print(format_args!("{text}\n")) }
     }

@@ -12,7 +12,7 @@ use zonal::DeviceError;
 
 use super::{Drive, Result};
 
-/// What a write does on a host that is full.
+/// The answer of a write to a full host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum OnFullHost {
     /// It fails.

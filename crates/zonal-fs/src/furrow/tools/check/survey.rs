@@ -274,7 +274,7 @@ impl<'a> Survey<'a> {
         let (end, cut) = (blocks_of(row), row.truncate_from().filter(|_| nlink > 0));
         if let Some(cut) = cut.filter(|cut| *cut < end) {
             let what =
-                format!("inode {raw} waits to lose what is mapped from block {cut} of {end}");
+                format!("a truncation frees blocks of inode {raw} from {cut} on, and it has {end}");
             self.others.add_of(rule::SIZES, ino, what);
         }
         if ino == Ino::ROOT {
