@@ -344,12 +344,13 @@ fn blocks_of(point: &Path) -> usize {
 }
 
 /// Detaches a `fuseblk` in another process, which may stay behind: the kernel takes the mount away
-/// at once, but umount(2) of the last one waits for its daemon, and that may hang.
+/// at once, but umount(2) of the last one waits for its daemon, and that may hang. The process leaves
+/// libmount's table alone: it could remove the row of a later mount at `point`.
 fn detach_apart(point: &Path) -> io::Result<()> {
     let before = blocks_of(point);
     let table = File::open("/proc/self/mounts")?;
     let mut command = program::command("umount");
-    command.args(["--internal-only", "--lazy", "--"]).arg(point);
+    command.args(["--internal-only", "--no-mtab", "--lazy", "--"]).arg(point);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
