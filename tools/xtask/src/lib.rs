@@ -13,6 +13,7 @@ mod headers;
 pub mod metadata;
 pub mod plugins;
 pub mod run;
+pub mod share;
 pub mod tally;
 pub mod tools;
 pub mod watch;

@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use xtask::tally::{Tally, now};
@@ -69,22 +69,26 @@ impl Tests<'_> {
     /// output if a test failed.
     pub(crate) fn run(&self, tier: Tier, tally: &mut Tally) {
         let (start, mut own) = (now(), Tally::default());
-        let (mut output, seen) = self.run_once(&self.log, &["--show-output"], tier, &mut own);
-        let later = seen.later(tier);
+        let mut run = self.run_once(&self.log, &["--show-output"], tier, &mut own);
+        let later = run.seen.later(tier);
         if !later.is_empty() && !self.is_time_up() {
             // The ignored tests are heavy, and other test programs run at the same time.
             let mut arguments = vec!["--ignored", "--exact", "--show-output", "--test-threads=1"];
             arguments.extend(later);
             let log = self.log.with_added_extension("ignored");
-            output += &self.run_once(&log, &arguments, tier, &mut own).0;
+            let heavy = self.run_once(&log, &arguments, tier, &mut own);
+            run.output += &heavy.output;
+            run.processor += heavy.processor;
         }
         let (name, seconds) = (&self.name, start.elapsed().as_secs_f64());
+        let used = run.processor.as_secs_f64();
+        let times = format!("{seconds:.1} s, {used:.0} s of processor time");
         if own.has_failed() {
-            println!("\n== {name}: {} ({seconds:.1} s)\n{output}", own.counts());
+            println!("\n== {name}: {} ({times})\n{}", own.counts(), run.output);
         } else {
-            println!("{name} ... {} ({seconds:.1} s)", own.counts());
+            println!("{name} ... {} ({times})", own.counts());
         }
-        tally.took(name, seconds);
+        tally.took(&format!("{name}, {used:.0} s of processor time"), seconds);
         tally.join(own);
     }
 
@@ -92,20 +96,14 @@ impl Tests<'_> {
         self.until.is_some_and(|until| now() >= until)
     }
 
-    /// Runs to the end and counts; returns the output, and the results in it.
-    fn run_once(
-        &self,
-        log: &Path,
-        arguments: &[&str],
-        tier: Tier,
-        tally: &mut Tally,
-    ) -> (String, Seen) {
+    /// Runs to the end and counts.
+    fn run_once(&self, log: &Path, arguments: &[&str], tier: Tier, tally: &mut Tally) -> Run {
         let (mut seen, name) = (Seen::default(), &self.name);
         let (output, ended) = match self.output(log, arguments) {
             Ok(outcome) => outcome,
             Err(error) => {
                 tally.fail(format!("{name}: {error:#}"));
-                return (String::new(), seen);
+                return Run::default();
             }
         };
         output.lines().for_each(|line| seen.line(line));
@@ -119,7 +117,7 @@ impl Tests<'_> {
                 tally.fail(format!("{name}: did not run to its end {why} {failing}"));
             }
         }
-        (output, seen)
+        Run { output, seen, processor: ended.processor }
     }
 
     /// Both streams, in the order in which they were written, and how the program ended. They go to
@@ -135,6 +133,14 @@ impl Tests<'_> {
         let bytes = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
         Ok((String::from_utf8_lossy(&bytes).into_owned(), ended))
     }
+}
+
+/// A run of the program.
+#[derive(Default)]
+struct Run {
+    output: String,
+    seen: Seen,
+    processor: Duration,
 }
 
 /// The results that libtest has printed so far.

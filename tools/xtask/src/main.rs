@@ -28,6 +28,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use xtask::share::Share;
 use xtask::{cargo, plugins, tools};
 
 use crate::libtest::Tier;
@@ -45,9 +46,12 @@ enum Task {
     Check,
     /// Run all that finds a broken change: check, tests, suites through a mount, a real kernel
     Test {
-        /// Every test there is
+        /// Long tests too: a third of the virtual machines, another third after each commit
         #[arg(long)]
         all: bool,
+        /// With all of the virtual machines: every test there is
+        #[arg(long, requires = "all")]
+        full: bool,
         /// Random tests with fresh seeds, power cuts and every fuzz target, for so long
         #[arg(long, value_name = "MINUTES", conflicts_with = "all")]
         soak: Option<u32>,
@@ -118,8 +122,10 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().task {
         Task::Check => Ok(xtask::tally::tallied(|tally| check::all(&root, tally))),
         Task::Test { soak: Some(minutes), .. } => Ok(soak::main(&root, minutes)),
-        Task::Test { all: false, .. } => Ok(test::main(&root, Tier::Standard)),
-        Task::Test { all: true, .. } => Ok(test::main(&root, Tier::All)),
+        Task::Test { all: false, .. } => Ok(test::main(&root, Tier::Standard, Share::All)),
+        Task::Test { all: true, full, .. } => {
+            Share::of_run(&root, full).map(|share| test::main(&root, Tier::All, share))
+        }
         Task::Docs { check: false } => docs::refresh(&root)
             .and_then(|()| compliance::refresh(&root))
             .map(|()| ExitCode::SUCCESS),

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: everything that finds a broken change; with `--all`, every test there is.
+//! `cargo xtask test`: everything that finds a broken change; with `--all`, long tests too.
 //!
 //! Three things run at the same time: cargo, which builds, lints and documents; the programs of
 //! tests, as many as there are processors; the virtual machine, which compares with a real kernel.
-//! With `--all` the other machines start when the programs have ended.
+//! With `--all` the other machines, or a share of them, start when the programs have ended.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -14,6 +14,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use anyhow::{Context, Result};
+use xtask::share::Share;
 use xtask::tally::{Tally, now};
 use xtask::{cargo, plugins, tools, watch};
 
@@ -24,14 +25,17 @@ use crate::{check, vm};
 /// Minutes that `--all` adds to a run without it: docs/testing.md.
 const ALL_ADDS_MINUTES: u32 = 15;
 
+/// The place of the packages' machine in the list of machines: behind the nine of `kernel-tests`.
+const PACKAGES: usize = 9;
+
 /// Test programs that take long: they start first, so that none is left over at the end.
 const LONG: [&str; 7] =
     ["space", "crash", "programs", "zonefs", "suite_programs", "experiments", "suite_fsx"];
 
-/// Runs the tests of a tier, and prints the results.
-pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
+/// Runs the tests of a tier, with a share of the machines of `--all`, and prints the results.
+pub(crate) fn main(root: &Path, tier: Tier, share: Share) -> ExitCode {
     let (start, mut tally) = (now(), Tally::default());
-    if let Err(error) = all(root, tier, &mut tally) {
+    if let Err(error) = all(root, tier, share, &mut tally) {
         tally.fail(format!("{error:#}"));
     }
     println!("\nThe longest parts; some of them run at the same time:\n{}", tally.longest());
@@ -39,13 +43,15 @@ pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
     println!("took {:.0} s", start.elapsed().as_secs_f64());
     if tier == Tier::Standard {
         let left = tally.left();
-        println!("`--all` adds {left} more tests, about {ALL_ADDS_MINUTES} minutes");
+        println!("`--all` adds a third of {left} more tests, about {ALL_ADDS_MINUTES} minutes");
+    } else if share != Share::All {
+        println!("{share} of the machines of `--all` ran: `--all --full` runs every one");
     }
     println!("{}", tally.counts());
     tally.code()
 }
 
-fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
+fn all(root: &Path, tier: Tier, share: Share, tally: &mut Tally) -> Result<()> {
     check::quick(root, tally);
     tools::install_packages(root);
     tools::unpack(root);
@@ -63,10 +69,10 @@ fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
         let mut parts = vec![scope.spawn(|| {
             image.join().expect("it does not panic");
             drop(is_making);
-            machines(&kernel_tests, "essential")
+            machines(&kernel_tests, "essential", Share::All)
         })];
         suites.join().expect("it does not panic");
-        if tier == Tier::All {
+        if tier == Tier::All && share.has(PACKAGES) {
             let name = "packages in a fresh Debian";
             parts.push(scope.spawn(move || vm::count(&packaging, &["--test"], name)));
         }
@@ -77,7 +83,7 @@ fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
             // The other machines take the processors that the programs have left.
             if tier == Tier::All {
                 is_made.recv().expect_err("nothing is sent");
-                tally.join(machines(kernel_tests, "rest"));
+                tally.join(machines(kernel_tests, "rest", share));
             }
             tally
         }));
@@ -106,10 +112,10 @@ fn compiled(root: &Path, environment: &Environment, tier: Tier) -> Tally {
     tally
 }
 
-/// Compares with a real kernel, in the virtual machines of a part.
-fn machines(kernel_tests: &Path, part: &str) -> Tally {
+/// Compares with a real kernel, in a share of the virtual machines of a part.
+fn machines(kernel_tests: &Path, part: &str, share: Share) -> Tally {
     let name = format!("comparison with a real kernel, {part}");
-    vm::count(kernel_tests, &["--part", part], &name)
+    vm::count(kernel_tests, &["--part", part, "--share", &share.to_string()], &name)
 }
 
 /// Runs all programs, as many at a time as there are processors.

@@ -26,7 +26,7 @@ pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb
 pub const CPP_COMPILER: Packaged = ("c++", "g++");
 
 /// Programs and files that the suites need.
-const PACKAGED: [Packaged; 22] = [
+const PACKAGED: [Packaged; 23] = [
     ("fio", "fio"),
     // Clients of NBD.
     ("qemu-img", "qemu-utils"),
@@ -37,6 +37,7 @@ const PACKAGED: [Packaged; 22] = [
     ("fusermount3", "fuse3"),
     ("git", "git"),
     ("sqlite3", "sqlite3"),
+    ("mkfs.btrfs", "btrfs-progs"),
     ("getfattr", "attr"),
     ("getfacl", "acl"),
     ("python3", "python3"),
@@ -55,17 +56,18 @@ const PACKAGED: [Packaged; 22] = [
 ];
 
 /// Unpacked to `target/tools/debian` where they are absent, with all that they need: installed,
-/// they would start servers on this machine.
-const UNPACKED: [Packaged; 5] = [
+/// they would start servers on this machine, or change how it boots.
+const UNPACKED: [Packaged; 6] = [
     ("initdb", "postgresql"),
     ("mariadbd", "mariadb-plugin-rocksdb"),
     ("ceph", "ceph-common"),
     ("ceph-mon", "ceph-mon"),
     ("ceph-osd", "ceph-osd"),
+    ("nbd-client", "nbd-client"),
 ];
 
 /// The programs of unpacked packages that the suites start.
-const USED: [&str; 16] = [
+const USED: [&str; 17] = [
     "ceph",
     "ceph-authtool",
     "ceph-bluestore-tool",
@@ -75,6 +77,7 @@ const USED: [&str; 16] = [
     "mariadb",
     "mariadb-install-db",
     "mariadbd",
+    "nbd-client",
     "pg_amcheck",
     "pg_ctl",
     "pg_isready",
@@ -131,7 +134,7 @@ fn unpack_packages(tools: &Path, packages: &[&str]) -> Result<()> {
             run::quietly(Command::new("dpkg-deb").arg("-x").arg(archive).arg(&unpacked))?;
         }
     }
-    let mut folders = vec![unpacked.join("usr/sbin"), unpacked.join("usr/bin")];
+    let mut folders = ["usr/sbin", "usr/bin", "sbin"].map(|name| unpacked.join(name)).to_vec();
     for version in files(&unpacked.join("usr/lib/postgresql"))? {
         folders.push(version.join("bin"));
     }

@@ -119,6 +119,8 @@ pub struct Ended {
     pub status: ExitStatus,
     /// Why it was told to end, if it was.
     pub stuck: Option<Stuck>,
+    /// The processor time that it had used two seconds before its end, or later.
+    pub processor: Duration,
 }
 
 /// A command that ends when this program does, and that SIGTERM ends with all that it started, by
@@ -143,28 +145,30 @@ pub fn wait(
         let watching = scope.spawn(move || watch(pid, limits, printed, &has_ended));
         let status = child.wait();
         drop(ends);
-        let stuck = watching.join().expect("it does not panic");
+        let (stuck, processor) = watching.join().expect("it does not panic");
         if stuck.is_some() {
             // timeout(1) that gets the signal before it knows its child ends alone: the rest of its
             // group.
             terminate(&format!("-{pid}"));
         }
-        Ok(Ended { status: status?, stuck })
+        Ok(Ended { status: status?, stuck, processor })
     })
 }
 
-/// Looks until the program has ended.
+/// Looks until the program has ended. Returns why it was ended, and its processor time.
 fn watch(
     pid: u32,
     limits: Limits,
     printed: &dyn Fn() -> u64,
     has_ended: &Receiver<()>,
-) -> Option<Stuck> {
+) -> (Option<Stuck>, Duration) {
     let mut watch = Watch::new(limits, now());
-    let mut stuck = None;
+    let (mut stuck, mut processor) = (None, Duration::ZERO);
     loop {
         if stuck.is_none() {
-            let done = Done { printed: printed(), processor: processor_time(pid) };
+            // Less at the end, when children have ended that nothing waited for.
+            processor = processor.max(processor_time(pid));
+            let done = Done { printed: printed(), processor };
             stuck = watch.look(now(), done);
             if stuck.is_some() {
                 terminate(&pid.to_string());
@@ -175,7 +179,7 @@ fn watch(
         let pause = if stuck.is_some() { LOOK } else { LOOK.min(left) };
         match has_ended.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return stuck,
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return (stuck, processor),
         }
     }
 }

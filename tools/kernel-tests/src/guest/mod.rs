@@ -100,7 +100,7 @@ pub fn main() -> ExitCode {
 pub(crate) enum Part {
     /// `cargo xtask test`.
     Essential,
-    /// Only `cargo xtask test --all`.
+    /// Only `cargo xtask test --all`, a share of the machines in each run.
     Rest,
 }
 

@@ -126,6 +126,8 @@ pub(crate) struct Output {
     pub(crate) stderr: Vec<u8>,
     /// Its exit code.
     pub(crate) code: u8,
+    /// The processor time of the machine.
+    pub(crate) processor: Duration,
 }
 
 /// The first programs of the guest: in memory, and on its disk.
@@ -187,13 +189,13 @@ fn attempt(image: &Image, job: &Job, folder: &Path) -> Result<Outcome> {
     });
     let stdout = stdout.context("reading the guest's output")?;
     let stderr = stderr.context("reading the guest's errors")?;
-    let watch::Ended { status, stuck } = ended.context("waiting for QEMU")?;
+    let watch::Ended { status, stuck, processor } = ended.context("waiting for QEMU")?;
     if let Some(stuck) = stuck {
         bail!("the guest did not end: {}\n{}", stuck.why(), files.console_tail());
     }
     let code = fs::read_to_string(&files.status).unwrap_or_default();
     if let Ok(code) = code.trim().parse() {
-        return Ok(Outcome::Ended(Output { stdout, stderr, code }));
+        return Ok(Outcome::Ended(Output { stdout, stderr, code, processor }));
     }
     let errors = String::from_utf8_lossy(&stderr);
     let why = format!("({status})\n{errors}\n{}", files.console_tail());

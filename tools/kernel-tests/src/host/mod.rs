@@ -25,6 +25,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use xtask::run;
+use xtask::share::Share;
 use xtask::tally::{Tally, now, tallied};
 use xtask::tools;
 use xtask::watch::Limits;
@@ -46,6 +47,9 @@ struct Args {
     /// Only this part of the subjects
     #[arg(long, value_enum)]
     part: Option<Part>,
+    /// Only this share of the machines: `2/3` is the second third
+    #[arg(long, default_value = "all")]
+    share: Share,
     /// What runs the machine: KVM where it works, unless this says otherwise
     #[arg(long, global = true, value_enum)]
     accelerator: Option<Accelerator>,
@@ -128,7 +132,7 @@ pub fn main() -> ExitCode {
         Some(Action::Run(run)) => run_command(&root, run, accelerator),
         Some(Action::Bench(bench)) => run_bench(&root, bench, accelerator),
         None => Ok(tallied(|tally| {
-            let wanted = Wanted { subjects: &args.only, part: args.part };
+            let wanted = Wanted { subjects: &args.only, part: args.part, share: args.share };
             all(&root, &wanted, accelerator, tally);
         })),
     };
@@ -148,12 +152,13 @@ fn root() -> PathBuf {
 struct Wanted<'a> {
     subjects: &'a [String],
     part: Option<Part>,
+    share: Share,
 }
 
 impl Wanted<'_> {
-    /// The subjects of a machine that are wanted.
-    fn of(&self, machine: &Machine) -> Vec<&'static str> {
-        if self.part.is_some_and(|part| part != machine.part) {
+    /// The wanted subjects of the machine with this number.
+    fn of(&self, number: usize, machine: &Machine) -> Vec<&'static str> {
+        if self.part.is_some_and(|part| part != machine.part) || !self.share.has(number) {
             return Vec::new();
         }
         let names = machine.subjects.iter().map(|subject| subject.name);
@@ -202,7 +207,7 @@ fn compare(
         .enumerate()
         .map(|(number, machine)| Boot {
             kernel_options: machine.kernel_options,
-            subjects: wanted.of(machine),
+            subjects: wanted.of(number, machine),
             folder: root.join(format!("target/vm/run{number}")),
         })
         .filter(|boot| !boot.subjects.is_empty())
@@ -247,7 +252,12 @@ fn run_all(
                 memory_mib: 2048,
                 limits: Limits::MACHINE,
             };
+            let start = now();
             let output = boot::run(image, &job, &boot.folder);
+            if let Ok(output) = &output {
+                let (took, used) = (start.elapsed().as_secs(), output.processor.as_secs());
+                println!("the machine for {names} took {took} s, {used} s of processor time");
+            }
             outputs.lock().expect("nothing panics with it").push((boot, output));
         }
     };

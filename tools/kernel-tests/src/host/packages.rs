@@ -144,7 +144,8 @@ impl Image {
         let length = |name| fs::metadata(self.at(name)).map_or(0, |file| file.len());
         let printed = || length("console") + length("results");
         let ended = watch::wait(&mut child, Limits::MACHINE, &printed);
-        let watch::Ended { status, stuck } = ended.context("waiting for QEMU")?;
+        let watch::Ended { status, stuck, processor } = ended.context("waiting for QEMU")?;
+        println!("it used {:.0} s of processor time", processor.as_secs_f64());
         let why = stuck.map_or("", watch::Stuck::why);
         ensure!(status.success(), "QEMU ended with {status} {why}");
         let mut said = Vec::new();
