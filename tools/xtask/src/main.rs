@@ -19,6 +19,7 @@ mod docs;
 mod figures;
 mod libtest;
 mod printed;
+mod record;
 mod soak;
 mod test;
 mod vm;
@@ -96,6 +97,11 @@ enum Bench {
         #[arg(long)]
         check: bool,
     },
+    /// Measure all figures of bench/results anew, on an idle machine: bench/commands.txt
+    Record {
+        /// Only lines of that file that contain this
+        filter: Option<String>,
+    },
     /// Zone sizes in a virtual machine: the tables of a talk (Linux Plumbers 2022) beside ours
     Lpc {
         /// As for `cargo xtask vm bench`: --json FILE
@@ -146,6 +152,9 @@ fn main() -> ExitCode {
         }
         Task::Bench { part: Some(Bench::Report { check: true }), .. } => {
             figures::compare(&root).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Bench { part: Some(Bench::Record { filter }), .. } => {
+            record::main(&root, filter.as_deref())
         }
         Task::Bench { filter, part: None } => bench(&root, filter.as_deref()),
     };

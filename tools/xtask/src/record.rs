@@ -1,0 +1,128 @@
+//! `cargo xtask bench record`: measures every figure of `bench/results/` anew, on an idle machine
+//! and a commit without changes, by the commands of `bench/commands.txt`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use bench_support::Results;
+use xtask::tally::now;
+
+const COMMANDS: &str = "bench/commands.txt";
+const RESULTS: &str = "bench/results";
+
+/// A command, and the file for its figures.
+struct Measurement<'a> {
+    file: &'a str,
+    command: &'a str,
+}
+
+/// Runs the commands whose line contains `filter`. One that fails leaves its figures as they were.
+pub(crate) fn main(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
+    ensure!(is_clean(root)?, "commit the changes first: figures name the commit they measure");
+    let text = fs::read_to_string(root.join(COMMANDS)).context(COMMANDS)?;
+    let mut all = measurements(&text)?;
+    all.retain(|of| {
+        filter.is_none_or(|filter| format!("{}: {}", of.file, of.command).contains(filter))
+    });
+    ensure!(!all.is_empty(), "no line of {COMMANDS} contains {}", filter.unwrap_or_default());
+    let (count, mut failed) = (all.len(), Vec::new());
+    for (nth, measurement) in all.into_iter().enumerate() {
+        println!("{} of {count}: {}", nth + 1, measurement.command);
+        let start = now();
+        if let Err(error) = measurement.run(root) {
+            println!("error: {error:#}");
+            failed.push(measurement.command);
+        }
+        println!("took {:.0} s\n", start.elapsed().as_secs_f64());
+    }
+    ensure!(
+        failed.is_empty(),
+        "failed, and left their figures as they were: {}",
+        failed.join("; ")
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_clean(root: &Path) -> Result<bool> {
+    let mut git = Command::new("git");
+    // Results of earlier commands may wait to be committed.
+    let status =
+        git.arg("-C").arg(root).args(["status", "--porcelain", "--", ".", ":!bench/results"]);
+    let output = status.output().context("git says whether there are changes")?;
+    ensure!(output.status.success(), "git: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(output.stdout.is_empty())
+}
+
+fn measurements(text: &str) -> Result<Vec<Measurement<'_>>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let parsed = lines.map(|line| {
+        let (file, command) =
+            line.split_once(": ").with_context(|| format!("no `: ` in `{line}`"))?;
+        Ok(Measurement { file, command })
+    });
+    parsed.collect()
+}
+
+impl Measurement<'_> {
+    /// Replaces the subjects that the command measures.
+    fn run(&self, root: &Path) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let new = folder.path().join(self.file);
+        let mut words = self.command.split(' ');
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.current_dir(root).args(words);
+        if !self.command.contains(" -- ") && self.command.starts_with("cargo bench") {
+            command.arg("--");
+        }
+        let status = command.arg("--json").arg(&new).status().context("could not start it")?;
+        ensure!(status.success(), "it ended with {status}");
+        let new = Results::read(&new).context("it wrote no figures")?;
+        let path = root.join(RESULTS).join(self.file);
+        let mut kept = Results::read(&path).with_context(|| path.display().to_string())?;
+        replace(&mut kept, new);
+        fs::write(&path, kept.to_json()).with_context(|| path.display().to_string())
+    }
+}
+
+/// Puts new runs in place of all old runs of their subjects.
+fn replace(kept: &mut Results, new: Results) {
+    let is_new = |subject: &str| new.runs.iter().any(|run| run.subject == subject);
+    let place = kept.runs.iter().position(|run| is_new(&run.subject)).unwrap_or(kept.runs.len());
+    kept.runs.retain(|run| !is_new(&run.subject));
+    let place = place.min(kept.runs.len());
+    kept.runs.splice(place..place, new.runs);
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_support::Run;
+
+    use super::*;
+
+    #[test]
+    fn measurement_lines_name_file_and_command() {
+        let text = "# words\na.json: cargo bench -- x: y\n";
+        let found = measurements(text).expect("a line");
+        assert_eq!(
+            (found.len(), found[0].file, found[0].command),
+            (1, "a.json", "cargo bench -- x: y")
+        );
+        assert!(measurements("a.json cargo\n").is_err());
+    }
+
+    #[test]
+    fn recorded_subject_replaces_its_old_runs() {
+        let run = |subject: &str, commit: &str| Run {
+            subject: subject.into(),
+            commit: Some(commit.into()),
+            ..Run::default()
+        };
+        let mut kept =
+            Results { runs: vec![run("a", "1"), run("b", "1"), run("b", "2"), run("c", "1")] };
+        replace(&mut kept, Results { runs: vec![run("b", "3"), run("d", "3")] });
+        let wanted = [run("a", "1"), run("b", "3"), run("d", "3"), run("c", "1")];
+        assert_eq!(kept.runs, wanted);
+    }
+}
