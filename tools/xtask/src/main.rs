@@ -129,8 +129,9 @@ fn main() -> ExitCode {
         Task::Check => Ok(xtask::tally::tallied(|tally| check::all(&root, tally))),
         Task::Test { soak: Some(minutes), .. } => Ok(soak::main(&root, minutes)),
         Task::Test { all: false, .. } => Ok(test::main(&root, Tier::Standard, Share::All)),
-        Task::Test { all: true, full, .. } => {
-            Share::of_run(&root, full).map(|share| test::main(&root, Tier::All, share))
+        Task::Test { full: true, .. } => Ok(test::main(&root, Tier::All, Share::All)),
+        Task::Test { .. } => {
+            Share::of_commit(&root).map(|share| test::main(&root, Tier::All, share))
         }
         Task::Docs { check: false } => docs::refresh(&root)
             .and_then(|()| compliance::refresh(&root))

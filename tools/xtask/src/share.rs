@@ -24,10 +24,7 @@ pub enum Share {
 
 impl Share {
     /// The share of a run at the commit that is checked out in `root`.
-    pub fn of_run(root: &Path, full: bool) -> Result<Self> {
-        if full {
-            return Ok(Self::All);
-        }
+    pub fn of_commit(root: &Path) -> Result<Self> {
         let mut git = Command::new("git");
         let output = git.arg("-C").arg(root).args(["rev-list", "--count", "HEAD"]).output();
         let output = output.context("git counts the commits, which choose the share of the run")?;
@@ -93,8 +90,7 @@ mod tests {
     #[test]
     fn commit_chooses_same_share_each_time() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let first = Share::of_run(root, false).unwrap();
-        assert_eq!(Share::of_run(root, false).unwrap(), first);
-        assert_eq!(Share::of_run(root, true).unwrap(), Share::All);
+        let first = Share::of_commit(root).unwrap();
+        assert_eq!(Share::of_commit(root).unwrap(), first);
     }
 }
