@@ -167,6 +167,18 @@ pub enum PlantedBug {
     SplitWrite,
 }
 
+/// Makes a mistake where a test has planted it: `mistake!(self.tree, SkipRecordFlush, return Ok(()))`.
+/// The first word has a field `planted`.
+macro_rules! mistake {
+    ($place:expr, $bug:ident, $effect:expr) => {
+        if $place.planted.has($crate::furrow::planted::PlantedBug::$bug) {
+            $effect;
+        }
+    };
+}
+
+pub(in crate::furrow) use mistake;
+
 /// The mistake to make, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {

@@ -26,7 +26,7 @@ use crate::furrow::log::fresh::FRESH_BLOCKS_MAX;
 use crate::furrow::log::journal::{Appended, Continuation};
 use crate::furrow::log::maintenance::{Backlog, StepBudget};
 use crate::furrow::metadata::{Ending, State};
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::sync::MutexGuard;
 use crate::furrow::table::key::Key;
 use crate::furrow::table::leaf::encode_rows;
@@ -104,13 +104,11 @@ impl Log {
             && state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
         let nothing = state.batch.is_empty() && state.buffered.is_empty() && !resets;
         let leaves_records = ending == Ending::Clean && state.zones.has_records();
-        let forgets = self.tree.has_planted(PlantedBug::SyncForgetsUnderway);
-        let is_taken = if forgets { 2 } else { 1 };
-        let batch = if nothing && !leaves_records {
-            state.batch.number().saturating_sub(is_taken)
-        } else {
-            state.batch.number()
-        };
+        let mut batch = state.batch.number();
+        if nothing && !leaves_records {
+            batch = batch.saturating_sub(1);
+            mistake!(self.tree, SyncForgetsUnderway, batch = batch.saturating_sub(1));
+        }
         let table_is_too_large = state.zones.takeable_for_metadata() < SPARE_ZONES_MIN;
         CommitNeed { batch, table_is_too_large }
     }
@@ -125,7 +123,8 @@ impl Log {
         self.tree.check_writable()?;
         let taken = {
             let turn = self.writer.flushing.lock().expect("no holder panicked");
-            let passes = if self.tree.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
+            let mut passes = PASSES;
+            mistake!(self.tree, SkipWriteBack, passes = 0);
             for _ in 0..passes {
                 // Blocks that came in meanwhile are for the next pass: the last one has writers
                 // wait.
@@ -135,9 +134,9 @@ impl Log {
             }
             self.take(ending, turn)?
         };
-        if self.tree.has_planted(PlantedBug::DurableTooEarly) {
+        mistake!(self.tree, DurableTooEarly, {
             self.durable_batch.store(taken.batch, Ordering::Release);
-        }
+        });
         self.make_durable(&mut committer, taken)?;
         Ok(Committed::Batch(committer.backlog(self.tree.layout())))
     }
@@ -182,10 +181,11 @@ impl Log {
         let (taken, rest) = {
             // Only small writes wait for the device here, and only for blocks that came in since
             // the last pass.
-            let holds_off = !self.tree.has_planted(PlantedBug::BufferWhileTaking);
-            let _no_more_blocks = holds_off.then(|| self.tree.lock_buffering());
-            let mut is_last = self.tree.has_planted(PlantedBug::FreezeWithoutLastPass)
-                || self.tree.has_planted(PlantedBug::SkipWriteBack);
+            let no_more_blocks = self.tree.lock_buffering();
+            mistake!(self.tree, BufferWhileTaking, drop(no_more_blocks));
+            let mut is_last = false;
+            mistake!(self.tree, FreezeWithoutLastPass, is_last = true);
+            mistake!(self.tree, SkipWriteBack, is_last = true);
             loop {
                 let unchanged = self.tree.hold_off_changes();
                 let mut state = self.tree.write_accounts();
@@ -211,9 +211,9 @@ impl Log {
     fn freeze(&self, state: &mut State) -> (TakenBatch, Option<Vec<(Key, Value)>>) {
         let owners = state.take_backref_rows();
         state.freeze();
-        let any = self.tree.has_planted(PlantedBug::ResetUnderReaders);
         state.zones.retry_resets();
-        let emptied = state.zones.take_emptied(|zone| any || self.drive.pins.is_idle(zone));
+        let mut emptied = state.zones.take_emptied(|zone| self.drive.pins.is_idle(zone));
+        mistake!(self.tree, ResetUnderReaders, emptied.extend(state.zones.take_emptied(|_| true)));
         let taken = TakenBatch { batch: state.batch.number() - 1, emptied };
         if state.batch.taken_count() + owners.len() > ROWS_AT_ONCE {
             return (taken, Some(owners));
@@ -251,12 +251,12 @@ impl Log {
     }
 
     fn make_durable(&self, committer: &mut Committer, taken: TakenBatch) -> Result<()> {
-        let TakenBatch { batch, emptied } = taken;
-        if self.tree.has_planted(PlantedBug::ResetBeforeDurable) {
-            for &zone in &emptied {
+        let TakenBatch { batch, mut emptied } = taken;
+        mistake!(self.tree, ResetBeforeDurable, {
+            for zone in std::mem::take(&mut emptied) {
                 self.writer.reset_zone(zone);
             }
-        }
+        });
         let outcome = committer.superlog.catch_up(&self.drive, &committer.superblock);
         let outcome = outcome.and_then(|()| self.write_batch(committer));
         if let Err(error) = outcome {
@@ -267,7 +267,7 @@ impl Log {
             return Err(error);
         }
         self.durable_batch.store(batch, Ordering::Release);
-        if !emptied.is_empty() && !self.tree.has_planted(PlantedBug::ResetBeforeDurable) {
+        if !emptied.is_empty() {
             self.tree.write_accounts().zones.allow_resets(&emptied);
             self.tree.bell.wake_worker();
         }
@@ -289,13 +289,11 @@ impl Log {
     /// Flushes the data that a batch refers to. If that is little, returns where it lies instead,
     /// and the flush of the batch covers it.
     fn flush_data(&self) -> Result<Vec<FreshZone>> {
-        if self.tree.has_planted(PlantedBug::SkipDataFlush) {
-            return Ok(Vec::new());
-        }
+        mistake!(self.tree, SkipDataFlush, return Ok(Vec::new()));
         let unflushed = self.drive.unflushed();
         // Remap tables have no checksums, so replay could not verify blocks that they move.
-        let has_moved = self.tree.view.has_unwritten_remaps()
-            && !self.tree.has_planted(PlantedBug::SkipMovedFlush);
+        let mut has_moved = self.tree.view.has_unwritten_remaps();
+        mistake!(self.tree, SkipMovedFlush, has_moved = false);
         if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes || has_moved {
             self.drive.flush()?;
             return Ok(Vec::new());
@@ -341,9 +339,7 @@ impl Log {
                 self.name_journal(committer)?;
             }
         }
-        if self.tree.has_planted(PlantedBug::SkipRecordFlush) {
-            return Ok(());
-        }
+        mistake!(self.tree, SkipRecordFlush, return Ok(()));
         Ok(self.drive.flush()?)
     }
 }

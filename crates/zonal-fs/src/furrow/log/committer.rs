@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use crate::furrow::format::superblock::Superblock;
 use crate::furrow::log::journal::Journal;
 use crate::furrow::log::superblock_log::SuperLog;
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::sync::{Condvar, Mutex};
 use crate::furrow::table::Table;
 
@@ -58,9 +58,8 @@ impl Drop for CommitTurn<'_> {
     fn drop(&mut self) {
         // Also where this thread panics: a second panic would end the process.
         *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        if !self.0.planted.has(PlantedBug::KeepCommitWaiting) {
-            self.0.ended.notify_all();
-        }
+        mistake!(self.0, KeepCommitWaiting, return);
+        self.0.ended.notify_all();
     }
 }
 

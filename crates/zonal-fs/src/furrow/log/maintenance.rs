@@ -17,7 +17,7 @@ use crate::furrow::log::Log;
 use crate::furrow::log::committer::Committer;
 use crate::furrow::log::reserve::{MountedZones, Sparse, Supply};
 use crate::furrow::metadata::Ending;
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::sync::{Mutex, MutexGuard};
 use crate::furrow::table::compaction::Compaction;
 use crate::furrow::table::key::Key;
@@ -221,11 +221,11 @@ impl Committer {
         if let Some(end) = self.table.frozen_end.filter(|_| outcome.frozen == Frozen::InLevels) {
             self.journal.begin_at(end);
         }
-        if self.planted.has(PlantedBug::ReleaseMetaEarly) {
+        mistake!(self, ReleaseMetaEarly, {
             pairs.end_step(zones);
             self.is_unnamed = false;
             self.release(drive, zones, pairs, &levels);
-        }
+        });
         let outcome = self.write_manifest(drive, zones, pairs, &levels, Ending::Record);
         if outcome.is_err() && !self.is_unnamed {
             (self.table.manifest, self.table.next_part) = (manifest, next_part);
@@ -439,9 +439,7 @@ impl Log {
         };
         let view = &self.tree.view;
         let judge = |refused: RefusedSections| {
-            if planted.has(PlantedBug::RefusedIsLost) {
-                return Ok(());
-            }
+            mistake!(self.drive, RefusedIsLost, return Ok(()));
             view.refusals.judge(refused, self.clock.monotonic_ns())
         };
         let help = StepHelp { meanwhile, judge: &judge, planted };
@@ -471,12 +469,10 @@ impl Log {
 
     /// Lets the next batch delete remap tables that no row needs any more.
     fn drop_unneeded_remaps(&self, committer: &Committer) {
-        let early = self.tree.has_planted(PlantedBug::DropMovedEarly);
-        let unneeded = if early {
-            self.tree.view.remaps_below(self.tree.view.durable_remap_end())
-        } else {
-            committer.table.unneeded_remaps()
-        };
+        let mut unneeded = committer.table.unneeded_remaps();
+        mistake!(self.tree, DropMovedEarly, {
+            unneeded = self.tree.view.remaps_below(self.tree.view.durable_remap_end());
+        });
         if !unneeded.is_empty() {
             self.tree.write_accounts().drop_moved(&unneeded, self.tree.view.moved_bytes());
         }

@@ -14,7 +14,7 @@ use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, Record
 use crate::furrow::format::superblock::ManifestPointer;
 use crate::furrow::log::committer::Committer;
 use crate::furrow::metadata::Ending;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::table::levels::Levels;
 use crate::furrow::table::pairs::{Copies, MetaZones, Pairs};
 use crate::vfs::Result;
@@ -106,10 +106,10 @@ impl Committer {
         header.last_batch = U64::new(journal.start.last);
         header.chain = U32::new(journal.start.chain);
         header.journal_block = U32::new(journal.start.block);
-        if self.planted.has(PlantedBug::ForgetSweep) {
+        mistake!(self, ForgetSweep, {
             let start = Levels::new().to_manifest().header;
             (header.sweep_turn, header.sweep_key) = (start.sweep_turn, start.sweep_key);
-        }
+        });
         manifest.journal = journal.to_manifest();
         let mut record = RecordBuffer::new();
         manifest.encode(record.body());

@@ -11,7 +11,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::format::superblock::Superblock;
 use crate::furrow::format::{Address, BLOCK_BYTES, Unread};
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, PlantedBug, mistake};
 use crate::vfs::Result;
 
 /// Commits between attempts to write a failed copy, at most: the first, second, fourth and so on
@@ -101,9 +101,7 @@ impl SuperLog {
         if let Some((error, true)) = failure {
             return Err(error);
         }
-        if self.planted.has(PlantedBug::SuperblockResetEarly) {
-            reset_all(drive, &old);
-        }
+        mistake!(self, SuperblockResetEarly, reset_all(drive, &old));
         drive.flush()?;
         reset_all(drive, &old);
         Ok(())

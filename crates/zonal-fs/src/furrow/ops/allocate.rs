@@ -9,7 +9,7 @@ use crate::furrow::metadata::discards::DiscardedSpace;
 use crate::furrow::metadata::extent::STEP_ENTRIES;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::ops::inode::take_capability;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::write::buffer::FileBlock;
 use crate::furrow::write::reservation::Reservation;
 use crate::vfs::{Allocate, Ino, Result};
@@ -162,7 +162,9 @@ impl Furrow {
             state.check_growth_over(ino, stop)?;
         }
         let end = if stop < limit { stop * BLOCK } else { end };
-        if !stored.are_current(state)? && !self.tree.has_planted(PlantedBug::ZeroOnStale) {
+        let mut is_stale = !stored.are_current(state)?;
+        mistake!(self.tree, ZeroOnStale, is_stale = false);
+        if is_stale {
             return Ok(Attempt::Stale);
         }
         let allocates = how != Allocate::Punch;

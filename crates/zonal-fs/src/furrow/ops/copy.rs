@@ -10,7 +10,7 @@ use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::{Ending, State};
 use crate::furrow::ops::inode::take_capability;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::{PlantedBug, mistake};
 use crate::vfs::{Ino, ReadFlags, Result, WriteFlags};
 use crate::{FsError, protect, rules};
 
@@ -144,8 +144,8 @@ impl Furrow {
     fn share(&self, rest: CopyRange) -> Result<Option<u64>> {
         let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {
-            let is_early = self.tree.has_planted(PlantedBug::ShareAtOldEnds);
-            let sizes = is_early.then(|| self.sizes_of(rest)).transpose()?;
+            let mut sizes = None;
+            mistake!(self.tree, ShareAtOldEnds, sizes = Some(self.sizes_of(rest)?));
             {
                 let _turn = self.writer.flushing.lock().expect("no holder panicked");
                 self.writer.write_back(&[rest.source])?;
@@ -178,19 +178,19 @@ impl Furrow {
         if count == 0 {
             return Ok(ShareOutcome::NoBlock);
         }
-        let awaits = |ino, limit| {
-            state.awaits_truncation(ino, limit)
-                && !self.tree.has_planted(PlantedBug::ShareUntruncated)
-        };
-        if awaits(source, from + count) || awaits(target, to + count) {
+        let mut is_cut = state.awaits_truncation(source, from + count)
+            || state.awaits_truncation(target, to + count);
+        mistake!(self.tree, ShareUntruncated, is_cut = false);
+        if is_cut {
             return Ok(ShareOutcome::Stale);
         }
         state.check_growth_over(target, to + count)?;
         let step = state.step_end(source, from, from + count)? - from;
         let step = state.step_end(target, to, to + step)? - to;
-        let is_buffered =
+        let mut is_buffered =
             state.inode(source)?.file()?.dirty.range(from..from + step).next().is_some();
-        if is_buffered && !self.tree.has_planted(PlantedBug::ShareUnwritten) {
+        mistake!(self.tree, ShareUnwritten, is_buffered = false);
+        if is_buffered {
             // Another thread has written to it: buffered blocks have no place to share.
             return Ok(ShareOutcome::Stale);
         }
@@ -202,7 +202,7 @@ impl Furrow {
         self.tree.space.check_growth(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
         state.split_map(source, from);
         state.split_map(source, from + step);
-        if self.tree.has_planted(PlantedBug::CopyKeepsBuffered) {
+        if self.tree.planted.has(PlantedBug::CopyKeepsBuffered) {
             state.unmap_stored(target, to, to + step);
         } else {
             state.unmap(target, to, to + step);

@@ -8,7 +8,7 @@ use crate::furrow::metadata::held::Used;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::xattrs::Xattrs;
 use crate::furrow::metadata::{Body, Directory, File, Inode, State};
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::rules::{self, RenameAction, RenameTarget};
 use crate::vfs::{
     Attr, Caller, DirEntry, FileKind, Ino, InodeFlags, Listing, NewInode, ReadFlags, RenameFlags,
@@ -307,7 +307,9 @@ impl Furrow {
                         let directory = state.change_inode(target.directory)?;
                         directory.nlink = directory.nlink.saturating_sub(1);
                     }
-                    if !self.tree.has_planted(PlantedBug::ReplaceKeepsLink) {
+                    let mut drops_link = true;
+                    mistake!(self.tree, ReplaceKeepsLink, drops_link = false);
+                    if drops_link {
                         Self::drop_link(state, replaced, now)?;
                     }
                     move_link(state, moved, source, target)?;

@@ -146,7 +146,7 @@ impl Furrow {
         let unpin = || {
             plan.stored.iter().for_each(|source| self.drive.pins.unpin_zone(source.at.zone));
         };
-        let early = self.tree.has_planted(PlantedBug::UnpinBeforeRead);
+        let early = self.tree.planted.has(PlantedBug::UnpinBeforeRead);
         if early {
             unpin();
         }

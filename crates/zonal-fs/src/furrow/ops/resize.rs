@@ -5,7 +5,7 @@ use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::ops::inode::{change_attributes, plan_attributes};
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::write::buffer::{BlockBase, FileBlock};
 use crate::furrow::write::reservation::Reservation;
 use crate::rules::FILE_SIZE_MAX;
@@ -91,13 +91,15 @@ impl Furrow {
         if shrinks {
             state.check_truncation(ino, limit)?;
         }
-        let keeps_tail = self.tree.has_planted(PlantedBug::ForgetTailZeroing);
+        let mut zeroes_tail = shrinks;
+        mistake!(self.tree, ForgetTailZeroing, zeroes_tail = false);
         if let Some(base) = base
-            && shrinks
-            && !keeps_tail
+            && zeroes_tail
             && holds_data(state, base.of)?
         {
-            if !base.is_current(state)? && !self.tree.has_planted(PlantedBug::ResizeOnStale) {
+            let mut is_stale = !base.is_current(state)?;
+            mistake!(self.tree, ResizeOnStale, is_stale = false);
+            if is_stale {
                 return Ok(Attempt::Stale);
             }
             let Some(reservation) = reservation else {

@@ -17,7 +17,7 @@ use crate::furrow::metadata::place::{Crcs, MapEntry};
 use crate::furrow::metadata::target::CHUNK_BYTES;
 use crate::furrow::metadata::{Ending, Inode, State};
 use crate::furrow::ops::inode::take_capability;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::reclaim::throttle::PricedReservation;
 use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
@@ -214,8 +214,8 @@ impl Furrow {
         self.reclaimer.check_host()?;
         self.writer.bound_buffer()?;
         let (mut at, mut durability) = (start, Durability::Later);
-        let splits = self.tree.has_planted(PlantedBug::SplitWrite);
-        let mut chunk_bytes = if splits { BLOCK } else { CHUNK_BYTES };
+        let mut chunk_bytes = CHUNK_BYTES;
+        mistake!(self.tree, SplitWrite, chunk_bytes = BLOCK);
         while at < end {
             // A write no longer than one chunk is one operation, wherever it begins.
             let boundary = (at / chunk_bytes + 1).saturating_mul(chunk_bytes);
@@ -242,9 +242,7 @@ impl Furrow {
                 Published::EndMoved => return Ok((Published::EndMoved, durability)),
                 Published::NotLast => {}
             }
-            if splits {
-                self.log.commit(Ending::Record)?;
-            }
+            mistake!(self.tree, SplitWrite, self.log.commit(Ending::Record)?);
             if written.has_gathered {
                 self.writer.release_gathered(ino);
                 self.log.after_change();
@@ -369,27 +367,29 @@ impl Furrow {
         let state = &mut *guard;
         let inode = state.inode(ino)?;
         inode.file()?;
-        let moved =
-            inode.size != chunk.offset && !self.tree.has_planted(PlantedBug::AppendAtOldEnd);
+        let mut moved = inode.size != chunk.offset;
+        mistake!(self.tree, AppendAtOldEnd, moved = false);
         if chunk.flags.contains(WriteFlags::APPEND) && moved {
             return Ok(Attempt::Done(self.written(state, chunk, Published::EndMoved)));
         }
-        if state.awaits_truncation(ino, chunk.limit)
-            && !self.tree.has_planted(PlantedBug::RegrowUntruncated)
-        {
+        let mut is_cut = state.awaits_truncation(ino, chunk.limit);
+        mistake!(self.tree, RegrowUntruncated, is_cut = false);
+        if is_cut {
             return Ok(Attempt::AwaitsTruncation);
         }
-        let is_inside =
-            inode.size > chunk.end() && !self.tree.has_planted(PlantedBug::PadOverNewEnd);
+        let mut is_inside = inode.size > chunk.end();
+        mistake!(self.tree, PadOverNewEnd, is_inside = false);
         if chunk.last == LastBlock::Padded && is_inside {
             return Ok(Attempt::Done(self.written(state, chunk, Published::NotLast)));
         }
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;
-        if !edges.are_current(state)? && !self.tree.has_planted(PlantedBug::PublishOnStale) {
+        let mut is_stale = !edges.are_current(state)?;
+        mistake!(self.tree, PublishOnStale, is_stale = false);
+        if is_stale {
             return Ok(Attempt::Stale);
         }
-        if self.tree.has_planted(PlantedBug::KeepOlderBuffered) {
+        if self.tree.planted.has(PlantedBug::KeepOlderBuffered) {
             state.unmap_stored(ino, chunk.straight.start, chunk.straight.end);
         } else {
             state.unmap(ino, chunk.straight.start, chunk.straight.end);

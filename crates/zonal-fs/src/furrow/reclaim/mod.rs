@@ -154,7 +154,7 @@ impl Reclaimer {
     /// Moves blocks out of a victim, at most `most` or one shared extent; returns how many.
     fn empty_some(&self, victim: &mut Victim, most: u32, urgency: Urgency) -> Result<u64> {
         let Some(batch) = self.pin_live_blocks(victim, most, urgency)? else { return Ok(0) };
-        let early = self.tree.has_planted(PlantedBug::UnpinBeforeMove);
+        let early = self.tree.planted.has(PlantedBug::UnpinBeforeMove);
         if early {
             self.drive.pins.unpin_zone(victim.zone);
         }
@@ -175,7 +175,7 @@ impl Reclaimer {
     /// names its owners.
     fn put_off(&self, zone: u32, error: &FsError) {
         let is_offline = self.drive.cond(zone) == Some(ZoneCond::Offline);
-        let condemns = self.tree.has_planted(PlantedBug::CondemnUnreadZone);
+        let condemns = self.tree.planted.has(PlantedBug::CondemnUnreadZone);
         let mut state = self.tree.write_accounts();
         if is_offline || condemns {
             state.zones.slot_mut(zone).unreadable = true;

@@ -187,10 +187,8 @@ impl Reclaimer {
     fn relocate_part(&self, from: Relocation, copied: &Backref, to: Address) -> Result<()> {
         let relocate = || {
             let mut state = self.tree.write_state();
-            let rows = self
-                .tree
-                .has_planted(PlantedBug::ForgetRelocation)
-                .then(|| state.batch.changed().clone());
+            let before = || state.batch.changed().clone();
+            let rows = self.tree.planted.has(PlantedBug::ForgetRelocation).then(before);
             state.relocate_runs(from.victim, copied, to, from.noted)?;
             if let Some(rows) = rows {
                 state.batch.set_changed(rows);

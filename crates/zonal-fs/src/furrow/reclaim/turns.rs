@@ -1,7 +1,7 @@
 //! Turns: threads get them in the order in which they came, so no thread that waits for room, or
 //! pays for it, is overtaken.
 
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::sync::{Condvar, Mutex};
 
 /// Turns at something that a bounded number of threads may do at once.
@@ -59,9 +59,8 @@ impl Drop for Turn<'_> {
         if let Ok(mut tickets) = self.0.tickets.lock() {
             tickets.running -= 1;
         }
-        if !self.0.planted.has(PlantedBug::KeepTurnWaiting) {
-            self.0.changed.notify_all();
-        }
+        mistake!(self.0, KeepTurnWaiting, return);
+        self.0.changed.notify_all();
     }
 }
 

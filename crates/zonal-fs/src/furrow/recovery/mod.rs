@@ -30,7 +30,7 @@ use crate::furrow::log::superblock_log::{self, FoundSuperblock};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::names::NameKey;
 use crate::furrow::metadata::sums::Base;
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::recovery::contents::missing_error;
 use crate::furrow::recovery::losses::Losses;
 use crate::furrow::recovery::replay::{Batch, JournalReader};
@@ -369,9 +369,8 @@ fn replay(
     if let Some(batch) = held.as_ref().filter(|batch| !reader.is_cut_off(batch)) {
         note_copies(batch, problems);
     }
-    if let Some(batch) = held
-        && !reader.has_planted(PlantedBug::ReplayStopsEarly)
-    {
+    mistake!(reader, ReplayStopsEarly, held = None);
+    if let Some(batch) = held {
         apply_batch(rows, &batch.bodies)?;
         count += 1;
     }

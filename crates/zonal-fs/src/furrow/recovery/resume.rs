@@ -12,7 +12,7 @@ use crate::furrow::invariant::Problems;
 use crate::furrow::log::Log;
 use crate::furrow::log::maintenance::StepBudget;
 use crate::furrow::metadata::{Ending, State};
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::recovery::LoadedDrive;
 use crate::furrow::table::key::RowKind;
 use crate::furrow::tree::Tree;
@@ -89,8 +89,8 @@ impl<'a> Recovery<'a> {
         // If only the last process ended, blocks that recovery has read may still be in the drive's
         // cache.
         self.drive.flush()?;
-        let whole =
-            loaded.journal_is_whole || self.tree.has_planted(PlantedBug::ContinueBehindTornRecord);
+        let mut whole = loaded.journal_is_whole;
+        mistake!(self.tree, ContinueBehindTornRecord, whole = true);
         if self.tree.layout().few_active_zones {
             self.settle_superblocks(loaded)?;
         }
@@ -129,7 +129,7 @@ impl<'a> Recovery<'a> {
             self.log.lock_pairs().resume(self.drive, zones, next);
         }
         // From here on there may be commits: a deleted file whose map is long needs several.
-        if !self.tree.has_planted(PlantedBug::ForgetOrphans) {
+        if !self.tree.planted.has(PlantedBug::ForgetOrphans) {
             self.truncate_orphans();
         }
         if !(whole && loaded.copies_are_whole) {

@@ -6,7 +6,7 @@ use crate::furrow::format::backref::{BACKREFS_MAX, Backref};
 use crate::furrow::format::row::{Row, decode, encode};
 use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::place::Owner;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::zones::backrefs::{DueRecords, DueZones, merge_sorted};
 use crate::vfs::Result;
@@ -35,9 +35,9 @@ impl Tree {
     /// The rows of a zone's back-references, except for dead ones.
     fn encode_records(&self, zone: u32, records: Vec<Backref>) -> Vec<Box<[u8]>> {
         let mut kept = self.confirmed(zone, records);
-        if self.has_planted(PlantedBug::ForgetExtentOwners) {
+        mistake!(self, ForgetExtentOwners, {
             kept.retain(|record| !matches!(record.owner, Owner::Extent(_)));
-        }
+        });
         merge_sorted(&mut kept);
         kept.sort_unstable_by_key(|record| record.owner);
         let rows = kept.chunks(BACKREFS_MAX).map(|chunk| encode(&Row::Backrefs(chunk.into())));

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::FsError;
 use crate::furrow::metadata::missing::{Lookup, Missing, Operation, Stop};
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::tree::Tree;
 use crate::furrow::tree::fetch::broken;
@@ -97,13 +97,12 @@ impl Tree {
         let mut state = self.write_accounts();
         let counts = state.loads.end(ticket);
         if counts {
-            if let &Missing::Map(ino, block) = missing
-                && found.is_err()
-                && self.has_planted(PlantedBug::RefusedIsHole)
-            {
-                state.mark_hole(ino, block..block + 1);
-                return Ok(true);
-            }
+            mistake!(self, RefusedIsHole, {
+                if let (&Missing::Map(ino, block), Err(_)) = (missing, &found) {
+                    state.mark_hole(ino, block..block + 1);
+                    return Ok(true);
+                }
+            });
             state.enter(missing, found?);
             self.trim(&mut state);
         }

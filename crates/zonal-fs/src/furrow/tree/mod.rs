@@ -19,7 +19,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::metadata::State;
 use crate::furrow::options::Eviction;
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::Planted;
 use crate::furrow::space::Space;
 use crate::furrow::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::furrow::table::view::View;
@@ -51,7 +51,7 @@ pub(super) struct Tree {
     pub(super) uuid: [u8; 16],
     /// After shutdown, or on a read-only mount.
     read_only: AtomicBool,
-    planted: Planted,
+    pub(super) planted: Planted,
     eviction: Eviction,
 }
 
@@ -188,10 +188,6 @@ impl Tree {
 
     pub(super) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
-    }
-
-    pub(super) fn has_planted(&self, bug: PlantedBug) -> bool {
-        self.planted.has(bug)
     }
 
     /// An error if the mount does not write.

@@ -107,7 +107,7 @@ impl Truncator {
                 return Ok(());
             }
             (Err(_), Removal::Truncation(ino))
-                if self.tree.has_planted(PlantedBug::ForgetFailedTruncation) =>
+                if self.tree.planted.has(PlantedBug::ForgetFailedTruncation) =>
             {
                 self.tree.write_accounts().lives.end_truncation(ino);
             }

@@ -99,7 +99,7 @@ impl Writer {
         let StoredAt { at, crc, .. } = stored;
         let source = StoredBlocks { at, crcs: vec![crc], ino: of.ino, first: of.block };
         let mut data = Box::new([0; BLOCK_BYTES]);
-        let early = self.tree.has_planted(PlantedBug::UnpinBeforeBase);
+        let early = self.tree.planted.has(PlantedBug::UnpinBeforeBase);
         if early {
             self.drive.pins.unpin_zone(at.zone);
         }
@@ -107,7 +107,7 @@ impl Writer {
         if !early {
             self.drive.pins.unpin_zone(at.zone);
         }
-        if !self.tree.has_planted(PlantedBug::PadRefusedBase) {
+        if !self.tree.planted.has(PlantedBug::PadRefusedBase) {
             outcome?;
         }
         Ok(BlockBase { of, stored: Some(StoredData { at: stored, data }) })

@@ -1,6 +1,6 @@
 //! Resets of zones without live blocks, once no durable row refers to them any more (F3).
 
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::sync::MutexGuard;
 use crate::furrow::write::Writer;
 use crate::furrow::zones::Role;
@@ -43,9 +43,9 @@ impl Writer {
             Ok(()) => {
                 let generation = state.zones.slot(zone).generation;
                 state.zones.release(zone);
-                if self.tree.has_planted(PlantedBug::KeepGeneration) {
+                mistake!(self.tree, KeepGeneration, {
                     state.zones.slot_mut(zone).generation = generation;
-                }
+                });
                 self.meters.victim_is_over(zone, self.tree.layout().capacity(zone));
                 true
             }
