@@ -249,7 +249,7 @@ impl Furrow {
             planted,
         };
         let mut state = loaded.state.with_options(planted, eviction);
-        state.restore_remaps(&view, budget.moved);
+        state.rows.remaps.restore(&view, budget.moved);
         let reserve = loaded.superblock.reserve_percent.get();
         let usable = state.zones.usable();
         let space = Space::new(drive.layout, Arc::clone(&view), usable, reserve, planted);

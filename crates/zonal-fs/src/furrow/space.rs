@@ -124,7 +124,7 @@ impl Space {
 
     /// Bytes of all rows in a copy of the table, with the rows that the next commit will write.
     fn packed_rows(&self, state: &State) -> RowBytes {
-        state.totals.rows(self.view.packed_bytes(state.batch.bytes()))
+        state.rows.totals.rows(self.view.packed_bytes(state.rows.batch.bytes()))
     }
 
     /// Blocks that files may fill now.
@@ -139,13 +139,13 @@ impl Space {
 
     /// Blocks that files may fill and have not.
     pub(super) fn free_blocks(&self, state: &State) -> u64 {
-        self.user_blocks(state).saturating_sub(state.totals.used())
+        self.user_blocks(state).saturating_sub(state.rows.totals.used())
     }
 
     /// Checks that files may fill `growth` more blocks.
     pub(super) fn check_growth(&self, state: &State, growth: u64) -> Result<()> {
         let is_bound = !self.planted.has(PlantedBug::FillAnything);
-        if is_bound && growth > 0 && state.totals.used() + growth > self.user_blocks(state) {
+        if is_bound && growth > 0 && state.rows.totals.used() + growth > self.user_blocks(state) {
             return Err(FsError::NoSpace);
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Space {
     /// planned size. The size of the table goes up and down with its garbage; if the zones followed
     /// that, metadata would at times take two zones at once, which may be all the room of writers.
     pub(super) fn rows_wanted(&self, state: &State) -> u64 {
-        state.totals.row_bytes().min(self.rows_planned(state))
+        state.rows.totals.row_bytes().min(self.rows_planned(state))
     }
 
     /// Zones that metadata needs for its present rows, with spare ones for the next steps.
@@ -182,7 +182,7 @@ impl Space {
     /// How many of `kept` zones a recovery or the next commit cannot do without, if the commit adds
     /// `added` bytes to the changed rows.
     fn least_for_metadata(&self, state: &State, kept: usize, added: usize) -> usize {
-        kept.min(self.pair_room.zones_for(2 * state.batch.bytes() + added).max(RECOVERY_ZONES))
+        kept.min(self.pair_room.zones_for(2 * state.rows.batch.bytes() + added).max(RECOVERY_ZONES))
     }
 
     /// Whether more rows could make the table too large for its own compaction. If the table has no
@@ -228,7 +228,7 @@ impl Space {
 
     fn low_mark_with(&self, state: &State, meta_zones: u64) -> u64 {
         let (blocks, zone_blocks) = (state.zones.usable(), u64::from(self.layout.zone_blocks));
-        let spare = blocks.saturating_sub(state.totals.live() + meta_zones * zone_blocks);
+        let spare = blocks.saturating_sub(state.rows.totals.live() + meta_zones * zone_blocks);
         pace::low_mark(Usable { blocks, spare, zone_blocks }, self.layout.open_zones)
     }
 
@@ -277,7 +277,7 @@ impl Space {
 
 /// Reserved blocks that do not fit into the open zones of users.
 fn reserved_beyond_open(state: &State) -> u64 {
-    state.totals.pending().saturating_sub(state.zones.users_only_room())
+    state.rows.totals.pending().saturating_sub(state.zones.users_only_room())
 }
 
 /// Free zones that reservations need.
@@ -299,7 +299,7 @@ fn room_of_reclaim(state: &State, kept: usize) -> u64 {
 /// ones, if a writer waits and no commit would free zones.
 fn room_to_borrow(state: &State, urgency: Urgency) -> u64 {
     if urgency == Urgency::Emergency && !state.zones.has_emptied() {
-        state.zones.users_only_room().saturating_sub(state.totals.pending())
+        state.zones.users_only_room().saturating_sub(state.rows.totals.pending())
     } else {
         0
     }

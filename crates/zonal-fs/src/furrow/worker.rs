@@ -148,7 +148,7 @@ impl Worker {
         }
         let has_changes = {
             let state = self.tree.read_state();
-            !state.batch.is_empty() || !state.buffered.is_empty()
+            !state.rows.batch.is_empty() || !state.buffered.is_empty()
         };
         if has_changes { Ok(()) } else { Ok(drive.flush()?) }
     }
@@ -279,7 +279,7 @@ mod tests {
         fs.on_work(Arc::new(move || {
             counter.fetch_add(1, Ordering::Relaxed);
         }));
-        let changes = || fs.tree.read_state().batch.changed().len();
+        let changes = || fs.tree.read_state().rows.batch.changed().len();
         change_rows(&fs, CHANGES_MAX);
         assert_eq!(wakes.load(Ordering::Relaxed), 0);
         drop(fs.tree.write_state());
@@ -312,7 +312,7 @@ mod tests {
             fs.sync().unwrap();
             let is_committed = || {
                 let state = fs.tree.read_state();
-                state.batch.is_empty() && state.buffered.is_empty()
+                state.rows.batch.is_empty() && state.buffered.is_empty()
             };
             // Half a second is between two ticks of a mount. Changes come at any time after a
             // commit.
@@ -347,7 +347,7 @@ mod tests {
         assert!(fs.tree.view.memtable_bytes() > limit, "it is to be written");
         change_rows(&fs, CHANGES_MAX);
         assert_eq!(fs.step(Work::Compact).unwrap(), StepProgress::More);
-        assert!(fs.tree.read_state().batch.is_empty());
+        assert!(fs.tree.read_state().rows.batch.is_empty());
     }
 
     #[test]

@@ -102,9 +102,9 @@ impl Log {
         // Zones to reset are no promise: a file system that is read-only leaves them.
         let resets = !self.tree.is_read_only()
             && state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
-        let nothing = state.batch.is_empty() && state.buffered.is_empty() && !resets;
+        let nothing = state.rows.batch.is_empty() && state.buffered.is_empty() && !resets;
         let leaves_records = ending == Ending::Clean && state.zones.has_records();
-        let mut batch = state.batch.number();
+        let mut batch = state.rows.batch.number();
         if nothing && !leaves_records {
             batch = batch.saturating_sub(1);
             mistake!(self.tree, SyncForgetsUnderway, batch = batch.saturating_sub(1));
@@ -214,8 +214,8 @@ impl Log {
         state.zones.retry_resets();
         let mut emptied = state.zones.take_emptied(|zone| self.drive.pins.is_idle(zone));
         mistake!(self.tree, ResetUnderReaders, emptied.extend(state.zones.take_emptied(|_| true)));
-        let taken = TakenBatch { batch: state.batch.number() - 1, emptied };
-        if state.batch.taken_count() + owners.len() > ROWS_AT_ONCE {
+        let taken = TakenBatch { batch: state.rows.batch.number() - 1, emptied };
+        if state.rows.batch.taken_count() + owners.len() > ROWS_AT_ONCE {
             return (taken, Some(owners));
         }
         let (rows, _) = state.frozen_rows(Key::MIN, ROWS_AT_ONCE);

@@ -474,7 +474,8 @@ impl Log {
             unneeded = self.tree.view.remaps_below(self.tree.view.durable_remap_end());
         });
         if !unneeded.is_empty() {
-            self.tree.write_accounts().drop_moved(&unneeded, self.tree.view.moved_bytes());
+            let state = &mut *self.tree.write_accounts();
+            state.rows.drop_remaps(&unneeded, self.tree.view.moved_bytes(), &mut state.zones);
         }
     }
 }

@@ -48,8 +48,8 @@ impl Log {
         Upkeep {
             holds_too_much: self.tree.holds_too_much(state),
             truncations_wait: self.truncations_wait(state),
-            batch_bytes: state.batch.bytes(),
-            buffer_is_full: state.totals.pending() > self.writer.buffer_max,
+            batch_bytes: state.rows.batch.bytes(),
+            buffer_is_full: state.rows.totals.pending() > self.writer.buffer_max,
         }
     }
 
@@ -116,7 +116,7 @@ impl Log {
         let room = self.tree.space.writer_room(&state);
         let is_low = room.blocks < 2 * room.low_mark;
         let share = if is_low { LOW_SHARE } else { 1 };
-        let (rows, bytes) = (state.changed_count(), state.batch.bytes());
+        let (rows, bytes) = (state.rows.count(), state.rows.batch.bytes());
         let is_large = rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes();
         is_large || self.tree.space.awaits_commit(&state, |zone| self.drive.pins.is_idle(zone))
     }

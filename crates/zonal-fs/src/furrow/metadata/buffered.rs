@@ -60,7 +60,7 @@ impl State {
         if let Some(extent) = over {
             self.extents.keep_below(extent);
         }
-        self.totals.reserve(reserved);
+        self.rows.totals.reserve(reserved);
         let id = self.buffered.add(ino);
         let file = self.inode_mut(ino)?.file_mut()?;
         file.growing += reserved;
@@ -78,7 +78,7 @@ impl State {
         let Some(file) = self.inodes.file_mut(ino) else { return };
         for (block, data) in placed {
             let Some(dirty) = file.dirty.get_mut(&block) else { continue };
-            self.totals.unreserve(dirty.reserved);
+            self.rows.totals.unreserve(dirty.reserved);
             file.growing -= dirty.reserved;
             dirty.reserved = 0;
             if let Some(extent) = dirty.over.take() {
@@ -87,7 +87,7 @@ impl State {
             let forgets = self.planted.has(PlantedBug::WriteBackForgetsNewer);
             if forgets || Arc::ptr_eq(&dirty.data, data) {
                 file.dirty.remove(&block);
-                self.totals.remove_pending(1);
+                self.rows.totals.remove_pending(1);
             }
         }
         if file.dirty.is_empty() {
@@ -102,8 +102,8 @@ impl State {
         for block in &blocks {
             let Some(dirty) = file.dirty.remove(block) else { continue };
             file.growing -= dirty.reserved;
-            self.totals.unreserve(dirty.reserved);
-            self.totals.remove_pending(1);
+            self.rows.totals.unreserve(dirty.reserved);
+            self.rows.totals.remove_pending(1);
             if let Some(extent) = dirty.over {
                 self.extents.let_go_below(extent);
             }

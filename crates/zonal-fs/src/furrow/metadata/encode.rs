@@ -6,8 +6,8 @@ use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::row::{
     EntryRow, ExtentRow, InodeRow, Place, REGULAR, Row, SharedPlace, ZonePlace, encode,
 };
-use crate::furrow::metadata::batch::TakenRows;
 use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
+use crate::furrow::metadata::rows::batch::TakenRows;
 use crate::furrow::metadata::sums::{learned_row, zone_row};
 use crate::furrow::metadata::{Body, Inode, State};
 use crate::furrow::planted::{Planted, PlantedBug};
@@ -32,14 +32,14 @@ impl State {
     pub(in crate::furrow) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
         let key = Key::new(kind, owner, at);
         self.encode_if_taken(key);
-        self.batch.mark(key);
+        self.rows.batch.mark(key);
     }
 
     /// If the commit under way has yet to encode a row, encodes it as it is.
     pub(super) fn encode_if_taken(&mut self, key: Key) {
-        if self.batch.awaits_encoding(key) {
+        if self.rows.batch.awaits_encoding(key) {
             let value = present_value(self, key);
-            self.batch.enter_encoded(key, value);
+            self.rows.batch.enter_encoded(key, value);
         }
     }
 
@@ -49,14 +49,11 @@ impl State {
     /// marks.
     pub(in crate::furrow) fn freeze(&mut self) {
         for zone in self.zones.take_changed() {
-            self.batch.mark(Key::new(RowKind::Zone, zone.into(), 0));
+            self.rows.mark_base(RowKind::Zone, zone.into(), 0);
         }
-        if !self.batch.is_empty() {
-            self.batch.mark(Key::new(RowKind::Totals, 0, 0));
-        }
-        let taken = self.batch.take();
+        let (taken, moved) = self.rows.freeze();
         self.loads.note_taken(taken);
-        self.loads.note_taken(self.moving.freeze());
+        self.loads.note_taken(moved);
         let base: Vec<Key> = taken.range(..Key::BASE_END).copied().collect();
         for key in base {
             self.encode_if_taken(key);
@@ -70,10 +67,10 @@ impl State {
         from: Key,
         max: usize,
     ) -> (Vec<(Key, Value)>, Option<Key>) {
-        let mut keys = self.batch.taken().range(from..);
+        let mut keys = self.rows.batch.taken().range(from..);
         let rows = keys.by_ref().take(max).filter(|key| !is_left_out(key.kind(), self.planted));
         let rows = rows.map(|&key| {
-            let encoded = self.batch.encoded(key).cloned();
+            let encoded = self.rows.batch.encoded(key).cloned();
             (key, encoded.unwrap_or_else(|| present_value(self, key)))
         });
         let forgets = self.planted.has(PlantedBug::ForgetEntryDeletes);
@@ -88,10 +85,10 @@ impl State {
     /// lock.
     pub(in crate::furrow) fn thaw(&mut self) -> TakenRows {
         // Loads that began meanwhile have found older rows.
-        let taken = self.batch.taken();
+        let taken = self.rows.batch.taken();
         self.loads.note_taken(taken);
-        self.loads.note_taken(&self.moving.thaw(taken));
-        for key in self.batch.taken_unchanged() {
+        self.loads.note_taken(&self.rows.remaps.thaw(taken));
+        for key in self.rows.batch.taken_unchanged() {
             if key.kind() == RowKind::Inode {
                 self.inodes.forget_deleted(Ino::new(key.owner()));
             } else if key.kind() == RowKind::Extent {
@@ -100,7 +97,7 @@ impl State {
         }
         // Metadata that only its changes kept in memory may be evicted now.
         self.residency.allow_trim();
-        self.batch.end()
+        self.rows.batch.end()
     }
 }
 
@@ -129,7 +126,7 @@ fn present_value(state: &State, key: Key) -> Value {
         inode
     };
     match key.kind() {
-        RowKind::Totals => Some(encode(&Row::Totals(state.totals.row(state.numbers)))),
+        RowKind::Totals => Some(encode(&Row::Totals(state.rows.totals.row(state.rows.numbers)))),
         RowKind::Zone => {
             let zone = u32::try_from(key.owner()).expect("zone numbers are u32");
             let mut row = zone_row(state.zones.slot(zone))?;
@@ -168,7 +165,7 @@ fn present_value(state: &State, key: Key) -> Value {
             (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
         }
         RowKind::Backrefs => None,
-        RowKind::Remap => state.moving.value(key),
+        RowKind::Remap => state.rows.remaps.value(key),
         RowKind::Discard => {
             let row = state.discards.row(Ino::new(key.owner()), key.at())?;
             Some(encode(&Row::Discard(row)))
@@ -348,8 +345,8 @@ mod tests {
                 assert_eq!(rows, expected, "seed {seed}");
                 // They go with the next batch, since none has written them.
                 let mut state = fs.tree.write_state();
-                let all = state.batch.changed() | state.batch.taken();
-                state.batch.set_changed(all);
+                let all = state.rows.batch.changed() | state.rows.batch.taken();
+                state.rows.batch.set_changed(all);
                 state.thaw();
             }
             fs.sync().unwrap();

@@ -134,7 +134,7 @@ impl State {
 
     /// Whether a commit would let go of something where more than `max` bytes are taken.
     pub(in crate::furrow) fn is_held_by_changes(&self, max: usize) -> bool {
-        self.residency.trim_from > 0 && self.taken_bytes() > max && !self.batch.is_empty()
+        self.residency.trim_from > 0 && self.taken_bytes() > max && !self.rows.batch.is_empty()
     }
 
     /// Evicts metadata if it takes more than `max` bytes.
@@ -153,11 +153,6 @@ impl State {
         self.residency.hand.in_vain = 0;
         self.residency.trim_from = self.taken_bytes() + max / 16;
         Trimmed::NeedsCommit
-    }
-
-    fn is_any_changed(&self, first: Key, last: Key) -> bool {
-        self.batch.changed_in(first, last).next().is_some()
-            || self.moving.moved_in(first, last).next().is_some()
     }
 
     /// Evicts unused metadata until `target` bytes are left, or the scan has looked at enough.
@@ -209,7 +204,7 @@ impl State {
     fn evict_inode(&mut self, ino: Ino, scan: Scan) {
         let keys = [(RowKind::Inode, 0), (RowKind::Entry, u64::MAX)];
         let [first, last] = keys.map(|(kind, at)| Key::new(kind, ino.get(), at));
-        let is_changed = self.is_any_changed(first, last);
+        let is_changed = self.rows.changed_in(first, last).next().is_some();
         let is_waiting = self.lives.is_truncating(ino);
         let Some(inode) = self.inodes.peek_mut(ino) else { return };
         let used = inode.used.last.load(Ordering::Relaxed);
@@ -272,7 +267,7 @@ impl State {
     /// there is none, the old row in the table does not count.
     fn kept_of(&self, ino: Ino, file: &File, blocks: Range<u64>) -> BTreeSet<u64> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        let mut kept = self.changed_places(key(blocks.start), key(blocks.end - 1));
+        let mut kept = self.rows.places_changed_in(key(blocks.start), key(blocks.end - 1));
         for (&block, _) in file.dirty.range(blocks) {
             kept.insert(file.covering(block).map_or(block, |(start, _)| start));
         }
@@ -306,8 +301,10 @@ impl State {
         }
         let key = |kind, at| Key::new(kind, ino.get(), at);
         // Deleted entries are among them: the table still has these.
-        let mut kept = self.changed_places(key(RowKind::Entry, from), key(RowKind::Entry, last));
-        let stays = |hash| names.is_found(hash) || self.batch.is_changed(key(RowKind::Name, hash));
+        let mut kept =
+            self.rows.places_changed_in(key(RowKind::Entry, from), key(RowKind::Entry, last));
+        let stays =
+            |hash| names.is_found(hash) || self.rows.batch.is_changed(key(RowKind::Name, hash));
         kept.extend(piece.iter().filter(|one| stays(one.1)).map(|(cookie, ..)| *cookie));
         let Some(directory) = self.inodes.directory_mut(ino) else { return 0 };
         let mut held = directory.frame_bytes();
@@ -330,18 +327,11 @@ impl State {
         scan.piece
     }
 
-    /// Places of rows that are to be committed, or being committed, or that name an old place until
-    /// then.
-    fn changed_places(&self, first: Key, last: Key) -> BTreeSet<u64> {
-        let rows = self.batch.changed_in(first, last);
-        rows.chain(self.moving.moved_in(first, last)).map(Key::at).collect()
-    }
-
     /// Forgets which names a directory is known not to have.
     fn forget_names(&mut self, ino: Ino) {
         let Some(directory) = self.inodes.directory_mut(ino) else { return };
         let Some(names) = &mut directory.names else { return };
-        let batch = &self.batch;
+        let batch = &self.rows.batch;
         let held = names.held_bytes();
         names.forget_known(|hash| batch.is_changed(Key::new(RowKind::Name, ino.get(), hash)));
         let held_now = names.held_bytes();
@@ -355,7 +345,7 @@ impl State {
         let ids: Vec<ExtentId> = ids.collect();
         self.residency.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
         for id in ids {
-            let is_changed = self.batch.is_changed(Key::new(RowKind::Extent, id.0, 0));
+            let is_changed = self.rows.batch.is_changed(Key::new(RowKind::Extent, id.0, 0));
             let goes = !is_changed || self.planted.has(PlantedBug::EvictChangedExtent);
             if goes && let Some(extent) = self.extents.evict(id, scan.kept_from) {
                 self.count_held(extent.held_bytes(), 0);

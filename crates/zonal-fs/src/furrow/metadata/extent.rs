@@ -14,7 +14,6 @@ use crate::furrow::format::row::{CopySpace, extent_bytes};
 use crate::furrow::metadata::block_map::EntryRef;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::{Extent, ExtentId, MapEntry, Owner, Stored};
-use crate::furrow::metadata::remaps::Noted;
 use crate::furrow::metadata::shared::Released;
 use crate::furrow::metadata::{File, State};
 use crate::furrow::planted::PlantedBug;
@@ -205,7 +204,7 @@ impl State {
                 added = space.preallocated(*blocks);
             }
         });
-        self.totals.add_preallocated(added);
+        self.rows.totals.add_preallocated(added);
         self.mark(RowKind::Map, ino.get(), start);
     }
 
@@ -215,7 +214,7 @@ impl State {
     }
 
     /// Enters an entry where nothing is mapped, merged with the neighbours that it continues.
-    fn join_entry(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
+    pub(super) fn join_entry(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
         self.record_owner(ino, first, &entry);
         let blocks_max = self.zones.extent_max();
         let file = self.file_mut(ino);
@@ -286,48 +285,18 @@ impl State {
     /// names all of it.
     fn insert_extent(&mut self, entry: MapEntry) -> MapEntry {
         let MapEntry::At { zone, block, crcs } = entry else { return entry };
-        let (id, blocks) = (self.numbers.new_extent(), crcs.blocks());
+        let (id, blocks) = (self.rows.numbers.new_extent(), crcs.blocks());
         self.mark(RowKind::Extent, id.0, 0);
         self.zones.add_live(zone, block, blocks);
         self.zones.record_owner(zone, Backref { owner: Owner::Extent(id), block, blocks });
-        self.totals.add_live(blocks);
-        self.totals.add_place_bytes(extent_bytes(blocks));
-        self.batch.add_bytes(4 * blocks as usize);
+        self.rows.totals.add_live(blocks);
+        self.rows.totals.add_place_bytes(extent_bytes(blocks));
+        self.rows.batch.add_bytes(4 * blocks as usize);
         let used = self.loads.count();
         let extent = Extent { zone, block, refs: 0, crcs, used };
         self.count_held(0, extent.held_bytes());
         self.extents.insert(id, extent);
         MapEntry::Shared { extent: id, skip: 0, blocks, space: CopySpace::None }
-    }
-
-    /// Maps a run of blocks of an owner to the place where reclaim has copied it. Other blocks of
-    /// its map entry stay where they are.
-    pub(super) fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
-        let Placed { zone, block, blocks } = to;
-        match owner {
-            Owner::Entry(ino, first)
-                if noted == Noted::InTables && self.move_entry(ino, first, to) => {}
-            Owner::Entry(ino, first) => {
-                self.split_map(ino, first);
-                self.split_map(ino, first + u64::from(blocks));
-                match self.take_entry(ino, first) {
-                    MapEntry::At { crcs, .. } => {
-                        self.join_entry(ino, first, MapEntry::At { zone, block, crcs });
-                    }
-                    other @ (MapEntry::Preallocated { .. } | MapEntry::Shared { .. }) => {
-                        self.put_entry(ino, first, other);
-                    }
-                }
-            }
-            Owner::Extent(id) => {
-                self.mark(RowKind::Extent, id.0, 0);
-                let Some(from) = self.extents.relocate(id, zone, block) else { return };
-                self.zones.remove_live(from, blocks);
-                self.zones.add_live(zone, block, blocks);
-                self.zones.record_owner(zone, Backref { block, blocks, owner });
-                self.batch.add_bytes(4 * blocks as usize);
-            }
-        }
     }
 
     /// Adds a back-reference for the blocks of an entry.
@@ -344,18 +313,18 @@ impl State {
     }
 
     /// Enters an entry where nothing is mapped.
-    fn put_entry(&mut self, ino: Ino, first: u64, entry: MapEntry) {
+    pub(super) fn put_entry(&mut self, ino: Ino, first: u64, entry: MapEntry) {
         let blocks = u64::from(entry.blocks());
         let entry_bytes = entry.held_bytes();
-        self.totals.add_place_bytes(entry.row_bytes());
+        self.rows.totals.add_place_bytes(entry.row_bytes());
         self.mark(RowKind::Map, ino.get(), first);
-        self.totals.add_preallocated(entry.preallocated());
+        self.rows.totals.add_preallocated(entry.preallocated());
         match &entry {
             MapEntry::Preallocated { .. } => {}
             MapEntry::At { zone, block, crcs } => {
                 self.zones.add_live(*zone, *block, crcs.blocks());
-                self.totals.add_live(crcs.blocks());
-                self.batch.add_bytes(4 * crcs.as_slice().len());
+                self.rows.totals.add_live(crcs.blocks());
+                self.rows.batch.add_bytes(4 * crcs.as_slice().len());
             }
             MapEntry::Shared { extent, .. } => {
                 self.mark(RowKind::Extent, extent.0, 0);
@@ -382,8 +351,8 @@ impl State {
         file.mapped = file.mapped.saturating_sub(blocks);
         let held_now = file.map.held_bytes();
         self.count_held(held + entry.held_bytes(), held_now);
-        self.totals.remove_place_bytes(entry.row_bytes());
-        self.totals.remove_preallocated(entry.preallocated());
+        self.rows.totals.remove_place_bytes(entry.row_bytes());
+        self.rows.totals.remove_preallocated(entry.preallocated());
         entry
     }
 
@@ -406,13 +375,13 @@ impl State {
 
     /// Takes an entry out. The last reference to a shared extent comes back as blocks of its own;
     /// the rest of the extent is dead.
-    fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
+    pub(super) fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
         let entry = self.take_from_map(ino, start);
         match &entry {
             MapEntry::Preallocated { .. } => {}
             MapEntry::At { zone, crcs, .. } => {
                 self.zones.remove_live(*zone, crcs.blocks());
-                self.totals.remove_live(crcs.blocks());
+                self.rows.totals.remove_live(crcs.blocks());
             }
             MapEntry::Shared { extent, skip, blocks, .. } => {
                 if let Some(Extent { zone, block, crcs, .. }) = self.release(*extent)
@@ -449,7 +418,7 @@ impl State {
         let right = narrow(end.saturating_sub(limit));
         if let MapEntry::At { zone, .. } = *entry {
             let died = entry.blocks() - left - right;
-            self.zones.note_death(zone, died, self.totals.data_clock());
+            self.zones.note_death(zone, died, self.rows.totals.data_clock());
         }
         if left + right == 0 {
             self.take_entry(ino, start);
@@ -472,8 +441,8 @@ impl State {
         self.count_held(extent.held_bytes(), 0);
         let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, blocks);
-        self.totals.remove_live(blocks);
-        self.totals.remove_place_bytes(extent_bytes(blocks));
+        self.rows.totals.remove_live(blocks);
+        self.rows.totals.remove_place_bytes(extent_bytes(blocks));
         Some(extent)
     }
 }

@@ -192,8 +192,8 @@ impl State {
         let is_large = directory.entries > entries_max && directory.known.is_all();
         let held_now = directory.frame_bytes() + name_held_bytes(name);
         self.count_held(held, held_now);
-        self.totals.add_row_bytes(entry_bytes(name));
-        self.batch.add_bytes(name.len());
+        self.rows.totals.add_row_bytes(entry_bytes(name));
+        self.rows.batch.add_bytes(name.len());
         if is_indexed {
             self.count_names(sharing - 1, sharing);
         } else if is_large {
@@ -216,7 +216,7 @@ impl State {
         let is_indexed = directory.names.is_some();
         let held_now = directory.frame_bytes();
         self.count_held(held + name_held_bytes(name), held_now);
-        self.totals.remove_row_bytes(entry_bytes(name));
+        self.rows.totals.remove_row_bytes(entry_bytes(name));
         if is_indexed {
             self.count_names(others + 1, others);
         }
@@ -235,8 +235,8 @@ impl State {
 
     /// It has changed: how many entries had its hash before, and how many have it now.
     fn count_names(&mut self, before: usize, now: usize) {
-        self.totals.remove_row_bytes(names_bytes(before));
-        self.totals.add_row_bytes(names_bytes(now));
+        self.rows.totals.remove_row_bytes(names_bytes(before));
+        self.rows.totals.add_row_bytes(names_bytes(now));
     }
 
     /// Gives a directory an index, all of whose entries are in memory.
@@ -245,7 +245,7 @@ impl State {
         let hashes: BTreeSet<u64> = directory.by_hash.iter().map(|named| named.hash).collect();
         let sharing = |hash: &u64| names_bytes(directory.by_hash.count(*hash));
         let bytes: u64 = hashes.iter().map(sharing).sum();
-        self.totals.add_row_bytes(bytes);
+        self.rows.totals.add_row_bytes(bytes);
         for hash in hashes {
             self.mark(RowKind::Name, ino.get(), hash);
         }

@@ -11,8 +11,6 @@
 //! Structure of a file: [`File::map`] leads from file blocks to zones, by way of [`SharedExtents`]
 //! where several files share blocks. See [`block_map`] and [`place`].
 
-pub(super) mod backrefs;
-pub(super) mod batch;
 pub(super) mod block_map;
 pub(super) mod buckets;
 pub(super) mod buffered;
@@ -32,12 +30,12 @@ pub(super) mod missing;
 pub(super) mod names;
 pub(super) mod paths;
 pub(super) mod place;
-pub(super) mod remaps;
+pub(super) mod relocation;
+pub(super) mod rows;
 pub(super) mod shared;
 pub(super) mod small;
 pub(super) mod sums;
 pub(super) mod target;
-pub(super) mod totals;
 pub(super) mod truncation;
 pub(super) mod xattrs;
 
@@ -49,7 +47,6 @@ use zonal_placement::learned::{Context, Learned};
 use crate::FsError;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::row::INODE_BYTES;
-use crate::furrow::metadata::batch::Batch;
 use crate::furrow::metadata::block_map::BlockMap;
 use crate::furrow::metadata::buckets::Buckets;
 use crate::furrow::metadata::buffered::Buffered;
@@ -62,16 +59,14 @@ use crate::furrow::metadata::lives::Lives;
 use crate::furrow::metadata::missing::{Loads, Lookup, Missing, Stop};
 use crate::furrow::metadata::names::{NameKey, Names};
 use crate::furrow::metadata::place::{ExtentId, MapEntry};
-use crate::furrow::metadata::remaps::Moving;
+use crate::furrow::metadata::rows::ChangedRows;
 use crate::furrow::metadata::shared::SharedExtents;
 use crate::furrow::metadata::small::SmallMap;
-use crate::furrow::metadata::totals::{Numbers, Totals};
 use crate::furrow::metadata::xattrs::Xattrs;
 use crate::furrow::options::Eviction;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::sync::{Mutex, UnderLock};
 use crate::furrow::table::key::RowKind;
-use crate::furrow::table::view::View;
 use crate::furrow::zones::Zones;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
@@ -299,11 +294,7 @@ pub(super) struct State {
     extents: SharedExtents,
     pub(super) buffered: Buffered,
     pub(super) zones: Zones,
-    pub(super) totals: Totals,
-    pub(super) numbers: Numbers,
-    pub(super) batch: Batch,
-    /// Moves of reclaim without a map row for each.
-    moving: Moving,
+    pub(super) rows: ChangedRows,
     /// Lives and sizes of deleted files, which predict the lives and sizes of new files.
     learned: Learned,
     pub(super) loads: Loads,
@@ -323,10 +314,7 @@ impl State {
             extents: SharedExtents::default(),
             buffered: Buffered::default(),
             zones,
-            totals: Totals::default(),
-            numbers: Numbers::default(),
-            batch: Batch::default(),
-            moving: Moving::default(),
+            rows: ChangedRows::default(),
             learned: Learned::default(),
             loads: Loads::default(),
             residency: Residency::default(),
@@ -339,12 +327,6 @@ impl State {
         self.planted = planted;
         self.residency.set_policy(eviction);
         self
-    }
-
-    /// Enters the remap tables that the view of a mount has. All tables may take `bytes_max` bytes
-    /// of memory.
-    pub(super) fn restore_remaps(&mut self, view: &View, bytes_max: usize) {
-        self.moving.restore(view, bytes_max);
     }
 
     pub(super) fn has_planted(&self, bug: PlantedBug) -> bool {
@@ -427,8 +409,8 @@ impl State {
 
     /// Enters a new inode.
     pub(super) fn insert_inode(&mut self, ino: Ino, inode: Inode) {
-        self.totals.add_inode();
-        self.totals.add_row_bytes(inode_bytes(&inode));
+        self.rows.totals.add_inode();
+        self.rows.totals.add_row_bytes(inode_bytes(&inode));
         self.count_held(0, inode.held_bytes());
         inode.used.note(self.loads.advance());
         self.mark(RowKind::Inode, ino.get(), 0);
@@ -451,8 +433,8 @@ impl State {
             self.mark(RowKind::Xattr, ino.get(), slot);
         }
         let inode = self.inodes.delete(ino).expect("just seen");
-        self.totals.remove_inode();
-        self.totals.remove_row_bytes(inode_bytes(&inode));
+        self.rows.totals.remove_inode();
+        self.rows.totals.remove_row_bytes(inode_bytes(&inode));
         self.count_held(inode.held_bytes(), 0);
         self.buffered.remove(ino);
         if self.lives.remove(ino) {
@@ -490,9 +472,9 @@ impl State {
         xattrs.set(name, value);
         let (held_now, rows_now) = (xattrs.held_bytes(), xattrs.row_bytes());
         self.count_held(held, held_now);
-        self.totals.add_row_bytes(rows_now);
-        self.totals.remove_row_bytes(rows);
-        self.batch.add_bytes(value.map_or(0, <[u8]>::len));
+        self.rows.totals.add_row_bytes(rows_now);
+        self.rows.totals.remove_row_bytes(rows);
+        self.rows.batch.add_bytes(value.map_or(0, <[u8]>::len));
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::furrow::metadata::State;
 use crate::furrow::metadata::discards::Discards;
 use crate::furrow::metadata::lives::Lives;
 use crate::furrow::metadata::names::NameKey;
-use crate::furrow::metadata::totals::{Numbers, Totals};
+use crate::furrow::metadata::rows::totals::{Numbers, Totals};
 use crate::furrow::table::key::Key;
 use crate::furrow::zones::{Listed, Origin, Role, ZoneSlot, Zones};
 use crate::vfs::Ino;
@@ -98,7 +98,7 @@ impl Base {
             problems.add(rule::TOTALS, "there is no row of totals".into());
             return state;
         };
-        (state.numbers, state.totals) = (Numbers::of_row(row), Totals::of_row(row));
+        (state.rows.numbers, state.rows.totals) = (Numbers::of_row(row), Totals::of_row(row));
         let (mut live, mut owner_bytes) = (0, 0);
         for (&zone, row) in &self.zones {
             let known = u32::try_from(zone).ok().filter(|zone| state.zones.ids().contains(zone));
@@ -154,7 +154,7 @@ impl Base {
         // The drive does not record which zone is next in turn, so the number of zones that users
         // have filled in all stands for it.
         let zones = u64::from(state.zones.ids().end).max(1);
-        let filled = state.totals.data_clock() / u64::from(state.zones.zone_blocks().max(1));
+        let filled = state.rows.totals.data_clock() / u64::from(state.zones.zone_blocks().max(1));
         state.zones.set_turn(u32::try_from(filled % zones).expect("less than the zones"));
     }
 }

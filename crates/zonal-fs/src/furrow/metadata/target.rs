@@ -218,7 +218,7 @@ impl State {
     pub(super) fn learn_life(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.inodes.peek(ino) else { return };
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
-        let clock = self.totals.data_clock();
+        let clock = self.rows.totals.data_clock();
         if let Some(row) = self.learned.note_life(context, ino.get(), clock, life) {
             self.mark(RowKind::Learned, row.into(), 0);
         }
@@ -247,7 +247,7 @@ impl State {
         };
         let within = u32::try_from(block - start).ok()?;
         let birth = self.zones.known(zone)?.birth_of(first.saturating_add(within));
-        Some(self.totals.data_clock().saturating_sub(birth))
+        Some(self.rows.totals.data_clock().saturating_sub(birth))
     }
 }
 

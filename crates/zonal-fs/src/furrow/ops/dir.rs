@@ -78,7 +78,7 @@ impl Furrow {
             if new.kind == FileKind::Regular {
                 inode.context = Some(Context::of(parent.get(), name, inode.uid));
             }
-            let ino = state.numbers.new_ino();
+            let ino = state.rows.numbers.new_ino();
             let now = inode.ctime;
             let attr = inode.attr(ino);
             state.insert_inode(ino, inode);
@@ -112,7 +112,7 @@ impl Furrow {
             self.tree.space.check_growth(state, 1)?;
             let mut inode = self.new_inode(state, caller, parent, new)?;
             inode.nlink = 0;
-            let ino = state.numbers.new_ino();
+            let ino = state.rows.numbers.new_ino();
             let attr = inode.attr(ino);
             state.insert_inode(ino, inode);
             state.lives.add_unnamed(ino);
@@ -397,7 +397,7 @@ fn check_removal(state: &State, parent: Ino, ino: Ino) -> Lookup<()> {
 
 /// Enters a whiteout at the old place of a renamed entry.
 fn leave_whiteout(state: &mut State, at: EntryName<'_>, now: Timestamp) -> Lookup<()> {
-    let ino = state.numbers.new_ino();
+    let ino = state.rows.numbers.new_ino();
     let whiteout = Inode {
         kind: FileKind::CharDevice,
         perm: 0,

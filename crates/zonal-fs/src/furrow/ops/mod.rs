@@ -169,7 +169,7 @@ impl FileSystem for Furrow {
 
     fn statfs(&self) -> Result<StatFs> {
         let state = self.tree.read_state();
-        let totals = &state.totals;
+        let totals = &state.rows.totals;
         let blocks = self.tree.space.user_blocks_with(&state, RowBytes::default());
         let free = self.tree.space.free_blocks(&state);
         let is_deleted = |ino: &&Ino| {

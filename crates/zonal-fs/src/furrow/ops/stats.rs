@@ -90,7 +90,7 @@ impl Furrow {
             (victim.capacity, victim.used) = (slot.capacity, slot.live);
         }
         live.victims = victims;
-        let (totals, room) = (&state.totals, self.tree.space.writer_room(&state));
+        let (totals, room) = (&state.rows.totals, self.tree.space.writer_room(&state));
         live.reservations = Reservations {
             pending: totals.pending(),
             growing: totals.reserved(),
@@ -157,7 +157,7 @@ mod tests {
         let live = fs.live();
         let Blocks { capacity, used, in_flight, reclaimable, free, metadata, .. } = live.blocks;
         assert_eq!(used + in_flight + reclaimable + free + metadata, capacity, "{live:?}");
-        assert_eq!(used, fs.tree.read_state().totals.live());
+        assert_eq!(used, fs.tree.read_state().rows.totals.live());
         assert_eq!(live.blocks.available, fs.statfs().unwrap().blocks_free);
         assert_eq!(live.used_tenths.iter().sum::<u64>(), fs.stats().zones_sealed);
         let stats = fs.stats();

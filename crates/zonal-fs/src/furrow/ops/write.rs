@@ -77,7 +77,7 @@ struct Growth<'a> {
 impl Growth<'_> {
     /// Ends the write: the totals count the file's new blocks by now.
     fn end(&mut self, state: &mut State) {
-        state.totals.unreserve(std::mem::take(&mut self.blocks));
+        state.rows.totals.unreserve(std::mem::take(&mut self.blocks));
     }
 }
 
@@ -85,7 +85,7 @@ impl Drop for Growth<'_> {
     fn drop(&mut self) {
         // After a panic the lock is poisoned, and a second panic would hide the first.
         if self.blocks > 0 && !std::thread::panicking() {
-            self.tree.write_accounts().totals.unreserve(self.blocks);
+            self.tree.write_accounts().rows.totals.unreserve(self.blocks);
         }
     }
 }
@@ -286,7 +286,7 @@ impl Furrow {
         let (first, written) = (chunk.straight.start, chunk.written_as());
         let target = state.target_of(ino, first, written);
         let whole = state.whole_of(ino, first, written);
-        state.totals.reserve(growth);
+        state.rows.totals.reserve(growth);
         let growth = Growth { tree: &self.tree, blocks: growth };
         let early_reservation = self.throttle.try_reserve(state, chunk.limit - chunk.first);
         Ok(Some(WritePlan { target, whole, durability, growth, early_reservation }))

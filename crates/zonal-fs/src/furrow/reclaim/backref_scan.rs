@@ -257,7 +257,7 @@ mod tests {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         let file = create(&fs, "file");
-        let bytes = fs.tree.read_state().totals.row_bytes();
+        let bytes = fs.tree.read_state().rows.totals.row_bytes();
         write(&fs, file, 0, 3 * ZONE_BLOCKS, 1);
         fs.sync().unwrap();
         let zone = zones(&fs)[0].0;
@@ -265,7 +265,7 @@ mod tests {
         fs.fallocate(file, crate::vfs::Allocate::Punch, 0, 3 * ZONE_BLOCKS * BLOCK).unwrap();
         fs.sync().unwrap();
         assert_eq!(fs.tree.backref_rows(zone).unwrap(), []);
-        assert_eq!(fs.tree.read_state().totals.row_bytes(), bytes);
+        assert_eq!(fs.tree.read_state().rows.totals.row_bytes(), bytes);
         drop(fs);
         assert_clean(&drive);
     }

@@ -24,7 +24,7 @@ use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::backrefs::LiveRun;
+use crate::furrow::metadata::relocation::LiveRun;
 use crate::furrow::meters::Meters;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::reclaim::backref_scan::BackrefScan;
@@ -254,7 +254,8 @@ impl Reclaimer {
             let state = self.tree.read_state();
             let mut excluded = state.zones.unread.paused(now);
             excluded.extend(others);
-            let zone = state.zones.find_victim(state.totals.data_clock(), urgency, &excluded)?;
+            let zone =
+                state.zones.find_victim(state.rows.totals.data_clock(), urgency, &excluded)?;
             Some(Victim::new(zone, state.zones.slot(zone)))
         })
     }

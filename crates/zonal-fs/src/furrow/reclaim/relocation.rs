@@ -13,9 +13,9 @@ use super::Reclaimer;
 use crate::FsError;
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::{Address, BLOCK_BYTES};
-use crate::furrow::metadata::backrefs::LiveRun;
 use crate::furrow::metadata::extent::Placed;
-use crate::furrow::metadata::remaps::Noted;
+use crate::furrow::metadata::relocation::LiveRun;
+use crate::furrow::metadata::relocation::Noted;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::place::DataWrite;
 use crate::furrow::zones::Urgency;
@@ -126,7 +126,7 @@ impl Reclaimer {
         let blocks: u64 = sources.iter().map(|(live, _)| u64::from(live.blocks())).sum();
         let whole = Whole { blocks: blocks + rest_of_run, near: None };
         let state = self.tree.read_state();
-        let (wish, clock) = (Wish::Moved { birth }, state.totals.data_clock());
+        let (wish, clock) = (Wish::Moved { birth }, state.rows.totals.data_clock());
         if !sources.iter().any(|(live, _)| state.fits_a_zone(live.owner)) {
             Grouping::Together
         } else if state.zones.has_room_for(wish, whole, clock) {
@@ -187,11 +187,11 @@ impl Reclaimer {
     fn relocate_part(&self, from: Relocation, copied: &Backref, to: Address) -> Result<()> {
         let relocate = || {
             let mut state = self.tree.write_state();
-            let before = || state.batch.changed().clone();
+            let before = || state.rows.batch.changed().clone();
             let rows = self.tree.planted.has(PlantedBug::ForgetRelocation).then(before);
             state.relocate_runs(from.victim, copied, to, from.noted)?;
             if let Some(rows) = rows {
-                state.batch.set_changed(rows);
+                state.rows.batch.set_changed(rows);
             }
             Ok(())
         };

@@ -46,7 +46,7 @@ impl Reclaimer {
         };
         let (has_changed, has_emptied) = {
             let state = self.tree.read_state();
-            (!state.batch.is_empty(), state.zones.has_emptied())
+            (!state.rows.batch.is_empty(), state.zones.has_emptied())
         };
         if moved > 0 && !has_emptied {
             return Ok(());
@@ -117,7 +117,7 @@ impl Reclaimer {
         let _beside = self.drive.lock_placing();
         let given_up = {
             let mut state = self.tree.write_accounts();
-            let clock = state.totals.data_clock();
+            let clock = state.rows.totals.data_clock();
             state.zones.give_up_open(clock)
         };
         if let Some(zone) = given_up {

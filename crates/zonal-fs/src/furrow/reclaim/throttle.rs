@@ -149,8 +149,8 @@ impl Throttle {
     fn take_room(&self, state: &mut State, blocks: u64) -> Option<PricedReservation<'_>> {
         let WriterRoom { blocks: mut room, low_mark: low } = self.tree.space.writer_room(state);
         mistake!(self.tree, AdmitAnything, room = 1 << 40);
-        let rest = room.checked_sub(state.totals.pending() + blocks)?;
-        state.totals.add_pending(blocks);
+        let rest = room.checked_sub(state.rows.totals.pending() + blocks)?;
+        state.rows.totals.add_pending(blocks);
         let price = (rest < low).then(|| {
             // Writers have paid for zones that only wait for a commit.
             let room = Room { now: rest + state.zones.awaited_blocks(), low };
@@ -166,7 +166,7 @@ impl Throttle {
         if last.victims > 0 {
             return cost(last.moved, last.freed);
         }
-        let live = state.totals.live();
+        let live = state.rows.totals.live();
         cost(live, state.zones.usable().saturating_sub(live))
     }
 
@@ -199,7 +199,7 @@ impl Throttle {
     pub(in crate::furrow) fn reserve_for_shrinking(&self, blocks: u64) -> Reservation<'_> {
         self.reserve(blocks).unwrap_or_else(|error| {
             tracing::debug!(%error, "no room can be made; the operation frees space all the same");
-            self.tree.write_accounts().totals.add_pending(blocks);
+            self.tree.write_accounts().rows.totals.add_pending(blocks);
             Reservation::new(&self.tree, blocks)
         })
     }
@@ -254,7 +254,7 @@ mod tests {
         let taken = {
             let mut state = fs.tree.write_accounts();
             let taken = fs.tree.space.writer_room(&state).blocks;
-            state.totals.add_pending(taken);
+            state.rows.totals.add_pending(taken);
             taken
         };
         let ended = AtomicU64::new(0);
@@ -272,7 +272,7 @@ mod tests {
                 }
                 if writer == 8 {
                     // There is room again, for the waiting ones.
-                    fs.tree.write_accounts().totals.remove_pending(taken);
+                    fs.tree.write_accounts().rows.totals.remove_pending(taken);
                 }
             }
             drop(turn);

@@ -90,7 +90,7 @@ impl Opened {
     /// Adds the state that the rows describe, and the ranges that the drive has lost.
     fn loaded(self, drive: &Drive, mut state: State) -> Result<LoadedDrive> {
         let Self { found, superblock, journal, table, zones, batches, newest, .. } = self;
-        state.batch.begin_at(journal.end.last + 1);
+        state.rows.batch.begin_at(journal.end.last + 1);
         let mut moved_from = table.view.remapped_zones();
         moved_from.extend(lost_generations(drive, &table.view, &state.zones)?);
         state.zones.restore_generations(&moved_from);

@@ -265,7 +265,7 @@ impl<'a> Recovery<'a> {
             let has_data = state.zones.slot(number).live > 0;
             let resumed = match written {
                 Some(written) if zone.cond != ZoneCond::Full && has_data => {
-                    let clock = state.totals.data_clock();
+                    let clock = state.rows.totals.data_clock();
                     state.zones.slot(number).end <= written
                         && state.zones.resume(number, written, clock)
                 }
@@ -288,7 +288,7 @@ impl<'a> Recovery<'a> {
         }
         let end = state.zones.slot(zone).end;
         state.zones.claim(zone);
-        if !state.zones.resume(zone, end, state.totals.data_clock()) {
+        if !state.zones.resume(zone, end, state.rows.totals.data_clock()) {
             state.zones.seal(zone);
         }
     }

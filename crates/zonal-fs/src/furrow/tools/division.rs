@@ -8,7 +8,7 @@ use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_SHIFT;
 use crate::furrow::invariant::Problems;
-use crate::furrow::metadata::totals::Totals;
+use crate::furrow::metadata::rows::totals::Totals;
 use crate::furrow::planted::Planted;
 use crate::furrow::recovery;
 use crate::vfs::Result;
@@ -53,7 +53,7 @@ pub fn division(device: Arc<dyn ZonedDevice>) -> Result<Division> {
     let drive = Drive::new(device, layout);
     let loaded = recovery::read_base(&drive, Planted::default(), &mut Problems::default())?;
     let reserve = loaded.superblock.reserve_percent.get();
-    let totals = &loaded.state.totals;
+    let totals = &loaded.state.rows.totals;
     let rows = totals.rows(loaded.table.view.packed_bytes(0));
     Ok(divide(&layout, &loaded.zones, reserve, totals, rows))
 }

@@ -141,7 +141,7 @@ impl Tree {
     pub(super) fn write_state(&self) -> Changing<'_> {
         let turn = self.lock_changing();
         let state = self.write_accounts();
-        if state.changed_count() >= CHANGES_MAX {
+        if state.rows.count() >= CHANGES_MAX {
             self.bell.wake_worker();
         }
         Changing { state, _turn: turn }

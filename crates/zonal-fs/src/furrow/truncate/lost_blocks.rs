@@ -14,8 +14,8 @@ use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::zone_place_of;
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::backrefs::LiveRun;
 use crate::furrow::metadata::place::{MapEntry, Owner};
+use crate::furrow::metadata::relocation::LiveRun;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::scan::Scanned;
 use crate::furrow::table::view::{Refused, View};
@@ -175,7 +175,7 @@ impl Truncator {
                 "blocks of a deleted file, of which the rows are lost, are free"
             );
             state.zones.remove_live(zone, lost);
-            state.totals.remove_live(lost);
+            state.rows.totals.remove_live(lost);
         }
         Ok(())
     }

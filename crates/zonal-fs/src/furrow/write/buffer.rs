@@ -150,7 +150,7 @@ impl Writer {
     /// does not wait for all that others have written.
     pub(in crate::furrow) fn relieve_buffer(&self) -> Result<()> {
         // If another thread empties it, wait only if it has grown to twice its size.
-        let is_overfull = self.buffer_max < self.tree.read_state().totals.pending() / 2;
+        let is_overfull = self.buffer_max < self.tree.read_state().rows.totals.pending() / 2;
         let mut next = match self.flushing.try_lock() {
             Ok(next) => next,
             Err(TryLockError::WouldBlock) if !is_overfull => return Ok(()),
@@ -273,7 +273,7 @@ impl Writer {
     }
 
     fn is_buffer_full(&self) -> bool {
-        self.tree.read_state().totals.pending() > self.buffer_max
+        self.tree.read_state().rows.totals.pending() > self.buffer_max
     }
 }
 

@@ -138,7 +138,7 @@ impl Writer {
             let lost = u64::from(state.zones.slot(zone).remaining());
             let zone_blocks = u64::from(state.zones.zone_blocks());
             if self.tree.space.spare_zones(&state) < 2
-                || room < state.totals.pending() + lost + zone_blocks
+                || room < state.rows.totals.pending() + lost + zone_blocks
             {
                 return;
             }
@@ -290,7 +290,7 @@ impl Writer {
     /// Allocates room in one zone, as much as the writer wants or less (F4).
     fn grant(&self, state: &mut State, wanted: RoomWanted) -> Option<Grant> {
         let RoomWanted { purpose, whole, blocks: want, refusals } = wanted;
-        let (wish, clock) = (purpose.wish(), state.totals.data_clock());
+        let (wish, clock) = (purpose.wish(), state.rows.totals.data_clock());
         let demand = |most: u64| {
             let blocks = want.min(u32::try_from(most).unwrap_or(u32::MAX));
             Demand { wish, blocks, clock }
@@ -304,7 +304,7 @@ impl Writer {
         let mut granted = |kept| state.zones.grant(demand, whole, kept);
         let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
         match wish {
-            Wish::New(_) => state.totals.advance_clock(grant.blocks.into()),
+            Wish::New(_) => state.rows.totals.advance_clock(grant.blocks.into()),
             // The data clock counts only writes of users.
             Wish::Moved { .. } => {}
         }

@@ -22,7 +22,7 @@ impl<'a> Reservation<'a> {
 
     /// Gives back the rest under the lock that the operation already has.
     pub(in crate::furrow) fn end(&mut self, state: &mut State) {
-        state.totals.remove_pending(std::mem::take(&mut self.blocks));
+        state.rows.totals.remove_pending(std::mem::take(&mut self.blocks));
     }
 }
 
@@ -30,7 +30,7 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         // After a panic the lock is poisoned, and a second panic would hide the first.
         if self.blocks > 0 && !std::thread::panicking() {
-            self.tree.write_accounts().totals.remove_pending(self.blocks);
+            self.tree.write_accounts().rows.totals.remove_pending(self.blocks);
         }
     }
 }

@@ -67,45 +67,49 @@ impl Batch {
 
     /// Marks a row as changed, and counts the bytes of an inode for it: no row has a longer fixed
     /// part. [`add_bytes`](Self::add_bytes) counts the rest.
-    pub(super) fn mark(&mut self, key: Key) {
+    pub(in crate::furrow::metadata) fn mark(&mut self, key: Key) {
         if self.changed.insert(key) {
             self.bytes += INODE_BYTES;
         }
     }
 
     /// Counts the names, values and checksums in a changed row.
-    pub(super) fn add_bytes(&mut self, bytes: usize) {
+    pub(in crate::furrow::metadata) fn add_bytes(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
     /// Whether the table has an older row than the present one.
-    pub(super) fn is_changed(&self, key: Key) -> bool {
+    pub(in crate::furrow::metadata) fn is_changed(&self, key: Key) -> bool {
         self.changed.contains(&key) || self.taken.contains(&key)
     }
 
     /// Keys in a span of which the table has an older row than the present one. Some come twice.
-    pub(super) fn changed_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
+    pub(in crate::furrow::metadata) fn changed_in(
+        &self,
+        first: Key,
+        last: Key,
+    ) -> impl Iterator<Item = Key> {
         let range = || first..=last;
         self.changed.range(range()).chain(self.taken.range(range())).copied()
     }
 
     /// Whether the commit under way has yet to encode a row.
-    pub(super) fn awaits_encoding(&self, key: Key) -> bool {
+    pub(in crate::furrow::metadata) fn awaits_encoding(&self, key: Key) -> bool {
         self.taken.contains(&key) && !self.encoded.contains_key(&key)
     }
 
     /// Enters the value that a taken row had when the commit took it.
-    pub(super) fn enter_encoded(&mut self, key: Key, value: Value) {
+    pub(in crate::furrow::metadata) fn enter_encoded(&mut self, key: Key, value: Value) {
         self.encoded.insert(key, value);
     }
 
     /// The value of a taken row, if it is encoded already.
-    pub(super) fn encoded(&self, key: Key) -> Option<&Value> {
+    pub(in crate::furrow::metadata) fn encoded(&self, key: Key) -> Option<&Value> {
         self.encoded.get(&key)
     }
 
     /// A commit takes all rows that have changed. Returns them.
-    pub(super) fn take(&mut self) -> &BTreeSet<Key> {
+    pub(in crate::furrow::metadata) fn take(&mut self) -> &BTreeSet<Key> {
         assert!(self.taken.is_empty(), "one batch is encoded at a time");
         self.taken = std::mem::take(&mut self.changed);
         self.bytes = 0;
@@ -114,18 +118,18 @@ impl Batch {
     }
 
     /// Rows that the commit under way has taken.
-    pub(super) fn taken(&self) -> &BTreeSet<Key> {
+    pub(in crate::furrow::metadata) fn taken(&self) -> &BTreeSet<Key> {
         &self.taken
     }
 
     /// Taken rows that have not changed again.
-    pub(super) fn taken_unchanged(&self) -> impl Iterator<Item = Key> {
+    pub(in crate::furrow::metadata) fn taken_unchanged(&self) -> impl Iterator<Item = Key> {
         self.taken.difference(&self.changed).copied()
     }
 
     /// Ends the commit: readers of the table now find its rows. Returns memory for the caller to
     /// drop without a lock.
-    pub(super) fn end(&mut self) -> TakenRows {
+    pub(in crate::furrow::metadata) fn end(&mut self) -> TakenRows {
         (std::mem::take(&mut self.taken), std::mem::take(&mut self.encoded))
     }
 
@@ -136,4 +140,4 @@ impl Batch {
 }
 
 /// The rows of a batch, and the values of the rows that were encoded early.
-pub(super) type TakenRows = (BTreeSet<Key>, BTreeMap<Key, Value>);
+pub(in crate::furrow::metadata) type TakenRows = (BTreeSet<Key>, BTreeMap<Key, Value>);

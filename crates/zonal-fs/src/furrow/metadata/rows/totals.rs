@@ -33,7 +33,7 @@ pub(in crate::furrow) struct Totals {
 
 impl Totals {
     /// As a row has them.
-    pub(super) fn of_row(row: &TotalsRow) -> Self {
+    pub(in crate::furrow::metadata) fn of_row(row: &TotalsRow) -> Self {
         Self {
             inodes: row.inodes.get(),
             live: row.live.get(),
@@ -46,7 +46,7 @@ impl Totals {
     }
 
     /// The row of totals, with the next numbers.
-    pub(super) fn row(&self, numbers: Numbers) -> TotalsRow {
+    pub(in crate::furrow::metadata) fn row(&self, numbers: Numbers) -> TotalsRow {
         TotalsRow {
             next_ino: U64::new(numbers.ino),
             next_extent: U64::new(numbers.extent),
@@ -131,15 +131,15 @@ impl Totals {
         self.pending -= blocks;
     }
 
-    pub(super) fn add_inode(&mut self) {
+    pub(in crate::furrow::metadata) fn add_inode(&mut self) {
         self.inodes += 1;
     }
 
-    pub(super) fn remove_inode(&mut self) {
+    pub(in crate::furrow::metadata) fn remove_inode(&mut self) {
         self.inodes = self.inodes.saturating_sub(1);
     }
 
-    pub(super) fn add_live(&mut self, blocks: u32) {
+    pub(in crate::furrow::metadata) fn add_live(&mut self, blocks: u32) {
         self.live += u64::from(blocks);
     }
 
@@ -147,32 +147,32 @@ impl Totals {
         self.live = self.live.saturating_sub(blocks.into());
     }
 
-    pub(super) fn add_preallocated(&mut self, blocks: u64) {
+    pub(in crate::furrow::metadata) fn add_preallocated(&mut self, blocks: u64) {
         self.preallocated += blocks;
     }
 
-    pub(super) fn remove_preallocated(&mut self, blocks: u64) {
+    pub(in crate::furrow::metadata) fn remove_preallocated(&mut self, blocks: u64) {
         self.preallocated = self.preallocated.saturating_sub(blocks);
     }
 
     /// Counts a row that does not say where data lies.
-    pub(super) fn add_row_bytes(&mut self, bytes: u64) {
+    pub(in crate::furrow::metadata) fn add_row_bytes(&mut self, bytes: u64) {
         self.row_bytes += bytes;
     }
 
     /// Subtracts bytes that [`add_row_bytes`](Self::add_row_bytes) has added.
-    pub(super) fn remove_row_bytes(&mut self, bytes: u64) {
+    pub(in crate::furrow::metadata) fn remove_row_bytes(&mut self, bytes: u64) {
         self.row_bytes = self.row_bytes.saturating_sub(bytes);
     }
 
     /// Counts the row of an extent or of a map entry.
-    pub(super) fn add_place_bytes(&mut self, bytes: u64) {
+    pub(in crate::furrow::metadata) fn add_place_bytes(&mut self, bytes: u64) {
         self.row_bytes += bytes;
         self.place_bytes += bytes;
     }
 
     /// Subtracts bytes that [`add_place_bytes`](Self::add_place_bytes) has added.
-    pub(super) fn remove_place_bytes(&mut self, bytes: u64) {
+    pub(in crate::furrow::metadata) fn remove_place_bytes(&mut self, bytes: u64) {
         self.row_bytes = self.row_bytes.saturating_sub(bytes);
         self.place_bytes = self.place_bytes.saturating_sub(bytes);
     }
@@ -193,7 +193,7 @@ impl Default for Numbers {
 
 impl Numbers {
     /// As the row of totals has them.
-    pub(super) fn of_row(row: &TotalsRow) -> Self {
+    pub(in crate::furrow::metadata) fn of_row(row: &TotalsRow) -> Self {
         Self { ino: row.next_ino.get(), extent: row.next_extent.get() }
     }
 
@@ -205,7 +205,7 @@ impl Numbers {
     }
 
     /// The number of a new shared extent.
-    pub(super) fn new_extent(&mut self) -> ExtentId {
+    pub(in crate::furrow::metadata) fn new_extent(&mut self) -> ExtentId {
         let id = ExtentId(self.extent);
         self.extent += 1;
         id

@@ -1,34 +1,22 @@
-//! Remap tables in memory: how reclaim moves blocks without a map row for each.
+//! Where back-references lead: the live blocks that a back-reference still names.
 //!
-//! Reclaim records the move of a whole map entry in a remap table and leaves the map row, which
-//! still names the old place, unchanged; the entry in memory has the new place. Until readers of
-//! the table find the remap table, the entry stays in memory like a changed one.
-//!
-//! Reclaim writes a map row instead if the row has changed anyway, if several entries merge, or if
-//! remap tables have no memory left.
+//! Back-references ([`zones::backrefs`](crate::furrow::zones::backrefs)) are hints, so this looks
+//! each up in the map of its file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use crate::furrow::format::ZoneGeneration;
+use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
-use crate::furrow::format::remap::{REMAP_BLOCKS_MAX, RemapRun, encode};
-use crate::furrow::format::row::{self, Row, ZonePlace};
-use crate::furrow::metadata::State;
+use crate::furrow::format::remap::RemapRun;
+use crate::furrow::format::row::ZonePlace;
 use crate::furrow::metadata::extent::Placed;
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::place::{MapEntry, Owner};
+use crate::furrow::metadata::{File, State};
+use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::memtable::Value;
-use crate::furrow::table::remaps::MovedKey;
-use crate::furrow::table::view::View;
 use crate::vfs::Ino;
-
-/// Bytes of a remap table in memory without its bits, about.
-const TABLE_BYTES: usize = 128;
-
-/// Bytes that remap tables may take in any case, and bytes of all rows for each further one: the
-/// totals of rows leave them out.
-const BYTES_MIN: u64 = 16 << 10;
-const ROW_BYTES_SHARE: u64 = 32;
 
 /// Where a move is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,126 +27,165 @@ pub(in crate::furrow) enum Noted {
     InRows,
 }
 
-/// A remap table that reclaim adds to.
+/// A run of live blocks that a record leads to, with their checksums.
 #[derive(Clone, Debug)]
-struct OpenTable {
-    to: ZoneGeneration,
-    block: u32,
-    blocks: u32,
-    runs: Vec<RemapRun>,
+pub(in crate::furrow) struct LiveRun {
+    pub(in crate::furrow) owner: Owner,
+    pub(in crate::furrow) block: u32,
+    pub(in crate::furrow) crcs: Vec<u32>,
 }
 
-/// Moves since the last commit, and the bound for all remap tables.
-#[derive(Debug, Default)]
-pub(super) struct Moving {
-    /// Remap tables that readers of the table do not find yet.
-    tables: BTreeMap<Key, OpenTable>,
-    /// For each victim the table that may still get runs: reclaim empties several victims at once.
-    open: BTreeMap<ZoneGeneration, Key>,
-    /// Map rows that name an old place and are not part of the next batch.
-    moved: BTreeSet<Key>,
-    /// The same of the batch that is being committed.
-    committing: BTreeSet<Key>,
-    /// Number of the next table.
-    next: u64,
-    /// Bytes of memory that all remap tables take, about.
-    held_bytes: usize,
-    /// Bytes that they may take.
-    held_max: usize,
-}
-
-impl Moving {
-    /// Enters the remap tables that a mount finds, and their bound in bytes.
-    pub(super) fn restore(&mut self, view: &View, held_max: usize) {
-        (self.next, self.held_bytes) = (view.remap_end(), view.moved_bytes());
-        self.held_max = held_max;
+impl LiveRun {
+    pub(in crate::furrow) fn blocks(&self) -> u32 {
+        u32::try_from(self.crcs.len()).expect("inside a zone")
     }
 
-    /// Map rows of moved entries in a range.
-    pub(super) fn moved_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
-        let range = || first..=last;
-        self.moved.range(range()).chain(self.committing.range(range())).copied()
-    }
-
-    /// Number of moved entries, which stay in memory until the next commit.
-    pub(super) fn count(&self) -> usize {
-        self.moved.len()
-    }
-
-    /// The row of a remap table; `None` if it was dropped.
-    pub(super) fn value(&self, key: Key) -> Value {
-        let table = self.tables.get(&key)?;
-        let (row, tail) = encode(table.to, table.block, &table.runs);
-        Some(row::encode(&Row::Remap(row, &tail)))
-    }
-
-    /// Begins a batch: its tables get no more runs.
-    pub(super) fn freeze(&mut self) -> &BTreeSet<Key> {
-        self.open.clear();
-        self.committing = std::mem::take(&mut self.moved);
-        &self.committing
-    }
-
-    /// Ends a batch: readers of the table find its rows. Returns memory to drop.
-    pub(super) fn thaw(&mut self, taken: &BTreeSet<Key>) -> BTreeSet<Key> {
-        for key in taken.range(Key::REMAPS..) {
-            self.tables.remove(key);
-        }
-        std::mem::take(&mut self.committing)
-    }
-
-    /// Records the move of a run. Returns the key of the remap table's row.
-    fn note(&mut self, from: ZoneGeneration, run: RemapRun, to: ZonePlace) -> Key {
-        let goes_on = self.open.get(&from).copied().filter(|open| {
-            let table = &self.tables[open];
-            ZonePlace::new(table.to, table.block + table.blocks) == to
-                && table.blocks + run.blocks <= REMAP_BLOCKS_MAX
-        });
-        let key = goes_on.unwrap_or_else(|| {
-            let key = Key::new(RowKind::Remap, from.raw().into(), self.next);
-            self.next += 1;
-            let block = to.block.get();
-            let table = OpenTable { to: to.generation(), block, blocks: 0, runs: Vec::new() };
-            self.tables.insert(key, table);
-            self.held_bytes += TABLE_BYTES;
-            key
-        });
-        let table = self.tables.get_mut(&key).expect("it is there or was inserted");
-        table.blocks += run.blocks;
-        match table.runs.last_mut() {
-            Some(last) if last.end() == run.block => last.blocks += run.blocks,
-            Some(_) | None => {
-                table.runs.push(run);
-                self.held_bytes += 1;
+    /// Whether another one is next in the file.
+    pub(in crate::furrow) fn is_before_in_file(&self, next: &Self) -> bool {
+        match (self.owner, next.owner) {
+            (Owner::Entry(ino, first), Owner::Entry(next, next_first)) => {
+                ino == next && first + u64::from(self.blocks()) == next_first
             }
+            (Owner::Extent(_), _) | (_, Owner::Extent(_)) => false,
         }
-        self.open.insert(from, key);
-        key
+    }
+
+    /// Whether another one is next in file and zone.
+    pub(in crate::furrow) fn goes_on_with(&self, next: &Self) -> bool {
+        self.is_before_in_file(next) && self.block + self.blocks() == next.block
+    }
+
+    /// A record of `blocks` blocks after the first `skip`; `None` for a part of a shared extent,
+    /// which only moves as a whole.
+    pub(in crate::furrow) fn part(&self, skip: u32, blocks: u32) -> Option<Backref> {
+        let Self { owner, block, .. } = *self;
+        let whole = Backref { owner, block, blocks: self.blocks() };
+        match owner {
+            Owner::Entry(..) => Some(whole.part(skip, blocks)),
+            Owner::Extent(_) => (blocks == whole.blocks).then_some(whole),
+        }
     }
 }
 
 impl State {
-    /// Changed rows and moved entries, which stay in memory until the next commit.
-    pub(in crate::furrow) fn changed_count(&self) -> usize {
-        self.batch.changed().len() + self.moving.count()
+    /// Takes the rows of back-references that belong to the next batch, and counts them.
+    pub(in crate::furrow) fn take_backref_rows(&mut self) -> Vec<(Key, Value)> {
+        let taken = self.zones.take_backref_rows();
+        self.rows.totals.remove_place_bytes(taken.removed_bytes);
+        self.rows.totals.add_place_bytes(taken.added_bytes);
+        taken.rows
+    }
+
+    /// Whether a record may lead to live blocks. It may, if the map is not in memory.
+    pub(in crate::furrow) fn leads_somewhere(&self, zone: u32, record: &Backref) -> bool {
+        self.live_runs_of(zone, record).map_or(true, |runs| !runs.is_empty())
+    }
+
+    /// Live blocks that a record of a zone leads to.
+    pub(in crate::furrow) fn live_runs_of(
+        &self,
+        zone: u32,
+        record: &Backref,
+    ) -> Lookup<Vec<LiveRun>> {
+        match record.owner {
+            Owner::Extent(id) => {
+                let extent = self.extents.find(id)?;
+                let extent =
+                    extent.filter(|extent| (extent.zone, extent.block) == (zone, record.block));
+                let crcs = extent.map(|extent| extent.crcs.as_slice().to_vec());
+                let run = |crcs| LiveRun { owner: record.owner, block: record.block, crcs };
+                Ok(crcs.map(run).into_iter().collect())
+            }
+            Owner::Entry(ino, first) => {
+                let limit = first.saturating_add(u64::from(record.blocks));
+                let file = self.stored_file(ino, first, limit)?;
+                let entries = file.into_iter().flat_map(|file| file.overlapping(first, limit));
+                let takes_any = self.planted.has(PlantedBug::RelocateOverwritten);
+                let runs = entries.filter_map(|(start, entry)| {
+                    let (from, at, crcs) = overlap(first..limit, start, &entry)?;
+                    let block = record.block.checked_add(u32::try_from(from - first).ok()?)?;
+                    let owner = Owner::Entry(ino, from);
+                    let is_here = at == Address { zone, block } || takes_any;
+                    is_here.then(|| LiveRun { owner, block, crcs: crcs.to_vec() })
+                });
+                Ok(runs.collect())
+            }
+        }
+    }
+
+    /// Looks up a file, deleted or not, whose map of `first..limit` is in memory; `None` if there
+    /// is no such file.
+    fn stored_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<Option<&File>> {
+        let inode = match self.stored_inode(ino) {
+            Ok(inode) => inode,
+            Err(Stop::Failed(_)) => return Ok(None),
+            Err(stop @ Stop::NotLoaded(_)) => return Err(stop),
+        };
+        let Ok(file) = inode.file() else { return Ok(None) };
+        match file.known.first_unknown(first..limit) {
+            Some(block) => Err(Stop::NotLoaded(Missing::Map(ino, block))),
+            None => Ok(Some(file)),
+        }
+    }
+
+    /// Maps the live blocks of a copied part of a zone to the copy.
+    pub(in crate::furrow) fn relocate_runs(
+        &mut self,
+        zone: u32,
+        part: &Backref,
+        to: Address,
+        noted: Noted,
+    ) -> Lookup<()> {
+        for found in self.live_runs_of(zone, part)? {
+            let block = to.block + (found.block - part.block);
+            let to = Placed { zone: to.zone, block, blocks: found.blocks() };
+            self.relocate(found.owner, to, noted);
+        }
+        Ok(())
+    }
+
+    /// Maps a run of blocks of an owner to the place where reclaim has copied it. Other blocks of
+    /// its map entry stay where they are.
+    fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
+        let Placed { zone, block, blocks } = to;
+        match owner {
+            Owner::Entry(ino, first)
+                if noted == Noted::InTables && self.move_entry(ino, first, to) => {}
+            Owner::Entry(ino, first) => {
+                self.split_map(ino, first);
+                self.split_map(ino, first + u64::from(blocks));
+                match self.take_entry(ino, first) {
+                    MapEntry::At { crcs, .. } => {
+                        self.join_entry(ino, first, MapEntry::At { zone, block, crcs });
+                    }
+                    other @ (MapEntry::Preallocated { .. } | MapEntry::Shared { .. }) => {
+                        self.put_entry(ino, first, other);
+                    }
+                }
+            }
+            Owner::Extent(id) => {
+                self.mark(RowKind::Extent, id.0, 0);
+                let Some(from) = self.extents.relocate(id, zone, block) else { return };
+                self.zones.remove_live(from, blocks);
+                self.zones.add_live(zone, block, blocks);
+                self.zones.record_owner(zone, Backref { block, blocks, owner });
+                self.rows.batch.add_bytes(4 * blocks as usize);
+            }
+        }
     }
 
     /// Moves a map entry to where reclaim has copied all its blocks, and records that in a remap
     /// table. Returns whether it did: if not, nothing has changed.
-    pub(super) fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
+    fn move_entry(&mut self, ino: Ino, first: u64, to: Placed) -> bool {
         let key = Key::new(RowKind::Map, ino.get(), first);
         let Some((zone, block)) = self.movable(key, to) else { return false };
         let run = RemapRun { block, blocks: to.blocks };
         let (from, place) = (self.zones.generation(zone), self.zones.generation(to.zone));
         // A commit that has yet to encode the row gets it with the old place.
         self.encode_if_taken(key);
-        self.moving.moved.insert(key);
-        let next = self.moving.next;
-        let table = self.moving.note(from, run, ZonePlace::new(place, to.block));
-        if self.moving.next != next {
+        if self.rows.record_move(key, from, run, ZonePlace::new(place, to.block)) {
             self.zones.add_remap(from);
         }
-        self.mark(RowKind::Remap, table.owner(), table.at());
         if let Some(file) = self.inodes.file_mut(ino) {
             file.map.change(first, |entry| {
                 if let MapEntry::At { zone, block, .. } = entry {
@@ -181,18 +208,8 @@ impl State {
         let entry = file.map.get(key.at())?;
         let MapEntry::At { zone, block, crcs } = &*entry else { return None };
         let is_whole = crcs.blocks() == to.blocks;
-        let limit = self.moving.held_max.min(self.moving_bytes_for_rows());
-        let has_room = self.moving.held_bytes < limit && self.zones.has_free_generation(*zone);
-        let is_written = self.batch.changed().contains(&key);
-        if !is_whole || !has_room || is_written || self.would_join(key, to) {
-            return None;
-        }
-        Some((*zone, *block))
-    }
-
-    fn moving_bytes_for_rows(&self) -> usize {
-        let bytes = BYTES_MIN + self.totals.row_bytes() / ROW_BYTES_SHARE;
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+        let is_recordable = self.zones.has_free_generation(*zone) && self.rows.spares_row(key);
+        (is_whole && is_recordable && !self.would_join(key, to)).then_some((*zone, *block))
     }
 
     /// Whether an entry at its new place continues a neighbour, so that both merge into one row.
@@ -209,21 +226,18 @@ impl State {
             after.filter(|entry| entry.begins_at(to.zone, to.block + to.blocks) && fits(entry));
         before.is_some() || after.is_some()
     }
+}
 
-    /// Deletes remap tables that no row needs any more with the next batch. All others take
-    /// `held_bytes` bytes of memory.
-    pub(in crate::furrow) fn drop_moved(&mut self, tables: &[MovedKey], held_bytes: usize) {
-        for &(zone, number) in tables {
-            let key = Key::new(RowKind::Remap, zone.raw().into(), number);
-            if self.batch.is_changed(key) {
-                // It was dropped before, and no commit has written that yet.
-                continue;
-            }
-            self.mark(RowKind::Remap, zone.raw().into(), number);
-            self.zones.remove_remap(zone);
-        }
-        self.moving.held_bytes = held_bytes + self.moving.tables.len() * TABLE_BYTES;
-    }
+/// The overlap of file blocks with a map entry, which begins at file block `start`: the first file
+/// block, its place, and the checksums.
+fn overlap(blocks: Range<u64>, start: u64, entry: &MapEntry) -> Option<(u64, Address, &[u32])> {
+    let MapEntry::At { zone, block, crcs } = entry else { return None };
+    let from = start.max(blocks.start);
+    let to = blocks.end.min(start + u64::from(entry.blocks()));
+    let narrow = |blocks: u64| usize::try_from(blocks).expect("inside the entry");
+    let crcs = &crcs.as_slice()[narrow(from - start)..narrow(to - start)];
+    let skip = u32::try_from(from - start).expect("inside the entry");
+    Some((from, Address { zone: *zone, block: block + skip }, crcs))
 }
 
 #[cfg(test)]
@@ -312,7 +326,7 @@ mod tests {
 
         fn changed_pieces(&self) -> usize {
             let state = self.fs.tree.read_state();
-            state.batch.changed().iter().filter(|key| key.kind() == RowKind::Map).count()
+            state.rows.batch.changed().iter().filter(|key| key.kind() == RowKind::Map).count()
         }
     }
 
@@ -323,10 +337,10 @@ mod tests {
         file.fs.sync().unwrap();
         let moved = file.fs.reclaimer.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
         assert!(moved > 50, "{moved} blocks");
-        let (kept, rows) = (file.fs.tree.read_state().moving.count(), file.changed_pieces());
+        let (kept, rows) = (file.fs.tree.read_state().rows.remaps.count(), file.changed_pieces());
         assert!(kept > 50 && rows < 5, "{kept} pieces without a row, {rows} rows");
         file.fs.sync().unwrap();
-        assert_eq!(file.fs.tree.read_state().moving.count(), 0);
+        assert_eq!(file.fs.tree.read_state().rows.remaps.count(), 0);
         assert!(
             file.fs.tree.view.moved_bytes() < 20 * 100,
             "{} bytes",
@@ -356,7 +370,7 @@ mod tests {
             }
         }
         assert!(most > 20, "{most} tables at once");
-        assert!(file.fs.tree.read_state().moving.held_bytes < 40_000);
+        assert!(file.fs.tree.read_state().rows.remaps.held_bytes() < 40_000);
     }
 
     impl Overwritten {
