@@ -29,18 +29,22 @@ pub(crate) struct Guarded {
     panicked: OnceLock<String>,
     /// Whether the state in memory may be inconsistent.
     is_torn: AtomicBool,
-    became_read_only: Arc<RemountTrigger>,
+    /// Fires once the file system is read-only.
+    pub(crate) became_read_only: RemountTrigger,
 }
 
 impl Guarded {
     /// Guards `below`. The first panic fires `became_read_only`, and `control` shows its message.
-    pub(crate) fn new(
-        below: Arc<dyn FileSystem>,
-        became_read_only: Arc<RemountTrigger>,
-        control: Option<Arc<Control>>,
-    ) -> Self {
+    pub(crate) fn new(below: Arc<dyn FileSystem>, control: Option<Arc<Control>>) -> Self {
         let (panicked, is_torn) = (OnceLock::new(), AtomicBool::new(false));
-        Self { below, control, panicked, is_torn, became_read_only }
+        Self { below, control, panicked, is_torn, became_read_only: RemountTrigger::default() }
+    }
+
+    /// Fires `became_read_only` if the file system has become read-only.
+    pub(crate) fn watch_access(&self) {
+        if self.access() == Access::ReadOnly {
+            self.became_read_only.fire();
+        }
     }
 
     /// Handles a panic; logs the first one.
@@ -286,7 +290,7 @@ mod tests {
     fn mount(device: &Arc<Panicky>) -> Guarded {
         let (drive, clock) = (Arc::clone(device) as _, Arc::clone(device) as _);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        Guarded::new(Arc::new(fs), Arc::default(), None)
+        Guarded::new(Arc::new(fs), None)
     }
 
     /// With a file that is synced, and one that is not.

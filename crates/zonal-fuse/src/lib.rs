@@ -29,7 +29,7 @@ pub mod control;
 pub mod daemon;
 pub mod error;
 pub mod exporter;
-pub mod fuse;
+mod fuse;
 mod guarded;
 pub mod latency;
 pub mod mount;

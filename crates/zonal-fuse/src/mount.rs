@@ -29,6 +29,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use zonal::{Claim, ZonedDevice, mounts, shown};
 use zonal_fs::FsError;
+use zonal_fs::vfs::FileSystem;
 use zonal_fuse_transport::Session;
 use zonal_fuse_transport::hidden::HiddenMount;
 use zonal_fuse_transport::mount::{self, BlockDevice, MountSpec, MountType};
@@ -63,7 +64,7 @@ enum Event {
     /// The mount is detached, as far as possible.
     Detached,
     /// The file system is closed.
-    Closed(Result<()>),
+    Closed(Result<Access>),
 }
 
 /// Serves a file system at the mount point until it is unmounted or SIGTERM or SIGINT arrives, then
@@ -112,13 +113,13 @@ fn serve_with_claim(
         flusher.end();
         return served;
     }
-    let (ending, server) = (life.ending(config, &served), life.server.clone());
+    let ending = life.ending(config, &served);
     let closed = life.close();
     flusher.end();
     if let Some(ending) = ending {
-        ending.log(&closed, config.access, server.access_at_end());
+        ending.log(&closed, config.access);
     }
-    served.and(closed)
+    served.and(closed.map(drop))
 }
 
 /// End of a mount, for the log.
@@ -129,21 +130,19 @@ struct Ending {
 }
 
 impl Ending {
-    /// Logs how the file system was closed, with its access at the beginning and at the end.
-    fn log(&self, closed: &Result<()>, first: Access, last: Access) {
+    /// Logs how the file system was closed: with its access at the end, and with `first` at the
+    /// beginning.
+    fn log(&self, closed: &Result<Access>, first: Access) {
         let Self { device, point, by } = self;
-        let became_read_only = first == Access::ReadWrite && last == Access::ReadOnly;
         let point = shown(point);
         match closed {
-            Ok(()) if !became_read_only => {
-                tracing::info!(device, point, by, "unmounted: the device is clean");
-            }
-            Ok(()) => tracing::warn!(
+            Ok(Access::ReadOnly) if first == Access::ReadWrite => tracing::warn!(
                 device,
                 point,
                 by,
                 "unmounted, the device is not clean: it became read-only after a failure"
             ),
+            Ok(_) => tracing::info!(device, point, by, "unmounted: the device is clean"),
             Err(error) => tracing::error!(
                 device, point, by, %error,
                 "unmounted, the device is not clean: the next mount recovers it"
@@ -216,28 +215,30 @@ impl Life {
         // Before mounting: a signal from now on unmounts instead of killing.
         self.watch_signals()?;
         let (session, mount_type) = self.open_session(config, claim, &point)?;
-        self.server.connect(session.notifier(), session.negotiated());
+        self.server.kernel.connect(session.notifier(), session.negotiated());
         let hidden = make_hidden(&session);
         let (kernel, beside) = (session.notifier(), hidden.as_ref().map(HiddenMount::notifier));
-        let pages = self.server.page_tasks();
+        let pages = self.server.pages.cache.open();
         self.spawn("pages", move || pages.run(&kernel, beside.as_ref()))?;
         let (upkeep, needs) = channel();
         let (server, wake) = (self.server.clone(), upkeep.clone());
         // The send fails once the thread has ended, when ticks do not matter.
-        server.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
+        server.backend.fs.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
         self.spawn("tick", move || tick(&server, &needs))?;
         let syncs = self.server.sync_tasks();
         self.spawn("commit", move || syncs.run())?;
-        if let Some(flusher) = self.server.flusher() {
+        if let Some(flusher) = self.server.pages.writeback.flusher() {
             let root = point.clone();
             self.spawn("write-back", move || flusher.run(&root))?;
         }
         let (server, root) = (self.server.clone(), point.clone());
-        self.spawn("read-only", move || read_only::watch(server.became_read_only(), &root))?;
+        self.spawn("read-only", move || {
+            read_only::watch(&server.backend.fs.became_read_only, &root);
+        })?;
         let async_direct = self.server.serve_hidden(hidden, &session, threads(config));
         let served = Served { transport: session.transport(), async_direct, mount_type };
         tracing::info!(?served, "serving");
-        self.serve_in_background(session).inspect_err(|_| self.server.end_hidden())?;
+        self.serve_in_background(session).inspect_err(|_| self.server.pages.passthrough.end())?;
         self.stage = Stage::Served;
         ready(served);
         let ended = self.wait(config, &point);
@@ -253,7 +254,7 @@ impl Life {
         point: &Path,
     ) -> Result<(Session, MountType)> {
         let open = |spec: &MountSpec| {
-            let session = Session::new(spec, &self.server.init_request(), threads(config))?;
+            let session = Session::new(spec, &self.server.kernel.request, threads(config))?;
             Ok((session, spec.kind))
         };
         let failed = |source| ServeError::Mount { point: point.to_owned(), source };
@@ -282,7 +283,7 @@ impl Life {
         let server = self.server.clone();
         self.threads.push(spawn(name, move || {
             if let Err(message) = caught(run) {
-                server.panicked(&message);
+                server.backend.fs.note(&message);
             }
         })?);
         Ok(())
@@ -308,7 +309,7 @@ impl Life {
         spawn("fuse-session", move || {
             let ended = caught(|| session.run(&(Arc::new(server.clone()) as _)))
                 .unwrap_or_else(|message| Err(io::Error::other(message)));
-            server.end_hidden();
+            server.pages.passthrough.end();
             // Before the event: the main thread then closes the file system.
             drop(server);
             // Fails if the main thread does not wait any more.
@@ -358,15 +359,12 @@ impl Life {
         .map(drop)
     }
 
-    /// Closes the file system; after a signal, with a time limit.
-    fn close(mut self) -> Result<()> {
-        self.server.end_page_tasks();
-        self.server.end_sync_tasks();
-        self.server.end_flusher();
-        self.server.became_read_only().close();
+    /// Closes the file system; after a signal, with a time limit. Returns its access at the end.
+    fn close(mut self) -> Result<Access> {
+        self.server.end_threads();
         let (server, events) = (self.server.clone(), self.events.clone());
         spawn("close", move || {
-            let closed = caught(|| server.close())
+            let closed = caught(|| server.backend.close())
                 .unwrap_or_else(|message| Err(FsError::Panicked { message }))
                 .map_err(ServeError::Shutdown);
             drop(server);
@@ -436,7 +434,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 
 fn tick(server: &FuseServer, needs: &Receiver<Upkeep>) {
     while let Ok(Upkeep::Work) | Err(RecvTimeoutError::Timeout) = needs.recv_timeout(TICK) {
-        server.tick();
+        server.backend.tick();
     }
 }
 

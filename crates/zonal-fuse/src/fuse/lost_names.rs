@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use zonal_fs::vfs::Ino;
+use zonal_fs::vfs::{FileKind, FileSystem, Ino, Result};
+
+use super::real_time::now;
 
 /// Longest time from an answer until its caller runs.
 const RUNS_WITHIN: Duration = Duration::from_secs(10);
@@ -50,14 +52,31 @@ impl LostNames {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Runs `take`, which removes a name. Files with no other name need no care.
+    pub(super) fn around<T>(
+        &self,
+        fs: &dyn FileSystem,
+        parent: Ino,
+        name: &[u8],
+        take: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let found = fs.lookup(parent, name).ok();
+        let several = found.filter(|file| file.kind != FileKind::Directory && file.nlink > 1);
+        let Some(file) = several else { return take() };
+        self.begin(file.ino);
+        let outcome = take();
+        self.end(file.ino, now());
+        outcome
+    }
+
     /// One of several names of a file is about to go.
-    pub(super) fn begin(&self, ino: Ino) {
+    fn begin(&self, ino: Ino) {
         self.state().files.insert(ino, Loss::UnderWay);
         self.any.store(true, Ordering::SeqCst);
     }
 
     /// The operation has ended, and its answer is about to be sent.
-    pub(super) fn end(&self, ino: Ino, now: Instant) {
+    fn end(&self, ino: Ino, now: Instant) {
         let mut state = self.state();
         state.forget_before(now);
         let end = now + RUNS_WITHIN;
@@ -99,7 +118,6 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuse::real_time::now;
 
     const INO: Ino = Ino::new(7);
 

@@ -1,20 +1,38 @@
 //! FUSE requests turned into calls of a [`FileSystem`](zonal_fs::vfs::FileSystem).
 //!
-//! Each module uses only modules below it:
+//! [`FuseServer`] is a composition of parts that own their fields: `Backend`, the file system and
+//! the one way in which requests call it; `Kernel`, what both sides have agreed on and what the
+//! kernel knows of inodes; `Pages`, its pages. No part uses another; the requests use them all.
 //!
-//! - `requests`: one handler per request; `requests::control` answers for the control directory.
-//! - `server`: [`FuseServer`], the state of one mount.
-//! - `writeback`: data that the kernel collects. `fsync_queue`: syncs that wait for a commit.
-//! - `passthrough`: open zone files and their backing files. `rights`: rights of a caller.
-//! - `convert`: attributes, times, file types and flags of both sides.
-//! - `page_cache`: pages that direct writes make stale, or fill. `lookup_counts`: inodes that the
-//!   kernel knows. `lost_names`: link counts of the kernel. `zone_writes`: failed writes of zones.
-//! - `enospc_retry`, `closings`: waiting for the kernel's FORGET and RELEASE.
-//! - `route`, `nodes`, `inbox`, `real_time`: small parts of the above.
+//! A room may use the rooms that its last column names; `all above` are the rooms of the rows
+//! above. `cargo xtask check` compares the paths:
+//!
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `route` | how the data of an open file travels | |
+//! | `nodes` | inode numbers as node numbers | |
+//! | `inbox` | a channel to a thread of the mount | |
+//! | `real_time` | the clock | |
+//! | `closings` | waiting for the kernel's RELEASE | |
+//! | `zone_writes` | failed writes of zones | |
+//! | `fsync_queue` | syncs that wait for a commit | `inbox` |
+//! | `lost_names` | link counts of the kernel | `real_time` |
+//! | `page_cache` | pages that direct writes make stale, or fill | `route`, `inbox`, `real_time` |
+//! | `lookup_counts` | inodes that the kernel knows | `page_cache` |
+//! | `enospc_retry` | waiting for the kernel's FORGET | `lookup_counts` |
+//! | `convert` | attributes, times, types and flags of both sides | `route`, `page_cache` |
+//! | `rights` | rights of a caller | `route`, `convert` |
+//! | `passthrough` | open zone files and their backing files | `route`, `convert` |
+//! | `writeback` | data that the kernel collects | `inbox`, `page_cache`, `convert` |
+//! | `pages` | all pages of a mount | `page_cache`, `passthrough`, `writeback` |
+//! | `backend` | the file system | `nodes`, `lookup_counts`, `enospc_retry` |
+//! | `kernel` | the kernel | `nodes`, `real_time`, `zone_writes`, `lost_names`, `convert`, `rights` |
+//! | `server` | the composition | all above |
+//! | `requests` | one handler per request; `control` answers for the control directory | all above |
 //!
 //! # Tasks of the kernel
 //! The kernel checks permissions (`default_permissions`), keeps locks and the page cache. Since
-//! only the kernel changes the tree, it may cache names and attributes for [`TTL`]. It strips
+//! only the kernel changes the tree, it may cache names and attributes for a day (`TTL`). It strips
 //! setgid in chmod and create, since it knows groups and capabilities of the caller.
 //!
 //! # Tasks of this server
@@ -23,15 +41,18 @@
 //! the size, fills in the offsets of appending writes; this covers `RWF_APPEND` too, for which
 //! requests have no flag.
 
+mod backend;
 mod closings;
 mod convert;
 mod enospc_retry;
 mod fsync_queue;
 mod inbox;
+mod kernel;
 mod lookup_counts;
 mod lost_names;
 mod nodes;
 mod page_cache;
+mod pages;
 mod passthrough;
 mod real_time;
 mod requests;
@@ -42,7 +63,8 @@ mod writeback;
 mod zone_writes;
 
 pub(crate) use requests::make_hidden;
-pub use server::{FuseServer, MountContent, TTL};
+pub(crate) use server::FuseServer;
+pub use server::MountContent;
 
 #[cfg(test)]
 mod tests;

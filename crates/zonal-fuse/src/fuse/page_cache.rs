@@ -95,7 +95,7 @@ enum Task {
 
 /// Sends tasks to the thread. While there is no thread, pages stay as they are.
 #[derive(Default)]
-pub(super) struct PageCache {
+pub(crate) struct PageCache {
     tasks: Inbox<Task>,
     waiting: Arc<StoreQueue>,
 }
@@ -161,7 +161,7 @@ pub(crate) struct PageTasks {
 
 impl PageCache {
     /// Opens the channel to a thread that runs [`PageTasks::run`].
-    pub(super) fn open(&self) -> PageTasks {
+    pub(crate) fn open(&self) -> PageTasks {
         PageTasks { tasks: self.tasks.open(), waiting: Arc::clone(&self.waiting) }
     }
 

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use zonal_fs::vfs::Ino;
 use zonal_fuse_transport::hidden::BackingFiles;
 use zonal_fuse_transport::{BackingId, NodeId};
 
@@ -33,8 +32,8 @@ pub(super) enum OpenRequest {
 
 /// All open zone files.
 #[derive(Default)]
-pub(super) struct PassthroughFiles {
-    files: Mutex<BTreeMap<Ino, OpenCounts>>,
+pub(crate) struct PassthroughFiles {
+    files: Mutex<BTreeMap<NodeId, OpenCounts>>,
     /// `Some` while there is a hidden mount.
     backings: RwLock<Option<BackingFiles>>,
 }
@@ -69,7 +68,7 @@ impl PassthroughFiles {
     }
 
     /// Ends the hidden mount, if there is one.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let backings = self.backings.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(backings) = backings {
             backings.end();
@@ -80,7 +79,6 @@ impl PassthroughFiles {
     pub(super) fn add(
         &self,
         node: NodeId,
-        ino: Ino,
         request: OpenRequest,
         flags: i32,
     ) -> (Route, Option<BackingId>) {
@@ -91,16 +89,16 @@ impl PassthroughFiles {
         let backings = self.backings.read().unwrap_or_else(PoisonError::into_inner);
         let Some(backings) = &*backings else { return (otherwise, None) };
         // Without the lock: the threads of the hidden mount may all be waiting for the device.
-        let made = if request == OpenRequest::DirectReads && self.can_be_backed(ino) {
+        let made = if request == OpenRequest::DirectReads && self.can_be_backed(node) {
             backings.open(node).inspect_err(|error| {
-                tracing::warn!(%error, zone = ino.get(), "no backing file for a zone");
+                tracing::warn!(%error, zone = node.0, "no backing file for a zone");
             })
         } else {
             Err(std::io::ErrorKind::Unsupported.into())
         };
         let mut made = made.ok();
         let mut files = self.files();
-        let file = files.entry(ino).or_default();
+        let file = files.entry(node).or_default();
         if file.can_be_backed() {
             file.backing = made.take();
         }
@@ -112,7 +110,7 @@ impl PassthroughFiles {
         file.cached += u64::from(entered.0 == Route::Cached);
         file.mappable += u64::from(entered.0 == Route::Direct && can_be_mapped(flags));
         file.backed += u64::from(file.backing.is_some());
-        drop_unused(&mut files, ino);
+        drop_unused(&mut files, node);
         drop(files);
         // Another open was faster.
         if let Some(made) = made {
@@ -122,9 +120,9 @@ impl PassthroughFiles {
     }
 
     /// Removes an open.
-    pub(super) fn remove(&self, ino: Ino, route: Route, flags: i32) {
+    pub(super) fn remove(&self, node: NodeId, route: Route, flags: i32) {
         let mut files = self.files();
-        let Some(file) = files.get_mut(&ino) else { return };
+        let Some(file) = files.get_mut(&node) else { return };
         match route {
             Route::Direct => {
                 file.mappable = file.mappable.saturating_sub(u64::from(can_be_mapped(flags)));
@@ -133,7 +131,7 @@ impl PassthroughFiles {
             Route::Backed | Route::DirectForced => file.backed = file.backed.saturating_sub(1),
         }
         let unused = if file.backed == 0 { file.backing.take() } else { None };
-        drop_unused(&mut files, ino);
+        drop_unused(&mut files, node);
         drop(files);
         let backings = self.backings.read().unwrap_or_else(PoisonError::into_inner);
         if let (Some(unused), Some(backings)) = (unused, &*backings) {
@@ -142,37 +140,37 @@ impl PassthroughFiles {
     }
 
     /// The file was opened on the hidden mount.
-    pub(super) fn add_hidden(&self, ino: Ino) {
-        self.files().entry(ino).or_default().hidden += 1;
+    pub(super) fn add_hidden(&self, node: NodeId) {
+        self.files().entry(node).or_default().hidden += 1;
     }
 
     /// The file was closed on the hidden mount.
-    pub(super) fn remove_hidden(&self, ino: Ino) {
+    pub(super) fn remove_hidden(&self, node: NodeId) {
         let mut files = self.files();
-        if let Some(file) = files.get_mut(&ino) {
+        if let Some(file) = files.get_mut(&node) {
             file.hidden = file.hidden.saturating_sub(1);
             file.has_pages &= file.hidden > 0;
         }
-        drop_unused(&mut files, ino);
+        drop_unused(&mut files, node);
     }
 
     /// The hidden mount is about to cache pages of the file.
-    pub(super) fn add_pages(&self, ino: Ino) {
-        if let Some(file) = self.files().get_mut(&ino) {
+    pub(super) fn add_pages(&self, node: NodeId) {
+        if let Some(file) = self.files().get_mut(&node) {
             file.has_pages = true;
         }
     }
 
     /// Whether the hidden mount may have cached pages of the file.
-    pub(super) fn has_pages(&self, ino: Ino) -> bool {
-        self.files().get(&ino).is_some_and(|file| file.has_pages)
+    pub(super) fn has_pages(&self, node: NodeId) -> bool {
+        self.files().get(&node).is_some_and(|file| file.has_pages)
     }
 
-    fn can_be_backed(&self, ino: Ino) -> bool {
-        self.files().get(&ino).is_none_or(OpenCounts::can_be_backed)
+    fn can_be_backed(&self, node: NodeId) -> bool {
+        self.files().get(&node).is_none_or(OpenCounts::can_be_backed)
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<Ino, OpenCounts>> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<NodeId, OpenCounts>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,8 +181,8 @@ fn can_be_mapped(flags: i32) -> bool {
 }
 
 /// Removes a file that is not open any more.
-fn drop_unused(files: &mut BTreeMap<Ino, OpenCounts>, ino: Ino) {
-    if let Entry::Occupied(file) = files.entry(ino) {
+fn drop_unused(files: &mut BTreeMap<NodeId, OpenCounts>, node: NodeId) {
+    if let Entry::Occupied(file) = files.entry(node) {
         let OpenCounts { cached, mappable, backed, hidden, .. } = file.get();
         if [cached, mappable, backed, hidden].iter().all(|count| **count == 0) {
             file.remove();

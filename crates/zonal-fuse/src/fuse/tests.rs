@@ -225,7 +225,7 @@ fn fsync_holds_no_thread_and_shares_commit() {
     let device_hangs = fs.commits.lock().unwrap();
     // This one thread serves them all, and then others.
     (0..FSYNCS).for_each(|_| ask());
-    assert!(server.run(Operation::Getattr, NodeId(7), |fs, ino| fs.getattr(ino)).is_ok());
+    assert!(server.backend.run(Operation::Getattr, NodeId(7), |fs, ino| fs.getattr(ino)).is_ok());
     assert!(answers.try_recv().is_err(), "none is durable yet");
     drop(device_hangs);
     for answered in 0..FSYNCS {
@@ -233,7 +233,7 @@ fn fsync_holds_no_thread_and_shares_commit() {
     }
     let commits = *fs.commits.lock().unwrap();
     assert!((1..=2).contains(&commits), "the first may have gone alone: {commits} commits");
-    server.end_sync_tasks();
+    server.end_threads();
     thread.join().unwrap();
     // At the end of the mount a sync waits for no commit.
     ask();
@@ -262,7 +262,7 @@ fn syncfs_answers_once_all_is_durable() {
     server.serve(&header, Op::Syncfs, Reply::new(5, Arc::clone(&kernel) as _));
     assert!(kernel.0.lock().unwrap().is_empty(), "and this thread is free");
     drop(device_hangs);
-    server.end_sync_tasks();
+    server.end_threads();
     thread.join().unwrap();
     assert_eq!(*fs.commits.lock().unwrap(), 1);
     let done = [16_u32, 0, 5, 0].map(u32::to_le_bytes).concat();
@@ -279,10 +279,10 @@ fn flush_is_disabled_if_kernel_writes_back_at_close() {
     ] {
         let fs = Arc::new(Closed::default());
         let server = server(fs as _, None);
-        if let Some(negotiated) = negotiated {
-            server.shared.negotiated.set(negotiated).unwrap();
-        }
         let kernel = Arc::new(Kernel(Mutex::default()));
+        if let Some(negotiated) = negotiated {
+            server.kernel.connect(Notifier::new(Arc::clone(&kernel) as _), negotiated);
+        }
         let header = Header { unique: 5, node: NodeId(7), uid: 0, gid: 0, pid: 1 };
         server.serve(&header, Op::Flush, Reply::new(5, Arc::clone(&kernel) as _));
         let answer = [16_u32.to_le_bytes(), error.to_le_bytes(), [5, 0, 0, 0], [0; 4]].concat();
@@ -294,7 +294,7 @@ fn flush_is_disabled_if_kernel_writes_back_at_close() {
 fn attributes_of_file_losing_name_are_not_cached() {
     let server = server(Arc::new(Closed::default()), None);
     let kernel = Arc::new(Kernel(Mutex::default()));
-    server.connect(Notifier::new(Arc::clone(&kernel) as _), InitFlags::empty());
+    server.kernel.connect(Notifier::new(Arc::clone(&kernel) as _), InitFlags::empty());
     let serve = |node, op| {
         let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
         server.serve(&header, op, Reply::new(5, Arc::clone(&kernel) as _));
@@ -327,7 +327,7 @@ fn attributes_are_not_cached_while_write_must_fail() {
     config.write_cache = WriteCache::Back;
     let server = FuseServer::new(content, &config);
     let file = NodeId(7);
-    server.shared.writeback.add_writer(file);
+    server.pages.writeback.add_writer(file);
     // For how many seconds the kernel may cache the attributes, and where the answer says so.
     let seconds = |node, op, at: usize| {
         let kernel = Arc::new(Kernel(Mutex::default()));
@@ -347,7 +347,7 @@ fn attributes_are_not_cached_while_write_must_fail() {
         ]
     };
     assert!(cached().iter().all(|&seconds| seconds > 0), "{:?}", cached());
-    server.shared.writeback.note_failure(file, Errno::NOSPC);
+    server.pages.writeback.note_failure(file, Errno::NOSPC);
     assert_eq!(cached(), [0; 4]);
 }
 
@@ -443,7 +443,7 @@ fn control_directory_requests_never_reach_file_system() {
     assert_eq!(mount.error(command, write(b"explode 2")), 22, "EINVAL");
     assert_eq!(mount.error(stats, write(b"x")), 1, "EPERM");
     assert_eq!(mount.error(directory, Op::Getxattr { name: b"user.a", size: 0 }), 61, "ENODATA");
-    let all = mount.server.shared.latencies.all();
+    let all = mount.server.backend.latencies.all();
     assert_eq!(all, [], "no latency counts them");
 }
 

@@ -46,7 +46,7 @@ const COLLECTED_MAX: u64 = 32 << 20;
 const FLUSH_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Data that the kernel may have collected.
-pub(super) struct Writeback {
+pub(crate) struct Writeback {
     mode: WriteCache,
     /// Files that are open for writing through the page cache.
     writers: Mutex<BTreeMap<NodeId, Writers>>,
@@ -84,7 +84,7 @@ impl Writeback {
     }
 
     /// The flusher; `None` if the kernel collects nothing.
-    pub(super) fn flusher(self: &Arc<Self>) -> Option<Flusher> {
+    pub(crate) fn flusher(self: &Arc<Self>) -> Option<Flusher> {
         self.is_on().then(|| Flusher { writeback: Arc::clone(self), ending: self.ending.open() })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zonal_fs::rules::{SETGID, SETUID};
-use zonal_fs::vfs::{Attr, SetAttr};
+use zonal_fs::vfs::SetAttr;
 use zonal_fuse_transport::abi::{self, Kstatfs};
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply, request};
 
@@ -14,7 +14,11 @@ use crate::latency::Operation;
 
 impl FuseServer {
     pub(super) fn getattr(&self, ino: NodeId, reply: Reply) {
-        self.reply_attr(reply, ino, self.attributes(ino).map(|attr| self.attr(&attr)));
+        self.reply_attr(
+            reply,
+            ino,
+            self.backend.attributes(ino).map(|attr| self.kernel.attr(&attr)),
+        );
     }
 
     /// Attributes for an open file: the kernel may need them for a write(2).
@@ -25,20 +29,11 @@ impl FuseServer {
         }
     }
 
-    /// Attributes of an inode. The attributes of the root stay available on a stopped mount, so
-    /// that it can be unmounted.
-    fn attributes(&self, ino: NodeId) -> Result<Attr, Errno> {
-        match self.shared.stopped_root.get() {
-            Some(root) if ino == NodeId::ROOT => Ok(*root),
-            Some(_) | None => self.run(Operation::Getattr, ino, |fs, ino| fs.getattr(ino)),
-        }
-    }
-
     pub(super) fn statx(&self, ino: NodeId, reply: Reply) {
-        match self.attributes(ino) {
+        match self.backend.attributes(ino) {
             Ok(attr) => {
-                let ttl = self.attr_ttl(ino, &self.attr(&attr));
-                reply.statx(&convert::statx(&attr, self.shared.blksize), ttl);
+                let ttl = self.attr_ttl(ino, &self.kernel.attr(&attr));
+                reply.statx(&convert::statx(&attr, self.kernel.blksize), ttl);
             }
             Err(error) => reply.error(error),
         }
@@ -48,7 +43,10 @@ impl FuseServer {
         let ino = header.node;
         let request::SetAttr { mode, uid, gid, size, atime, mtime, handle, kill_suidgid, .. } =
             *what;
-        if handle.is_some() && size == Some(0) && self.undoes_failed_write(header, ino) {
+        if handle.is_some()
+            && size == Some(0)
+            && self.kernel.zone_writes.take_failed(self.backend.ino(ino), header.pid)
+        {
             return reply.error(Errno::IO);
         }
         let mut set = SetAttr {
@@ -66,26 +64,26 @@ impl FuseServer {
             // A request that sets nothing clears setuid and setgid: chown(-1, -1), or a change of
             // the content by an unprivileged process. If the kernel sends times, a write(2) has
             // none.
-            let is_write = self.shared.taken_capability.is_all(header) && what.ctime.is_none();
+            let is_write = self.kernel.taken_capability.is_all(header) && what.ctime.is_none();
             set.kill_privileges = !is_write;
         }
-        self.shared.writeback.take_kept_times(what, &mut set);
+        self.pages.writeback.take_kept_times(what, &mut set);
         let caller = rights::changer(header, what);
-        let result = self.run(Operation::Setattr, ino, |fs, ino| {
-            fs.setattr(&caller, ino, &set).map(|attr| self.attr(&attr))
+        let result = self.backend.run(Operation::Setattr, ino, |fs, ino| {
+            fs.setattr(&caller, ino, &set).map(|attr| self.kernel.attr(&attr))
         });
         if size.is_some() {
             let answered = HoldsNoPage::of_setattr();
             let server = self.clone();
             let answer = move || server.reply_attr(reply, ino, result);
-            self.drop_cached_pages(ino, answered, answer);
+            self.pages.drop_all(ino, answered, answer);
         } else {
             self.reply_attr(reply, ino, result);
         }
     }
 
     pub(super) fn statfs(&self, ino: NodeId, reply: Reply) {
-        match self.run(Operation::Statfs, ino, |fs, _| fs.statfs()) {
+        match self.backend.run(Operation::Statfs, ino, |fs, _| fs.statfs()) {
             Ok(stat) => reply.statfs(&Kstatfs {
                 blocks: stat.blocks,
                 bfree: stat.blocks_free,
@@ -120,6 +118,6 @@ impl FuseServer {
 
     /// Error with which a write(2) to a file fails, if the kernel collects writes.
     fn pending_write_error(&self, node: NodeId) -> Option<Errno> {
-        self.shared.writeback.pending_error(node, &*self.shared.fs)
+        self.pages.writeback.pending_error(node, &self.backend.fs)
     }
 }

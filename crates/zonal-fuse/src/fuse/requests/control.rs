@@ -23,8 +23,8 @@ impl FuseServer {
     /// The control directory, if a request is about it: about one of its inodes, or its name in the
     /// root.
     pub(super) fn control_for(&self, node: NodeId, op: &Op<'_>) -> Option<Arc<Control>> {
-        let control = self.shared.control.as_ref()?;
-        let is_inside = |node: NodeId| is_control(self.ino(node));
+        let control = self.control.as_ref()?;
+        let is_inside = |node: NodeId| is_control(self.backend.ino(node));
         let is_named = |dir: NodeId, name: &[u8]| {
             is_inside(dir) || (dir == NodeId::ROOT && name == CONTROL_DIR.as_bytes())
         };
@@ -54,15 +54,15 @@ impl FuseServer {
         op: &Op<'_>,
         reply: Reply,
     ) {
-        let (node, ino) = (header.node, self.ino(header.node));
+        let (node, ino) = (header.node, self.backend.ino(header.node));
         match *op {
             Op::Forget { .. } | Op::BatchForget(_) => {}
             Op::Lookup { name } => {
                 let entry = match self.in_control(|| control.lookup(ino, name)) {
                     Err(Errno::NOENT) => Ok(reply::absent()),
                     found => found.map(|attr| {
-                        let attr = convert::attr(&attr, self.shared.blksize);
-                        let node = self.shared.nodes.node(Ino::new(attr.ino));
+                        let attr = convert::attr(&attr, self.kernel.blksize);
+                        let node = self.backend.nodes.node(Ino::new(attr.ino));
                         Entry { node, attr, ttl: Duration::ZERO }
                     }),
                 };
@@ -71,7 +71,7 @@ impl FuseServer {
             Op::Getattr { .. } => self.control_attr(control, ino, reply),
             Op::Statx => match self.in_control(|| control.getattr(ino)) {
                 Ok(attr) => {
-                    reply.statx(&convert::statx(&attr, self.shared.blksize), Duration::ZERO);
+                    reply.statx(&convert::statx(&attr, self.kernel.blksize), Duration::ZERO);
                 }
                 Err(error) => reply.error(error),
             },
@@ -79,7 +79,7 @@ impl FuseServer {
             Op::Setattr(ref set) if truncates(set) => self.control_attr(control, ino, reply),
             Op::Open { .. } => match self.in_control(|| control.getattr(ino)) {
                 Ok(_) => {
-                    let atime = self.shared.atime;
+                    let atime = self.atime;
                     reply.opened(&reply::opened(Route::Direct, None, FileModel::Posix, atime));
                 }
                 Err(error) => reply.error(error),
@@ -127,7 +127,7 @@ impl FuseServer {
             | Op::Unlink { .. }
             | Op::Rmdir { .. }
             | Op::Rename { .. } => Errno::PERM,
-            Op::Link { source, .. } if !is_control(self.ino(source)) => Errno::PERM,
+            Op::Link { source, .. } if !is_control(self.backend.ino(source)) => Errno::PERM,
             Op::Ioctl { .. } => Errno::NOTTY,
             _ => Errno::OPNOTSUPP,
         }
@@ -136,7 +136,7 @@ impl FuseServer {
     fn control_attr(&self, control: &Control, ino: Ino, reply: Reply) {
         match self.in_control(|| control.getattr(ino)) {
             Ok(attr) => {
-                reply.attr(&convert::attr(&attr, self.shared.blksize), Duration::ZERO);
+                reply.attr(&convert::attr(&attr, self.kernel.blksize), Duration::ZERO);
             }
             Err(error) => reply.error(error),
         }
@@ -167,7 +167,7 @@ impl FuseServer {
 
     /// Calls the control directory, unless the server is stopped.
     fn in_control<T>(&self, call: impl FnOnce() -> Result<T, FsError>) -> Result<T, Errno> {
-        self.inside(|_| call()).ok_or(Errno::IO)?.map_err(|error| {
+        self.backend.inside(|_| call()).ok_or(Errno::IO)?.map_err(|error| {
             let errno = Errno::from_raw_os_error(error.errno());
             if errno == Errno::IO {
                 tracing::error!(%error, "the control directory answered EIO");

@@ -25,7 +25,7 @@ impl FuseServer {
             Op::Read(read) => self.read(node, read, reply),
             Op::Write(ref write) => self.write(header, write, reply),
             Op::Fsync { datasync } | Op::Fsyncdir { datasync } => {
-                self.shared.latencies.small_writes().synced(self.ino(node));
+                self.backend.latencies.small_writes().synced(self.backend.ino(node));
                 let kind = if datasync { SyncKind::Data } else { SyncKind::Full };
                 self.sync_then(node, kind, move |synced| reply::empty(reply, synced));
             }
@@ -36,7 +36,7 @@ impl FuseServer {
             Op::Lseek { offset, whence } => self.lseek(node, offset, whence, reply),
             Op::CopyFileRange(range) => self.copy_range(header, range, reply),
             // With `strictatime` every listing must reach us.
-            Op::Opendir if self.shared.atime == AtimePolicy::Always => {
+            Op::Opendir if self.atime == AtimePolicy::Always => {
                 let flags = FopenFlags::empty();
                 reply.opened(&Opened { handle: 0, flags, backing: None });
             }
@@ -54,21 +54,22 @@ impl FuseServer {
         {
             let server = self.clone();
             let then = move || server.answer_read(ino, read, reply);
-            return self.shared.page_cache.drop(ino, pages, answered, then);
+            return self.pages.cache.drop(ino, pages, answered, then);
         }
         self.answer_read(ino, read, reply);
     }
 
     /// The pages in which the kernel may have data of a file before `end` that has not arrived.
     fn unsent_before(&self, node: NodeId, end: u64) -> Option<PageRange> {
-        let size = || self.inside(|fs| convert::file_size(fs, self.ino(node)));
-        self.shared.writeback.unsent_before(node, end, size)
+        let size = || self.backend.inside(|fs| convert::file_size(fs, self.backend.ino(node)));
+        self.pages.writeback.unsent_before(node, end, size)
     }
 
     fn answer_read(&self, ino: NodeId, read: Read, reply: Reply) {
         reply.filled(read.size, |target| {
             let how = convert::read_flags(read.how, read.flags);
             let outcome = self
+                .backend
                 .run(Operation::Read, ino, |fs, ino| fs.read_with(ino, read.offset, target, how));
             outcome.inspect_err(|_| self.after_failed_read(ino))
         });
@@ -78,19 +79,19 @@ impl FuseServer {
         let (ino, Write { offset, data, .. }) = (header.node, *write);
         let route = Route::from(write.handle);
         let mut how = convert::write_flags(write.how, write.flags, route);
-        how |= rights::taken_by_write(header, write.how, route, self.negotiated());
-        if self.shared.model == FileModel::Zones {
+        how |= rights::taken_by_write(header, write.how, route, self.kernel.negotiated());
+        if self.model == FileModel::Zones {
             how |= convert::append(write.how, write.flags);
         }
         how.set(
             WriteFlags::KEEP_TIMES,
-            self.shared.writeback.is_on() && convert::is_collected(write.how),
+            self.pages.writeback.is_on() && convert::is_collected(write.how),
         );
         let holds_none = HoldsNoPage::of_write(write.how, route);
-        let model = self.shared.fs.model(self.ino(ino));
+        let model = self.backend.fs.model(self.backend.ino(ino));
         let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
         let written = match model {
-            FileModel::Posix => self.run(Operation::Write, ino, |fs, ino| {
+            FileModel::Posix => self.backend.run(Operation::Write, ino, |fs, ino| {
                 if how.contains(WriteFlags::KILL_PRIVILEGES) && route != Route::Cached {
                     rights::take_before_direct_write(fs, header, ino)?;
                 }
@@ -102,7 +103,7 @@ impl FuseServer {
             Ok(written) => written,
             Err(error) => {
                 if convert::is_collected(write.how) {
-                    self.shared.writeback.note_failure(ino, error);
+                    self.pages.writeback.note_failure(ino, error);
                 }
                 return self.after_failed_write(ino, reply, holds_none, error);
             }
@@ -110,7 +111,7 @@ impl FuseServer {
         self.note_small(ino, write, written);
         let len = u32::try_from(written.len).expect("at most one request");
         // Not if data can be written twice: a read between both writes could find old pages.
-        let warms = model == FileModel::Zones && self.shared.direct_writes == DirectWrites::Cache;
+        let warms = model == FileModel::Zones && self.pages.direct_writes == DirectWrites::Cache;
         let warm = warms.then(|| (written.offset, Box::from(&data[..len as usize])));
         let server = self.clone();
         let answer = move || {
@@ -124,25 +125,26 @@ impl FuseServer {
             let answer = || reply.written(len);
             match warm {
                 Some((offset, data)) => {
-                    server.shared.page_cache.answer_and_store(ino, offset, data, answer);
+                    server.pages.cache.answer_and_store(ino, offset, data, answer);
                 }
                 None => answer(),
             }
         };
         // A write from pages leaves them up to date.
         let Some(answered) = holds_none else { return answer() };
-        let stale = self.shared.lookup_counts.stale(self.ino(ino), written.offset, written.len);
+        let stale =
+            self.backend.lookup_counts.stale(self.backend.ino(ino), written.offset, written.len);
         let range = match stale {
             Some(stale) => stale.range,
-            None if self.shared.passthrough.has_pages(self.ino(ino)) => {
+            None if self.pages.passthrough.has_pages(ino) => {
                 PageRange { offset: written.offset, len: Some(written.len) }
             }
             None => return answer(),
         };
         let server = self.clone();
-        self.shared.page_cache.drop(ino, range, answered, move || {
+        self.pages.cache.drop(ino, range, answered, move || {
             if let Some(stale) = stale {
-                server.shared.lookup_counts.dropped(server.ino(ino), stale);
+                server.backend.lookup_counts.dropped(server.backend.ino(ino), stale);
             }
             answer();
         });
@@ -150,23 +152,23 @@ impl FuseServer {
 
     /// Counts a small write that the kernel could have collected with others.
     fn note_small(&self, ino: NodeId, write: &Write<'_>, written: Written) {
-        let shared = &self.shared;
-        let is_collectable = !shared.writeback.is_on()
-            && shared.model == FileModel::Posix
+        let is_collectable = !self.pages.writeback.is_on()
+            && self.model == FileModel::Posix
             && Route::from(write.handle) == Route::Cached
             && !convert::is_direct_or_durable(write.flags);
-        let small = shared.latencies.small_writes();
-        if is_collectable && small.note(self.ino(ino), written.offset, written.len) == Noted::Enough
+        let small = self.backend.latencies.small_writes();
+        if is_collectable
+            && small.note(self.backend.ino(ino), written.offset, written.len) == Noted::Enough
         {
             let advice = small.advice().unwrap_or_default();
-            let file = Named::new(&*shared.fs, self.ino(ino));
+            let file = Named::new(&self.backend.fs, self.backend.ino(ino));
             tracing::warn!(%file, "{advice}");
         }
     }
 
     fn fallocate(&self, header: &Header, mode: i32, offset: u64, len: u64, reply: Reply) {
         let result = convert::allocate(mode).and_then(|how| {
-            self.run(Operation::Fallocate, header.node, |fs, ino| {
+            self.backend.run(Operation::Fallocate, header.node, |fs, ino| {
                 rights::take_before_allocation(fs, header, ino)?;
                 fs.fallocate(ino, how, offset, len)
             })
@@ -179,11 +181,11 @@ impl FuseServer {
             if i64::try_from(offset).is_err() {
                 return Err(Errno::NXIO);
             }
-            if self.shared.writeback.is_collecting(ino) {
+            if self.pages.writeback.is_collecting(ino) {
                 // Programs then read the whole file.
                 return Err(Errno::INVAL);
             }
-            self.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
+            self.backend.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
         });
         match result {
             Ok(offset) if i64::try_from(offset).is_ok() => reply.offset(offset),
@@ -199,8 +201,8 @@ impl FuseServer {
             CountWidth::Wide => range.len,
         };
         let how = rights::taken_by_copy(header);
-        let result = self.run(Operation::CopyFileRange, header.node, |fs, source| {
-            let target = (self.ino(range.target), range.target_offset);
+        let result = self.backend.run(Operation::CopyFileRange, header.node, |fs, source| {
+            let target = (self.backend.ino(range.target), range.target_offset);
             fs.copy_range((source, range.source_offset), target, len, how)
         });
         match result {

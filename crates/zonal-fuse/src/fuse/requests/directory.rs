@@ -48,11 +48,11 @@ impl FuseServer {
         for found in self.entries(ino, read, ENTRY_PLUS_BYTES)? {
             // The kernel counts no lookup for "." and "..".
             let dot = matches!(&*found.name, b"." | b"..");
-            let node = self.shared.nodes.node(found.ino);
-            let entry = self.run(Operation::Readdirplus, node, |fs, _| {
+            let node = self.backend.nodes.node(found.ino);
+            let entry = self.backend.run(Operation::Readdirplus, node, |fs, _| {
                 let attr = fs.getattr(found.ino)?;
                 if dot {
-                    let attr = convert::attr(&attr, self.shared.blksize);
+                    let attr = convert::attr(&attr, self.kernel.blksize);
                     Ok(Entry { node: NodeId(0), attr, ttl: Duration::ZERO })
                 } else {
                     self.entered(fs, &attr)
@@ -71,7 +71,7 @@ impl FuseServer {
             };
             if listing.add_plus(&entry, &found.name(entry.attr.mode)) == Added::Full {
                 if entry.node != NodeId(0) {
-                    self.forget_lookups(found.ino, 1);
+                    self.backend.forget_lookups(node, 1);
                 }
                 break;
             }
@@ -88,10 +88,10 @@ impl FuseServer {
     ) -> Result<Vec<CopiedEntry>, Errno> {
         let limit = usize::try_from(read.size / entry_bytes).unwrap_or(usize::MAX);
         let mut how = convert::read_flags(read.how, read.flags);
-        if self.shared.nodiratime {
+        if self.nodiratime {
             how |= ReadFlags::NO_ATIME;
         }
-        self.run(Operation::Readdir, ino, |fs, ino| {
+        self.backend.run(Operation::Readdir, ino, |fs, ino| {
             let mut entries = Vec::new();
             fs.readdir_with(ino, read.offset, how, &mut |entry: DirEntry<'_>| {
                 if entries.len() == limit {

@@ -16,7 +16,8 @@ use zonal_fuse_transport::request::Read;
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve, Session};
 
 use crate::fuse::convert;
-use crate::fuse::server::{BACKGROUND_MAX, FuseServer, REQUEST_MAX, TTL};
+use crate::fuse::kernel::{BACKGROUND_MAX, REQUEST_MAX};
+use crate::fuse::server::{FuseServer, TTL};
 use crate::latency::Operation;
 use crate::options::AsyncDirect;
 
@@ -45,8 +46,8 @@ pub(crate) fn make_hidden(session: &Session) -> Option<HiddenMount> {
 }
 
 impl FuseServer {
-    /// Serves the hidden mount with `threads` threads, until [`end_hidden`](Self::end_hidden).
-    /// Returns how asynchronous direct reads come.
+    /// Serves the hidden mount with `threads` threads, until the visible one ends. Returns how
+    /// asynchronous direct reads come.
     pub(crate) fn serve_hidden(
         &self,
         hidden: Option<HiddenMount>,
@@ -60,7 +61,7 @@ impl FuseServer {
         let server = Arc::new(HiddenFiles(self.clone())) as _;
         match hidden.serve(&server, session, threads) {
             Ok(backings) => {
-                self.shared.passthrough.begin(backings);
+                self.pages.passthrough.begin(backings);
                 AsyncDirect::Together
             }
             Err(error) => {
@@ -69,21 +70,16 @@ impl FuseServer {
             }
         }
     }
-
-    /// Ends the hidden mount, if there is one: the visible mount has ended.
-    pub(crate) fn end_hidden(&self) {
-        self.shared.passthrough.end();
-    }
 }
 
 impl Serve for HiddenFiles {
     fn panicked(&self, message: &str) {
-        self.0.panicked(message);
+        self.0.backend.fs.note(message);
     }
 
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
         let (server, node) = (&self.0, header.node);
-        let files = &server.shared.passthrough;
+        let files = &server.pages.passthrough;
         match op {
             Op::Lookup { name } => match node_of(name) {
                 Some(node) => reply.entry(&Entry { node, attr: attributes(node), ttl: TTL }),
@@ -92,7 +88,7 @@ impl Serve for HiddenFiles {
             Op::Forget { .. } | Op::BatchForget(_) => {}
             Op::Getattr { .. } => reply.attr(&attributes(node), TTL),
             Op::Open { flags } => {
-                files.add_hidden(server.ino(node));
+                files.add_hidden(node);
                 // Without KEEP_CACHE: each open drops cached pages.
                 let mut how = FopenFlags::NOFLUSH;
                 how.set(FopenFlags::DIRECT_IO, !reads_pages(flags));
@@ -103,7 +99,7 @@ impl Serve for HiddenFiles {
             }
             Op::Read(read) => self.read_pages(node, read, reply),
             Op::Release { .. } => {
-                files.remove_hidden(server.ino(node));
+                files.remove_hidden(node);
                 reply.ok();
             }
             _ => reply.error(Errno::NOSYS),
@@ -116,14 +112,15 @@ impl HiddenFiles {
     fn read_pages(&self, node: NodeId, read: Read, reply: Reply) {
         let server = &self.0;
         // Before the read: every change of the file from now on drops them.
-        server.shared.passthrough.add_pages(server.ino(node));
+        server.pages.passthrough.add_pages(node);
         reply.filled(read.size, |target| {
-            if read.offset >= convert::file_size(&*server.shared.fs, server.ino(node)) {
+            if read.offset >= convert::file_size(&server.backend.fs, server.backend.ino(node)) {
                 // An access to a mapping there gets SIGBUS.
                 return Err(Errno::IO);
             }
-            let read =
-                server.run(Operation::Read, node, |fs, ino| fs.read(ino, read.offset, target));
+            let read = server
+                .backend
+                .run(Operation::Read, node, |fs, ino| fs.read(ino, read.offset, target));
             let len = read.inspect_err(|_| server.after_failed_read(node))?;
             target[len..].fill(0);
             Ok(target.len())

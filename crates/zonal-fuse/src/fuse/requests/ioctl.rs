@@ -8,7 +8,7 @@
 
 use zonal_fs::FsError;
 use zonal_fs::lifetime::{LIFETIME_XATTR, WriteLifetime};
-use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr, XattrMode};
+use zonal_fs::vfs::{Caller, InodeFlags, SetAttr, XattrMode};
 use zonal_fuse_transport::{Errno, Header, NodeId};
 
 use crate::fuse::rights;
@@ -88,7 +88,8 @@ impl FuseServer {
     }
 
     fn flags(&self, ino: NodeId, numbering: Numbering) -> Result<u32, Errno> {
-        let flags = self.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
+        let flags =
+            self.backend.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
         Ok(encode(flags, numbering))
     }
 
@@ -102,19 +103,19 @@ impl FuseServer {
         let ino = request.node;
         let flags = decode(raw, numbering).ok_or(Errno::OPNOTSUPP)?;
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.run(Operation::Ioctl, ino, |fs, ino| {
+        self.backend.run(Operation::Ioctl, ino, |fs, ino| {
             if !rights::may_set_flags(request, &fs.getattr(ino)?, flags) {
                 return Err(FsError::NotPermitted { what: "setting these flags" });
             }
             fs.setattr(&Caller::ROOT, ino, &set)
         })?;
         // The kernel does not expect a new ctime from an ioctl.
-        self.forget_attributes(ino);
+        self.kernel.forget_attributes(ino);
         Ok(Vec::new())
     }
 
     fn lifetime(&self, ino: NodeId) -> Result<WriteLifetime, Errno> {
-        self.run(Operation::Ioctl, ino, |fs, ino| {
+        self.backend.run(Operation::Ioctl, ino, |fs, ino| {
             match fs.getxattr(ino, LIFETIME_XATTR.as_bytes()) {
                 Ok(value) => Ok(WriteLifetime::from_name(&value).unwrap_or_default()),
                 Err(FsError::NoAttribute) => Ok(WriteLifetime::None),
@@ -126,11 +127,11 @@ impl FuseServer {
     /// Sets the write lifetime. Only the owner of the file and root may.
     fn set_lifetime(&self, request: &Header, ino: NodeId, raw: u64) -> Result<Vec<u8>, Errno> {
         let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::INVAL)?;
-        let file = self.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
+        let file = self.backend.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
         if !rights::owns(request, &file) {
             return Err(Errno::PERM);
         }
-        self.run(Operation::Ioctl, ino, |fs, ino| {
+        self.backend.run(Operation::Ioctl, ino, |fs, ino| {
             let name = LIFETIME_XATTR.as_bytes();
             if lifetime != WriteLifetime::None {
                 let value = lifetime.name().as_bytes();
@@ -142,7 +143,7 @@ impl FuseServer {
             }
         })?;
         // The kernel does not expect a new ctime from an ioctl.
-        self.forget_attributes(ino);
+        self.kernel.forget_attributes(ino);
         Ok(Vec::new())
     }
 
@@ -151,13 +152,7 @@ impl FuseServer {
         if !rights::is_root(request) {
             return Err(Errno::PERM);
         }
-        let root = self.run(Operation::Ioctl, ino, |fs, _: Ino| {
-            fs.sync()?;
-            fs.getattr(Ino::ROOT)
-        })?;
-        self.shared.stopped_root.get_or_init(|| root);
-        tracing::warn!("stopped by the shutdown ioctl: every further request fails");
-        self.stop();
+        self.backend.sync_and_stop(ino)?;
         Ok(vec![0; 4])
     }
 }

@@ -37,14 +37,11 @@ pub(super) use names::NewFile;
 
 impl Serve for FuseServer {
     fn panicked(&self, message: &str) {
-        Self::panicked(self, message);
+        self.backend.fs.note(message);
     }
 
     fn end(&self) {
-        let mut closed = self.closed();
-        if closed.is_none() {
-            *closed = Some(self.close_now());
-        }
+        self.backend.close_early();
     }
 
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
@@ -60,10 +57,10 @@ impl FuseServer {
         let node = header.node;
         match op {
             Op::Lookup { name } => self.lookup(node, name, reply),
-            Op::Forget { lookups } => self.forget_lookups(self.ino(node), lookups),
+            Op::Forget { lookups } => self.backend.forget_lookups(node, lookups),
             Op::BatchForget(forgets) => {
                 for (node, lookups) in forgets {
-                    self.forget_lookups(self.ino(node), lookups);
+                    self.backend.forget_lookups(node, lookups);
                 }
             }
             Op::Getattr { open: false } => self.getattr(node, reply),
@@ -89,7 +86,8 @@ impl FuseServer {
             }
             Op::Unlink { name } => self.unlink(node, name, reply),
             Op::Rmdir { name } => {
-                let outcome = self.run(Operation::Rmdir, node, |fs, dir| fs.rmdir(dir, name));
+                let outcome =
+                    self.backend.run(Operation::Rmdir, node, |fs, dir| fs.rmdir(dir, name));
                 reply::empty(reply, outcome);
             }
             Op::Rename { name, new_parent, new_name, flags } => {
@@ -113,7 +111,7 @@ impl FuseServer {
             Op::Readdirplus(read) => reply::listing(reply, self.list_plus(node, read)),
             Op::Statfs => self.statfs(node, reply),
             Op::Setxattr { name, value, flags, caller } => {
-                let caller = rights::acl_setter(header, caller, self.negotiated());
+                let caller = rights::acl_setter(header, caller, self.kernel.negotiated());
                 self.setxattr(&caller, node, NewXattr { name, value, flags }, reply);
             }
             Op::Getxattr { name, size } => self.getxattr(node, name, size, reply),

@@ -1,13 +1,12 @@
 //! Names in directories, and new inodes.
 
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewInode};
+use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, NewInode};
 use zonal_fuse_transport::answer::{Entry, Opened};
 use zonal_fuse_transport::request::Create;
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
 
 use super::reply;
-use crate::fuse::real_time::now;
 use crate::fuse::server::FuseServer;
 use crate::fuse::{convert, rights};
 use crate::latency::Operation;
@@ -30,7 +29,7 @@ pub(in crate::fuse) struct NewFile {
 
 impl FuseServer {
     pub(super) fn lookup(&self, parent: NodeId, name: &[u8], reply: Reply) {
-        let found = self.run(Operation::Lookup, parent, |fs, parent| {
+        let found = self.backend.run(Operation::Lookup, parent, |fs, parent| {
             // Lookups of "." come from file handles, and for any inode, not only directories.
             if name == b"." {
                 return self.entered(fs, &fs.getattr(parent)?);
@@ -45,7 +44,7 @@ impl FuseServer {
     }
 
     pub(super) fn readlink(&self, ino: NodeId, reply: Reply) {
-        match self.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino)) {
+        match self.backend.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino)) {
             Ok(target) => reply.bytes(&target),
             Err(error) => reply.error(error),
         }
@@ -60,12 +59,12 @@ impl FuseServer {
         new: &NewInode<'_>,
         reply: Reply,
     ) {
-        let caller = rights::creator(header, umask, self.negotiated());
+        let caller = rights::creator(header, umask, self.kernel.negotiated());
         reply::entry(reply, self.make(&caller, header.node, name, new));
     }
 
     pub(super) fn create(&self, header: &Header, name: Option<&[u8]>, how: Create, reply: Reply) {
-        let caller = rights::creator(header, how.umask, self.negotiated());
+        let caller = rights::creator(header, how.umask, self.kernel.negotiated());
         let file = NewFile { perm: convert::perm(how.mode), flags: how.flags };
         match self.create_and_open(&caller, header.node, name, file) {
             Ok((entry, opened)) => reply.created(&entry, &opened),
@@ -76,46 +75,38 @@ impl FuseServer {
 
     pub(super) fn rename(&self, from: NameIn<'_>, to: NameIn<'_>, flags: u32, reply: Reply) {
         let result = convert::rename_flags(flags).and_then(|flags| {
-            self.run(Operation::Rename, from.dir, |fs, dir| {
-                let target = (self.ino(to.dir), to.name);
+            self.backend.run(Operation::Rename, from.dir, |fs, dir| {
+                let target = (self.backend.ino(to.dir), to.name);
                 // A file of the new name loses it, unless both names are exchanged.
-                self.losing_name(fs, target.0, target.1, || {
-                    fs.rename((dir, from.name), target, flags)
-                })
+                self.kernel
+                    .lost_names
+                    .around(fs, target.0, target.1, || fs.rename((dir, from.name), target, flags))
             })
         });
         reply::empty(reply, result);
     }
 
     pub(super) fn unlink(&self, node: NodeId, name: &[u8], reply: Reply) {
-        let outcome = self.run(Operation::Unlink, node, |fs, dir| {
-            self.losing_name(fs, dir, name, || fs.unlink(dir, name))
+        let outcome = self.backend.run(Operation::Unlink, node, |fs, dir| {
+            self.kernel.lost_names.around(fs, dir, name, || fs.unlink(dir, name))
         });
         reply::empty(reply, outcome);
     }
 
     pub(super) fn link(&self, source: NodeId, to: NameIn<'_>, reply: Reply) {
-        self.shared.lost_names.is_locked(self.ino(source));
-        let result = self.run(Operation::Link, source, |fs, ino| {
-            self.entered(fs, &fs.link(ino, self.ino(to.dir), to.name)?)
+        self.kernel.lost_names.is_locked(self.backend.ino(source));
+        let result = self.backend.run(Operation::Link, source, |fs, ino| {
+            self.entered(fs, &fs.link(ino, self.backend.ino(to.dir), to.name)?)
         });
         reply::entry(reply, result);
     }
 
     /// Counts a lookup of an inode, and returns the entry for the answer.
     pub(super) fn entered(&self, fs: &dyn FileSystem, attr: &Attr) -> Result<Entry, FsError> {
-        self.shared.lookup_counts.add(fs, attr.ino)?;
-        let node = self.shared.nodes.node(attr.ino);
-        let attr = self.attr(attr);
+        self.backend.lookup_counts.add(fs, attr.ino)?;
+        let node = self.backend.nodes.node(attr.ino);
+        let attr = self.kernel.attr(attr);
         Ok(Entry { node, attr, ttl: self.attr_ttl(node, &attr) })
-    }
-
-    /// Takes lookups of an inode back. A stopped server has unpinned all inodes already.
-    pub(super) fn forget_lookups(&self, ino: Ino, lookups: u64) {
-        let _ = self.run(Operation::Forget, self.shared.nodes.node(ino), |fs, ino| {
-            self.shared.releases.note(|| self.shared.lookup_counts.forget(fs, ino, lookups));
-            Ok(())
-        });
     }
 
     fn make(
@@ -125,7 +116,7 @@ impl FuseServer {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Entry, Errno> {
-        self.run(Operation::Create, parent, |fs, parent| {
+        self.backend.run(Operation::Create, parent, |fs, parent| {
             self.entered(fs, &fs.create(caller, parent, name, new)?)
         })
     }
@@ -142,7 +133,7 @@ impl FuseServer {
         let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
         let entry = match name {
             Some(name) => self.make(caller, parent, name, &new)?,
-            None => self.run(Operation::Create, parent, |fs, parent| {
+            None => self.backend.run(Operation::Create, parent, |fs, parent| {
                 let attr = fs.create_unnamed(caller, parent, &new)?;
                 let entered = self.entered(fs, &attr);
                 // `create_unnamed` pins it, and the lookup count has a pin of its own.
@@ -153,27 +144,9 @@ impl FuseServer {
         match self.open_file(entry.node, flags) {
             Ok(opened) => Ok((entry, opened)),
             Err(error) => {
-                self.forget_lookups(self.ino(entry.node), 1);
+                self.backend.forget_lookups(entry.node, 1);
                 Err(error)
             }
         }
-    }
-
-    /// Runs `take`, which removes a name. If the file has several names, the kernel gets no stale
-    /// link count meanwhile: see `lost_names`.
-    fn losing_name<T>(
-        &self,
-        fs: &dyn FileSystem,
-        parent: Ino,
-        name: &[u8],
-        take: impl FnOnce() -> Result<T, FsError>,
-    ) -> Result<T, FsError> {
-        let found = fs.lookup(parent, name).ok();
-        let several = found.filter(|file| file.kind != FileKind::Directory && file.nlink > 1);
-        let Some(file) = several else { return take() };
-        self.shared.lost_names.begin(file.ino);
-        let outcome = take();
-        self.shared.lost_names.end(file.ino, now());
-        outcome
     }
 }

@@ -29,7 +29,7 @@ impl FuseServer {
     /// and ENOSYS makes it send no more.
     pub(super) fn flush(&self, reply: Reply) {
         // Linux before 5.8 needs a FLUSH to send collected data at close(2). This flag is newer.
-        if self.negotiated().contains(InitFlags::HANDLE_KILLPRIV_V2) {
+        if self.kernel.negotiated().contains(InitFlags::HANDLE_KILLPRIV_V2) {
             reply.error(Errno::NOSYS);
         } else {
             reply.ok();
@@ -39,9 +39,9 @@ impl FuseServer {
     /// Opens a file with these open(2) flags.
     pub(super) fn open_file(&self, node: NodeId, flags: i32) -> Result<Opened, Errno> {
         let (request, model) = self.open_in_time(node, flags)?;
-        let ino = self.ino(node);
+        let ino = self.backend.ino(node);
         let (route, backing) = match (model, request) {
-            (FileModel::Zones, _) => self.shared.passthrough.add(node, ino, request, flags),
+            (FileModel::Zones, _) => self.pages.passthrough.add(node, request, flags),
             (FileModel::Posix, OpenRequest::DirectReads) => (Route::Direct, None),
             (FileModel::Posix, OpenRequest::By(route)) => (route, None),
         };
@@ -49,12 +49,12 @@ impl FuseServer {
             self.note_reader(node, flags);
         }
         if has_pages(route, flags) {
-            self.shared.lookup_counts.open_cached(ino);
+            self.backend.lookup_counts.open_cached(ino);
         }
         if route == Route::Cached && purpose(flags) == OpenFor::Writing {
-            self.shared.writeback.add_writer(node);
+            self.pages.writeback.add_writer(node);
         }
-        Ok(opened(route, backing, model, self.shared.atime))
+        Ok(opened(route, backing, model, self.atime))
     }
 
     /// Moves an access time that is due when a file is opened for reading: reads of cached pages do
@@ -63,13 +63,15 @@ impl FuseServer {
         let reads = flags & convert::O_ACCMODE != convert::O_WRONLY;
         let leaves_traces = reads && flags & convert::O_NOATIME == 0;
         if !leaves_traces
-            || self.shared.atime != AtimePolicy::Relative
-            || !self.shared.lookup_counts.may_have_pages(self.ino(node))
+            || self.atime != AtimePolicy::Relative
+            || !self.backend.lookup_counts.may_have_pages(self.backend.ino(node))
         {
             return;
         }
-        if let Ok(true) = self.call(Operation::Open, node, |fs, ino| fs.note_read(ino)) {
-            self.forget_attributes(node);
+        if let Ok(true) =
+            self.backend.run_uncounted(Operation::Open, node, |fs, ino| fs.note_read(ino))
+        {
+            self.kernel.forget_attributes(node);
         }
     }
 
@@ -77,22 +79,22 @@ impl FuseServer {
     pub(super) fn close_file(&self, ino: NodeId, handle: u64, flags: i32) {
         let (route, purpose) = (Route::from(handle), purpose(flags));
         if has_pages(route, flags) {
-            self.shared.lookup_counts.close_cached(self.ino(ino));
+            self.backend.lookup_counts.close_cached(self.backend.ino(ino));
         }
-        if self.shared.model == FileModel::Zones {
-            self.shared.passthrough.remove(self.ino(ino), route, flags);
+        if self.model == FileModel::Zones {
+            self.pages.passthrough.remove(ino, route, flags);
         }
         if route == Route::Cached && purpose == OpenFor::Writing {
-            self.shared.writeback.remove_writer(ino);
+            self.pages.writeback.remove_writer(ino);
         }
         // Fails only if stopped: then all files are closed anyway.
-        let _ = self.run(Operation::Release, ino, |fs, ino| {
+        let _ = self.backend.run(Operation::Release, ino, |fs, ino| {
             fs.close(ino, purpose);
             Ok(())
         });
         if purpose == OpenFor::Writing {
-            self.shared.closings.add();
-            self.watch_access();
+            self.closings.add();
+            self.backend.fs.watch_access();
         }
     }
 
@@ -100,14 +102,14 @@ impl FuseServer {
         let purpose = purpose(flags);
         let deadline = now() + CLOSE_TIMEOUT;
         loop {
-            let seen = self.shared.closings.count();
+            let seen = self.closings.count();
             let mut full = false;
-            let opened = self.run(Operation::Open, ino, |fs, ino| {
+            let opened = self.backend.run(Operation::Open, ino, |fs, ino| {
                 let attr = fs.getattr(ino)?;
                 check(&attr, flags)?;
                 let outcome = fs.open(ino, purpose);
                 full = matches!(outcome, Err(FsError::TooManyOpen { .. } | FsError::ZoneLimit(_)));
-                let late = purpose == OpenFor::Writing && self.shared.writeback.is_nearly_full(fs);
+                let late = purpose == OpenFor::Writing && self.pages.writeback.is_nearly_full(fs);
                 let request = if late {
                     OpenRequest::By(Route::Direct)
                 } else {
@@ -119,7 +121,7 @@ impl FuseServer {
             if !full || left.is_zero() {
                 return opened;
             }
-            self.shared.closings.wait(seen, left);
+            self.closings.wait(seen, left);
         }
     }
 }

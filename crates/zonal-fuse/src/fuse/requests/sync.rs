@@ -5,8 +5,8 @@ use std::sync::mpsc::Receiver;
 use zonal_fs::vfs::{FileModel, FileSystem, SyncKind};
 use zonal_fuse_transport::{Errno, NodeId};
 
-use super::super::fsync_queue::{self, Commit, QueuedSync};
-use super::super::server::FuseServer;
+use crate::fuse::fsync_queue::{self, Commit, QueuedSync};
+use crate::fuse::server::FuseServer;
 use crate::latency::Operation;
 
 /// Body of the thread that commits for queued syncs.
@@ -16,15 +16,10 @@ pub(crate) struct SyncTasks {
 }
 
 impl FuseServer {
-    /// Opens the queue of syncs, for the thread that commits. The thread ends with
-    /// [`end_sync_tasks`](Self::end_sync_tasks).
+    /// Opens the queue of syncs, for the thread that commits until
+    /// [`end_threads`](Self::end_threads). From then on each sync commits in its own thread.
     pub(crate) fn sync_tasks(&self) -> SyncTasks {
-        SyncTasks { server: self.clone(), queue: self.shared.fsync_queue.open() }
-    }
-
-    /// Closes the queue: from now on each sync commits in its own thread.
-    pub(crate) fn end_sync_tasks(&self) {
-        self.shared.fsync_queue.close();
+        SyncTasks { server: self.clone(), queue: self.fsync_queue.open() }
     }
 
     /// Makes everything durable, then calls `then`.
@@ -32,10 +27,12 @@ impl FuseServer {
         &self,
         then: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        match self.shared.model {
+        match self.model {
             // A commit for one file is a commit for all.
             FileModel::Posix => self.sync_then(NodeId::ROOT, SyncKind::Full, then),
-            FileModel::Zones => then(self.run(Operation::Fsync, NodeId::ROOT, |fs, _| fs.sync())),
+            FileModel::Zones => {
+                then(self.backend.run(Operation::Fsync, NodeId::ROOT, |fs, _| fs.sync()));
+            }
         }
     }
 
@@ -46,30 +43,32 @@ impl FuseServer {
         kind: SyncKind,
         then: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        let (server, since_ns) = (self.clone(), self.shared.latencies.now_ns());
+        let (server, since_ns) = (self.clone(), self.backend.latencies.now_ns());
         let then = move |outcome| {
-            server.shared.latencies.record(Operation::Fsync, since_ns);
+            server.backend.latencies.record(Operation::Fsync, since_ns);
             then(outcome);
         };
         // Zone files share no commit: each has a zone of its own.
-        let is_shared = self.shared.fs.model(self.ino(node)) == FileModel::Posix;
+        let is_shared = self.backend.fs.model(self.backend.ino(node)) == FileModel::Posix;
         let sync = QueuedSync { node, kind, answer: Box::new(then) };
-        let sent = if is_shared { self.shared.fsync_queue.send(sync) } else { Err(sync) };
+        let sent = if is_shared { self.fsync_queue.send(sync) } else { Err(sync) };
         if let Err(QueuedSync { node, kind, answer }) = sent {
-            answer(self.call(Operation::Fsync, node, |fs, ino| fs.fsync(ino, kind)));
+            answer(self.commit(Commit::One(node, kind)));
         }
+    }
+
+    fn commit(&self, commit: Commit) -> Result<(), Errno> {
+        let (Commit::One(node, _) | Commit::All(node)) = commit;
+        self.backend.run_uncounted(Operation::Fsync, node, |fs, ino| match commit {
+            Commit::One(_, kind) => fs.fsync(ino, kind),
+            Commit::All(_) => fs.sync(),
+        })
     }
 }
 
 impl SyncTasks {
     /// Commits for queued syncs, until the end of the mount.
     pub(crate) fn run(&self) {
-        let server = &self.server;
-        fsync_queue::run(&self.queue, |commit| match commit {
-            Commit::One(node, kind) => {
-                server.call(Operation::Fsync, node, |fs, ino| fs.fsync(ino, kind))
-            }
-            Commit::All(node) => server.call(Operation::Fsync, node, |fs, _| fs.sync()),
-        });
+        fsync_queue::run(&self.queue, |commit| self.server.commit(commit));
     }
 }
