@@ -7,6 +7,7 @@ use zonal_fs::vfs::SetAttr;
 use zonal_fuse_transport::abi::{self, Kstatfs};
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply, request};
 
+use super::reply;
 use crate::fuse::page_cache::HoldsNoPage;
 use crate::fuse::server::{FuseServer, TTL};
 use crate::fuse::{convert, rights};
@@ -14,11 +15,8 @@ use crate::latency::Operation;
 
 impl FuseServer {
     pub(super) fn getattr(&self, ino: NodeId, reply: Reply) {
-        self.reply_attr(
-            reply,
-            ino,
-            self.backend.attributes(ino).map(|attr| self.kernel.attr(&attr)),
-        );
+        let attr = self.backend.attributes(ino).map(|attr| self.kernel.attr(&attr));
+        self.reply_attr(reply, ino, attr);
     }
 
     /// Attributes for an open file: the kernel may need them for a write(2).
@@ -30,13 +28,10 @@ impl FuseServer {
     }
 
     pub(super) fn statx(&self, ino: NodeId, reply: Reply) {
-        match self.backend.attributes(ino) {
-            Ok(attr) => {
-                let ttl = self.attr_ttl(ino, &self.kernel.attr(&attr));
-                reply.statx(&convert::statx(&attr, self.kernel.blksize), ttl);
-            }
-            Err(error) => reply.error(error),
-        }
+        reply::send(reply, self.backend.attributes(ino), |reply, attr| {
+            let ttl = self.attr_ttl(ino, &self.kernel.attr(&attr));
+            reply.statx(&convert::statx(&attr, self.kernel.blksize), ttl);
+        });
     }
 
     pub(super) fn setattr(&self, header: &Header, what: &request::SetAttr, reply: Reply) {
@@ -83,8 +78,9 @@ impl FuseServer {
     }
 
     pub(super) fn statfs(&self, ino: NodeId, reply: Reply) {
-        match self.backend.run(Operation::Statfs, ino, |fs, _| fs.statfs()) {
-            Ok(stat) => reply.statfs(&Kstatfs {
+        let stat = self.backend.run(Operation::Statfs, ino, |fs, _| fs.statfs());
+        reply::send(reply, stat, |reply, stat| {
+            reply.statfs(&Kstatfs {
                 blocks: stat.blocks,
                 bfree: stat.blocks_free,
                 bavail: stat.blocks_free,
@@ -94,16 +90,12 @@ impl FuseServer {
                 namelen: u32::try_from(stat.name_max).unwrap_or(u32::MAX),
                 frsize: stat.block_size,
                 ..Kstatfs::default()
-            }),
-            Err(error) => reply.error(error),
-        }
+            });
+        });
     }
 
     fn reply_attr(&self, reply: Reply, node: NodeId, result: Result<abi::Attr, Errno>) {
-        match result {
-            Ok(attr) => reply.attr(&attr, self.attr_ttl(node, &attr)),
-            Err(error) => reply.error(error),
-        }
+        reply::send(reply, result, |reply, attr| reply.attr(&attr, self.attr_ttl(node, &attr)));
     }
 
     /// How long the kernel may cache these attributes of `node`. Not at all

@@ -55,6 +55,12 @@ impl FuseServer {
         reply: Reply,
     ) {
         let (node, ino) = (header.node, self.backend.ino(header.node));
+        let attr = || self.in_control(|| control.getattr(ino));
+        let send_attr = |reply| {
+            reply::send(reply, attr(), |reply: Reply, attr| {
+                reply.attr(&convert::attr(&attr, self.kernel.blksize), Duration::ZERO);
+            });
+        };
         match *op {
             Op::Forget { .. } | Op::BatchForget(_) => {}
             Op::Lookup { name } => {
@@ -68,31 +74,25 @@ impl FuseServer {
                 };
                 reply::entry(reply, entry);
             }
-            Op::Getattr { .. } => self.control_attr(control, ino, reply),
-            Op::Statx => match self.in_control(|| control.getattr(ino)) {
-                Ok(attr) => {
-                    reply.statx(&convert::statx(&attr, self.kernel.blksize), Duration::ZERO);
-                }
-                Err(error) => reply.error(error),
-            },
+            Op::Getattr { .. } => send_attr(reply),
+            Op::Statx => reply::send(reply, attr(), |reply, attr| {
+                reply.statx(&convert::statx(&attr, self.kernel.blksize), Duration::ZERO);
+            }),
             // A shell truncates the file to which it redirects output.
-            Op::Setattr(ref set) if truncates(set) => self.control_attr(control, ino, reply),
-            Op::Open { .. } => match self.in_control(|| control.getattr(ino)) {
-                Ok(_) => {
-                    let atime = self.atime;
-                    reply.opened(&reply::opened(Route::Direct, None, FileModel::Posix, atime));
-                }
-                Err(error) => reply.error(error),
-            },
+            Op::Setattr(ref set) if truncates(set) => send_attr(reply),
+            Op::Open { .. } => reply::send(reply, attr(), |reply, _| {
+                reply.opened(&reply::opened(Route::Direct, None, FileModel::Posix, self.atime));
+            }),
             Op::Release { .. } => reply.ok(),
             Op::Flush => self.flush(reply),
             Op::Read(read) => reply.filled(read.size, |target| {
                 self.in_control(|| control.read(ino, read.offset, target))
             }),
-            Op::Write(ref write) => match self.in_control(|| control.write(ino, write.data)) {
-                Ok(()) => reply.written(u32::try_from(write.data.len()).expect("one request")),
-                Err(error) => reply.error(error),
-            },
+            Op::Write(ref write) => {
+                let written = self.in_control(|| control.write(ino, write.data));
+                let len = u32::try_from(write.data.len()).expect("one request");
+                reply::send(reply, written, |reply, ()| reply.written(len));
+            }
             // Lets a program that is about to unmount find out whether everything is durable.
             Op::Fsync { .. } | Op::Fsyncdir { .. } | Op::Syncfs => {
                 self.sync_all_then(move |synced| reply::empty(reply, synced));
@@ -106,12 +106,7 @@ impl FuseServer {
             Op::Statfs => self.statfs(node, reply),
             Op::Getxattr { size, .. } => reply::xattr(reply, size, Err(Errno::NODATA)),
             Op::Listxattr { size } => reply::xattr(reply, size, Ok(Vec::new())),
-            Op::Ioctl { command: SHUTDOWN, input } => {
-                match self.ioctl(header, node, SHUTDOWN, input) {
-                    Ok(answer) => reply.ioctl(&answer),
-                    Err(error) => reply.error(error),
-                }
-            }
+            Op::Ioctl { command: SHUTDOWN, input } => self.ioctl(header, SHUTDOWN, input, reply),
             _ => reply.error(self.control_refusal(op)),
         }
     }
@@ -130,15 +125,6 @@ impl FuseServer {
             Op::Link { source, .. } if !is_control(self.backend.ino(source)) => Errno::PERM,
             Op::Ioctl { .. } => Errno::NOTTY,
             _ => Errno::OPNOTSUPP,
-        }
-    }
-
-    fn control_attr(&self, control: &Control, ino: Ino, reply: Reply) {
-        match self.in_control(|| control.getattr(ino)) {
-            Ok(attr) => {
-                reply.attr(&convert::attr(&attr, self.kernel.blksize), Duration::ZERO);
-            }
-            Err(error) => reply.error(error),
         }
     }
 

@@ -1,21 +1,17 @@
-//! Content of files.
+//! Content of files, except for writes.
 
 use zonal_fs::furrow::AtimePolicy;
-use zonal_fs::named::Named;
-use zonal_fs::vfs::{FileModel, FileSystem, SyncKind, WriteFlags, Written};
+use zonal_fs::vfs::SyncKind;
 use zonal_fuse_transport::abi::FopenFlags;
 use zonal_fuse_transport::answer::Opened;
-use zonal_fuse_transport::request::{CopyRange, CountWidth, Read, Write};
+use zonal_fuse_transport::request::{CopyRange, CountWidth, Read};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 
 use super::reply;
 use crate::fuse::page_cache::{HoldsNoPage, PageRange};
-use crate::fuse::route::Route;
 use crate::fuse::server::FuseServer;
 use crate::fuse::{convert, rights};
 use crate::latency::Operation;
-use crate::options::DirectWrites;
-use crate::small_writes::Noted;
 
 impl FuseServer {
     /// Answers a request about content, and any unknown request with ENOSYS.
@@ -75,95 +71,12 @@ impl FuseServer {
         });
     }
 
-    fn write(&self, header: &Header, write: &Write<'_>, reply: Reply) {
-        let (ino, Write { offset, data, .. }) = (header.node, *write);
-        let route = Route::from(write.handle);
-        let mut how = convert::write_flags(write.how, write.flags, route);
-        how |= rights::taken_by_write(header, write.how, route, self.kernel.negotiated());
-        if self.model == FileModel::Zones {
-            how |= convert::append(write.how, write.flags);
-        }
-        how.set(
-            WriteFlags::KEEP_TIMES,
-            self.pages.writeback.is_on() && convert::is_collected(write.how),
-        );
-        let holds_none = HoldsNoPage::of_write(write.how, route);
-        let model = self.backend.fs.model(self.backend.ino(ino));
-        let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
-        let written = match model {
-            FileModel::Posix => self.backend.run(Operation::Write, ino, |fs, ino| {
-                if how.contains(WriteFlags::KILL_PRIVILEGES) && route != Route::Cached {
-                    rights::take_before_direct_write(fs, header, ino)?;
-                }
-                fs.write(ino, offset, data, how - WriteFlags::DURABLE)
-            }),
-            FileModel::Zones => self.write_zone(header, ino, offset, data, how),
-        };
-        let written = match written {
-            Ok(written) => written,
-            Err(error) => {
-                if convert::is_collected(write.how) {
-                    self.pages.writeback.note_failure(ino, error);
-                }
-                return self.after_failed_write(ino, reply, holds_none, error);
-            }
-        };
-        self.note_small(ino, write, written);
-        let len = u32::try_from(written.len).expect("at most one request");
-        // Not if data can be written twice: a read between both writes could find old pages.
-        let warms = model == FileModel::Zones && self.pages.direct_writes == DirectWrites::Cache;
-        let warm = warms.then(|| (written.offset, Box::from(&data[..len as usize])));
-        let server = self.clone();
-        let answer = move || {
-            if durable {
-                let synced = server.clone();
-                return server.sync_then(ino, SyncKind::Data, move |outcome| match outcome {
-                    Ok(()) => reply.written(len),
-                    Err(error) => synced.after_failed_write(ino, reply, holds_none, error),
-                });
-            }
-            let answer = || reply.written(len);
-            match warm {
-                Some((offset, data)) => {
-                    server.pages.cache.answer_and_store(ino, offset, data, answer);
-                }
-                None => answer(),
-            }
-        };
-        // A write from pages leaves them up to date.
-        let Some(answered) = holds_none else { return answer() };
-        let stale =
-            self.backend.lookup_counts.stale(self.backend.ino(ino), written.offset, written.len);
-        let range = match stale {
-            Some(stale) => stale.range,
-            None if self.pages.passthrough.has_pages(ino) => {
-                PageRange { offset: written.offset, len: Some(written.len) }
-            }
-            None => return answer(),
-        };
-        let server = self.clone();
-        self.pages.cache.drop(ino, range, answered, move || {
-            if let Some(stale) = stale {
-                server.backend.lookup_counts.dropped(server.backend.ino(ino), stale);
-            }
-            answer();
-        });
-    }
-
-    /// Counts a small write that the kernel could have collected with others.
-    fn note_small(&self, ino: NodeId, write: &Write<'_>, written: Written) {
-        let is_collectable = !self.pages.writeback.is_on()
-            && self.model == FileModel::Posix
-            && Route::from(write.handle) == Route::Cached
-            && !convert::is_direct_or_durable(write.flags);
-        let small = self.backend.latencies.small_writes();
-        if is_collectable
-            && small.note(self.backend.ino(ino), written.offset, written.len) == Noted::Enough
-        {
-            let advice = small.advice().unwrap_or_default();
-            let file = Named::new(&self.backend.fs, self.backend.ino(ino));
-            tracing::warn!(%file, "{advice}");
-        }
+    /// Handles a failed read like a failed write, but in the background: the read may hold locks of
+    /// pages until it is answered.
+    pub(super) fn after_failed_read(&self, node: NodeId) {
+        self.pages.drop_all_later(node);
+        self.kernel.forget_attributes(node);
+        self.backend.fs.watch_access();
     }
 
     fn fallocate(&self, header: &Header, mode: i32, offset: u64, len: u64, reply: Reply) {
@@ -187,11 +100,10 @@ impl FuseServer {
             }
             self.backend.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
         });
-        match result {
-            Ok(offset) if i64::try_from(offset).is_ok() => reply.offset(offset),
-            Ok(_) => reply.error(Errno::OVERFLOW),
-            Err(error) => reply.error(error),
-        }
+        reply::send(reply, result, |reply, offset| match i64::try_from(offset) {
+            Ok(_) => reply.offset(offset),
+            Err(_) => reply.error(Errno::OVERFLOW),
+        });
     }
 
     fn copy_range(&self, header: &Header, range: CopyRange, reply: Reply) {
@@ -205,9 +117,6 @@ impl FuseServer {
             let target = (self.backend.ino(range.target), range.target_offset);
             fs.copy_range((source, range.source_offset), target, len, how)
         });
-        match result {
-            Ok(copied) => reply.copied(copied, range.width),
-            Err(error) => reply.error(error),
-        }
+        reply::send(reply, result, |reply, copied| reply.copied(copied, range.width));
     }
 }

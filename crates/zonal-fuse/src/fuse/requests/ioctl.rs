@@ -9,8 +9,9 @@
 use zonal_fs::FsError;
 use zonal_fs::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use zonal_fs::vfs::{Caller, InodeFlags, SetAttr, XattrMode};
-use zonal_fuse_transport::{Errno, Header, NodeId};
+use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
 
+use super::reply;
 use crate::fuse::rights;
 use crate::fuse::server::FuseServer;
 use crate::latency::Operation;
@@ -50,22 +51,22 @@ enum Numbering {
 }
 
 impl FuseServer {
+    pub(super) fn ioctl(&self, request: &Header, command: u32, input: &[u8], reply: Reply) {
+        let outcome = self.run_ioctl(request, command, input);
+        reply::send(reply, outcome, |reply, answer| reply.ioctl(&answer));
+    }
+
     /// Runs an ioctl; returns the bytes for its argument.
-    pub(super) fn ioctl(
-        &self,
-        request: &Header,
-        ino: NodeId,
-        command: u32,
-        input: &[u8],
-    ) -> Result<Vec<u8>, Errno> {
+    fn run_ioctl(&self, request: &Header, command: u32, input: &[u8]) -> Result<Vec<u8>, Errno> {
+        let node = request.node;
         match command {
-            FS_IOC_GETFLAGS => Ok(self.flags(ino, Numbering::Fl)?.to_le_bytes().into()),
+            FS_IOC_GETFLAGS => Ok(self.flags(node, Numbering::Fl)?.to_le_bytes().into()),
             FS_IOC_SETFLAGS => {
                 let (raw, _) = input.split_first_chunk().ok_or(Errno::INVAL)?;
                 self.set_flags(request, Numbering::Fl, u32::from_le_bytes(*raw))
             }
             FS_IOC_FSGETXATTR => {
-                let mut answer = self.flags(ino, Numbering::Xflag)?.to_le_bytes().to_vec();
+                let mut answer = self.flags(node, Numbering::Xflag)?.to_le_bytes().to_vec();
                 answer.resize(FSXATTR_BYTES, 0);
                 Ok(answer)
             }
@@ -77,11 +78,11 @@ impl FuseServer {
                 }
                 self.set_flags(request, Numbering::Xflag, u32::from_le_bytes(*raw))
             }
-            SHUTDOWN => self.shut_down(request, ino),
-            GET_LIFETIME => Ok(self.lifetime(ino)?.hint().to_le_bytes().into()),
+            SHUTDOWN => self.shut_down(request),
+            GET_LIFETIME => Ok(self.lifetime(node)?.hint().to_le_bytes().into()),
             SET_LIFETIME => {
                 let (raw, _) = input.split_first_chunk().ok_or(Errno::INVAL)?;
-                self.set_lifetime(request, ino, u64::from_le_bytes(*raw))
+                self.set_lifetime(request, u64::from_le_bytes(*raw))
             }
             _ => Err(Errno::NOTTY),
         }
@@ -125,7 +126,8 @@ impl FuseServer {
     }
 
     /// Sets the write lifetime. Only the owner of the file and root may.
-    fn set_lifetime(&self, request: &Header, ino: NodeId, raw: u64) -> Result<Vec<u8>, Errno> {
+    fn set_lifetime(&self, request: &Header, raw: u64) -> Result<Vec<u8>, Errno> {
+        let ino = request.node;
         let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::INVAL)?;
         let file = self.backend.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
         if !rights::owns(request, &file) {
@@ -148,11 +150,11 @@ impl FuseServer {
     }
 
     /// Makes everything durable and stops the mount. Only root may.
-    pub(super) fn shut_down(&self, request: &Header, ino: NodeId) -> Result<Vec<u8>, Errno> {
+    fn shut_down(&self, request: &Header) -> Result<Vec<u8>, Errno> {
         if !rights::is_root(request) {
             return Err(Errno::PERM);
         }
-        self.backend.sync_and_stop(ino)?;
+        self.backend.sync_and_stop(request.node)?;
         Ok(vec![0; 4])
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! - `names`: names in directories, and new inodes. `directory`: listings.
 //! - `attributes`, `xattr`, `ioctl`: attributes and flags of inodes.
-//! - `open`: opening and closing. `data`: content. `zone_data`: content of zone files.
+//! - `open`: opening and closing. `write`: WRITE. `data`: other requests about content.
 //! - `sync`: durability.
 //! - `control`: everything about the control directory.
 //! - `hidden`: requests of the hidden mount.
@@ -19,8 +19,8 @@ mod names;
 mod open;
 mod reply;
 mod sync;
+mod write;
 mod xattr;
-mod zone_data;
 
 use zonal_fs::vfs::{FileKind, NewInode};
 use zonal_fuse_transport::{Errno, Header, Op, Reply, Serve};
@@ -96,10 +96,10 @@ impl FuseServer {
                 self.rename(from, to, flags, reply);
             }
             Op::Link { source, name } => self.link(source, NameIn { dir: node, name }, reply),
-            Op::Open { flags } => match self.open_file(node, flags) {
-                Ok(opened) => reply.opened(&opened),
-                Err(error) => reply.error(error),
-            },
+            Op::Open { flags } => {
+                let opened = self.open_file(node, flags);
+                reply::send(reply, opened, |reply, opened| reply.opened(&opened));
+            }
             Op::Create { name, how } => self.create(header, Some(name), how, reply),
             Op::Tmpfile(how) => self.create(header, None, how, reply),
             Op::Release { handle, flags } => {
@@ -117,10 +117,7 @@ impl FuseServer {
             Op::Getxattr { name, size } => self.getxattr(node, name, size, reply),
             Op::Listxattr { size } => self.listxattr(header, size, reply),
             Op::Removexattr { name } => self.removexattr(header, name, reply),
-            Op::Ioctl { command, input } => match self.ioctl(header, node, command, input) {
-                Ok(answer) => reply.ioctl(&answer),
-                Err(error) => reply.error(error),
-            },
+            Op::Ioctl { command, input } => self.ioctl(header, command, input, reply),
             op => self.serve_data(header, &op, reply),
         }
     }

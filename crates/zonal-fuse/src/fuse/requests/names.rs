@@ -44,10 +44,8 @@ impl FuseServer {
     }
 
     pub(super) fn readlink(&self, ino: NodeId, reply: Reply) {
-        match self.backend.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino)) {
-            Ok(target) => reply.bytes(&target),
-            Err(error) => reply.error(error),
-        }
+        let target = self.backend.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino));
+        reply::send(reply, target, |reply, target| reply.bytes(&target));
     }
 
     /// Makes an inode without opening it.
@@ -66,11 +64,9 @@ impl FuseServer {
     pub(super) fn create(&self, header: &Header, name: Option<&[u8]>, how: Create, reply: Reply) {
         let caller = rights::creator(header, how.umask, self.kernel.negotiated());
         let file = NewFile { perm: convert::perm(how.mode), flags: how.flags };
-        match self.create_and_open(&caller, header.node, name, file) {
-            Ok((entry, opened)) => reply.created(&entry, &opened),
-            // Not EEXIST: the kernel has locked the directory and knows that the name is free.
-            Err(error) => reply.error(error),
-        }
+        // Not EEXIST: the kernel has locked the directory and knows that the name is free.
+        let made = self.create_and_open(&caller, header.node, name, file);
+        reply::send(reply, made, |reply, (entry, opened)| reply.created(&entry, &opened));
     }
 
     pub(super) fn rename(&self, from: NameIn<'_>, to: NameIn<'_>, flags: u32, reply: Reply) {

@@ -37,37 +37,33 @@ pub(super) fn absent() -> Entry {
     Entry { node: NodeId(0), attr: Attr::default(), ttl: TTL }
 }
 
-pub(super) fn entry(reply: Reply, result: Result<Entry, Errno>) {
+/// Answers with a result; `with` answers with a value.
+pub(super) fn send<T>(reply: Reply, result: Result<T, Errno>, with: impl FnOnce(Reply, T)) {
     match result {
-        Ok(entry) => reply.entry(&entry),
+        Ok(value) => with(reply, value),
         Err(error) => reply.error(error),
     }
+}
+
+pub(super) fn entry(reply: Reply, result: Result<Entry, Errno>) {
+    send(reply, result, |reply, entry| reply.entry(&entry));
 }
 
 pub(super) fn empty(reply: Reply, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
+    send(reply, result, |reply, ()| reply.ok());
 }
 
 pub(super) fn listing(reply: Reply, result: Result<DirListing, Errno>) {
-    match result {
-        Ok(listing) => reply.listing(&listing),
-        Err(error) => reply.error(error),
-    }
+    send(reply, result, |reply, listing| reply.listing(&listing));
 }
 
 /// Answers with a value, or with its size if the caller asks for that.
 pub(super) fn xattr(reply: Reply, size: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(value) => match u32::try_from(value.len()) {
-            Ok(len) if size == 0 => reply.size(len),
-            Ok(len) if len <= size => reply.bytes(&value),
-            _ => reply.error(Errno::RANGE),
-        },
-        Err(error) => reply.error(error),
-    }
+    send(reply, result, |reply, value| match u32::try_from(value.len()) {
+        Ok(len) if size == 0 => reply.size(len),
+        Ok(len) if len <= size => reply.bytes(&value),
+        _ => reply.error(Errno::RANGE),
+    });
 }
 
 #[cfg(test)]
