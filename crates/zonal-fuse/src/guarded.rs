@@ -102,10 +102,10 @@ impl Guarded {
         }
     }
 
-    /// Runs a call that counts users of an inode. After a panic nothing is deleted, so no count
-    /// matters.
-    fn count(&self, call: impl FnOnce(&dyn FileSystem) -> Result<()>) -> Result<()> {
-        if self.panicked.get().is_some() { Ok(()) } else { self.call(call) }
+    /// Runs a call that counts users of an inode. After a panic nothing is deleted or written, so
+    /// no count matters.
+    fn count<T: Default>(&self, call: impl FnOnce(&dyn FileSystem) -> Result<T>) -> Result<T> {
+        if self.panicked.get().is_some() { Ok(T::default()) } else { self.call(call) }
     }
 }
 
@@ -183,6 +183,7 @@ impl FileSystem for Guarded {
         }
         count {
             fn pin(ino: Ino) -> ();
+            fn note_read(ino: Ino) -> bool;
         }
         make_durable {
             fn fsync(ino: Ino, kind: SyncKind) -> ();
@@ -201,10 +202,6 @@ impl FileSystem for Guarded {
             fs.unpin(ino);
             Ok(())
         });
-    }
-
-    fn note_read(&self, ino: Ino) -> Result<bool> {
-        if self.panicked.get().is_some() { Ok(false) } else { self.call(|fs| fs.note_read(ino)) }
     }
 
     fn tick(&self) -> Result<()> {

@@ -218,22 +218,26 @@ impl Life {
         self.server.kernel.connect(session.notifier(), session.negotiated());
         let hidden = make_hidden(&session);
         let (kernel, beside) = (session.notifier(), hidden.as_ref().map(HiddenMount::notifier));
-        let pages = self.server.pages.cache.open();
-        self.spawn("pages", move || pages.run(&kernel, beside.as_ref()))?;
+        let tasks = self.server.pages.cache.tasks.open();
+        self.spawn("pages", move |server| {
+            server.pages.cache.run(&tasks, &kernel, beside.as_ref());
+        })?;
         let (upkeep, needs) = channel();
-        let (server, wake) = (self.server.clone(), upkeep.clone());
+        let wake = upkeep.clone();
         // The send fails once the thread has ended, when ticks do not matter.
-        server.backend.fs.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
-        self.spawn("tick", move || tick(&server, &needs))?;
-        let syncs = self.server.sync_tasks();
-        self.spawn("commit", move || syncs.run())?;
-        if let Some(flusher) = self.server.pages.writeback.flusher() {
-            let root = point.clone();
-            self.spawn("write-back", move || flusher.run(&root))?;
+        self.server.fs.guarded.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
+        self.spawn("tick", move |server| tick(server, &needs))?;
+        let syncs = self.server.fsync_queue.open();
+        self.spawn("commit", move |server| server.commit_queued(&syncs))?;
+        if self.server.pages.writeback.is_on() {
+            let (ending, root) = (self.server.pages.writeback.ending.open(), point.clone());
+            self.spawn("write-back", move |server| {
+                server.pages.writeback.flush_regularly(&ending, &root);
+            })?;
         }
-        let (server, root) = (self.server.clone(), point.clone());
-        self.spawn("read-only", move || {
-            read_only::watch(&server.backend.fs.became_read_only, &root);
+        let root = point.clone();
+        self.spawn("read-only", move |server| {
+            read_only::watch(&server.fs.guarded.became_read_only, &root);
         })?;
         let async_direct = self.server.serve_hidden(hidden, &session, threads(config));
         let served = Served { transport: session.transport(), async_direct, mount_type };
@@ -279,11 +283,11 @@ impl Life {
     }
 
     /// Starts a thread that ends with the mount. If it panics, the mount becomes read-only.
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    fn spawn(&mut self, name: &str, run: impl FnOnce(&FuseServer) + Send + 'static) -> Result<()> {
         let server = self.server.clone();
         self.threads.push(spawn(name, move || {
-            if let Err(message) = caught(run) {
-                server.backend.fs.note(&message);
+            if let Err(message) = caught(|| run(&server)) {
+                server.fs.guarded.note(&message);
             }
         })?);
         Ok(())
@@ -294,7 +298,7 @@ impl Life {
             .map_err(|source| ServeError::Io { what: "waiting for signals".to_owned(), source })?;
         self.signals = Some(signals.handle());
         let events = self.events.clone();
-        self.spawn("signals", move || {
+        self.spawn("signals", move |_| {
             for signal in &mut signals {
                 if events.send(Event::Signal(signal)).is_err() {
                     break;
@@ -364,7 +368,7 @@ impl Life {
         self.server.end_threads();
         let (server, events) = (self.server.clone(), self.events.clone());
         spawn("close", move || {
-            let closed = caught(|| server.backend.close())
+            let closed = caught(|| server.fs.close())
                 .unwrap_or_else(|message| Err(FsError::Panicked { message }))
                 .map_err(ServeError::Shutdown);
             drop(server);
@@ -434,7 +438,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 
 fn tick(server: &FuseServer, needs: &Receiver<Upkeep>) {
     while let Ok(Upkeep::Work) | Err(RecvTimeoutError::Timeout) = needs.recv_timeout(TICK) {
-        server.backend.tick();
+        server.fs.tick();
     }
 }
 

@@ -26,7 +26,7 @@ use crate::options::Access;
 
 /// The file system, and what keeps it in use.
 pub(crate) struct Backend {
-    pub(crate) fs: Guarded,
+    pub(crate) guarded: Guarded,
     pub(super) latencies: Arc<Latencies>,
     pub(super) nodes: Nodes,
     pub(super) lookup_counts: LookupCounts,
@@ -42,10 +42,10 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    pub(super) fn new(fs: Guarded, latencies: Arc<Latencies>) -> Self {
+    pub(super) fn new(guarded: Guarded, latencies: Arc<Latencies>) -> Self {
         Self {
-            nodes: Nodes::new(fs.root()),
-            fs,
+            nodes: Nodes::new(guarded.root()),
+            guarded,
             latencies,
             lookup_counts: LookupCounts::default(),
             releases: ReleaseCount::default(),
@@ -81,7 +81,7 @@ impl Backend {
         outcome.ok_or(Errno::IO)?.map_err(|error| {
             let errno = Errno::from_raw_os_error(error.errno());
             if errno == Errno::IO {
-                let file = Named::new(&self.fs, ino);
+                let file = Named::new(&self.guarded, ino);
                 tracing::error!(operation = operation.name(), %file, %error, "answered EIO");
             }
             errno
@@ -95,7 +95,7 @@ impl Backend {
             return None;
         }
         let _running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-        (!self.is_stopped()).then(|| call(&self.fs))
+        (!self.is_stopped()).then(|| call(&self.guarded))
     }
 
     /// The inode of a node.
@@ -171,8 +171,8 @@ impl Backend {
 
     fn close_now(&self) -> Result<Access, FsError> {
         self.stop();
-        self.lookup_counts.release_all(&self.fs);
-        let access = self.fs.access();
-        self.fs.shutdown().map(|()| access)
+        self.lookup_counts.release_all(&self.guarded);
+        let access = self.guarded.access();
+        self.guarded.shutdown().map(|()| access)
     }
 }

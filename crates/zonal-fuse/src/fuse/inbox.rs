@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Sending end of the channel; closed while there is no thread.
 #[derive(Debug)]
-pub(super) struct Inbox<T>(Mutex<Option<Sender<T>>>);
+pub(crate) struct Inbox<T>(Mutex<Option<Sender<T>>>);
 
 impl<T> Default for Inbox<T> {
     fn default() -> Self {
@@ -19,7 +19,7 @@ impl<T> Inbox<T> {
     }
 
     /// Opens the channel. The receiver gets all work that is sent before [`close`](Self::close).
-    pub(super) fn open(&self) -> Receiver<T> {
+    pub(crate) fn open(&self) -> Receiver<T> {
         let (sender, receiver) = channel();
         *self.sender() = Some(sender);
         receiver

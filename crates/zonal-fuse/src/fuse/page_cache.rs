@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ const WAITING_MAX: usize = 64 << 20;
 
 /// A range of a file; without a length, all bytes from `offset` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PageRange {
+pub(crate) struct PageRange {
     pub(super) offset: u64,
     pub(super) len: Option<u64>,
 }
@@ -84,7 +84,7 @@ impl HoldsNoPage {
 type Continuation = Box<dyn FnOnce() + Send>;
 
 /// Order to the thread.
-enum Task {
+pub(crate) enum Task {
     /// Drops the pages of a range.
     Drop { ino: NodeId, range: PageRange, then: Continuation },
     /// Stores these bytes, unless the stores of the file were cancelled since.
@@ -96,8 +96,9 @@ enum Task {
 /// Sends tasks to the thread. While there is no thread, pages stay as they are.
 #[derive(Default)]
 pub(crate) struct PageCache {
-    tasks: Inbox<Task>,
-    waiting: Arc<StoreQueue>,
+    /// Once it is closed, [`run`](Self::run) ends after all tasks.
+    pub(crate) tasks: Inbox<Task>,
+    waiting: StoreQueue,
 }
 
 /// Data that waits to be stored.
@@ -153,23 +154,7 @@ impl StoreQueue {
     }
 }
 
-/// Tasks of the thread; it ends when its [`PageCache`] is closed.
-pub(crate) struct PageTasks {
-    tasks: Receiver<Task>,
-    waiting: Arc<StoreQueue>,
-}
-
 impl PageCache {
-    /// Opens the channel to a thread that runs [`PageTasks::run`].
-    pub(crate) fn open(&self) -> PageTasks {
-        PageTasks { tasks: self.tasks.open(), waiting: Arc::clone(&self.waiting) }
-    }
-
-    /// Ends the thread once it has done all tasks.
-    pub(super) fn close(&self) {
-        self.tasks.close();
-    }
-
     /// Drops the pages of a range, then runs `then`, which answers a request.
     pub(super) fn drop(
         &self,
@@ -243,13 +228,11 @@ impl PageCache {
             Err(Task::Store { data, .. }) => self.waiting.end(data.len()),
         }
     }
-}
 
-impl PageTasks {
-    /// Does the tasks, until the end of the mount.
-    pub(crate) fn run(&self, kernel: &Notifier, hidden: Option<&Notifier>) {
+    /// Does tasks, until the end of the mount.
+    pub(crate) fn run(&self, tasks: &Receiver<Task>, kernel: &Notifier, hidden: Option<&Notifier>) {
         let signed = |value| i64::try_from(value).unwrap_or(i64::MAX);
-        for task in &self.tasks {
+        for task in tasks {
             let (outcome, then) = match task {
                 Task::Drop { ino, range, then } => {
                     // For the kernel, length 0 means all that follows.
@@ -285,11 +268,11 @@ mod tests {
     /// Whether the store of a write takes place if `answer` runs as its answer.
     fn is_stored(answer: impl FnOnce(&PageCache)) -> bool {
         let cache = PageCache::default();
-        let tasks = cache.open();
+        let tasks = cache.tasks.open();
         cache.answer_and_store(INO, 0, Box::new([1; 512]), || answer(&cache));
-        cache.close();
-        tasks.tasks.iter().any(|task| match task {
-            Task::Store { ino, number, .. } => tasks.waiting.start(ino, number),
+        cache.tasks.close();
+        tasks.iter().any(|task| match task {
+            Task::Store { ino, number, .. } => cache.waiting.start(ino, number),
             Task::Drop { .. } | Task::Continue(_) => false,
         })
     }

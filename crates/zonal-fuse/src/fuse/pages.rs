@@ -1,7 +1,5 @@
 //! The pages that the kernel has of files, by the visible mount and by the hidden one.
 
-use std::sync::Arc;
-
 use zonal_fuse_transport::NodeId;
 
 use super::page_cache::{HoldsNoPage, PageCache, PageRange};
@@ -12,7 +10,7 @@ use crate::options::{DirectWrites, MountConfig};
 /// All pages of a mount.
 pub(crate) struct Pages {
     pub(crate) cache: PageCache,
-    pub(crate) writeback: Arc<Writeback>,
+    pub(crate) writeback: Writeback,
     pub(crate) passthrough: PassthroughFiles,
     pub(super) direct_writes: DirectWrites,
 }
@@ -21,7 +19,7 @@ impl Pages {
     pub(super) fn new(config: &MountConfig) -> Self {
         Self {
             cache: PageCache::default(),
-            writeback: Arc::new(Writeback::new(config.write_cache)),
+            writeback: Writeback::new(config.write_cache),
             passthrough: PassthroughFiles::default(),
             direct_writes: config.direct_writes,
         }

@@ -1,14 +1,6 @@
 //! Route of the data of an open file: through the page cache or direct, and by which mount.
 
-/// Handle of a file that goes through the page cache.
-const CACHED: u64 = 0;
-/// Handle of a file opened with `O_DIRECT`.
-const DIRECT: u64 = 1;
-/// Handles of files with a backing file.
-const BACKED: u64 = 2;
-const DIRECT_FORCED: u64 = 3;
-
-/// How the data of an open file travels. The handle of the file says which route it has.
+/// How the data of an open file travels. The handle of the file is the number of its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// Through the page cache.
@@ -23,23 +15,14 @@ pub(super) enum Route {
 
 impl From<u64> for Route {
     fn from(handle: u64) -> Self {
-        match handle {
-            DIRECT => Self::Direct,
-            BACKED => Self::Backed,
-            DIRECT_FORCED => Self::DirectForced,
-            _ => Self::Cached,
-        }
+        let others = [Self::Direct, Self::Backed, Self::DirectForced];
+        others.into_iter().find(|route| route.handle() == handle).unwrap_or(Self::Cached)
     }
 }
 
 impl Route {
     /// Handle of an open file with this route.
     pub(super) fn handle(self) -> u64 {
-        match self {
-            Self::Cached => CACHED,
-            Self::Direct => DIRECT,
-            Self::Backed => BACKED,
-            Self::DirectForced => DIRECT_FORCED,
-        }
+        self as u64
     }
 }

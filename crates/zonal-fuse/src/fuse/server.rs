@@ -40,10 +40,10 @@ pub(crate) struct FuseServer(Arc<Parts>);
 
 /// The parts of a server. None uses another; requests use them all.
 pub(crate) struct Parts {
-    pub(crate) backend: Backend,
+    pub(crate) fs: Backend,
     pub(crate) kernel: Kernel,
     pub(crate) pages: Pages,
-    pub(super) fsync_queue: FsyncQueue,
+    pub(crate) fsync_queue: FsyncQueue,
     /// Counts files that are closed after writing.
     pub(super) closings: Closings,
     pub(super) control: Option<Arc<Control>>,
@@ -69,10 +69,10 @@ impl FuseServer {
         let fs = Guarded::new(fs, control.clone());
         let blksize = fs.statfs().map_or(BLKSIZE, |stat| stat.block_size);
         let model = fs.model(fs.root());
-        let backend = Backend::new(fs, latencies);
+        let fs = Backend::new(fs, latencies);
         Self(Arc::new(Parts {
-            kernel: Kernel::new(config, model, backend.nodes, blksize),
-            backend,
+            kernel: Kernel::new(config, model, fs.nodes, blksize),
+            fs,
             pages: Pages::new(config),
             fsync_queue: FsyncQueue::default(),
             closings: Closings::default(),
@@ -85,9 +85,9 @@ impl FuseServer {
 
     /// Ends the threads that serve this mount beside those of the session.
     pub(crate) fn end_threads(&self) {
-        self.pages.cache.close();
+        self.pages.cache.tasks.close();
         self.fsync_queue.close();
-        self.pages.writeback.close();
-        self.backend.fs.became_read_only.close();
+        self.pages.writeback.ending.close();
+        self.fs.guarded.became_read_only.close();
     }
 }

@@ -21,7 +21,6 @@ use zonal_fuse_transport::request::{self, Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve};
 
 use super::enospc_retry::ReleaseCount;
-use super::requests::NewFile;
 use super::*;
 use crate::control::Control;
 use crate::latency::{Latencies, Operation};
@@ -32,9 +31,66 @@ fn latencies() -> Arc<Latencies> {
     Arc::new(Latencies::new(Arc::new(zonal::ManualClock::new(0))))
 }
 
-fn server(fs: Arc<dyn FileSystem>, control: Option<Arc<Control>>) -> FuseServer {
-    let content = MountContent { fs, control, latencies: latencies() };
-    FuseServer::new(content, &MountConfig::new("", Path::new("/")))
+/// A server, and the messages that it sends to the kernel.
+struct Mount {
+    server: FuseServer,
+    kernel: Arc<Kernel>,
+}
+
+/// Keeps messages to the kernel.
+struct Kernel(Mutex<Vec<Vec<u8>>>);
+
+impl ReplySink for Kernel {
+    fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.lock().unwrap().push(parts.iter().flat_map(|part| part.to_vec()).collect());
+        Ok(())
+    }
+}
+
+impl Mount {
+    fn new(fs: Arc<dyn FileSystem>, control: Option<Arc<Control>>, config: &MountConfig) -> Self {
+        let content = MountContent { fs, control, latencies: latencies() };
+        let kernel = Arc::new(Kernel(Mutex::default()));
+        Self { server: FuseServer::new(content, config), kernel }
+    }
+
+    fn of(fs: &Arc<Closed>) -> Self {
+        Self::new(Arc::clone(fs) as _, None, &MountConfig::new("", Path::new("/")))
+    }
+
+    /// Serves a request, and returns the messages meanwhile.
+    fn serve(&self, node: NodeId, op: Op<'_>) -> Vec<Vec<u8>> {
+        let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
+        self.server.serve(&header, op, Reply::new(5, Arc::clone(&self.kernel) as _));
+        std::mem::take(&mut *self.kernel.0.lock().unwrap())
+    }
+
+    /// The error of the answer to a request, and the bytes after its header.
+    fn answer(&self, node: NodeId, op: Op<'_>) -> (i32, Vec<u8>) {
+        let [message] = &self.serve(node, op)[..] else { panic!("one answer") };
+        (-i32::from_le_bytes(message[4..8].try_into().unwrap()), message[16..].to_vec())
+    }
+
+    fn error(&self, node: NodeId, op: Op<'_>) -> i32 {
+        self.answer(node, op).0
+    }
+
+    /// The node that a lookup finds; 0 for none.
+    fn lookup(&self, dir: NodeId, name: &str) -> NodeId {
+        let (error, entry) = self.answer(dir, Op::Lookup { name: name.as_bytes() });
+        assert_eq!(error, 0, "{name}");
+        NodeId(u64::from_le_bytes(entry[..8].try_into().unwrap()))
+    }
+
+    fn connect(&self, negotiated: InitFlags) {
+        self.server.kernel.connect(Notifier::new(Arc::clone(&self.kernel) as _), negotiated);
+    }
+
+    /// Starts the thread that commits.
+    fn committer(&self) -> thread::JoinHandle<()> {
+        let (server, queue) = (self.server.clone(), self.server.fsync_queue.open());
+        thread::spawn(move || server.commit_queued(&queue))
+    }
 }
 
 /// Files of [`Closed`]: one whose inode cannot be read, one deleted since it was listed, and one
@@ -183,23 +239,18 @@ impl FileSystem for Closed {
 #[test]
 fn create_without_open_keeps_no_pin() {
     let fs = Arc::new(Closed::default());
-    let server = server(Arc::clone(&fs) as _, None);
-    let file = NewFile { perm: 0o644, flags: 2 };
-    let refused = server.create_and_open(&Caller::ROOT, NodeId::ROOT, Some(b"file"), file);
-    assert_eq!(refused.err(), Some(Errno::PERM));
+    let how = request::Create { flags: 2, mode: 0o644, umask: 0 };
+    let refused = Mount::of(&fs).error(NodeId::ROOT, Op::Create { name: b"file", how });
+    assert_eq!(refused, 1, "EPERM");
     assert_eq!(fs.pins.load(Ordering::Relaxed), 0, "the kernel will not forget what it never knew");
 }
 
 #[test]
 fn listing_has_name_whose_inode_cannot_be_read() {
     let fs = Arc::new(Closed::default());
-    let server = server(Arc::clone(&fs) as _, None);
-    let kernel = Arc::new(Kernel(Mutex::default()));
-    let header = Header { unique: 5, node: NodeId::ROOT, uid: 0, gid: 0, pid: 1 };
     let read = Read { handle: 1, offset: 0, size: 4096, how: ReadFlags::empty(), flags: 0 };
-    server.serve(&header, Op::Readdirplus(read), Reply::new(5, Arc::clone(&kernel) as _));
-    // Behind the head of the answer: the inode (128 bytes), number and kind (24), and the name.
-    let answer = kernel.0.lock().unwrap().remove(0).split_off(16);
+    let (_, answer) = Mount::of(&fs).answer(NodeId::ROOT, Op::Readdirplus(read));
+    // The inode (128 bytes), number and kind (24), and the name.
     let entries: Vec<_> = answer.chunks(160).collect();
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
     let found = entries.iter().map(|at| (number(&at[..8]), number(&at[128..136]), at[148]));
@@ -214,9 +265,8 @@ fn listing_has_name_whose_inode_cannot_be_read() {
 fn fsync_holds_no_thread_and_shares_commit() {
     const FSYNCS: usize = 100;
     let fs = Arc::new(Closed::default());
-    let server = server(Arc::clone(&fs) as _, None);
-    let tasks = server.sync_tasks();
-    let thread = thread::spawn(move || tasks.run());
+    let mount = Mount::of(&fs);
+    let (server, thread) = (&mount.server, mount.committer());
     let (answer, answers) = channel();
     let ask = || {
         let answer = answer.clone();
@@ -225,7 +275,7 @@ fn fsync_holds_no_thread_and_shares_commit() {
     let device_hangs = fs.commits.lock().unwrap();
     // This one thread serves them all, and then others.
     (0..FSYNCS).for_each(|_| ask());
-    assert!(server.backend.run(Operation::Getattr, NodeId(7), |fs, ino| fs.getattr(ino)).is_ok());
+    assert!(server.fs.run(Operation::Getattr, NodeId(7), |fs, ino| fs.getattr(ino)).is_ok());
     assert!(answers.try_recv().is_err(), "none is durable yet");
     drop(device_hangs);
     for answered in 0..FSYNCS {
@@ -240,66 +290,42 @@ fn fsync_holds_no_thread_and_shares_commit() {
     assert!(answers.try_recv().unwrap().is_ok());
 }
 
-/// Keeps the answers to the kernel.
-struct Kernel(Mutex<Vec<Vec<u8>>>);
-
-impl ReplySink for Kernel {
-    fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.lock().unwrap().push(parts.iter().flat_map(|part| part.to_vec()).collect());
-        Ok(())
-    }
-}
-
 #[test]
 fn syncfs_answers_once_all_is_durable() {
     let fs = Arc::new(Closed::default());
-    let server = server(Arc::clone(&fs) as _, None);
-    let kernel = Arc::new(Kernel(Mutex::default()));
-    let tasks = server.sync_tasks();
-    let thread = thread::spawn(move || tasks.run());
+    let mount = Mount::of(&fs);
+    let thread = mount.committer();
     let device_hangs = fs.commits.lock().unwrap();
-    let header = Header { unique: 5, node: NodeId::ROOT, uid: 0, gid: 0, pid: 1 };
-    server.serve(&header, Op::Syncfs, Reply::new(5, Arc::clone(&kernel) as _));
-    assert!(kernel.0.lock().unwrap().is_empty(), "and this thread is free");
+    assert!(mount.serve(NodeId::ROOT, Op::Syncfs).is_empty(), "and this thread is free");
     drop(device_hangs);
-    server.end_threads();
+    mount.server.end_threads();
     thread.join().unwrap();
     assert_eq!(*fs.commits.lock().unwrap(), 1);
     let done = [16_u32, 0, 5, 0].map(u32::to_le_bytes).concat();
-    assert_eq!(*kernel.0.lock().unwrap(), [done]);
+    assert_eq!(*mount.kernel.0.lock().unwrap(), [done]);
 }
 
 #[test]
 fn flush_is_disabled_if_kernel_writes_back_at_close() {
-    const NOSYS: i32 = -38;
+    const NOSYS: i32 = 38;
     for (negotiated, error) in [
         (None, 0),
         (Some(InitFlags::WRITEBACK_CACHE), 0),
         (Some(InitFlags::WRITEBACK_CACHE | InitFlags::HANDLE_KILLPRIV_V2), NOSYS),
     ] {
-        let fs = Arc::new(Closed::default());
-        let server = server(fs as _, None);
-        let kernel = Arc::new(Kernel(Mutex::default()));
+        let mount = Mount::of(&Arc::default());
         if let Some(negotiated) = negotiated {
-            server.kernel.connect(Notifier::new(Arc::clone(&kernel) as _), negotiated);
+            mount.connect(negotiated);
         }
-        let header = Header { unique: 5, node: NodeId(7), uid: 0, gid: 0, pid: 1 };
-        server.serve(&header, Op::Flush, Reply::new(5, Arc::clone(&kernel) as _));
-        let answer = [16_u32.to_le_bytes(), error.to_le_bytes(), [5, 0, 0, 0], [0; 4]].concat();
-        assert_eq!(*kernel.0.lock().unwrap(), [answer], "{negotiated:?}");
+        assert_eq!(mount.answer(NodeId(7), Op::Flush), (error, vec![]), "{negotiated:?}");
     }
 }
 
 #[test]
 fn attributes_of_file_losing_name_are_not_cached() {
-    let server = server(Arc::new(Closed::default()), None);
-    let kernel = Arc::new(Kernel(Mutex::default()));
-    server.kernel.connect(Notifier::new(Arc::clone(&kernel) as _), InitFlags::empty());
-    let serve = |node, op| {
-        let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
-        server.serve(&header, op, Reply::new(5, Arc::clone(&kernel) as _));
-        std::mem::take(&mut *kernel.0.lock().unwrap())
-    };
+    let mount = Mount::of(&Arc::default());
+    mount.connect(InitFlags::empty());
+    let serve = |node, op| mount.serve(node, op);
     // Of a message of the kernel's, the number of the request, or that of the notification.
     let number = |message: &Vec<u8>| match &message[8..16] {
         [0, 0, 0, 0, 0, 0, 0, 0] => -i32::from_le_bytes(message[4..8].try_into().unwrap()),
@@ -321,21 +347,16 @@ fn attributes_of_file_losing_name_are_not_cached() {
 
 #[test]
 fn attributes_are_not_cached_while_write_must_fail() {
-    let content =
-        MountContent { fs: Arc::new(Closed::default()), control: None, latencies: latencies() };
     let mut config = MountConfig::new("", Path::new("/"));
     config.write_cache = WriteCache::Back;
-    let server = FuseServer::new(content, &config);
+    let mount = Mount::new(Arc::new(Closed::default()), None, &config);
     let file = NodeId(7);
-    server.pages.writeback.add_writer(file);
+    mount.server.pages.writeback.add_writer(file);
     // For how many seconds the kernel may cache the attributes, and where the answer says so.
     let seconds = |node, op, at: usize| {
-        let kernel = Arc::new(Kernel(Mutex::default()));
-        let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
-        server.serve(&header, op, Reply::new(5, Arc::clone(&kernel) as _));
-        let answer = kernel.0.lock().unwrap().remove(0);
-        assert!(answer.len() > 64, "no error: {answer:?}");
-        u64::from_le_bytes(answer[16 + at..24 + at].try_into().unwrap())
+        let (error, answer) = mount.answer(node, op);
+        assert_eq!(error, 0);
+        u64::from_le_bytes(answer[at..8 + at].try_into().unwrap())
     };
     let cached = || {
         let set = request::SetAttr { mode: Some(0o600), ..Default::default() };
@@ -347,7 +368,7 @@ fn attributes_are_not_cached_while_write_must_fail() {
         ]
     };
     assert!(cached().iter().all(|&seconds| seconds > 0), "{:?}", cached());
-    server.pages.writeback.note_failure(file, Errno::NOSPC);
+    mount.server.pages.writeback.note_failure(file, Errno::NOSPC);
     assert_eq!(cached(), [0; 4]);
 }
 
@@ -378,55 +399,25 @@ fn space_of_inode_being_released_is_awaited() {
     });
 }
 
-/// A server of a zonefs with a control directory, and its answers.
-struct Controlled {
-    server: FuseServer,
-    kernel: Arc<Kernel>,
-}
+/// A zonefs with a control directory.
+fn controlled() -> Mount {
+    use zonal::{ManualClock, OpenMode, spec};
+    use zonal_fs::zonefs::{MkfsOptions, MountOptions, ZoneFs, mkfs};
 
-impl Controlled {
-    fn new() -> Self {
-        use zonal::{ManualClock, OpenMode, spec};
-        use zonal_fs::zonefs::{MkfsOptions, MountOptions, ZoneFs, mkfs};
-
-        let clock = Arc::new(ManualClock::new(7));
-        let shape = "mem:zones=6,zone=1M";
-        let stack = spec::open_stack(shape, OpenMode::ReadWrite, clock.clone()).unwrap();
-        mkfs(&*stack.device, &MkfsOptions::default(), &mut |_| ()).unwrap();
-        let device = Arc::clone(&stack.device);
-        let fs = Arc::new(ZoneFs::mount(device, clock.clone(), MountOptions::default()).unwrap());
-        let config = MountConfig::new("", Path::new("/"));
-        let control = Control::new(Arc::clone(&fs), &stack, config, latencies(), &*clock);
-        let control = Arc::new(control);
-        let kernel = Arc::new(Kernel(Mutex::default()));
-        Self { server: server(fs, Some(control)), kernel }
-    }
-
-    /// The error of the answer to a request, and the bytes after its header.
-    fn answer(&self, node: NodeId, op: Op<'_>) -> (i32, Vec<u8>) {
-        let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
-        self.server.serve(&header, op, Reply::new(5, Arc::clone(&self.kernel) as _));
-        let [message] = &std::mem::take(&mut *self.kernel.0.lock().unwrap())[..] else {
-            panic!("one answer");
-        };
-        (-i32::from_le_bytes(message[4..8].try_into().unwrap()), message[16..].to_vec())
-    }
-
-    fn error(&self, node: NodeId, op: Op<'_>) -> i32 {
-        self.answer(node, op).0
-    }
-
-    /// The node that a lookup finds; 0 for none.
-    fn lookup(&self, dir: NodeId, name: &str) -> NodeId {
-        let (error, entry) = self.answer(dir, Op::Lookup { name: name.as_bytes() });
-        assert_eq!(error, 0, "{name}");
-        NodeId(u64::from_le_bytes(entry[..8].try_into().unwrap()))
-    }
+    let clock = Arc::new(ManualClock::new(7));
+    let shape = "mem:zones=6,zone=1M";
+    let stack = spec::open_stack(shape, OpenMode::ReadWrite, clock.clone()).unwrap();
+    mkfs(&*stack.device, &MkfsOptions::default(), &mut |_| ()).unwrap();
+    let device = Arc::clone(&stack.device);
+    let fs = Arc::new(ZoneFs::mount(device, clock.clone(), MountOptions::default()).unwrap());
+    let config = MountConfig::new("", Path::new("/"));
+    let control = Control::new(Arc::clone(&fs), &stack, config.clone(), latencies(), &*clock);
+    Mount::new(fs, Some(Arc::new(control)), &config)
 }
 
 #[test]
 fn control_directory_requests_never_reach_file_system() {
-    let mount = Controlled::new();
+    let mount = controlled();
     let directory = mount.lookup(NodeId::ROOT, CONTROL_DIR);
     assert_eq!(directory, NodeId(CONTROL_INO.get()));
     let stats = mount.lookup(directory, "stats");
@@ -443,7 +434,7 @@ fn control_directory_requests_never_reach_file_system() {
     assert_eq!(mount.error(command, write(b"explode 2")), 22, "EINVAL");
     assert_eq!(mount.error(stats, write(b"x")), 1, "EPERM");
     assert_eq!(mount.error(directory, Op::Getxattr { name: b"user.a", size: 0 }), 61, "ENODATA");
-    let all = mount.server.backend.latencies.all();
+    let all = mount.server.fs.latencies.all();
     assert_eq!(all, [], "no latency counts them");
 }
 
@@ -451,7 +442,7 @@ const NO_FLAGS: WriteFlags = WriteFlags::empty();
 
 #[test]
 fn names_of_the_control_directory_do_not_change() {
-    let mount = Controlled::new();
+    let mount = controlled();
     let directory = mount.lookup(NodeId::ROOT, CONTROL_DIR);
     let stats = mount.lookup(directory, "stats");
     let name = CONTROL_DIR.as_bytes();

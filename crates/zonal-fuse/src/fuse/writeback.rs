@@ -27,7 +27,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use zonal_fs::vfs::{FileSystem, SetAttr, SetTime};
@@ -50,7 +50,8 @@ pub(crate) struct Writeback {
     mode: WriteCache,
     /// Files that are open for writing through the page cache.
     writers: Mutex<BTreeMap<NodeId, Writers>>,
-    ending: Inbox<Infallible>,
+    /// Ends [`flush_regularly`](Self::flush_regularly).
+    pub(crate) ending: Inbox<Infallible>,
 }
 
 /// Writers of one file.
@@ -60,13 +61,6 @@ struct Writers {
     count: u64,
     /// Error of a WRITE that found no room.
     refused: Option<Errno>,
-}
-
-/// Body of the thread that makes the kernel send its data. It is a thread of its own, since the
-/// serving threads must take that data.
-pub(crate) struct Flusher {
-    writeback: Arc<Writeback>,
-    ending: Receiver<Infallible>,
 }
 
 impl Writeback {
@@ -79,18 +73,8 @@ impl Writeback {
     }
 
     /// Whether the kernel collects writes.
-    pub(super) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.mode == WriteCache::Back
-    }
-
-    /// The flusher; `None` if the kernel collects nothing.
-    pub(crate) fn flusher(self: &Arc<Self>) -> Option<Flusher> {
-        self.is_on().then(|| Flusher { writeback: Arc::clone(self), ending: self.ending.open() })
-    }
-
-    /// Ends the flusher.
-    pub(super) fn close(&self) {
-        self.ending.close();
     }
 
     /// A file was opened for writing through the page cache.
@@ -187,17 +171,16 @@ impl Writeback {
                 .statfs()
                 .is_ok_and(|stat| stat.blocks_free * u64::from(stat.block_size) < 2 * COLLECTED_MAX)
     }
-}
 
-impl Flusher {
-    /// Flushes regularly, until the end of the mount at `root`.
-    pub(crate) fn run(&self, root: &Path) {
+    /// Makes the kernel send its data regularly, until the end of the mount at `root`. Runs in a
+    /// thread of its own, since the serving threads must take that data.
+    pub(crate) fn flush_regularly(&self, ending: &Receiver<Infallible>, root: &Path) {
         let mut found = MountDevice::default();
         found.look(root);
-        while let Err(RecvTimeoutError::Timeout) = self.ending.recv_timeout(FLUSH_INTERVAL) {
+        while let Err(RecvTimeoutError::Timeout) = ending.recv_timeout(FLUSH_INTERVAL) {
             // Only while a file is open for writing: it keeps the mount busy anyway, so an open
             // root does not make umount(2) fail.
-            if !self.writeback.writers().is_empty()
+            if !self.writers().is_empty()
                 && let Some(device) = found.look(root)
                 && let Err(error) = own_mount::run(Call::Sync { point: root.to_owned(), device })
             {

@@ -15,7 +15,7 @@ use crate::latency::Operation;
 
 impl FuseServer {
     pub(super) fn getattr(&self, ino: NodeId, reply: Reply) {
-        let attr = self.backend.attributes(ino).map(|attr| self.kernel.attr(&attr));
+        let attr = self.fs.attributes(ino).map(|attr| self.kernel.attr(&attr));
         self.reply_attr(reply, ino, attr);
     }
 
@@ -28,7 +28,7 @@ impl FuseServer {
     }
 
     pub(super) fn statx(&self, ino: NodeId, reply: Reply) {
-        reply::send(reply, self.backend.attributes(ino), |reply, attr| {
+        reply::send(reply, self.fs.attributes(ino), |reply, attr| {
             let ttl = self.attr_ttl(ino, &self.kernel.attr(&attr));
             reply.statx(&convert::statx(&attr, self.kernel.blksize), ttl);
         });
@@ -40,7 +40,7 @@ impl FuseServer {
             *what;
         if handle.is_some()
             && size == Some(0)
-            && self.kernel.zone_writes.take_failed(self.backend.ino(ino), header.pid)
+            && self.kernel.zone_writes.take_failed(self.fs.ino(ino), header.pid)
         {
             return reply.error(Errno::IO);
         }
@@ -64,7 +64,7 @@ impl FuseServer {
         }
         self.pages.writeback.take_kept_times(what, &mut set);
         let caller = rights::changer(header, what);
-        let result = self.backend.run(Operation::Setattr, ino, |fs, ino| {
+        let result = self.fs.run(Operation::Setattr, ino, |fs, ino| {
             fs.setattr(&caller, ino, &set).map(|attr| self.kernel.attr(&attr))
         });
         if size.is_some() {
@@ -78,7 +78,7 @@ impl FuseServer {
     }
 
     pub(super) fn statfs(&self, ino: NodeId, reply: Reply) {
-        let stat = self.backend.run(Operation::Statfs, ino, |fs, _| fs.statfs());
+        let stat = self.fs.run(Operation::Statfs, ino, |fs, _| fs.statfs());
         reply::send(reply, stat, |reply, stat| {
             reply.statfs(&Kstatfs {
                 blocks: stat.blocks,
@@ -110,6 +110,6 @@ impl FuseServer {
 
     /// Error with which a write(2) to a file fails, if the kernel collects writes.
     fn pending_write_error(&self, node: NodeId) -> Option<Errno> {
-        self.pages.writeback.pending_error(node, &self.backend.fs)
+        self.pages.writeback.pending_error(node, &self.fs.guarded)
     }
 }

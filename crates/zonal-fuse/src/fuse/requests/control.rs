@@ -24,7 +24,7 @@ impl FuseServer {
     /// root.
     pub(super) fn control_for(&self, node: NodeId, op: &Op<'_>) -> Option<Arc<Control>> {
         let control = self.control.as_ref()?;
-        let is_inside = |node: NodeId| is_control(self.backend.ino(node));
+        let is_inside = |node: NodeId| is_control(self.fs.ino(node));
         let is_named = |dir: NodeId, name: &[u8]| {
             is_inside(dir) || (dir == NodeId::ROOT && name == CONTROL_DIR.as_bytes())
         };
@@ -54,7 +54,7 @@ impl FuseServer {
         op: &Op<'_>,
         reply: Reply,
     ) {
-        let (node, ino) = (header.node, self.backend.ino(header.node));
+        let (node, ino) = (header.node, self.fs.ino(header.node));
         let attr = || self.in_control(|| control.getattr(ino));
         let send_attr = |reply| {
             reply::send(reply, attr(), |reply: Reply, attr| {
@@ -68,7 +68,7 @@ impl FuseServer {
                     Err(Errno::NOENT) => Ok(reply::absent()),
                     found => found.map(|attr| {
                         let attr = convert::attr(&attr, self.kernel.blksize);
-                        let node = self.backend.nodes.node(Ino::new(attr.ino));
+                        let node = self.fs.nodes.node(Ino::new(attr.ino));
                         Entry { node, attr, ttl: Duration::ZERO }
                     }),
                 };
@@ -122,7 +122,7 @@ impl FuseServer {
             | Op::Unlink { .. }
             | Op::Rmdir { .. }
             | Op::Rename { .. } => Errno::PERM,
-            Op::Link { source, .. } if !is_control(self.backend.ino(source)) => Errno::PERM,
+            Op::Link { source, .. } if !is_control(self.fs.ino(source)) => Errno::PERM,
             Op::Ioctl { .. } => Errno::NOTTY,
             _ => Errno::OPNOTSUPP,
         }
@@ -153,7 +153,7 @@ impl FuseServer {
 
     /// Calls the control directory, unless the server is stopped.
     fn in_control<T>(&self, call: impl FnOnce() -> Result<T, FsError>) -> Result<T, Errno> {
-        self.backend.inside(|_| call()).ok_or(Errno::IO)?.map_err(|error| {
+        self.fs.inside(|_| call()).ok_or(Errno::IO)?.map_err(|error| {
             let errno = Errno::from_raw_os_error(error.errno());
             if errno == Errno::IO {
                 tracing::error!(%error, "the control directory answered EIO");

@@ -21,7 +21,7 @@ impl FuseServer {
             Op::Read(read) => self.read(node, read, reply),
             Op::Write(ref write) => self.write(header, write, reply),
             Op::Fsync { datasync } | Op::Fsyncdir { datasync } => {
-                self.backend.latencies.small_writes().synced(self.backend.ino(node));
+                self.fs.latencies.small_writes().synced(self.fs.ino(node));
                 let kind = if datasync { SyncKind::Data } else { SyncKind::Full };
                 self.sync_then(node, kind, move |synced| reply::empty(reply, synced));
             }
@@ -57,7 +57,7 @@ impl FuseServer {
 
     /// The pages in which the kernel may have data of a file before `end` that has not arrived.
     fn unsent_before(&self, node: NodeId, end: u64) -> Option<PageRange> {
-        let size = || self.backend.inside(|fs| convert::file_size(fs, self.backend.ino(node)));
+        let size = || self.fs.inside(|fs| convert::file_size(fs, self.fs.ino(node)));
         self.pages.writeback.unsent_before(node, end, size)
     }
 
@@ -65,7 +65,7 @@ impl FuseServer {
         reply.filled(read.size, |target| {
             let how = convert::read_flags(read.how, read.flags);
             let outcome = self
-                .backend
+                .fs
                 .run(Operation::Read, ino, |fs, ino| fs.read_with(ino, read.offset, target, how));
             outcome.inspect_err(|_| self.after_failed_read(ino))
         });
@@ -76,12 +76,12 @@ impl FuseServer {
     pub(super) fn after_failed_read(&self, node: NodeId) {
         self.pages.drop_all_later(node);
         self.kernel.forget_attributes(node);
-        self.backend.fs.watch_access();
+        self.fs.guarded.watch_access();
     }
 
     fn fallocate(&self, header: &Header, mode: i32, offset: u64, len: u64, reply: Reply) {
         let result = convert::allocate(mode).and_then(|how| {
-            self.backend.run(Operation::Fallocate, header.node, |fs, ino| {
+            self.fs.run(Operation::Fallocate, header.node, |fs, ino| {
                 rights::take_before_allocation(fs, header, ino)?;
                 fs.fallocate(ino, how, offset, len)
             })
@@ -98,7 +98,7 @@ impl FuseServer {
                 // Programs then read the whole file.
                 return Err(Errno::INVAL);
             }
-            self.backend.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
+            self.fs.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
         });
         reply::send(reply, result, |reply, offset| match i64::try_from(offset) {
             Ok(_) => reply.offset(offset),
@@ -113,8 +113,8 @@ impl FuseServer {
             CountWidth::Wide => range.len,
         };
         let how = rights::taken_by_copy(header);
-        let result = self.backend.run(Operation::CopyFileRange, header.node, |fs, source| {
-            let target = (self.backend.ino(range.target), range.target_offset);
+        let result = self.fs.run(Operation::CopyFileRange, header.node, |fs, source| {
+            let target = (self.fs.ino(range.target), range.target_offset);
             fs.copy_range((source, range.source_offset), target, len, how)
         });
         reply::send(reply, result, |reply, copied| reply.copied(copied, range.width));

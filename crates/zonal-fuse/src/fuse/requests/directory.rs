@@ -48,8 +48,8 @@ impl FuseServer {
         for found in self.entries(ino, read, ENTRY_PLUS_BYTES)? {
             // The kernel counts no lookup for "." and "..".
             let dot = matches!(&*found.name, b"." | b"..");
-            let node = self.backend.nodes.node(found.ino);
-            let entry = self.backend.run(Operation::Readdirplus, node, |fs, _| {
+            let node = self.fs.nodes.node(found.ino);
+            let entry = self.fs.run(Operation::Readdirplus, node, |fs, _| {
                 let attr = fs.getattr(found.ino)?;
                 if dot {
                     let attr = convert::attr(&attr, self.kernel.blksize);
@@ -71,7 +71,7 @@ impl FuseServer {
             };
             if listing.add_plus(&entry, &found.name(entry.attr.mode)) == Added::Full {
                 if entry.node != NodeId(0) {
-                    self.backend.forget_lookups(node, 1);
+                    self.fs.forget_lookups(node, 1);
                 }
                 break;
             }
@@ -91,7 +91,7 @@ impl FuseServer {
         if self.nodiratime {
             how |= ReadFlags::NO_ATIME;
         }
-        self.backend.run(Operation::Readdir, ino, |fs, ino| {
+        self.fs.run(Operation::Readdir, ino, |fs, ino| {
             let mut entries = Vec::new();
             fs.readdir_with(ino, read.offset, how, &mut |entry: DirEntry<'_>| {
                 if entries.len() == limit {

@@ -74,7 +74,7 @@ impl FuseServer {
 
 impl Serve for HiddenFiles {
     fn panicked(&self, message: &str) {
-        self.0.backend.fs.note(message);
+        self.0.fs.guarded.note(message);
     }
 
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
@@ -114,13 +114,12 @@ impl HiddenFiles {
         // Before the read: every change of the file from now on drops them.
         server.pages.passthrough.add_pages(node);
         reply.filled(read.size, |target| {
-            if read.offset >= convert::file_size(&server.backend.fs, server.backend.ino(node)) {
+            if read.offset >= convert::file_size(&server.fs.guarded, server.fs.ino(node)) {
                 // An access to a mapping there gets SIGBUS.
                 return Err(Errno::IO);
             }
-            let read = server
-                .backend
-                .run(Operation::Read, node, |fs, ino| fs.read(ino, read.offset, target));
+            let read =
+                server.fs.run(Operation::Read, node, |fs, ino| fs.read(ino, read.offset, target));
             let len = read.inspect_err(|_| server.after_failed_read(node))?;
             target[len..].fill(0);
             Ok(target.len())

@@ -89,8 +89,7 @@ impl FuseServer {
     }
 
     fn flags(&self, ino: NodeId, numbering: Numbering) -> Result<u32, Errno> {
-        let flags =
-            self.backend.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
+        let flags = self.fs.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
         Ok(encode(flags, numbering))
     }
 
@@ -104,7 +103,7 @@ impl FuseServer {
         let ino = request.node;
         let flags = decode(raw, numbering).ok_or(Errno::OPNOTSUPP)?;
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.backend.run(Operation::Ioctl, ino, |fs, ino| {
+        self.fs.run(Operation::Ioctl, ino, |fs, ino| {
             if !rights::may_set_flags(request, &fs.getattr(ino)?, flags) {
                 return Err(FsError::NotPermitted { what: "setting these flags" });
             }
@@ -116,7 +115,7 @@ impl FuseServer {
     }
 
     fn lifetime(&self, ino: NodeId) -> Result<WriteLifetime, Errno> {
-        self.backend.run(Operation::Ioctl, ino, |fs, ino| {
+        self.fs.run(Operation::Ioctl, ino, |fs, ino| {
             match fs.getxattr(ino, LIFETIME_XATTR.as_bytes()) {
                 Ok(value) => Ok(WriteLifetime::from_name(&value).unwrap_or_default()),
                 Err(FsError::NoAttribute) => Ok(WriteLifetime::None),
@@ -129,11 +128,11 @@ impl FuseServer {
     fn set_lifetime(&self, request: &Header, raw: u64) -> Result<Vec<u8>, Errno> {
         let ino = request.node;
         let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::INVAL)?;
-        let file = self.backend.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
+        let file = self.fs.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
         if !rights::owns(request, &file) {
             return Err(Errno::PERM);
         }
-        self.backend.run(Operation::Ioctl, ino, |fs, ino| {
+        self.fs.run(Operation::Ioctl, ino, |fs, ino| {
             let name = LIFETIME_XATTR.as_bytes();
             if lifetime != WriteLifetime::None {
                 let value = lifetime.name().as_bytes();
@@ -154,7 +153,7 @@ impl FuseServer {
         if !rights::is_root(request) {
             return Err(Errno::PERM);
         }
-        self.backend.sync_and_stop(request.node)?;
+        self.fs.sync_and_stop(request.node)?;
         Ok(vec![0; 4])
     }
 }

@@ -32,16 +32,14 @@ use names::NameIn;
 use xattr::NewXattr;
 
 pub(crate) use hidden::make_hidden;
-#[cfg(test)]
-pub(super) use names::NewFile;
 
 impl Serve for FuseServer {
     fn panicked(&self, message: &str) {
-        self.backend.fs.note(message);
+        self.fs.guarded.note(message);
     }
 
     fn end(&self) {
-        self.backend.close_early();
+        self.fs.close_early();
     }
 
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
@@ -57,10 +55,10 @@ impl FuseServer {
         let node = header.node;
         match op {
             Op::Lookup { name } => self.lookup(node, name, reply),
-            Op::Forget { lookups } => self.backend.forget_lookups(node, lookups),
+            Op::Forget { lookups } => self.fs.forget_lookups(node, lookups),
             Op::BatchForget(forgets) => {
                 for (node, lookups) in forgets {
-                    self.backend.forget_lookups(node, lookups);
+                    self.fs.forget_lookups(node, lookups);
                 }
             }
             Op::Getattr { open: false } => self.getattr(node, reply),
@@ -86,8 +84,7 @@ impl FuseServer {
             }
             Op::Unlink { name } => self.unlink(node, name, reply),
             Op::Rmdir { name } => {
-                let outcome =
-                    self.backend.run(Operation::Rmdir, node, |fs, dir| fs.rmdir(dir, name));
+                let outcome = self.fs.run(Operation::Rmdir, node, |fs, dir| fs.rmdir(dir, name));
                 reply::empty(reply, outcome);
             }
             Op::Rename { name, new_parent, new_name, flags } => {

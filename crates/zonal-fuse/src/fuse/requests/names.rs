@@ -2,7 +2,7 @@
 
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, NewInode};
-use zonal_fuse_transport::answer::{Entry, Opened};
+use zonal_fuse_transport::answer::Entry;
 use zonal_fuse_transport::request::Create;
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
 
@@ -18,18 +18,9 @@ pub(super) struct NameIn<'a> {
     pub(super) name: &'a [u8],
 }
 
-/// A regular file that is made and opened.
-#[derive(Clone, Copy)]
-pub(in crate::fuse) struct NewFile {
-    /// Permission bits.
-    pub(in crate::fuse) perm: u16,
-    /// Flags of open(2).
-    pub(in crate::fuse) flags: i32,
-}
-
 impl FuseServer {
     pub(super) fn lookup(&self, parent: NodeId, name: &[u8], reply: Reply) {
-        let found = self.backend.run(Operation::Lookup, parent, |fs, parent| {
+        let found = self.fs.run(Operation::Lookup, parent, |fs, parent| {
             // Lookups of "." come from file handles, and for any inode, not only directories.
             if name == b"." {
                 return self.entered(fs, &fs.getattr(parent)?);
@@ -44,7 +35,7 @@ impl FuseServer {
     }
 
     pub(super) fn readlink(&self, ino: NodeId, reply: Reply) {
-        let target = self.backend.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino));
+        let target = self.fs.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino));
         reply::send(reply, target, |reply, target| reply.bytes(&target));
     }
 
@@ -61,18 +52,37 @@ impl FuseServer {
         reply::entry(reply, self.make(&caller, header.node, name, new));
     }
 
+    /// Makes a regular file, without a name if there is none, and opens it. If the open fails, the
+    /// lookup does not count.
     pub(super) fn create(&self, header: &Header, name: Option<&[u8]>, how: Create, reply: Reply) {
         let caller = rights::creator(header, how.umask, self.kernel.negotiated());
-        let file = NewFile { perm: convert::perm(how.mode), flags: how.flags };
+        let perm = convert::perm(how.mode);
+        let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
+        let made = match name {
+            Some(name) => self.make(&caller, header.node, name, &new),
+            None => self.fs.run(Operation::Create, header.node, |fs, parent| {
+                let attr = fs.create_unnamed(&caller, parent, &new)?;
+                let entered = self.entered(fs, &attr);
+                // `create_unnamed` pins it, and the lookup count has a pin of its own.
+                fs.unpin(attr.ino);
+                entered
+            }),
+        };
+        let created = made.and_then(|entry| match self.open_file(entry.node, how.flags) {
+            Ok(opened) => Ok((entry, opened)),
+            Err(error) => {
+                self.fs.forget_lookups(entry.node, 1);
+                Err(error)
+            }
+        });
         // Not EEXIST: the kernel has locked the directory and knows that the name is free.
-        let made = self.create_and_open(&caller, header.node, name, file);
-        reply::send(reply, made, |reply, (entry, opened)| reply.created(&entry, &opened));
+        reply::send(reply, created, |reply, (entry, opened)| reply.created(&entry, &opened));
     }
 
     pub(super) fn rename(&self, from: NameIn<'_>, to: NameIn<'_>, flags: u32, reply: Reply) {
         let result = convert::rename_flags(flags).and_then(|flags| {
-            self.backend.run(Operation::Rename, from.dir, |fs, dir| {
-                let target = (self.backend.ino(to.dir), to.name);
+            self.fs.run(Operation::Rename, from.dir, |fs, dir| {
+                let target = (self.fs.ino(to.dir), to.name);
                 // A file of the new name loses it, unless both names are exchanged.
                 self.kernel
                     .lost_names
@@ -83,24 +93,24 @@ impl FuseServer {
     }
 
     pub(super) fn unlink(&self, node: NodeId, name: &[u8], reply: Reply) {
-        let outcome = self.backend.run(Operation::Unlink, node, |fs, dir| {
+        let outcome = self.fs.run(Operation::Unlink, node, |fs, dir| {
             self.kernel.lost_names.around(fs, dir, name, || fs.unlink(dir, name))
         });
         reply::empty(reply, outcome);
     }
 
     pub(super) fn link(&self, source: NodeId, to: NameIn<'_>, reply: Reply) {
-        self.kernel.lost_names.is_locked(self.backend.ino(source));
-        let result = self.backend.run(Operation::Link, source, |fs, ino| {
-            self.entered(fs, &fs.link(ino, self.backend.ino(to.dir), to.name)?)
+        self.kernel.lost_names.is_locked(self.fs.ino(source));
+        let result = self.fs.run(Operation::Link, source, |fs, ino| {
+            self.entered(fs, &fs.link(ino, self.fs.ino(to.dir), to.name)?)
         });
         reply::entry(reply, result);
     }
 
     /// Counts a lookup of an inode, and returns the entry for the answer.
     pub(super) fn entered(&self, fs: &dyn FileSystem, attr: &Attr) -> Result<Entry, FsError> {
-        self.backend.lookup_counts.add(fs, attr.ino)?;
-        let node = self.backend.nodes.node(attr.ino);
+        self.fs.lookup_counts.add(fs, attr.ino)?;
+        let node = self.fs.nodes.node(attr.ino);
         let attr = self.kernel.attr(attr);
         Ok(Entry { node, attr, ttl: self.attr_ttl(node, &attr) })
     }
@@ -112,37 +122,8 @@ impl FuseServer {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Entry, Errno> {
-        self.backend.run(Operation::Create, parent, |fs, parent| {
+        self.fs.run(Operation::Create, parent, |fs, parent| {
             self.entered(fs, &fs.create(caller, parent, name, new)?)
         })
-    }
-
-    /// Makes a regular file and opens it. If the open fails, the lookup does not count.
-    pub(in crate::fuse) fn create_and_open(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: Option<&[u8]>,
-        file: NewFile,
-    ) -> Result<(Entry, Opened), Errno> {
-        let NewFile { perm, flags } = file;
-        let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
-        let entry = match name {
-            Some(name) => self.make(caller, parent, name, &new)?,
-            None => self.backend.run(Operation::Create, parent, |fs, parent| {
-                let attr = fs.create_unnamed(caller, parent, &new)?;
-                let entered = self.entered(fs, &attr);
-                // `create_unnamed` pins it, and the lookup count has a pin of its own.
-                fs.unpin(attr.ino);
-                entered
-            })?,
-        };
-        match self.open_file(entry.node, flags) {
-            Ok(opened) => Ok((entry, opened)),
-            Err(error) => {
-                self.backend.forget_lookups(entry.node, 1);
-                Err(error)
-            }
-        }
     }
 }

@@ -39,7 +39,7 @@ impl FuseServer {
     /// Opens a file with these open(2) flags.
     pub(super) fn open_file(&self, node: NodeId, flags: i32) -> Result<Opened, Errno> {
         let (request, model) = self.open_in_time(node, flags)?;
-        let ino = self.backend.ino(node);
+        let ino = self.fs.ino(node);
         let (route, backing) = match (model, request) {
             (FileModel::Zones, _) => self.pages.passthrough.add(node, request, flags),
             (FileModel::Posix, OpenRequest::DirectReads) => (Route::Direct, None),
@@ -49,7 +49,7 @@ impl FuseServer {
             self.note_reader(node, flags);
         }
         if has_pages(route, flags) {
-            self.backend.lookup_counts.open_cached(ino);
+            self.fs.lookup_counts.open_cached(ino);
         }
         if route == Route::Cached && purpose(flags) == OpenFor::Writing {
             self.pages.writeback.add_writer(node);
@@ -64,12 +64,11 @@ impl FuseServer {
         let leaves_traces = reads && flags & convert::O_NOATIME == 0;
         if !leaves_traces
             || self.atime != AtimePolicy::Relative
-            || !self.backend.lookup_counts.may_have_pages(self.backend.ino(node))
+            || !self.fs.lookup_counts.may_have_pages(self.fs.ino(node))
         {
             return;
         }
-        if let Ok(true) =
-            self.backend.run_uncounted(Operation::Open, node, |fs, ino| fs.note_read(ino))
+        if let Ok(true) = self.fs.run_uncounted(Operation::Open, node, |fs, ino| fs.note_read(ino))
         {
             self.kernel.forget_attributes(node);
         }
@@ -79,7 +78,7 @@ impl FuseServer {
     pub(super) fn close_file(&self, ino: NodeId, handle: u64, flags: i32) {
         let (route, purpose) = (Route::from(handle), purpose(flags));
         if has_pages(route, flags) {
-            self.backend.lookup_counts.close_cached(self.backend.ino(ino));
+            self.fs.lookup_counts.close_cached(self.fs.ino(ino));
         }
         if self.model == FileModel::Zones {
             self.pages.passthrough.remove(ino, route, flags);
@@ -88,13 +87,13 @@ impl FuseServer {
             self.pages.writeback.remove_writer(ino);
         }
         // Fails only if stopped: then all files are closed anyway.
-        let _ = self.backend.run(Operation::Release, ino, |fs, ino| {
+        let _ = self.fs.run(Operation::Release, ino, |fs, ino| {
             fs.close(ino, purpose);
             Ok(())
         });
         if purpose == OpenFor::Writing {
             self.closings.add();
-            self.backend.fs.watch_access();
+            self.fs.guarded.watch_access();
         }
     }
 
@@ -104,7 +103,7 @@ impl FuseServer {
         loop {
             let seen = self.closings.count();
             let mut full = false;
-            let opened = self.backend.run(Operation::Open, ino, |fs, ino| {
+            let opened = self.fs.run(Operation::Open, ino, |fs, ino| {
                 let attr = fs.getattr(ino)?;
                 check(&attr, flags)?;
                 let outcome = fs.open(ino, purpose);

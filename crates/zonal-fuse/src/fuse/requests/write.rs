@@ -23,7 +23,7 @@ impl FuseServer {
     pub(super) fn write(&self, header: &Header, write: &Write<'_>, reply: Reply) {
         let node = header.node;
         let holds_none = HoldsNoPage::of_write(write.how, Route::from(write.handle));
-        let model = self.backend.fs.model(self.backend.ino(node));
+        let model = self.fs.guarded.model(self.fs.ino(node));
         let how = self.write_flags(header, write);
         let written = match model {
             FileModel::Posix => self.write_file(header, write, how - WriteFlags::DURABLE),
@@ -80,7 +80,7 @@ impl FuseServer {
         how: WriteFlags,
     ) -> Result<Written, Errno> {
         let is_direct = Route::from(write.handle) != Route::Cached;
-        self.backend.run(Operation::Write, header.node, |fs, ino| {
+        self.fs.run(Operation::Write, header.node, |fs, ino| {
             if how.contains(WriteFlags::KILL_PRIVILEGES) && is_direct {
                 rights::take_before_direct_write(fs, header, ino)?;
             }
@@ -94,14 +94,14 @@ impl FuseServer {
         write: &Write<'_>,
         how: WriteFlags,
     ) -> Result<Written, Errno> {
-        let (node, ino) = (header.node, self.backend.ino(header.node));
-        let size = || convert::file_size(&self.backend.fs, ino);
+        let (node, ino) = (header.node, self.fs.ino(header.node));
+        let size = || convert::file_size(&self.fs.guarded, ino);
         let size_before = size();
         // The kernel fills in the offset of an append. It must not leave a gap, but the file may be
         // longer than the kernel knows.
         let how = if size_before < write.offset { how - WriteFlags::APPEND } else { how };
         let written = self
-            .backend
+            .fs
             .run(Operation::Write, node, |fs, ino| fs.write(ino, write.offset, write.data, how));
         match &written {
             Err(_) => {
@@ -120,10 +120,10 @@ impl FuseServer {
             && self.model == FileModel::Posix
             && Route::from(write.handle) == Route::Cached
             && !convert::is_direct_or_durable(write.flags);
-        let (small, ino) = (self.backend.latencies.small_writes(), self.backend.ino(node));
+        let (small, ino) = (self.fs.latencies.small_writes(), self.fs.ino(node));
         if is_collectable && small.note(ino, written.offset, written.len) == Noted::Enough {
             let advice = small.advice().unwrap_or_default();
-            tracing::warn!(file = %Named::new(&self.backend.fs, ino), "{advice}");
+            tracing::warn!(file = %Named::new(&self.fs.guarded, ino), "{advice}");
         }
     }
 
@@ -137,8 +137,8 @@ impl FuseServer {
         then: impl FnOnce() + Send + 'static,
     ) {
         let Some(answered) = holds_none else { return then() };
-        let ino = self.backend.ino(node);
-        let stale = self.backend.lookup_counts.stale(ino, written.offset, written.len);
+        let ino = self.fs.ino(node);
+        let stale = self.fs.lookup_counts.stale(ino, written.offset, written.len);
         let range = match stale {
             Some(stale) => stale.range,
             None if self.pages.passthrough.has_pages(node) => {
@@ -149,7 +149,7 @@ impl FuseServer {
         let server = self.clone();
         self.pages.cache.drop(node, range, answered, move || {
             if let Some(stale) = stale {
-                server.backend.lookup_counts.dropped(ino, stale);
+                server.fs.lookup_counts.dropped(ino, stale);
             }
             then();
         });
@@ -186,7 +186,7 @@ impl FuseServer {
         let server = self.clone();
         self.pages.drop_all(node, answered, move || {
             server.kernel.forget_attributes(node);
-            server.backend.fs.watch_access();
+            server.fs.guarded.watch_access();
             reply.error(error);
         });
     }

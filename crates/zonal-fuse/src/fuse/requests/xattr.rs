@@ -38,17 +38,17 @@ impl FuseServer {
             _ => return reply.error(Errno::INVAL),
         };
         let result = self
-            .backend
+            .fs
             .run(Operation::Setxattr, ino, |fs, ino| fs.setxattr(caller, ino, name, value, mode));
         reply::empty(reply, result);
     }
 
     pub(super) fn getxattr(&self, ino: NodeId, name: &[u8], size: u32, reply: Reply) {
         let value = if !is_own_xattr(ino, name) {
-            self.backend.run(Operation::Getxattr, ino, |fs, ino| fs.getxattr(ino, name))
+            self.fs.run(Operation::Getxattr, ino, |fs, ino| fs.getxattr(ino, name))
         } else if name == DAEMON_XATTR.as_bytes() {
             Ok(std::process::id().to_string().into_bytes())
-        } else if self.backend.is_stopped() {
+        } else if self.fs.is_stopped() {
             Ok(b"1".to_vec())
         } else {
             Err(Errno::NODATA)
@@ -57,8 +57,7 @@ impl FuseServer {
     }
 
     pub(super) fn listxattr(&self, header: &Header, size: u32, reply: Reply) {
-        let names =
-            self.backend.run(Operation::Listxattr, header.node, |fs, ino| fs.listxattr(ino));
+        let names = self.fs.run(Operation::Listxattr, header.node, |fs, ino| fs.listxattr(ino));
         let names = names.map(|names| {
             let mut list = Vec::new();
             for name in names.iter().filter(|name| rights::may_list(header, name)) {
@@ -75,8 +74,7 @@ impl FuseServer {
         if is_own_xattr(ino, name) {
             return reply.error(Errno::PERM);
         }
-        let result =
-            self.backend.run(Operation::Removexattr, ino, |fs, ino| fs.removexattr(ino, name));
+        let result = self.fs.run(Operation::Removexattr, ino, |fs, ino| fs.removexattr(ino, name));
         self.kernel.taken_capability.note(header, name);
         reply::empty(reply, result);
     }
