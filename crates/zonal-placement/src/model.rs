@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::life::{Known, birth_of, class_of_moved};
 use super::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
 use super::sharing::{Size, target_of};
-use super::streams::{Budget, Choice, Streams, Supply, Target, Whole};
+use super::streams::{Budget, Choice, Locality, Streams, Supply, Target};
 use super::victims::Victims;
 use crate::victim::{Candidate, Policy};
 
@@ -208,15 +208,15 @@ impl Model {
         if self.low == 0 {
             return self.free.len() > 1;
         }
-        self.choose(target, Whole::default()) != Choice::Nothing
+        self.choose(target, Locality::default()) != Choice::Nothing
     }
 
-    fn choose(&self, target: Target, whole: Whole) -> Choice {
+    fn choose(&self, target: Target, locality: Locality) -> Choice {
         let room = |zone: u32| {
             let written = self.zones[zone as usize].blocks.len() as u64;
             u64::from(self.zone_blocks) - written
         };
-        self.streams.choose(target, whole, self.supply(target), self.clock, room)
+        self.streams.choose(target, locality, self.supply(target), self.clock, room)
     }
 
     /// Whether another zone may be opened. Where writes pay, the last one is reclaim's.
@@ -251,7 +251,7 @@ impl Model {
     }
 
     fn place(&mut self, block: u32, target: Target, birth: u64) {
-        let zone = match self.choose(target, Whole::default()) {
+        let zone = match self.choose(target, Locality::default()) {
             Choice::Zone(zone) => zone,
             Choice::Open => {
                 let zone = self.free.pop_front().expect("the supply is not exhausted");

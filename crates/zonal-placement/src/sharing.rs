@@ -62,7 +62,7 @@ pub fn target_of(file: u64, size: Size, known: Known, capacity: u64) -> Target {
 
 #[cfg(test)]
 mod tests {
-    use super::super::streams::{Budget, Choice, Streams, Supply, Whole};
+    use super::super::streams::{Budget, Choice, Locality, Streams, Supply};
     use super::*;
 
     const CAPACITY: u64 = 1 << 20;
@@ -74,7 +74,8 @@ mod tests {
         let zones = [1, 2].map(|file| {
             let known = Known { hint: hints[file - 1], ..Known::default() };
             let target = target_of(file as u64, size, known, CAPACITY);
-            let zone = match streams.choose(target, Whole::default(), Supply::Empty, 1, |_| 1000) {
+            let zone = match streams.choose(target, Locality::default(), Supply::Empty, 1, |_| 1000)
+            {
                 Choice::Zone(zone) => zone,
                 Choice::Open => {
                     next += 1;

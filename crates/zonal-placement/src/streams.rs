@@ -83,7 +83,7 @@ impl Budget {
 /// live blocks of a file in a victim. Data that is cut at the end of a zone leaves room in two
 /// zones when it dies, and less in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Whole {
+pub struct Locality {
     /// Blocks of it that are still to be written; 0 if a cut does not matter.
     pub blocks: u64,
     /// The zone of the blocks before them.
@@ -198,20 +198,21 @@ impl Streams {
     pub fn choose(
         &self,
         target: Target,
-        whole: Whole,
+        locality: Locality,
         supply: Supply,
         now: u64,
         room: impl Fn(u32) -> u64,
     ) -> Choice {
         let target = self.budget.merged(target);
-        if let Some(zone) = self.fitting(target, whole, &room) {
+        if let Some(zone) = self.fitting(target, locality, &room) {
             return Choice::Zone(zone);
         }
         if let Some(zone) = self.own(target, &room) {
             if supply == Supply::Exhausted || !self.may_add(target) {
                 return Choice::Zone(zone);
             }
-            let left = |open: &OpenZone| self.is_left(open, now) && room(open.zone) >= whole.blocks;
+            let left =
+                |open: &OpenZone| self.is_left(open, now) && room(open.zone) >= locality.blocks;
             return self.least_used(left).map_or(Choice::Open, Choice::Zone);
         }
         if let Target::File(_) = target
@@ -222,7 +223,7 @@ impl Streams {
         if supply == Supply::Empty && self.open.len() + self.busy.len() < self.limit(target) {
             return Choice::Open;
         }
-        let shared = self.with_room(target, whole, &room);
+        let shared = self.with_room(target, locality, &room);
         let shared = shared.or_else(|| self.claim(target)).or_else(|| self.nearest(target));
         let shared = shared.or_else(|| match target {
             Target::File(_) | Target::Class(_) | Target::Hinted(_) => {
@@ -312,11 +313,16 @@ impl Streams {
     /// the zone that is nearest to being full, so that others keep their room for longer data.
     /// Moved data is better off in the zone of a neighbouring class than cut; farther away, it
     /// costs more than the cut, unless ages tell nothing.
-    fn fitting(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
+    fn fitting(
+        &self,
+        target: Target,
+        locality: Locality,
+        room: impl Fn(u32) -> u64,
+    ) -> Option<u32> {
         if let Target::File(_) = target {
             return None;
         }
-        let wanted = if whole.blocks > self.zone_blocks { 0 } else { whole.blocks };
+        let wanted = if locality.blocks > self.zone_blocks { 0 } else { locality.blocks };
         let distance = |open: &OpenZone| match (open.target, target) {
             (own, target) if own == target => Some(0),
             (Target::Moved(open), Target::Moved(class))
@@ -328,7 +334,12 @@ impl Streams {
         };
         let seen = self.open.iter().filter_map(|open| {
             let (distance, room) = (distance(open)?, room(open.zone));
-            (room >= wanted).then_some((whole.near != Some(open.zone), distance, room, open.zone))
+            (room >= wanted).then_some((
+                locality.near != Some(open.zone),
+                distance,
+                room,
+                open.zone,
+            ))
         });
         seen.min().map(|seen| seen.3)
     }
@@ -383,9 +394,14 @@ impl Streams {
     }
 
     /// The file's zone with room for all of another file, and of these the one with the least room.
-    fn with_room(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
+    fn with_room(
+        &self,
+        target: Target,
+        locality: Locality,
+        room: impl Fn(u32) -> u64,
+    ) -> Option<u32> {
         let Target::File(_) = target else { return None };
-        let wanted = whole.blocks.min(self.zone_blocks);
+        let wanted = locality.blocks.min(self.zone_blocks);
         let files = self.open.iter().filter(|open| is_file(open) && wanted > 0);
         let fits = files.map(|open| open.zone).filter(|&zone| room(zone) >= wanted);
         fits.min_by_key(|&zone| (room(zone), zone))
@@ -396,14 +412,14 @@ impl Streams {
     pub fn zones_beside_cut(
         &self,
         target: Target,
-        whole: Whole,
+        locality: Locality,
         room: impl Fn(u32) -> u64,
     ) -> impl Iterator<Item = u32> {
         let is_cut = matches!(target, Target::File(_))
-            && whole.blocks > 0
+            && locality.blocks > 0
             && self.open.len() + self.busy.len() >= self.limit(target)
             && self.own(target, |_| 0).is_none()
-            && self.with_room(target, whole, room).is_none();
+            && self.with_room(target, locality, room).is_none();
         let files = self.open.iter().filter(move |open| is_cut && is_file(open));
         files.map(|open| open.zone)
     }
@@ -505,9 +521,9 @@ mod tests {
             for _ in 0..blocks {
                 self.clock += 1;
                 let room = |zone: u32| (self.blocks - self.zones[zone as usize].len()) as u64;
-                let whole = Whole::default();
+                let locality = Locality::default();
                 let supply = Supply::Empty;
-                let zone = match self.streams.choose(target, whole, supply, self.clock, room) {
+                let zone = match self.streams.choose(target, locality, supply, self.clock, room) {
                     Choice::Zone(zone) => zone,
                     Choice::Open => {
                         let zone = u32::try_from(self.zones.len()).unwrap();
@@ -611,8 +627,8 @@ mod tests {
         (blocks, near): (u64, Option<u32>),
         room: &[u64],
     ) -> Choice {
-        let whole = Whole { blocks, near };
-        streams.choose(target, whole, Supply::Empty, 1, |zone| room[zone as usize])
+        let locality = Locality { blocks, near };
+        streams.choose(target, locality, Supply::Empty, 1, |zone| room[zone as usize])
     }
 
     #[test]
@@ -641,9 +657,9 @@ mod tests {
         let choose = |blocks| choice(&streams, file, (blocks, None), &room);
         assert_eq!([40, 41].map(choose), [2, 1].map(Choice::Zone));
         let beside = |streams: &Streams, file, blocks| {
-            let whole = Whole { blocks, near: None };
+            let locality = Locality { blocks, near: None };
             let target = Target::File(file);
-            let zones = streams.zones_beside_cut(target, whole, |zone| room[zone as usize]);
+            let zones = streams.zones_beside_cut(target, locality, |zone| room[zone as usize]);
             zones.collect::<Vec<_>>()
         };
         assert_eq!(beside(&streams, 7, 60), []);
@@ -706,9 +722,9 @@ mod tests {
         streams.open(1, Target::File(7), 1);
         streams.note(1, Target::File(7), 50, 1);
         let at = |now| {
-            let whole = Whole { blocks: 40, near: None };
+            let locality = Locality { blocks: 40, near: None };
             let room = |zone: u32| if zone == 0 { 10 } else { 50 };
-            streams.choose(Target::Class(0), whole, Supply::Empty, now, room)
+            streams.choose(Target::Class(0), locality, Supply::Empty, now, room)
         };
         assert_eq!([at(100), at(1000)], [Choice::Open, Choice::Zone(1)]);
         streams.note(1, Target::Class(0), 40, 1000);
@@ -719,7 +735,7 @@ mod tests {
     fn budget_of_one_zone_shares_it() {
         let streams = Streams::new(Budget::of(1), 8);
         let choice =
-            streams.choose(Target::Moved(1), Whole::default(), Supply::Exhausted, 0, |_| 0);
+            streams.choose(Target::Moved(1), Locality::default(), Supply::Exhausted, 0, |_| 0);
         assert_eq!(choice, Choice::Nothing);
         let mut filled = Filled::new(1, 8);
         for target in [Target::File(4), Target::Moved(3), Target::Class(0), Target::File(5)] {
@@ -757,7 +773,7 @@ mod tests {
                 streams.open(zone, *target, 1);
             }
             let choose = |streams: &Streams, target| {
-                streams.choose(target, Whole::default(), Supply::Exhausted, 2, |_| 32)
+                streams.choose(target, Locality::default(), Supply::Exhausted, 2, |_| 32)
             };
             // One after the other is full.
             for _ in &zones {

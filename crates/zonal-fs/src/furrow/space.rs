@@ -21,7 +21,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use zonal_placement::pace::{self, Usable};
+use zonal_placement::pace::{self, Room, Usable};
 
 use crate::FsError;
 use crate::furrow::drive::layout::{Layout, RowBytes};
@@ -29,7 +29,7 @@ use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::State;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::view::View;
-use crate::furrow::zones::allocation::{Kept, Purpose};
+use crate::furrow::zones::allocation::{Purpose, ZoneReserve};
 use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN, Urgency, Zones};
 use crate::vfs::Result;
 
@@ -88,20 +88,11 @@ impl PairRoom {
     }
 }
 
-/// Room for user data, in blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WriterRoom {
-    /// Blocks that can be written without reclaim.
-    pub(super) blocks: u64,
-    /// Blocks below which writers reclaim in proportion to their writes.
-    pub(super) low_mark: u64,
-}
-
 /// Blocks that a writer may take now, and from which zones.
 pub(super) enum Allowance {
     /// This many blocks. The writer leaves free zones to others: as many as the first choice says,
     /// or the next one if it finds no room.
-    Zones { blocks: u64, leaving: [Kept; 3] },
+    Zones { blocks: u64, leaving: [ZoneReserve; 3] },
     /// This many blocks in the open zones of users.
     Borrowed { blocks: u64 },
 }
@@ -212,13 +203,13 @@ impl Space {
     }
 
     /// Room for user data, including reserved blocks.
-    pub(super) fn writer_room(&self, state: &State) -> WriterRoom {
+    pub(super) fn writer_room(&self, state: &State) -> Room {
         let wanted = self.meta_zones_wanted(state);
         let kept = state.zones.kept_for_metadata(wanted);
         // Other writers may add rows before reclaim needs this room.
         let least = self.least_for_metadata(state, kept, 2 * COMMIT_BYTES);
-        let blocks = room_of_writers(&state.zones, kept, least);
-        WriterRoom { blocks, low_mark: self.low_mark_with(state, wanted) }
+        let now = room_of_writers(&state.zones, kept, least);
+        Room { now, low: self.low_mark_with(state, wanted) }
     }
 
     /// Blocks of room below which writers reclaim in proportion to their writes.
@@ -244,15 +235,15 @@ impl Space {
     /// Blocks that a writer may take, and from which zones (F4).
     pub(super) fn allowance(&self, state: &State, purpose: Purpose) -> Allowance {
         let meta = self.kept_for_metadata(state);
-        let kept = |for_metadata, others| Kept { for_metadata, others };
+        let leave = |for_metadata, others| ZoneReserve { for_metadata, others };
         let (blocks, leaving) = match purpose {
             // It has a reservation, but zones may have failed since.
-            Purpose::Write(_) => (u64::MAX, [kept(meta, 1), kept(meta, 0), kept(meta, 0)]),
+            Purpose::Write(_) => (u64::MAX, [leave(meta, 1), leave(meta, 0), leave(meta, 0)]),
             // A commit that cannot write this frees no zone either, and the journal may still have
             // room.
             Purpose::WriteBack(_) => {
-                let last = kept(meta.min(RECOVERY_ZONES), 0);
-                (u64::MAX, [kept(meta, 1), kept(meta, 0), last])
+                let last = leave(meta.min(RECOVERY_ZONES), 0);
+                (u64::MAX, [leave(meta, 1), leave(meta, 0), last])
             }
             Purpose::Reclaim { urgency, .. } => {
                 let least = self.least_for_metadata(state, meta, COMMIT_BYTES);
@@ -263,15 +254,15 @@ impl Space {
                 // A zone for each class only if reservations keep their room. Reclaim frees more
                 // zones than it takes.
                 let reserved = reserved_zones(state);
-                (room, [kept(meta, reserved), kept(meta, 0), kept(least, 0)])
+                (room, [leave(meta, reserved), leave(meta, 0), leave(least, 0)])
             }
         };
         Allowance::Zones { blocks, leaving }
     }
 
     /// Free zones that a writer leaves to metadata.
-    pub(super) fn left_to_metadata(&self, state: &State) -> Kept {
-        Kept { for_metadata: self.kept_for_metadata(state), others: usize::MAX }
+    pub(super) fn left_to_metadata(&self, state: &State) -> ZoneReserve {
+        ZoneReserve { for_metadata: self.kept_for_metadata(state), others: usize::MAX }
     }
 }
 
@@ -334,11 +325,11 @@ fn room_of_writers(zones: &Zones, kept: usize, least: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use zonal_placement::streams::{Target, Whole};
+    use zonal_placement::streams::{Locality, Target};
 
     use super::*;
     use crate::furrow::sample::formatted;
-    use crate::furrow::zones::allocation::{Demand, Wish};
+    use crate::furrow::zones::allocation::AllocationRequest;
     use crate::furrow::{Furrow, MountOptions};
 
     #[test]
@@ -346,19 +337,19 @@ mod tests {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let zones = &mut fs.tree.write_state().zones;
-        let grant = |zones: &mut Zones, blocks| {
-            let wish = Wish::New(Target::Class(1));
-            let none = Kept { for_metadata: 0, others: 0 };
-            zones.grant(Demand { wish, blocks, clock: 5 }, Whole::default(), none).unwrap()
+        let allocate = |zones: &mut Zones, blocks| {
+            let (purpose, locality) = (Purpose::Write(Target::Class(1)), Locality::default());
+            let none = ZoneReserve { for_metadata: 0, others: 0 };
+            zones.allocate(AllocationRequest { purpose, locality, blocks }, none, 5).unwrap()
         };
         let rooms = |zones: &Zones| {
             (zones.free_blocks(), zones.room_of_users(), room_of_writers(zones, 0, 0))
         };
         while zones.free_blocks() > 64 {
-            grant(zones, 64);
+            allocate(zones, 64);
         }
         assert_eq!(rooms(zones), (64, 0, 0));
-        grant(zones, 40);
+        allocate(zones, 40);
         assert_eq!(rooms(zones), (0, 24, 0));
     }
 }

@@ -114,7 +114,7 @@ impl Log {
         }
         let state = self.tree.read_state();
         let room = self.tree.space.writer_room(&state);
-        let is_low = room.blocks < 2 * room.low_mark;
+        let is_low = room.now < 2 * room.low;
         let share = if is_low { LOW_SHARE } else { 1 };
         let (rows, bytes) = (state.rows.count(), state.rows.batch.bytes());
         let is_large = rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes();

@@ -6,7 +6,7 @@
 
 use zonal_placement::life::{Known, class_of, predict};
 use zonal_placement::sharing::{Size, target_of};
-use zonal_placement::streams::{Target, Whole};
+use zonal_placement::streams::{Locality, Target};
 
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::place::{MapEntry, Owner};
@@ -159,11 +159,16 @@ impl State {
     /// The blocks that should lie in one zone with a write: the file's blocks before it, the rest
     /// of the write and, where more is expected, as many again or as many as files like it have. A
     /// file that is longer than a zone lies in several anyway.
-    pub(in crate::furrow) fn whole_of(&self, ino: Ino, first: u64, written: WrittenAs) -> Whole {
-        let WrittenAs::Straight { up_to, is_full } = written else { return Whole::default() };
+    pub(in crate::furrow) fn locality_of(
+        &self,
+        ino: Ino,
+        first: u64,
+        written: WrittenAs,
+    ) -> Locality {
+        let WrittenAs::Straight { up_to, is_full } = written else { return Locality::default() };
         let zone_blocks = u64::from(self.zones.zone_blocks());
         if up_to > zone_blocks {
-            return Whole::default();
+            return Locality::default();
         }
         let mut blocks = up_to.saturating_sub(first);
         if is_full {
@@ -174,7 +179,7 @@ impl State {
         let file = self.inodes.peek_file(ino);
         let before = file.and_then(|file| file.covering(first.checked_sub(1)?));
         let near = before.and_then(|(_, entry)| self.near(&entry));
-        Whole { blocks, near }
+        Locality { blocks, near }
     }
 
     /// The zone of an entry, if memory has it.

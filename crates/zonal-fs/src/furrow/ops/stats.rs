@@ -95,8 +95,8 @@ impl Furrow {
             pending: totals.pending(),
             growing: totals.reserved(),
             preallocated: totals.preallocated(),
-            room: room.blocks.saturating_sub(totals.pending()),
-            low_mark: room.low_mark,
+            room: room.now.saturating_sub(totals.pending()),
+            low_mark: room.low,
             waiting: self.throttle.waiting().into(),
         };
         let blocks = &mut live.blocks;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use zonal_placement::streams::{Target, Whole};
+use zonal_placement::streams::{Locality, Target};
 
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
@@ -18,13 +18,11 @@ use crate::furrow::metadata::target::CHUNK_BYTES;
 use crate::furrow::metadata::{Ending, Inode, State};
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::{PlantedBug, mistake};
-use crate::furrow::reclaim::throttle::PricedReservation;
 use crate::furrow::sync::Mutex;
-use crate::furrow::tree::Tree;
 use crate::furrow::write::Writer;
 use crate::furrow::write::buffer::{BlockBase, FileBlock};
 use crate::furrow::write::chunk::{Chunk, LastBlock};
-use crate::furrow::write::place::{DataWrite, Placement};
+use crate::furrow::write::place::{Placement, WriteRequest};
 use crate::furrow::write::reservation::Reservation;
 use crate::furrow::zones::allocation::Purpose;
 use crate::vfs::{Ino, InodeFlags, Result, WriteFlags};
@@ -56,38 +54,11 @@ enum Durability {
 /// How to write a chunk, and the space that is reserved for it.
 struct WritePlan<'a> {
     target: Target,
-    whole: Whole,
+    locality: Locality,
     durability: Durability,
-    growth: Growth<'a>,
-    early_reservation: Option<PricedReservation<'a>>,
-}
-
-/// Logical space and drive room that a write holds until its data is part of the file.
-struct Reserved<'a> {
-    growth: Growth<'a>,
-    reservation: Reservation<'a>,
-}
-
-/// Blocks of logical space by which a running write may let a file grow.
-struct Growth<'a> {
-    tree: &'a Tree,
-    blocks: u64,
-}
-
-impl Growth<'_> {
-    /// Ends the write: the totals count the file's new blocks by now.
-    fn end(&mut self, state: &mut State) {
-        state.rows.totals.unreserve(std::mem::take(&mut self.blocks));
-    }
-}
-
-impl Drop for Growth<'_> {
-    fn drop(&mut self) {
-        // After a panic the lock is poisoned, and a second panic would hide the first.
-        if self.blocks > 0 && !std::thread::panicking() {
-            self.tree.write_accounts().rows.totals.unreserve(self.blocks);
-        }
-    }
+    growth: Reservation<'a>,
+    /// Room on the drive, if there was enough at once.
+    room: Option<Reservation<'a>>,
 }
 
 /// Whole blocks of a write that are on the drive.
@@ -285,23 +256,21 @@ impl Furrow {
         chunk.pad(size);
         let (first, written) = (chunk.straight.start, chunk.written_as());
         let target = state.target_of(ino, first, written);
-        let whole = state.whole_of(ino, first, written);
-        state.rows.totals.reserve(growth);
-        let growth = Growth { tree: &self.tree, blocks: growth };
-        let early_reservation = self.throttle.try_reserve(state, chunk.limit - chunk.first);
-        Ok(Some(WritePlan { target, whole, durability, growth, early_reservation }))
+        let locality = state.locality_of(ino, first, written);
+        let growth = Reservation::of_growth(&self.tree, state, growth);
+        let room = self.throttle.try_reserve(state, chunk.limit - chunk.first);
+        Ok(Some(WritePlan { target, locality, durability, growth, room }))
     }
 
     fn write_planned(&self, chunk: &Chunk<'_>, plan: WritePlan<'_>) -> Result<ChunkOutcome> {
-        let WritePlan { target, whole, durability, growth, early_reservation } = plan;
-        let reservation =
-            self.throttle.reserve_further(chunk.limit - chunk.first, early_reservation)?;
+        let WritePlan { target, locality, durability, growth, room } = plan;
+        let mut reservation = self.throttle.reserve_further(chunk.limit - chunk.first, room)?;
+        reservation.add(growth);
         let straight = chunk.straight_bytes();
-        let write = DataWrite { purpose: Purpose::Write(target), data: &straight };
-        let placed = self.place_reserved(Placement::new(write, whole))?;
+        let write = WriteRequest { purpose: Purpose::Write(target), data: &straight, locality };
+        let placed = self.place_reserved(Placement::new(write))?;
         let data = PlacedData { parts: &placed, crcs: &checksums(&straight) };
-        let mut reserved = Reserved { growth, reservation };
-        let outcome = self.publish_chunk(chunk, data, &mut reserved);
+        let outcome = self.publish_chunk(chunk, data, &mut reservation);
         let is_done = outcome.as_ref().is_ok_and(|written| written.published == Published::Done);
         if !is_done {
             self.writer.give_up(&placed);
@@ -330,13 +299,13 @@ impl Furrow {
         &self,
         chunk: &Chunk<'_>,
         data: PlacedData<'_>,
-        reserved: &mut Reserved<'_>,
+        reservation: &mut Reservation<'_>,
     ) -> Result<ChunkOutcome> {
         loop {
             let edges = self.read_edges(chunk.ino, chunk.edges())?;
             let publish = || {
                 let _turn = chunk.buffered().next().map(|_| self.tree.lock_buffering());
-                self.try_publish(chunk, data, &edges, &mut *reserved)
+                self.try_publish(chunk, data, &edges, &mut *reservation)
             };
             match self.tree.loaded(publish)? {
                 Attempt::Done(written) => return Ok(written),
@@ -360,7 +329,7 @@ impl Furrow {
         chunk: &Chunk<'_>,
         data: PlacedData<'_>,
         edges: &Edges,
-        reserved: &mut Reserved<'_>,
+        reservation: &mut Reservation<'_>,
     ) -> Lookup<Attempt<ChunkOutcome>> {
         let ino = chunk.ino;
         let mut guard = self.tree.write_state();
@@ -398,14 +367,12 @@ impl Furrow {
         for block in chunk.buffered() {
             let (at, bytes) = chunk.bytes_of(block);
             let (of, base) = (FileBlock { ino, block }, edges.base_of(block));
-            Writer::buffer_block(state, of, base, &mut reserved.reservation, |data| {
+            Writer::buffer_block(state, of, base, reservation, |data| {
                 data[at..at + bytes.len()].copy_from_slice(bytes);
             })?;
         }
         self.end_write(state, chunk)?;
-        // The totals count the blocks in the buffer and the extents by now.
-        reserved.growth.end(state);
-        reserved.reservation.end(state);
+        reservation.end(state);
         Ok(Attempt::Done(self.written(state, chunk, Published::Done)))
     }
 
@@ -471,7 +438,7 @@ fn map_placed(state: &mut State, from: FileBlock, data: PlacedData<'_>) {
         rest = later;
         let Placed { zone, block, .. } = *part;
         state.map(ino, first, MapEntry::At { zone, block, crcs: Crcs::from(now) });
-        state.zones.settle(part.zone, part.blocks);
+        state.zones.complete(part.zone, part.blocks);
         first += u64::from(part.blocks);
     }
 }

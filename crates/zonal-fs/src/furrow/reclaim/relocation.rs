@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use zonal_placement::streams::Whole;
+use zonal_placement::streams::Locality;
 
 use super::Reclaimer;
 use crate::FsError;
@@ -17,9 +17,9 @@ use crate::furrow::metadata::extent::Placed;
 use crate::furrow::metadata::relocation::LiveRun;
 use crate::furrow::metadata::relocation::Noted;
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::write::place::DataWrite;
+use crate::furrow::write::place::WriteRequest;
 use crate::furrow::zones::Urgency;
-use crate::furrow::zones::allocation::{Purpose, Wish};
+use crate::furrow::zones::allocation::Purpose;
 use crate::furrow::zones::victims::Victim;
 use crate::vfs::Result;
 
@@ -104,13 +104,13 @@ impl Reclaimer {
             let has = |block| part.iter().any(|(live, _)| Some(live.block) == block);
             let data = part.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
             let is_run = part.is_sorted_by(|(left, _), (right, _)| left.goes_on_with(right));
-            let mut whole = Whole::default();
+            let mut locality = Locality::default();
             if grouping == Grouping::InOneZone || (grouping == Grouping::ByRun && is_run) {
                 let rest = if has(last) { at.rest_of_run() } else { 0 };
-                whole.blocks = (data.len() / BLOCK_BYTES) as u64 + rest;
-                whole.near = went.filter(|_| has(first));
+                locality.blocks = (data.len() / BLOCK_BYTES) as u64 + rest;
+                locality.near = went.filter(|_| has(first));
             }
-            let placed = self.writer.place_data(DataWrite { purpose, data: &data }, whole)?;
+            let placed = self.writer.place_data(WriteRequest { purpose, data: &data, locality })?;
             if has(last) {
                 at.note_moved(placed.last().map(|last| last.zone));
             }
@@ -124,12 +124,12 @@ impl Reclaimer {
     /// a zone, each of their long runs is a write of its own, so that few of them are cut.
     fn grouping_of(&self, sources: &[Copied<'_>], birth: u64, rest_of_run: u64) -> Grouping {
         let blocks: u64 = sources.iter().map(|(live, _)| u64::from(live.blocks())).sum();
-        let whole = Whole { blocks: blocks + rest_of_run, near: None };
+        let locality = Locality { blocks: blocks + rest_of_run, near: None };
         let state = self.tree.read_state();
-        let (wish, clock) = (Wish::Moved { birth }, state.rows.totals.data_clock());
+        let clock = state.rows.totals.data_clock();
         if !sources.iter().any(|(live, _)| state.fits_a_zone(live.owner)) {
             Grouping::Together
-        } else if state.zones.has_room_for(wish, whole, clock) {
+        } else if state.zones.has_room_for(birth, locality, clock) {
             Grouping::InOneZone
         } else {
             Grouping::ByRun
@@ -179,7 +179,7 @@ impl Reclaimer {
                     used = 0;
                 }
             }
-            self.tree.write_accounts().zones.settle(part.zone, part.blocks);
+            self.tree.write_accounts().zones.complete(part.zone, part.blocks);
         }
         outcome
     }

@@ -20,20 +20,12 @@ use crate::furrow::planted::mistake;
 use crate::furrow::reclaim::Reclaimer;
 use crate::furrow::reclaim::debt::STEP;
 use crate::furrow::reclaim::turns::Turns;
-use crate::furrow::space::WriterRoom;
 use crate::furrow::tree::Tree;
 use crate::furrow::truncate::Truncator;
 use crate::furrow::write::Writer;
 use crate::furrow::write::reservation::Reservation;
 use crate::furrow::zones::Urgency;
 use crate::vfs::Result;
-
-/// A reservation and its price.
-pub(in crate::furrow) struct PricedReservation<'a> {
-    reservation: Reservation<'a>,
-    /// The debt of the writer for it, in the unit of [prices](price); `None` if room is plenty.
-    price: Option<u64>,
-}
 
 /// A writer that waits for room.
 struct Waiting<'a>(&'a AtomicU32);
@@ -102,9 +94,9 @@ impl Throttle {
     pub(in crate::furrow) fn reserve_further<'a>(
         &'a self,
         blocks: u64,
-        at_once: Option<PricedReservation<'a>>,
+        at_once: Option<Reservation<'a>>,
     ) -> Result<Reservation<'a>> {
-        let reserved = match at_once {
+        let mut reserved = match at_once {
             // There is room, and no writer waits for it.
             Some(reserved) => reserved,
             // Writers get room in the order in which they came. The first of them makes it, a step
@@ -126,13 +118,13 @@ impl Throttle {
         };
         // While room is low, writers move blocks of victims in proportion to the blocks that they
         // write: so the next ones find room.
-        if let Some(price) = reserved.price
+        if let Some(price) = reserved.take_price()
             && let Err(error) = self.pay(price)
         {
             // The writer has its room already.
             tracing::warn!(%error, "reclaim ahead of a write failed");
         }
-        Ok(reserved.reservation)
+        Ok(reserved)
     }
 
     /// Reserves blocks if there is enough room and no other writer waits for it.
@@ -140,24 +132,24 @@ impl Throttle {
         &self,
         state: &mut State,
         blocks: u64,
-    ) -> Option<PricedReservation<'_>> {
+    ) -> Option<Reservation<'_>> {
         let is_free = self.short_of_room.load(Ordering::Acquire) == 0;
         is_free.then(|| self.take_room(state, blocks)).flatten()
     }
 
     /// Reserves blocks if there is enough room, at a price if it is little.
-    fn take_room(&self, state: &mut State, blocks: u64) -> Option<PricedReservation<'_>> {
-        let WriterRoom { blocks: mut room, low_mark: low } = self.tree.space.writer_room(state);
+    fn take_room(&self, state: &mut State, blocks: u64) -> Option<Reservation<'_>> {
+        let Room { now: mut room, low } = self.tree.space.writer_room(state);
         mistake!(self.tree, AdmitAnything, room = 1 << 40);
         let rest = room.checked_sub(state.rows.totals.pending() + blocks)?;
         state.rows.totals.add_pending(blocks);
         let price = (rest < low).then(|| {
             // Writers have paid for zones that only wait for a commit.
             let room = Room { now: rest + state.zones.awaited_blocks(), low };
-            let cost = if room.now < room.low { self.cost(state) } else { 0 };
+            let cost = if room.now < low { self.cost(state) } else { 0 };
             price(blocks, cost, room)
         });
-        Some(PricedReservation { reservation: Reservation::new(&self.tree, blocks), price })
+        Some(Reservation::of_room(&self.tree, blocks, price))
     }
 
     /// The cost of a freed block: that of the last victims, or else of an average zone.
@@ -200,7 +192,7 @@ impl Throttle {
         self.reserve(blocks).unwrap_or_else(|error| {
             tracing::debug!(%error, "no room can be made; the operation frees space all the same");
             self.tree.write_accounts().rows.totals.add_pending(blocks);
-            Reservation::new(&self.tree, blocks)
+            Reservation::of_room(&self.tree, blocks, None)
         })
     }
 
@@ -253,7 +245,7 @@ mod tests {
         // No writer finds room.
         let taken = {
             let mut state = fs.tree.write_accounts();
-            let taken = fs.tree.space.writer_room(&state).blocks;
+            let taken = fs.tree.space.writer_room(&state).now;
             state.rows.totals.add_pending(taken);
             taken
         };

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
-use zonal_placement::streams::{Target, Whole};
+use zonal_placement::streams::{Locality, Target};
 
 use crate::furrow::drive::verify::StoredBlocks;
 use crate::furrow::format::{Address, BLOCK_BYTES};
@@ -19,7 +19,7 @@ use crate::furrow::metadata::place::{Crcs, MapEntry, Stored};
 use crate::furrow::metadata::target::WrittenAs;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::Writer;
-use crate::furrow::write::place::DataWrite;
+use crate::furrow::write::place::WriteRequest;
 use crate::furrow::write::reservation::Reservation;
 use crate::furrow::zones::allocation::Purpose;
 use crate::vfs::{Ino, Result};
@@ -235,11 +235,11 @@ impl Writer {
             data
         };
         let contents: Vec<Vec<u8>> = groups.iter().map(content).collect();
-        let writes = groups
-            .iter()
-            .zip(&contents)
-            .map(|(group, data)| DataWrite { purpose: Purpose::WriteBack(group[0].target), data });
-        let writes: Vec<DataWrite<'_>> = writes.collect();
+        let writes = groups.iter().zip(&contents).map(|(group, data)| {
+            let purpose = Purpose::WriteBack(group[0].target);
+            WriteRequest { purpose, data, locality: Locality::default() }
+        });
+        let writes: Vec<WriteRequest<'_>> = writes.collect();
         let placed = match &writes[..] {
             [_] => vec![None],
             several => self.place_together(several),
@@ -247,7 +247,7 @@ impl Writer {
         // Maps the groups that were placed even if another group has failed.
         let mut outcome = Ok(());
         for ((group, placed), &write) in groups.iter().zip(placed).zip(&writes) {
-            let alone = || self.place_data(write, Whole::default());
+            let alone = || self.place_data(write);
             match placed.map_or_else(alone, Ok) {
                 Ok(placed) => self.publish_group(group, &placed, &checksums(write.data)),
                 Err(error) => outcome = Err(error),
@@ -323,7 +323,7 @@ fn publish(state: &mut State, group: &[Outgoing], placed: Placed, crcs: &[u32]) 
         }
         from = to;
     }
-    state.zones.settle(placed.zone, placed.blocks);
+    state.zones.complete(placed.zone, placed.blocks);
 }
 
 /// Whether the buffer still holds the placed block, with the same or a later content.

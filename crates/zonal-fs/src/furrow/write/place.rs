@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use zonal::{DeviceError, ZoneCond};
-use zonal_placement::streams::Whole;
+use zonal_placement::streams::Locality;
 
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
@@ -14,7 +14,7 @@ use crate::furrow::metadata::State;
 use crate::furrow::metadata::extent::Placed;
 use crate::furrow::space::Allowance;
 use crate::furrow::write::Writer;
-use crate::furrow::zones::allocation::{Demand, Grant, Purpose, Wish};
+use crate::furrow::zones::allocation::{Allocation, AllocationRequest, Purpose};
 use crate::furrow::zones::is_dead;
 use crate::vfs::Result;
 
@@ -23,16 +23,17 @@ const REFUSALS_MAX: usize = 8;
 
 /// Whole blocks to be written to data zones.
 #[derive(Clone, Copy)]
-pub(in crate::furrow) struct DataWrite<'a> {
+pub(in crate::furrow) struct WriteRequest<'a> {
     pub(in crate::furrow) purpose: Purpose,
     pub(in crate::furrow) data: &'a [u8],
+    /// The file or run that the blocks belong to.
+    pub(in crate::furrow) locality: Locality,
 }
 
 /// A write under way: the placed blocks, and the rest.
 pub(in crate::furrow) struct Placement<'a> {
-    write: DataWrite<'a>,
-    /// The rest of the file or run that the data belongs to.
-    whole: Whole,
+    /// The request, with the locality of the rest.
+    write: WriteRequest<'a>,
     /// Data that is not on the drive yet.
     rest: &'a [u8],
     placed: Vec<Placed>,
@@ -41,47 +42,32 @@ pub(in crate::furrow) struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    pub(in crate::furrow) const fn new(write: DataWrite<'a>, whole: Whole) -> Self {
-        Self { write, whole, rest: write.data, placed: Vec::new(), refusals: 0 }
+    pub(in crate::furrow) const fn new(write: WriteRequest<'a>) -> Self {
+        Self { write, rest: write.data, placed: Vec::new(), refusals: 0 }
     }
 
     /// Room for the rest, in one extent at most.
-    fn room_wanted(&self, extent_max: u32) -> RoomWanted {
-        let Self { write, whole, refusals, .. } = *self;
+    fn request(&self, extent_max: u32) -> AllocationRequest {
+        let WriteRequest { purpose, locality, .. } = self.write;
         let blocks = u32::try_from(self.rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
-        RoomWanted { purpose: write.purpose, whole, blocks: blocks.min(extent_max), refusals }
+        AllocationRequest { purpose, locality, blocks: blocks.min(extent_max) }
     }
 
     fn add(&mut self, placed: Placed) {
         self.rest = &self.rest[placed.blocks as usize * BLOCK_BYTES..];
-        self.whole.blocks = self.whole.blocks.saturating_sub(placed.blocks.into());
-        self.whole.near = Some(placed.zone);
+        let locality = &mut self.write.locality;
+        locality.blocks = locality.blocks.saturating_sub(placed.blocks.into());
+        locality.near = Some(placed.zone);
         self.placed.push(placed);
     }
 }
 
-/// Room that a writer wants in one zone.
-#[derive(Clone, Copy)]
-struct RoomWanted {
-    purpose: Purpose,
-    /// The rest of the file or run that the blocks belong to.
-    whole: Whole,
-    /// Blocks, at most.
-    blocks: u32,
-    /// Zones that have refused this write before.
-    refusals: usize,
-}
-
 impl Writer {
-    /// Writes whole blocks to data zones: to one zone, with the rest of `whole`, if there is room.
-    /// It takes the state lock itself. The blocks are in flight until the caller maps them or gives
+    /// Writes whole blocks to data zones: to one zone, with all of their locality, if there is
+    /// room. It takes the state lock itself. The blocks are in flight until the caller maps them or gives
     /// them up.
-    pub(in crate::furrow) fn place_data(
-        &self,
-        write: DataWrite<'_>,
-        whole: Whole,
-    ) -> Result<Vec<Placed>> {
-        let mut placement = Placement::new(write, whole);
+    pub(in crate::furrow) fn place_data(&self, write: WriteRequest<'_>) -> Result<Vec<Placed>> {
+        let mut placement = Placement::new(write);
         let outcome = self.place_rest(&mut placement);
         self.end_placement(placement, outcome)
     }
@@ -110,15 +96,19 @@ impl Writer {
         placement: &mut Placement<'_>,
     ) -> std::result::Result<Option<Placed>, DeviceError> {
         self.retire_open(placement);
-        let wanted = placement.room_wanted(self.tree.layout().extent_max);
-        let granted = self.grant(&mut self.tree.write_accounts(), wanted);
-        let Some(grant) = granted else { return Ok(None) };
-        let at = Address { zone: grant.zone, block: grant.block };
-        let now = &placement.rest[..grant.blocks as usize * BLOCK_BYTES];
-        match self.drive.place(at, now, placement.write.purpose.on_full_host()) {
-            Ok(block) => Ok(Some(Placed { zone: grant.zone, block, blocks: grant.blocks })),
+        let request = placement.request(self.tree.layout().extent_max);
+        let mut state = self.tree.write_accounts();
+        let Some(allocation) = self.allocate(&mut state, request, placement.refusals) else {
+            return Ok(None);
+        };
+        drop(state);
+        let Allocation { zone, block, blocks } = allocation;
+        let now = &placement.rest[..blocks as usize * BLOCK_BYTES];
+        let on_full_host = placement.write.purpose.on_full_host();
+        match self.drive.place(Address { zone, block }, now, on_full_host) {
+            Ok(block) => Ok(Some(Placed { zone, block, blocks })),
             Err(error) => {
-                self.end_refused(grant, &error);
+                self.end_refused(allocation, &error);
                 placement.refusals += 1;
                 Err(error)
             }
@@ -132,9 +122,9 @@ impl Writer {
         let retired = {
             let mut state = self.tree.write_accounts();
             let surplus = state.zones.find_surplus();
-            let remnant = || state.zones.find_remnant(target, placement.whole);
+            let remnant = || state.zones.find_remnant(target, placement.write.locality);
             let Some(zone) = surplus.or_else(remnant) else { return };
-            let room = self.tree.space.writer_room(&state).blocks;
+            let room = self.tree.space.writer_room(&state).now;
             let lost = u64::from(state.zones.slot(zone).remaining());
             let zone_blocks = u64::from(state.zones.zone_blocks());
             if self.tree.space.spare_zones(&state) < 2
@@ -167,36 +157,37 @@ impl Writer {
         }
     }
 
-    fn count_placed(&self, write: DataWrite<'_>) {
+    fn count_placed(&self, write: WriteRequest<'_>) {
         let bytes = write.data.len() as u64;
         let counts = &self.drive.counts;
-        match write.purpose.wish() {
-            Wish::New(_) => counts.user_bytes.fetch_add(bytes, Ordering::Relaxed),
-            Wish::Moved { .. } => counts.reclaim_bytes.fetch_add(bytes, Ordering::Relaxed),
-        };
+        match write.purpose {
+            Purpose::Write(_) | Purpose::WriteBack(_) => &counts.user_bytes,
+            Purpose::Reclaim { .. } => &counts.reclaim_bytes,
+        }
+        .fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Writes several runs of blocks side by side, each as [`place_data`](Self::place_data) does.
     /// `None` for one that found no room at once or was refused: its caller writes it alone.
-    pub(super) fn place_together(&self, writes: &[DataWrite<'_>]) -> Vec<Option<Vec<Placed>>> {
+    pub(super) fn place_together(&self, writes: &[WriteRequest<'_>]) -> Vec<Option<Vec<Placed>>> {
         let _beside = self.drive.lock_placing();
-        let granted: Vec<Option<Vec<Grant>>> = {
+        let allocated: Vec<Option<Vec<Allocation>>> = {
             let mut state = self.tree.write_accounts();
-            writes.iter().map(|&write| self.grant_all(&mut state, write)).collect()
+            writes.iter().map(|&write| self.allocate_all(&mut state, write)).collect()
         };
         let mut wanted = Vec::new();
-        for (grants, write) in granted.iter().zip(writes) {
+        for (allocations, write) in allocated.iter().zip(writes) {
             let mut rest = write.data;
-            for grant in grants.iter().flatten() {
-                let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
-                wanted.push((Address { zone: grant.zone, block: grant.block }, now));
+            for &Allocation { zone, block, blocks } in allocations.iter().flatten() {
+                let (now, later) = rest.split_at(blocks as usize * BLOCK_BYTES);
+                wanted.push((Address { zone, block }, now));
                 rest = later;
             }
         }
         let mut outcomes = self.drive.place_all(&wanted).into_iter();
-        let ends = granted.into_iter().zip(writes);
-        ends.map(|(grants, &write)| {
-            let placed = self.end_grants(grants?, &mut outcomes)?;
+        let ends = allocated.into_iter().zip(writes);
+        ends.map(|(allocations, &write)| {
+            let placed = self.end_allocations(allocations?, &mut outcomes)?;
             self.count_placed(write);
             Some(placed)
         })
@@ -204,39 +195,38 @@ impl Writer {
     }
 
     /// Room for all of a write, or none.
-    fn grant_all(&self, state: &mut State, write: DataWrite<'_>) -> Option<Vec<Grant>> {
-        let (mut grants, mut near) = (Vec::new(), None);
+    fn allocate_all(&self, state: &mut State, write: WriteRequest<'_>) -> Option<Vec<Allocation>> {
+        let (mut allocations, mut near) = (Vec::new(), None);
         let mut left = u32::try_from(write.data.len() / BLOCK_BYTES).ok()?;
         while left > 0 {
-            let (whole, blocks) =
-                (Whole { blocks: 0, near }, left.min(self.tree.layout().extent_max));
-            let wanted = RoomWanted { purpose: write.purpose, whole, blocks, refusals: 0 };
-            let Some(grant) = self.grant(state, wanted) else {
-                grants.into_iter().rev().for_each(|grant| state.zones.give_back(grant));
+            let (locality, blocks) =
+                (Locality { blocks: 0, near }, left.min(self.tree.layout().extent_max));
+            let request = AllocationRequest { purpose: write.purpose, locality, blocks };
+            let Some(allocation) = self.allocate(state, request, 0) else {
+                allocations.into_iter().rev().for_each(|given| state.zones.give_back(given));
                 return None;
             };
-            left -= grant.blocks;
-            near = Some(grant.zone);
-            grants.push(grant);
+            left -= allocation.blocks;
+            near = Some(allocation.zone);
+            allocations.push(allocation);
         }
-        Some(grants)
+        Some(allocations)
     }
 
     /// Returns where a write has gone. If a zone has refused a part of it, gives up the others.
-    fn end_grants(
+    fn end_allocations(
         &self,
-        grants: Vec<Grant>,
+        allocations: Vec<Allocation>,
         outcomes: &mut impl Iterator<Item = std::result::Result<u32, DeviceError>>,
     ) -> Option<Vec<Placed>> {
         let (mut placed, mut is_whole) = (Vec::new(), true);
-        for (grant, outcome) in grants.into_iter().zip(outcomes) {
+        for (allocation, outcome) in allocations.into_iter().zip(outcomes) {
+            let Allocation { zone, blocks, .. } = allocation;
             match outcome {
-                Ok(block) => {
-                    placed.push(Placed { zone: grant.zone, block, blocks: grant.blocks });
-                }
+                Ok(block) => placed.push(Placed { zone, block, blocks }),
                 Err(error) => {
                     is_whole = false;
-                    self.end_refused(grant, &error);
+                    self.end_refused(allocation, &error);
                 }
             }
         }
@@ -254,17 +244,18 @@ impl Writer {
         }
         let mut state = self.tree.write_accounts();
         for part in placed {
-            state.zones.settle(part.zone, part.blocks);
+            state.zones.complete(part.zone, part.blocks);
         }
     }
 
     /// Ends an allocation after the device has refused the write.
-    fn end_refused(&self, grant: Grant, error: &DeviceError) {
-        if self.is_untouched(grant.zone, error) {
-            self.tree.write_accounts().zones.give_back(grant);
+    fn end_refused(&self, allocation: Allocation, error: &DeviceError) {
+        let Allocation { zone, blocks, .. } = allocation;
+        if self.is_untouched(zone, error) {
+            self.tree.write_accounts().zones.give_back(allocation);
         } else {
-            self.tree.write_accounts().zones.settle(grant.zone, grant.blocks);
-            self.retire_zone(grant.zone, error);
+            self.tree.write_accounts().zones.complete(zone, blocks);
+            self.retire_zone(zone, error);
         }
     }
 
@@ -287,28 +278,33 @@ impl Writer {
         }
     }
 
-    /// Allocates room in one zone, as much as the writer wants or less (F4).
-    fn grant(&self, state: &mut State, wanted: RoomWanted) -> Option<Grant> {
-        let RoomWanted { purpose, whole, blocks: want, refusals } = wanted;
-        let (wish, clock) = (purpose.wish(), state.rows.totals.data_clock());
-        let demand = |most: u64| {
-            let blocks = want.min(u32::try_from(most).unwrap_or(u32::MAX));
-            Demand { wish, blocks, clock }
+    /// Allocates blocks in one zone, as many as requested or fewer (F4), for a write that `refusals`
+    /// zones have refused.
+    fn allocate(
+        &self,
+        state: &mut State,
+        request: AllocationRequest,
+        refusals: usize,
+    ) -> Option<Allocation> {
+        let clock = state.rows.totals.data_clock();
+        let up_to = |most: u64| {
+            let blocks = request.blocks.min(u32::try_from(most).unwrap_or(u32::MAX));
+            AllocationRequest { blocks, ..request }
         };
-        let (demand, leaving) = match self.tree.space.allowance(state, purpose) {
-            Allowance::Zones { blocks, leaving } => (demand(blocks), leaving),
-            Allowance::Borrowed { blocks } => return state.zones.borrow(demand(blocks)),
+        let (request, reserves) = match self.tree.space.allowance(state, request.purpose) {
+            Allowance::Zones { blocks, leaving } => (up_to(blocks), leaving),
+            Allowance::Borrowed { blocks } => return state.zones.borrow(up_to(blocks), clock),
         };
         // After a refusal, zones that have taken data before are a better choice than new ones.
         let open_ones = (refusals > 0).then(|| self.tree.space.left_to_metadata(state));
-        let mut granted = |kept| state.zones.grant(demand, whole, kept);
-        let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
-        match wish {
-            Wish::New(_) => state.rows.totals.advance_clock(grant.blocks.into()),
-            // The data clock counts only writes of users.
-            Wish::Moved { .. } => {}
+        let mut reserves = open_ones.into_iter().chain(reserves);
+        let allocation =
+            reserves.find_map(|reserve| state.zones.allocate(request, reserve, clock))?;
+        // The data clock counts only writes of users.
+        if !matches!(request.purpose, Purpose::Reclaim { .. }) {
+            state.rows.totals.advance_clock(allocation.blocks.into());
         }
-        Some(grant)
+        Some(allocation)
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.
@@ -352,7 +348,7 @@ mod tests {
 
     use super::*;
     use crate::furrow::sample::shape;
-    use crate::furrow::zones::allocation::Kept;
+    use crate::furrow::zones::allocation::ZoneReserve;
     use crate::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -402,13 +398,14 @@ mod tests {
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         {
             let zones = &mut fs.tree.write_accounts().zones;
-            let (wish, kept) = (Wish::New(Target::Class(1)), Kept { for_metadata: 0, others: 0 });
+            let none = ZoneReserve { for_metadata: 0, others: 0 };
+            let (purpose, locality) = (Purpose::Write(Target::Class(1)), Locality::default());
             let [first, last, other] = [40, 24, 8].map(|blocks| {
-                zones.grant(Demand { wish, blocks, clock: 5 }, Whole::default(), kept).unwrap()
+                zones.allocate(AllocationRequest { purpose, locality, blocks }, none, 5).unwrap()
             });
             zones.give_back(first);
-            for grant in [last, other] {
-                zones.settle(grant.zone, grant.blocks);
+            for allocation in [last, other] {
+                zones.complete(allocation.zone, allocation.blocks);
             }
         }
         assert_eq!(fs.stats().zones_open, 2);

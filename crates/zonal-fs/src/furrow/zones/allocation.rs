@@ -10,7 +10,7 @@ use std::ops::{Add, Sub};
 
 use zonal::ZoneId;
 use zonal_placement::life::{birth_of, class_of_moved};
-use zonal_placement::streams::{Ages, Choice, OpenZone, Supply, Target, Whole};
+use zonal_placement::streams::{Ages, Choice, Locality, OpenZone, Supply, Target};
 use zonal_placement::victim::Policy;
 
 use crate::furrow::drive::host::OnFullHost;
@@ -21,25 +21,13 @@ use crate::furrow::zones::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
 /// overwrites with 16 to 1.061 to 1.066, with 8 to 1.049 to 1.057, with 3 to 1.044 to 1.055.
 const REMNANT_SHARE: u32 = 3;
 
-/// Blocks of a zone that a writer has got.
+/// Blocks of a zone for a write.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct Grant {
+pub(in crate::furrow) struct Allocation {
     pub(in crate::furrow) zone: u32,
     /// The first block, for a write that names its place; an append may land elsewhere.
     pub(in crate::furrow) block: u32,
     pub(in crate::furrow) blocks: u32,
-}
-
-/// Data that a writer wants room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Wish {
-    /// Data of users.
-    New(Target),
-    /// Blocks that reclaim moves.
-    Moved {
-        /// When they were written, on the data clock: the mean of those that move together.
-        birth: u64,
-    },
 }
 
 /// Purpose of a write, and the target that placement chose for it.
@@ -59,13 +47,6 @@ pub(in crate::furrow) enum Purpose {
 }
 
 impl Purpose {
-    pub(in crate::furrow) const fn wish(self) -> Wish {
-        match self {
-            Self::Write(target) | Self::WriteBack(target) => Wish::New(target),
-            Self::Reclaim { birth, .. } => Wish::Moved { birth },
-        }
-    }
-
     /// Only the buffer's blocks, which no error can be given for any more, use the reserve.
     pub(in crate::furrow) const fn on_full_host(self) -> OnFullHost {
         match self {
@@ -75,20 +56,19 @@ impl Purpose {
     }
 }
 
-/// Blocks that a writer asks for.
+/// Blocks that a write needs in one zone.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct Demand {
-    /// Where they belong.
-    pub(in crate::furrow) wish: Wish,
+pub(in crate::furrow) struct AllocationRequest {
+    pub(in crate::furrow) purpose: Purpose,
+    /// The rest of the file or run that the blocks belong to.
+    pub(in crate::furrow) locality: Locality,
     /// How many, at most.
     pub(in crate::furrow) blocks: u32,
-    /// The data clock now.
-    pub(in crate::furrow) clock: u64,
 }
 
 /// Free zones that a writer leaves to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) struct Kept {
+pub(in crate::furrow) struct ZoneReserve {
     /// Of the free zones that metadata can take.
     pub(in crate::furrow) for_metadata: usize,
     /// Of all free zones, beyond these.
@@ -156,18 +136,20 @@ impl ZoneSlot {
     }
 
     /// Records when the next blocks were written.
-    fn note_births(&mut self, wish: Wish, blocks: u32, clock: u64) {
+    fn note_births(&mut self, purpose: Purpose, blocks: u32, clock: u64) {
         let (first, last) = self.births();
         let (before, blocks) = (u128::from(self.written), u128::from(blocks));
         let mean = |next: u64| {
             let all = u128::from(u64::midpoint(first, last)) * before + u128::from(next) * blocks;
             u64::try_from(all / (before + blocks).max(1)).expect("between the two")
         };
-        match (wish, self.origin) {
-            (Wish::New(_), _) if before == 0 => (self.origin, self.born) = (Origin::Written, clock),
-            (Wish::New(_), Origin::Written) => {}
-            (Wish::New(_), Origin::Moved) => self.born = mean(clock),
-            (Wish::Moved { birth }, _) => (self.origin, self.born) = (Origin::Moved, mean(birth)),
+        match (purpose, self.origin) {
+            (Purpose::Reclaim { birth, .. }, _) => {
+                (self.origin, self.born) = (Origin::Moved, mean(birth));
+            }
+            _ if before == 0 => (self.origin, self.born) = (Origin::Written, clock),
+            (_, Origin::Written) => {}
+            (_, Origin::Moved) => self.born = mean(clock),
         }
         self.last_write = clock;
     }
@@ -211,43 +193,48 @@ impl Zones {
     }
 
     /// The target of a write: for moved blocks, the class of their age.
-    fn target_of(&self, wish: Wish, clock: u64) -> Target {
-        match wish {
-            Wish::New(target) => target,
-            Wish::Moved { birth } => {
-                let age = clock.saturating_sub(birth);
-                Target::Moved(class_of_moved(age, self.usable()))
-            }
+    fn target_of(&self, purpose: Purpose, clock: u64) -> Target {
+        match purpose {
+            Purpose::Write(target) | Purpose::WriteBack(target) => target,
+            Purpose::Reclaim { birth, .. } => self.target_of_moved(birth, clock),
         }
     }
 
+    fn target_of_moved(&self, birth: u64, clock: u64) -> Target {
+        Target::Moved(class_of_moved(clock.saturating_sub(birth), self.usable()))
+    }
+
     /// Whether one open zone has room for all blocks that reclaim is to move together.
-    pub(in crate::furrow) fn has_room_for(&self, wish: Wish, whole: Whole, clock: u64) -> bool {
-        let target = self.target_of(wish, clock);
+    pub(in crate::furrow) fn has_room_for(
+        &self,
+        birth: u64,
+        locality: Locality,
+        clock: u64,
+    ) -> bool {
+        let target = self.target_of_moved(birth, clock);
         let room = |zone| u64::from(self.slot(zone).remaining());
-        let choice = self.streams.choose(target, whole, Supply::Exhausted, clock, room);
-        matches!(choice, Choice::Zone(zone) if room(zone) >= whole.blocks)
+        let choice = self.streams.choose(target, locality, Supply::Exhausted, clock, room);
+        matches!(choice, Choice::Zone(zone) if room(zone) >= locality.blocks)
     }
 
     /// Allocates as many of these blocks as one zone takes, where data that belongs together stays
-    /// together, and leaves `kept` zones free; `None` without room.
-    pub(in crate::furrow) fn grant(
+    /// together, and leaves the zones of `reserve` free; `None` without room.
+    pub(in crate::furrow) fn allocate(
         &mut self,
-        demand: Demand,
-        whole: Whole,
-        kept: Kept,
-    ) -> Option<Grant> {
-        let Demand { wish, clock, .. } = demand;
-        let Kept { for_metadata, others } = kept;
+        request: AllocationRequest,
+        reserve: ZoneReserve,
+        clock: u64,
+    ) -> Option<Allocation> {
+        let ZoneReserve { for_metadata, others } = reserve;
         let supply =
             if self.free_beside(for_metadata) > others { Supply::Empty } else { Supply::Exhausted };
-        let target = self.target_of(wish, clock);
+        let target = self.target_of(request.purpose, clock);
         self.streams.set_ages(match self.limits.placement.victim(&self.victims) {
             Policy::Greedy => Ages::Nothing,
             Policy::CostBenefit => Ages::Tell,
         });
         let room = |zone| u64::from(self.slot(zone).remaining());
-        let zone = match self.streams.choose(target, whole, supply, clock, room) {
+        let zone = match self.streams.choose(target, request.locality, supply, clock, room) {
             Choice::Zone(zone) => zone,
             Choice::Open => {
                 let zone = self.next_free_beside(for_metadata)?;
@@ -257,25 +244,34 @@ impl Zones {
             }
             Choice::Nothing => return None,
         };
-        Some(self.grant_in(zone, target, demand))
+        Some(self.allocate_in(zone, target, request, clock))
     }
 
     /// Allocates as many of these blocks, which reclaim moves, as fit in the user zone with the
     /// most room.
-    pub(in crate::furrow) fn borrow(&mut self, demand: Demand) -> Option<Grant> {
+    pub(in crate::furrow) fn borrow(
+        &mut self,
+        request: AllocationRequest,
+        clock: u64,
+    ) -> Option<Allocation> {
         let users = self.streams.zones().iter().map(|open| open.zone);
         let users = users.filter(|&zone| self.slot(zone).role == Role::Open(Stream::User));
         let zone = users.max_by_key(|&zone| (self.slot(zone).remaining(), zone))?;
-        let target = self.target_of(demand.wish, demand.clock);
-        (demand.blocks > 0).then(|| self.grant_in(zone, target, demand))
+        let target = self.target_of(request.purpose, clock);
+        (request.blocks > 0).then(|| self.allocate_in(zone, target, request, clock))
     }
 
     /// Allocates as many of these blocks as fit in an open zone that has room.
-    fn grant_in(&mut self, zone: u32, target: Target, demand: Demand) -> Grant {
-        let Demand { wish, blocks, clock } = demand;
+    fn allocate_in(
+        &mut self,
+        zone: u32,
+        target: Target,
+        request: AllocationRequest,
+        clock: u64,
+    ) -> Allocation {
         let slot = self.slot_mut(zone);
-        let blocks = blocks.min(slot.remaining());
-        slot.note_births(wish, blocks, clock);
+        let blocks = request.blocks.min(slot.remaining());
+        slot.note_births(request.purpose, blocks, clock);
         let block = slot.written;
         slot.in_flight += blocks;
         self.update(zone, |slot| slot.written += blocks);
@@ -283,7 +279,7 @@ impl Zones {
         if self.slot(zone).remaining() == 0 {
             self.seal(zone);
         }
-        Grant { zone, block, blocks }
+        Allocation { zone, block, blocks }
     }
 
     /// Opens a zone, of which `written` blocks are written already, for a target.
@@ -312,29 +308,29 @@ impl Zones {
     }
 
     /// Ends the flight of allocated blocks: they have an owner now, or are given up.
-    pub(in crate::furrow) fn settle(&mut self, zone: u32, blocks: u32) {
+    pub(in crate::furrow) fn complete(&mut self, zone: u32, blocks: u32) {
         self.slot_mut(zone).in_flight -= blocks;
         self.note_inactive(zone);
         self.note_emptied(zone);
     }
 
     /// Takes an allocation back of which the device wrote nothing.
-    pub(in crate::furrow) fn give_back(&mut self, grant: Grant) {
+    pub(in crate::furrow) fn give_back(&mut self, allocation: Allocation) {
         // In a sequential zone the device finds the place of each write, so only the sum counts.
-        let is_sequential = !self.limits.conventional.contains(ZoneId::new(grant.zone));
-        let slot = self.slot(grant.zone);
-        let is_last = slot.written == grant.block + grant.blocks;
+        let is_sequential = !self.limits.conventional.contains(ZoneId::new(allocation.zone));
+        let slot = self.slot(allocation.zone);
+        let is_last = slot.written == allocation.block + allocation.blocks;
         if is_sequential || is_last {
-            self.reopen_full(grant.zone);
-            if matches!(self.slot(grant.zone).role, Role::Open(_)) {
-                self.update(grant.zone, |slot| slot.written -= grant.blocks);
+            self.reopen_full(allocation.zone);
+            if matches!(self.slot(allocation.zone).role, Role::Open(_)) {
+                self.update(allocation.zone, |slot| slot.written -= allocation.blocks);
             }
         }
-        self.settle(grant.zone, grant.blocks);
-        let slot = self.slot(grant.zone);
+        self.complete(allocation.zone, allocation.blocks);
+        let slot = self.slot(allocation.zone);
         if matches!(slot.role, Role::Open(_)) && slot.written == 0 && slot.in_flight == 0 {
-            self.streams.close(grant.zone);
-            self.free_untouched(grant.zone);
+            self.streams.close(allocation.zone);
+            self.free_untouched(allocation.zone);
         }
     }
 
@@ -388,7 +384,7 @@ impl Zones {
         let target = match slot.origin {
             // The file is unknown, and none has this number.
             Origin::Written => Target::File(0),
-            Origin::Moved => self.target_of(Wish::Moved { birth: slot.born }, clock),
+            Origin::Moved => self.target_of_moved(slot.born, clock),
         };
         if is_full || !self.streams.can_resume(target) {
             return false;
@@ -410,9 +406,13 @@ impl Zones {
     /// An open zone with little room, that could be sealed so that a file gets a zone with room for
     /// all of it. A file that is cut costs more than this room: reclaim moves the blocks next to
     /// its parts.
-    pub(in crate::furrow) fn find_remnant(&self, target: Target, whole: Whole) -> Option<u32> {
+    pub(in crate::furrow) fn find_remnant(
+        &self,
+        target: Target,
+        locality: Locality,
+    ) -> Option<u32> {
         let room = |zone| u64::from(self.slot(zone).remaining());
-        let candidates = self.streams.zones_beside_cut(target, whole, room);
+        let candidates = self.streams.zones_beside_cut(target, locality, room);
         let idle = candidates.filter(|&zone| {
             let slot = self.slot(zone);
             slot.in_flight == 0 && slot.remaining() <= slot.capacity / REMNANT_SHARE
@@ -458,7 +458,7 @@ mod tests {
     use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
-    const NONE: Kept = Kept { for_metadata: 0, others: 0 };
+    const NONE: ZoneReserve = ZoneReserve { for_metadata: 0, others: 0 };
 
     fn births(fs: &Furrow) -> Vec<(u32, (u64, u64), Origin)> {
         let state = fs.tree.read_state();
@@ -499,17 +499,18 @@ mod tests {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let zones = &mut fs.tree.write_state().zones;
-        let wish = Wish::New(Target::Class(1));
-        let grant = |zones: &mut Zones, blocks| {
-            zones.grant(Demand { wish, blocks, clock: 5 }, Whole::default(), NONE).unwrap()
+        let allocate = |zones: &mut Zones, blocks| {
+            let (purpose, locality) = (Purpose::Write(Target::Class(1)), Locality::default());
+            let request = AllocationRequest { purpose, locality, blocks };
+            zones.allocate(request, NONE, 5).unwrap()
         };
-        let (first, last) = (grant(zones, 40), grant(zones, 60));
+        let (first, last) = (allocate(zones, 40), allocate(zones, 60));
         assert_eq!((first.zone, last.blocks), (last.zone, 24));
         assert_eq!((zones.slot(last.zone).role, zones.room_of_users()), (Role::Sealed, 0));
         zones.give_back(last);
         assert_eq!(zones.slot(last.zone).role, Role::Open(Stream::User));
         assert_eq!(zones.room_of_users(), 24);
-        let again = grant(zones, 20);
+        let again = allocate(zones, 20);
         assert_eq!((again.zone, again.block), (last.zone, 40));
         zones.give_back(again);
         zones.give_back(first);
