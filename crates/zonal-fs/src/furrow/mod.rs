@@ -341,7 +341,7 @@ fn refuse_broken(problems: &Problems, view: &View, access: Access) -> Result<()>
     }
     if access == Access::ReadWrite && view.lacks_refused() {
         // Rebuilt rows would become durable.
-        let why = "it is about sums, the root directory or tables of moved blocks: try again when \
+        let why = "it is about sums, the root directory or remap tables: try again when \
                    it answers, or mount it for reading only";
         return Err(FsError::Refused { what: "metadata", why: why.into() });
     }

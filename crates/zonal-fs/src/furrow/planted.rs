@@ -76,7 +76,7 @@ pub enum PlantedBug {
     ForgetMoved,
     /// Tables of moved blocks are dropped while rows need them: where the table has several parts.
     DropMovedEarly,
-    /// A batch with tables of moved blocks is written without flushing the blocks.
+    /// A batch with remap tables is written without flushing the blocks.
     SkipMovedFlush,
     /// A copy shares blocks of a file that has newer ones in the buffer.
     ShareUnwritten,

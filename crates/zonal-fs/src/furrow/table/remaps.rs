@@ -21,7 +21,7 @@ use crate::furrow::format::{ZoneGeneration, row};
 use crate::furrow::memory::{allocated, in_tree};
 use crate::furrow::table::key::{Key, RowKind};
 
-/// A table of moved blocks of a zone.
+/// The remap table of a zone.
 #[derive(Debug)]
 struct RemapTable {
     number: u64,
@@ -43,7 +43,7 @@ impl RemapTable {
     }
 }
 
-/// All tables of moved blocks.
+/// All remap tables.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     tables: BTreeMap<ZoneGeneration, Vec<RemapTable>>,
@@ -52,7 +52,7 @@ pub(super) struct Moves {
     held_bytes: usize,
 }
 
-/// A table of moved blocks, by its zone and number.
+/// A remap table, by its zone and number.
 pub(in crate::furrow) type MovedKey = (ZoneGeneration, u64);
 
 /// The zone that the key of a table's row names, which a drive may say anything of.
