@@ -93,7 +93,7 @@ impl Aio {
 }
 
 /// The beginning of programs with asynchronous I/O.
-const ASYNCHRONOUS: &str = include_str!("../../../zonal-fuse/tests/mounted/aio.py");
+const ASYNCHRONOUS: &str = include_str!("../../../zonal-fuse/tests/mounts/mounted/aio.py");
 
 /// The rest of it.
 const AIO: &str = r"

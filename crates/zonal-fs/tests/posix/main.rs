@@ -1,5 +1,5 @@
 //! Rules of POSIX about names, on a volume. The same rules through a mount:
-//! `crates/zonal-fuse/tests/posix.rs`.
+//! `crates/zonal-fuse/tests/mounts/posix.rs`.
 
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 

@@ -1,15 +1,12 @@
 //! fsx: random reads, writes, mappings and truncations of one file, each checked, in four profiles
 //! and with several seeds.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-mod mounted;
-
 use std::fs;
 use std::ops::Range;
 use std::process::Command;
 
-use mounted::tools;
+use crate::mounted;
+use crate::mounted::tools;
 
 /// Operations that every file system must support.
 const BASE: &str = "
@@ -83,12 +80,6 @@ fsync = 1
 punch_hole = 5
 copy_file_range = 5
 ";
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]

@@ -1,21 +1,12 @@
 //! Real programs through a real mount: git, SQLite and fio, with writers and daemons killed.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-mod mounted;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use mounted::{Mounted, tools};
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
+use crate::mounted;
+use crate::mounted::{Mounted, tools};
 
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]

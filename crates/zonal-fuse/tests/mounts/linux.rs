@@ -1,7 +1,6 @@
 //! Linux's additions to POSIX, through a real mount.
 
-mod mounted;
-
+use crate::mounted;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -14,12 +13,6 @@ use rustix::fs::{
 };
 
 const NOBODY: u32 = 65534;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 /// Access time after reading a file through a new handle.
 fn read(path: &Path) -> (i64, i64) {

@@ -10,7 +10,7 @@ use rustix::fs::{Dir, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use zonal::wait::wait_until;
 
-use crate::call::{Call, Process};
+use super::call::{Call, Process};
 
 /// Times before this second were set by a call, and must be the same.
 const FIRST_OF_THE_CLOCK: i64 = 1_000_000_000;

@@ -3,18 +3,15 @@
 //! Every case is made on a mount, and on ext4 in a file where this machine can mount one; else a
 //! table has the behaviour of Linux.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-mod mounted;
-
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Stdio;
 
-use mounted::ext4::Ext4;
-use mounted::tools::{self, User};
+use crate::mounted;
+use crate::mounted::ext4::Ext4;
+use crate::mounted::tools::{self, User};
 use rustix::fs::{IFlags, XattrFlags, getxattr, ioctl_getflags, ioctl_setflags, setxattr};
 use rustix::io::Errno;
 
@@ -93,12 +90,6 @@ struct Case {
     takes: Takes,
     user: User,
     before: Privileges,
-}
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
 }
 
 #[test]

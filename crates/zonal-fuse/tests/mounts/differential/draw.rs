@@ -2,7 +2,7 @@
 
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 
-use crate::call::{Call, Lock, Node, Time};
+use super::call::{Call, Lock, Node, Time};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 

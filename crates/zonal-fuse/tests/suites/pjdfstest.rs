@@ -1,13 +1,10 @@
 //! pjdfstest, 398 tests of POSIX semantics, through a real mount: none may fail.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-mod mounted;
-
 use std::fs;
 use std::process::Command;
 
-use mounted::tools;
+use crate::mounted;
+use crate::mounted::tools;
 
 /// The user and group names are Debian's; every system with root has the like.
 const CONFIG: &str = r#"
@@ -22,12 +19,6 @@ allow_remount = REMOUNT
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]

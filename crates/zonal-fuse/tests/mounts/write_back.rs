@@ -1,9 +1,5 @@
 //! The kernel's write-back cache (`-o writeback`): bounded, sent in time, and without surprises.
 
-#![allow(clippy::unwrap_used, reason = "this is test code")]
-
-mod mounted;
-
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
@@ -12,8 +8,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use mounted::Mounted;
-use mounted::content::{O_DIRECT, aligned, open};
+use crate::mounted;
+use crate::mounted::Mounted;
+use crate::mounted::content::{O_DIRECT, aligned, open};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_NOW,
     UTIME_OMIT, copy_file_range, futimens, ioctl_setflags, utimensat,
@@ -23,12 +20,6 @@ use zonal::wait::wait_until;
 
 /// The most data that the kernel may collect.
 const COLLECTED_MAX: u64 = 32 << 20;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 fn mount() -> Option<Mounted> {
     mounted::mount_with("writeback")

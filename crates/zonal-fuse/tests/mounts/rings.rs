@@ -3,19 +3,16 @@
 //! All callers are on one processor, so that all requests are in one queue. The drive is held back
 //! at the moments that matter, so that nothing here depends on time.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod mounted;
-
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use mounted::content::{O_DIRECT, aligned, open};
-use mounted::held::{held, hold};
-use mounted::{Mounted, NEVER, mapped, offer, tools};
+use crate::mounted;
+use crate::mounted::content::{O_DIRECT, aligned, open};
+use crate::mounted::held::{held, hold};
+use crate::mounted::{Mounted, NEVER, mapped, offer, tools};
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -25,12 +22,6 @@ use zonal_fuse_transport::abi::InitFlags;
 use zonal_fuse_transport::init::{InitRequest, UseRings};
 use zonal_fuse_transport::mount::{Audience, MountSpec, MountType};
 use zonal_fuse_transport::{Session, Transport};
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 /// A mount by `io_uring`; the kernel's switch is set back afterwards.
 fn mount() -> Option<Mounted> {

@@ -4,10 +4,6 @@
 //! The drive is held back at the moments that matter, so that nothing here depends on time. The
 //! programs are Python, with asynchronous I/O by `aio.py`.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod mounted;
-
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -16,18 +12,13 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use mounted::content::{O_DIRECT, aligned};
-use mounted::held::{held, hold};
-use mounted::{Mounted, NEVER, offer, tools};
+use crate::mounted;
+use crate::mounted::content::{O_DIRECT, aligned};
+use crate::mounted::held::{held, hold};
+use crate::mounted::{Mounted, NEVER, offer, tools};
 use rustix::mount::UnmountFlags;
 use zonal::wait::wait_until;
 use zonal_fuse::unmount::{Unmounted, unmount_and_wait};
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 const BLOCK: usize = 4096;
 /// Reads of a program that are on their way together, and bytes of the file.

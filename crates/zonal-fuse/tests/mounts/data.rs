@@ -3,26 +3,19 @@
 //!
 //! Mapping memory needs `unsafe` in Rust, so the tests of mappings are Python.
 
-mod mounted;
-
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom as StdSeek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-use mounted::content::{O_DIRECT, aligned, open, pattern};
-use mounted::held::{held, hold};
-use mounted::tools;
+use crate::mounted;
+use crate::mounted::content::{O_DIRECT, aligned, open, pattern};
+use crate::mounted::held::{held, hold};
+use crate::mounted::tools;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags};
 use zonal::wait::wait_until;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 fn python(script: &str, path: &Path) {
     tools::run(Command::new("python3").args(["-c", script]).arg(path));

@@ -5,30 +5,21 @@
 //! its own all the time, so that commits come between any two requests. After some writes the
 //! daemon is killed. `SEED` and `COUNT` choose the rounds.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-mod mounted;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use mounted::Mounted;
-use mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open};
+use crate::mounted;
+use crate::mounted::Mounted;
+use crate::mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open};
 use zonal::repeat;
 use zonal::wait::wait_until;
 
 const O_APPEND: i32 = 0o2000;
 const PAGE: u64 = 4096;
 const REQUEST: u64 = 1 << 20;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 /// Numbers that are the same in each run with a seed.
 struct Dice(u64);

@@ -1,7 +1,5 @@
 //! The life of a mount: ready, unmounted from outside, signalled, killed, read-only.
 
-mod mounted;
-
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -9,21 +7,16 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use mounted::NEVER;
-use mounted::content::{O_DIRECT, aligned, open};
-use mounted::held::{held, hold};
+use crate::mounted;
+use crate::mounted::NEVER;
+use crate::mounted::content::{O_DIRECT, aligned, open};
+use crate::mounted::held::{held, hold};
 
 use rustix::event::{Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use zonal::wait::wait_until;
 use zonal_fuse::ServeError;
 use zonal_fuse::unmount::{Unmounted, daemon_of, unmount_and_wait};
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 #[test]
 fn mount_is_in_table_with_source() {

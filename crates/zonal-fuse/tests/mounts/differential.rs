@@ -6,11 +6,6 @@
 //! times have moved, contents and extended attributes. `SEED` and `COUNT` choose the runs; each has
 //! a directory of its own.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-#[path = "../mounted/mod.rs"]
-mod mounted;
-
 mod actor;
 mod call;
 mod draw;
@@ -20,10 +15,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::mounted;
+use crate::mounted::ext4::Ext4;
 use actor::Actor;
 use draw::Draw;
 use look::{Depth, Looks, wait_for_the_next_tick};
-use mounted::ext4::Ext4;
 use zonal::repeat;
 
 /// Calls of one run.
@@ -31,12 +27,6 @@ const CALLS: usize = 150;
 
 /// Users and groups of the processes.
 const ACTORS: [(u32, u32); 4] = [(0, 0), (1000, 1000), (1001, 1000), (65534, 65534)];
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 #[test]
 #[ignore = "a process of the other tests"]

@@ -1,18 +1,15 @@
 //! A thread of a mount panics: its request fails, the mount becomes read-only and goes on, and the
 //! next mount has all synced data. By `/dev/fuse` and by `io_uring`.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod mounted;
-
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use mounted::content::{O_DIRECT, aligned, open, pattern};
-use mounted::held::panics;
-use mounted::{Mounted, offer};
+use crate::mounted;
+use crate::mounted::content::{O_DIRECT, aligned, open, pattern};
+use crate::mounted::held::panics;
+use crate::mounted::{Mounted, offer};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use zonal::wait::wait_until;
@@ -20,12 +17,6 @@ use zonal_fuse::ServeError;
 use zonal_fuse::unmount::detach;
 
 const OLD_BYTES: usize = 1 << 20;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 /// Runs a test on a mount that has a file with synced content, `old`: with requests by `/dev/fuse`,
 /// and by `io_uring` where the kernel has that. Afterwards the mount must be one from which nothing

@@ -1,7 +1,7 @@
 //! A real mount for the tests, served by a process of its own and always taken down.
 //!
 //! The daemon is this test binary run again: a mapping that is taken away waits for its daemon,
-//! so the two must not be one process. Each test file has the line
+//! so the two must not be one process. Each test program has a
 //! `#[test] #[ignore] fn daemon() { mounted::daemon() }` for it.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]

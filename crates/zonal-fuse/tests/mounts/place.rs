@@ -1,7 +1,5 @@
 //! A mounted directory for the rules that volumes are tested by too.
 
-#![allow(clippy::unwrap_used, reason = "this is test code")]
-
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStringExt;

@@ -1,27 +1,18 @@
 //! Another user attacks root's mount, by every way that is open to users: namespaces, an exec at
 //! the right moment, names taken beforehand, ioctls.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-mod mounted;
-
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use mounted::Mounted;
-use mounted::tools::{self, NOBODY, User};
+use crate::mounted;
+use crate::mounted::Mounted;
+use crate::mounted::tools::{self, NOBODY, User};
 use rustix::fs::{XattrFlags, setxattr};
 
 const ROOT: User = User { uid: 0, gid: 0, groups: "" };
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 /// The output of a script that runs in the root of a mount; `None` if this machine cannot run it.
 fn says(user: User, dir: &Path, script: &str) -> Option<String> {

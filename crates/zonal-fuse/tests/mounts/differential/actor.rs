@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::call::{Answer, Call, Process};
+use super::call::{Answer, Call, Process};
 
 const PLACE: &str = "ZONAL_TEST_ACTOR_PLACE";
 const USER: &str = "ZONAL_TEST_ACTOR_USER";
@@ -28,7 +28,7 @@ impl Actor {
     /// Starts one in a directory, with the rights of a user and a group.
     pub(crate) fn start(place: &Path, (user, group): (u32, u32)) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["actor", "--exact", "--ignored", "--nocapture"])
+            .args(["differential::actor", "--exact", "--ignored", "--nocapture"])
             .env(PLACE, place)
             .env(USER, user.to_string())
             .env(GROUP, group.to_string())

@@ -1,9 +1,6 @@
 //! Very many files in one directory: it stays fast, and everything is found again.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
-
-mod mounted;
-
+use crate::mounted;
 use std::fs::{self, File};
 use std::time::Duration;
 
@@ -16,12 +13,6 @@ fn count() -> u64 {
 
 /// Slices of a tenth of the files, of which the fastest counts.
 const SLICES: u64 = 50;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]

@@ -1,7 +1,5 @@
 //! Data and names that survive an unmount, a remount, or a killed daemon.
 
-mod mounted;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -9,15 +7,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open, pattern};
-use mounted::held::{held, hold};
+use crate::mounted;
+use crate::mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open, pattern};
+use crate::mounted::held::{held, hold};
 use zonal::wait::wait_until;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 #[test]
 fn writes_are_read_back_after_remount() {

@@ -1,14 +1,6 @@
 //! Names and attributes through a real mount: the promises of POSIX and Linux. The promises that
 //! volumes share are in `rules`.
 
-#[path = "../../zonal-fs/tests/posix/rules.rs"]
-#[macro_use]
-mod rules;
-
-mod mounted;
-#[path = "mounted/place.rs"]
-mod place;
-
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -19,7 +11,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use mounted::tools;
+use crate::mounted;
+use crate::mounted::tools;
+use crate::rules;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags, getxattr, linkat, listxattr,
     mkfifoat, openat, removexattr, setxattr, statvfs, utimensat,
@@ -28,12 +22,6 @@ use rustix::io::Errno;
 use zonal::wait::wait_until;
 
 const NOBODY: u32 = 65534;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 tests_of_every_rule! { on_a_mount }
 

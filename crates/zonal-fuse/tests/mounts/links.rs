@@ -1,10 +1,6 @@
 //! Names that come and go while a process looks at their file: the kernel's count of them stays
 //! right.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod mounted;
-
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,13 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use mounted::Mounted;
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
+use crate::mounted;
+use crate::mounted::Mounted;
 
 /// How often a name comes and goes.
 const ROUNDS: usize = 2_000;

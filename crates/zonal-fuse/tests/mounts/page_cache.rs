@@ -4,25 +4,16 @@
 //! The drive is held back at the moments that matter, so that nothing here depends on time.
 //! The programs are Python, with asynchronous I/O by `aio.py`.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-mod mounted;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use mounted::content::{O_DIRECT, aligned, open};
-use mounted::held::{held, hold, until_or_still};
-use mounted::{Mounted, mapped, tools};
+use crate::mounted;
+use crate::mounted::content::{O_DIRECT, aligned, open};
+use crate::mounted::held::{held, hold, until_or_still};
+use crate::mounted::{Mounted, mapped, tools};
 use rustix::fs::{OFlags, fcntl_setfl};
-
-#[test]
-#[ignore = "the daemon of the other tests"]
-fn daemon() {
-    mounted::daemon();
-}
 
 /// Bytes of the file, written and read whole: one request each.
 const BYTES: usize = 256 << 10;
