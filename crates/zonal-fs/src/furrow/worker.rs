@@ -148,7 +148,7 @@ impl Worker {
         }
         let has_changes = {
             let state = self.tree.read_state();
-            !state.rows.batch.is_empty() || !state.buffered.is_empty()
+            !state.rows.batch.is_empty() || !state.maps.buffered.is_empty()
         };
         if has_changes { Ok(()) } else { Ok(drive.flush()?) }
     }
@@ -312,7 +312,7 @@ mod tests {
             fs.sync().unwrap();
             let is_committed = || {
                 let state = fs.tree.read_state();
-                state.rows.batch.is_empty() && state.buffered.is_empty()
+                state.rows.batch.is_empty() && state.maps.buffered.is_empty()
             };
             // Half a second is between two ticks of a mount. Changes come at any time after a
             // commit.

@@ -11,6 +11,7 @@ use super::backref::{self, Backref};
 use super::key::{Key, RowKind};
 use super::remap::{self, RemapRow};
 use super::{Address, ZoneGeneration};
+use crate::vfs::FileKind;
 
 /// Bytes that a key takes in a leaf, as an estimate of the most.
 const KEY_BYTES: usize = 8;
@@ -89,6 +90,28 @@ pub struct DiscardRow {
 
 /// The kind of a regular file.
 pub const REGULAR: u8 = 1;
+
+/// Kinds by their number on disk.
+const KINDS: [(u8, FileKind); 7] = [
+    (REGULAR, FileKind::Regular),
+    (2, FileKind::Directory),
+    (3, FileKind::Symlink),
+    (4, FileKind::Fifo),
+    (5, FileKind::Socket),
+    (6, FileKind::CharDevice),
+    (7, FileKind::BlockDevice),
+];
+
+/// The kind with a number.
+pub(in crate::furrow) fn kind_of(number: u8) -> Option<FileKind> {
+    KINDS.into_iter().find(|(other, _)| *other == number).map(|(_, kind)| kind)
+}
+
+/// The number of a kind.
+pub(in crate::furrow) fn number_of(kind: FileKind) -> u8 {
+    let found = KINDS.into_iter().find(|(_, other)| *other == kind);
+    found.expect("every kind has a number").0
+}
 
 /// An inode; then the target of a symbolic link. Key: its number, which no other inode ever gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -102,7 +102,7 @@ impl Log {
         // Zones to reset are no promise: a file system that is read-only leaves them.
         let resets = !self.tree.is_read_only()
             && state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
-        let nothing = state.rows.batch.is_empty() && state.buffered.is_empty() && !resets;
+        let nothing = state.rows.batch.is_empty() && state.maps.buffered.is_empty() && !resets;
         let leaves_records = ending == Ending::Clean && state.zones.has_records();
         let mut batch = state.rows.batch.number();
         if nothing && !leaves_records {
@@ -189,7 +189,7 @@ impl Log {
             loop {
                 let unchanged = self.tree.hold_off_changes();
                 let mut state = self.tree.write_accounts();
-                if is_last || state.buffered.is_empty() {
+                if is_last || state.maps.buffered.is_empty() {
                     break self.freeze(&mut state);
                 }
                 drop(state);

@@ -55,8 +55,8 @@ impl Log {
 
     /// Whether the worker has a step of a truncation to take.
     fn truncations_wait(&self, state: &State) -> bool {
-        !state.lives.truncating().is_empty()
-            && state.lives.next_truncation(self.clock.monotonic_ns()).is_some()
+        !state.inodes.lives.truncating().is_empty()
+            && state.inodes.lives.next_truncation(self.clock.monotonic_ns()).is_some()
     }
 
     /// Does the upkeep that is due after a change.

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::write::{Attempt, BLOCK, Edges, holds_data};
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::discards::DiscardedSpace;
-use crate::furrow::metadata::extent::STEP_ENTRIES;
+use crate::furrow::metadata::map::discards::DiscardedSpace;
 use crate::furrow::metadata::missing::Lookup;
+use crate::furrow::metadata::state::mapping::STEP_ENTRIES;
 use crate::furrow::ops::inode::take_capability;
 use crate::furrow::planted::mistake;
 use crate::furrow::write::buffer::FileBlock;
@@ -84,7 +84,7 @@ impl Furrow {
         // One step takes them all.
         let is_short = end.div_ceil(BLOCK) - offset / BLOCK <= STEP_ENTRIES as u64;
         let is_at_once = whole.is_empty() || (cuts_blocks && is_short);
-        if is_at_once || self.tree.read_state().discards.are_many() {
+        if is_at_once || self.tree.read_state().maps.discards.are_many() {
             return self.allocate_all(range);
         }
         if cuts_blocks {

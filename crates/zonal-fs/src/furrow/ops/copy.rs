@@ -198,7 +198,7 @@ impl Furrow {
         // this cuts counts as a whole.
         let file = state.mapped_file(source, from, from + step)?;
         let entries = file.overlapping(from, from + step);
-        let rows: u64 = entries.map(|(_, entry)| State::sharing_bytes(&entry)).sum();
+        let rows: u64 = entries.map(|(_, entry)| entry.sharing_bytes()).sum();
         self.tree.space.check_growth(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
         state.split_map(source, from);
         state.split_map(source, from + step);

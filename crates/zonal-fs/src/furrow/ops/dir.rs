@@ -3,10 +3,10 @@
 use zonal_placement::learned::Context;
 
 use crate::furrow::Furrow;
-use crate::furrow::metadata::buckets::Named;
-use crate::furrow::metadata::held::Used;
+use crate::furrow::metadata::directory::buckets::Named;
+use crate::furrow::metadata::inode::xattrs::Xattrs;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::xattrs::Xattrs;
+use crate::furrow::metadata::residency::used::Used;
 use crate::furrow::metadata::{Body, Directory, File, Inode, State};
 use crate::furrow::planted::mistake;
 use crate::rules::{self, RenameAction, RenameTarget};
@@ -48,7 +48,7 @@ impl Furrow {
                 b"." => parent,
                 b".." => directory.parent,
                 _ => {
-                    let entry = state.entry_in(parent, directory, name)?;
+                    let entry = state.names.find(parent, directory, name)?;
                     entry.ok_or(FsError::NotFound)?.ino
                 }
             };
@@ -115,7 +115,7 @@ impl Furrow {
             let ino = state.rows.numbers.new_ino();
             let attr = inode.attr(ino);
             state.insert_inode(ino, inode);
-            state.lives.add_unnamed(ino);
+            state.inodes.lives.add_unnamed(ino);
             state.delete_if_unused(ino);
             Ok(attr)
         })?;
@@ -231,7 +231,7 @@ impl Furrow {
                 let what = "a second link to a directory";
                 return Err(FsError::NotPermitted { what }.into());
             }
-            if inode.nlink == 0 && !state.lives.is_unnamed(ino) {
+            if inode.nlink == 0 && !state.inodes.lives.is_unnamed(ino) {
                 return Err(FsError::NotFound.into());
             }
             if inode.nlink == u32::MAX {

@@ -3,7 +3,7 @@
 
 use crate::furrow::Furrow;
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::lives::Unpinned;
+use crate::furrow::metadata::inode::lives::Unpinned;
 use crate::furrow::metadata::missing::Lookup;
 use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestamp, XattrMode};
 use crate::{FsError, acl, protect, rules};
@@ -149,13 +149,13 @@ impl Furrow {
         self.tree.loaded(|| {
             let mut state = self.tree.write_accounts();
             state.inode(ino)?;
-            state.lives.pin(ino);
+            state.inodes.lives.pin(ino);
             Ok(())
         })
     }
 
     pub(super) fn unpin_inode(&self, ino: Ino) {
-        let unpinned = self.tree.write_accounts().lives.unpin(ino);
+        let unpinned = self.tree.write_accounts().inodes.lives.unpin(ino);
         if unpinned == Unpinned::Unused && !self.tree.is_read_only() {
             self.delete_unused(ino);
             self.log.after_change();
@@ -167,7 +167,7 @@ impl Furrow {
     pub(super) fn delete_unused(&self, ino: Ino) {
         let outcome = self.tree.loaded(|| {
             let mut state = self.tree.write_state();
-            state.stored_inode(ino)?;
+            state.inodes.stored(ino)?;
             state.delete_if_unused(ino);
             Ok(())
         });
@@ -177,7 +177,7 @@ impl Furrow {
             Err(error) => {
                 tracing::error!(inode = %ino, %error, "a deleted file stays until a retry succeeds");
                 let now = self.clock.monotonic_ns();
-                self.tree.write_accounts().lives.owe_deletion(ino, now);
+                self.tree.write_accounts().inodes.lives.owe_deletion(ino, now);
             }
         }
     }

@@ -173,9 +173,9 @@ impl FileSystem for Furrow {
         let blocks = self.tree.space.user_blocks_with(&state, RowBytes::default());
         let free = self.tree.space.free_blocks(&state);
         let is_deleted = |ino: &&Ino| {
-            state.inodes.peek(**ino).is_none_or(|inode| state.is_deleted(**ino, inode))
+            state.inodes.peek(**ino).is_none_or(|inode| state.inodes.awaits_removal(**ino, inode))
         };
-        let deleted = state.lives.truncating().iter().filter(is_deleted).count() as u64;
+        let deleted = state.inodes.lives.truncating().iter().filter(is_deleted).count() as u64;
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
             name_max: NAME_MAX,
@@ -184,7 +184,7 @@ impl FileSystem for Furrow {
             inodes: totals.inodes().saturating_sub(deleted),
             // A small file takes a block; its rows have their own space.
             inodes_free: free,
-            inodes_unlinked: state.lives.unlinked_count() as u64,
+            inodes_unlinked: state.inodes.lives.unlinked_count() as u64,
         })
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::furrow::drive::verify::StoredBlocks;
 use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::metadata::map::place::MapEntry;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::place::MapEntry;
 use crate::furrow::metadata::{File, Inode, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::buffer::{BlockData, FileBlock};
@@ -101,7 +101,7 @@ impl Furrow {
         }
         let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
         inode.check_shown(ino, blocks.end)?;
-        for part in state.discards.shown(ino, blocks.clone()) {
+        for part in state.maps.discards.shown(ino, blocks.clone()) {
             state.resident_file(ino, part.start, part.end)?;
         }
         let file = inode.file()?;
@@ -109,7 +109,7 @@ impl Furrow {
         let mut stored = Vec::new();
         // No run of blocks may cross from one of the three buffers into the next.
         for part in [blocks.start..direct.start, direct.clone(), direct.end..blocks.end] {
-            for part in state.discards.shown(ino, part) {
+            for part in state.maps.discards.shown(ino, part) {
                 let entries = file.overlapping(part.start, part.end);
                 stored.extend(entries.filter_map(|(start, entry)| {
                     stored_part(&state, FileBlock { ino, block: start }, &entry, part.clone())
@@ -176,7 +176,7 @@ impl Furrow {
             let limit = inode.block_end();
             // Continues behind the resident range once the next one is loaded.
             while block < limit {
-                let zeroes = state.discards.first_in(ino, &(block..limit));
+                let zeroes = state.maps.discards.first_in(ino, &(block..limit));
                 let zeroes = zeroes.unwrap_or(limit..limit);
                 if zeroes.start == block {
                     match what {
@@ -326,7 +326,7 @@ fn stored_part(
     blocks: Range<u64>,
 ) -> Option<StoredBlocks> {
     let FileBlock { ino, block: start } = start;
-    let stored = state.stored(entry)?;
+    let stored = state.maps.shared.stored(entry)?;
     let first = start.max(blocks.start);
     let limit = (start + u64::from(entry.blocks())).min(blocks.end);
     let narrow = |blocks: u64| u32::try_from(blocks).expect("inside the entry");

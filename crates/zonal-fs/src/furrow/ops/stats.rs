@@ -38,7 +38,7 @@ impl Furrow {
             ..Stats::default()
         };
         let state = self.tree.read_state();
-        stats.held_bytes = state.held_bytes() as u64;
+        stats.held_bytes = state.residency.bytes() as u64;
         stats.open_zones_max = state.zones.open_zones_max() as u64;
         for (_, slot) in state.zones.all() {
             let count = match slot.role {
@@ -53,7 +53,7 @@ impl Furrow {
         }
         stats.zones_unread += state.zones.unread.len() as u64;
         stats.resets_owed = state.zones.refused_reset_count() as u64;
-        let (lives, discards) = (&state.lives, &state.discards);
+        let (lives, discards) = (&state.inodes.lives, &state.maps.discards);
         let owed = [lives.failed().len(), lives.lost_blocks.len(), discards.failed().len()];
         stats.removals_owed = owed.iter().map(|&count| count as u64).sum();
         stats

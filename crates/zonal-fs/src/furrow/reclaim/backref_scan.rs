@@ -13,7 +13,7 @@ use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::{Row, decode};
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::place::{ExtentId, Owner};
+use crate::furrow::metadata::map::place::{ExtentId, Owner};
 use crate::furrow::reclaim::Reclaimer;
 use crate::furrow::retry::{REFUSED_NS_MAX, Retries};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};

@@ -24,7 +24,7 @@ use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::relocation::LiveRun;
+use crate::furrow::metadata::state::relocation::LiveRun;
 use crate::furrow::meters::Meters;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::reclaim::backref_scan::BackrefScan;

@@ -11,7 +11,7 @@ use zonal::{Zone, ZoneCond, ZoneId};
 use crate::furrow::drive::Drive;
 use crate::furrow::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, decode};
 use crate::furrow::format::{Address, BLOCK_SHIFT};
-use crate::furrow::metadata::paths::Paths;
+use crate::furrow::recovery::paths::Paths;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::View;
 use crate::furrow::table::view::scan::Scanned;

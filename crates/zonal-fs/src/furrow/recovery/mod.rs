@@ -6,7 +6,9 @@
 //! a read-only mount and the tools use them as well; [`resume`] does the rest for a writable mount.
 
 pub(super) mod contents;
+pub(super) mod ino_set;
 pub(super) mod losses;
+pub(super) mod paths;
 pub(super) mod rebuild;
 pub(super) mod replay;
 pub(super) mod resume;
@@ -28,8 +30,8 @@ use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::log::journal::{Journal, Trust, first_valid, read_record};
 use crate::furrow::log::superblock_log::{self, FoundSuperblock};
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::names::NameKey;
-use crate::furrow::metadata::sums::Base;
+use crate::furrow::metadata::directory::names::NameKey;
+use crate::furrow::metadata::state::sums::Base;
 use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::recovery::contents::missing_error;
 use crate::furrow::recovery::losses::Losses;
@@ -40,7 +42,6 @@ use crate::furrow::table::leaf::decode_rows;
 use crate::furrow::table::levels::Levels;
 use crate::furrow::table::memtable::Memtable;
 use crate::furrow::table::view::View;
-
 use crate::furrow::truncate::lost_blocks::lost_generations;
 use crate::furrow::zones::{Role, ZoneSlot, Zones};
 use crate::vfs::Result;
@@ -104,7 +105,7 @@ impl Opened {
 }
 
 /// Reads the rows that a mount needs at once. The state then has zones, totals, and in
-/// [`State::lives`] the deleted and truncated files of which something is left; it has no inodes
+/// [`Lives`](crate::furrow::metadata::inode::lives::Lives) the deleted and truncated files of which something is left; it has no inodes
 /// and no extents.
 pub(super) fn read_base(
     drive: &Drive,

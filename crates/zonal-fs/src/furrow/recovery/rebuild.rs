@@ -23,14 +23,14 @@ use crate::furrow::format::row::{
     EntryRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, backrefs_bytes, decode,
     encode, entry_bytes, extent_bytes, map_bytes, shared_map_bytes, xattr_bytes,
 };
+use crate::furrow::format::row::{kind_of, number_of};
 use crate::furrow::format::{Address, GENERATIONS};
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::metadata::encode::KINDS;
-use crate::furrow::metadata::index::entries_max;
-use crate::furrow::metadata::ino_set::InoSet;
-use crate::furrow::metadata::names::{NameKey, names_bytes};
-use crate::furrow::metadata::place::Owner;
+use crate::furrow::metadata::directory::names::entries_max;
+use crate::furrow::metadata::directory::names::{NameKey, names_bytes};
+use crate::furrow::metadata::map::place::Owner;
 use crate::furrow::recovery::Opened;
+use crate::furrow::recovery::ino_set::InoSet;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::lost::Remade;
 use crate::furrow::table::memtable::{Memtable, Value};
@@ -146,15 +146,6 @@ struct FoundRows {
     /// The first lost range of totals, zones or root.
     lost_here: Option<(Key, Key)>,
     has_lost_owners: bool,
-}
-
-fn kind_of(number: u8) -> Option<FileKind> {
-    KINDS.into_iter().find(|(other, _)| *other == number).map(|(_, kind)| kind)
-}
-
-fn number_of(kind: FileKind) -> u8 {
-    let found = KINDS.into_iter().find(|(_, other)| *other == kind);
-    found.expect("every kind has a number").0
 }
 
 impl FoundRows {

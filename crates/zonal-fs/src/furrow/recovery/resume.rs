@@ -170,7 +170,7 @@ impl<'a> Recovery<'a> {
 
     /// Begins to remove deleted files. The worker removes the rest.
     fn truncate_orphans(&self) {
-        self.tree.write_state().lives.truncate_unlinked();
+        self.tree.write_state().inodes.lives.truncate_unlinked();
         for _ in 0..ORPHANS_AT_MOUNT {
             if !self.truncator.truncate_one() {
                 break;

@@ -11,7 +11,7 @@
 //! the memtable for the rows that it was begun with. No row needs a remap table with a number below
 //! all of these.
 //!
-//! [`moving`](crate::furrow::metadata::rows::remaps) makes them.
+//! [`rows::remaps`](crate::furrow::metadata::rows::remaps) makes them.
 
 use std::collections::BTreeMap;
 

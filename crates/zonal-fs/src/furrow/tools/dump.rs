@@ -18,7 +18,7 @@ use crate::furrow::format::superblock::Superblock;
 use crate::furrow::format::{ZoneGeneration, remap};
 use crate::furrow::invariant::Problems;
 use crate::furrow::log::superblock_log;
-use crate::furrow::metadata::decode::inode_of;
+use crate::furrow::metadata::inode::row::inode_of;
 use crate::furrow::metadata::{Body, Inode};
 use crate::furrow::planted::Planted;
 use crate::furrow::recovery::contents::missing_error;

@@ -15,8 +15,8 @@ use crate::furrow::log::committer::Committer;
 use crate::furrow::log::journal::Journal;
 use crate::furrow::log::maintenance::flush_once;
 use crate::furrow::log::superblock_log::SuperLog;
-use crate::furrow::metadata::held::Used;
-use crate::furrow::metadata::names::NameKey;
+use crate::furrow::metadata::directory::names::NameKey;
+use crate::furrow::metadata::residency::used::Used;
 use crate::furrow::metadata::{Body, Directory, Ending, Inode, State};
 use crate::furrow::planted::Planted;
 use crate::furrow::sync::Mutex;
@@ -175,7 +175,7 @@ fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
         btime: now,
         flags: InodeFlags::empty(),
         context: None,
-        xattrs: crate::furrow::metadata::xattrs::Xattrs::default(),
+        xattrs: crate::furrow::metadata::inode::xattrs::Xattrs::default(),
         used: Used::default(),
         body: Body::Directory(Box::new(directory)),
     };

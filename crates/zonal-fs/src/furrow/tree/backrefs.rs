@@ -5,7 +5,7 @@ use crate::FsError;
 use crate::furrow::format::backref::{BACKREFS_MAX, Backref};
 use crate::furrow::format::row::{Row, decode, encode};
 use crate::furrow::metadata::Ending;
-use crate::furrow::metadata::place::Owner;
+use crate::furrow::metadata::map::place::Owner;
 use crate::furrow::planted::mistake;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::zones::backrefs::{DueRecords, DueZones, merge_sorted};

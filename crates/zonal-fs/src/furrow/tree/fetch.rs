@@ -10,11 +10,15 @@ use std::ops::{ControlFlow, Range};
 use crate::FsError;
 use crate::furrow::format::row::{Row, decode, zone_place_of};
 use crate::furrow::format::{Address, BLOCK_BYTES};
-use crate::furrow::metadata::enter::{Fetched, FoundEntry};
+use crate::furrow::metadata::directory::FoundEntry;
+use crate::furrow::metadata::directory::names::NameKey;
+use crate::furrow::metadata::directory::row::directory_entry;
+use crate::furrow::metadata::inode::row::inode_of;
+use crate::furrow::metadata::map::place::MapEntry;
+use crate::furrow::metadata::map::{MAP_ROWS_FIRST, row};
 use crate::furrow::metadata::missing::Missing;
-use crate::furrow::metadata::names::NameKey;
-use crate::furrow::metadata::place::MapEntry;
-use crate::furrow::metadata::{Body, Inode, decode};
+use crate::furrow::metadata::state::enter::Fetched;
+use crate::furrow::metadata::{Body, Inode};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::{FoundRow, RowWindow, Visit};
 use crate::furrow::tree::Tree;
@@ -44,7 +48,7 @@ impl Tree {
             }
             Missing::Name(ino, name) => {
                 // A directory that has an index keeps it.
-                let is_indexed = self.read_state().is_indexed(*ino);
+                let is_indexed = self.read_state().inodes.is_indexed(*ino);
                 if is_indexed { self.read_names(*ino, name) } else { self.search(*ino, name) }
             }
             &Missing::Extent(id) => {
@@ -53,7 +57,7 @@ impl Tree {
                 let Row::Extent(row, crcs) = decoded(key, &value)? else {
                     return Err(broken(key, "no extent"));
                 };
-                let extent = decode::extent_of(&row, crcs);
+                let extent = row::extent_of(&row, crcs);
                 let at = Address { zone: extent.zone, block: extent.block };
                 self.check_place(key, at, extent.crcs.blocks())?;
                 Ok(Fetched::Extent(extent))
@@ -77,7 +81,7 @@ impl Tree {
             // Rows without an inode: no entry leads to them.
             return Err(FsError::NotFound);
         };
-        let mut inode = decode::inode_of(&row, target).map_err(|(_, why)| broken(key, &why))?;
+        let mut inode = inode_of(&row, target).map_err(|(_, why)| broken(key, &why))?;
         let mut map = MapRows::default();
         for (key, value) in rows {
             match key.kind() {
@@ -110,7 +114,7 @@ impl Tree {
                 file.enter(map.entries, 0..known);
             }
             Body::Directory(directory)
-                if directory.names.is_none() && directory.entries <= WITH_INODE_MAX =>
+                if directory.index.is_none() && directory.entries <= WITH_INODE_MAX =>
             {
                 let (entries, known) = self.read_entries(ino, 0)?;
                 directory.enter(entries, known, NameKey::of(self.uuid));
@@ -123,7 +127,10 @@ impl Tree {
     /// The map entry that covers a block, and those behind it.
     fn read_map(&self, ino: Ino, block: u64) -> Result<Fetched> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        let wanted = self.read_state().map_rows_wanted(ino, block);
+        let state = self.read_state();
+        let wanted =
+            state.inodes.peek_file(ino).map_or(MAP_ROWS_FIRST, |file| file.rows_wanted(block));
+        drop(state);
         let (mut map, mut lost) = (MapRows::default(), None);
         let end = self.visit(key(block), key(u64::MAX), wanted, &mut |key, value| {
             if !map.entries.is_empty() && self.is_lost_piece(value) {
@@ -215,7 +222,7 @@ impl Tree {
         let Row::Map(blocks, place) = decoded(key, value)? else {
             return Err(broken(key, "no map entry"));
         };
-        let entry = decode::entry_of(blocks, &place);
+        let entry = row::entry_of(blocks, &place);
         let limit = FILE_SIZE_MAX.div_ceil(BLOCK_BYTES as u64);
         let end = key.at().checked_add(u64::from(blocks)).filter(|end| blocks > 0 && *end <= limit);
         let end = end.ok_or_else(|| broken(key, "no blocks, or behind the largest file's end"))?;
@@ -301,7 +308,7 @@ fn entry_of_row(key: Key, value: &[u8]) -> Result<FoundEntry> {
         return Err(broken(key, "no entry"));
     };
     rules::check_name(name).map_err(|error| broken(key, &error.to_string()))?;
-    let entry = decode::directory_entry(key.at(), &row);
+    let entry = directory_entry(key.at(), &row);
     let entry = entry.ok_or_else(|| broken(key, "a kind that there is not"))?;
     Ok((name.into(), entry))
 }

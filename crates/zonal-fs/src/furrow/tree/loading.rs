@@ -12,7 +12,8 @@
 use std::ops::Range;
 
 use crate::FsError;
-use crate::furrow::metadata::missing::{Lookup, Missing, Operation, Stop};
+use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
+use crate::furrow::metadata::residency::loads::Operation;
 use crate::furrow::planted::mistake;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::tree::Tree;
@@ -88,14 +89,14 @@ impl Tree {
     /// Loads something unless a commit has taken rows of it meanwhile; returns whether it did.
     fn try_load(&self, missing: &Missing, operation: &mut Option<Operation>) -> Result<bool> {
         let ticket = {
-            let loads = &mut self.write_accounts().loads;
+            let loads = &mut self.write_accounts().residency.loads;
             let ticket = loads.begin(keys_of(missing));
             operation.get_or_insert_with(|| loads.begin_operation(ticket));
             ticket
         };
         let found = self.fetch(missing);
         let mut state = self.write_accounts();
-        let counts = state.loads.end(ticket);
+        let counts = state.residency.loads.end(ticket);
         if counts {
             mistake!(self, RefusedIsHole, {
                 if let (&Missing::Map(ino, block), Err(_)) = (missing, &found) {
@@ -139,7 +140,7 @@ fn keys_of(missing: &Missing) -> Range<Key> {
 mod tests {
     use super::*;
     use crate::furrow::format::BLOCK_BYTES;
-    use crate::furrow::metadata::place::ExtentId;
+    use crate::furrow::metadata::map::place::ExtentId;
     use crate::furrow::sample::formatted;
     use crate::furrow::tree::fetch::MAP_ROWS;
     use crate::furrow::{Eviction, Furrow, MountOptions};
@@ -173,13 +174,17 @@ mod tests {
         let [one, two] = [&b"one"[..], b"two"]
             .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &FILE).unwrap().ino);
         fs.sync().unwrap();
-        let [of_one, of_two] = [one, two]
-            .map(|ino| fs.tree.write_accounts().loads.begin(keys_of(&Missing::Inode(ino))));
+        let [of_one, of_two] = [one, two].map(|ino| {
+            fs.tree.write_accounts().residency.loads.begin(keys_of(&Missing::Inode(ino)))
+        });
         fs.setattr(&Caller::ROOT, one, &SetAttr { perm: Some(0o640), ..SetAttr::default() })
             .unwrap();
         fs.sync().unwrap();
-        assert!(!fs.tree.write_accounts().loads.end(of_one), "it may have read what was before");
-        assert!(fs.tree.write_accounts().loads.end(of_two));
+        assert!(
+            !fs.tree.write_accounts().residency.loads.end(of_one),
+            "it may have read what was before"
+        );
+        assert!(fs.tree.write_accounts().residency.loads.end(of_two));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The tree: metadata in memory behind its locks, and the table that has the rest.
 //!
 //! [`State`] is the metadata in memory; every reader and writer of it gets a guard from here.
-//! [`loading`] loads metadata that an operation needs, [`evict`](crate::furrow::metadata::evict)
-//! evicts metadata that none uses.
+//! [`loading`] loads metadata that an operation needs,
+//! [`evict`](crate::furrow::metadata::state::evict) evicts metadata that none uses.
 
 mod backrefs;
 pub(super) mod bell;

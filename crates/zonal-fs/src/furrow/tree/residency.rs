@@ -2,7 +2,7 @@
 
 use super::Tree;
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::evict::Trimmed;
+use crate::furrow::metadata::state::evict::Trimmed;
 use crate::vfs::Ino;
 
 impl Tree {
@@ -27,7 +27,7 @@ impl Tree {
     /// A path of an inode, if its parents are resident. The caller holds no lock of the file
     /// system.
     pub(in crate::furrow) fn known_path(&self, ino: Ino) -> Option<String> {
-        self.read_state().known_path(ino)
+        self.read_state().inodes.known_path(ino)
     }
 
     /// The name of an inode in messages: its path, or its number. The caller holds no lock of the

@@ -14,8 +14,8 @@ use crate::furrow::format::ZoneGeneration;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::zone_place_of;
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::place::{MapEntry, Owner};
-use crate::furrow::metadata::relocation::LiveRun;
+use crate::furrow::metadata::map::place::{MapEntry, Owner};
+use crate::furrow::metadata::state::relocation::LiveRun;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::table::view::scan::Scanned;
 use crate::furrow::table::view::{Refused, View};
@@ -113,7 +113,7 @@ impl Truncator {
         let Ok(waiting) = waiting else { return false };
         let is_lost = |entry: &MapEntry| match self
             .tree
-            .loaded(|| self.tree.read_state().check_shared(ino, entry))
+            .loaded(|| self.tree.read_state().maps.shared.check(ino, entry))
         {
             Err(FsError::Corrupt { .. }) => true,
             Err(FsError::Refused { .. }) => refused == Refused::IsLost,

@@ -6,7 +6,7 @@
 //! entries that are left: reads end at the file's size, lookups do not find a deleted file, and a
 //! write that would grow the file over such entries first waits until they are removed.
 //!
-//! It removes the entries of [discarded ranges](crate::furrow::metadata::discards) likewise.
+//! It removes the entries of [discarded ranges](crate::furrow::metadata::map::discards) likewise.
 
 pub(super) mod lost_blocks;
 
@@ -71,9 +71,9 @@ impl Truncator {
     fn next_removal(&self) -> Option<Removal> {
         let now = self.log.clock.monotonic_ns();
         let state = self.tree.read_state();
-        let truncation = state.lives.next_truncation(now).map(Removal::Truncation);
-        let discard = || state.discards.next_file(now).map(Removal::Discard);
-        let lost = || state.lives.lost_blocks.next_due(now).map(Removal::LostBlocks);
+        let truncation = state.inodes.lives.next_truncation(now).map(Removal::Truncation);
+        let discard = || state.maps.discards.next_file(now).map(Removal::Discard);
+        let lost = || state.inodes.lives.lost_blocks.next_due(now).map(Removal::LostBlocks);
         truncation.or_else(discard).or_else(lost)
     }
 
@@ -102,14 +102,14 @@ impl Truncator {
             (Err(error), Removal::Truncation(ino)) if self.skip_lost(ino, error) => {
                 tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
                 // Its age stays: the rows behind may have been refused for as long.
-                self.tree.write_accounts().lives.end_pause(ino);
+                self.tree.write_accounts().inodes.lives.end_pause(ino);
                 self.log.after_change();
                 return Ok(());
             }
             (Err(_), Removal::Truncation(ino))
                 if self.tree.planted.has(PlantedBug::ForgetFailedTruncation) =>
             {
-                self.tree.write_accounts().lives.end_truncation(ino);
+                self.tree.write_accounts().inodes.lives.end_truncation(ino);
             }
             (Ok(()) | Err(_), _) => {}
         }
@@ -155,7 +155,7 @@ impl Truncator {
         let now = self.log.clock.monotonic_ns();
         let (from, refused) = {
             let state = self.tree.read_state();
-            let age_ns = state.lives.failed().age_ns(ino, now);
+            let age_ns = state.inodes.lives.failed().age_ns(ino, now);
             let is_old = age_ns.is_some_and(|age_ns| age_ns >= REFUSED_NS_MAX);
             let refused = if is_old { Refused::IsLost } else { Refused::MayReturn };
             if matches!(error, FsError::Refused { .. }) && refused == Refused::MayReturn {
@@ -219,9 +219,9 @@ impl State {
     /// Whether a removal has failed and is owed.
     fn owes_removal(&self, removal: Removal) -> bool {
         match removal {
-            Removal::Truncation(ino) => self.lives.failed().has(ino),
-            Removal::Discard(ino) => self.discards.failed().has(ino),
-            Removal::LostBlocks(ino) => self.lives.lost_blocks.has(ino),
+            Removal::Truncation(ino) => self.inodes.lives.failed().has(ino),
+            Removal::Discard(ino) => self.maps.discards.failed().has(ino),
+            Removal::LostBlocks(ino) => self.inodes.lives.lost_blocks.has(ino),
         }
     }
 
@@ -229,21 +229,21 @@ impl State {
     /// first one.
     fn note_removal(&mut self, removal: Removal, attempt: Attempt, now_ns: u64) -> u64 {
         match removal {
-            Removal::Truncation(ino) => self.lives.note_step(ino, attempt, now_ns),
-            Removal::Discard(ino) => self.discards.note_step(ino, attempt, now_ns),
+            Removal::Truncation(ino) => self.inodes.lives.note_step(ino, attempt, now_ns),
+            Removal::Discard(ino) => self.maps.discards.note_step(ino, attempt, now_ns),
             Removal::LostBlocks(ino) if attempt == Attempt::Succeeded => {
-                self.lives.lost_blocks.settle(ino);
+                self.inodes.lives.lost_blocks.settle(ino);
                 0
             }
-            Removal::LostBlocks(ino) => self.lives.lost_blocks.put_off(ino, now_ns),
+            Removal::LostBlocks(ino) => self.inodes.lives.lost_blocks.put_off(ino, now_ns),
         }
     }
 
     /// Removals that have failed, the longest untried first of each kind.
     fn failed_removals(&self) -> Vec<Removal> {
-        let truncations = self.lives.failed().by_last_attempt().into_iter();
-        let discards = self.discards.failed().by_last_attempt().into_iter();
-        let lost = self.lives.lost_blocks.by_last_attempt().into_iter();
+        let truncations = self.inodes.lives.failed().by_last_attempt().into_iter();
+        let discards = self.maps.discards.failed().by_last_attempt().into_iter();
+        let lost = self.inodes.lives.lost_blocks.by_last_attempt().into_iter();
         let entries = truncations.map(Removal::Truncation).chain(discards.map(Removal::Discard));
         entries.chain(lost.map(Removal::LostBlocks)).collect()
     }
@@ -252,7 +252,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::metadata::truncation::ENTRIES_MAX;
+    use crate::furrow::metadata::state::truncation::ENTRIES_MAX;
     use crate::furrow::sample::formatted;
     use crate::furrow::{DataCheck, Eviction, Furrow, MountOptions, StepProgress, Work, check};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
@@ -302,7 +302,10 @@ mod tests {
     fn space_freed_by_other_truncate_worker_is_found() {
         let (fs, _, _) = many_entries(3000);
         fs.unlink(Ino::ROOT, b"file").unwrap();
-        assert!(!fs.tree.read_state().lives.truncating().is_empty(), "it is deleted in steps");
+        assert!(
+            !fs.tree.read_state().inodes.lives.truncating().is_empty(),
+            "it is deleted in steps"
+        );
         let mut calls = 0;
         let outcome = fs.truncator.with_truncated_space(|| {
             calls += 1;
@@ -366,7 +369,7 @@ mod tests {
         }
         let set = SetAttr { size: Some(9 * 4096), ..SetAttr::default() };
         fs.setattr(&Caller::ROOT, file, &set).unwrap();
-        assert!(!fs.tree.read_state().lives.truncating().is_empty(), "its end waits");
+        assert!(!fs.tree.read_state().inodes.lives.truncating().is_empty(), "its end waits");
         fs.unlink(Ino::ROOT, b"file").unwrap();
         fs.sync().unwrap();
         drop(fs);

@@ -13,10 +13,10 @@ use zonal_placement::streams::{Locality, Target};
 use crate::furrow::drive::verify::StoredBlocks;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::extent::{Placed, checksums};
+use crate::furrow::metadata::map::place::{Crcs, MapEntry, Stored};
+use crate::furrow::metadata::map::place::{Placed, checksums};
 use crate::furrow::metadata::missing::Lookup;
-use crate::furrow::metadata::place::{Crcs, MapEntry, Stored};
-use crate::furrow::metadata::target::WrittenAs;
+use crate::furrow::metadata::state::target::WrittenAs;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::write::Writer;
 use crate::furrow::write::place::WriteRequest;
@@ -139,7 +139,7 @@ impl Writer {
     pub(in crate::furrow) fn write_back_all(&self) -> Result<usize> {
         let outgoing = {
             let state = self.tree.read_state();
-            state.buffered.files().flat_map(|ino| outgoing(&state, ino)).collect::<Vec<_>>()
+            state.maps.buffered.files().flat_map(|ino| outgoing(&state, ino)).collect::<Vec<_>>()
         };
         let blocks = outgoing.len();
         self.place_outgoing(outgoing)?;
@@ -163,7 +163,7 @@ impl Writer {
         let group = {
             let state = self.tree.read_state();
             // From the file whose turn is next.
-            let files = state.buffered.files_from(*next);
+            let files = state.maps.buffered.files_from(*next);
             let blocks = files.flat_map(|ino| outgoing(&state, ino));
             blocks.take(GATHER_BLOCKS).collect::<Vec<_>>()
         };
@@ -286,7 +286,7 @@ fn stored_at(state: &State, of: FileBlock) -> Lookup<Option<StoredAt>> {
     }
     let Some((start, entry)) = file.covering(block) else { return Ok(None) };
     let within = u32::try_from(block - start).expect("inside the entry");
-    Ok(state.stored(&entry).map(|Stored { zone, block, crcs }| StoredAt {
+    Ok(state.maps.shared.stored(&entry).map(|Stored { zone, block, crcs }| StoredAt {
         at: Address { zone, block: block + within },
         resets: state.zones.slot(zone).resets,
         crc: crcs[within as usize],

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::target::{CHUNK_BYTES, WrittenAs};
+use crate::furrow::metadata::state::target::{CHUNK_BYTES, WrittenAs};
 use crate::vfs::{Ino, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

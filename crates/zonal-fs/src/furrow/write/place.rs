@@ -11,7 +11,7 @@ use zonal_placement::streams::Locality;
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::extent::Placed;
+use crate::furrow::metadata::map::place::Placed;
 use crate::furrow::space::Allowance;
 use crate::furrow::write::Writer;
 use crate::furrow::zones::allocation::{Allocation, AllocationRequest, Purpose};

@@ -4,8 +4,8 @@
 //! A record says to whom a run of blocks was given. It stays when the blocks die, and when a map
 //! entry is cut, split or joined: blocks of one run have the same distances in the file as in the
 //! zone. So a record is a hint, and a reader of it looks the place up in the map
-//! ([`metadata::relocation`](crate::furrow::metadata::backrefs)). The invariant: each live block of a
-//! zone whose owners are *listed* has a record that leads to its owner.
+//! ([`relocation`](crate::furrow::metadata::state::relocation)). The invariant: each live block of
+//! a zone whose owners are *listed* has a record that leads to its owner.
 //!
 //! Records of a zone that is being written stay in memory. Once the zone is sealed, the worker
 //! encodes them as rows, and the next batch writes those; later records become further rows. A zone

@@ -141,3 +141,12 @@ impl Batch {
 
 /// The rows of a batch, and the values of the rows that were encoded early.
 pub(in crate::furrow::metadata) type TakenRows = (BTreeSet<Key>, BTreeMap<Key, Value>);
+
+/// The end of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Ending {
+    /// A journal record.
+    Record,
+    /// A journal record, and a superblock that says that the drive was left clean.
+    Clean,
+}

@@ -17,6 +17,7 @@ use crate::furrow::metadata::rows::batch::Batch;
 use crate::furrow::metadata::rows::remaps::Remaps;
 use crate::furrow::metadata::rows::totals::{Numbers, Totals};
 use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::memtable::Value;
 use crate::furrow::table::remaps::MovedKey;
 use crate::furrow::zones::Zones;
 
@@ -30,8 +31,16 @@ pub(in crate::furrow) struct ChangedRows {
 }
 
 impl ChangedRows {
+    /// Marks a row that is about to change, of which the value is now `value`.
+    pub(in crate::furrow::metadata) fn mark(&mut self, key: Key, value: impl FnOnce() -> Value) {
+        if self.batch.awaits_encoding(key) {
+            self.batch.enter_encoded(key, value());
+        }
+        self.batch.mark(key);
+    }
+
     /// Marks a row of group 0. A commit encodes these at once, so no change is too early.
-    pub(super) fn mark_base(&mut self, kind: RowKind, owner: u64, at: u64) {
+    pub(in crate::furrow::metadata) fn mark_base(&mut self, kind: RowKind, owner: u64, at: u64) {
         let key = Key::new(kind, owner, at);
         debug_assert!(!self.batch.awaits_encoding(key), "{key:?} is encoded when it is taken");
         self.batch.mark(key);
@@ -43,18 +52,26 @@ impl ChangedRows {
     }
 
     /// Keys in a span whose rows stay in memory: the table has older ones. Some come twice.
-    pub(super) fn changed_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
+    pub(in crate::furrow::metadata) fn changed_in(
+        &self,
+        first: Key,
+        last: Key,
+    ) -> impl Iterator<Item = Key> {
         self.batch.changed_in(first, last).chain(self.remaps.moved_in(first, last))
     }
 
     /// Their places.
-    pub(super) fn places_changed_in(&self, first: Key, last: Key) -> BTreeSet<u64> {
+    pub(in crate::furrow::metadata) fn places_changed_in(
+        &self,
+        first: Key,
+        last: Key,
+    ) -> BTreeSet<u64> {
         self.changed_in(first, last).map(Key::at).collect()
     }
 
     /// A commit takes all rows that have changed. Returns the keys of the rows, and of the map rows
     /// that remap tables spare it.
-    pub(super) fn freeze(&mut self) -> (&BTreeSet<Key>, &BTreeSet<Key>) {
+    pub(in crate::furrow::metadata) fn freeze(&mut self) -> (&BTreeSet<Key>, &BTreeSet<Key>) {
         if !self.batch.is_empty() {
             self.mark_base(RowKind::Totals, 0, 0);
         }
@@ -63,7 +80,7 @@ impl ChangedRows {
 
     /// Records that reclaim moves the blocks of a map row. Its row names the old place, so it stays
     /// as it is. Returns whether that began a remap table.
-    pub(super) fn record_move(
+    pub(in crate::furrow::metadata) fn record_move(
         &mut self,
         row: Key,
         from: ZoneGeneration,
@@ -76,7 +93,7 @@ impl ChangedRows {
     }
 
     /// Whether a remap table, and not its row, can record the move of a map entry.
-    pub(super) fn spares_row(&self, row: Key) -> bool {
+    pub(in crate::furrow::metadata) fn spares_row(&self, row: Key) -> bool {
         self.remaps.has_room(self.totals.row_bytes()) && !self.batch.changed().contains(&row)
     }
 

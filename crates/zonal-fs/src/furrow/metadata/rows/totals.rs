@@ -6,8 +6,8 @@
 use zerocopy::byteorder::little_endian::U64;
 
 use crate::furrow::drive::layout::RowBytes;
+use crate::furrow::format::backref::ExtentId;
 use crate::furrow::format::row::TotalsRow;
-use crate::furrow::metadata::place::ExtentId;
 use crate::vfs::Ino;
 
 /// Sums over everything, in blocks of 4 KiB unless named otherwise.

@@ -8,7 +8,7 @@ use zerocopy::byteorder::little_endian::U32;
 use crate::furrow::format::row::{Place, Row};
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::metadata::place::{ExtentId, Owner};
+use crate::furrow::metadata::map::place::{ExtentId, Owner};
 use crate::furrow::table::key::KeySpan;
 use crate::furrow::tools::check::pass::{Item, RowSource};
 use crate::furrow::tools::check::{CheckPhase, DataCheck};

@@ -12,10 +12,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::furrow::format::row::kind_of;
 use crate::furrow::format::row::{EntryRow, InodeRow, Row};
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::metadata::decode::directory_entry;
-use crate::furrow::metadata::encode::KINDS;
+use crate::furrow::metadata::directory::row::directory_entry;
 use crate::furrow::table::key::{Key, KeySpan};
 use crate::furrow::tools::check::lost::LostRows;
 use crate::furrow::tools::check::pass::{Item, RowSource};
@@ -63,9 +63,7 @@ impl Linked {
 
 /// Whether an entry's row is valid in a directory with this next cookie.
 pub(super) fn is_entry(cookie: u64, name: &[u8], row: &EntryRow, next_cookie: u64) -> bool {
-    cookie < next_cookie
-        && rules::check_name(name).is_ok()
-        && KINDS.iter().any(|(number, _)| *number == row.kind)
+    cookie < next_cookie && rules::check_name(name).is_ok() && kind_of(row.kind).is_some()
 }
 
 pub(super) struct LinkSums {
@@ -201,8 +199,7 @@ impl Facts<'_> {
     }
 
     fn begin_inode(&mut self, ino: u64, row: &InodeRow) {
-        let kind = KINDS.into_iter().find(|(number, _)| *number == row.kind);
-        let Some((_, kind)) = kind else { return };
+        let Some(kind) = kind_of(row.kind) else { return };
         let (nlink, parent) = (row.nlink.get(), row.parent.get());
         let inode = Linked { ino: Ino::new(ino), kind, nlink, parent, subdirectories: 0 };
         if kind == FileKind::Directory {

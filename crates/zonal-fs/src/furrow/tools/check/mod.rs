@@ -11,7 +11,7 @@
 //! | [`names`] | can large directories be searched by name? |
 //! | [`shared`] | do shared extents have the references that they say? |
 //! | [`zones`], [`data`] | do blocks have one owner each, is it listed, and is the data right? |
-//! | [`lost`], [`paths`](crate::furrow::metadata::paths) | which files are hurt, and where? |
+//! | [`lost`], [`paths`](crate::furrow::recovery::paths) | which files are hurt, and where? |
 
 mod data;
 mod links;
@@ -35,10 +35,10 @@ use crate::furrow::drive::Drive;
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::format::row::{CopySpace, Place, Row, ZoneRow};
 use crate::furrow::invariant::{Problem, Problems};
-use crate::furrow::metadata::names::NameKey;
-use crate::furrow::metadata::paths::{Entries, Paths};
+use crate::furrow::metadata::directory::names::NameKey;
 use crate::furrow::planted::Planted;
 use crate::furrow::recovery::losses::{Loss, Losses};
+use crate::furrow::recovery::paths::{Entries, Paths};
 use crate::furrow::recovery::{self, Opened};
 use crate::furrow::table::key::KeySpan;
 use crate::furrow::table::verify::check_levels;

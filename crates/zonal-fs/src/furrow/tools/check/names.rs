@@ -8,7 +8,7 @@ use std::iter::Peekable;
 
 use crate::furrow::format::row::{Row, decode};
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::metadata::names::NameKey;
+use crate::furrow::metadata::directory::names::NameKey;
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tools::check::CheckPhase;
 use crate::furrow::tools::check::pass::{Item, RowSource};

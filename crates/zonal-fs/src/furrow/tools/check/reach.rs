@@ -6,8 +6,8 @@
 
 use crate::furrow::format::row::Row;
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::metadata::decode::directory_entry;
-use crate::furrow::metadata::ino_set::InoSet;
+use crate::furrow::metadata::directory::row::directory_entry;
+use crate::furrow::recovery::ino_set::InoSet;
 use crate::furrow::table::key::KeySpan;
 use crate::furrow::tools::check::CheckPhase;
 use crate::furrow::tools::check::pass::{Item, RowSource};

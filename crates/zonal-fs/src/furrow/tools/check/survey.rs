@@ -20,9 +20,10 @@ use crate::furrow::format::row::{
 };
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::invariant::{self as rule, Invariant, Problems};
-use crate::furrow::metadata::decode::{directory_entry, inode_of};
-use crate::furrow::metadata::names::{NameKey, names_bytes};
-use crate::furrow::metadata::sums::{is_sane, learned_of};
+use crate::furrow::metadata::directory::names::{NameKey, names_bytes};
+use crate::furrow::metadata::directory::row::directory_entry;
+use crate::furrow::metadata::inode::row::inode_of;
+use crate::furrow::metadata::state::sums::{is_sane, learned_of};
 use crate::furrow::table::key::{KeySpan, RowKind};
 use crate::furrow::tools::check::links::{LinkSums, Linked, is_entry};
 use crate::furrow::tools::check::lost::LostRows;

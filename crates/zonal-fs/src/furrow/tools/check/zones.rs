@@ -11,7 +11,7 @@ use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::Row;
 use crate::furrow::invariant::{self as rule, Problems};
-use crate::furrow::metadata::place::{ExtentId, Owner};
+use crate::furrow::metadata::map::place::{ExtentId, Owner};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
 use crate::furrow::tools::check::data::{BlockRun, Data};
 use crate::furrow::tools::check::pass::{Item, RowSource};

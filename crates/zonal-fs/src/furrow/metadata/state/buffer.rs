@@ -1,50 +1,13 @@
-//! Buffered blocks in memory: which files have some, and how the totals count them.
-//!
-//! [`buffer`](crate::furrow::write::buffer) decides when they go to the drive.
+//! Buffered blocks: they come, leave for a zone, or are dropped, and the totals count them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::metadata::map::DirtyBlock;
 use crate::furrow::metadata::missing::Lookup;
-use crate::furrow::metadata::{DirtyBlock, State};
+use crate::furrow::metadata::state::State;
 use crate::furrow::planted::PlantedBug;
 use crate::vfs::Ino;
-
-/// Files with buffered blocks.
-#[derive(Debug, Default)]
-pub(in crate::furrow) struct Buffered {
-    files: BTreeSet<Ino>,
-    last_id: u64,
-}
-
-impl Buffered {
-    pub(in crate::furrow) fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
-    /// All files with buffered blocks.
-    pub(in crate::furrow) fn files(&self) -> impl Iterator<Item = Ino> {
-        self.files.iter().copied()
-    }
-
-    /// All files with buffered blocks, those from one on first.
-    pub(in crate::furrow) fn files_from(&self, first: Ino) -> impl Iterator<Item = Ino> {
-        self.files.range(first..).chain(self.files.range(..first)).copied()
-    }
-
-    /// Adds a file. Returns the number of its new block.
-    fn add(&mut self, ino: Ino) -> u64 {
-        self.files.insert(ino);
-        self.last_id += 1;
-        self.last_id
-    }
-
-    /// A file has no buffered blocks any more.
-    pub(super) fn remove(&mut self, ino: Ino) {
-        self.files.remove(&ino);
-    }
-}
 
 impl State {
     /// Puts a block into the buffer that is not there yet, and holds logical space for it.
@@ -58,10 +21,10 @@ impl State {
         let reserved = if self.planted.has(PlantedBug::BufferUnreserved) { 0 } else { growth };
         let over = self.inode(ino)?.file()?.covering(block).and_then(|(_, entry)| entry.shared());
         if let Some(extent) = over {
-            self.extents.keep_below(extent);
+            self.maps.shared.keep_below(extent);
         }
         self.rows.totals.reserve(reserved);
-        let id = self.buffered.add(ino);
+        let id = self.maps.buffered.add(ino);
         let file = self.inode_mut(ino)?.file_mut()?;
         file.growing += reserved;
         file.dirty.insert(block, DirtyBlock { id, data, reserved, over });
@@ -82,7 +45,7 @@ impl State {
             file.growing -= dirty.reserved;
             dirty.reserved = 0;
             if let Some(extent) = dirty.over.take() {
-                self.extents.let_go_below(extent);
+                self.maps.shared.let_go_below(extent);
             }
             let forgets = self.planted.has(PlantedBug::WriteBackForgetsNewer);
             if forgets || Arc::ptr_eq(&dirty.data, data) {
@@ -91,7 +54,7 @@ impl State {
             }
         }
         if file.dirty.is_empty() {
-            self.buffered.remove(ino);
+            self.maps.buffered.remove(ino);
         }
     }
 
@@ -105,11 +68,11 @@ impl State {
             self.rows.totals.unreserve(dirty.reserved);
             self.rows.totals.remove_pending(1);
             if let Some(extent) = dirty.over {
-                self.extents.let_go_below(extent);
+                self.maps.shared.let_go_below(extent);
             }
         }
         if !blocks.is_empty() && file.dirty.is_empty() {
-            self.buffered.remove(ino);
+            self.maps.buffered.remove(ino);
         }
     }
 }

@@ -6,15 +6,11 @@
 
 use std::ops::Range;
 
-use zonal::crc32c;
-
-use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::row::{CopySpace, extent_bytes};
-use crate::furrow::metadata::block_map::EntryRef;
+use crate::furrow::metadata::map::place::{Extent, ExtentId, MapEntry, Owner};
+use crate::furrow::metadata::map::shared::Released;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::place::{Extent, ExtentId, MapEntry, Owner, Stored};
-use crate::furrow::metadata::shared::Released;
 use crate::furrow::metadata::{File, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::RowKind;
@@ -23,59 +19,7 @@ use crate::vfs::Ino;
 /// Map entries that one step changes.
 pub(in crate::furrow) const STEP_ENTRIES: usize = 1024;
 
-/// A run of blocks that the device has taken, not yet mapped.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct Placed {
-    pub(in crate::furrow) zone: u32,
-    pub(in crate::furrow) block: u32,
-    pub(in crate::furrow) blocks: u32,
-}
-
-/// CRC-32C of each block of `data`.
-pub(in crate::furrow) fn checksums(data: &[u8]) -> Vec<u32> {
-    data.chunks(BLOCK_BYTES).map(crc32c::crc32c).collect()
-}
-
-impl File {
-    /// The map entry that covers `block`, with its first block.
-    pub(in crate::furrow) fn covering(&self, block: u64) -> Option<(u64, EntryRef<'_>)> {
-        let (first, entry) = self.map.at_or_before(block)?;
-        (block < first + u64::from(entry.blocks())).then_some((first, entry))
-    }
-
-    /// Map entries that overlap `first..limit`, with their first blocks.
-    pub(in crate::furrow) fn overlapping(
-        &self,
-        first: u64,
-        limit: u64,
-    ) -> impl Iterator<Item = (u64, EntryRef<'_>)> {
-        // An empty range overlaps nothing, not even the entry it lies in.
-        let covering = if first < limit { self.covering(first) } else { None };
-        let next =
-            covering.as_ref().map_or(first, |(start, entry)| start + u64::from(entry.blocks()));
-        // One entry is enough for most overwrites: a second search would double their time here.
-        let rest = (next < limit).then(|| self.map.range(next..limit));
-        covering.into_iter().chain(rest.into_iter().flatten())
-    }
-}
-
 impl State {
-    /// The stored blocks of an entry; `None` for preallocated space.
-    pub(in crate::furrow) fn stored<'a>(&'a self, entry: &'a MapEntry) -> Option<Stored<'a>> {
-        match entry {
-            MapEntry::Preallocated { .. } => None,
-            MapEntry::At { zone, block, crcs } => {
-                Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
-            }
-            MapEntry::Shared { extent, skip, blocks, .. } => {
-                let extent = self.extents.get(*extent)?;
-                let end = skip.checked_add(*blocks)?;
-                let crcs = extent.crcs.as_slice().get(*skip as usize..end as usize)?;
-                Some(Stored { zone: extent.zone, block: extent.block + skip, crcs })
-            }
-        }
-    }
-
     /// Blocks of logical space that a write of `first..limit` would add: blocks that are not
     /// mapped, and shared ones without space for a copy, which stay when the write replaces them.
     pub(in crate::furrow) fn growth(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
@@ -84,7 +28,7 @@ impl State {
         for (start, entry) in file.overlapping(first, limit) {
             let is_forgotten =
                 entry.blocks() > 1 && self.planted.has(PlantedBug::OverwriteUnreserved);
-            if !self.is_shared(&entry) || entry.preallocated() > 0 || is_forgotten {
+            if !self.maps.shared.is_shared(&entry) || entry.preallocated() > 0 || is_forgotten {
                 let end = (start + u64::from(entry.blocks())).min(limit);
                 held += end - start.max(first);
             }
@@ -97,7 +41,7 @@ impl State {
     /// entries. Everything up to there is in memory.
     pub(in crate::furrow) fn step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
         let end = self.stored_step_end(ino, first, limit)?;
-        self.check_discards(ino, first..end)?;
+        self.maps.discards.check(ino, first..end)?;
         Ok(end)
     }
 
@@ -114,16 +58,6 @@ impl State {
         };
         self.resident_file(ino, first, end)?;
         Ok(end)
-    }
-
-    /// Whether another entry names the same extent.
-    pub(super) fn is_shared(&self, entry: &MapEntry) -> bool {
-        match entry {
-            MapEntry::Preallocated { .. } | MapEntry::At { .. } => false,
-            MapEntry::Shared { extent, .. } => {
-                self.extents.get(*extent).is_some_and(|extent| extent.refs > 1)
-            }
-        }
     }
 
     /// Removes mapped and buffered blocks in `first..limit` of a file, whose map is in memory
@@ -166,7 +100,7 @@ impl State {
             if start > at {
                 holes.push(at..start);
             }
-            if self.is_shared(&entry) {
+            if self.maps.shared.is_shared(&entry) {
                 if entry.preallocated() == 0 {
                     shared.push(start);
                 }
@@ -247,18 +181,6 @@ impl State {
         self.put_entry(ino, block, entry.part(left, entry.blocks() - left));
     }
 
-    /// Bytes that the rows grow by when an entry is shared once more.
-    pub(in crate::furrow) fn sharing_bytes(entry: &MapEntry) -> u64 {
-        let shared = crate::furrow::format::row::shared_map_bytes();
-        match entry {
-            MapEntry::Preallocated { .. } => 0,
-            MapEntry::At { crcs, .. } => {
-                (extent_bytes(crcs.blocks()) + 2 * shared).saturating_sub(entry.row_bytes())
-            }
-            MapEntry::Shared { .. } => shared,
-        }
-    }
-
     /// Maps the blocks of `target` from `to` on, where nothing is mapped, to the blocks of `source`
     /// in the entry that begins at `start`, which become a shared extent. Preallocated space stays
     /// with its file: the other gets a hole, which reads the same, or no space for a copy.
@@ -286,16 +208,15 @@ impl State {
     fn insert_extent(&mut self, entry: MapEntry) -> MapEntry {
         let MapEntry::At { zone, block, crcs } = entry else { return entry };
         let (id, blocks) = (self.rows.numbers.new_extent(), crcs.blocks());
-        self.mark(RowKind::Extent, id.0, 0);
         self.zones.add_live(zone, block, blocks);
         self.zones.record_owner(zone, Backref { owner: Owner::Extent(id), block, blocks });
         self.rows.totals.add_live(blocks);
         self.rows.totals.add_place_bytes(extent_bytes(blocks));
         self.rows.batch.add_bytes(4 * blocks as usize);
-        let used = self.loads.count();
+        let used = self.residency.loads.count();
         let extent = Extent { zone, block, refs: 0, crcs, used };
-        self.count_held(0, extent.held_bytes());
-        self.extents.insert(id, extent);
+        self.residency.count(0, extent.held_bytes());
+        self.maps.shared.insert(id, extent, &mut self.rows);
         MapEntry::Shared { extent: id, skip: 0, blocks, space: CopySpace::None }
     }
 
@@ -327,8 +248,7 @@ impl State {
                 self.rows.batch.add_bytes(4 * crcs.as_slice().len());
             }
             MapEntry::Shared { extent, .. } => {
-                self.mark(RowKind::Extent, extent.0, 0);
-                self.extents.add_reference(*extent);
+                self.maps.shared.add_reference(*extent, &mut self.rows);
             }
         }
         let file = self.file_mut(ino);
@@ -337,7 +257,7 @@ impl State {
         let before = file.map.insert(first, entry);
         assert!(before.is_none(), "a range is unmapped before it is mapped");
         let held_now = file.map.held_bytes() + entry_bytes;
-        self.count_held(held, held_now);
+        self.residency.count(held, held_now);
     }
 
     /// Takes an entry out of a map. If it names a shared extent, that still counts it.
@@ -350,7 +270,7 @@ impl State {
         let blocks = u64::from(entry.blocks());
         file.mapped = file.mapped.saturating_sub(blocks);
         let held_now = file.map.held_bytes();
-        self.count_held(held + entry.held_bytes(), held_now);
+        self.residency.count(held + entry.held_bytes(), held_now);
         self.rows.totals.remove_place_bytes(entry.row_bytes());
         self.rows.totals.remove_preallocated(entry.preallocated());
         entry
@@ -359,7 +279,7 @@ impl State {
     /// Removes entries that name a shared extent of which the row is lost. Its blocks stay in use,
     /// since nothing says whether other files have them.
     pub(in crate::furrow) fn forget_shared(&mut self, ino: Ino, entries: &[u64]) -> Lookup<()> {
-        let file = self.stored_inode(ino)?.file()?;
+        let file = self.inodes.stored(ino)?.file()?;
         if let Some(&start) = entries.iter().find(|start| file.known.end_of(**start).is_none()) {
             return Err(Stop::NotLoaded(Missing::Map(ino, start)));
         }
@@ -436,9 +356,10 @@ impl State {
     /// Drops one reference, and with the last one the extent. Counts and sums come from a drive:
     /// wrong ones may lead to wrong sums, and to nothing worse.
     fn release(&mut self, id: ExtentId) -> Option<Extent> {
-        self.mark(RowKind::Extent, id.0, 0);
-        let Released::Deleted(extent) = self.extents.release(id) else { return None };
-        self.count_held(extent.held_bytes(), 0);
+        let Released::Deleted(extent) = self.maps.shared.release(id, &mut self.rows) else {
+            return None;
+        };
+        self.residency.count(extent.held_bytes(), 0);
         let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, blocks);
         self.rows.totals.remove_live(blocks);

@@ -10,7 +10,7 @@ use std::mem::size_of;
 use std::ops::{Deref, Range};
 
 use crate::furrow::memory::{allocated, in_tree};
-use crate::furrow::metadata::place::{Crcs, MapEntry};
+use crate::furrow::metadata::map::place::{Crcs, MapEntry};
 use crate::furrow::metadata::small::{self, SmallMap};
 use crate::furrow::planted::{Planted, PlantedBug};
 
@@ -156,13 +156,13 @@ impl BlockMap {
     }
 
     /// Bytes of memory, without the allocations of entries.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
         let window = allocated(size_of::<Window>()) + in_tree(size_of::<(u64, Box<Window>)>());
         self.tree.held_bytes() + self.windows.len() * window
     }
 
     /// Bytes of memory that entries lead to.
-    pub(super) fn entry_bytes(&self) -> usize {
+    pub(in crate::furrow::metadata) fn entry_bytes(&self) -> usize {
         self.tree.values().map(MapEntry::held_bytes).sum()
     }
 
@@ -208,7 +208,11 @@ impl BlockMap {
     }
 
     /// Enters an entry; returns the one that began with the same block.
-    pub(super) fn insert(&mut self, block: u64, entry: MapEntry) -> Option<MapEntry> {
+    pub(in crate::furrow::metadata) fn insert(
+        &mut self,
+        block: u64,
+        entry: MapEntry,
+    ) -> Option<MapEntry> {
         let Some(place) = Place::of(&entry) else { return self.tree.insert(block, entry) };
         let (number, at) = split(block);
         if let Some(window) = self.windows.get_mut(&number) {
@@ -223,7 +227,11 @@ impl BlockMap {
         before
     }
 
-    pub(super) fn remove(&mut self, block: u64, planted: Planted) -> Option<MapEntry> {
+    pub(in crate::furrow::metadata) fn remove(
+        &mut self,
+        block: u64,
+        planted: Planted,
+    ) -> Option<MapEntry> {
         let (number, at) = split(block);
         let Some(window) = self.windows.get_mut(&number) else { return self.tree.remove(&block) };
         let Some(place) = window.remove(at) else { return self.tree.remove(&block) };
@@ -235,7 +243,11 @@ impl BlockMap {
     }
 
     /// Changes an entry in place, not its length: the map takes as much memory as before.
-    pub(super) fn change(&mut self, block: u64, change: impl FnOnce(&mut MapEntry)) {
+    pub(in crate::furrow::metadata) fn change(
+        &mut self,
+        block: u64,
+        change: impl FnOnce(&mut MapEntry),
+    ) {
         if let Some(entry) = self.tree.get_mut(&block) {
             return change(entry);
         }

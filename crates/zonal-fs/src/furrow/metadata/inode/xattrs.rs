@@ -12,9 +12,9 @@ use crate::furrow::metadata::small::SmallMap;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Xattr {
-    pub(super) name: Arc<[u8]>,
-    pub(super) value: Box<[u8]>,
+pub(in crate::furrow::metadata) struct Xattr {
+    pub(in crate::furrow::metadata) name: Arc<[u8]>,
+    pub(in crate::furrow::metadata) value: Box<[u8]>,
 }
 
 impl Xattr {
@@ -88,7 +88,7 @@ impl Xattrs {
     }
 
     /// The attribute with the row at a place.
-    pub(super) fn at(&self, slot: u64) -> Option<&Xattr> {
+    pub(in crate::furrow::metadata) fn at(&self, slot: u64) -> Option<&Xattr> {
         self.0.as_ref()?.by_slot.get(&slot)
     }
 
@@ -99,7 +99,7 @@ impl Xattrs {
     }
 
     /// The places of all rows, in order.
-    pub(super) fn slots(&self) -> impl Iterator<Item = u64> {
+    pub(in crate::furrow::metadata) fn slots(&self) -> impl Iterator<Item = u64> {
         let by_slot = self.0.iter().flat_map(|attributes| &attributes.by_slot);
         by_slot.map(|(slot, _)| *slot)
     }
@@ -125,13 +125,13 @@ impl Xattrs {
     }
 
     /// The place that the row of an attribute has, or that it would get.
-    pub(super) fn slot_of(&self, name: &[u8]) -> u64 {
+    pub(in crate::furrow::metadata) fn slot_of(&self, name: &[u8]) -> u64 {
         let Some(attributes) = &self.0 else { return 0 };
         attributes.slots.get(name).copied().unwrap_or_else(|| attributes.free_slot())
     }
 
     /// Bytes of memory.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |attributes| {
             let maps = attributes.by_slot.held_bytes() + attributes.slots.held_bytes();
             allocated(size_of::<Attributes>()) + maps + attributes.held
@@ -139,7 +139,7 @@ impl Xattrs {
     }
 
     /// Bytes of all rows.
-    pub(super) fn row_bytes(&self) -> u64 {
+    pub(in crate::furrow::metadata) fn row_bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, |attributes| attributes.row_bytes)
     }
 }

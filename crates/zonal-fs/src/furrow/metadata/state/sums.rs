@@ -13,9 +13,9 @@ use crate::furrow::format::GENERATIONS;
 use crate::furrow::format::row::{LearnedRow, Row, TotalsRow, ZoneRow};
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::discards::Discards;
-use crate::furrow::metadata::lives::Lives;
-use crate::furrow::metadata::names::NameKey;
+use crate::furrow::metadata::directory::names::NameKey;
+use crate::furrow::metadata::inode::lives::Lives;
+use crate::furrow::metadata::map::discards::Discards;
 use crate::furrow::metadata::rows::totals::{Numbers, Totals};
 use crate::furrow::table::key::Key;
 use crate::furrow::zones::{Listed, Origin, Role, ZoneSlot, Zones};
@@ -121,13 +121,13 @@ impl Base {
         {
             problems.add(rule::TOTALS, format!("{live} blocks live in zones: {row:?}"));
         }
-        state.lives = Lives::of_orphans(self.orphans.clone());
+        state.inodes.lives = Lives::of_orphans(self.orphans.clone());
         self.apply_clocks(&mut state, problems);
         state.learned = self.learned;
         for what in self.discards.problems() {
             problems.add(rule::DISCARDS, what);
         }
-        state.discards = self.discards;
+        state.maps.discards = self.discards;
         state
     }
 

@@ -5,9 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::furrow::metadata::held::PIN_BYTES;
+use crate::furrow::memory::in_tree;
 use crate::furrow::retry::{Attempt, Retries};
 use crate::vfs::Ino;
+
+/// Bytes of one entry in the table of users of inodes.
+const PIN_BYTES: usize = in_tree(size_of::<(Ino, u32)>());
 
 /// Users of inodes, and inodes that are to be removed.
 #[derive(Debug, Default)]
@@ -37,12 +40,12 @@ pub(in crate::furrow) enum Unpinned {
 
 impl Lives {
     /// As a mount finds them: inodes that it is to look after.
-    pub(super) fn of_orphans(orphans: BTreeSet<Ino>) -> Self {
+    pub(in crate::furrow::metadata) fn of_orphans(orphans: BTreeSet<Ino>) -> Self {
         Self { unlinked: orphans, ..Self::default() }
     }
 
     /// Whether an inode has a user.
-    pub(super) fn is_pinned(&self, ino: Ino) -> bool {
+    pub(in crate::furrow::metadata) fn is_pinned(&self, ino: Ino) -> bool {
         self.pins.contains_key(&ino)
     }
 
@@ -63,17 +66,17 @@ impl Lives {
     }
 
     /// Bytes of memory.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
         self.pins.len() * PIN_BYTES
     }
 
     /// A pinned inode has no link any more.
-    pub(super) fn add_unlinked(&mut self, ino: Ino) {
+    pub(in crate::furrow::metadata) fn add_unlinked(&mut self, ino: Ino) {
         self.unlinked.insert(ino);
     }
 
     /// An unlinked inode has a link again, or is removed in steps.
-    pub(super) fn remove_unlinked(&mut self, ino: Ino) {
+    pub(in crate::furrow::metadata) fn remove_unlinked(&mut self, ino: Ino) {
         self.unlinked.remove(&ino);
     }
 
@@ -94,12 +97,12 @@ impl Lives {
     }
 
     /// An inode has a name now. Says whether it had none before.
-    pub(super) fn end_unnamed(&mut self, ino: Ino) -> bool {
+    pub(in crate::furrow::metadata) fn end_unnamed(&mut self, ino: Ino) -> bool {
         self.unnamed.remove(&ino)
     }
 
     /// Something of a file waits to be removed.
-    pub(super) fn begin_truncation(&mut self, ino: Ino) {
+    pub(in crate::furrow::metadata) fn begin_truncation(&mut self, ino: Ino) {
         self.truncating.insert(ino);
     }
 
@@ -143,7 +146,7 @@ impl Lives {
     }
 
     /// Whether something of a file waits to be removed.
-    pub(super) fn is_truncating(&self, ino: Ino) -> bool {
+    pub(in crate::furrow::metadata) fn is_truncating(&self, ino: Ino) -> bool {
         self.truncating.contains(&ino)
     }
 
@@ -158,7 +161,7 @@ impl Lives {
     }
 
     /// An inode is gone. Says whether it had a row for recovery.
-    pub(super) fn remove(&mut self, ino: Ino) -> bool {
+    pub(in crate::furrow::metadata) fn remove(&mut self, ino: Ino) -> bool {
         self.unnamed.remove(&ino);
         self.failed.settle(ino);
         self.unlinked.remove(&ino) | self.truncating.remove(&ino)

@@ -7,12 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::FsError;
+use crate::furrow::metadata::map::File;
+use crate::furrow::metadata::map::place::{Extent, ExtentId, MapEntry, Stored};
+use crate::furrow::metadata::map::row::encode_extent;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::place::{Extent, ExtentId};
+use crate::furrow::metadata::rows::ChangedRows;
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::memtable::Value;
+use crate::vfs::Ino;
 
 /// The shared extents of which memory holds the count or a deletion.
 #[derive(Debug, Default)]
-pub(super) struct SharedExtents {
+pub(in crate::furrow) struct SharedExtents {
     loaded: BTreeMap<ExtentId, Extent>,
     /// Deleted, and readers of the table still find the row.
     deleted: BTreeSet<ExtentId>,
@@ -22,7 +29,7 @@ pub(super) struct SharedExtents {
 }
 
 /// Outcome of dropping a reference.
-pub(super) enum Released {
+pub(in crate::furrow::metadata) enum Released {
     /// Others name the extent, or it was deleted before, if the drive had a wrong count.
     Stays,
     /// No entry names it any more: it is deleted.
@@ -31,7 +38,7 @@ pub(super) enum Released {
 
 impl SharedExtents {
     /// An extent; `None` if it is deleted.
-    pub(super) fn find(&self, id: ExtentId) -> Lookup<Option<&Extent>> {
+    pub(in crate::furrow::metadata) fn find(&self, id: ExtentId) -> Lookup<Option<&Extent>> {
         match self.loaded.get(&id) {
             Some(extent) => Ok(Some(extent)),
             None if self.deleted.contains(&id) => Ok(None),
@@ -40,7 +47,7 @@ impl SharedExtents {
     }
 
     /// An extent that the caller has loaded; `None` if it is deleted.
-    pub(super) fn get(&self, id: ExtentId) -> Option<&Extent> {
+    pub(in crate::furrow::metadata) fn get(&self, id: ExtentId) -> Option<&Extent> {
         let extent = self.loaded.get(&id);
         assert!(extent.is_some() || self.deleted.contains(&id), "{id:?} is used and not loaded");
         extent
@@ -53,12 +60,12 @@ impl SharedExtents {
     }
 
     /// An extent, if it happens to be in memory.
-    pub(super) fn peek(&self, id: ExtentId) -> Option<&Extent> {
+    pub(in crate::furrow::metadata) fn peek(&self, id: ExtentId) -> Option<&Extent> {
         self.loaded.get(&id)
     }
 
     /// Enters an extent that was read. Returns `false` if it was in memory, or deleted.
-    pub(super) fn enter(&mut self, id: ExtentId, extent: Extent) -> bool {
+    pub(in crate::furrow::metadata) fn enter(&mut self, id: ExtentId, extent: Extent) -> bool {
         let is_new = !self.loaded.contains_key(&id) && !self.deleted.contains(&id);
         if is_new {
             self.loaded.insert(id, extent);
@@ -67,20 +74,36 @@ impl SharedExtents {
     }
 
     /// Enters a new one, to which nothing refers yet.
-    pub(super) fn insert(&mut self, id: ExtentId, extent: Extent) {
+    pub(in crate::furrow::metadata) fn insert(
+        &mut self,
+        id: ExtentId,
+        extent: Extent,
+        rows: &mut ChangedRows,
+    ) {
+        self.mark(id, rows);
         let before = self.loaded.insert(id, extent);
         assert!(before.is_none(), "numbers of extents are never used twice");
     }
 
     /// One more map entry refers to it.
-    pub(super) fn add_reference(&mut self, id: ExtentId) {
+    pub(in crate::furrow::metadata) fn add_reference(
+        &mut self,
+        id: ExtentId,
+        rows: &mut ChangedRows,
+    ) {
+        self.mark(id, rows);
         if let Some(extent) = self.get_mut(id) {
             extent.refs = extent.refs.saturating_add(1);
         }
     }
 
     /// A map entry no longer refers to it.
-    pub(super) fn release(&mut self, id: ExtentId) -> Released {
+    pub(in crate::furrow::metadata) fn release(
+        &mut self,
+        id: ExtentId,
+        rows: &mut ChangedRows,
+    ) -> Released {
+        self.mark(id, rows);
         let Some(extent) = self.get_mut(id) else { return Released::Stays };
         extent.refs = extent.refs.saturating_sub(1);
         if extent.refs > 0 {
@@ -90,20 +113,92 @@ impl SharedExtents {
         self.loaded.remove(&id).map_or(Released::Stays, Released::Deleted)
     }
 
+    /// Checks that the extent which an entry shares is in memory, and long enough.
+    pub(in crate::furrow) fn check(&self, ino: Ino, entry: &MapEntry) -> Lookup<()> {
+        let MapEntry::Shared { extent: id, skip, blocks, .. } = entry else { return Ok(()) };
+        let extent = self.find(*id)?;
+        let end = skip.checked_add(*blocks);
+        if extent.zip(end).is_some_and(|(extent, end)| end <= extent.crcs.blocks()) {
+            return Ok(());
+        }
+        let why = format!("inode {ino} has {blocks} blocks behind {skip} of extent {}", id.0);
+        Err(FsError::Corrupt { what: "row", why }.into())
+    }
+
+    /// Whether another entry names the same extent.
+    pub(in crate::furrow::metadata) fn is_shared(&self, entry: &MapEntry) -> bool {
+        match entry {
+            MapEntry::Preallocated { .. } | MapEntry::At { .. } => false,
+            MapEntry::Shared { extent, .. } => {
+                self.get(*extent).is_some_and(|extent| extent.refs > 1)
+            }
+        }
+    }
+
+    /// The stored blocks of an entry; `None` for preallocated space.
+    pub(in crate::furrow) fn stored<'a>(&'a self, entry: &'a MapEntry) -> Option<Stored<'a>> {
+        match entry {
+            MapEntry::Preallocated { .. } => None,
+            MapEntry::At { zone, block, crcs } => {
+                Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
+            }
+            MapEntry::Shared { extent, skip, blocks, .. } => {
+                let extent = self.get(*extent)?;
+                let end = skip.checked_add(*blocks)?;
+                let crcs = extent.crcs.as_slice().get(*skip as usize..end as usize)?;
+                Some(Stored { zone: extent.zone, block: extent.block + skip, crcs })
+            }
+        }
+    }
+
+    /// The zone of an entry, if its blocks have a zone and memory has the extent.
+    pub(in crate::furrow::metadata) fn zone_of(&self, entry: &MapEntry) -> Option<u32> {
+        match entry {
+            MapEntry::Preallocated { .. } => None,
+            MapEntry::At { zone, .. } => Some(*zone),
+            MapEntry::Shared { extent, .. } => Some(self.peek(*extent)?.zone),
+        }
+    }
+
+    /// Whether the shared extents that a file names from a block on are in memory.
+    pub(in crate::furrow::metadata) fn has_all_of(&self, file: &File, first: u64) -> bool {
+        let mut shared = file.overlapping(first, u64::MAX);
+        shared.all(|(_, entry)| match *entry {
+            MapEntry::Shared { extent, .. } => self.find(extent).is_ok(),
+            MapEntry::Preallocated { .. } | MapEntry::At { .. } => true,
+        })
+    }
+
+    /// The row of an extent that the caller has loaded.
+    pub(in crate::furrow::metadata) fn row(&self, id: ExtentId) -> Value {
+        self.get(id).map(encode_extent)
+    }
+
+    fn mark(&self, id: ExtentId, rows: &mut ChangedRows) {
+        rows.mark(Key::new(RowKind::Extent, id.0, 0), || self.row(id));
+    }
+
     /// Changes the place of its blocks. Returns their old zone; `None` if it is deleted.
-    pub(super) fn relocate(&mut self, id: ExtentId, zone: u32, block: u32) -> Option<u32> {
+    pub(in crate::furrow::metadata) fn relocate(
+        &mut self,
+        id: ExtentId,
+        zone: u32,
+        block: u32,
+        rows: &mut ChangedRows,
+    ) -> Option<u32> {
+        self.mark(id, rows);
         let extent = self.get_mut(id)?;
         extent.block = block;
         Some(std::mem::replace(&mut extent.zone, zone))
     }
 
     /// Keeps it in memory for a buffered block that is to replace one of its blocks.
-    pub(super) fn keep_below(&mut self, id: ExtentId) {
+    pub(in crate::furrow::metadata) fn keep_below(&mut self, id: ExtentId) {
         *self.below_buffered.entry(id).or_default() += 1;
     }
 
     /// Takes back one [`keep_below`](Self::keep_below).
-    pub(super) fn let_go_below(&mut self, id: ExtentId) {
+    pub(in crate::furrow::metadata) fn let_go_below(&mut self, id: ExtentId) {
         if let Some(blocks) = self.below_buffered.get_mut(&id) {
             *blocks -= 1;
             if *blocks == 0 {
@@ -113,20 +208,27 @@ impl SharedExtents {
     }
 
     /// Numbers of those in memory from one on.
-    pub(super) fn ids_from(&self, id: ExtentId) -> impl Iterator<Item = ExtentId> {
+    pub(in crate::furrow::metadata) fn ids_from(
+        &self,
+        id: ExtentId,
+    ) -> impl Iterator<Item = ExtentId> {
         self.loaded.range(id..).map(|(&id, _)| id)
     }
 
     /// Removes an unchanged extent from memory and returns it, unless it was used from the load
     /// `kept_from` on.
-    pub(super) fn evict(&mut self, id: ExtentId, kept_from: u64) -> Option<Extent> {
+    pub(in crate::furrow::metadata) fn evict(
+        &mut self,
+        id: ExtentId,
+        kept_from: u64,
+    ) -> Option<Extent> {
         let is_needed = self.below_buffered.contains_key(&id);
         let is_recent = self.loaded.get(&id).is_none_or(|extent| extent.used >= kept_from);
         if is_needed || is_recent { None } else { self.loaded.remove(&id) }
     }
 
     /// Readers of the table no longer find it.
-    pub(super) fn forget_deleted(&mut self, id: ExtentId) {
+    pub(in crate::furrow::metadata) fn forget_deleted(&mut self, id: ExtentId) {
         self.deleted.remove(&id);
     }
 }
@@ -144,17 +246,23 @@ mod tests {
 
     fn extents(refs: u32) -> SharedExtents {
         let mut extents = SharedExtents::default();
-        extents.insert(ID, Extent { zone: 3, block: 1, refs, crcs: [1, 2][..].into(), used: 5 });
+        let extent = Extent { zone: 3, block: 1, refs, crcs: [1, 2][..].into(), used: 5 };
+        extents.insert(ID, extent, &mut ChangedRows::default());
         extents
     }
 
     #[test]
     fn shared_extent_stays_deleted_until_table_agrees() {
-        let mut extents = extents(1);
-        let Released::Deleted(extent) = extents.release(ID) else { panic!("it was the last") };
+        let (mut extents, mut rows) = (extents(1), ChangedRows::default());
+        let Released::Deleted(extent) = extents.release(ID, &mut rows) else {
+            panic!("it was the last")
+        };
         assert!(matches!(extents.find(ID), Ok(None)));
         assert!(!extents.enter(ID, extent), "an older row does not bring it back");
-        assert!(matches!(extents.release(ID), Released::Stays), "a drive counted too few");
+        assert!(
+            matches!(extents.release(ID, &mut rows), Released::Stays),
+            "a drive counted too few"
+        );
         extents.forget_deleted(ID);
         assert!(matches!(extents.find(ID), Err(Stop::NotLoaded(Missing::Extent(ID)))));
     }
@@ -214,6 +322,6 @@ mod tests {
     fn shared_extent_count_change_needs_it_loaded() {
         let mut extents = extents(2);
         extents.evict(ID, u64::MAX);
-        extents.release(ID);
+        extents.release(ID, &mut ChangedRows::default());
     }
 }

@@ -1,29 +1,68 @@
-//! From rows to memory: each row in the form that the state has it.
+//! Rows of inodes.
 //!
 //! Rows come from a drive and may say anything.
 
-use zerocopy::byteorder::little_endian::U32;
+use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zonal_placement::learned::Context;
 
-use crate::furrow::format::row::{EntryRow, ExtentRow, InodeRow, Place, SharedPlace};
-use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::format::BLOCK_BYTES;
+use crate::furrow::format::row::{InodeRow, Row, encode, kind_of, number_of};
 use crate::furrow::invariant::{self as rule, Invariant};
-use crate::furrow::metadata::encode::KINDS;
-use crate::furrow::metadata::held::Used;
-use crate::furrow::metadata::names::Names;
-use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
-use crate::furrow::metadata::xattrs::Xattrs;
-use crate::furrow::metadata::{Body, Directory, Entry, File, Inode};
+use crate::furrow::metadata::directory::Directory;
+use crate::furrow::metadata::directory::names::NameIndex;
+use crate::furrow::metadata::inode::xattrs::Xattrs;
+use crate::furrow::metadata::inode::{Body, Inode};
+use crate::furrow::metadata::map::File;
+use crate::furrow::metadata::residency::used::Used;
+use crate::furrow::planted::{Planted, PlantedBug};
 use crate::rules;
 use crate::vfs::{FileKind, Ino, InodeFlags, Timestamp};
+
+pub(in crate::furrow::metadata) fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
+    let (parent, next) = match &inode.body {
+        Body::Directory(directory) => (directory.parent, directory.next_cookie),
+        Body::File(file) => (Ino::default(), file.truncate_from.map_or(0, |from| from + 1)),
+        Body::Symlink(_) | Body::Special => (Ino::default(), 0),
+    };
+    let target: &[u8] = match &inode.body {
+        Body::Symlink(target) => target,
+        Body::File(_) | Body::Directory(_) | Body::Special => &[],
+    };
+    let nlink = if planted.has(PlantedBug::ForgetLinkCount) { 1 } else { inode.nlink };
+    let count = if planted.has(PlantedBug::ForgetCount) { 0 } else { inode.count() };
+    let row = InodeRow {
+        size: U64::new(inode.size),
+        atime: I64::new(inode.atime.secs()),
+        atime_ns: U32::new(inode.atime.nanos()),
+        mtime: I64::new(inode.mtime.secs()),
+        mtime_ns: U32::new(inode.mtime.nanos()),
+        ctime: I64::new(inode.ctime.secs()),
+        ctime_ns: U32::new(inode.ctime.nanos()),
+        btime: I64::new(inode.btime.secs()),
+        btime_ns: U32::new(inode.btime.nanos()),
+        parent: U64::new(parent.get()),
+        next: U64::new(next),
+        count: U64::new(count),
+        nlink: U32::new(nlink),
+        uid: U32::new(inode.uid),
+        gid: U32::new(inode.gid),
+        rdev: U32::new(inode.rdev),
+        perm: U16::new(inode.perm),
+        kind: number_of(inode.kind),
+        flags: inode.flags.bits(),
+        indexed: u8::from(inode.directory().is_ok_and(|directory| directory.index.is_some())),
+        context: U16::new(inode.context.map_or(0, |context| context.slot() + 1)),
+        reserved: 0,
+    };
+    encode(&Row::Inode(row, target))
+}
 
 /// The inode that a row describes, without attributes, map and entries.
 pub(in crate::furrow) fn inode_of(
     row: &InodeRow,
     target: &[u8],
 ) -> Result<Inode, (Invariant, String)> {
-    let kind = KINDS.into_iter().find(|(number, _)| *number == row.kind);
-    let (_, kind) = kind.ok_or_else(|| (rule::INODES, format!("kind {}", row.kind)))?;
+    let kind = kind_of(row.kind).ok_or_else(|| (rule::INODES, format!("kind {}", row.kind)))?;
     if row.size.get() > rules::FILE_SIZE_MAX {
         return Err((rule::SIZES, format!("size {}", row.size)));
     }
@@ -48,7 +87,7 @@ pub(in crate::furrow) fn inode_of(
             parent: Ino::new(row.parent.get()),
             next_cookie: row.next.get(),
             entries: row.count.get(),
-            names: (row.indexed != 0).then(Names::default),
+            index: (row.indexed != 0).then(NameIndex::default),
             ..Directory::default()
         })),
         FileKind::Symlink => Body::Symlink(target.into()),
@@ -85,34 +124,4 @@ fn times(row: &InodeRow) -> [Option<Timestamp>; 4] {
         (row.btime, row.btime_ns),
     ];
     times.map(|(secs, nanos)| Timestamp::new(secs.get(), nanos.get()))
-}
-
-/// The entry that a row describes.
-pub(in crate::furrow) fn directory_entry(cookie: u64, row: &EntryRow) -> Option<Entry> {
-    let (_, kind) = KINDS.into_iter().find(|(number, _)| *number == row.kind)?;
-    Some(Entry { ino: Ino::new(row.ino.get()), cookie, kind })
-}
-
-fn crcs_of(raw: &[U32]) -> Crcs {
-    let crcs: Vec<u32> = raw.iter().map(|crc| crc.get()).collect();
-    Crcs::from(&crcs[..])
-}
-
-pub(in crate::furrow) fn extent_of(row: &ExtentRow, crcs: &[U32]) -> Extent {
-    let ExtentRow { zone, block, refs, .. } = row;
-    Extent { zone: zone.get(), block: block.get(), refs: refs.get(), crcs: crcs_of(crcs), used: 0 }
-}
-
-pub(in crate::furrow) fn entry_of(blocks: u32, place: &Place<'_>) -> MapEntry {
-    match place {
-        Place::Preallocated => MapEntry::Preallocated { blocks },
-        Place::Zone(place, crcs) => {
-            let Address { zone, block } = place.address();
-            MapEntry::At { zone, block, crcs: crcs_of(crcs) }
-        }
-        Place::Shared(SharedPlace { extent, skip }, space) => {
-            let (extent, skip) = (ExtentId(extent.get()), skip.get());
-            MapEntry::Shared { extent, skip, blocks, space: *space }
-        }
-    }
 }

@@ -4,41 +4,17 @@
 //! [`truncate`](crate::furrow::truncate) does the steps.
 
 use crate::FsError;
-use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::block_map::EntryRef;
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::map::block_map::EntryRef;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::place::MapEntry;
-use crate::furrow::metadata::{File, Inode, State};
 use crate::furrow::options::Eviction;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::RowKind;
-use crate::vfs::{Ino, Result};
+use crate::vfs::Ino;
 
 /// Map entries that one step removes: well under a millisecond's work. A file with no more than
 /// these needs only one step. On small drives the number is smaller, so that they take steps too.
 pub(in crate::furrow) const ENTRIES_MAX: usize = 1024;
-
-impl Inode {
-    /// Blocks of the file up to its size.
-    pub(in crate::furrow) fn block_end(&self) -> u64 {
-        self.size.div_ceil(BLOCK_BYTES as u64)
-    }
-
-    /// Checks that a pending truncation frees no block before `limit`, which is not beyond the end
-    /// of the file. A damaged inode would show old content, or lose blocks.
-    pub(in crate::furrow) fn check_shown(&self, ino: Ino, limit: u64) -> Result<()> {
-        match self.file()?.truncate_from {
-            Some(from) if from < limit => {
-                let end = self.block_end();
-                let why = format!(
-                    "a truncation frees blocks of inode {ino} from {from} on, and it has {end}"
-                );
-                Err(FsError::Corrupt { what: "inode", why })
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-}
 
 impl State {
     /// Checks that the map entries which [`begin_truncation`](Self::begin_truncation) needs are
@@ -52,7 +28,7 @@ impl State {
     /// Checks that the map entries which the next step removes are resident: those from a block on,
     /// one step's worth or all that there are.
     fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
-        self.waiting(ino, first)?.try_for_each(|(_, entry)| self.check_shared(ino, &entry))
+        self.waiting(ino, first)?.try_for_each(|(_, entry)| self.maps.shared.check(ino, &entry))
     }
 
     /// These entries, of which memory may lack the shared extents.
@@ -61,7 +37,7 @@ impl State {
         ino: Ino,
         first: u64,
     ) -> Lookup<impl Iterator<Item = (u64, EntryRef<'_>)>> {
-        let file = self.stored_inode(ino)?.file()?;
+        let file = self.inodes.stored(ino)?.file()?;
         let end = file.known.end_of(first).unwrap_or(first);
         let has_enough = file.map.range(first..end).nth(self.step_entries_max() + 1).is_some();
         if end < u64::MAX && !has_enough {
@@ -73,13 +49,13 @@ impl State {
     /// Removes the blocks of a file from `first` on: few at once, many in later steps.
     pub(in crate::furrow) fn begin_truncation(&mut self, ino: Ino, first: u64) {
         self.drop_buffered(ino, first, u64::MAX);
-        self.cut_discards(ino, first..u64::MAX);
+        self.maps.discards.cut(ino, first..u64::MAX, &mut self.rows);
         let max = self.step_entries_max();
         let Some(file) = self.inodes.peek_file(ino) else { return };
         let is_known = file.known.first_unknown(first..u64::MAX).is_none();
         if file.truncate_from.is_none()
             && is_known
-            && self.has_extents(file, first)
+            && self.maps.shared.has_all_of(file, first)
             && file.map.range(first..u64::MAX).nth(max).is_none()
         {
             self.unmap_stored(ino, first, u64::MAX);
@@ -87,7 +63,7 @@ impl State {
         }
         self.mark_truncating(ino);
         // A step may have failed for a reason that this ends.
-        self.lives.end_pause(ino);
+        self.inodes.lives.end_pause(ino);
         let Some(file) = self.inodes.file_mut(ino) else { return };
         file.truncate_from = Some(file.truncate_from.map_or(first, |before| before.min(first)));
         let covering = file.covering(first).filter(|(start, _)| *start < first);
@@ -99,26 +75,26 @@ impl State {
 
     /// Removes one step's worth of a file's remaining entries, and at the end an unused file.
     pub(in crate::furrow) fn truncate_step(&mut self, ino: Ino) -> Lookup<()> {
-        if !self.lives.is_truncating(ino) {
+        if !self.inodes.lives.is_truncating(ino) {
             // Another thread has finished it.
             return Ok(());
         }
         let max = self.step_entries_max();
-        let file = self.stored_inode(ino)?.file().ok();
+        let file = self.inodes.stored(ino)?.file().ok();
         let Some(first) = file.and_then(|file| file.truncate_from) else {
             // The mount has found it: it was open without a link.
-            self.lives.end_truncation(ino);
+            self.inodes.lives.end_truncation(ino);
             self.mark_orphan(ino);
             self.delete_if_unused(ino);
             return Ok(());
         };
-        let inode = self.stored_inode(ino)?;
+        let inode = self.inodes.stored(ino)?;
         let is_linked = inode.nlink > 0;
         if is_linked {
             inode.check_shown(ino, inode.block_end())?;
         }
         self.check_waiting(ino, first)?;
-        let file = self.stored_inode(ino)?.file()?;
+        let file = self.inodes.stored(ino)?.file()?;
         let mut waiting = file.map.range(first..u64::MAX);
         let last = waiting.nth(max - 1).map(|(start, entry)| start + u64::from(entry.blocks()));
         if let Some(limit) = last
@@ -132,7 +108,7 @@ impl State {
         }
         self.unmap_stored(ino, first, u64::MAX);
         self.mark_truncating(ino);
-        self.lives.end_truncation(ino);
+        self.inodes.lives.end_truncation(ino);
         if let Some(file) = self.inodes.file_mut(ino) {
             file.truncate_from = None;
         }
@@ -142,9 +118,11 @@ impl State {
 
     /// Whether entries below `limit` of a file are still to be removed.
     pub(in crate::furrow) fn awaits_truncation(&self, ino: Ino, limit: u64) -> bool {
-        let Some(inode) = self.inodes.peek(ino) else { return self.lives.is_truncating(ino) };
+        let Some(inode) = self.inodes.peek(ino) else {
+            return self.inodes.lives.is_truncating(ino);
+        };
         let from = inode.file().ok().and_then(|file| file.truncate_from);
-        if self.planted.has(PlantedBug::GrowOverFailed) && self.lives.failed().has(ino) {
+        if self.planted.has(PlantedBug::GrowOverFailed) && self.inodes.lives.failed().has(ino) {
             return false;
         }
         from.is_some_and(|from| from < limit)
@@ -170,7 +148,7 @@ impl State {
 
     /// Ends the removal of an inode that has no row.
     pub(in crate::furrow) fn end_orphan(&mut self, ino: Ino) {
-        self.lives.end_truncation(ino);
+        self.inodes.lives.end_truncation(ino);
         self.mark_orphan(ino);
     }
 
@@ -181,21 +159,12 @@ impl State {
             file.truncate_from.is_some()
                 || file.map.len() > self.step_entries_max()
                 || !file.known.is_all()
-                || !self.has_extents(file, 0)
-        })
-    }
-
-    /// Whether the shared extents that a file names from a block on are in memory.
-    fn has_extents(&self, file: &File, first: u64) -> bool {
-        let mut shared = file.overlapping(first, u64::MAX);
-        shared.all(|(_, entry)| match *entry {
-            MapEntry::Shared { extent, .. } => self.extents.find(extent).is_ok(),
-            MapEntry::Preallocated { .. } | MapEntry::At { .. } => true,
+                || !self.maps.shared.has_all_of(file, 0)
         })
     }
 
     fn mark_truncating(&mut self, ino: Ino) {
-        self.lives.begin_truncation(ino);
+        self.inodes.lives.begin_truncation(ino);
         self.mark_orphan(ino);
         self.mark(RowKind::Inode, ino.get(), 0);
     }

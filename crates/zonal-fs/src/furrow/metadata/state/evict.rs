@@ -7,13 +7,13 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::furrow::metadata::held::{Hand, name_held_bytes};
-use crate::furrow::metadata::place::ExtentId;
-use crate::furrow::metadata::{File, Inode, MapLoad, State};
-use crate::furrow::options::Eviction;
+use crate::furrow::metadata::directory::name_held_bytes;
+use crate::furrow::metadata::map::MapLoad;
+use crate::furrow::metadata::map::place::ExtentId;
+use crate::furrow::metadata::residency::loads::Loads;
+use crate::furrow::metadata::{File, State};
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
@@ -54,8 +54,8 @@ enum Chance {
 
 impl Scan {
     /// A scan for an operation that needs memory.
-    fn by_need(state: &State) -> Self {
-        let (now, needed) = (state.loads.count() + 1, state.loads.oldest_needed());
+    fn by_need(loads: &Loads) -> Self {
+        let (now, needed) = (loads.count() + 1, loads.oldest_needed());
         Self {
             kept_from: now.saturating_sub(KEPT_LOADS).min(needed),
             pieces_kept_from: now.saturating_sub(PIECE_LOADS).min(needed),
@@ -65,40 +65,9 @@ impl Scan {
     }
 
     /// For tests: a scan that spares only the objects of running operations.
-    fn of_everything(state: &State) -> Self {
-        let needed = state.loads.oldest_needed();
+    fn of_everything(loads: &Loads) -> Self {
+        let needed = loads.oldest_needed();
         Self { kept_from: needed, pieces_kept_from: needed, piece: 2, chance: Chance::None }
-    }
-}
-
-/// How much memory the metadata takes, and where the next eviction goes on.
-#[derive(Debug, Default)]
-pub(super) struct Residency {
-    /// Bytes of memory that all of it takes.
-    bytes: usize,
-    /// Bytes up to which an eviction would find nothing: 0 after a commit.
-    trim_from: usize,
-    hand: Hand,
-    policy: Eviction,
-}
-
-impl Residency {
-    pub(super) fn policy(&self) -> Eviction {
-        self.policy
-    }
-
-    pub(super) fn set_policy(&mut self, policy: Eviction) {
-        self.policy = policy;
-    }
-
-    /// Something was entered.
-    pub(super) fn add(&mut self, bytes: usize) {
-        self.bytes += bytes;
-    }
-
-    /// A commit has made changes durable: an eviction may find something again.
-    pub(super) fn allow_trim(&mut self) {
-        self.trim_from = 0;
     }
 }
 
@@ -112,29 +81,19 @@ pub(in crate::furrow) enum Trimmed {
 }
 
 impl State {
-    /// Adjusts the count of bytes by an object that took `before` bytes and now takes `now`.
-    pub(super) fn count_held(&mut self, before: usize, now: usize) {
-        self.residency.bytes = (self.residency.bytes + now).saturating_sub(before);
-    }
-
-    /// Bytes of memory that the metadata takes.
-    pub(in crate::furrow) fn held_bytes(&self) -> usize {
-        self.residency.bytes
-    }
-
-    /// The same, with the table of users of inodes.
+    /// Bytes of memory that the metadata takes, with the table of users of inodes.
     fn taken_bytes(&self) -> usize {
-        self.residency.bytes + self.lives.held_bytes()
+        self.residency.bytes() + self.inodes.lives.held_bytes()
     }
 
     /// Whether metadata takes more than `max` bytes and an eviction may find something.
     pub(in crate::furrow) fn holds_too_much(&self, max: usize) -> bool {
-        self.taken_bytes() > max.max(self.residency.trim_from)
+        self.residency.is_trim_due(self.taken_bytes(), max)
     }
 
     /// Whether a commit would let go of something where more than `max` bytes are taken.
     pub(in crate::furrow) fn is_held_by_changes(&self, max: usize) -> bool {
-        self.residency.trim_from > 0 && self.taken_bytes() > max && !self.rows.batch.is_empty()
+        self.residency.waits_for_commit() && self.taken_bytes() > max && !self.rows.batch.is_empty()
     }
 
     /// Evicts metadata if it takes more than `max` bytes.
@@ -150,14 +109,13 @@ impl State {
         if self.taken_bytes() <= max || !nothing_goes {
             return Trimmed::Enough;
         }
-        self.residency.hand.in_vain = 0;
-        self.residency.trim_from = self.taken_bytes() + max / 16;
+        self.residency.put_off_trim(self.taken_bytes() + max / 16);
         Trimmed::NeedsCommit
     }
 
     /// Evicts unused metadata until `target` bytes are left, or the scan has looked at enough.
     fn evict(&mut self, target: usize) {
-        let scan = Scan::by_need(self);
+        let scan = Scan::by_need(&self.residency.loads);
         let mut looks = LOOKS_MAX;
         let mut rounds = 0;
         while self.taken_bytes() > target && looks > 0 && rounds < 3 {
@@ -171,21 +129,22 @@ impl State {
             if ino != self.residency.hand.ino {
                 (self.residency.hand.ino, self.residency.hand.block) = (ino, 0);
             }
-            let held = self.residency.bytes;
+            let held = self.residency.bytes();
             let pieces = self.evict_pieces(ino, scan).max(self.evict_entries(ino, scan));
             looks = looks.saturating_sub(pieces);
             if pieces == 0 {
                 self.evict_inode(ino, scan);
                 (self.residency.hand.ino, self.residency.hand.block) = (Ino::new(ino.get() + 1), 0);
             }
+            let has_freed = self.residency.bytes() < held;
             let hand = &mut self.residency.hand;
-            hand.in_vain = if self.residency.bytes < held { 0 } else { hand.in_vain + 1 };
+            hand.in_vain = if has_freed { 0 } else { hand.in_vain + 1 };
         }
     }
 
     /// Evicts everything that may go.
     pub(in crate::furrow) fn evict_everything(&mut self) {
-        let scan = Scan::of_everything(self);
+        let scan = Scan::of_everything(&self.residency.loads);
         let hand = std::mem::take(&mut self.residency.hand);
         while let Some(ino) = self.inodes.next_from(self.residency.hand.ino) {
             self.residency.hand.block = 0;
@@ -205,7 +164,7 @@ impl State {
         let keys = [(RowKind::Inode, 0), (RowKind::Entry, u64::MAX)];
         let [first, last] = keys.map(|(kind, at)| Key::new(kind, ino.get(), at));
         let is_changed = self.rows.changed_in(first, last).next().is_some();
-        let is_waiting = self.lives.is_truncating(ino);
+        let is_waiting = self.inodes.lives.is_truncating(ino);
         let Some(inode) = self.inodes.peek_mut(ino) else { return };
         let used = inode.used.last.load(Ordering::Relaxed);
         let has_chance = scan.chance == Chance::Second && inode.used.seen != used;
@@ -215,10 +174,10 @@ impl State {
             return;
         }
         if self.planted.has(PlantedBug::EvictDiscards) {
-            self.cut_discards(ino, 0..u64::MAX);
+            self.maps.discards.cut(ino, 0..u64::MAX, &mut self.rows);
         }
         if let Some(inode) = self.inodes.evict(ino) {
-            self.count_held(inode.held_bytes(), 0);
+            self.residency.count(inode.held_bytes(), 0);
         }
     }
 
@@ -258,7 +217,7 @@ impl State {
             file.known.insert(start..start + blocks);
         }
         let held_now = file.frame_bytes();
-        self.count_held(held, held_now);
+        self.residency.count(held, held_now);
         scan.piece
     }
 
@@ -281,8 +240,8 @@ impl State {
         let Some(directory) = self.inodes.peek(ino).and_then(|inode| inode.directory().ok()) else {
             return 0;
         };
-        let Some(names) = &directory.names else { return 0 };
-        if directory.by_cookie.len().max(names.known_count()) <= 2 * scan.piece {
+        let Some(index) = &directory.index else { return 0 };
+        if directory.by_cookie.len().max(index.known_count()) <= 2 * scan.piece {
             return 0;
         }
         let piece = directory.range(from..u64::MAX).take(scan.piece);
@@ -304,7 +263,7 @@ impl State {
         let mut kept =
             self.rows.places_changed_in(key(RowKind::Entry, from), key(RowKind::Entry, last));
         let stays =
-            |hash| names.is_found(hash) || self.rows.batch.is_changed(key(RowKind::Name, hash));
+            |hash| index.is_found(hash) || self.rows.batch.is_changed(key(RowKind::Name, hash));
         kept.extend(piece.iter().filter(|one| stays(one.1)).map(|(cookie, ..)| *cookie));
         let Some(directory) = self.inodes.directory_mut(ino) else { return 0 };
         let mut held = directory.frame_bytes();
@@ -314,8 +273,8 @@ impl State {
             }
             directory.remove(hash, cookie);
             held += bytes;
-            if let Some(names) = &mut directory.names {
-                names.forget(hash);
+            if let Some(index) = &mut directory.index {
+                index.forget(hash);
             }
         }
         directory.known.remove(from..last.saturating_add(1));
@@ -323,49 +282,34 @@ impl State {
             directory.known.insert(cookie..cookie.saturating_add(1));
         }
         let held_now = directory.frame_bytes();
-        self.count_held(held, held_now);
+        self.residency.count(held, held_now);
         scan.piece
     }
 
     /// Forgets which names a directory is known not to have.
     fn forget_names(&mut self, ino: Ino) {
         let Some(directory) = self.inodes.directory_mut(ino) else { return };
-        let Some(names) = &mut directory.names else { return };
+        let Some(index) = &mut directory.index else { return };
         let batch = &self.rows.batch;
-        let held = names.held_bytes();
-        names.forget_known(|hash| batch.is_changed(Key::new(RowKind::Name, ino.get(), hash)));
-        let held_now = names.held_bytes();
-        self.count_held(held, held_now);
+        let held = index.held_bytes();
+        index.forget_known(|hash| batch.is_changed(Key::new(RowKind::Name, ino.get(), hash)));
+        let held_now = index.held_bytes();
+        self.residency.count(held, held_now);
     }
 
     /// Lets go of shared extents. They are few, and soon read again. Those below buffered blocks
     /// stay.
     fn evict_extents(&mut self, scan: Scan) {
-        let ids = self.extents.ids_from(ExtentId(self.residency.hand.extent)).take(LOOKS_MAX);
+        let ids = self.maps.shared.ids_from(ExtentId(self.residency.hand.extent)).take(LOOKS_MAX);
         let ids: Vec<ExtentId> = ids.collect();
         self.residency.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
         for id in ids {
             let is_changed = self.rows.batch.is_changed(Key::new(RowKind::Extent, id.0, 0));
             let goes = !is_changed || self.planted.has(PlantedBug::EvictChangedExtent);
-            if goes && let Some(extent) = self.extents.evict(id, scan.kept_from) {
-                self.count_held(extent.held_bytes(), 0);
+            if goes && let Some(extent) = self.maps.shared.evict(id, scan.kept_from) {
+                self.residency.count(extent.held_bytes(), 0);
             }
         }
-    }
-}
-
-impl File {
-    /// Whether memory has data or a size of it that the table has not.
-    fn is_being_written(&self) -> bool {
-        let is_appended_to =
-            self.appending.as_ref().is_some_and(|lock| Arc::strong_count(lock) > 1);
-        !self.dirty.is_empty() || is_appended_to
-    }
-}
-
-impl Inode {
-    fn is_being_written(&self) -> bool {
-        self.file().is_ok_and(File::is_being_written)
     }
 }
 
@@ -411,7 +355,7 @@ mod tests {
             fs.write(ino, 0, &content(number), WriteFlags::empty()).unwrap();
             if number % 100 == 99 {
                 fs.sync().unwrap();
-                let held = fs.tree.read_state().held_bytes();
+                let held = fs.tree.read_state().residency.bytes();
                 assert!(held <= bound, "{held} bytes after {number} files");
             }
         }
@@ -432,7 +376,7 @@ mod tests {
             assert_eq!(entries, 12);
             // Access times have changed.
             fs.sync().unwrap();
-            let held = fs.tree.read_state().held_bytes();
+            let held = fs.tree.read_state().residency.bytes();
             assert!(held <= bound, "{held} bytes at file {number}");
         }
         fs.shutdown().unwrap();
@@ -459,7 +403,7 @@ mod tests {
             last[usize::try_from(block).unwrap()] = turn;
             if turn % 500 == 0 {
                 fs.sync().unwrap();
-                let held = fs.tree.read_state().held_bytes();
+                let held = fs.tree.read_state().residency.bytes();
                 assert!(held <= bound, "{held} bytes after {turn} writes");
             }
         }

@@ -2,10 +2,14 @@
 //!
 //! A map entry contains the place of its blocks and their checksums. Only blocks that several
 //! entries share have an extent of their own, which all these entries name: so reclaim moves shared
-//! blocks by changing one row. [`extent`](crate::furrow::metadata::extent) changes them.
+//! blocks by changing one row. [`extent`](crate::furrow::metadata::state::mapping) changes them.
 
+use zonal::crc32c;
+
+use crate::furrow::format::BLOCK_BYTES;
 pub(in crate::furrow) use crate::furrow::format::backref::{ExtentId, Owner};
-use crate::furrow::format::row::{CopySpace, map_bytes, shared_map_bytes};
+use crate::furrow::format::row::{CopySpace, extent_bytes, map_bytes, shared_map_bytes};
+use crate::furrow::memory::{allocated, in_tree};
 
 /// Checksums of consecutive blocks, one each. A file that was written at random has as many entries
 /// as blocks, so a single checksum needs no memory outside its entry.
@@ -19,19 +23,19 @@ enum Repr {
 }
 
 impl Crcs {
-    pub(super) fn as_slice(&self) -> &[u32] {
+    pub(in crate::furrow::metadata) fn as_slice(&self) -> &[u32] {
         match &self.0 {
             Repr::One(crc) => std::slice::from_ref(crc),
             Repr::Many(crcs) => crcs,
         }
     }
 
-    pub(super) fn of_one(crc: u32) -> Self {
+    pub(in crate::furrow::metadata) fn of_one(crc: u32) -> Self {
         Self(Repr::One(crc))
     }
 
     /// That of a single block.
-    pub(super) fn single(&self) -> Option<u32> {
+    pub(in crate::furrow::metadata) fn single(&self) -> Option<u32> {
         match self.0 {
             Repr::One(crc) => Some(crc),
             Repr::Many(_) => None,
@@ -44,12 +48,12 @@ impl Crcs {
     }
 
     /// The checksums of `blocks` blocks behind the first `skip`.
-    pub(super) fn part(&self, skip: u32, blocks: u32) -> Self {
+    pub(in crate::furrow::metadata) fn part(&self, skip: u32, blocks: u32) -> Self {
         Self::from(&self.as_slice()[skip as usize..(skip + blocks) as usize])
     }
 
     /// These and then the others.
-    pub(super) fn joined(&self, others: &Self) -> Self {
+    pub(in crate::furrow::metadata) fn joined(&self, others: &Self) -> Self {
         Self::from(&[self.as_slice(), others.as_slice()].concat()[..])
     }
 }
@@ -99,7 +103,7 @@ impl MapEntry {
     }
 
     /// The extent that it names, if its blocks are shared.
-    pub(super) fn shared(&self) -> Option<ExtentId> {
+    pub(in crate::furrow::metadata) fn shared(&self) -> Option<ExtentId> {
         match self {
             Self::Shared { extent, .. } => Some(*extent),
             Self::Preallocated { .. } | Self::At { .. } => None,
@@ -120,7 +124,7 @@ impl MapEntry {
     }
 
     /// The piece of it that begins behind `ahead` blocks.
-    pub(super) fn part(&self, ahead: u32, blocks: u32) -> Self {
+    pub(in crate::furrow::metadata) fn part(&self, ahead: u32, blocks: u32) -> Self {
         match self {
             Self::Preallocated { .. } => Self::Preallocated { blocks },
             Self::At { zone, block, crcs } => {
@@ -133,19 +137,19 @@ impl MapEntry {
     }
 
     /// Whether its blocks begin at this one of a zone.
-    pub(super) fn begins_at(&self, zone: u32, block: u32) -> bool {
+    pub(in crate::furrow::metadata) fn begins_at(&self, zone: u32, block: u32) -> bool {
         matches!(self, Self::At { zone: own, block: first, .. } if (*own, *first) == (zone, block))
     }
 
     /// Whether its blocks end before this one of a zone.
-    pub(super) fn ends_at(&self, zone: u32, block: u32) -> bool {
+    pub(in crate::furrow::metadata) fn ends_at(&self, zone: u32, block: u32) -> bool {
         matches!(self, Self::At { zone: own, block: first, crcs }
             if *own == zone && first + crcs.blocks() == block)
     }
 
     /// This and `next` as one entry, if `next` goes on in the zone where this ends and together
     /// they are no longer than `blocks_max`.
-    pub(super) fn joined(&self, next: &Self, blocks_max: u32) -> Option<Self> {
+    pub(in crate::furrow::metadata) fn joined(&self, next: &Self, blocks_max: u32) -> Option<Self> {
         let (
             Self::At { zone, block, crcs },
             Self::At { zone: next_zone, block: next_block, crcs: next_crcs },
@@ -161,8 +165,20 @@ impl MapEntry {
         })
     }
 
+    /// Bytes that the rows grow by when it is shared once more.
+    pub(in crate::furrow) fn sharing_bytes(&self) -> u64 {
+        match self {
+            Self::Preallocated { .. } => 0,
+            Self::At { crcs, .. } => {
+                let shared = extent_bytes(crcs.blocks()) + 2 * shared_map_bytes();
+                shared.saturating_sub(self.row_bytes())
+            }
+            Self::Shared { .. } => shared_map_bytes(),
+        }
+    }
+
     /// Bytes of its row.
-    pub(super) fn row_bytes(&self) -> u64 {
+    pub(in crate::furrow::metadata) fn row_bytes(&self) -> u64 {
         match self {
             Self::Preallocated { .. } => map_bytes(0),
             Self::At { crcs, .. } => map_bytes(crcs.blocks()),
@@ -177,11 +193,24 @@ pub(in crate::furrow) struct Extent {
     pub(in crate::furrow) zone: u32,
     pub(in crate::furrow) block: u32,
     /// Map entries that refer to it.
-    pub(super) refs: u32,
+    pub(in crate::furrow::metadata) refs: u32,
     /// One per block; its length is the extent's.
     pub(in crate::furrow) crcs: Crcs,
     /// When it was loaded, so that an eviction finds old ones.
-    pub(super) used: u64,
+    pub(in crate::furrow::metadata) used: u64,
+}
+
+/// A run of blocks that the device has taken, not yet mapped.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Placed {
+    pub(in crate::furrow) zone: u32,
+    pub(in crate::furrow) block: u32,
+    pub(in crate::furrow) blocks: u32,
+}
+
+/// CRC-32C of each block of `data`.
+pub(in crate::furrow) fn checksums(data: &[u8]) -> Vec<u32> {
+    data.chunks(BLOCK_BYTES).map(crc32c::crc32c).collect()
 }
 
 /// Stored blocks of an entry.
@@ -190,6 +219,28 @@ pub(in crate::furrow) struct Stored<'a> {
     pub(in crate::furrow) zone: u32,
     pub(in crate::furrow) block: u32,
     pub(in crate::furrow) crcs: &'a [u32],
+}
+
+fn crcs_bytes(crcs: &Crcs) -> usize {
+    let count = crcs.as_slice().len();
+    if count > 1 { allocated(4 * count) } else { 0 }
+}
+
+impl MapEntry {
+    /// Bytes of memory in addition to its place in the map.
+    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
+        match self {
+            Self::At { crcs, .. } => crcs_bytes(crcs),
+            Self::Preallocated { .. } | Self::Shared { .. } => 0,
+        }
+    }
+}
+
+impl Extent {
+    /// Bytes of memory.
+    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
+        in_tree(size_of::<(ExtentId, Self)>()) + crcs_bytes(&self.crcs)
+    }
 }
 
 const _: () = assert!(size_of::<MapEntry>() == 32);

@@ -9,7 +9,7 @@ use zonal_placement::sharing::{Size, target_of};
 use zonal_placement::streams::{Locality, Target};
 
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::place::{MapEntry, Owner};
+use crate::furrow::metadata::map::place::{MapEntry, Owner};
 use crate::furrow::metadata::{Inode, State};
 use crate::furrow::table::key::RowKind;
 use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
@@ -178,17 +178,8 @@ impl State {
         }
         let file = self.inodes.peek_file(ino);
         let before = file.and_then(|file| file.covering(first.checked_sub(1)?));
-        let near = before.and_then(|(_, entry)| self.near(&entry));
+        let near = before.and_then(|(_, entry)| self.maps.shared.zone_of(&entry));
         Locality { blocks, near }
-    }
-
-    /// The zone of an entry, if memory has it.
-    fn near(&self, entry: &MapEntry) -> Option<u32> {
-        match entry {
-            MapEntry::Preallocated { .. } => None,
-            MapEntry::At { zone, .. } => Some(*zone),
-            MapEntry::Shared { extent, .. } => Some(self.extents.peek(*extent)?.zone),
-        }
     }
 
     /// Whether a file is so short that it can lie in one zone.
@@ -225,7 +216,7 @@ impl State {
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
         let clock = self.rows.totals.data_clock();
         if let Some(row) = self.learned.note_life(context, ino.get(), clock, life) {
-            self.mark(RowKind::Learned, row.into(), 0);
+            self.rows.mark_base(RowKind::Learned, row.into(), 0);
         }
     }
 
@@ -235,7 +226,7 @@ impl State {
         let Some(context) = inode.context.filter(|_| inode.size > 0) else { return };
         let blocks = inode.block_end();
         if let Some(row) = self.learned.note_size(context, blocks) {
-            self.mark(RowKind::Learned, row.into(), 0);
+            self.rows.mark_base(RowKind::Learned, row.into(), 0);
         }
     }
 
@@ -246,7 +237,7 @@ impl State {
             MapEntry::Preallocated { .. } => return None,
             MapEntry::At { zone, block, .. } => (*zone, *block),
             MapEntry::Shared { extent, skip, .. } => {
-                let extent = self.extents.peek(*extent)?;
+                let extent = self.maps.shared.peek(*extent)?;
                 (extent.zone, extent.block + skip)
             }
         };

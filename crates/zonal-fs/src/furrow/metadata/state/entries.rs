@@ -8,135 +8,20 @@
 //! loaded all of it.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use crate::FsError;
 use crate::furrow::format::row::entry_bytes;
-use crate::furrow::metadata::buckets::Named;
-use crate::furrow::metadata::held::name_held_bytes;
-use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::names::{HashedName, Names, names_bytes};
-use crate::furrow::metadata::{Directory, Entry, State};
+use crate::furrow::metadata::directory::name_held_bytes;
+use crate::furrow::metadata::directory::names::{NameIndex, names_bytes};
+use crate::furrow::metadata::missing::Lookup;
+use crate::furrow::metadata::{Entry, State};
 use crate::furrow::table::key::RowKind;
 use crate::vfs::Ino;
-
-/// Entries of a directory that is not indexed, at most. Fewer on small drives, so that tests take
-/// the same path.
-const ENTRIES_MAX: u64 = 8192;
-
-/// Searches for names one after the other, from which on all entries are loaded.
-const SEARCHES_MAX: u32 = 4;
-
-/// Loads of something else between two searches, from which on they are none of one another.
-const SEARCH_LOADS: u64 = 1000;
-
-/// Entries of a directory that is not indexed, at most, on a drive with zones of `zone_blocks`
-/// blocks.
-pub(in crate::furrow) fn entries_max(zone_blocks: u32) -> u64 {
-    ENTRIES_MAX.min(u64::from(zone_blocks) / 16)
-}
-
-impl Directory {
-    /// The entry with a name, which has this hash, if it is in memory.
-    pub(super) fn find(&self, hash: u64, name: &[u8]) -> Option<Entry> {
-        let &Named { ino, cookie, kind, .. } = self.by_hash.find(hash, name)?;
-        Some(Entry { ino, cookie, kind })
-    }
-
-    /// Entries in memory with cookies in a range, in order.
-    pub(in crate::furrow) fn range(&self, range: Range<u64>) -> impl Iterator<Item = &Named> {
-        let entries = self.by_cookie.range(range);
-        entries.filter_map(|(&cookie, &hash)| self.by_hash.get(hash, cookie))
-    }
-
-    /// Puts an entry into memory; returns how many have this hash now.
-    pub(super) fn add(&mut self, hash: u64, name: Box<[u8]>, entry: Entry) -> usize {
-        let Entry { ino, cookie, kind } = entry;
-        self.by_cookie.insert(cookie, hash);
-        self.by_hash.add(Named { hash, name, ino, cookie, kind })
-    }
-
-    /// Takes an entry out of memory; returns how many have this hash now.
-    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
-        self.by_cookie.remove(&cookie);
-        self.by_hash.remove(hash, cookie)
-    }
-
-    /// Notes that its rows were searched for a name, which is not there if memory does not have it
-    /// now.
-    pub(super) fn note_search(
-        &mut self,
-        HashedName { hash, name }: HashedName<'_>,
-        now: u64,
-        needed: u64,
-    ) {
-        let (count, last) = self.searches;
-        let count = if last + SEARCH_LOADS > now { count + 1 } else { 1 };
-        self.searches = (count, now);
-        if self.find(hash, name).is_none() {
-            self.absent.note((name.into(), now), |(_, at)| *at >= needed);
-        }
-    }
-
-    /// Whether memory has all entries with this hash.
-    fn knows_names(&self, hash: u64) -> bool {
-        self.known.is_all() || self.names.as_ref().is_some_and(|names| names.knows(hash))
-    }
-}
 
 impl State {
     /// The entry with a name in a directory.
     pub(in crate::furrow) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
-        self.entry_in(ino, self.inode(ino)?.directory()?, name)
-    }
-
-    /// The same, where the directory is known.
-    pub(in crate::furrow) fn entry_in(
-        &self,
-        ino: Ino,
-        directory: &Directory,
-        name: &[u8],
-    ) -> Lookup<Option<Entry>> {
-        self.entry_by_hash(ino, directory, self.name_key.hashed(name))
-    }
-
-    fn entry_by_hash(
-        &self,
-        ino: Ino,
-        directory: &Directory,
-        hashed: HashedName<'_>,
-    ) -> Lookup<Option<Entry>> {
-        let HashedName { hash, name } = hashed;
-        let entry = directory.find(hash, name);
-        if entry.is_some() {
-            return Ok(entry);
-        }
-        if directory.names.is_some() {
-            return check_names(ino, directory, hashed).map(|()| None);
-        }
-        let Some(cookie) = directory.known.first_unknown(0..u64::MAX) else { return Ok(None) };
-        if directory.absent.iter().any(|(absent, _)| absent[..] == *name) {
-            return Ok(None);
-        }
-        // One that is to be indexed needs all of its entries for it.
-        let is_small = directory.entries < self.entries_max();
-        let missing = if is_small && directory.searches.0 < SEARCHES_MAX {
-            Missing::Name(ino, name.into())
-        } else {
-            Missing::Entries(ino, cookie)
-        };
-        Err(Stop::NotLoaded(missing))
-    }
-
-    /// Whether a directory that is in memory has an index.
-    pub(in crate::furrow) fn is_indexed(&self, ino: Ino) -> bool {
-        let directory = self.inodes.peek(ino).and_then(|inode| inode.directory().ok());
-        directory.is_some_and(|directory| directory.names.is_some())
-    }
-
-    /// Entries of a directory that is not indexed, at most.
-    fn entries_max(&self) -> u64 {
-        entries_max(self.zones.zone_blocks())
+        self.names.find(ino, self.inode(ino)?.directory()?, name)
     }
 
     /// The entry with a name, for a change of it: the rows of the index for this name are in memory
@@ -147,10 +32,9 @@ impl State {
         name: &[u8],
     ) -> Lookup<Option<Entry>> {
         let directory = self.inode(ino)?.directory()?;
-        let hashed = self.name_key.hashed(name);
-        let entry = self.entry_by_hash(ino, directory, hashed)?;
-        if directory.names.is_some() {
-            check_names(ino, directory, hashed)?;
+        let entry = self.names.find(ino, directory, name)?;
+        if directory.index.is_some() {
+            directory.check_names(ino, self.names.key.hashed(name))?;
         }
         Ok(entry)
     }
@@ -176,10 +60,10 @@ impl State {
         name: &[u8],
         entry: Entry,
     ) -> Lookup<()> {
-        let hash = self.name_key.hash(name);
+        let hash = self.names.key.hash(name);
         self.mark(RowKind::Entry, parent.get(), entry.cookie);
         self.mark_names(parent, hash)?;
-        let entries_max = self.entries_max();
+        let entries_max = self.names.entries_max;
         let directory = self.change_inode(parent)?.directory_mut()?;
         let held = directory.frame_bytes();
         let before = directory.find(hash, name);
@@ -188,10 +72,10 @@ impl State {
         directory.absent.forget(|(absent, _)| absent[..] == *name);
         directory.known.insert(entry.cookie..entry.cookie.saturating_add(1));
         directory.entries += 1;
-        let is_indexed = directory.names.is_some();
+        let is_indexed = directory.index.is_some();
         let is_large = directory.entries > entries_max && directory.known.is_all();
         let held_now = directory.frame_bytes() + name_held_bytes(name);
-        self.count_held(held, held_now);
+        self.residency.count(held, held_now);
         self.rows.totals.add_row_bytes(entry_bytes(name));
         self.rows.batch.add_bytes(name.len());
         if is_indexed {
@@ -204,7 +88,7 @@ impl State {
 
     /// Takes `name` out of a directory and returns the entry.
     pub(in crate::furrow) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Lookup<Entry> {
-        let hash = self.name_key.hash(name);
+        let hash = self.names.key.hash(name);
         let directory = self.inode(parent)?.directory()?;
         let entry = directory.find(hash, name).ok_or(FsError::NotFound)?;
         self.mark(RowKind::Entry, parent.get(), entry.cookie);
@@ -213,9 +97,9 @@ impl State {
         let held = directory.frame_bytes();
         let others = directory.remove(hash, entry.cookie);
         directory.entries = directory.entries.saturating_sub(1);
-        let is_indexed = directory.names.is_some();
+        let is_indexed = directory.index.is_some();
         let held_now = directory.frame_bytes();
-        self.count_held(held + name_held_bytes(name), held_now);
+        self.residency.count(held + name_held_bytes(name), held_now);
         self.rows.totals.remove_row_bytes(entry_bytes(name));
         if is_indexed {
             self.count_names(others + 1, others);
@@ -226,7 +110,7 @@ impl State {
     /// The row of the index for a hash is about to change, if the directory has an index.
     fn mark_names(&mut self, ino: Ino, hash: u64) -> Lookup<()> {
         let directory = self.inode(ino)?.directory()?;
-        if directory.names.is_some() {
+        if directory.index.is_some() {
             assert!(directory.knows_names(hash), "a name is looked up before it is changed");
             self.mark(RowKind::Name, ino.get(), hash);
         }
@@ -249,17 +133,9 @@ impl State {
         for hash in hashes {
             self.mark(RowKind::Name, ino.get(), hash);
         }
-        self.change_inode(ino)?.directory_mut()?.names = Some(Names::default());
+        self.change_inode(ino)?.directory_mut()?.index = Some(NameIndex::default());
         Ok(())
     }
-}
-
-/// Whether all entries of an indexed directory with a name's hash are in memory.
-fn check_names(ino: Ino, directory: &Directory, hashed: HashedName<'_>) -> Lookup<()> {
-    if directory.knows_names(hashed.hash) {
-        return Ok(());
-    }
-    Err(Stop::NotLoaded(Missing::Name(ino, hashed.name.into())))
 }
 
 #[cfg(test)]
@@ -289,7 +165,7 @@ mod tests {
         fs.sync().unwrap();
         let mut state = fs.tree.write_state();
         let inode = state.inodes.evict(ino).unwrap();
-        state.count_held(inode.held_bytes(), 0);
+        state.residency.count(inode.held_bytes(), 0);
     }
 
     /// Entries in memory.
@@ -371,7 +247,7 @@ mod tests {
     fn directory_growing_while_partly_loaded_gets_index() {
         let (fs, home) = directory(128, 2048);
         fs.create(&Caller::ROOT, home, b"one more", &FILE).unwrap();
-        assert!(fs.tree.read_state().is_indexed(home));
+        assert!(fs.tree.read_state().inodes.is_indexed(home));
         is_clean(&fs);
     }
 
@@ -438,7 +314,7 @@ mod tests {
                 assert!(found == names, "{} listed, {} there", found.len(), names.len());
             }
         }
-        let held = fs.tree.read_state().held_bytes();
+        let held = fs.tree.read_state().residency.bytes();
         assert!(held < 1 << 20, "{held} bytes in memory");
         assert!(held_entries(&fs, home) < 4000, "most are in memory");
         is_clean(&fs);

@@ -9,10 +9,10 @@ use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
 use crate::furrow::format::remap::RemapRun;
 use crate::furrow::format::row::ZonePlace;
-use crate::furrow::metadata::extent::Placed;
-use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
-use crate::furrow::metadata::place::{MapEntry, Owner};
-use crate::furrow::metadata::{File, State};
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::map::place::Placed;
+use crate::furrow::metadata::map::place::{MapEntry, Owner};
+use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::planted::PlantedBug;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::memtable::Value;
@@ -89,7 +89,7 @@ impl State {
     ) -> Lookup<Vec<LiveRun>> {
         match record.owner {
             Owner::Extent(id) => {
-                let extent = self.extents.find(id)?;
+                let extent = self.maps.shared.find(id)?;
                 let extent =
                     extent.filter(|extent| (extent.zone, extent.block) == (zone, record.block));
                 let crcs = extent.map(|extent| extent.crcs.as_slice().to_vec());
@@ -98,7 +98,7 @@ impl State {
             }
             Owner::Entry(ino, first) => {
                 let limit = first.saturating_add(u64::from(record.blocks));
-                let file = self.stored_file(ino, first, limit)?;
+                let file = self.inodes.stored_file(ino, first, limit)?;
                 let entries = file.into_iter().flat_map(|file| file.overlapping(first, limit));
                 let takes_any = self.planted.has(PlantedBug::RelocateOverwritten);
                 let runs = entries.filter_map(|(start, entry)| {
@@ -110,21 +110,6 @@ impl State {
                 });
                 Ok(runs.collect())
             }
-        }
-    }
-
-    /// Looks up a file, deleted or not, whose map of `first..limit` is in memory; `None` if there
-    /// is no such file.
-    fn stored_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<Option<&File>> {
-        let inode = match self.stored_inode(ino) {
-            Ok(inode) => inode,
-            Err(Stop::Failed(_)) => return Ok(None),
-            Err(stop @ Stop::NotLoaded(_)) => return Err(stop),
-        };
-        let Ok(file) = inode.file() else { return Ok(None) };
-        match file.known.first_unknown(first..limit) {
-            Some(block) => Err(Stop::NotLoaded(Missing::Map(ino, block))),
-            None => Ok(Some(file)),
         }
     }
 
@@ -164,8 +149,8 @@ impl State {
                 }
             }
             Owner::Extent(id) => {
-                self.mark(RowKind::Extent, id.0, 0);
-                let Some(from) = self.extents.relocate(id, zone, block) else { return };
+                let shared = &mut self.maps.shared;
+                let Some(from) = shared.relocate(id, zone, block, &mut self.rows) else { return };
                 self.zones.remove_live(from, blocks);
                 self.zones.add_live(zone, block, blocks);
                 self.zones.record_owner(zone, Backref { block, blocks, owner });

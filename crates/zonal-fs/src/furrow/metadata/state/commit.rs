@@ -1,30 +1,16 @@
 //! Encoding: the rows of a batch, as they were at one moment.
 
-use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
-
-use crate::furrow::format::ZoneGeneration;
-use crate::furrow::format::row::{
-    EntryRow, ExtentRow, InodeRow, Place, REGULAR, Row, SharedPlace, ZonePlace, encode,
-};
-use crate::furrow::metadata::place::{Crcs, Extent, ExtentId, MapEntry};
+use crate::furrow::format::row::{Row, encode};
+use crate::furrow::metadata::State;
+use crate::furrow::metadata::inode::row::encode_inode;
+use crate::furrow::metadata::map::place::ExtentId;
+use crate::furrow::metadata::map::row::encode_map;
 use crate::furrow::metadata::rows::batch::TakenRows;
-use crate::furrow::metadata::sums::{learned_row, zone_row};
-use crate::furrow::metadata::{Body, Inode, State};
+use crate::furrow::metadata::state::sums::{learned_row, zone_row};
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::memtable::Value;
-use crate::vfs::{FileKind, Ino};
-
-/// Kinds by their number on disk.
-pub(in crate::furrow) const KINDS: [(u8, FileKind); 7] = [
-    (REGULAR, FileKind::Regular),
-    (2, FileKind::Directory),
-    (3, FileKind::Symlink),
-    (4, FileKind::Fifo),
-    (5, FileKind::Socket),
-    (6, FileKind::CharDevice),
-    (7, FileKind::BlockDevice),
-];
+use crate::vfs::Ino;
 
 impl State {
     /// Marks a row that is about to change. If the commit under way has yet to encode it, encodes
@@ -52,8 +38,8 @@ impl State {
             self.rows.mark_base(RowKind::Zone, zone.into(), 0);
         }
         let (taken, moved) = self.rows.freeze();
-        self.loads.note_taken(taken);
-        self.loads.note_taken(moved);
+        self.residency.loads.note_taken(taken);
+        self.residency.loads.note_taken(moved);
         let base: Vec<Key> = taken.range(..Key::BASE_END).copied().collect();
         for key in base {
             self.encode_if_taken(key);
@@ -86,13 +72,13 @@ impl State {
     pub(in crate::furrow) fn thaw(&mut self) -> TakenRows {
         // Loads that began meanwhile have found older rows.
         let taken = self.rows.batch.taken();
-        self.loads.note_taken(taken);
-        self.loads.note_taken(&self.rows.remaps.thaw(taken));
+        self.residency.loads.note_taken(taken);
+        self.residency.loads.note_taken(&self.rows.remaps.thaw(taken));
         for key in self.rows.batch.taken_unchanged() {
             if key.kind() == RowKind::Inode {
                 self.inodes.forget_deleted(Ino::new(key.owner()));
             } else if key.kind() == RowKind::Extent {
-                self.extents.forget_deleted(ExtentId(key.owner()));
+                self.maps.shared.forget_deleted(ExtentId(key.owner()));
             }
         }
         // Metadata that only its changes kept in memory may be evicted now.
@@ -133,7 +119,7 @@ fn present_value(state: &State, key: Key) -> Value {
             row.listed |= u8::from(planted.has(PlantedBug::ListOpenZones));
             Some(encode(&Row::Zone(row)))
         }
-        RowKind::Orphan => is_orphan(inode()?).then(|| encode(&Row::Orphan)),
+        RowKind::Orphan => inode()?.is_orphan().then(|| encode(&Row::Orphan)),
         RowKind::Learned => {
             let number = u16::try_from(key.owner()).expect("one of few");
             Some(encode(&Row::Learned(&learned_row(state.learned.row(number)))))
@@ -149,104 +135,14 @@ fn present_value(state: &State, key: Key) -> Value {
             let entry = file.map.get(key.at())?;
             Some(encode_map(&entry, |zone| state.zones.generation(zone)))
         }
-        RowKind::Entry => {
-            let directory = inode()?.directory().ok()?;
-            assert!(directory.known.end_of(key.at()).is_some(), "{key:?} is not in memory");
-            let &hash = directory.by_cookie.get(&key.at())?;
-            let named = directory.by_hash.get(hash, key.at())?;
-            let row = EntryRow { ino: U64::new(named.ino.get()), kind: kind_number(named.kind) };
-            Some(encode(&Row::Entry(row, &named.name)))
-        }
-        RowKind::Extent => state.extents.get(ExtentId(key.owner())).map(encode_extent),
-        RowKind::Name => {
-            let directory = inode()?.directory().ok().filter(|directory| directory.names.is_some());
-            let cookies = directory?.by_hash.cookies(key.at());
-            let cookies: Vec<U64> = cookies.into_iter().map(U64::new).collect();
-            (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
-        }
+        RowKind::Entry => inode()?.directory().ok()?.entry_row(key.at()),
+        RowKind::Extent => state.maps.shared.row(ExtentId(key.owner())),
+        RowKind::Name => inode()?.directory().ok()?.name_row(key.at()),
         RowKind::Backrefs => None,
         RowKind::Remap => state.rows.remaps.value(key),
         RowKind::Discard => {
-            let row = state.discards.row(Ino::new(key.owner()), key.at())?;
+            let row = state.maps.discards.row(Ino::new(key.owner()), key.at())?;
             Some(encode(&Row::Discard(row)))
-        }
-    }
-}
-
-/// Whether an inode waits for its deletion, or for the end of its truncation.
-fn is_orphan(inode: &Inode) -> bool {
-    inode.nlink == 0 || inode.file().is_ok_and(|file| file.truncate_from.is_some())
-}
-
-/// A kind's number on disk.
-fn kind_number(kind: FileKind) -> u8 {
-    let found = KINDS.into_iter().find(|(_, other)| *other == kind);
-    found.expect("every kind has a number").0
-}
-
-fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
-    let (parent, next) = match &inode.body {
-        Body::Directory(directory) => (directory.parent, directory.next_cookie),
-        Body::File(file) => (Ino::default(), file.truncate_from.map_or(0, |from| from + 1)),
-        Body::Symlink(_) | Body::Special => (Ino::default(), 0),
-    };
-    let target: &[u8] = match &inode.body {
-        Body::Symlink(target) => target,
-        Body::File(_) | Body::Directory(_) | Body::Special => &[],
-    };
-    let nlink = if planted.has(PlantedBug::ForgetLinkCount) { 1 } else { inode.nlink };
-    let count = if planted.has(PlantedBug::ForgetCount) { 0 } else { inode.count() };
-    let row = InodeRow {
-        size: U64::new(inode.size),
-        atime: I64::new(inode.atime.secs()),
-        atime_ns: U32::new(inode.atime.nanos()),
-        mtime: I64::new(inode.mtime.secs()),
-        mtime_ns: U32::new(inode.mtime.nanos()),
-        ctime: I64::new(inode.ctime.secs()),
-        ctime_ns: U32::new(inode.ctime.nanos()),
-        btime: I64::new(inode.btime.secs()),
-        btime_ns: U32::new(inode.btime.nanos()),
-        parent: U64::new(parent.get()),
-        next: U64::new(next),
-        count: U64::new(count),
-        nlink: U32::new(nlink),
-        uid: U32::new(inode.uid),
-        gid: U32::new(inode.gid),
-        rdev: U32::new(inode.rdev),
-        perm: U16::new(inode.perm),
-        kind: kind_number(inode.kind),
-        flags: inode.flags.bits(),
-        indexed: u8::from(inode.directory().is_ok_and(|directory| directory.names.is_some())),
-        context: U16::new(inode.context.map_or(0, |context| context.slot() + 1)),
-        reserved: 0,
-    };
-    encode(&Row::Inode(row, target))
-}
-
-fn raw_crcs(crcs: &Crcs) -> Vec<U32> {
-    crcs.as_slice().iter().map(|&crc| U32::new(crc)).collect()
-}
-
-fn encode_extent(extent: &Extent) -> Box<[u8]> {
-    let row = ExtentRow {
-        zone: U32::new(extent.zone),
-        block: U32::new(extent.block),
-        refs: U32::new(extent.refs),
-    };
-    encode(&Row::Extent(row, &raw_crcs(&extent.crcs)))
-}
-
-fn encode_map(entry: &MapEntry, generation: impl Fn(u32) -> ZoneGeneration) -> Box<[u8]> {
-    let blocks = entry.blocks();
-    match entry {
-        MapEntry::Preallocated { .. } => encode(&Row::Map(blocks, Place::Preallocated)),
-        MapEntry::At { zone, block, crcs } => {
-            let place = ZonePlace::new(generation(*zone), *block);
-            encode(&Row::Map(blocks, Place::Zone(place, &raw_crcs(crcs))))
-        }
-        MapEntry::Shared { extent, skip, space, .. } => {
-            let place = SharedPlace { extent: U64::new(extent.0), skip: U32::new(*skip) };
-            encode(&Row::Map(blocks, Place::Shared(place, *space)))
         }
     }
 }
@@ -258,7 +154,8 @@ mod tests {
     use crate::furrow::sample::formatted;
     use crate::furrow::{DataCheck, Furrow, MountOptions, check};
     use crate::vfs::{
-        Allocate, Caller, FileSystem, NewInode, RenameFlags, Result, SetAttr, WriteFlags, XattrMode,
+        Allocate, Caller, FileKind, FileSystem, NewInode, RenameFlags, Result, SetAttr, WriteFlags,
+        XattrMode,
     };
 
     /// Numbers that are the same in each run.

@@ -14,7 +14,7 @@ const ENTRIES: usize = 8;
 /// An entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::furrow) struct Named {
-    pub(super) hash: u64,
+    pub(in crate::furrow::metadata) hash: u64,
     pub(in crate::furrow) name: Box<[u8]>,
     pub(in crate::furrow) ino: Ino,
     pub(in crate::furrow) cookie: u64,
@@ -33,29 +33,29 @@ pub(in crate::furrow) struct Buckets {
 
 impl Buckets {
     /// The entry with a name, which has this hash.
-    pub(super) fn find(&self, hash: u64, name: &[u8]) -> Option<&Named> {
+    pub(in crate::furrow::metadata) fn find(&self, hash: u64, name: &[u8]) -> Option<&Named> {
         self.of_hash(hash).find(|named| named.name[..] == *name)
     }
 
     /// The entry with a cookie, whose name has this hash.
-    pub(super) fn get(&self, hash: u64, cookie: u64) -> Option<&Named> {
+    pub(in crate::furrow::metadata) fn get(&self, hash: u64, cookie: u64) -> Option<&Named> {
         self.of_hash(hash).find(|named| named.cookie == cookie)
     }
 
     /// How many entries have a hash.
-    pub(super) fn count(&self, hash: u64) -> usize {
+    pub(in crate::furrow::metadata) fn count(&self, hash: u64) -> usize {
         self.of_hash(hash).count()
     }
 
     /// Their cookies, in order.
-    pub(super) fn cookies(&self, hash: u64) -> Vec<u64> {
+    pub(in crate::furrow::metadata) fn cookies(&self, hash: u64) -> Vec<u64> {
         let mut cookies: Vec<u64> = self.of_hash(hash).map(|named| named.cookie).collect();
         cookies.sort_unstable();
         cookies
     }
 
     /// All entries, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Named> {
+    pub(in crate::furrow::metadata) fn iter(&self) -> impl Iterator<Item = &Named> {
         self.lists.iter().flatten()
     }
 
@@ -65,7 +65,7 @@ impl Buckets {
     }
 
     /// Adds an entry; returns how many have its hash now.
-    pub(super) fn add(&mut self, named: Named) -> usize {
+    pub(in crate::furrow::metadata) fn add(&mut self, named: Named) -> usize {
         if self.entries >= self.lists.len() * ENTRIES {
             self.split();
         }
@@ -77,7 +77,7 @@ impl Buckets {
     }
 
     /// Removes an entry; returns how many have the hash now.
-    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
+    pub(in crate::furrow::metadata) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
         let Some(bucket) = self.bucket_of(hash) else { return 0 };
         let is_it = |named: &Named| named.hash == hash && named.cookie == cookie;
         if let Some(at) = self.lists[bucket].iter().position(is_it) {
@@ -93,7 +93,7 @@ impl Buckets {
     }
 
     /// Bytes of memory, without the names.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
         self.bytes + in_list(&self.lists)
     }
 
