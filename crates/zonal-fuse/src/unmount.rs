@@ -344,8 +344,8 @@ fn blocks_of(point: &Path) -> usize {
 }
 
 /// Detaches a `fuseblk` in another process, which may stay behind: the kernel takes the mount away
-/// at once, but umount(2) of the last one waits for its daemon, and that may hang. The process leaves
-/// libmount's table alone: it could remove the row of a later mount at `point`.
+/// at once, but umount(2) of the last one waits for its daemon, and that may hang. The process
+/// leaves libmount's table alone: it could remove the row of a later mount at `point`.
 fn detach_apart(point: &Path) -> io::Result<()> {
     let before = blocks_of(point);
     let table = File::open("/proc/self/mounts")?;

@@ -5,13 +5,13 @@
 //! deleted files are in use, a request that fails with ENOSPC waits for them a moment and tries
 //! again.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 
+use super::event_count::EventCount;
 use super::lookup_counts::Forgotten;
 
 /// The time between two attempts.
@@ -23,30 +23,22 @@ const WAITS_MAX: usize = 50;
 /// Most requests that wait at once. Each blocks a thread, and one must be free to take FORGETs.
 const WAITING_MAX: usize = 2;
 
-/// Counter of inodes that the kernel has forgotten.
+/// Inodes that the kernel has forgotten.
 #[derive(Debug, Default)]
 pub(super) struct ReleaseCount {
-    count: AtomicU64,
+    released: EventCount,
     /// FORGETs in progress.
     under_way: AtomicUsize,
-    waiting: AtomicUsize,
-    turn: Mutex<()>,
-    changed: Condvar,
 }
 
 impl ReleaseCount {
     /// Runs a FORGET, and counts it if the kernel forgot the inode wholly.
     pub(super) fn note(&self, forget: impl FnOnce() -> Forgotten) {
         self.under_way.fetch_add(1, Ordering::SeqCst);
-        let forgotten = forget();
-        if forgotten == Forgotten::Wholly {
-            self.count.fetch_add(1, Ordering::SeqCst);
+        if forget() == Forgotten::Wholly {
+            self.released.add();
         }
         self.under_way.fetch_sub(1, Ordering::SeqCst);
-        if forgotten == Forgotten::Wholly && self.waiting.load(Ordering::SeqCst) > 0 {
-            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            self.changed.notify_all();
-        }
     }
 
     /// Runs an operation, and again while it finds no space and inodes are being released.
@@ -57,7 +49,7 @@ impl ReleaseCount {
     ) -> Result<T> {
         let mut waits = WAITS_MAX;
         loop {
-            let seen = self.count.load(Ordering::SeqCst);
+            let seen = self.released.count();
             let outcome = run();
             if !matches!(outcome, Err(FsError::NoSpace)) {
                 return outcome;
@@ -67,7 +59,7 @@ impl ReleaseCount {
                     return outcome;
                 }
                 waits -= 1;
-                if self.count.load(Ordering::SeqCst) != seen {
+                if self.released.count() != seen {
                     break;
                 }
             }
@@ -77,20 +69,13 @@ impl ReleaseCount {
     /// Waits a moment for more releases than `seen`. Returns `false` if no release can come, or if
     /// too many requests wait.
     fn wait(&self, fs: &dyn FileSystem, seen: u64) -> bool {
-        let none_came = |(): &mut ()| self.count.load(Ordering::SeqCst) == seen;
         // The last deleted file may have been released since the operation, or be about to be
         // counted. Order matters: `note` counts it before it lowers `under_way`.
         let unlinked = fs.statfs().map_or(0, |stat| stat.inodes_unlinked);
         let under_way = self.under_way.load(Ordering::SeqCst);
-        if unlinked == 0 && under_way == 0 && none_came(&mut ()) {
+        if unlinked == 0 && under_way == 0 && self.released.count() == seen {
             return false;
         }
-        let may_wait = self.waiting.fetch_add(1, Ordering::SeqCst) < WAITING_MAX;
-        if may_wait {
-            let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(self.changed.wait_timeout_while(turn, POLL_INTERVAL, none_came));
-        }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        may_wait
+        self.released.wait(seen, POLL_INTERVAL, WAITING_MAX)
     }
 }

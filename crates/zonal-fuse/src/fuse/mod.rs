@@ -13,22 +13,22 @@
 //! | `nodes` | inode numbers as node numbers | |
 //! | `inbox` | a channel to a thread of the mount | |
 //! | `real_time` | the clock | |
-//! | `closings` | waiting for the kernel's RELEASE | |
+//! | `event_count` | counts events, for threads that wait for one | |
 //! | `zone_writes` | failed writes of zones | |
 //! | `fsync_queue` | syncs that wait for a commit | `inbox` |
 //! | `lost_names` | link counts of the kernel | `real_time` |
 //! | `page_cache` | pages that direct writes make stale, or fill | `route`, `inbox`, `real_time` |
 //! | `lookup_counts` | inodes that the kernel knows | `page_cache` |
-//! | `enospc_retry` | waiting for the kernel's FORGET | `lookup_counts` |
+//! | `enospc_retry` | waiting for the kernel's FORGET | `event_count`, `lookup_counts` |
 //! | `convert` | attributes, times, types and flags of both sides | `route`, `page_cache` |
 //! | `rights` | rights of a caller | `route`, `convert` |
+//! | `kernel` | the kernel: flags of INIT, notifications, answers with attributes | all above |
 //! | `passthrough` | open zone files and their backing files | `route`, `convert` |
 //! | `writeback` | data that the kernel collects | `inbox`, `page_cache`, `convert` |
 //! | `pages` | all pages of a mount | `page_cache`, `passthrough`, `writeback` |
-//! | `backend` | the file system | `nodes`, `lookup_counts`, `enospc_retry` |
-//! | `kernel` | the kernel | `nodes`, `real_time`, `zone_writes`, `lost_names`, `convert`, `rights` |
+//! | `backend` | calls of the file system, and its end | `nodes`, `lookup_counts`, `enospc_retry` |
 //! | `server` | the composition | all above |
-//! | `requests` | one handler per request; `control` answers for the control directory | all above |
+//! | `requests` | one handler per request; `control`: for the control directory | all above |
 //!
 //! # Tasks of the kernel
 //! The kernel checks permissions (`default_permissions`), keeps locks and the page cache. Since
@@ -42,9 +42,9 @@
 //! requests have no flag.
 
 mod backend;
-mod closings;
 mod convert;
 mod enospc_retry;
+mod event_count;
 mod fsync_queue;
 mod inbox;
 mod kernel;

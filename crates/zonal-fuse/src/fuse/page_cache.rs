@@ -86,9 +86,9 @@ type Continuation = Box<dyn FnOnce() + Send>;
 /// Order to the thread.
 pub(crate) enum Task {
     /// Drops the pages of a range.
-    Drop { ino: NodeId, range: PageRange, then: Continuation },
+    Drop { node: NodeId, range: PageRange, then: Continuation },
     /// Stores these bytes, unless the stores of the file were cancelled since.
-    Store { ino: NodeId, offset: u64, data: Box<[u8]>, number: u64, answered: Instant },
+    Store { node: NodeId, offset: u64, data: Box<[u8]>, number: u64, answered: Instant },
     /// Only runs the continuation, after all tasks before it.
     Continue(Continuation),
 }
@@ -136,10 +136,10 @@ impl StoreQueue {
     }
 
     /// Starts a store; returns whether it is still valid. `end` must follow.
-    fn start(&self, ino: NodeId, number: u64) -> bool {
+    fn start(&self, node: NodeId, number: u64) -> bool {
         let mut state = self.state();
-        let counts = state.cancelled.get(&ino).is_none_or(|first| *first <= number);
-        state.storing = counts.then_some(ino);
+        let counts = state.cancelled.get(&node).is_none_or(|first| *first <= number);
+        state.storing = counts.then_some(node);
         counts
     }
 
@@ -158,24 +158,24 @@ impl PageCache {
     /// Drops the pages of a range, then runs `then`, which answers a request.
     pub(super) fn drop(
         &self,
-        ino: NodeId,
+        node: NodeId,
         range: PageRange,
         _answered: HoldsNoPage,
         then: impl FnOnce() + Send + 'static,
     ) {
-        self.send(Task::Drop { ino, range, then: Box::new(then) });
+        self.send(Task::Drop { node, range, then: Box::new(then) });
     }
 
     /// Drops the pages of a range in the background.
-    pub(super) fn drop_later(&self, ino: NodeId, range: PageRange) {
-        self.send(Task::Drop { ino, range, then: Box::new(|| ()) });
+    pub(super) fn drop_later(&self, node: NodeId, range: PageRange) {
+        self.send(Task::Drop { node, range, then: Box::new(|| ()) });
     }
 
     /// Runs `answer`, which answers a write, then fills the page cache with the written data,
     /// unless the stores of the file are cancelled from the answer on.
     pub(super) fn answer_and_store(
         &self,
-        ino: NodeId,
+        node: NodeId,
         offset: u64,
         data: Box<[u8]>,
         answer: impl FnOnce(),
@@ -183,7 +183,7 @@ impl PageCache {
         let number = self.waiting.enqueue(data.len());
         answer();
         if let Some(number) = number {
-            self.send(Task::Store { ino, offset, data, number, answered: now() });
+            self.send(Task::Store { node, offset, data, number, answered: now() });
         }
     }
 
@@ -191,11 +191,11 @@ impl PageCache {
     /// a request.
     pub(super) fn cancel_stores(
         &self,
-        ino: NodeId,
+        node: NodeId,
         _answered: HoldsNoPage,
         then: impl FnOnce() + Send + 'static,
     ) {
-        if self.forget(ino) {
+        if self.forget(node) {
             self.send(Task::Continue(Box::new(then)));
         } else {
             then();
@@ -203,21 +203,21 @@ impl PageCache {
     }
 
     /// Cancels the stores of a file without waiting: pages of a running one are dropped afterwards.
-    pub(super) fn cancel_stores_later(&self, ino: NodeId) {
-        if self.forget(ino) {
-            self.drop_later(ino, PageRange::ALL);
+    pub(super) fn cancel_stores_later(&self, node: NodeId) {
+        if self.forget(node) {
+            self.drop_later(node, PageRange::ALL);
         }
     }
 
     /// Cancels the waiting stores of a file; returns whether one of its stores is running.
-    fn forget(&self, ino: NodeId) -> bool {
+    fn forget(&self, node: NodeId) -> bool {
         let mut state = self.waiting.state();
         if state.bytes == 0 {
             return false;
         }
         let first = state.next + 1;
-        state.cancelled.insert(ino, first);
-        state.storing == Some(ino)
+        state.cancelled.insert(node, first);
+        state.storing == Some(node)
     }
 
     /// Sends a task. While there is no thread, only its continuation runs.
@@ -234,16 +234,16 @@ impl PageCache {
         let signed = |value| i64::try_from(value).unwrap_or(i64::MAX);
         for task in tasks {
             let (outcome, then) = match task {
-                Task::Drop { ino, range, then } => {
+                Task::Drop { node, range, then } => {
                     // For the kernel, length 0 means all that follows.
                     let len = signed(range.len.unwrap_or(0));
-                    let drop = |from: &Notifier| from.inval_inode(ino, signed(range.offset), len);
+                    let drop = |from: &Notifier| from.inval_inode(node, signed(range.offset), len);
                     (hidden.map_or(Ok(()), drop).and(drop(kernel)), Some(then))
                 }
-                Task::Store { ino, offset, data, number, answered } => {
+                Task::Store { node, offset, data, number, answered } => {
                     thread::park_timeout((answered + STORE_DELAY).saturating_duration_since(now()));
-                    let counts = self.waiting.start(ino, number);
-                    let stored = if counts { kernel.store(ino, offset, &data) } else { Ok(()) };
+                    let counts = self.waiting.start(node, number);
+                    let stored = if counts { kernel.store(node, offset, &data) } else { Ok(()) };
                     self.waiting.end(data.len());
                     (stored, None)
                 }
@@ -263,16 +263,16 @@ impl PageCache {
 mod tests {
     use super::*;
 
-    const INO: NodeId = NodeId::ROOT;
+    const NODE: NodeId = NodeId::ROOT;
 
     /// Whether the store of a write takes place if `answer` runs as its answer.
     fn is_stored(answer: impl FnOnce(&PageCache)) -> bool {
         let cache = PageCache::default();
         let tasks = cache.tasks.open();
-        cache.answer_and_store(INO, 0, Box::new([1; 512]), || answer(&cache));
+        cache.answer_and_store(NODE, 0, Box::new([1; 512]), || answer(&cache));
         cache.tasks.close();
         tasks.iter().any(|task| match task {
-            Task::Store { ino, number, .. } => cache.waiting.start(ino, number),
+            Task::Store { node, number, .. } => cache.waiting.start(node, number),
             Task::Drop { .. } | Task::Continue(_) => false,
         })
     }
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn store_of_file_truncated_right_after_answer_is_cancelled() {
         assert!(is_stored(|_| ()));
-        assert!(!is_stored(|cache| cache.cancel_stores(INO, HoldsNoPage(()), || ())));
-        assert!(!is_stored(|cache| cache.cancel_stores_later(INO)));
+        assert!(!is_stored(|cache| cache.cancel_stores(NODE, HoldsNoPage(()), || ())));
+        assert!(!is_stored(|cache| cache.cancel_stores_later(NODE)));
     }
 }

@@ -8,7 +8,7 @@ use zonal_fs::furrow::AtimePolicy;
 use zonal_fs::vfs::{FileModel, FileSystem};
 
 use super::backend::Backend;
-use super::closings::Closings;
+use super::event_count::EventCount;
 use super::fsync_queue::FsyncQueue;
 use super::kernel::Kernel;
 use super::pages::Pages;
@@ -44,8 +44,9 @@ pub(crate) struct Parts {
     pub(crate) kernel: Kernel,
     pub(crate) pages: Pages,
     pub(crate) fsync_queue: FsyncQueue,
-    /// Counts files that are closed after writing.
-    pub(super) closings: Closings,
+    /// Counts files that are closed after writing, so that an open can wait for a close that is on
+    /// its way.
+    pub(super) closings: EventCount,
     pub(super) control: Option<Arc<Control>>,
     /// Model of most files.
     pub(super) model: FileModel,
@@ -75,7 +76,7 @@ impl FuseServer {
             fs,
             pages: Pages::new(config),
             fsync_queue: FsyncQueue::default(),
-            closings: Closings::default(),
+            closings: EventCount::default(),
             control,
             model,
             atime: config.atime,

@@ -14,33 +14,33 @@ use crate::fuse::{convert, rights};
 use crate::latency::Operation;
 
 impl FuseServer {
-    pub(super) fn getattr(&self, ino: NodeId, reply: Reply) {
-        let attr = self.fs.attributes(ino).map(|attr| self.kernel.attr(&attr));
-        self.reply_attr(reply, ino, attr);
+    pub(super) fn getattr(&self, node: NodeId, reply: Reply) {
+        let attr = self.fs.attributes(node).map(|attr| self.kernel.attr(&attr));
+        self.reply_attr(reply, node, attr);
     }
 
     /// Attributes for an open file: the kernel may need them for a write(2).
-    pub(super) fn getattr_of_open(&self, ino: NodeId, reply: Reply) {
-        match self.pending_write_error(ino) {
+    pub(super) fn getattr_of_open(&self, node: NodeId, reply: Reply) {
+        match self.pending_write_error(node) {
             Some(error) => reply.error(error),
-            None => self.getattr(ino, reply),
+            None => self.getattr(node, reply),
         }
     }
 
-    pub(super) fn statx(&self, ino: NodeId, reply: Reply) {
-        reply::send(reply, self.fs.attributes(ino), |reply, attr| {
-            let ttl = self.attr_ttl(ino, &self.kernel.attr(&attr));
+    pub(super) fn statx(&self, node: NodeId, reply: Reply) {
+        reply::send(reply, self.fs.attributes(node), |reply, attr| {
+            let ttl = self.attr_ttl(node, &self.kernel.attr(&attr));
             reply.statx(&convert::statx(&attr, self.kernel.blksize), ttl);
         });
     }
 
     pub(super) fn setattr(&self, header: &Header, what: &request::SetAttr, reply: Reply) {
-        let ino = header.node;
+        let node = header.node;
         let request::SetAttr { mode, uid, gid, size, atime, mtime, handle, kill_suidgid, .. } =
             *what;
         if handle.is_some()
             && size == Some(0)
-            && self.kernel.zone_writes.take_failed(self.fs.ino(ino), header.pid)
+            && self.kernel.zone_writes.take_failed(self.fs.ino(node), header.pid)
         {
             return reply.error(Errno::IO);
         }
@@ -64,21 +64,21 @@ impl FuseServer {
         }
         self.pages.writeback.take_kept_times(what, &mut set);
         let caller = rights::changer(header, what);
-        let result = self.fs.run(Operation::Setattr, ino, |fs, ino| {
+        let result = self.fs.run(Operation::Setattr, node, |fs, ino| {
             fs.setattr(&caller, ino, &set).map(|attr| self.kernel.attr(&attr))
         });
         if size.is_some() {
             let answered = HoldsNoPage::of_setattr();
             let server = self.clone();
-            let answer = move || server.reply_attr(reply, ino, result);
-            self.pages.drop_all(ino, answered, answer);
+            let answer = move || server.reply_attr(reply, node, result);
+            self.pages.drop_all(node, answered, answer);
         } else {
-            self.reply_attr(reply, ino, result);
+            self.reply_attr(reply, node, result);
         }
     }
 
-    pub(super) fn statfs(&self, ino: NodeId, reply: Reply) {
-        let stat = self.fs.run(Operation::Statfs, ino, |fs, _| fs.statfs());
+    pub(super) fn statfs(&self, node: NodeId, reply: Reply) {
+        let stat = self.fs.run(Operation::Statfs, node, |fs, _| fs.statfs());
         reply::send(reply, stat, |reply, stat| {
             reply.statfs(&Kstatfs {
                 blocks: stat.blocks,

@@ -63,17 +63,7 @@ impl FuseServer {
         };
         match *op {
             Op::Forget { .. } | Op::BatchForget(_) => {}
-            Op::Lookup { name } => {
-                let entry = match self.in_control(|| control.lookup(ino, name)) {
-                    Err(Errno::NOENT) => Ok(reply::absent()),
-                    found => found.map(|attr| {
-                        let attr = convert::attr(&attr, self.kernel.blksize);
-                        let node = self.fs.nodes.node(Ino::new(attr.ino));
-                        Entry { node, attr, ttl: Duration::ZERO }
-                    }),
-                };
-                reply::entry(reply, entry);
-            }
+            Op::Lookup { name } => reply::entry(reply, self.control_entry(control, ino, name)),
             Op::Getattr { .. } => send_attr(reply),
             Op::Statx => reply::send(reply, attr(), |reply, attr| {
                 reply.statx(&convert::statx(&attr, self.kernel.blksize), Duration::ZERO);
@@ -125,6 +115,16 @@ impl FuseServer {
             Op::Link { source, .. } if !is_control(self.fs.ino(source)) => Errno::PERM,
             Op::Ioctl { .. } => Errno::NOTTY,
             _ => Errno::OPNOTSUPP,
+        }
+    }
+
+    fn control_entry(&self, control: &Control, dir: Ino, name: &[u8]) -> Result<Entry, Errno> {
+        match self.in_control(|| control.lookup(dir, name)) {
+            Err(Errno::NOENT) => Ok(reply::absent()),
+            found => found.map(|found| {
+                let attr = convert::attr(&found, self.kernel.blksize);
+                Entry { node: self.fs.nodes.node(found.ino), attr, ttl: Duration::ZERO }
+            }),
         }
     }
 

@@ -42,17 +42,17 @@ impl FuseServer {
         }
     }
 
-    pub(super) fn read(&self, ino: NodeId, read: Read, reply: Reply) {
+    pub(super) fn read(&self, node: NodeId, read: Read, reply: Reply) {
         let end = read.offset.saturating_add(read.size.into());
         // For a read that fills a page, the kernel knows the length of the file itself.
         if let Some(answered) = HoldsNoPage::of_read(read.how)
-            && let Some(pages) = self.unsent_before(ino, end)
+            && let Some(pages) = self.unsent_before(node, end)
         {
             let server = self.clone();
-            let then = move || server.answer_read(ino, read, reply);
-            return self.pages.cache.drop(ino, pages, answered, then);
+            let then = move || server.answer_read(node, read, reply);
+            return self.pages.cache.drop(node, pages, answered, then);
         }
-        self.answer_read(ino, read, reply);
+        self.answer_read(node, read, reply);
     }
 
     /// The pages in which the kernel may have data of a file before `end` that has not arrived.
@@ -61,13 +61,13 @@ impl FuseServer {
         self.pages.writeback.unsent_before(node, end, size)
     }
 
-    fn answer_read(&self, ino: NodeId, read: Read, reply: Reply) {
+    fn answer_read(&self, node: NodeId, read: Read, reply: Reply) {
         reply.filled(read.size, |target| {
             let how = convert::read_flags(read.how, read.flags);
             let outcome = self
                 .fs
-                .run(Operation::Read, ino, |fs, ino| fs.read_with(ino, read.offset, target, how));
-            outcome.inspect_err(|_| self.after_failed_read(ino))
+                .run(Operation::Read, node, |fs, ino| fs.read_with(ino, read.offset, target, how));
+            outcome.inspect_err(|_| self.after_failed_read(node))
         });
     }
 
@@ -89,16 +89,16 @@ impl FuseServer {
         reply::empty(reply, result);
     }
 
-    fn lseek(&self, ino: NodeId, offset: u64, whence: i32, reply: Reply) {
+    fn lseek(&self, node: NodeId, offset: u64, whence: i32, reply: Reply) {
         let result = convert::seek(whence).and_then(|what| {
             if i64::try_from(offset).is_err() {
                 return Err(Errno::NXIO);
             }
-            if self.pages.writeback.is_collecting(ino) {
+            if self.pages.writeback.is_collecting(node) {
                 // Programs then read the whole file.
                 return Err(Errno::INVAL);
             }
-            self.fs.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
+            self.fs.run(Operation::Seek, node, |fs, ino| fs.seek(ino, what, offset))
         });
         reply::send(reply, result, |reply, offset| match i64::try_from(offset) {
             Ok(_) => reply.offset(offset),

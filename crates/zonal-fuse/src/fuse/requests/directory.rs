@@ -33,9 +33,9 @@ impl CopiedEntry {
 }
 
 impl FuseServer {
-    pub(super) fn list(&self, ino: NodeId, read: Read) -> Result<DirListing, Errno> {
+    pub(super) fn list(&self, node: NodeId, read: Read) -> Result<DirListing, Errno> {
         let mut listing = DirListing::new(read.size);
-        for found in self.entries(ino, read, ENTRY_BYTES)? {
+        for found in self.entries(node, read, ENTRY_BYTES)? {
             if listing.add(&found.name(found.kind.format())) == Added::Full {
                 break;
             }
@@ -43,9 +43,9 @@ impl FuseServer {
         Ok(listing)
     }
 
-    pub(super) fn list_plus(&self, ino: NodeId, read: Read) -> Result<DirListing, Errno> {
+    pub(super) fn list_plus(&self, node: NodeId, read: Read) -> Result<DirListing, Errno> {
         let mut listing = DirListing::new(read.size);
-        for found in self.entries(ino, read, ENTRY_PLUS_BYTES)? {
+        for found in self.entries(node, read, ENTRY_PLUS_BYTES)? {
             // The kernel counts no lookup for "." and "..".
             let dot = matches!(&*found.name, b"." | b"..");
             let node = self.fs.nodes.node(found.ino);
@@ -82,7 +82,7 @@ impl FuseServer {
     /// Copies the entries for an answer: at most as many as fit if each has `entry_bytes`.
     fn entries(
         &self,
-        ino: NodeId,
+        node: NodeId,
         read: Read,
         entry_bytes: u32,
     ) -> Result<Vec<CopiedEntry>, Errno> {
@@ -91,7 +91,7 @@ impl FuseServer {
         if self.nodiratime {
             how |= ReadFlags::NO_ATIME;
         }
-        self.fs.run(Operation::Readdir, ino, |fs, ino| {
+        self.fs.run(Operation::Readdir, node, |fs, ino| {
             let mut entries = Vec::new();
             fs.readdir_with(ino, read.offset, how, &mut |entry: DirEntry<'_>| {
                 if entries.len() == limit {

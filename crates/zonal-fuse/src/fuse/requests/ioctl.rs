@@ -88,8 +88,8 @@ impl FuseServer {
         }
     }
 
-    fn flags(&self, ino: NodeId, numbering: Numbering) -> Result<u32, Errno> {
-        let flags = self.fs.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
+    fn flags(&self, node: NodeId, numbering: Numbering) -> Result<u32, Errno> {
+        let flags = self.fs.run(Operation::Ioctl, node, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
         Ok(encode(flags, numbering))
     }
 
@@ -100,22 +100,22 @@ impl FuseServer {
         numbering: Numbering,
         raw: u32,
     ) -> Result<Vec<u8>, Errno> {
-        let ino = request.node;
+        let node = request.node;
         let flags = decode(raw, numbering).ok_or(Errno::OPNOTSUPP)?;
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.fs.run(Operation::Ioctl, ino, |fs, ino| {
+        self.fs.run(Operation::Ioctl, node, |fs, ino| {
             if !rights::may_set_flags(request, &fs.getattr(ino)?, flags) {
                 return Err(FsError::NotPermitted { what: "setting these flags" });
             }
             fs.setattr(&Caller::ROOT, ino, &set)
         })?;
         // The kernel does not expect a new ctime from an ioctl.
-        self.kernel.forget_attributes(ino);
+        self.kernel.forget_attributes(node);
         Ok(Vec::new())
     }
 
-    fn lifetime(&self, ino: NodeId) -> Result<WriteLifetime, Errno> {
-        self.fs.run(Operation::Ioctl, ino, |fs, ino| {
+    fn lifetime(&self, node: NodeId) -> Result<WriteLifetime, Errno> {
+        self.fs.run(Operation::Ioctl, node, |fs, ino| {
             match fs.getxattr(ino, LIFETIME_XATTR.as_bytes()) {
                 Ok(value) => Ok(WriteLifetime::from_name(&value).unwrap_or_default()),
                 Err(FsError::NoAttribute) => Ok(WriteLifetime::None),
@@ -126,13 +126,13 @@ impl FuseServer {
 
     /// Sets the write lifetime. Only the owner of the file and root may.
     fn set_lifetime(&self, request: &Header, raw: u64) -> Result<Vec<u8>, Errno> {
-        let ino = request.node;
+        let node = request.node;
         let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::INVAL)?;
-        let file = self.fs.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
+        let file = self.fs.run(Operation::Ioctl, node, |fs, ino| fs.getattr(ino))?;
         if !rights::owns(request, &file) {
             return Err(Errno::PERM);
         }
-        self.fs.run(Operation::Ioctl, ino, |fs, ino| {
+        self.fs.run(Operation::Ioctl, node, |fs, ino| {
             let name = LIFETIME_XATTR.as_bytes();
             if lifetime != WriteLifetime::None {
                 let value = lifetime.name().as_bytes();
@@ -144,7 +144,7 @@ impl FuseServer {
             }
         })?;
         // The kernel does not expect a new ctime from an ioctl.
-        self.kernel.forget_attributes(ino);
+        self.kernel.forget_attributes(node);
         Ok(Vec::new())
     }
 

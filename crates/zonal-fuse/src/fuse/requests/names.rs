@@ -34,8 +34,8 @@ impl FuseServer {
         reply::entry(reply, found);
     }
 
-    pub(super) fn readlink(&self, ino: NodeId, reply: Reply) {
-        let target = self.fs.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino));
+    pub(super) fn readlink(&self, node: NodeId, reply: Reply) {
+        let target = self.fs.run(Operation::Readlink, node, |fs, ino| fs.readlink(ino));
         reply::send(reply, target, |reply, target| reply.bytes(&target));
     }
 

@@ -75,19 +75,19 @@ impl FuseServer {
     }
 
     /// Undoes an [`open_file`](Self::open_file).
-    pub(super) fn close_file(&self, ino: NodeId, handle: u64, flags: i32) {
+    pub(super) fn close_file(&self, node: NodeId, handle: u64, flags: i32) {
         let (route, purpose) = (Route::from(handle), purpose(flags));
         if has_pages(route, flags) {
-            self.fs.lookup_counts.close_cached(self.fs.ino(ino));
+            self.fs.lookup_counts.close_cached(self.fs.ino(node));
         }
         if self.model == FileModel::Zones {
-            self.pages.passthrough.remove(ino, route, flags);
+            self.pages.passthrough.remove(node, route, flags);
         }
         if route == Route::Cached && purpose == OpenFor::Writing {
-            self.pages.writeback.remove_writer(ino);
+            self.pages.writeback.remove_writer(node);
         }
         // Fails only if stopped: then all files are closed anyway.
-        let _ = self.fs.run(Operation::Release, ino, |fs, ino| {
+        let _ = self.fs.run(Operation::Release, node, |fs, ino| {
             fs.close(ino, purpose);
             Ok(())
         });
@@ -97,13 +97,13 @@ impl FuseServer {
         }
     }
 
-    fn open_in_time(&self, ino: NodeId, flags: i32) -> Result<(OpenRequest, FileModel), Errno> {
+    fn open_in_time(&self, node: NodeId, flags: i32) -> Result<(OpenRequest, FileModel), Errno> {
         let purpose = purpose(flags);
         let deadline = now() + CLOSE_TIMEOUT;
         loop {
             let seen = self.closings.count();
             let mut full = false;
-            let opened = self.fs.run(Operation::Open, ino, |fs, ino| {
+            let opened = self.fs.run(Operation::Open, node, |fs, ino| {
                 let attr = fs.getattr(ino)?;
                 check(&attr, flags)?;
                 let outcome = fs.open(ino, purpose);
@@ -120,7 +120,7 @@ impl FuseServer {
             if !full || left.is_zero() {
                 return opened;
             }
-            self.closings.wait(seen, left);
+            self.closings.wait(seen, left, usize::MAX);
         }
     }
 }

@@ -26,9 +26,9 @@ fn is_own_xattr(node: NodeId, name: &[u8]) -> bool {
 }
 
 impl FuseServer {
-    pub(super) fn setxattr(&self, caller: &Caller, ino: NodeId, new: NewXattr<'_>, reply: Reply) {
+    pub(super) fn setxattr(&self, caller: &Caller, node: NodeId, new: NewXattr<'_>, reply: Reply) {
         let NewXattr { name, value, flags } = new;
-        if is_own_xattr(ino, name) {
+        if is_own_xattr(node, name) {
             return reply.error(Errno::PERM);
         }
         let mode = match flags {
@@ -39,13 +39,13 @@ impl FuseServer {
         };
         let result = self
             .fs
-            .run(Operation::Setxattr, ino, |fs, ino| fs.setxattr(caller, ino, name, value, mode));
+            .run(Operation::Setxattr, node, |fs, ino| fs.setxattr(caller, ino, name, value, mode));
         reply::empty(reply, result);
     }
 
-    pub(super) fn getxattr(&self, ino: NodeId, name: &[u8], size: u32, reply: Reply) {
-        let value = if !is_own_xattr(ino, name) {
-            self.fs.run(Operation::Getxattr, ino, |fs, ino| fs.getxattr(ino, name))
+    pub(super) fn getxattr(&self, node: NodeId, name: &[u8], size: u32, reply: Reply) {
+        let value = if !is_own_xattr(node, name) {
+            self.fs.run(Operation::Getxattr, node, |fs, ino| fs.getxattr(ino, name))
         } else if name == DAEMON_XATTR.as_bytes() {
             Ok(std::process::id().to_string().into_bytes())
         } else if self.fs.is_stopped() {
@@ -70,11 +70,11 @@ impl FuseServer {
     }
 
     pub(super) fn removexattr(&self, header: &Header, name: &[u8], reply: Reply) {
-        let ino = header.node;
-        if is_own_xattr(ino, name) {
+        let node = header.node;
+        if is_own_xattr(node, name) {
             return reply.error(Errno::PERM);
         }
-        let result = self.fs.run(Operation::Removexattr, ino, |fs, ino| fs.removexattr(ino, name));
+        let result = self.fs.run(Operation::Removexattr, node, |fs, ino| fs.removexattr(ino, name));
         self.kernel.taken_capability.note(header, name);
         reply::empty(reply, result);
     }
