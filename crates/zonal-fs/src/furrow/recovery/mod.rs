@@ -105,8 +105,8 @@ impl Opened {
 }
 
 /// Reads the rows that a mount needs at once. The state then has zones, totals, and in
-/// [`Lives`](crate::furrow::metadata::inode::lives::Lives) the deleted and truncated files of which something is left; it has no inodes
-/// and no extents.
+/// `inodes.lives` the deleted and truncated files of which something is left; it has no inodes and
+/// no extents.
 pub(super) fn read_base(
     drive: &Drive,
     planted: Planted,

@@ -33,12 +33,12 @@ pub(in crate::furrow) struct Buckets {
 
 impl Buckets {
     /// The entry with a name, which has this hash.
-    pub(in crate::furrow::metadata) fn find(&self, hash: u64, name: &[u8]) -> Option<&Named> {
+    pub(super) fn find(&self, hash: u64, name: &[u8]) -> Option<&Named> {
         self.of_hash(hash).find(|named| named.name[..] == *name)
     }
 
     /// The entry with a cookie, whose name has this hash.
-    pub(in crate::furrow::metadata) fn get(&self, hash: u64, cookie: u64) -> Option<&Named> {
+    pub(super) fn get(&self, hash: u64, cookie: u64) -> Option<&Named> {
         self.of_hash(hash).find(|named| named.cookie == cookie)
     }
 
@@ -48,7 +48,7 @@ impl Buckets {
     }
 
     /// Their cookies, in order.
-    pub(in crate::furrow::metadata) fn cookies(&self, hash: u64) -> Vec<u64> {
+    pub(super) fn cookies(&self, hash: u64) -> Vec<u64> {
         let mut cookies: Vec<u64> = self.of_hash(hash).map(|named| named.cookie).collect();
         cookies.sort_unstable();
         cookies
@@ -65,7 +65,7 @@ impl Buckets {
     }
 
     /// Adds an entry; returns how many have its hash now.
-    pub(in crate::furrow::metadata) fn add(&mut self, named: Named) -> usize {
+    pub(super) fn add(&mut self, named: Named) -> usize {
         if self.entries >= self.lists.len() * ENTRIES {
             self.split();
         }
@@ -77,7 +77,7 @@ impl Buckets {
     }
 
     /// Removes an entry; returns how many have the hash now.
-    pub(in crate::furrow::metadata) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
+    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
         let Some(bucket) = self.bucket_of(hash) else { return 0 };
         let is_it = |named: &Named| named.hash == hash && named.cookie == cookie;
         if let Some(at) = self.lists[bucket].iter().position(is_it) {
@@ -93,7 +93,7 @@ impl Buckets {
     }
 
     /// Bytes of memory, without the names.
-    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.bytes + in_list(&self.lists)
     }
 

@@ -59,7 +59,7 @@ impl Directory {
     }
 
     /// The entry with a name, which has this hash, if it is in memory.
-    pub(in crate::furrow::metadata) fn find(&self, hash: u64, name: &[u8]) -> Option<Entry> {
+    pub(super) fn find(&self, hash: u64, name: &[u8]) -> Option<Entry> {
         let &Named { ino, cookie, kind, .. } = self.by_hash.find(hash, name)?;
         Some(Entry { ino, cookie, kind })
     }
@@ -71,26 +71,21 @@ impl Directory {
     }
 
     /// Puts an entry into memory; returns how many have this hash now.
-    pub(in crate::furrow::metadata) fn add(
-        &mut self,
-        hash: u64,
-        name: Box<[u8]>,
-        entry: Entry,
-    ) -> usize {
+    pub(super) fn add(&mut self, hash: u64, name: Box<[u8]>, entry: Entry) -> usize {
         let Entry { ino, cookie, kind } = entry;
         self.by_cookie.insert(cookie, hash);
         self.by_hash.add(Named { hash, name, ino, cookie, kind })
     }
 
     /// Takes an entry out of memory; returns how many have this hash now.
-    pub(in crate::furrow::metadata) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
+    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
         self.by_cookie.remove(&cookie);
         self.by_hash.remove(hash, cookie)
     }
 
     /// Notes that its rows were searched for a name, which is not there if memory does not have it
     /// now.
-    pub(in crate::furrow::metadata) fn note_search(
+    pub(super) fn note_search(
         &mut self,
         HashedName { hash, name }: HashedName<'_>,
         now: u64,
@@ -105,16 +100,12 @@ impl Directory {
     }
 
     /// Whether memory has all entries with this hash.
-    pub(in crate::furrow::metadata) fn knows_names(&self, hash: u64) -> bool {
+    pub(super) fn knows_names(&self, hash: u64) -> bool {
         self.known.is_all() || self.index.as_ref().is_some_and(|index| index.knows(hash))
     }
 
     /// Whether all entries of an indexed directory with a name's hash are in memory.
-    pub(in crate::furrow::metadata) fn check_names(
-        &self,
-        ino: Ino,
-        hashed: HashedName<'_>,
-    ) -> Lookup<()> {
+    pub(super) fn check_names(&self, ino: Ino, hashed: HashedName<'_>) -> Lookup<()> {
         if self.knows_names(hashed.hash) {
             return Ok(());
         }
@@ -122,7 +113,7 @@ impl Directory {
     }
 
     /// Enters all entries with one hash. Returns the bytes that they take.
-    pub(in crate::furrow::metadata) fn enter_names(
+    pub(super) fn enter_names(
         &mut self,
         entries: Vec<FoundEntry>,
         hash: u64,
@@ -161,7 +152,7 @@ impl Directory {
     }
 
     /// Bytes of its trees, without the allocations of their entries.
-    pub(in crate::furrow::metadata) fn frame_bytes(&self) -> usize {
+    pub(super) fn frame_bytes(&self) -> usize {
         let trees = self.by_cookie.held_bytes() + self.by_hash.held_bytes();
         let index = self.index.as_ref().map_or(0, NameIndex::held_bytes);
         let recent = self.loaded.held_bytes() + self.absent.held_bytes();
@@ -173,6 +164,6 @@ impl Directory {
 pub(in crate::furrow) type FoundEntry = (Box<[u8]>, Entry);
 
 /// Bytes of memory of a name in a directory, in addition to its places in the trees.
-pub(in crate::furrow::metadata) fn name_held_bytes(name: &[u8]) -> usize {
+pub(super) fn name_held_bytes(name: &[u8]) -> usize {
     allocated(name.len())
 }

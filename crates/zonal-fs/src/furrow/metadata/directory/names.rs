@@ -29,8 +29,8 @@ pub(in crate::furrow) struct NameKey(SipHasher24);
 /// A name with its hash.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow::metadata) struct HashedName<'a> {
-    pub(in crate::furrow::metadata) hash: u64,
-    pub(in crate::furrow::metadata) name: &'a [u8],
+    pub(super) hash: u64,
+    pub(super) name: &'a [u8],
 }
 
 impl NameKey {
@@ -118,7 +118,7 @@ pub(in crate::furrow) struct NameIndex {
 impl NameIndex {
     /// From now on all entries with this hash are in memory. Of the hashes that were found, those
     /// stay that were found from the load `needed` on: some operation waits for them.
-    pub(in crate::furrow::metadata) fn note_known(&mut self, hash: u64, now: u64, needed: u64) {
+    pub(super) fn note_known(&mut self, hash: u64, now: u64, needed: u64) {
         self.known.insert(hash);
         let is_needed = |(_, at): &(u64, u64)| *at >= needed;
         while self.found.len() >= FOUND_MAX && !self.found.front().is_some_and(is_needed) {
@@ -128,7 +128,7 @@ impl NameIndex {
     }
 
     /// Whether all entries with this hash are in memory, or none exist.
-    pub(in crate::furrow::metadata) fn knows(&self, hash: u64) -> bool {
+    pub(super) fn knows(&self, hash: u64) -> bool {
         self.known.contains(&hash)
     }
 

@@ -147,7 +147,7 @@ impl Inode {
     }
 
     /// Bytes of memory.
-    pub(in crate::furrow::metadata) fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         let body = match &self.body {
             Body::File(file) => file.frame_bytes() + file.map.entry_bytes(),
             Body::Directory(directory) => {
@@ -162,7 +162,7 @@ impl Inode {
     }
 
     /// Bytes of an inode's own row and of its attributes.
-    pub(in crate::furrow::metadata) fn row_bytes(&self) -> u64 {
+    pub(super) fn row_bytes(&self) -> u64 {
         let target = match &self.body {
             Body::Symlink(target) => target.len(),
             Body::File(_) | Body::Directory(_) | Body::Special => 0,
@@ -171,11 +171,11 @@ impl Inode {
     }
 
     /// Whether an inode waits for its deletion, or for the end of its truncation.
-    pub(in crate::furrow::metadata) fn is_orphan(&self) -> bool {
+    pub(super) fn is_orphan(&self) -> bool {
         self.nlink == 0 || self.file().is_ok_and(|file| file.truncate_from.is_some())
     }
 
-    pub(in crate::furrow::metadata) fn is_being_written(&self) -> bool {
+    pub(super) fn is_being_written(&self) -> bool {
         self.file().is_ok_and(File::is_being_written)
     }
 }

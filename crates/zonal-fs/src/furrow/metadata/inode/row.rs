@@ -15,6 +15,7 @@ use crate::furrow::metadata::inode::{Body, Inode};
 use crate::furrow::metadata::map::File;
 use crate::furrow::metadata::residency::used::Used;
 use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::table::memtable::Value;
 use crate::rules;
 use crate::vfs::{FileKind, Ino, InodeFlags, Timestamp};
 
@@ -55,6 +56,12 @@ pub(in crate::furrow::metadata) fn encode_inode(inode: &Inode, planted: Planted)
         reserved: 0,
     };
     encode(&Row::Inode(row, target))
+}
+
+/// The row of an attribute at a place.
+pub(in crate::furrow::metadata) fn encode_xattr(inode: &Inode, slot: u64) -> Value {
+    let xattr = inode.xattrs.at(slot)?;
+    Some(encode(&Row::Xattr(&xattr.name, &xattr.value)))
 }
 
 /// The inode that a row describes, without attributes, map and entries.

@@ -12,7 +12,7 @@ use crate::furrow::metadata::small::SmallMap;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::furrow::metadata) struct Xattr {
+pub(super) struct Xattr {
     pub(in crate::furrow::metadata) name: Arc<[u8]>,
     pub(in crate::furrow::metadata) value: Box<[u8]>,
 }
@@ -88,7 +88,7 @@ impl Xattrs {
     }
 
     /// The attribute with the row at a place.
-    pub(in crate::furrow::metadata) fn at(&self, slot: u64) -> Option<&Xattr> {
+    pub(super) fn at(&self, slot: u64) -> Option<&Xattr> {
         self.0.as_ref()?.by_slot.get(&slot)
     }
 

@@ -142,12 +142,12 @@ impl File {
     }
 
     /// Bytes of its trees, without the allocations of their entries.
-    pub(in crate::furrow::metadata) fn frame_bytes(&self) -> usize {
+    pub(super) fn frame_bytes(&self) -> usize {
         self.map.held_bytes() + self.known.held_bytes() + self.loaded.held_bytes()
     }
 
     /// Whether memory has data or a size of it that the table has not.
-    pub(in crate::furrow::metadata) fn is_being_written(&self) -> bool {
+    pub(super) fn is_being_written(&self) -> bool {
         let is_appended_to =
             self.appending.as_ref().is_some_and(|lock| Arc::strong_count(lock) > 1);
         !self.dirty.is_empty() || is_appended_to

@@ -30,12 +30,12 @@ impl Crcs {
         }
     }
 
-    pub(in crate::furrow::metadata) fn of_one(crc: u32) -> Self {
+    pub(super) fn of_one(crc: u32) -> Self {
         Self(Repr::One(crc))
     }
 
     /// That of a single block.
-    pub(in crate::furrow::metadata) fn single(&self) -> Option<u32> {
+    pub(super) fn single(&self) -> Option<u32> {
         match self.0 {
             Repr::One(crc) => Some(crc),
             Repr::Many(_) => None,
@@ -53,7 +53,7 @@ impl Crcs {
     }
 
     /// These and then the others.
-    pub(in crate::furrow::metadata) fn joined(&self, others: &Self) -> Self {
+    pub(super) fn joined(&self, others: &Self) -> Self {
         Self::from(&[self.as_slice(), others.as_slice()].concat()[..])
     }
 }

@@ -47,7 +47,7 @@ impl SharedExtents {
     }
 
     /// An extent that the caller has loaded; `None` if it is deleted.
-    pub(in crate::furrow::metadata) fn get(&self, id: ExtentId) -> Option<&Extent> {
+    pub(super) fn get(&self, id: ExtentId) -> Option<&Extent> {
         let extent = self.loaded.get(&id);
         assert!(extent.is_some() || self.deleted.contains(&id), "{id:?} is used and not loaded");
         extent
@@ -64,11 +64,17 @@ impl SharedExtents {
         self.loaded.get(&id)
     }
 
-    /// Enters an extent that was read. Returns `false` if it was in memory, or deleted.
-    pub(in crate::furrow::metadata) fn enter(&mut self, id: ExtentId, extent: Extent) -> bool {
+    /// Enters an extent that the load `now` has read. Returns `false` if it was in memory, or
+    /// deleted.
+    pub(in crate::furrow::metadata) fn enter(
+        &mut self,
+        id: ExtentId,
+        extent: Extent,
+        now: u64,
+    ) -> bool {
         let is_new = !self.loaded.contains_key(&id) && !self.deleted.contains(&id);
         if is_new {
-            self.loaded.insert(id, extent);
+            self.loaded.insert(id, Extent { used: now, ..extent });
         }
         is_new
     }
@@ -258,7 +264,7 @@ mod tests {
             panic!("it was the last")
         };
         assert!(matches!(extents.find(ID), Ok(None)));
-        assert!(!extents.enter(ID, extent), "an older row does not bring it back");
+        assert!(!extents.enter(ID, extent, 0), "an older row does not bring it back");
         assert!(
             matches!(extents.release(ID, &mut rows), Released::Stays),
             "a drive counted too few"

@@ -12,12 +12,12 @@ use crate::vfs::Ino;
 
 /// Where the hand is.
 #[derive(Debug, Default)]
-pub(in crate::furrow::metadata) struct Hand {
-    pub(in crate::furrow::metadata) ino: Ino,
-    pub(in crate::furrow::metadata) block: u64,
-    pub(in crate::furrow::metadata) extent: u64,
+pub(super) struct Hand {
+    pub(super) ino: Ino,
+    pub(super) block: u64,
+    pub(super) extent: u64,
     /// Looks since it has evicted something.
-    pub(in crate::furrow::metadata) in_vain: usize,
+    pub(super) in_vain: usize,
 }
 
 /// How much memory the metadata takes, and where the next eviction goes on.
@@ -27,22 +27,22 @@ pub(in crate::furrow) struct Residency {
     bytes: usize,
     /// Bytes up to which an eviction would find nothing: 0 after a commit.
     trim_from: usize,
-    pub(in crate::furrow::metadata) hand: Hand,
+    pub(super) hand: Hand,
     policy: Eviction,
     pub(in crate::furrow) loads: Loads,
 }
 
 impl Residency {
-    pub(in crate::furrow::metadata) fn policy(&self) -> Eviction {
+    pub(super) fn policy(&self) -> Eviction {
         self.policy
     }
 
-    pub(in crate::furrow::metadata) fn set_policy(&mut self, policy: Eviction) {
+    pub(super) fn set_policy(&mut self, policy: Eviction) {
         self.policy = policy;
     }
 
     /// Something was entered.
-    pub(in crate::furrow::metadata) fn add(&mut self, bytes: usize) {
+    pub(super) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
@@ -52,30 +52,30 @@ impl Residency {
     }
 
     /// Adjusts the count of bytes by an object that took `before` bytes and now takes `now`.
-    pub(in crate::furrow::metadata) fn count(&mut self, before: usize, now: usize) {
+    pub(super) fn count(&mut self, before: usize, now: usize) {
         self.bytes = (self.bytes + now).saturating_sub(before);
     }
 
     /// Whether metadata, which takes `taken` bytes, exceeds `max` and an eviction may find
     /// something.
-    pub(in crate::furrow::metadata) fn is_trim_due(&self, taken: usize, max: usize) -> bool {
+    pub(super) fn is_trim_due(&self, taken: usize, max: usize) -> bool {
         taken > max.max(self.trim_from)
     }
 
     /// An eviction has found nothing: the next one waits for a commit, or until metadata takes
     /// `bytes` bytes.
-    pub(in crate::furrow::metadata) fn put_off_trim(&mut self, bytes: usize) {
+    pub(super) fn put_off_trim(&mut self, bytes: usize) {
         self.hand.in_vain = 0;
         self.trim_from = bytes;
     }
 
     /// Whether the last eviction has found nothing, and no commit has ended since.
-    pub(in crate::furrow::metadata) fn waits_for_commit(&self) -> bool {
+    pub(super) fn waits_for_commit(&self) -> bool {
         self.trim_from > 0
     }
 
     /// A commit has made changes durable: an eviction may find something again.
-    pub(in crate::furrow::metadata) fn allow_trim(&mut self) {
+    pub(super) fn allow_trim(&mut self) {
         self.trim_from = 0;
     }
 }

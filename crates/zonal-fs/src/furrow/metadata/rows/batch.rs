@@ -84,11 +84,7 @@ impl Batch {
     }
 
     /// Keys in a span of which the table has an older row than the present one. Some come twice.
-    pub(in crate::furrow::metadata) fn changed_in(
-        &self,
-        first: Key,
-        last: Key,
-    ) -> impl Iterator<Item = Key> {
+    pub(super) fn changed_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
         let range = || first..=last;
         self.changed.range(range()).chain(self.taken.range(range())).copied()
     }
@@ -109,7 +105,7 @@ impl Batch {
     }
 
     /// A commit takes all rows that have changed. Returns them.
-    pub(in crate::furrow::metadata) fn take(&mut self) -> &BTreeSet<Key> {
+    pub(super) fn take(&mut self) -> &BTreeSet<Key> {
         assert!(self.taken.is_empty(), "one batch is encoded at a time");
         self.taken = std::mem::take(&mut self.changed);
         self.bytes = 0;

@@ -32,7 +32,7 @@ pub(in crate::furrow) struct ChangedRows {
 
 impl ChangedRows {
     /// Marks a row that is about to change, of which the value is now `value`.
-    pub(in crate::furrow::metadata) fn mark(&mut self, key: Key, value: impl FnOnce() -> Value) {
+    pub(super) fn mark(&mut self, key: Key, value: impl FnOnce() -> Value) {
         if self.batch.awaits_encoding(key) {
             self.batch.enter_encoded(key, value());
         }
@@ -40,7 +40,7 @@ impl ChangedRows {
     }
 
     /// Marks a row of group 0. A commit encodes these at once, so no change is too early.
-    pub(in crate::furrow::metadata) fn mark_base(&mut self, kind: RowKind, owner: u64, at: u64) {
+    pub(super) fn mark_base(&mut self, kind: RowKind, owner: u64, at: u64) {
         let key = Key::new(kind, owner, at);
         debug_assert!(!self.batch.awaits_encoding(key), "{key:?} is encoded when it is taken");
         self.batch.mark(key);
@@ -52,26 +52,18 @@ impl ChangedRows {
     }
 
     /// Keys in a span whose rows stay in memory: the table has older ones. Some come twice.
-    pub(in crate::furrow::metadata) fn changed_in(
-        &self,
-        first: Key,
-        last: Key,
-    ) -> impl Iterator<Item = Key> {
+    pub(super) fn changed_in(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
         self.batch.changed_in(first, last).chain(self.remaps.moved_in(first, last))
     }
 
     /// Their places.
-    pub(in crate::furrow::metadata) fn places_changed_in(
-        &self,
-        first: Key,
-        last: Key,
-    ) -> BTreeSet<u64> {
+    pub(super) fn places_changed_in(&self, first: Key, last: Key) -> BTreeSet<u64> {
         self.changed_in(first, last).map(Key::at).collect()
     }
 
     /// A commit takes all rows that have changed. Returns the keys of the rows, and of the map rows
     /// that remap tables spare it.
-    pub(in crate::furrow::metadata) fn freeze(&mut self) -> (&BTreeSet<Key>, &BTreeSet<Key>) {
+    pub(super) fn freeze(&mut self) -> (&BTreeSet<Key>, &BTreeSet<Key>) {
         if !self.batch.is_empty() {
             self.mark_base(RowKind::Totals, 0, 0);
         }
@@ -80,7 +72,7 @@ impl ChangedRows {
 
     /// Records that reclaim moves the blocks of a map row. Its row names the old place, so it stays
     /// as it is. Returns whether that began a remap table.
-    pub(in crate::furrow::metadata) fn record_move(
+    pub(super) fn record_move(
         &mut self,
         row: Key,
         from: ZoneGeneration,
@@ -93,7 +85,7 @@ impl ChangedRows {
     }
 
     /// Whether a remap table, and not its row, can record the move of a map entry.
-    pub(in crate::furrow::metadata) fn spares_row(&self, row: Key) -> bool {
+    pub(super) fn spares_row(&self, row: Key) -> bool {
         self.remaps.has_room(self.totals.row_bytes()) && !self.batch.changed().contains(&row)
     }
 

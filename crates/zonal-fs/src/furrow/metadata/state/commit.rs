@@ -2,7 +2,7 @@
 
 use crate::furrow::format::row::{Row, encode};
 use crate::furrow::metadata::State;
-use crate::furrow::metadata::inode::row::encode_inode;
+use crate::furrow::metadata::inode::row::{encode_inode, encode_xattr};
 use crate::furrow::metadata::map::place::ExtentId;
 use crate::furrow::metadata::map::row::encode_map;
 use crate::furrow::metadata::rows::batch::TakenRows;
@@ -125,10 +125,7 @@ fn present_value(state: &State, key: Key) -> Value {
             Some(encode(&Row::Learned(&learned_row(state.learned.row(number)))))
         }
         RowKind::Inode => Some(encode_inode(inode()?, planted)),
-        RowKind::Xattr => {
-            let xattr = inode()?.xattrs.at(key.at())?;
-            Some(encode(&Row::Xattr(&xattr.name, &xattr.value)))
-        }
+        RowKind::Xattr => encode_xattr(inode()?, key.at()),
         RowKind::Map => {
             let file = inode()?.file().ok()?;
             assert!(file.known.end_of(key.at()).is_some(), "{key:?} is not in memory");

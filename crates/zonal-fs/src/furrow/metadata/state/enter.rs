@@ -93,7 +93,7 @@ impl State {
             }
             (Missing::Extent(id), Fetched::Extent(extent)) => {
                 let bytes = extent.held_bytes();
-                if self.maps.shared.enter(*id, Extent { used: now, ..extent }) {
+                if self.maps.shared.enter(*id, extent, now) {
                     self.residency.add(bytes);
                 }
             }
