@@ -39,6 +39,7 @@
 //! | `clock`, `identity` | time, handed in; how a drive is known again under another name | |
 //! | `crc32c`, `aligned` | checksums; memory that devices take without a copy | |
 //! | `mounts`, `shown` | the mounts of this system; names of files in messages | |
+//! | `retry` | when failed work is tried again | |
 //! | `repeat`, `wait` | how tests repeat a random run, and wait for others | |
 //! | `size` | sizes as people write and read them | `unit` |
 //! | `budget` | the memory of all connections of a server | `aligned` |
@@ -87,6 +88,7 @@ pub mod output;
 pub mod profile;
 #[doc(hidden)]
 pub mod repeat;
+pub mod retry;
 mod shown;
 pub mod size;
 pub mod spec;

@@ -17,7 +17,6 @@
 //! | `planted` | mistakes that tests of tests make | |
 //! | `sync` | the locks, and how a test decides which thread gets them | |
 //! | `memory` | bytes of memory that collections take | |
-//! | `retry` | when failed work is tried again | |
 //! | `options` | mount options | all above |
 //! | `drive` | blocks and zones of the device, checksums, read pins | all above |
 //! | `zones` | the use of each zone, the next one to be written, the victims | all above |
@@ -79,7 +78,6 @@ mod options;
 mod planted;
 mod reclaim;
 mod recovery;
-mod retry;
 #[cfg(feature = "testing")]
 pub mod sample;
 mod space;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 
+use zonal::retry::Retries;
 use zonal::{Select, ZoneAction};
 
 use super::file::{Group, Health, Held, Writer, ZoneFile};
@@ -47,26 +48,21 @@ impl InUse {
 #[derive(Default)]
 pub(super) struct Unclosed {
     files: BTreeSet<Ino>,
-    pause_ns: u64,
-    due_ns: u64,
+    retries: Retries<()>,
 }
-
-/// The shortest and the longest pause before the device is asked again to close zones.
-const PAUSE_NS_MIN: u64 = 1_000_000_000;
-const PAUSE_NS_MAX: u64 = 64_000_000_000;
 
 impl Unclosed {
     fn is_due(&self, now_ns: u64) -> bool {
-        !self.files.is_empty() && now_ns >= self.due_ns
+        !self.files.is_empty() && self.retries.is_due((), now_ns)
     }
 
     /// All were tried, now: the others have to wait.
     fn put_off(&mut self, now_ns: u64) {
         if self.files.is_empty() {
-            return *self = Self::default();
+            self.retries.settle(());
+        } else {
+            self.retries.put_off((), now_ns);
         }
-        self.pause_ns = (2 * self.pause_ns).clamp(PAUSE_NS_MIN, PAUSE_NS_MAX);
-        self.due_ns = now_ns.saturating_add(self.pause_ns);
     }
 }
 

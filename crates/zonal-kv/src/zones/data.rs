@@ -7,7 +7,7 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{Access, FileSystem, Result};
 
 use super::format::{Extent, Kind};
-use super::owed::ATTEMPTS;
+use super::owed::{ATTEMPTS, at_once};
 use super::{State, ZoneStore, lock};
 
 /// Bytes that a file gathers before it writes them.
@@ -104,7 +104,7 @@ impl ZoneStore {
     }
 
     fn take_zone(&self, state: &mut State) -> Result<u32> {
-        let mut refused = state.resets.at_once().into_iter();
+        let mut refused = at_once(&state.resets).into_iter();
         loop {
             while let Some(zone) = state.free.pop_first() {
                 if self.is_good(zone) {

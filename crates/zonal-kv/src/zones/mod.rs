@@ -34,6 +34,7 @@ mod placed;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use zonal::retry::Retries;
 use zonal::{ByteCount, Clock};
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::Traffic;
@@ -42,7 +43,6 @@ use zonal_fs::zonefs::{Group, ZoneFs};
 
 use self::data::memory;
 use self::format::{Encoder, Entry, Extent, Head, Kind};
-use self::owed::Retries;
 use self::placed::PlacedFiles;
 
 /// The root directory.
@@ -260,7 +260,9 @@ impl ZoneStore {
         let mut state = lock(&self.state);
         match &outcome {
             Ok(()) => state.commits.settle(()),
-            Err(_) => state.commits.put_off((), self.clock.monotonic_ns()),
+            Err(_) => {
+                state.commits.put_off((), self.clock.monotonic_ns());
+            }
         }
         outcome
     }

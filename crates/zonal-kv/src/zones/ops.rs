@@ -10,7 +10,7 @@ use zonal_fs::zonefs::Health;
 
 use super::data::{file, memory};
 use super::format::Kind;
-use super::owed::ATTEMPTS;
+use super::owed::{ATTEMPTS, at_once};
 use super::{Inode, MAP_ZONES, ROOT, State, ZoneStore, lock};
 
 /// Changes are committed after this time at the latest.
@@ -315,7 +315,7 @@ impl FileSystem for ZoneStore {
             self.retry(&mut state, now_ns);
             let oldest = state.dirty_since_ns.unwrap_or(i64::MAX);
             let is_wanted = !state.doomed.is_empty()
-                || state.commits.len() > 0
+                || !state.commits.is_empty()
                 || oldest.saturating_add(COMMIT_NS) <= self.clock.wall_ns();
             is_wanted && state.commits.is_due((), now_ns)
         };
@@ -387,7 +387,7 @@ impl ZoneStore {
     fn make_room(&self) -> Result<()> {
         let has_doomed = {
             let mut state = lock(&self.state);
-            for ino in state.seals.at_once() {
+            for ino in at_once(&state.seals) {
                 self.seal_or_owe(&mut state, ino);
             }
             !state.doomed.is_empty()

@@ -15,12 +15,12 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use zonal::Clock;
+use zonal::retry::Retries;
 
 use crate::furrow::drive::Drive;
 use crate::furrow::format::blocks_for;
 use crate::furrow::log::committer::{CommitTurns, Committer};
 use crate::furrow::options::MountOptions;
-use crate::furrow::retry::Retries;
 use crate::furrow::sync::Mutex;
 use crate::furrow::table::pairs::Pairs;
 use crate::furrow::tree::Tree;

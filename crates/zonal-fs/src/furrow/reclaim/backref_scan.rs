@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use zonal::retry::Retries;
+
 use crate::FsError;
 use crate::furrow::format::Address;
 use crate::furrow::format::backref::Backref;
@@ -15,8 +17,8 @@ use crate::furrow::format::row::{Row, decode};
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::map::place::{ExtentId, Owner};
 use crate::furrow::reclaim::Reclaimer;
-use crate::furrow::retry::{REFUSED_NS_MAX, Retries};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
+use crate::furrow::table::refused::REFUSED_NS_MAX;
 use crate::furrow::table::view::Refused;
 use crate::furrow::zones::{Listed, Role, Zones};
 use crate::vfs::{Ino, Result};

@@ -40,7 +40,7 @@ pub(super) mod pairs;
 pub mod part;
 pub(super) mod part_store;
 pub(super) mod pointers;
-mod refused;
+pub(super) mod refused;
 pub(super) mod remaps;
 pub(super) mod run;
 pub(super) mod store;

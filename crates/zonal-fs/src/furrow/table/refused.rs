@@ -7,10 +7,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use zonal::retry::Retries;
+
 use super::part::{RefusedSections, Section, unread};
-use crate::furrow::retry::{REFUSED_NS_MAX, Retries};
 use crate::furrow::sync::Mutex;
 use crate::vfs::Result;
+
+/// Nanoseconds after which metadata counts as lost that the device refuses to read: ten minutes. It
+/// takes less to replace a cable or to reset a link.
+pub(in crate::furrow) const REFUSED_NS_MAX: u64 = 600_000_000_000;
 
 /// Reads that the device has refused since the mount.
 #[derive(Debug, Default)]

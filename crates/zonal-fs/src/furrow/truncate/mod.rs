@@ -13,14 +13,16 @@ pub(super) mod lost_blocks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use zonal::retry::Attempt;
+
 use crate::FsError;
 use crate::furrow::drive::Drive;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::State;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::planted::PlantedBug;
-use crate::furrow::retry::{Attempt, REFUSED_NS_MAX};
 use crate::furrow::table::key::{Key, KeySpan, RowKind};
+use crate::furrow::table::refused::REFUSED_NS_MAX;
 use crate::furrow::table::view::Refused;
 use crate::furrow::tree::Tree;
 use crate::vfs::{Ino, Result};
@@ -73,7 +75,7 @@ impl Truncator {
         let state = self.tree.read_state();
         let truncation = state.inodes.lives.next_truncation(now).map(Removal::Truncation);
         let discard = || state.maps.discards.next_file(now).map(Removal::Discard);
-        let lost = || state.inodes.lives.lost_blocks.next_due(now).map(Removal::LostBlocks);
+        let lost = || state.inodes.lives.lost_blocks.due(now).next().map(Removal::LostBlocks);
         truncation.or_else(discard).or_else(lost)
     }
 

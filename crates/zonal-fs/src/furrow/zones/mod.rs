@@ -18,13 +18,13 @@ pub(super) mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use zonal::retry::Retries;
 use zonal::{ZoneCond, ZoneId};
 use zonal_placement::streams::Streams;
 use zonal_placement::victims::Victims;
 
 use crate::furrow::drive::layout::ZoneLimits;
 use crate::furrow::format::ZoneGeneration;
-use crate::furrow::retry::Retries;
 use crate::furrow::zones::allocation::OpenRoom;
 use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 

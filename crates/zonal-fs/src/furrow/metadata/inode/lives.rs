@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use zonal::retry::{Attempt, Retries};
+
 use crate::furrow::memory::in_tree;
-use crate::furrow::retry::{Attempt, Retries};
 use crate::vfs::Ino;
 
 /// Bytes of one entry in the table of users of inodes.

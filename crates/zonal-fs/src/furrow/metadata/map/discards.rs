@@ -12,10 +12,11 @@ use std::ops::Range;
 
 use zerocopy::byteorder::little_endian::U64;
 
+use zonal::retry::{Attempt, Retries};
+
 use crate::furrow::format::row::DiscardRow;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::rows::ChangedRows;
-use crate::furrow::retry::{Attempt, Retries};
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 

@@ -1,8 +1,8 @@
 //! Retries: when failed work is tried again.
 //!
-//! A read that the device refuses may succeed later. So work that fails by one stays owed: the
-//! worker tries it again after a pause, which doubles with each failure. A caller that cannot go on
-//! without the work tries it at once.
+//! A call that the device refuses may succeed later. So work that fails by one stays owed: its
+//! owner tries it again after a pause, which doubles with each failure. A caller that cannot go on
+//! without the work tries it at once. Times are nanoseconds of a monotonic clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,12 @@ const PAUSE_NS_MAX: u64 = 64 * PAUSE_NS_MIN;
 /// Nanoseconds between attempts above which an age begins anew.
 const GAP_NS_MAX: u64 = 2 * PAUSE_NS_MAX;
 
-/// Nanoseconds after which metadata counts as lost that the device refuses to read: ten minutes. It
-/// takes less to replace a cable or to reset a link.
-pub(in crate::furrow) const REFUSED_NS_MAX: u64 = 600 * PAUSE_NS_MIN;
-
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::furrow) enum Attempt {
+pub enum Attempt {
+    /// The work is done.
     Succeeded,
+    /// The work is still owed.
     Failed,
 }
 
@@ -38,8 +36,9 @@ struct Failure {
 
 /// Work of one kind that has failed and is still owed.
 #[derive(Clone, Debug)]
-pub(in crate::furrow) struct Retries<K>(BTreeMap<K, Failure>);
+pub struct Retries<K>(BTreeMap<K, Failure>);
 
+/// Owes nothing.
 impl<K> Default for Retries<K> {
     fn default() -> Self {
         Self(BTreeMap::new())
@@ -49,7 +48,7 @@ impl<K> Default for Retries<K> {
 impl<K: Copy + Ord> Retries<K> {
     /// Notes that work has failed. Returns the nanoseconds since it failed first, as long as it has
     /// been tried all that time.
-    pub(in crate::furrow) fn put_off(&mut self, work: K, now_ns: u64) -> u64 {
+    pub fn put_off(&mut self, work: K, now_ns: u64) -> u64 {
         let new = Failure { first_ns: now_ns, last_ns: now_ns, pause_ns: 0, attempts: 0 };
         let failure = self.0.entry(work).or_insert(new);
         if now_ns.saturating_sub(failure.last_ns) > GAP_NS_MAX {
@@ -63,45 +62,45 @@ impl<K: Copy + Ord> Retries<K> {
     }
 
     /// Ends the pause of work: a caller cannot go on without it.
-    pub(in crate::furrow) fn end_pause(&mut self, work: K) {
+    pub fn end_pause(&mut self, work: K) {
         if let Some(failure) = self.0.get_mut(&work) {
             failure.pause_ns = 0;
         }
     }
 
     /// Notes that work has succeeded, or is owed no more.
-    pub(in crate::furrow) fn settle(&mut self, work: K) {
+    pub fn settle(&mut self, work: K) {
         self.0.remove(&work);
     }
 
     /// Whether work has not failed, or its pause is over.
-    pub(in crate::furrow) fn is_due(&self, work: K, now_ns: u64) -> bool {
+    pub fn is_due(&self, work: K, now_ns: u64) -> bool {
         self.0.get(&work).is_none_or(|failure| failure.is_due(now_ns))
     }
 
     /// Whether work has failed and is owed.
-    pub(in crate::furrow) fn has(&self, work: K) -> bool {
+    pub fn has(&self, work: K) -> bool {
         self.0.contains_key(&work)
     }
 
     /// Nanoseconds since work failed first; `None` if it has not failed.
-    pub(in crate::furrow) fn age_ns(&self, work: K, now_ns: u64) -> Option<u64> {
+    pub fn age_ns(&self, work: K, now_ns: u64) -> Option<u64> {
         self.0.get(&work).map(|failure| now_ns.saturating_sub(failure.first_ns))
     }
 
     /// Failed work whose pause is over.
-    pub(in crate::furrow) fn next_due(&self, now_ns: u64) -> Option<K> {
-        self.0.iter().find(|(_, failure)| failure.is_due(now_ns)).map(|(&work, _)| work)
+    pub fn due(&self, now_ns: u64) -> impl Iterator<Item = K> {
+        self.0.iter().filter(move |(_, failure)| failure.is_due(now_ns)).map(|(&work, _)| work)
     }
 
     /// Work whose pause is not over.
-    pub(in crate::furrow) fn paused(&self, now_ns: u64) -> BTreeSet<K> {
+    pub fn paused(&self, now_ns: u64) -> BTreeSet<K> {
         let paused = self.0.iter().filter(|(_, failure)| !failure.is_due(now_ns));
         paused.map(|(&work, _)| work).collect()
     }
 
     /// Work that has failed, the longest untried first.
-    pub(in crate::furrow) fn by_last_attempt(&self) -> Vec<K> {
+    pub fn by_last_attempt(&self) -> Vec<K> {
         let mut all: Vec<(u64, K)> =
             self.0.iter().map(|(&work, failure)| (failure.last_ns, work)).collect();
         all.sort_unstable();
@@ -109,8 +108,13 @@ impl<K: Copy + Ord> Retries<K> {
     }
 
     /// How much work has failed and is owed.
-    pub(in crate::furrow) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether no work is owed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
