@@ -11,6 +11,7 @@ pub(crate) mod schemas;
 pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod simulated;
+mod suggested;
 pub(crate) mod sweep;
 pub(crate) mod trace;
 
@@ -22,6 +23,7 @@ use zonal::{ByteCount, Profile, ZoneRuns, size};
 use zonal_fs::furrow::{DumpWhat, Overwrite};
 
 use features::Features;
+use suggested::Suggested;
 
 /// Zoned storage in user space: emulated zoned drives, and file systems on zoned drives.
 ///
@@ -420,7 +422,7 @@ pub(crate) struct Mount {
     #[arg(short, long)]
     pub(crate) read_only: bool,
     /// Comma-separated mount options; `zonal mount --help` ends with the list
-    #[arg(short, value_name = "OPTIONS", value_parser = mount_options::OptionsParser, hide_possible_values = true)]
+    #[arg(short, value_name = "OPTIONS", value_parser = Suggested(mount_options::completions), hide_possible_values = true)]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until unmounted
     #[arg(short, long)]

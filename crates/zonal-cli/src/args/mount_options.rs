@@ -3,10 +3,7 @@
 //! The code that takes an option defines its effect: `zonal_fuse::options` and the `options.rs` of
 //! each file system. The tests here compare those sources with the list.
 
-use std::ffi::OsStr;
-
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use clap::{Arg, Command};
+use clap::builder::PossibleValue;
 
 /// The argument of `zonal mount` that takes a list of them.
 pub(crate) const ID: &str = "options";
@@ -276,26 +273,10 @@ fn markdown() -> String {
     )
 }
 
-/// Accepts any text, and lists the options for completion scripts.
-#[derive(Clone)]
-pub(crate) struct OptionsParser;
-
-impl TypedValueParser for OptionsParser {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        arg: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let value = |option: &MountOption| PossibleValue::new(option.name).help(option.help());
-        Some(Box::new(OPTIONS.iter().map(value)))
-    }
+/// The options as completion scripts list them.
+pub(crate) fn completions() -> Vec<PossibleValue> {
+    let value = |option: &MountOption| PossibleValue::new(option.name).help(option.help());
+    OPTIONS.iter().map(value).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use clap::{Args, Subcommand};
 use zonal_sim::config::Setting;
 use zonal_sim::experiment::Name;
 
-use super::simulated::{ConfigParser, Simulated};
+use super::simulated::{Simulated, presets};
+use super::suggested::Suggested;
 use super::sweep::{SimReplay, SimSweep};
 
 #[derive(Subcommand)]
@@ -52,7 +53,7 @@ pub(crate) struct SimShow {
 #[derive(Args)]
 pub(crate) struct SimConfig {
     /// Name of the preset
-    #[arg(value_parser = ConfigParser, hide_possible_values = true)]
+    #[arg(value_parser = Suggested(presets), hide_possible_values = true)]
     pub(crate) name: Option<String>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct SimFs {
     #[arg(
         value_name = "CONFIG",
         default_value = "files",
-        value_parser = ConfigParser,
+        value_parser = Suggested(presets),
         hide_possible_values = true
     )]
     pub(crate) config: String,

@@ -10,7 +10,8 @@ use zonal_sim::config::Setting;
 use zonal_sim::sweep::{FIGURES, Over};
 use zonal_sim::trace::{Fit, Format};
 
-use super::simulated::{ConfigParser, Simulated};
+use super::simulated::{Simulated, presets};
+use super::suggested::Suggested;
 
 #[derive(Args)]
 pub(crate) struct SimSweep {
@@ -90,7 +91,7 @@ pub(crate) struct SimReplay {
         long,
         value_name = "CONFIG",
         default_value = "small",
-        value_parser = ConfigParser,
+        value_parser = Suggested(presets),
         hide_possible_values = true
     )]
     pub(crate) config: String,
