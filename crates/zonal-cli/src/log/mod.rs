@@ -19,10 +19,10 @@ use zonal::output::{self, Existing};
 
 use crate::args::{Command, Global};
 use crate::output::Stderr;
-use limit::{Limited, Output, Shared, Times};
+use limit::{Limit, Limited, Times};
 
-/// The log of this program. Dropping it writes how many messages were omitted.
-pub(crate) struct Log(Arc<Shared>);
+/// The log of this program. Dropping it logs how many messages were omitted.
+pub(crate) struct Log(Arc<Limit>);
 
 impl Drop for Log {
     fn drop(&mut self) {
@@ -39,22 +39,17 @@ pub(crate) fn start(global: &Global, command: &Command) -> Result<Log> {
         _ => LevelFilter::TRACE,
     };
     let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
-    let clock = Arc::new(SystemClock::new());
-    let Some(path) = &global.log else {
-        let output: Output = Box::new(|| Box::new(Stderr));
-        let shared = Shared::new(clock, Times::Hidden, output);
-        let limited = Arc::clone(&shared);
+    let times = if global.log.is_some() { Times::Shown } else { Times::Hidden };
+    let log = Log(Limit::new(Arc::new(SystemClock::new()), times));
+    let limit = Arc::clone(&log.0);
+    if let Some(path) = &global.log {
+        let builder = builder.with_ansi(false).with_writer(Arc::new(open(path)?));
+        builder.map_event_format(|inner| Limited { inner, limit }).init();
+    } else {
         let builder = builder.with_writer(|| Stderr).without_time().with_ansi(has_colours());
-        builder.map_event_format(|inner| Limited { inner, shared: limited }).init();
-        return Ok(Log(shared));
-    };
-    let file = Arc::new(open(path)?);
-    let again = Arc::clone(&file);
-    let shared = Shared::new(clock, Times::Shown, Box::new(move || Box::new(Arc::clone(&again))));
-    let limited = Arc::clone(&shared);
-    let builder = builder.with_ansi(false).with_writer(file);
-    builder.map_event_format(|inner| Limited { inner, shared: limited }).init();
-    Ok(Log(shared))
+        builder.map_event_format(|inner| Limited { inner, limit }).init();
+    }
+    Ok(log)
 }
 
 /// Whether standard error shows colours: a capable terminal does, unless `NO_COLOR` says otherwise.
