@@ -68,11 +68,9 @@ fn synopsis(page: &mut Roff, command: &Command, facts: &CommandFacts) {
         .map(|group| group.get_args().filter_map(|id| argument(command, id.as_str())).collect())
         .collect();
     let is_free = |arg: &&Arg| !groups.iter().flatten().any(|one| one.get_id() == arg.get_id());
-    for arg in options_of(command).filter(is_free) {
-        optional(page, arg, is_required(arg));
-    }
-    for arg in command.get_positionals().filter(|arg| !arg.is_hide_set()).filter(is_free) {
-        optional(page, arg, is_required(arg));
+    let positionals = command.get_positionals().filter(|arg| !arg.is_hide_set());
+    for arg in options_of(command).chain(positionals).filter(is_free) {
+        in_synopsis(page, arg);
     }
     for group in &groups {
         let forms: Vec<Vec<Inline>> = group.iter().map(|arg| form(arg)).collect();
@@ -90,24 +88,14 @@ fn synopsis(page: &mut Roff, command: &Command, facts: &CommandFacts) {
     }
 }
 
-/// Whether a command line needs an argument, or may leave it out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
-    Required,
-    Optional,
-}
-
-fn is_required(arg: &Arg) -> Need {
-    if arg.is_required_set() { Need::Required } else { Need::Optional }
-}
-
 /// An argument of the synopsis, in brackets if it can be left out.
-fn optional(page: &mut Roff, arg: &Arg, need: Need) {
+fn in_synopsis(page: &mut Roff, arg: &Arg) {
     let form = form(arg);
-    match need {
-        Need::Required => page.text(form),
-        Need::Optional => page.text([&[roman("[")], &*form, &[roman("]")]].concat()),
-    };
+    if arg.is_required_set() {
+        page.text(form);
+    } else {
+        page.text([&[roman("[")], &*form, &[roman("]")]].concat());
+    }
 }
 
 /// An argument as it is written, by its long name if it has one.
