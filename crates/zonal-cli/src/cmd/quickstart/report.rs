@@ -1,11 +1,11 @@
 //! The output of quickstart: one line when a step ends, and a summary at the end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use console::style;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::Zone;
@@ -13,11 +13,10 @@ use zonal_fs::furrow::stats::Traffic;
 
 use super::place::Place;
 use super::plan::Plan;
-use super::session::Way;
-use super::verify::{self, Sums};
+use super::tree::{Sums, totals};
 use crate::args::Global;
-use crate::clock;
 use crate::output::{self, count, json, map, progress, shell, size};
+use crate::{clock, interrupt};
 
 /// One step that ended well.
 #[derive(Serialize, JsonSchema)]
@@ -55,45 +54,32 @@ pub(crate) struct Summary<'a> {
 }
 
 /// Prints each step when it ends.
-pub(super) struct Story {
-    json: bool,
-    source: PathBuf,
-    drive: PathBuf,
-    way: Way,
-    /// The command that removes everything that the run made.
-    removal: String,
+pub(super) struct Story<'a> {
+    is_json: bool,
+    plan: &'a Plan,
+    place: &'a Place,
     steps: Vec<Step>,
     start: std::time::Instant,
 }
 
-impl Story {
+impl<'a> Story<'a> {
     /// Prints the plan of the run.
-    pub(super) fn new(global: &Global, plan: &Plan, place: &Place) -> Result<Self> {
-        let story = Self {
-            json: global.json,
-            source: plan.source.clone(),
-            drive: place.drive.clone(),
-            way: place.way.clone(),
-            removal: place.removal(),
-            steps: Vec::new(),
-            start: clock::now(),
+    pub(super) fn new(global: &Global, plan: &'a Plan, place: &'a Place) -> Result<Self> {
+        let (is_json, start) = (global.json, clock::now());
+        let story = Self { is_json, plan, place, steps: Vec::new(), start };
+        let used = match &place.mount {
+            Ok(point) => format!("mounted at {}", point.display()),
+            Err(why) => format!("used as a library, not mounted:\n         {why}"),
         };
         let part = match plan.left_out {
             0 => "",
             _ => "\n         (a part of it; --dir DIR copies all of a tree)",
         };
-        let used = match &place.way {
-            Way::Mount(point) => format!("mounted at {}", point.display()),
-            Way::Library(why) => {
-                format!("used as a library, not mounted:\n         {why}")
-            }
-        };
         story.say(&format!(
-            "{}\n\n  drive  {}{}\n  files  Furrow, {used}\n  work   {} files, {}, from\n         {}{part}\n",
+            "{}\n\n  drive  {}\n  files  Furrow, {used}\n  work   {} files, {}, from\n         {}{part}\n",
             style("A zoned drive in a file, and a file system on it").bold(),
             place.drive.display(),
-            left_alone(&place.earlier),
-            count(plan.files.len() as u64),
+            count(plan.files),
             size(plan.bytes),
             plan.source.display(),
         ))?;
@@ -102,93 +88,62 @@ impl Story {
 
     /// Prints a line. Fails at a closed pipe: the caller has to unmount then.
     fn say(&self, text: &str) -> Result<()> {
-        if self.json { Ok(()) } else { output::try_print(format_args!("{text}\n")) }
+        if self.is_json { Ok(()) } else { output::try_print(format_args!("{text}\n")) }
     }
 
-    /// A bar for `total` bytes; of unknown length if 0.
-    pub(super) fn bar(total: u64, what: &'static str) -> ProgressBar {
-        if total == 0 {
-            return Self::spinner(what);
-        }
-        progress::bar(total, progress::Unit::Bytes, what)
-    }
-
-    /// Shows progress where the amount of work is unknown.
-    pub(super) fn spinner(what: &'static str) -> ProgressBar {
-        let style = ProgressStyle::with_template("  {spinner}     {msg:20} {elapsed}")
-            .expect("the template is well formed");
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-            .with_style(style)
-            .with_message(what);
-        bar.enable_steady_tick(Duration::from_millis(120));
-        bar
-    }
-
-    /// Does a step and prints its line.
-    pub(super) fn step(
+    /// Does a step, with a bar for `total` bytes if that is not 0, and prints its line with a note
+    /// on the result and the seconds that it took.
+    pub(super) fn step<T>(
         &mut self,
         name: &'static str,
-        work: impl FnOnce() -> Result<String>,
-    ) -> Result<()> {
-        self.step_with(name, || work().map(|note| ((), note)))
-    }
-
-    /// Does a step that has a result and a note.
-    pub(super) fn step_with<T>(
-        &mut self,
-        name: &'static str,
-        work: impl FnOnce() -> Result<(T, String)>,
+        total: u64,
+        work: impl FnOnce(&ProgressBar) -> Result<T>,
+        note: impl FnOnce(&T, f64) -> String,
     ) -> Result<T> {
+        interrupt::check()?;
         tracing::debug!(step = name, "begins");
-        let (start, spinner) = (clock::now(), Self::spinner(name));
-        let (result, note) = work()?;
-        spinner.finish_and_clear();
-        self.note(name, start.elapsed().as_secs_f64(), note)?;
-        Ok(result)
-    }
-
-    /// Does a step whose note has its speed.
-    pub(super) fn timed<T>(
-        &mut self,
-        name: &'static str,
-        note: impl FnOnce(f64, &T) -> String,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
         let start = clock::now();
-        let result = work()?;
+        let bar = match total {
+            0 => ProgressBar::new_spinner().with_message(name),
+            _ => progress::bar(total, progress::Unit::Bytes, name),
+        };
+        bar.enable_steady_tick(Duration::from_millis(120));
+        let result = work(&bar)?;
+        bar.finish_and_clear();
         let seconds = start.elapsed().as_secs_f64();
-        self.note(name, seconds, note(seconds, &result))?;
-        Ok(result)
-    }
-
-    /// Prints the line of a step that ended, and keeps it for the summary.
-    pub(super) fn note(&mut self, name: &'static str, seconds: f64, note: String) -> Result<()> {
         tracing::info!(step = name, seconds, "done");
-        let done = style("done").green();
+        let (done, note) = (style("done").green(), note(&result, seconds));
         self.say(format!("  {done}  {name:20} {seconds:5.1} s  {note}").trim_end())?;
         self.steps.push(Step { name, seconds, note });
-        Ok(())
+        Ok(result)
+    }
+
+    /// Does a step that has always the same note.
+    pub(super) fn plain<T>(
+        &mut self,
+        name: &'static str,
+        note: &str,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.step(name, 0, |_| work(), |_, _| note.to_owned())
     }
 
     /// Prints the summary.
-    pub(super) fn finish(&self, sums: &Sums, counts: &Traffic, zones: &[Zone]) -> Result<()> {
-        let (files, bytes) = verify::totals(sums);
-        let amplification = counts.amplification().unwrap_or(1.0);
+    pub(super) fn finish(&self, sums: &Sums, traffic: &Traffic, zones: &[Zone]) -> Result<()> {
+        let (files, bytes) = totals(sums);
+        let wa = traffic.amplification().unwrap_or(1.0);
         let seconds = self.start.elapsed().as_secs_f64();
-        if self.json {
+        if self.is_json {
             return json::document(&Summary {
-                device: &self.drive,
-                mount: match &self.way {
-                    Way::Mount(point) => Some(point),
-                    Way::Library(_) => None,
-                },
-                source: &self.source,
+                device: &self.place.drive,
+                mount: self.place.mount.as_deref().ok(),
+                source: &self.plan.source,
                 steps: &self.steps,
                 seconds,
                 verified_files: files,
                 verified_bytes: bytes,
-                traffic: counts,
-                wa: amplification,
+                traffic,
+                wa,
             });
         }
         sayln!(
@@ -198,11 +153,11 @@ impl Story {
             size(bytes)
         );
         sayln!(
-            "Write amplification {amplification:.2}: {} data, {} metadata, {} moved by reclaim.\n\
+            "Write amplification {wa:.2}: {} data, {} metadata, {} moved by reclaim.\n\
              {seconds:.0} s in all.\n",
-            size(counts.user),
-            size(counts.meta),
-            size(counts.reclaim)
+            size(traffic.user),
+            size(traffic.meta),
+            size(traffic.reclaim)
         );
         sayln!("{}", style("Zones of the drive").bold());
         sayln!("{}", map::draw(zones, map::terminal_width(), map::ink()));
@@ -211,66 +166,29 @@ impl Story {
     }
 
     fn say_next(&self) {
-        let (program, drive) = (shell::word(program()), shell::word(&self.drive));
+        // The word by which the user has called this program.
+        let program = shell::word(std::env::args_os().next().unwrap_or_else(|| "zonal".into()));
+        let drive = shell::word(&self.place.drive);
         sayln!("{}", style("The drive is yours").bold());
-        let mut next = Vec::new();
-        if let Way::Mount(point) = &self.way {
+        if let Ok(point) = &self.place.mount {
             let point = shell::word(point);
-            next.push((format!("mount {drive} {point}"), "mount it"));
-            next.push((format!("umount {point}"), "unmount it"));
+            sayln!("  mount it:       {program} mount {drive} {point}");
+            sayln!("  unmount it:     {program} umount {point}");
         }
-        next.push((format!("zones --map {drive}"), "see its zones"));
-        next.push((format!("check {drive}"), "check it"));
-        for (arguments, what) in &next {
-            sayln!("  {:15} {program} {arguments}", format!("{what}:"));
-        }
-        sayln!("  {:15} {}", "remove it:", self.removal);
+        sayln!("  see its zones:  {program} zones --map {drive}");
+        sayln!("  check it:       {program} check {drive}");
+        sayln!("  remove it:      {}", self.place.removal());
     }
-}
-
-/// A line that names the directories of earlier runs.
-fn left_alone(earlier: &[PathBuf]) -> String {
-    if earlier.is_empty() {
-        return String::new();
-    }
-    let names: Vec<_> = earlier.iter().map(|folder| folder.display().to_string()).collect();
-    format!("\n         (was there before and stays as it is: {})", names.join(", "))
 }
 
 /// Files and bytes per second.
 pub(super) fn moved(sums: &Sums, seconds: f64) -> String {
-    let (files, bytes) = verify::totals(sums);
-    format!(
-        "{}, {} files/s",
-        output::rate(bytes, seconds),
-        rounded(output::per_second(files, seconds))
-    )
+    let (files, bytes) = totals(sums);
+    format!("{}, {}", output::rate(bytes, seconds), per_second(files, seconds, "files/s"))
 }
 
 /// `123 UNIT`.
-pub(super) fn per_second(done: u64, seconds: f64, unit: &str) -> String {
-    format!("{} {unit}", rounded(output::per_second(done, seconds)))
-}
-
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, for people")]
-fn rounded(rate: f64) -> String {
-    count(rate.round() as u64)
-}
-
-/// The word that starts this program from here: its name if the shell finds it, else its path.
-fn program() -> PathBuf {
-    let Ok(own) = std::env::current_exe() else { return "zonal".into() };
-    // The kernel appends this to the path of a replaced program; its successor has the path.
-    let own = match own.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
-        Some(path) => PathBuf::from(path),
-        None => own,
-    };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        std::env::split_paths(&path).map(|folder| folder.join("zonal")).find(|file| file.is_file());
-    if found.and_then(|file| file.canonicalize().ok()).as_deref() == Some(&own) {
-        return "zonal".into();
-    }
-    let here = std::env::current_dir().unwrap_or_default();
-    own.strip_prefix(&here).unwrap_or(&own).to_owned()
+pub(super) fn per_second(done: u64, seconds: f64, unit: &str) -> String {
+    format!("{} {unit}", count(output::per_second(done, seconds).round() as u64))
 }
