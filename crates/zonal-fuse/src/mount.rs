@@ -1,10 +1,9 @@
 //! The life of a mount: mounted, ready, served, unmounted, closed cleanly.
 //!
 //! [`serve`] runs all of it and returns at the end. In addition to the serving threads, one calls
-//! [`FileSystem::tick`](zonal_fs::vfs::FileSystem::tick) twice a second, or sooner if there is
-//! work, one commits for queued syncs, and one waits for SIGTERM and SIGINT. A device that hangs
-//! may block any of them, but not the end of the mount: after a signal, the main thread waits for
-//! everything with a time limit.
+//! [`FileSystem::tick`] twice a second, or sooner if there is work, one commits for queued syncs,
+//! and one waits for SIGTERM and SIGINT. A device that hangs may block any of them, but not the end
+//! of the mount: after a signal, the main thread waits for everything with a time limit.
 //!
 //! # Block devices
 //! A writable file system is mounted as `fuseblk` if the kernel passes sync(1) on to such a mount
