@@ -1,6 +1,4 @@
-//! Missing metadata: what an operation needs and memory lacks.
-//!
-//! [`Tree`](crate::furrow::tree::Tree) loads it.
+//! Missing metadata: an operation needs it, and [`Tree`](crate::furrow::tree::Tree) loads it.
 
 use crate::FsError;
 use crate::furrow::format::backref::ExtentId;

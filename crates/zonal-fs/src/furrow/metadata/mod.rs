@@ -16,7 +16,7 @@
 //! | --- | --- | --- |
 //! | `small` | maps that take little memory while they have few entries | |
 //! | `known` | which ranges of a map or a directory are in memory | `small` |
-//! | `missing` | what an operation needs and memory lacks | |
+//! | `missing` | metadata that an operation needs and memory lacks | |
 //! | `residency` | bytes in memory, last uses, loads under way | |
 //! | `rows` | changed rows, remap tables, totals, the next numbers | |
 //! | `map`, `directory` | places of file blocks; entries and their name index | all above |

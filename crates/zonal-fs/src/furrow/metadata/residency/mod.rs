@@ -1,7 +1,7 @@
 //! Which metadata stays in memory: its size, its last use, and the loads that need it.
 //!
 //! [`memory`](crate::furrow::memory) gives the sizes of collections, and
-//! [`evict`](crate::furrow::metadata::state::evict) frees what is not used.
+//! [`evict`](crate::furrow::metadata::state::evict) frees unused metadata.
 
 pub(in crate::furrow) mod loads;
 pub(in crate::furrow) mod used;

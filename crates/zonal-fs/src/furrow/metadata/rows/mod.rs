@@ -56,7 +56,7 @@ impl ChangedRows {
         self.batch.changed_in(first, last).chain(self.remaps.moved_in(first, last))
     }
 
-    /// Their places.
+    /// The places (`at`) of these keys.
     pub(super) fn places_changed_in(&self, first: Key, last: Key) -> BTreeSet<u64> {
         self.changed_in(first, last).map(Key::at).collect()
     }

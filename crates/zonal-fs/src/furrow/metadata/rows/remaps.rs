@@ -42,7 +42,7 @@ pub(in crate::furrow) struct Remaps {
     open: BTreeMap<ZoneGeneration, Key>,
     /// Map rows that name an old place and are not part of the next batch.
     moved: BTreeSet<Key>,
-    /// The same of the batch that is being committed.
+    /// Map rows that name an old place, in the batch of the running commit.
     committing: BTreeSet<Key>,
     /// Number of the next table.
     next: u64,

@@ -1,4 +1,4 @@
-//! Discards: what a step does to make blocks of a file read as zeroes, and to remove their entries.
+//! Discards: blocks of a file read as zeroes at once, and steps remove their map entries.
 
 use std::ops::Range;
 

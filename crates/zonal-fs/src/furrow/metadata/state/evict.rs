@@ -21,7 +21,7 @@ use crate::vfs::Ino;
 /// Loads after a use during which an object stays.
 const KEPT_LOADS: u64 = 64;
 
-/// The same of pieces of maps.
+/// Loads after a use during which a piece of a map stays.
 const PIECE_LOADS: u64 = 16 * KEPT_LOADS;
 
 /// Inodes and pieces that one eviction looks at: a tenth of a millisecond, while others wait. Each
@@ -39,7 +39,7 @@ const PIECE_ENTRIES: usize = 256;
 struct Scan {
     /// Objects that were loaded or used from this load on stay.
     kept_from: u64,
-    /// The same of pieces of maps.
+    /// Pieces of maps that were loaded or used from this load on stay.
     pieces_kept_from: u64,
     piece: usize,
     /// Whether objects that were used since the hand last passed stay.
