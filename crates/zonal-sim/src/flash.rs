@@ -13,6 +13,7 @@ use crate::size::Size;
 /// as it is known: 2 TiB of TLC in 32 dies, one-shot programs of 96 KiB, superblocks of 1077 MiB
 /// (`NVMeVirt`'s preset for the ZN540; times are fitted, see each field).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Flash {
     /// Channels.

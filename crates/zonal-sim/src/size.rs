@@ -7,7 +7,9 @@ use zonal::size::{self, SizeError};
 
 /// A number of bytes, in a config. [`zonal::size`] has the grammar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("unit" = "bytes")))]
+pub struct Size(#[cfg_attr(feature = "schema", schemars(with = "String"))] pub u64);
 
 impl Size {
     /// The number of bytes.

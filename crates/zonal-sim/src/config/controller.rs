@@ -10,20 +10,22 @@ use crate::flash::within;
 ///
 /// The defaults come from the `zn540` preset; its file names their sources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Controller {
     /// Time of a write from its arrival to its acknowledgement, without the transfer of its data
-    /// and without waiting.
+    /// and without waiting; at least `write_busy_us`.
     pub write_us: f64,
     /// Time for which a write occupies the processor: its reciprocal limits writes a second.
     pub write_busy_us: f64,
-    /// Time of an append, as `write_us`.
+    /// Time of an append, as `write_us`; at least `append_busy_us`.
     pub append_us: f64,
     /// Time for which an append occupies the processor.
     pub append_busy_us: f64,
     /// Time for which a read occupies the processor.
     pub read_busy_us: f64,
-    /// Mean of the exponential part of the time for which a command occupies the processor.
+    /// Mean of the exponential part of the time for which a command occupies the processor; at most
+    /// the shortest of the three times above.
     pub jitter_us: f64,
     /// Additional time of the first write of an empty zone.
     pub first_write_us: f64,

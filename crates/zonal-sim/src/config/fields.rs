@@ -1,19 +1,21 @@
-//! Every field of a config, as the code has it: its default, unit, range and meaning.
+//! Every field of a config: its default, unit, range and meaning.
 //!
-//! The meaning is the comment of the field, the range is the check of the config, and the default
-//! comes from the type. This module reads them from the source, so that the table cannot differ
-//! from the code.
+//! The meaning is the comment of the field and the default that of its type, as the JSON Schema of
+//! a config has them. The range is the answer of the config's check to a value that is too large.
+//! So the table cannot differ from the code.
 
 use std::fmt::Write;
 
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
-use toml::{Table, Value};
+use serde_json::Value;
 
-use super::{Config, Controller};
+use super::{Config, Pattern, Setting};
+use crate::error::SimError;
 
 /// A field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Field {
     /// Its path, as `--set` takes it.
     pub path: String,
@@ -27,82 +29,17 @@ pub struct Field {
     pub meaning: String,
 }
 
-/// A source of fields.
-struct Source {
-    text: &'static str,
-    /// The section of a config, and the type that holds its fields.
-    sections: &'static [(&'static str, &'static str)],
-}
-
-const SOURCES: [Source; 4] = [
-    Source { text: include_str!("../flash.rs"), sections: &[("flash", "Flash")] },
-    Source {
-        text: include_str!("mod.rs"),
-        sections: &[
-            ("drive", "Drive"),
-            ("gc", "Gc"),
-            ("zones", "Zones"),
-            ("fdp", "Fdp"),
-            ("workload", "Workload"),
-            ("run", "Run"),
-        ],
-    },
-    Source { text: include_str!("controller.rs"), sections: &[("controller", "Controller")] },
-    Source { text: include_str!("../trace/mod.rs"), sections: &[("trace", "Trace")] },
-];
-
-/// Types of fields that have words as values.
-const WORDS: [(&str, &str); 9] = [
-    ("Kind", include_str!("mod.rs")),
-    ("Pattern", include_str!("mod.rs")),
-    ("Permutation", include_str!("mod.rs")),
-    ("Mode", include_str!("mod.rs")),
-    ("Frontier", include_str!("../ftl/choice.rs")),
-    ("Isolation", include_str!("../ftl/choice.rs")),
-    ("Fit", include_str!("../trace/fit.rs")),
-    ("ReplayTimes", include_str!("../trace/mod.rs")),
-    ("BadLines", include_str!("../trace/mod.rs")),
-];
-
 /// All fields, section by section.
 pub fn fields() -> Vec<Field> {
-    let config = Config { controller: Some(Controller::default()), ..Config::default() };
-    let defaults = Table::try_from(&config).expect("every field has a form in TOML");
-    let mut all = vec![
-        Field {
-            path: "name".into(),
-            default: "\"\"".into(),
-            unit: String::new(),
-            range: String::new(),
-            meaning: "What people call it.".into(),
-        },
-        Field {
-            path: "seed".into(),
-            default: "0".into(),
-            unit: String::new(),
-            range: String::new(),
-            meaning: "The seed of everything random.".into(),
-        },
-    ];
-    for source in SOURCES {
-        for &(section, holder) in source.sections {
-            for member in members(source.text, &format!("pub struct {holder} {{")) {
-                let Some((name, kind)) = member
-                    .code
-                    .strip_prefix("pub ")
-                    .and_then(|code| code.trim_end_matches(',').split_once(": "))
-                else {
-                    continue;
-                };
-                let path = format!("{section}.{name}");
-                all.push(Field {
-                    default: default(&defaults, section, name),
-                    unit: unit(name, kind).into(),
-                    range: range(&path).unwrap_or_else(|| words(kind)),
-                    meaning: member.comment,
-                    path,
-                });
-            }
+    let schema = schema::<Config>();
+    let properties = |schema: &Value| schema["properties"].as_object().cloned();
+    let mut all = Vec::new();
+    for (name, field) in properties(schema.as_value()).unwrap_or_default() {
+        match properties(&field) {
+            None => all.push(Field::new(name, &field)),
+            Some(section) => all.extend(
+                section.iter().map(|(inner, field)| Field::new(format!("{name}.{inner}"), field)),
+            ),
         }
     }
     all
@@ -110,8 +47,55 @@ pub fn fields() -> Vec<Field> {
 
 /// The kinds of workloads, each with its comment.
 pub fn workloads() -> Vec<(String, String)> {
-    let members = members(include_str!("mod.rs"), "pub enum Pattern {");
-    members.into_iter().map(|member| (kebab(&member.code), member.comment)).collect()
+    let schema = schema::<Pattern>();
+    let kinds = schema.as_value()["oneOf"].as_array().into_iter().flatten();
+    kinds.map(|kind| (text(&kind["const"]), text(&kind["description"]))).collect()
+}
+
+fn schema<T: JsonSchema>() -> Schema {
+    let inline = |settings: &mut SchemaSettings| settings.inline_subschemas = true;
+    SchemaSettings::default().with(inline).into_generator().into_root_schema_for::<T>()
+}
+
+/// A comment on one line, or another string.
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().replace('\n', " ")
+}
+
+impl Field {
+    fn new(path: String, schema: &Value) -> Self {
+        let name = path.rsplit('.').next().unwrap_or_default();
+        let unit = match schema["unit"].as_str() {
+            Some(unit) => unit,
+            None if name.ends_with("_us") => "µs",
+            None if name.ends_with("_mb_s") => "MB/s",
+            None if name == "seconds" => "s",
+            None => "",
+        };
+        let default = match &schema["default"] {
+            Value::Null => "none".to_owned(),
+            Value::String(text) if !text.is_empty() => text.clone(),
+            value => value.to_string(),
+        };
+        let words = schema["oneOf"].as_array().into_iter().flatten();
+        let words: Vec<_> = words.map(|word| text(&word["const"])).collect();
+        let range = too_large(&path).unwrap_or_else(|| words.join(", "));
+        Self { default, unit: unit.to_owned(), range, meaning: text(&schema["description"]), path }
+    }
+}
+
+/// The values that the check of a config allows, from its refusal of one that is too large.
+fn too_large(path: &str) -> Option<String> {
+    let values = [u64::from(u32::MAX).to_string(), i64::MAX.to_string(), "1e300".to_owned()];
+    values.into_iter().find_map(|value| {
+        let config = Config::default().set(&Setting { path: path.to_owned(), value }).ok()?;
+        match config.check() {
+            Err(SimError::Field { field, allowed, .. }) if field == path => {
+                Some(allowed.trim_start_matches("from ").to_owned())
+            }
+            _ => None,
+        }
+    })
 }
 
 /// The page of all fields and all kinds of workloads, in Markdown.
@@ -120,7 +104,8 @@ pub fn page() -> String {
     let mut text = String::from(
         "# Fields of a simulation\n\n\
          A config is a TOML file of these fields; each may be left out, and `--set PATH=VALUE` changes one.\n\
-         `zonal sim fields` prints this page. Most times are µs, rates are 10^6 bytes a second.\n\n\
+         `zonal sim fields` prints this page. Most times are µs, rates are 10^6 bytes a second.\n\
+         A range that depends on other fields is printed for their defaults.\n\n\
          | field | default | unit | range | meaning |\n| --- | --- | --- | --- | --- |\n",
     );
     for field in fields() {
@@ -134,101 +119,14 @@ pub fn page() -> String {
     text
 }
 
-/// A field or a variant of a type, and its comment.
-struct Member {
-    code: String,
-    comment: String,
-}
-
-/// The members of a type that begins with this line.
-fn members(text: &str, head: &str) -> Vec<Member> {
-    let (mut found, mut comment) = (Vec::new(), String::new());
-    let lines = text.lines().skip_while(|line| *line != head).skip(1);
-    for line in lines.take_while(|line| *line != "}").map(str::trim) {
-        match line.strip_prefix("/// ") {
-            Some(more) => {
-                if !comment.is_empty() {
-                    comment.push(' ');
-                }
-                comment.push_str(more.trim());
-            }
-            None if line.starts_with('#') || line.is_empty() => {}
-            None => {
-                let comment = std::mem::take(&mut comment);
-                found.push(Member { code: line.to_owned(), comment });
-            }
-        }
-    }
-    found
-}
-
-fn default(defaults: &Table, section: &str, name: &str) -> String {
-    let value = defaults.get(section).and_then(Value::as_table).and_then(|table| table.get(name));
-    match value {
-        None => "none".to_owned(),
-        Some(Value::String(text)) if text.is_empty() => "\"\"".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(value) => value.to_string(),
-    }
-}
-
-fn unit(name: &str, kind: &str) -> &'static str {
-    match () {
-        () if name.ends_with("_us") => "µs",
-        () if name.ends_with("_mb_s") => "MB/s",
-        () if name == "seconds" => "s",
-        () if kind.contains("Size") => "bytes",
-        () => "",
-    }
-}
-
-/// The range of a field, from the `within` call that checks it.
-fn range(path: &str) -> Option<String> {
-    let call = format!("within(\"{path}\", ");
-    let after = SOURCES.iter().find_map(|source| Some(source.text.split_once(&call)?.1))?;
-    let end = [")?", ")\n"].iter().filter_map(|end| after.find(end)).min()?;
-    let arguments = &after[..end];
-    let mut arguments = arguments.rsplitn(3, ", ");
-    let (last, first) = (arguments.next()?, arguments.next()?);
-    let plain = |text: &str| text.replace("self.", "").replace(" << ", "≪");
-    let shift = |text: String| match text.split_once('≪') {
-        Some((base, by)) => match (base.parse::<u64>(), by.parse::<u32>()) {
-            (Ok(base), Ok(by)) => (base << by).to_string(),
-            _ => text,
-        },
-        None => text,
-    };
-    Some(format!("{} to {}", shift(plain(first)), shift(plain(last))))
-}
-
-/// The words that a field of this type may have.
-fn words(kind: &str) -> String {
-    let Some((_, text)) = WORDS.iter().find(|(name, _)| *name == kind) else {
-        return String::new();
-    };
-    let members = members(text, &format!("pub enum {kind} {{"));
-    let words: Vec<String> = members.iter().map(|member| kebab(&member.code)).collect();
-    words.join(", ")
-}
-
-/// A variant as configs write it.
-fn kebab(variant: &str) -> String {
-    let mut word = String::new();
-    for letter in variant.trim_end_matches(',').chars() {
-        if letter.is_uppercase() && !word.is_empty() {
-            word.push('-');
-        }
-        word.extend(letter.to_lowercase());
-    }
-    word
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use toml::Table;
+
     use super::*;
-    use crate::config::Setting;
+    use crate::config::Controller;
 
     #[test]
     fn fields_are_all_there_and_explained() {
@@ -254,16 +152,17 @@ mod tests {
 
     #[test]
     fn fields_with_words_name_all_of_them() {
+        let mut checked = 0;
         for field in fields() {
-            for word in field.range.split(", ").filter(|_| !field.range.contains(" to ")) {
-                if word.is_empty() {
-                    continue;
-                }
-                let setting = Setting { path: field.path.clone(), value: word.to_owned() };
+            let words: Vec<&str> = field.range.split(", ").collect();
+            for word in words.iter().filter(|_| words.contains(&&*field.default)) {
+                let setting = Setting { path: field.path.clone(), value: (*word).to_owned() };
                 let set = Config::default().set(&setting);
                 set.unwrap_or_else(|error| panic!("{} = {word}: {error}", field.path));
+                checked += 1;
             }
         }
+        assert_eq!(checked, 26);
         assert_eq!(workloads().len(), 9);
     }
 

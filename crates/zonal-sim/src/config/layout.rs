@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Config, Kind};
+use super::{Config, Frontier, Isolation, Kind};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Frontier, Isolation};
 use crate::size::Size;
 
 /// Sizes of a drive: its units and superblocks.

@@ -3,25 +3,29 @@
 //! Unknown fields are refused. Sweeps set fields by their path, as in `drive.op`; that is why the
 //! sections are flat and a section that does not concern the drive is ignored.
 
+mod choice;
 mod controller;
+#[cfg(feature = "schema")]
 pub mod fields;
 mod layout;
+mod replay;
 mod set;
 
 use serde::{Deserialize, Serialize};
 
+pub use choice::{Frontier, Isolation, Victim};
 pub use controller::Controller;
 pub use layout::Layout;
+pub use replay::{BadLines, Event, Fit, Format, ReplayTimes, Trace};
 pub use set::Setting;
 
 use crate::error::{Result, SimError};
 use crate::flash::{Flash, refused, within};
-use crate::ftl::{Frontier, Isolation, Victim};
 use crate::size::Size;
-use crate::trace::Trace;
 
 /// A simulation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// What people call it.
@@ -51,6 +55,7 @@ pub struct Config {
 
 /// How a drive shows its flash to the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Blocks that may be written anywhere: page-mapped, with over-provisioning and GC.
@@ -64,6 +69,7 @@ pub enum Kind {
 
 /// The drive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Drive {
     /// Which interface it has.
@@ -101,14 +107,16 @@ impl Default for Drive {
 
 /// GC.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Gc {
     /// How a victim is chosen: `greedy`, `cost-benefit`, `fifo`, `random`, `d-choices:5`,
     /// `windowed:100`.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub victim: Victim,
     /// Whether moved data has a frontier of its own.
     pub frontier: Frontier,
-    /// Free superblocks below which GC works.
+    /// Free superblocks below which GC works; at most a quarter of all.
     pub low_water: u32,
     /// Streams the host may name; 1 is none.
     pub streams: u32,
@@ -130,6 +138,7 @@ impl Default for Gc {
 
 /// Zones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Zones {
     /// Zone size, as addresses; the capacity is `superblocks` of flash. 0: the capacity, rounded
@@ -137,11 +146,11 @@ pub struct Zones {
     pub size: Size,
     /// Superblocks of a zone.
     pub superblocks: u32,
-    /// Zones that may be open. 14: the published drive.
+    /// Zones that may be open, at most `max_active`. 14: the published drive.
     pub max_open: u32,
     /// Zones that may be active.
     pub max_active: u32,
-    /// Superblocks kept to replace worn ones.
+    /// Superblocks kept to replace worn ones; at most half of all.
     pub spare: u32,
     /// Zone random write area: the window from the write pointer on in which the host may write in
     /// any order, and again. It takes memory of the drive; the drive programs a block only when a
@@ -189,9 +198,7 @@ impl Zones {
         within("zones.superblocks", self.superblocks, 1, flash.superblocks)?;
         within("zones.spare", self.spare, 0, flash.superblocks / 2)?;
         within("zones.max_active", self.max_active, 1, 1 << 16)?;
-        // The page of fields prints this bound as it stands here.
-        let zones = self;
-        within("zones.max_open", zones.max_open, 1, zones.max_active)?;
+        within("zones.max_open", self.max_open, 1, self.max_active)?;
         within("zones.zrwa_zones", self.zrwa_zones, 0, 1 << 16)?;
         let capacity = flash.superblock_bytes() * u64::from(self.superblocks);
         let granule = self.granule(unit.0);
@@ -213,6 +220,7 @@ impl Zones {
 
 /// Flexible data placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Fdp {
     /// Reclaim unit handles.
@@ -229,6 +237,7 @@ impl Default for Fdp {
 
 /// The workload of the host. Its `kind` decides which fields count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
     /// The generator.
@@ -297,6 +306,7 @@ impl Default for Workload {
 
 /// Generators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Every address alike.
@@ -325,6 +335,7 @@ pub enum Pattern {
 
 /// Which zone comes after a full one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Permutation {
     /// Any that is not open (fio's `norandommap`).
@@ -336,13 +347,14 @@ pub enum Permutation {
 
 /// The length of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {
     /// Whether time passes.
     pub mode: Mode,
     /// Writes of the whole user capacity, in all.
     pub drive_writes: f64,
-    /// Of these, how many are counted only, before anything is measured.
+    /// How many of these, at most all, are counted only, before anything is measured.
     pub warm_up: f64,
     /// Drive writes between two samples.
     pub sample: f64,
@@ -358,6 +370,7 @@ impl Default for Run {
 
 /// The two modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Placement only.

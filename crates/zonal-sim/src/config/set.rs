@@ -95,8 +95,7 @@ fn put(table: &mut Table, path: &str, value: Value) -> std::result::Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Kind;
-    use crate::ftl::Victim;
+    use crate::config::{Kind, Victim};
     use crate::size::Size;
 
     fn set(text: &str) -> Result<Config> {

@@ -7,7 +7,6 @@
 
 mod area;
 mod blocks;
-mod choice;
 mod map;
 mod page;
 mod progress;
@@ -22,9 +21,10 @@ use std::ops::Range;
 use serde::Serialize;
 
 pub use area::{AreaStep, AreaWrite};
-pub use choice::{Frontier, Isolation, Victim};
 pub use page::PageMapped;
 pub use zone::{Refusal, ZoneMapped};
+
+pub use crate::config::{Frontier, Isolation, Victim};
 
 /// A mapping unit of the host's address space.
 pub type Unit = u32;

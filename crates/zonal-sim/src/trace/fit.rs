@@ -2,9 +2,8 @@
 //! touch little of them.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use crate::config::Fit;
 
 /// Bytes that stay together in a compact trace: requests that are sequential stay so for this long.
 /// Assumed.
@@ -12,30 +11,6 @@ const REGION: u64 = 1 << 20;
 
 /// Largest request: longer ones are split.
 const REQUEST_MAX: u64 = 1 << 30;
-
-/// How addresses of a trace fit on a drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Fit {
-    /// Regions of 1 MiB that the trace touches follow each other on the drive, in the order in
-    /// which they are touched first. Volumes stay apart.
-    #[default]
-    Compact,
-    /// The address modulo the drive's capacity. Volumes lie over each other.
-    Modulo,
-}
-
-impl FromStr for Fit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "compact" => Ok(Self::Compact),
-            "modulo" => Ok(Self::Modulo),
-            _ => Err(format!("{text:?} is neither compact nor modulo")),
-        }
-    }
-}
 
 /// Turns addresses of a trace into addresses of a drive.
 pub(super) struct Fitting {

@@ -12,68 +12,10 @@
 //!
 //! No text makes a parser panic: a line that it cannot read gives an error that says why.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
+use crate::config::{Event, Format};
 use crate::request::Op;
 
-/// A format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// fio's iolog.
-    Fio,
-    /// The text of blkparse, and which of a request's events counts: `Q` (queued), `D` (given to
-    /// the driver) or `C` (completed).
-    Blkparse(Event),
-    /// MSR Cambridge.
-    Msr,
-    /// Alibaba block traces.
-    Alibaba,
-    /// Tencent CBS.
-    Tencent,
-    /// SYSTOR '17 (LUNs of a virtual desktop infrastructure).
-    Systor,
-    /// A recording of the `trace(FILE):` layer.
-    Zonal,
-}
-
-/// An event in the life of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Queued by the program that issued it.
-    Queued,
-    /// Given to the driver.
-    Issued,
-    /// Completed.
-    Completed,
-}
-
-impl Event {
-    const fn action(self) -> &'static str {
-        match self {
-            Self::Queued => "Q",
-            Self::Issued => "D",
-            Self::Completed => "C",
-        }
-    }
-}
-
 impl Format {
-    /// Every format with its name.
-    pub const ALL: [(&'static str, Self); 9] = [
-        ("fio", Self::Fio),
-        ("blkparse", Self::Blkparse(Event::Queued)),
-        ("blkparse:D", Self::Blkparse(Event::Issued)),
-        ("blkparse:C", Self::Blkparse(Event::Completed)),
-        ("msr", Self::Msr),
-        ("alibaba", Self::Alibaba),
-        ("tencent", Self::Tencent),
-        ("systor", Self::Systor),
-        ("zonal", Self::Zonal),
-    ];
-
     /// The format of text that begins with `head`, which may end anywhere.
     pub fn detect(head: &[u8]) -> Option<Self> {
         if head.starts_with(b"ZONTRACE") {
@@ -102,37 +44,6 @@ impl Format {
             }
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = Self::ALL.iter().find(|(_, format)| format == self);
-        f.write_str(found.expect("every format has a name").0)
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, format)| *format).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("trace.format = {text:?} is not possible: one of {}", names.join(", "))
-        })
-    }
-}
-
-impl Serialize for Format {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Format {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 

@@ -22,83 +22,17 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
-pub use fit::Fit;
-pub use format::{Event, Format, Line, Parser};
+pub use format::{Line, Parser};
 pub(crate) use replay::{Replay, from_now};
 pub use sizing::{of_fit, size_drive, touched_bytes};
 
+pub use crate::config::{BadLines, Event, Fit, Format, ReplayTimes, Trace};
 pub use crate::request::Seen;
 
 use crate::error::{Result, SimError};
-use crate::flash::within;
 use crate::request::Op;
 use file::{LineError, Text};
 use recording::Recording;
-
-/// How a trace is replayed. Its path is `workload.trace`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Trace {
-    /// The format; without it, it is found out from the first lines.
-    pub format: Option<Format>,
-    /// Only the requests of this volume: a device, disk or file, as the trace names it; in MSR
-    /// traces host and disk, as in `usr_0`. Empty: all.
-    pub volume: String,
-    /// How addresses fit on the drive.
-    pub fit: Fit,
-    /// When requests come.
-    pub times: ReplayTimes,
-    /// How much faster than in the trace.
-    pub speed: f64,
-    /// Times the trace is replayed; 0: until the drive writes of `run` are done.
-    pub loops: u32,
-    /// How a line that cannot be read is treated.
-    pub bad_lines: BadLines,
-}
-
-impl Default for Trace {
-    fn default() -> Self {
-        Self {
-            format: None,
-            volume: String::new(),
-            fit: Fit::Compact,
-            times: ReplayTimes::Own,
-            speed: 1.0,
-            loops: 0,
-            bad_lines: BadLines::Refuse,
-        }
-    }
-}
-
-impl Trace {
-    pub(crate) fn check(&self) -> Result<()> {
-        within("trace.speed", self.speed, 1e-6, 1e9)
-    }
-}
-
-/// When requests of a trace come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReplayTimes {
-    /// At the times of the trace, divided by the speed.
-    #[default]
-    Own,
-    /// One after the other, as fast as the drive takes them.
-    Closed,
-}
-
-/// How a line that cannot be read is treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BadLines {
-    /// The replay fails, and says which line and why.
-    #[default]
-    Refuse,
-    /// They are skipped and counted.
-    Skip,
-}
 
 /// A request, as the trace has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -74,6 +74,7 @@ impl<'de> Deserialize<'de> for Victim {
 
 /// Where GC puts the data that it moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Frontier {
     /// Into a superblock of its own.
@@ -86,6 +87,7 @@ pub enum Frontier {
 /// Whether an FDP drive keeps handles apart when GC moves their data (NVMe base specification,
 /// "Flexible Data Placement": initially and persistently isolated reclaim unit handles).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
     /// Moved data of all handles may share a reclaim unit.
