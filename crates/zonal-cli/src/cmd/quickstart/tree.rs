@@ -113,7 +113,7 @@ impl Tree {
         })
     }
 
-    /// Adds all entries below `dir`. `fail` decides what to do about a directory that it cannot list.
+    /// Adds all entries below `dir`. `fail` decides about a directory that cannot be listed.
     pub(super) fn walk(
         &self,
         dir: &Path,
