@@ -27,7 +27,7 @@ use crate::FsError;
 use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::State;
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::table::view::View;
 use crate::furrow::zones::allocation::{Purpose, ZoneReserve};
 use crate::furrow::zones::{RECOVERY_ZONES, SPARE_ZONES_MIN, Urgency, Zones};
@@ -135,8 +135,8 @@ impl Space {
 
     /// Checks that files may fill `growth` more blocks.
     pub(super) fn check_growth(&self, state: &State, growth: u64) -> Result<()> {
-        let is_bound = !self.planted.has(PlantedBug::FillAnything);
-        if is_bound && growth > 0 && state.rows.totals.used() + growth > self.user_blocks(state) {
+        mistake!(self, FillAnything, return Ok(()));
+        if growth > 0 && state.rows.totals.used() + growth > self.user_blocks(state) {
             return Err(FsError::NoSpace);
         }
         Ok(())

@@ -26,7 +26,7 @@ use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::state::relocation::LiveRun;
 use crate::furrow::meters::Meters;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::reclaim::backref_scan::BackrefScan;
 use crate::furrow::reclaim::debt::Debt;
 use crate::furrow::reclaim::turns::{Turn, Turns};
@@ -174,10 +174,10 @@ impl Reclaimer {
     /// Leaves a zone alone for a pause: the device has refused to read data of it, or metadata that
     /// names its owners.
     fn put_off(&self, zone: u32, error: &FsError) {
-        let is_offline = self.drive.cond(zone) == Some(ZoneCond::Offline);
-        let condemns = self.tree.planted.has(PlantedBug::CondemnUnreadZone);
+        let mut is_lost = self.drive.cond(zone) == Some(ZoneCond::Offline);
+        mistake!(self.tree, CondemnUnreadZone, is_lost = true);
         let mut state = self.tree.write_accounts();
-        if is_offline || condemns {
+        if is_lost {
             state.zones.slot_mut(zone).unreadable = true;
             tracing::error!(zone, %error, "reclaim cannot read a zone, which is offline");
         } else if state.zones.unread.put_off(zone, self.log.clock.monotonic_ns()) == 0 {

@@ -19,7 +19,7 @@ use super::part::{
 use super::part_store::PartStore;
 use crate::FsError;
 use crate::furrow::drive::layout::Limits;
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::table::remaps::has_place;
 use crate::vfs::Result;
 
@@ -397,9 +397,12 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         let mut next = levels.clone();
         let mut output = PartWriter::new(self.store, self.limits.part_bytes);
         for (key, value) in memtable.rows() {
-            if value.is_some() || !self.planted.has(PlantedBug::DropTombstonesEarly) {
-                output.push(key, value)?;
-            }
+            mistake!(self, DropTombstonesEarly, {
+                if value.is_none() {
+                    continue;
+                }
+            });
+            output.push(key, value)?;
         }
         let (parts, rows_left) = output.finish()?;
         if !parts.is_empty() {

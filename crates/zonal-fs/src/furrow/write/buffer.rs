@@ -17,7 +17,7 @@ use crate::furrow::metadata::map::place::{Crcs, MapEntry, Stored};
 use crate::furrow::metadata::map::place::{Placed, checksums};
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::state::target::WrittenAs;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::write::Writer;
 use crate::furrow::write::place::WriteRequest;
 use crate::furrow::write::reservation::Reservation;
@@ -330,9 +330,9 @@ fn publish(state: &mut State, group: &[Outgoing], placed: Placed, crcs: &[u32]) 
 fn is_wanted(state: &State, outgoing: &Outgoing) -> bool {
     let FileBlock { ino, block } = outgoing.at;
     let file = state.inodes.peek_file(ino);
-    let any = state.has_planted(PlantedBug::WriteBackUnwanted);
     file.is_some_and(|file| {
-        any || file.dirty.get(&block).is_some_and(|dirty| dirty.id == outgoing.id)
+        mistake!(state, WriteBackUnwanted, return true);
+        file.dirty.get(&block).is_some_and(|dirty| dirty.id == outgoing.id)
     })
 }
 

@@ -6,7 +6,7 @@ use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::map::DirtyBlock;
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::state::State;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::{PlantedBug, mistake};
 use crate::vfs::Ino;
 
 impl State {
@@ -17,8 +17,8 @@ impl State {
         block: u64,
         data: Arc<[u8; BLOCK_BYTES]>,
     ) -> Lookup<()> {
-        let growth = self.growth(ino, block, block + 1)?;
-        let reserved = if self.planted.has(PlantedBug::BufferUnreserved) { 0 } else { growth };
+        let mut reserved = self.growth(ino, block, block + 1)?;
+        mistake!(self, BufferUnreserved, reserved = 0);
         let over = self.inode(ino)?.file()?.covering(block).and_then(|(_, entry)| entry.shared());
         if let Some(extent) = over {
             self.maps.shared.keep_below(extent);

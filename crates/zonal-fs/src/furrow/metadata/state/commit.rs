@@ -7,7 +7,7 @@ use crate::furrow::metadata::map::place::ExtentId;
 use crate::furrow::metadata::map::row::encode_map;
 use crate::furrow::metadata::rows::batch::TakenRows;
 use crate::furrow::metadata::state::sums::{learned_row, zone_row};
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, PlantedBug, mistake};
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::memtable::Value;
 use crate::vfs::Ino;
@@ -116,7 +116,7 @@ fn present_value(state: &State, key: Key) -> Value {
         RowKind::Zone => {
             let zone = u32::try_from(key.owner()).expect("zone numbers are u32");
             let mut row = zone_row(state.zones.slot(zone))?;
-            row.listed |= u8::from(planted.has(PlantedBug::ListOpenZones));
+            mistake!(state, ListOpenZones, row.listed = 1);
             Some(encode(&Row::Zone(row)))
         }
         RowKind::Orphan => inode()?.is_orphan().then(|| encode(&Row::Orphan)),

@@ -14,7 +14,7 @@ use crate::furrow::metadata::map::MapLoad;
 use crate::furrow::metadata::map::place::ExtentId;
 use crate::furrow::metadata::residency::loads::Loads;
 use crate::furrow::metadata::{File, State};
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
@@ -173,9 +173,9 @@ impl State {
         if is_recent || is_changed || is_waiting || inode.nlink == 0 || inode.is_being_written() {
             return;
         }
-        if self.planted.has(PlantedBug::EvictDiscards) {
+        mistake!(self, EvictDiscards, {
             self.maps.discards.cut(ino, 0..u64::MAX, &mut self.rows);
-        }
+        });
         if let Some(inode) = self.inodes.evict(ino) {
             self.residency.count(inode.held_bytes(), 0);
         }
@@ -304,9 +304,9 @@ impl State {
         let ids: Vec<ExtentId> = ids.collect();
         self.residency.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
         for id in ids {
-            let is_changed = self.rows.batch.is_changed(Key::new(RowKind::Extent, id.0, 0));
-            let goes = !is_changed || self.planted.has(PlantedBug::EvictChangedExtent);
-            if goes && let Some(extent) = self.maps.shared.evict(id, scan.kept_from) {
+            let mut is_changed = self.rows.batch.is_changed(Key::new(RowKind::Extent, id.0, 0));
+            mistake!(self, EvictChangedExtent, is_changed = false);
+            if !is_changed && let Some(extent) = self.maps.shared.evict(id, scan.kept_from) {
                 self.residency.count(extent.held_bytes(), 0);
             }
         }

@@ -26,7 +26,7 @@ use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::residency::Residency;
 use crate::furrow::metadata::rows::ChangedRows;
 use crate::furrow::options::Eviction;
-use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::planted::{Planted, mistake};
 use crate::furrow::sync::UnderLock;
 use crate::furrow::table::key::RowKind;
 use crate::furrow::zones::Zones;
@@ -45,7 +45,7 @@ pub(in crate::furrow) struct State {
     pub(in crate::furrow) zones: Zones,
     /// Lives and sizes of deleted files, which predict the lives and sizes of new files.
     learned: Learned,
-    planted: Planted,
+    pub(in crate::furrow) planted: Planted,
 }
 
 impl UnderLock for State {}
@@ -69,10 +69,6 @@ impl State {
         self.planted = planted;
         self.residency.set_policy(eviction);
         self
-    }
-
-    pub(in crate::furrow) fn has_planted(&self, bug: PlantedBug) -> bool {
-        self.planted.has(bug)
     }
 
     /// The planted mistakes, and the eviction policy.
@@ -178,7 +174,9 @@ impl State {
     /// An inode has got a link. If it was a file without a name, recovery is not to delete it any
     /// more.
     pub(in crate::furrow) fn note_linked(&mut self, ino: Ino) {
-        if self.inodes.lives.end_unnamed(ino) && !self.planted.has(PlantedBug::LinkStaysOrphan) {
+        let mut has_ended = self.inodes.lives.end_unnamed(ino);
+        mistake!(self, LinkStaysOrphan, has_ended = false);
+        if has_ended {
             self.inodes.lives.remove_unlinked(ino);
             self.mark_orphan(ino);
         }
@@ -209,7 +207,9 @@ impl State {
         if self.inodes.peek(ino).is_none_or(|inode| inode.nlink > 0) {
             return;
         }
-        if self.inodes.lives.is_pinned(ino) && !self.planted.has(PlantedBug::DeletePinned) {
+        let mut is_pinned = self.inodes.lives.is_pinned(ino);
+        mistake!(self, DeletePinned, is_pinned = false);
+        if is_pinned {
             self.inodes.lives.add_unlinked(ino);
             self.mark_orphan(ino);
         } else if self.is_deleted_in_steps(ino) {

@@ -8,7 +8,7 @@ use crate::furrow::metadata::State;
 use crate::furrow::metadata::map::block_map::EntryRef;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::options::Eviction;
-use crate::furrow::planted::PlantedBug;
+use crate::furrow::planted::mistake;
 use crate::furrow::table::key::RowKind;
 use crate::vfs::Ino;
 
@@ -122,9 +122,11 @@ impl State {
             return self.inodes.lives.is_truncating(ino);
         };
         let from = inode.file().ok().and_then(|file| file.truncate_from);
-        if self.planted.has(PlantedBug::GrowOverFailed) && self.inodes.lives.failed().has(ino) {
-            return false;
-        }
+        mistake!(self, GrowOverFailed, {
+            if self.inodes.lives.failed().has(ino) {
+                return false;
+            }
+        });
         from.is_some_and(|from| from < limit)
     }
 
@@ -133,7 +135,8 @@ impl State {
     pub(in crate::furrow) fn check_growth_over(&self, ino: Ino, limit: u64) -> Lookup<()> {
         let inode = self.inode(ino)?;
         let (file, end) = (inode.file()?, inode.block_end());
-        if limit <= end || self.planted.has(PlantedBug::GrowOverFailed) {
+        mistake!(self, GrowOverFailed, return Ok(()));
+        if limit <= end {
             return Ok(());
         }
         if let Some(block) = file.known.first_unknown(end..limit) {
