@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use bench_support::Results;
-use xtask::tally::now;
+use xtask::tally::Tally;
 
 const COMMANDS: &str = "bench/commands.txt";
 const RESULTS: &str = "bench/results";
@@ -30,12 +30,12 @@ pub(crate) fn main(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
     let (count, mut failed) = (all.len(), Vec::new());
     for (nth, measurement) in all.into_iter().enumerate() {
         println!("{} of {count}: {}", nth + 1, measurement.command);
-        let start = now();
-        if let Err(error) = measurement.run(root) {
+        let (outcome, seconds) = Tally::default().timed("", || measurement.run(root));
+        if let Err(error) = outcome {
             println!("error: {error:#}");
             failed.push(measurement.command);
         }
-        println!("took {:.0} s\n", start.elapsed().as_secs_f64());
+        println!("took {seconds:.0} s\n");
     }
     ensure!(
         failed.is_empty(),

@@ -18,7 +18,7 @@ const SHARES: usize = 3;
 pub enum Share {
     /// Every one.
     All,
-    /// Those whose place in their list leaves this remainder by [`SHARES`].
+    /// Those whose place in the list leaves this remainder by the number of shares.
     One(usize),
 }
 

@@ -167,8 +167,8 @@ pub enum PlantedBug {
     SplitWrite,
 }
 
-/// Makes a mistake where a test has planted it: `mistake!(self.tree, SkipRecordFlush, return Ok(()))`.
-/// The first word has a field `planted`.
+/// Makes a mistake where a test has planted it:
+/// `mistake!(self.tree, SkipRecordFlush, return Ok(()))`. The first word has a field `planted`.
 macro_rules! mistake {
     ($place:expr, $bug:ident, $effect:expr) => {
         if $place.planted.has($crate::furrow::planted::PlantedBug::$bug) {

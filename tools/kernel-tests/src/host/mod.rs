@@ -252,11 +252,11 @@ fn run_all(
                 memory_mib: 2048,
                 limits: Limits::MACHINE,
             };
-            let start = now();
-            let output = boot::run(image, &job, &boot.folder);
+            let run = || boot::run(image, &job, &boot.folder);
+            let (output, seconds) = Tally::default().timed("", run);
             if let Ok(output) = &output {
-                let (took, used) = (start.elapsed().as_secs(), output.processor.as_secs());
-                println!("the machine for {names} took {took} s, {used} s of processor time");
+                let used = output.processor.as_secs();
+                println!("the machine for {names}: {seconds:.0} s, {used} s of processor time");
             }
             outputs.lock().expect("nothing panics with it").push((boot, output));
         }

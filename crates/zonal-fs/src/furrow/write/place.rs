@@ -64,8 +64,8 @@ impl<'a> Placement<'a> {
 
 impl Writer {
     /// Writes whole blocks to data zones: to one zone, with all of their locality, if there is
-    /// room. It takes the state lock itself. The blocks are in flight until the caller maps them or gives
-    /// them up.
+    /// room. It takes the state lock itself. The blocks are in flight until the caller maps them or
+    /// gives them up.
     pub(in crate::furrow) fn place_data(&self, write: WriteRequest<'_>) -> Result<Vec<Placed>> {
         let mut placement = Placement::new(write);
         let outcome = self.place_rest(&mut placement);
@@ -278,8 +278,8 @@ impl Writer {
         }
     }
 
-    /// Allocates blocks in one zone, as many as requested or fewer (F4), for a write that `refusals`
-    /// zones have refused.
+    /// Allocates blocks in one zone, as many as requested or fewer (F4), for a write that
+    /// `refusals` zones have refused.
     fn allocate(
         &self,
         state: &mut State,

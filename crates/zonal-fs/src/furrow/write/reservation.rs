@@ -10,8 +10,8 @@ pub(in crate::furrow) struct Reservation<'a> {
     blocks: u64,
     /// Blocks by which a write may let a file grow.
     growth: u64,
-    /// The writer's debt for the room, in the unit of [prices](zonal_placement::pace::price); `None`
-    /// if room is plenty.
+    /// The writer's debt for the room, in the unit of [prices](zonal_placement::pace::price);
+    /// `None` if room is plenty.
     price: Option<u64>,
 }
 
