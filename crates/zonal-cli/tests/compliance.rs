@@ -86,7 +86,7 @@ fn compliance_page_has_rules_and_no_markup_of_names() {
     );
     assert!(said.contains("BROKEN "), "{said}");
     let page = fs::read_to_string(folder.join("report.html")).unwrap();
-    for part in ["<!doctype html>", device, "range.outside", "class=\"fail\"", "</html>"] {
+    for part in ["<!DOCTYPE html>", device, "range.outside", "class=\"fail\"", "</html>"] {
         assert!(page.contains(part), "{part} is not in the page");
     }
     let rules = page.matches("<tr><td><code>").count();
