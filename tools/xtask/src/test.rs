@@ -29,7 +29,8 @@ const ALL_ADDS_MINUTES: u32 = 15;
 const PACKAGES: usize = 9;
 
 /// Test programs that take long: they start first, so that none is left over at the end.
-const LONG: [&str; 7] = ["space", "crash", "programs", "zonefs", "suites", "experiments", "mounts"];
+const LONG: [&str; 8] =
+    ["space", "crash", "db", "programs", "zonefs", "suites", "experiments", "mounts"];
 
 /// Runs the tests of a tier, with a share of the machines of `--all`, and prints the results.
 pub(crate) fn main(root: &Path, tier: Tier, share: Share) -> ExitCode {

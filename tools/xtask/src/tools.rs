@@ -26,7 +26,7 @@ pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb
 pub const CPP_COMPILER: Packaged = ("c++", "g++");
 
 /// Programs and files that the suites need.
-const PACKAGED: [Packaged; 23] = [
+const PACKAGED: [Packaged; 24] = [
     ("fio", "fio"),
     // Clients of NBD.
     ("qemu-img", "qemu-utils"),
@@ -38,6 +38,7 @@ const PACKAGED: [Packaged; 23] = [
     ("git", "git"),
     ("sqlite3", "sqlite3"),
     ("mkfs.btrfs", "btrfs-progs"),
+    ("mkfs.xfs", "xfsprogs"),
     ("getfattr", "attr"),
     ("getfacl", "acl"),
     ("python3", "python3"),
