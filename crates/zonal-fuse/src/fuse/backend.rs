@@ -103,8 +103,8 @@ impl Backend {
         self.nodes.ino(node)
     }
 
-    /// Attributes of an inode. Those of the root stay available on a stopped mount, so that it can
-    /// be unmounted.
+    /// Attributes of an inode. A stopped mount still answers with the attributes of its root, so
+    /// that umount(8) can unmount it.
     pub(super) fn attributes(&self, node: NodeId) -> Result<Attr, Errno> {
         match self.stopped_root.get() {
             Some(root) if node == NodeId::ROOT => Ok(*root),

@@ -84,7 +84,7 @@ impl FuseServer {
         }))
     }
 
-    /// Ends the threads that serve this mount beside those of the session.
+    /// Ends the threads of this mount that belong to no session.
     pub(crate) fn end_threads(&self) {
         self.pages.cache.tasks.close();
         self.fsync_queue.close();

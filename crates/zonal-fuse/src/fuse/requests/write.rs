@@ -1,4 +1,4 @@
-//! WRITE: what a write takes and may do, and the pages that it makes stale.
+//! WRITE: the flags and rights of a write, and the pages that it makes stale.
 //!
 //! The kernel sends writes of a zone one after the other, since a mount that can be written does
 //! not ask for asynchronous direct I/O. Reads run in parallel by the hidden mount: see `hidden`.
