@@ -97,11 +97,9 @@ impl Writer {
     ) -> std::result::Result<Option<Placed>, DeviceError> {
         self.retire_open(placement);
         let request = placement.request(self.tree.layout().extent_max);
-        let mut state = self.tree.write_accounts();
-        let Some(allocation) = self.allocate(&mut state, request, placement.refusals) else {
-            return Ok(None);
-        };
-        drop(state);
+        let refusals = placement.refusals;
+        let allocation = self.allocate(&mut self.tree.write_accounts(), request, refusals);
+        let Some(allocation) = allocation else { return Ok(None) };
         let Allocation { zone, block, blocks } = allocation;
         let now = &placement.rest[..blocks as usize * BLOCK_BYTES];
         let on_full_host = placement.write.purpose.on_full_host();
