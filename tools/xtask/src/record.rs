@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use bench_support::Results;
-use xtask::tally::Tally;
+use xtask::tally::timed;
 
 const COMMANDS: &str = "bench/commands.txt";
 const RESULTS: &str = "bench/results";
@@ -30,7 +30,7 @@ pub(crate) fn main(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
     let (count, mut failed) = (all.len(), Vec::new());
     for (nth, measurement) in all.into_iter().enumerate() {
         println!("{} of {count}: {}", nth + 1, measurement.command);
-        let (outcome, seconds) = Tally::default().timed("", || measurement.run(root));
+        let (outcome, seconds) = timed(|| measurement.run(root));
         if let Err(error) = outcome {
             println!("error: {error:#}");
             failed.push(measurement.command);
@@ -73,9 +73,6 @@ impl Measurement<'_> {
         let mut words = self.command.split(' ');
         let mut command = Command::new(words.next().unwrap_or_default());
         command.current_dir(root).args(words);
-        if !self.command.contains(" -- ") && self.command.starts_with("cargo bench") {
-            command.arg("--");
-        }
         let status = command.arg("--json").arg(&new).status().context("could not start it")?;
         ensure!(status.success(), "it ended with {status}");
         let new = Results::read(&new).context("it wrote no figures")?;

@@ -27,9 +27,10 @@ impl Share {
     pub fn of_commit(root: &Path) -> Result<Self> {
         let mut git = Command::new("git");
         let output = git.arg("-C").arg(root).args(["rev-list", "--count", "HEAD"]).output();
-        let output = output.context("git counts the commits, which choose the share of the run")?;
+        let why = "the number of commits chooses the share of the run; `--full` needs none";
+        let output = output.context(why)?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "git counts no commits: {}", said.trim());
+        ensure!(output.status.success(), "git counts no commits: {}: {why}", said.trim());
         let commits: usize = String::from_utf8_lossy(&output.stdout).trim().parse()?;
         Ok(Self::One(commits % SHARES))
     }

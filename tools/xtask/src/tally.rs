@@ -43,9 +43,7 @@ impl Tally {
 
     /// Runs a part and notes how long it took; returns the seconds too.
     pub fn timed<T>(&mut self, name: &str, part: impl FnOnce() -> T) -> (T, f64) {
-        let start = now();
-        let result = part();
-        let seconds = start.elapsed().as_secs_f64();
+        let (result, seconds) = timed(part);
         self.took(name, seconds);
         (result, seconds)
     }
@@ -147,6 +145,12 @@ pub fn tallied(work: impl FnOnce(&mut Tally)) -> ExitCode {
     }
     println!("{}", tally.counts());
     tally.code()
+}
+
+/// Runs a part; returns the seconds that it took too.
+pub fn timed<T>(part: impl FnOnce() -> T) -> (T, f64) {
+    let start = now();
+    (part(), start.elapsed().as_secs_f64())
 }
 
 /// The only clock of these programs.

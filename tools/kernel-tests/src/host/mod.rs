@@ -26,7 +26,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use xtask::run;
 use xtask::share::Share;
-use xtask::tally::{Tally, now, tallied};
+use xtask::tally::{Tally, now, tallied, timed};
 use xtask::tools;
 use xtask::watch::Limits;
 
@@ -252,8 +252,7 @@ fn run_all(
                 memory_mib: 2048,
                 limits: Limits::MACHINE,
             };
-            let run = || boot::run(image, &job, &boot.folder);
-            let (output, seconds) = Tally::default().timed("", run);
+            let (output, seconds) = timed(|| boot::run(image, &job, &boot.folder));
             if let Ok(output) = &output {
                 let used = output.processor.as_secs();
                 println!("the machine for {names}: {seconds:.0} s, {used} s of processor time");
