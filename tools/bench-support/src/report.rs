@@ -116,12 +116,6 @@ impl Report {
         }
     }
 
-    /// Prints the figures as JSON, where no file can be written.
-    #[expect(clippy::print_stdout, reason = "it is a benchmark's result")]
-    pub fn show_json(&self) {
-        println!("{}", Results { runs: self.runs.clone() }.to_json());
-    }
-
     /// Prints the tables, and writes the file of `--json`.
     #[expect(clippy::print_stdout, reason = "it is a benchmark's result")]
     pub fn end(self) {
@@ -168,8 +162,19 @@ fn of_machine() -> Run {
     let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = printed("uname", &["-sr"]).unwrap_or_default();
     let machine = model.map(|(_, model)| format!("{model}, {count} processors, {kernel}"));
-    let commit = printed("git", &["describe", "--always", "--dirty", "--exclude=*"]);
-    Run { machine, commit, date: printed("date", &["-u", "+%F"]), ..Run::default() }
+    let date = printed("date", &["-u", "+%F"]);
+    Run { machine, commit: commit(), date, ..Run::default() }
+}
+
+/// The commit of the working directory, `-dirty` if its code differs. A virtual machine without git
+/// gets it from its host.
+pub fn commit() -> Option<String> {
+    let commit = printed("git", &["rev-parse", "--short=8", "HEAD"])?;
+    // New figures wait there to be committed.
+    let code = [":/", ":(top,exclude)bench/results"];
+    let status = ["status", "--porcelain", "--untracked-files=no", "--"];
+    let is_dirty = printed("git", &[&status[..], &code].concat()).is_some();
+    Some(if is_dirty { format!("{commit}-dirty") } else { commit })
 }
 
 fn load() -> Option<String> {

@@ -1,12 +1,13 @@
 //! The cost of Furrow as a library, on a drive that costs nearly nothing.
 //!
-//! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part
-//! of their name. `--json FILE` puts the figures into a file, such as `bench/results/furrow.json`;
-//! `--before FILE`, which may be repeated, prints the figures of another commit next to them.
-//! `--large` adds ten million files and a file of 64 GiB; `metadata` then has one of 64 GiB alone,
-//! which takes an hour or two of a processor and prints its progress. `--rounds N` is how often
-//! times are measured, `--zone-mib N` how large the zones of `pace` are, `--percent N` the only
-//! live share that `placement` looks at, and how much of the space for files `pace` fills.
+//! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by the
+//! beginning of their name. `--json FILE` puts the figures into a file, such as
+//! `bench/results/furrow.json`; `--before FILE`, which may be repeated, prints the figures of
+//! another commit next to them. `--large` adds ten million files and a file of 64 GiB; `metadata`
+//! then has one of 64 GiB alone, which takes an hour or two of a processor and prints its progress.
+//! `--rounds N` is how often times are measured, `--zone-mib N` how large the zones of `pace` are,
+//! `--percent N` the only live share that `placement` looks at, and how much of the space for files
+//! `pace` fills.
 //!
 //! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock
 //! of its own. Times are the median of the rounds, with the least and the greatest.
@@ -63,7 +64,7 @@ pub(crate) struct Args {
 
 impl Args {
     fn wants(&self, subject: &str) -> bool {
-        self.words.is_empty() || self.words.iter().any(|word| subject.contains(word.as_str()))
+        self.words.is_empty() || self.words.iter().any(|word| subject.starts_with(word.as_str()))
     }
 }
 

@@ -61,7 +61,7 @@ fn main() {
         files::measure(&mut report, dir.path(), rows);
     }
     if wants("depth") {
-        report.subject("depth", files::ROUNDS);
+        report.subject("depth of a mount", files::ROUNDS);
         files::measure_in(&mut report, &place::Place::of_threads(dir.path()), rows);
     }
     if wants("trees") {

@@ -72,7 +72,7 @@ fn main() {
         measure(&mut report, &servers, name, work);
     }
     if is_wanted(DEPTH) {
-        report.subject("depth", ROUNDS);
+        report.subject("depth of NVMe/TCP", ROUNDS);
         measure_depth(&mut report);
     }
     report.end();

@@ -60,7 +60,10 @@ const NAMES: [&str; 5] = [
     "NVMe/TCP, `null_blk`",
 ];
 
-/// Measures, and prints a table and its figures as JSON, for `bench/results/served.json`.
+/// The host copies it.
+const JSON: &str = "/share/bench.json";
+
+/// Measures, prints a table, and leaves the figures for the host.
 pub(super) fn run() -> Result<()> {
     let kernel: Vec<NullBlk> = (0..3).map(|_| NullBlk::new(&SHAPE)).collect::<Result<_>>()?;
     let memory = SHAPE.memory_drive();
@@ -70,7 +73,8 @@ pub(super) fn run() -> Result<()> {
     let below = kernel[2].path().to_str().context("the name of a device")?;
     let (_over, over) = Export::nvme_tcp(below, "")?;
     let drives = [kernel[0].path().to_path_buf(), ublk, tcp, export::disk(NQN, 1)?, over];
-    let mut report = Report::begin("cargo xtask vm bench", &mut Vec::new());
+    let mut arguments = ["--json", JSON].map(str::to_owned).to_vec();
+    let mut report = Report::begin("cargo xtask vm bench", &mut arguments);
     report.subject("served", ROUNDS);
     for job in &JOBS {
         let turns =
@@ -83,7 +87,6 @@ pub(super) fn run() -> Result<()> {
             report.add_variant((job.name, name), "÷ `null_blk`", &ratios);
         }
     }
-    report.show_json();
     report.end();
     Ok(())
 }

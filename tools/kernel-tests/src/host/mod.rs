@@ -23,6 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use bench_support::Results;
 use clap::{Parser, Subcommand};
 use xtask::run;
 use xtask::share::Share;
@@ -94,8 +95,8 @@ struct Bench {
     icount: bool,
     /// Instead of served drives
     subject: Option<BenchSubject>,
-    /// Write the figures of SUBJECT to this file too
-    #[arg(long, value_name = "FILE", requires = "subject")]
+    /// Write the figures to this file too
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
@@ -354,7 +355,10 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     let run = Run { share: Some(share), icount, memory, timeout: None, command };
     let code = run_command(root, &run, accelerator)?;
     if let Some(target) = bench.json.as_ref().filter(|_| code == ExitCode::SUCCESS) {
-        fs::copy(&figures, target).with_context(|| format!("writing {}", target.display()))?;
+        let mut results = Results::read(&figures)?;
+        results.runs.iter_mut().for_each(|run| run.commit = bench_support::commit());
+        fs::write(target, results.to_json())
+            .with_context(|| format!("writing {}", target.display()))?;
     }
     Ok(code)
 }
