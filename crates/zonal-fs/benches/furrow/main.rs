@@ -28,6 +28,7 @@
 //! | `disk-rate`, `disk-flush`, `disk-size` | what do a disk's writes, flushes and metadata cost? |
 //! | `placement-model`, `placement-furrow` | how many blocks does reclaim move, by policy? |
 //! | `placement-files` | how many for whole files, by how well their lives are known? |
+//! | `placement-whole` | how many if any file is as likely to be deleted as any other? |
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -98,7 +99,7 @@ fn main() {
     let command = "cargo bench -p zonal-fs --bench furrow";
     let mut report = Report::begin(command, &mut arguments);
     let args = parse(arguments);
-    let subjects: [(&str, Measure); 18] = [
+    let subjects: [(&str, Measure); 19] = [
         ("costs", costs::costs),
         ("names", names::names),
         ("overwrites", names::overwrites),
@@ -117,6 +118,7 @@ fn main() {
         ("placement-model", placement::on_the_model),
         ("placement-furrow", placement::in_the_file_system),
         ("placement-files", placement::files),
+        ("placement-whole", placement::whole_files),
     ];
     for (name, measure) in subjects {
         if args.wants(name) {

@@ -1,6 +1,7 @@
 //! How long does a write take while reclaim keeps pace with it on a nearly full drive? By the
 //! clock, so on a machine that does nothing else.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
 use crate::Args;
-use crate::report::{Latencies, Rounds};
+use crate::report::Latencies;
 use crate::volume::{BLOCK, Dice, create_file, fill, make_with, new_block, overwrite, with_worker};
 
 const ZONES: u64 = 64;
@@ -26,6 +27,9 @@ const BLOCKS_MIN: u64 = 200_000;
 const LARGE: u64 = 256;
 
 const WRITERS: u64 = 16;
+
+/// Columns of the table.
+const SHARES: [(f64, &str); 4] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "longest")];
 
 /// How long they write.
 const TOGETHER: Duration = Duration::from_secs(5);
@@ -81,29 +85,33 @@ pub(crate) fn pace(args: &Args, report: &mut Report) {
     let file = create_file(fs, Ino::ROOT, "file");
     let percent = args.percent.unwrap_or(FULL_PERCENT);
     let of = fs.statfs().expect("it says").blocks_free * percent / 100;
-    let mut rounds = Rounds::default();
+    // By row, column and unit; one value of each round.
+    let mut found: BTreeMap<(&str, &str, &str), Vec<f64>> = BTreeMap::new();
+    let mut add = |row, column, unit, value| {
+        found.entry((row, column, unit)).or_default().push(value);
+    };
     with_worker(&made, || {
         fill(fs, file, of * BLOCK);
         writes(fs, (file, of), (1, of / 2));
         for _ in 0..args.rounds.min(3) {
-            for (size, name) in [(1, "4 KiB write"), (LARGE, "1 MiB write")] {
+            for (size, name) in [(1, "write of 4 KiB"), (LARGE, "write of 1 MiB")] {
                 let before = fs.stats();
-                let mut found = writes(fs, (file, of), (size, (of / 8).max(BLOCKS_MIN)));
-                let shares = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "longest")];
-                for (share, word) in shares {
-                    let name = format!("{name} beside reclaim: {word}");
-                    rounds.push(&name, "µs", found.quantile_us(share));
+                let mut times = writes(fs, (file, of), (size, (of / 8).max(BLOCKS_MIN)));
+                for (share, column) in SHARES {
+                    add(name, column, "ms", times.quantile_us(share) / 1e3);
                 }
                 let after = fs.stats();
                 let ratio = (after.reclaim_bytes - before.reclaim_bytes) as f64
                     / (after.user_bytes - before.user_bytes) as f64;
-                rounds.push(&format!("{name} beside reclaim: moved"), "blocks per block", ratio);
+                add(name, "moved", "bytes for each", ratio);
             }
             let counts = together(fs, (file, of));
             let bound = |count: Option<&u64>| *count.expect("there are writers") as f64;
-            rounds.push("16 writers: least", "writes", bound(counts.iter().min()));
-            rounds.push("16 writers: most", "writes", bound(counts.iter().max()));
+            add("16 threads", "least", "writes", bound(counts.iter().min()));
+            add("16 threads", "most", "writes", bound(counts.iter().max()));
         }
     });
-    rounds.report(report);
+    for ((row, column, unit), values) in &found {
+        report.add_variant((row, column), unit, values);
+    }
 }

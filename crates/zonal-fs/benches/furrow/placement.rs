@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bench_support::Report;
-use zonal_fs::furrow::MountOptions;
+use zonal_fs::furrow::{MountOptions, Stats};
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags, XattrMode};
 use zonal_placement::life::class_of;
 use zonal_placement::model::{Model, Rules};
@@ -130,11 +130,10 @@ pub(crate) fn on_the_model(args: &Args, report: &mut Report) {
         let share = percent as f64 / 100.0;
         let blocks = ALL * percent / 100;
         for workload in Workload::all(blocks) {
-            let name = format!("{}, {share:.2} live", workload.name);
-            report.count(&format!("limit: {name}"), "blocks", (workload.limit)(share));
+            let name = format!("{}, {percent} %", workload.name);
+            add(report, (&name, "limit"), (workload.limit)(share));
             for rules in Rules::ALL {
-                let found = on_model(rules, &workload, blocks);
-                report.count(&format!("model: {name}, {}", rules.name()), "blocks", found);
+                add(report, (&name, rules.name()), on_model(rules, &workload, blocks));
             }
         }
     }
@@ -151,7 +150,13 @@ pub(crate) fn in_the_file_system(args: &Args, report: &mut Report) {
     }
 }
 
-/// Whole files.
+/// A figure of all these subjects, told as it comes, since all of them take minutes.
+fn add(report: &mut Report, (name, variant): (&str, &str), blocks: f64) {
+    println!("{name}, {variant}: {blocks:.3}");
+    report.add_variant((name, variant), "blocks written for each", &[blocks]);
+}
+
+/// Whole files whose directories, hints or neither tell how long they will live.
 pub(crate) fn files(_args: &Args, report: &mut Report) {
     for (name, blocks_max) in [("up to a quarter zone", 64), ("up to two zones", 512)] {
         for rules in Rules::ALL {
@@ -207,16 +212,16 @@ fn in_furrow(report: &mut Report, rules: Rules, workload: usize, percent: u64) {
     }
     let after = paced.fs.stats();
     let user = (after.user_bytes - before.user_bytes) as f64;
-    let name = format!("Furrow: {}, {percent} % of raw, {}", workload.name, rules.name());
+    let name = format!("{}, {percent} %", workload.name);
     let data = 1.0 + (after.reclaim_bytes - before.reclaim_bytes) as f64 / user;
     let all = data + (after.meta_bytes - before.meta_bytes) as f64 / user;
-    report.count(&format!("{name}: filled"), "of raw", blocks as f64 / ALL as f64);
-    let for_data = ALL - after.zones_metadata * u64::from(ZONE_BLOCKS);
-    let share = blocks as f64 / for_data as f64;
-    report.count(&format!("{name}: live share of zones for data"), "", share);
-    report.count(&format!("{name}: limit at that share"), "blocks", (workload.limit)(share));
-    report.count(&name, "blocks", data);
-    report.count(&format!("{name}: with metadata"), "blocks", all);
+    if rules == Rules::ByLife {
+        let for_data = ALL - after.zones_metadata * u64::from(ZONE_BLOCKS);
+        let share = blocks as f64 / for_data as f64;
+        add(report, (&name, "limit at that share"), (workload.limit)(share));
+    }
+    add(report, (&name, rules.name()), data);
+    add(report, (&format!("{name}, with metadata"), rules.name()), all);
 }
 
 /// How much of a file's life is known when it is made.
@@ -299,8 +304,57 @@ fn churn(report: &mut Report, rules: Rules, (sizes, blocks_max): (&str, u64), li
     }
     let (before, after) = (before.expect("half of it is over"), paced.fs.stats());
     let user = (after.user_bytes - before.user_bytes) as f64;
-    let name = format!("Furrow: files {sizes}, {}, {}", rules.name(), lives.name());
-    report.count(&format!("{name}: filled"), "of raw", most as f64 / ALL as f64);
+    let column = if lives == Lives::Unknown { rules.name() } else { lives.name() };
     let data = 1.0 + (after.reclaim_bytes - before.reclaim_bytes) as f64 / user;
-    report.count(&name, "blocks", data);
+    add(report, (&format!("files {sizes}"), column), data);
+}
+
+/// Zones, and the percentage of their blocks in use.
+const WHOLE: [(u64, u64); 2] = [(96, 75), (1024, 91)];
+
+/// Files of 16 KiB to 2 MiB, in each octave as many, in zones of 4 MiB: each is as likely to be
+/// deleted next as any other. Bytes with metadata for each byte of files.
+pub(crate) fn whole_files(_args: &Args, report: &mut Report) {
+    for (zones, percent) in WHOLE {
+        for rules in [Rules::TwoStreams, Rules::ByLife] {
+            let name = format!("{percent} % of {zones} zones");
+            add(report, (&name, rules.name()), any_age(rules, zones, percent));
+        }
+    }
+}
+
+fn any_age(rules: Rules, zones: u64, percent: u64) -> f64 {
+    const ZONE_MIB: u64 = 4;
+    let all = zones * ZONE_MIB * (1 << 20) / BLOCK;
+    let mut paced = Paced::with((zones, ZONE_MIB), 200, options(rules));
+    let mut dice = Dice(0);
+    // Number and blocks.
+    let mut alive: Vec<(u64, u64)> = Vec::new();
+    let (mut held, mut written, mut number) = (0, 0, 0);
+    let mut before = None;
+    let data = vec![7; 2 << 20];
+    while written < TURNS * all {
+        if before.is_none() && written >= TURNS * all / 2 {
+            before = Some(paced.fs.stats());
+        }
+        while held + 512 > all * percent / 100 {
+            let chosen = dice.below(alive.len() as u64);
+            let (old, blocks) = alive.swap_remove(usize::try_from(chosen).expect("small"));
+            paced.fs.unlink(Ino::ROOT, old.to_string().as_bytes()).expect("deleted");
+            held -= blocks;
+        }
+        let octave = 4 << dice.below(7);
+        let blocks = octave + dice.below(octave);
+        let file = create_file(&paced.fs, Ino::ROOT, &number.to_string());
+        let len = usize::try_from(blocks * BLOCK).expect("small");
+        for (at, part) in (0..).step_by(1 << 20).zip(data[..len].chunks(1 << 20)) {
+            paced.fs.write(file, at, part, WriteFlags::empty()).expect("written");
+        }
+        alive.push((number, blocks));
+        (held, written, number) = (held + blocks, written + blocks, number + 1);
+        paced.step();
+    }
+    let (before, after) = (before.expect("half of it is over"), paced.fs.stats());
+    let bytes = |of: &Stats| of.user_bytes + of.reclaim_bytes + of.meta_bytes;
+    (bytes(&after) - bytes(&before)) as f64 / (after.user_bytes - before.user_bytes) as f64
 }
