@@ -14,7 +14,7 @@ pub const CLASSES: u8 = 4;
 /// The facts about data that is about to be written. Lives are measured on the data clock, which
 /// counts the blocks that the file system has written, to any place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct LifeFacts {
     /// The program's hint.
     pub hint: WriteLifetime,
     /// How long the data that is now overwritten has lived.
@@ -40,10 +40,10 @@ impl Default for Evidence {
 
 /// The life expected of data: by the hint, else as long as the data that it replaces has lived,
 /// else like its kind; `None` if nothing is known.
-pub fn predict(known: Known, capacity: u64) -> Option<u64> {
-    let has_hint = known.hint != WriteLifetime::None;
-    let by_hint = has_hint.then(|| middle_of(known.hint.class(), capacity));
-    by_hint.or(known.last_life).or(known.learned)
+pub fn predict(facts: LifeFacts, capacity: u64) -> Option<u64> {
+    let has_hint = facts.hint != WriteLifetime::None;
+    let by_hint = has_hint.then(|| middle_of(facts.hint.class(), capacity));
+    by_hint.or(facts.last_life).or(facts.learned)
 }
 
 /// The class of written data: 0 dies first. Data about which nothing is known lies there too, since
@@ -95,23 +95,24 @@ mod tests {
 
     const CAPACITY: u64 = 1 << 20;
 
-    fn class(known: Known) -> u8 {
-        class_of(predict(known, CAPACITY), CAPACITY)
+    fn class(facts: LifeFacts) -> u8 {
+        class_of(predict(facts, CAPACITY), CAPACITY)
     }
 
     #[test]
     fn hints_are_classes_in_order() {
-        let classes = WriteLifetime::ALL.map(|hint| class(Known { hint, ..Known::default() }));
+        let classes =
+            WriteLifetime::ALL.map(|hint| class(LifeFacts { hint, ..LifeFacts::default() }));
         assert_eq!(classes, [0, 0, 1, 2, 3]);
     }
 
     #[test]
     fn hint_outweighs_observation() {
-        let known =
-            Known { hint: WriteLifetime::None, last_life: Some(1), learned: Some(u64::MAX) };
-        assert_eq!(class(known), 0);
-        assert_eq!(class(Known { last_life: None, ..known }), 3);
-        assert_eq!(class(Known { hint: WriteLifetime::Medium, ..known }), 1);
+        let facts =
+            LifeFacts { hint: WriteLifetime::None, last_life: Some(1), learned: Some(u64::MAX) };
+        assert_eq!(class(facts), 0);
+        assert_eq!(class(LifeFacts { last_life: None, ..facts }), 3);
+        assert_eq!(class(LifeFacts { hint: WriteLifetime::Medium, ..facts }), 1);
     }
 
     proptest! {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::life::{Known, birth_of, class_of_moved};
+use super::life::{LifeFacts, birth_of, class_of_moved};
 use super::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
 use super::sharing::{Size, target_of};
 use super::streams::{Budget, Choice, Locality, Streams, Supply, Target};
@@ -151,8 +151,8 @@ impl Model {
     pub fn write(&mut self, block: u32) {
         let (zone, place) = self.places[block as usize];
         let last_life = (zone != NONE).then(|| self.clock - self.birth(zone, place));
-        let known = Known { last_life, ..Known::default() };
-        self.write_small(block, known);
+        let facts = LifeFacts { last_life, ..LifeFacts::default() };
+        self.write_small(block, facts);
     }
 
     /// Writes a block of a file that gets a zone of its own.
@@ -160,9 +160,9 @@ impl Model {
         self.write_to(block, Target::File(file));
     }
 
-    /// Writes a block of a small file, placed by the facts `known`.
-    pub fn write_small(&mut self, block: u32, known: Known) {
-        self.write_to(block, target_of(0, Size::Small, known, self.capacity()));
+    /// Writes a block of a small file, placed by `facts`.
+    pub fn write_small(&mut self, block: u32, facts: LifeFacts) {
+        self.write_to(block, target_of(0, Size::Small, facts, self.capacity()));
     }
 
     /// Deletes a block.

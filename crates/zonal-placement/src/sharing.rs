@@ -3,7 +3,7 @@
 //! Large files have a zone each, since the whole zone is dead when the file is deleted; others
 //! share the zone of their [lifetime class](super::life). A hint changes that: see [`may_share`].
 
-use super::life::{Known, class_of, predict};
+use super::life::{LifeFacts, class_of, predict};
 use super::lifetime::WriteLifetime;
 use super::streams::Target;
 
@@ -49,13 +49,13 @@ pub enum Size {
 ///   class.
 /// - Data about which nothing is known lies with the data that dies first, like `none` in the
 ///   table.
-pub fn target_of(file: u64, size: Size, known: Known, capacity: u64) -> Target {
-    let shares = known.hint != WriteLifetime::None && may_share(known.hint, known.hint);
-    if size == Size::Large && known.last_life.is_none() && !shares {
+pub fn target_of(file: u64, size: Size, facts: LifeFacts, capacity: u64) -> Target {
+    let shares = facts.hint != WriteLifetime::None && may_share(facts.hint, facts.hint);
+    if size == Size::Large && facts.last_life.is_none() && !shares {
         return Target::File(file);
     }
-    match known.hint {
-        WriteLifetime::None => Target::Class(class_of(predict(known, capacity), capacity)),
+    match facts.hint {
+        WriteLifetime::None => Target::Class(class_of(predict(facts, capacity), capacity)),
         hint => Target::Hinted(hint),
     }
 }
@@ -72,8 +72,8 @@ mod tests {
         let mut streams = Streams::new(Budget::of(open), 1000);
         let mut next = 0;
         let zones = [1, 2].map(|file| {
-            let known = Known { hint: hints[file - 1], ..Known::default() };
-            let target = target_of(file as u64, size, known, CAPACITY);
+            let facts = LifeFacts { hint: hints[file - 1], ..LifeFacts::default() };
+            let target = target_of(file as u64, size, facts, CAPACITY);
             let zone = match streams.choose(target, Locality::default(), Supply::Empty, 1, |_| 1000)
             {
                 Choice::Zone(zone) => zone,
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn overwritten_data_lies_with_its_class() {
         for hint in WriteLifetime::ALL {
-            let known = Known { hint, last_life: Some(1 << 19), ..Known::default() };
-            let target = target_of(7, Size::Large, known, CAPACITY);
+            let facts = LifeFacts { hint, last_life: Some(1 << 19), ..LifeFacts::default() };
+            let target = target_of(7, Size::Large, facts, CAPACITY);
             assert!(matches!(target, Target::Class(_) | Target::Hinted(_)), "{hint:?}: {target:?}");
         }
     }

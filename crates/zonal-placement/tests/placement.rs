@@ -8,7 +8,7 @@
 #![expect(clippy::print_stdout, reason = "the figures are a part of the result")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of blocks")]
 
-use zonal_placement::life::Known;
+use zonal_placement::life::LifeFacts;
 use zonal_placement::lifetime::WriteLifetime;
 use zonal_placement::model::{Model, Rules};
 use zonal_placement::pace::{Usable, low_mark};
@@ -162,7 +162,7 @@ fn small_files(hints: [WriteLifetime; 2]) -> f64 {
         };
         for block in file * 8..file * 8 + 8 {
             model.delete(block);
-            model.write_small(block, Known { hint, ..Known::default() });
+            model.write_small(block, LifeFacts { hint, ..LifeFacts::default() });
         }
     }
     let after = model.counts();

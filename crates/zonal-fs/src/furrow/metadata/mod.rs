@@ -15,7 +15,7 @@
 //! | room | what it is | may use |
 //! | --- | --- | --- |
 //! | `small` | maps that take little memory while they have few entries | |
-//! | `known` | which ranges of a map or a directory are in memory | `small` |
+//! | `resident` | which ranges of a map or a directory are in memory | `small` |
 //! | `missing` | metadata that an operation needs and memory lacks | |
 //! | `residency` | bytes in memory, last uses, loads under way | |
 //! | `rows` | changed rows, remap tables, totals, the next numbers | |
@@ -27,10 +27,10 @@
 
 pub(super) mod directory;
 pub(super) mod inode;
-pub(super) mod known;
 pub(super) mod map;
 pub(super) mod missing;
 pub(super) mod residency;
+pub(super) mod resident;
 pub(super) mod rows;
 pub(super) mod small;
 pub(super) mod state;

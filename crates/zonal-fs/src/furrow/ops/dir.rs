@@ -353,7 +353,7 @@ impl Furrow {
                 }
             }
             // Continues behind the resident range once the next one is loaded.
-            while let Some(end) = directory.known.end_of(from) {
+            while let Some(end) = directory.resident.end_of(from) {
                 for &Named { ref name, ino, cookie, kind, .. } in directory.range(from..end) {
                     from = cookie + 1;
                     let entry = DirEntry { ino, kind, name, cookie };

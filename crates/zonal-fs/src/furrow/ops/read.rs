@@ -185,9 +185,9 @@ impl Furrow {
                     }
                     continue;
                 }
-                let known =
-                    file.known.end_of(block).ok_or(Stop::NotLoaded(Missing::Map(ino, block)))?;
-                let end = known.min(zeroes.start);
+                let resident =
+                    file.resident.end_of(block).ok_or(Stop::NotLoaded(Missing::Map(ino, block)))?;
+                let end = resident.min(zeroes.start);
                 if let Some(found) = seek_in(file, what, block..end) {
                     let position = offset.max(found * BLOCK).min(inode.size);
                     return Ok(position);

@@ -43,8 +43,8 @@ impl Tree {
             }
             &Missing::Map(ino, block) | &Missing::Discard(ino, block) => self.read_map(ino, block),
             &Missing::Entries(ino, cookie) => {
-                let (entries, known) = self.read_entries(ino, cookie)?;
-                Ok(Fetched::Entries(entries, known))
+                let (entries, resident) = self.read_entries(ino, cookie)?;
+                Ok(Fetched::Entries(entries, resident))
             }
             Missing::Name(ino, name) => {
                 // A directory that has an index keeps it.
@@ -110,14 +110,14 @@ impl Tree {
         }
         match &mut inode.body {
             Body::File(file) => {
-                let known = if found.end < end { found.end.at().max(map.end) } else { u64::MAX };
-                file.enter(map.entries, 0..known);
+                let resident = if found.end < end { found.end.at().max(map.end) } else { u64::MAX };
+                file.enter(map.entries, 0..resident);
             }
             Body::Directory(directory)
                 if directory.index.is_none() && directory.entries <= WITH_INODE_MAX =>
             {
-                let (entries, known) = self.read_entries(ino, 0)?;
-                directory.enter(entries, known, NameKey::of(self.uuid));
+                let (entries, resident) = self.read_entries(ino, 0)?;
+                directory.enter(entries, resident, NameKey::of(self.uuid));
             }
             Body::Directory(_) | Body::Symlink(_) | Body::Special => {}
         }
@@ -161,7 +161,7 @@ impl Tree {
         // The last entry counts up to its end, not only up to the key of its row. It may be the one
         // before the block: the rows behind may all be deleted ones.
         let end = if end < key(u64::MAX) { end.at().max(map.end) } else { u64::MAX };
-        Ok(Fetched::Map { entries: map.entries, known: start..end, wanted })
+        Ok(Fetched::Map { entries: map.entries, resident: start..end, wanted })
     }
 
     /// Entries of a directory from a cookie on.

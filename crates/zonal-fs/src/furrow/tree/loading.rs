@@ -221,15 +221,15 @@ mod tests {
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let known_end = || {
             let state = fs.tree.read_state();
-            state.inodes.peek(ino).unwrap().file().unwrap().known.end_of(0).unwrap()
+            state.inodes.peek(ino).unwrap().file().unwrap().resident.end_of(0).unwrap()
         };
         fs.getattr(ino).unwrap();
         let end = known_end();
-        assert!(end < 2 * PIECES && end % 2 == 0, "{end} blocks are known with the inode");
+        assert!(end < 2 * PIECES && end % 2 == 0, "{end} blocks are resident with the inode");
         let mut found = [0; BLOCK_BYTES];
         fs.read(ino, end * BLOCK_BYTES as u64, &mut found).unwrap();
         let more = known_end();
-        assert!(more > end && more % 2 == 0, "{more} blocks are known after a load");
+        assert!(more > end && more % 2 == 0, "{more} blocks are resident after a load");
     }
 
     /// So few pieces take one step: a power cut between two would leave the call half done.

@@ -168,7 +168,7 @@ impl Truncator {
             let Some(file) = file.filter(|file| file.truncate_from == Some(0)) else {
                 return false;
             };
-            (file.known.first_unknown(0..u64::MAX), refused)
+            (file.resident.first_missing(0..u64::MAX), refused)
         };
         if self.skip_lost_extents(ino, refused) {
             return true;

@@ -9,9 +9,9 @@ use std::ops::Range;
 use self::buckets::{Buckets, Named};
 use self::names::{HashedName, NameIndex, NameKey};
 use crate::furrow::memory::allocated;
-use crate::furrow::metadata::known::Known;
 use crate::furrow::metadata::missing::{Lookup, Missing, Stop};
 use crate::furrow::metadata::residency::used::Loaded;
+use crate::furrow::metadata::resident::Resident;
 use crate::furrow::metadata::small::SmallMap;
 use crate::vfs::{FileKind, Ino};
 
@@ -31,7 +31,7 @@ pub(in crate::furrow) struct Entry {
 pub(in crate::furrow) struct Directory {
     pub(in crate::furrow) parent: Ino,
     /// Cookies whose entries are in memory, if they have any.
-    pub(in crate::furrow) known: Known,
+    pub(in crate::furrow) resident: Resident,
     /// Entries in memory.
     pub(in crate::furrow) by_hash: Buckets,
     /// The hashes of their names, by cookie: the order of listings.
@@ -55,7 +55,7 @@ pub(in crate::furrow) struct Directory {
 impl Directory {
     /// A new one.
     pub(in crate::furrow) fn empty() -> Self {
-        Self { known: Known::all(), ..Self::default() }
+        Self { resident: Resident::all(), ..Self::default() }
     }
 
     /// The entry with a name, which has this hash, if it is in memory.
@@ -101,7 +101,7 @@ impl Directory {
 
     /// Whether memory has all entries with this hash.
     pub(super) fn knows_names(&self, hash: u64) -> bool {
-        self.known.is_all() || self.index.as_ref().is_some_and(|index| index.knows(hash))
+        self.resident.is_all() || self.index.as_ref().is_some_and(|index| index.knows(hash))
     }
 
     /// Whether all entries of an indexed directory with a name's hash are in memory.
@@ -137,17 +137,17 @@ impl Directory {
     pub(in crate::furrow) fn enter(
         &mut self,
         entries: Vec<FoundEntry>,
-        known: Range<u64>,
+        resident: Range<u64>,
         key: NameKey,
     ) -> usize {
         let (mut bytes, held) = (0, self.frame_bytes());
         for (name, entry) in entries {
-            if self.known.end_of(entry.cookie).is_none() {
+            if self.resident.end_of(entry.cookie).is_none() {
                 bytes += name_held_bytes(&name);
                 self.add(key.hash(&name), name, entry);
             }
         }
-        self.known.insert(known);
+        self.resident.insert(resident);
         (bytes + self.frame_bytes()).saturating_sub(held)
     }
 
@@ -156,7 +156,7 @@ impl Directory {
         let trees = self.by_cookie.held_bytes() + self.by_hash.held_bytes();
         let index = self.index.as_ref().map_or(0, NameIndex::held_bytes);
         let recent = self.loaded.held_bytes() + self.absent.held_bytes();
-        trees + index + self.known.held_bytes() + recent
+        trees + index + self.resident.held_bytes() + recent
     }
 }
 

@@ -91,7 +91,7 @@ impl NameRules {
         if directory.index.is_some() {
             return directory.check_names(ino, hashed).map(|()| None);
         }
-        let Some(cookie) = directory.known.first_unknown(0..u64::MAX) else { return Ok(None) };
+        let Some(cookie) = directory.resident.first_missing(0..u64::MAX) else { return Ok(None) };
         if directory.absent.iter().any(|(absent, _)| absent[..] == *name) {
             return Ok(None);
         }

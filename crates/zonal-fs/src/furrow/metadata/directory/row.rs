@@ -12,7 +12,7 @@ use crate::vfs::Ino;
 impl Directory {
     /// The row of the entry with a cookie.
     pub(in crate::furrow::metadata) fn entry_row(&self, cookie: u64) -> Value {
-        assert!(self.known.end_of(cookie).is_some(), "the entry at {cookie} is not in memory");
+        assert!(self.resident.end_of(cookie).is_some(), "the entry at {cookie} is not in memory");
         let &hash = self.by_cookie.get(&cookie)?;
         let named = self.by_hash.get(hash, cookie)?;
         let row = EntryRow { ino: U64::new(named.ino.get()), kind: number_of(named.kind) };

@@ -97,7 +97,7 @@ impl Inodes {
             Err(stop @ Stop::NotLoaded(_)) => return Err(stop),
         };
         let Ok(file) = inode.file() else { return Ok(None) };
-        match file.known.first_unknown(first..limit) {
+        match file.resident.first_missing(first..limit) {
             Some(block) => Err(Stop::NotLoaded(Missing::Map(ino, block))),
             None => Ok(Some(file)),
         }

@@ -19,8 +19,8 @@ use self::discards::Discards;
 use self::place::{ExtentId, MapEntry};
 use self::shared::SharedExtents;
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::metadata::known::Known;
 use crate::furrow::metadata::residency::used::Loaded;
+use crate::furrow::metadata::resident::Resident;
 use crate::furrow::metadata::small::SmallMap;
 use crate::furrow::sync::Mutex;
 
@@ -67,10 +67,10 @@ pub(in crate::furrow) struct MapLoad {
 /// Content of a regular file.
 #[derive(Clone, Debug, Default)]
 pub(in crate::furrow) struct File {
-    /// Map entries of the blocks in `known`.
+    /// Map entries of the blocks in `resident`.
     pub(in crate::furrow) map: BlockMap,
     /// Blocks whose map entries are in memory, if they have any.
-    pub(in crate::furrow) known: Known,
+    pub(in crate::furrow) resident: Resident,
     /// The last loads of pieces of the map.
     pub(in crate::furrow) loaded: Loaded<MapLoad>,
     pub(in crate::furrow) dirty: SmallMap<u64, DirtyBlock>,
@@ -88,7 +88,7 @@ pub(in crate::furrow) struct File {
 impl File {
     /// An empty one, of which memory knows everything.
     pub(in crate::furrow) fn empty() -> Self {
-        Self { known: Known::all(), ..Self::default() }
+        Self { resident: Resident::all(), ..Self::default() }
     }
 
     /// The map entry that covers `block`, with its first block.
@@ -122,12 +122,12 @@ impl File {
     pub(in crate::furrow) fn enter(
         &mut self,
         entries: Vec<(u64, MapEntry)>,
-        known: Range<u64>,
+        resident: Range<u64>,
     ) -> usize {
         let (mut bytes, held) = (0, self.frame_bytes());
         for (first, entry) in entries {
             let limit = first + u64::from(entry.blocks());
-            if self.known.end_of(first).is_some() {
+            if self.resident.end_of(first).is_some() {
                 continue;
             }
             if self.overlapping(first, limit).next().is_some() {
@@ -137,13 +137,13 @@ impl File {
             bytes += entry.held_bytes();
             self.map.insert(first, entry);
         }
-        self.known.insert(known);
+        self.resident.insert(resident);
         (bytes + self.frame_bytes()).saturating_sub(held)
     }
 
     /// Bytes of its trees, without the allocations of their entries.
     pub(super) fn frame_bytes(&self) -> usize {
-        self.map.held_bytes() + self.known.held_bytes() + self.loaded.held_bytes()
+        self.map.held_bytes() + self.resident.held_bytes() + self.loaded.held_bytes()
     }
 
     /// Whether memory has data or a size of it that the table has not.

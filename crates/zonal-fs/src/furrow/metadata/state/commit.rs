@@ -128,7 +128,7 @@ fn present_value(state: &State, key: Key) -> Value {
         RowKind::Xattr => encode_xattr(inode()?, key.at()),
         RowKind::Map => {
             let file = inode()?.file().ok()?;
-            assert!(file.known.end_of(key.at()).is_some(), "{key:?} is not in memory");
+            assert!(file.resident.end_of(key.at()).is_some(), "{key:?} is not in memory");
             let entry = file.map.get(key.at())?;
             Some(encode_map(&entry, |zone| state.zones.generation(zone)))
         }

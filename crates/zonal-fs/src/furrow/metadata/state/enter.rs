@@ -18,7 +18,7 @@ pub(in crate::furrow) enum Fetched {
     Inode(Box<Inode>),
     Map {
         entries: Vec<(u64, MapEntry)>,
-        known: Range<u64>,
+        resident: Range<u64>,
         wanted: usize,
     },
     Entries(Vec<FoundEntry>, Range<u64>),
@@ -52,22 +52,22 @@ impl State {
                     self.residency.add(inode.held_bytes());
                 }
             }
-            (Missing::Map(ino, block), Fetched::Map { entries, known, wanted }) => {
+            (Missing::Map(ino, block), Fetched::Map { entries, resident, wanted }) => {
                 if let Some(file) = self.inodes.file_mut(*ino) {
                     let held = file.frame_bytes();
-                    let piece = MapLoad { block: *block, end: known.end, wanted, at: now };
+                    let piece = MapLoad { block: *block, end: resident.end, wanted, at: now };
                     file.loaded.note(piece, |piece| piece.at >= needed);
                     self.residency.add(file.frame_bytes() - held);
-                    self.residency.add(file.enter(entries, known));
+                    self.residency.add(file.enter(entries, resident));
                 }
             }
-            (Missing::Entries(ino, cookie), Fetched::Entries(entries, known)) => {
+            (Missing::Entries(ino, cookie), Fetched::Entries(entries, resident)) => {
                 if let Some(directory) = self.inodes.directory_mut(*ino) {
                     let held = directory.frame_bytes();
-                    let loaded = (*cookie..known.end, now);
+                    let loaded = (*cookie..resident.end, now);
                     directory.loaded.note(loaded, |(_, at)| *at >= needed);
                     self.residency.add(directory.frame_bytes() - held);
-                    self.residency.add(directory.enter(entries, known, self.names.key));
+                    self.residency.add(directory.enter(entries, resident, self.names.key));
                 }
             }
             (Missing::Name(ino, _), Fetched::Names(entries, hash)) => {
@@ -82,8 +82,8 @@ impl State {
                 {
                     let mut bytes = 0;
                     if let Some((name, entry)) = entry {
-                        let known = entry.cookie..entry.cookie.saturating_add(1);
-                        bytes = directory.enter(vec![(name, entry)], known, self.names.key);
+                        let resident = entry.cookie..entry.cookie.saturating_add(1);
+                        bytes = directory.enter(vec![(name, entry)], resident, self.names.key);
                     }
                     let held = directory.frame_bytes();
                     directory.note_search(self.names.key.hashed(name), now, needed);

@@ -70,10 +70,10 @@ impl State {
         assert!(before.is_none(), "an entry is removed before its name is used again");
         let sharing = directory.add(hash, name.into(), entry);
         directory.absent.forget(|(absent, _)| absent[..] == *name);
-        directory.known.insert(entry.cookie..entry.cookie.saturating_add(1));
+        directory.resident.insert(entry.cookie..entry.cookie.saturating_add(1));
         directory.entries += 1;
         let is_indexed = directory.index.is_some();
-        let is_large = directory.entries > entries_max && directory.known.is_all();
+        let is_large = directory.entries > entries_max && directory.resident.is_all();
         let held_now = directory.frame_bytes() + name_held_bytes(name);
         self.residency.count(held, held_now);
         self.rows.totals.add_row_bytes(entry_bytes(name));

@@ -211,10 +211,10 @@ impl State {
             let entry = file.map.remove(start, planted).expect("just seen");
             held += entry.held_bytes();
         }
-        file.known.remove(first..end);
+        file.resident.remove(first..end);
         for start in kept {
             let blocks = file.map.get(start).map_or(1, |entry| u64::from(entry.blocks()));
-            file.known.insert(start..start + blocks);
+            file.resident.insert(start..start + blocks);
         }
         let held_now = file.frame_bytes();
         self.residency.count(held, held_now);
@@ -277,9 +277,9 @@ impl State {
                 index.forget(hash);
             }
         }
-        directory.known.remove(from..last.saturating_add(1));
+        directory.resident.remove(from..last.saturating_add(1));
         for cookie in kept {
-            directory.known.insert(cookie..cookie.saturating_add(1));
+            directory.resident.insert(cookie..cookie.saturating_add(1));
         }
         let held_now = directory.frame_bytes();
         self.residency.count(held, held_now);

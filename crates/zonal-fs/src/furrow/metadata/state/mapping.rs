@@ -48,12 +48,13 @@ impl State {
     /// As [`step_end`](Self::step_end), also where the file was discarded.
     pub(super) fn stored_step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
         let file = self.inode(ino)?.file()?;
-        let known = file.known.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
-        let ahead = file.map.range(first..known.min(limit)).nth(STEP_ENTRIES);
+        let resident =
+            file.resident.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
+        let ahead = file.map.range(first..resident.min(limit)).nth(STEP_ENTRIES);
         let end = match ahead {
             Some((start, _)) => start,
             // The step needs more of the map than memory has.
-            None if known < limit => return Err(Stop::NotLoaded(Missing::Map(ino, known))),
+            None if resident < limit => return Err(Stop::NotLoaded(Missing::Map(ino, resident))),
             None => limit,
         };
         self.resident_file(ino, first, end)?;
@@ -70,7 +71,10 @@ impl State {
     /// Removes mapped blocks in `first..limit` of a file; buffered ones stay.
     pub(in crate::furrow) fn unmap_stored(&mut self, ino: Ino, first: u64, limit: u64) {
         let Some(file) = self.inodes.peek_file(ino) else { return };
-        assert!(file.known.first_unknown(first..limit).is_none(), "the caller has loaded the map");
+        assert!(
+            file.resident.first_missing(first..limit).is_none(),
+            "the caller has loaded the map"
+        );
         let cut: Vec<u64> = file.overlapping(first, limit).map(|(start, _)| start).collect();
         for start in cut {
             self.cut_entry(ino, start, first, limit);
@@ -280,7 +284,7 @@ impl State {
     /// since nothing says whether other files have them.
     pub(in crate::furrow) fn forget_shared(&mut self, ino: Ino, entries: &[u64]) -> Lookup<()> {
         let file = self.inodes.stored(ino)?.file()?;
-        if let Some(&start) = entries.iter().find(|start| file.known.end_of(**start).is_none()) {
+        if let Some(&start) = entries.iter().find(|start| file.resident.end_of(**start).is_none()) {
             return Err(Stop::NotLoaded(Missing::Map(ino, start)));
         }
         for &start in entries {

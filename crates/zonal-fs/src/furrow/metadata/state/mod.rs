@@ -108,7 +108,7 @@ impl State {
         limit: u64,
     ) -> Lookup<&File> {
         let file = self.inode(ino)?.file()?;
-        if let Some(block) = file.known.first_unknown(first..limit) {
+        if let Some(block) = file.resident.first_missing(first..limit) {
             return Err(Stop::NotLoaded(Missing::Map(ino, block)));
         }
         for (_, entry) in file.overlapping(first, limit) {

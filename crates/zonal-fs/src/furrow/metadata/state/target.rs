@@ -4,7 +4,7 @@
 //! This collects the facts that memory has; [`zonal_placement`] makes a target of them. A wrong
 //! target costs write amplification, and nothing else.
 
-use zonal_placement::life::{Known, class_of, predict};
+use zonal_placement::life::{LifeFacts, class_of, predict};
 use zonal_placement::sharing::{Size, target_of};
 use zonal_placement::streams::{Locality, Target};
 
@@ -84,8 +84,8 @@ impl State {
         let (expected, own_from) = self.own_from(inode);
         let is_large = (grows_on && expected != Expected::Small) || up_to.max(length) > own_from;
         let size = if is_large { Size::Large } else { Size::Small };
-        let known = Known { hint, last_life: self.life_of(inode, block), learned };
-        target_of(ino.get(), size, known, capacity)
+        let facts = LifeFacts { hint, last_life: self.life_of(inode, block), learned };
+        target_of(ino.get(), size, facts, capacity)
     }
 
     /// The expected size of a file, and the number of blocks above which it gets a zone of its own.
@@ -204,7 +204,7 @@ impl State {
         let context = inode.context.filter(|_| evidence.learned);
         let learned = context.and_then(|context| self.learned.life(context));
         let capacity = self.zones.usable();
-        let life = predict(Known { hint, last_life: None, learned }, capacity);
+        let life = predict(LifeFacts { hint, last_life: None, learned }, capacity);
         let class = life.map(|life| class_of(Some(life), capacity));
         (class.map_or(WriteLifetime::None, WriteLifetime::of_class), hint)
     }

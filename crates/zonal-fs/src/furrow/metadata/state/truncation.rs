@@ -38,7 +38,7 @@ impl State {
         first: u64,
     ) -> Lookup<impl Iterator<Item = (u64, EntryRef<'_>)>> {
         let file = self.inodes.stored(ino)?.file()?;
-        let end = file.known.end_of(first).unwrap_or(first);
+        let end = file.resident.end_of(first).unwrap_or(first);
         let has_enough = file.map.range(first..end).nth(self.step_entries_max() + 1).is_some();
         if end < u64::MAX && !has_enough {
             return Err(Stop::NotLoaded(Missing::Map(ino, end)));
@@ -52,7 +52,7 @@ impl State {
         self.maps.discards.cut(ino, first..u64::MAX, &mut self.rows);
         let max = self.step_entries_max();
         let Some(file) = self.inodes.peek_file(ino) else { return };
-        let is_known = file.known.first_unknown(first..u64::MAX).is_none();
+        let is_known = file.resident.first_missing(first..u64::MAX).is_none();
         if file.truncate_from.is_none()
             && is_known
             && self.maps.shared.has_all_of(file, first)
@@ -139,7 +139,7 @@ impl State {
         if limit <= end {
             return Ok(());
         }
-        if let Some(block) = file.known.first_unknown(end..limit) {
+        if let Some(block) = file.resident.first_missing(end..limit) {
             return Err(Stop::NotLoaded(Missing::Map(ino, block)));
         }
         if file.overlapping(end, limit).all(|(_, entry)| entry.is_preallocated()) {
@@ -161,7 +161,7 @@ impl State {
         file.is_some_and(|file| {
             file.truncate_from.is_some()
                 || file.map.len() > self.step_entries_max()
-                || !file.known.is_all()
+                || !file.resident.is_all()
                 || !self.maps.shared.has_all_of(file, 0)
         })
     }

@@ -1,4 +1,4 @@
-//! Loaded ranges: file blocks whose map entries are in memory, cookies whose directory entries are.
+//! Resident ranges: file blocks whose map entries are in memory, cookies whose directory entries are.
 
 use std::ops::Range;
 
@@ -6,9 +6,9 @@ use crate::furrow::metadata::small::SmallMap;
 
 /// Ranges of numbers, disjoint and apart. A range that ends in [`u64::MAX`] goes to the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::furrow) struct Known(SmallMap<u64, u64>);
+pub(in crate::furrow) struct Resident(SmallMap<u64, u64>);
 
-impl Known {
+impl Resident {
     /// Everything.
     pub(super) fn all() -> Self {
         Self(SmallMap::from((0, u64::MAX)))
@@ -30,8 +30,8 @@ impl Known {
         (number < end).then_some(end)
     }
 
-    /// The first number of a range that is not loaded.
-    pub(in crate::furrow) fn first_unknown(&self, range: Range<u64>) -> Option<u64> {
+    /// The first number of a range that is not resident.
+    pub(in crate::furrow) fn first_missing(&self, range: Range<u64>) -> Option<u64> {
         let first = self.end_of(range.start).unwrap_or(range.start);
         (first < range.end).then_some(first)
     }
@@ -88,33 +88,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loaded_ranges_of_everything_have_no_end() {
-        let mut known = Known::all();
-        assert!(known.is_all() && known.first_unknown(0..u64::MAX).is_none());
-        known.remove(5..7);
-        assert_eq!(known.ranges().collect::<Vec<_>>(), [0..5, 7..u64::MAX]);
-        assert_eq!(known.first_unknown(0..u64::MAX), Some(5));
-        known.insert(5..7);
-        assert!(known.is_all());
+    fn resident_ranges_of_everything_have_no_end() {
+        let mut resident = Resident::all();
+        assert!(resident.is_all() && resident.first_missing(0..u64::MAX).is_none());
+        resident.remove(5..7);
+        assert_eq!(resident.ranges().collect::<Vec<_>>(), [0..5, 7..u64::MAX]);
+        assert_eq!(resident.first_missing(0..u64::MAX), Some(5));
+        resident.insert(5..7);
+        assert!(resident.is_all());
     }
 
     proptest! {
         #[test]
-        fn loaded_ranges_match_set_of_numbers(changes in vec((any::<bool>(), 0_u64..40, 0_u64..12), 0..40)) {
-            let mut known = Known::default();
+        fn resident_ranges_match_set_of_numbers(changes in vec((any::<bool>(), 0_u64..40, 0_u64..12), 0..40)) {
+            let mut resident = Resident::default();
             let mut numbers = [false; 64];
             for (adds, start, len) in changes {
                 let range = start..start + len;
-                if adds { known.insert(range.clone()) } else { known.remove(range.clone()) }
+                if adds { resident.insert(range.clone()) } else { resident.remove(range.clone()) }
                 let index = |number| usize::try_from(number).unwrap();
                 numbers[index(range.start)..index(range.end)].fill(adds);
                 for number in 0..60_u64 {
-                    prop_assert_eq!(known.end_of(number).is_some(), numbers[index(number)]);
+                    prop_assert_eq!(resident.end_of(number).is_some(), numbers[index(number)]);
                 }
-                let ranges: Vec<_> = known.ranges().collect();
+                let ranges: Vec<_> = resident.ranges().collect();
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
-                let unknown = (0..60).find(|&number| !numbers[index(number)]);
-                prop_assert_eq!(known.first_unknown(0..60), unknown);
+                let missing = (0..60).find(|&number| !numbers[index(number)]);
+                prop_assert_eq!(resident.first_missing(0..60), missing);
             }
         }
     }
