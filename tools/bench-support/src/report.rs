@@ -34,7 +34,9 @@ impl Report {
                 _ => rest.push(argument),
             }
         }
-        let words = if rest.is_empty() { String::new() } else { format!(" -- {}", rest.join(" ")) };
+        let mark = if command.starts_with("cargo bench") { " --" } else { "" };
+        let words =
+            if rest.is_empty() { String::new() } else { format!("{mark} {}", rest.join(" ")) };
         let build = if cfg!(debug_assertions) { " (debug build)" } else { "" };
         let template = Run { command: Some(format!("{command}{words}{build}")), ..of_machine() };
         *arguments = rest;
@@ -170,8 +172,8 @@ fn of_machine() -> Run {
 /// gets it from its host.
 pub fn commit() -> Option<String> {
     let commit = printed("git", &["rev-parse", "--short=8", "HEAD"])?;
-    // New figures wait there to be committed.
-    let code = [":/", ":(top,exclude)bench/results"];
+    // New figures wait there to be committed, and charts of them.
+    let code = [":/", ":(top,exclude)bench/results", ":(top,exclude)docs/pictures"];
     let status = ["status", "--porcelain", "--untracked-files=no", "--"];
     let is_dirty = printed("git", &[&status[..], &code].concat()).is_some();
     Some(if is_dirty { format!("{commit}-dirty") } else { commit })

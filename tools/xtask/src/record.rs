@@ -47,9 +47,9 @@ pub(crate) fn main(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
 
 fn is_clean(root: &Path) -> Result<bool> {
     let mut git = Command::new("git");
-    // Results of earlier commands may wait to be committed.
-    let status =
-        git.arg("-C").arg(root).args(["status", "--porcelain", "--", ".", ":!bench/results"]);
+    // Results of earlier commands may wait to be committed, and charts of them.
+    let code = ["status", "--porcelain", "--", ".", ":!bench/results", ":!docs/pictures"];
+    let status = git.arg("-C").arg(root).args(code);
     let output = status.output().context("git says whether there are changes")?;
     ensure!(output.status.success(), "git: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(output.stdout.is_empty())
