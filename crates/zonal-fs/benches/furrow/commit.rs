@@ -31,12 +31,12 @@ pub(crate) fn commit(args: &Args, report: &mut Report) {
         }
         let done = made.drive.counts() - before;
         let each = |count: u64| count as f64 / SYNCS as f64;
-        rounds.push("write and fsync of 4 KiB: writes to the drive", "each", each(done.writes));
-        rounds.push("write and fsync of 4 KiB: flushes", "each", each(done.flushes));
-        rounds.push("write and fsync of 4 KiB: bytes written", "each", each(done.written));
-        rounds.push("fsync of 4 KiB, p50", "µs", latencies.quantile_us(0.5));
-        rounds.push("fsync of 4 KiB, p99", "µs", latencies.quantile_us(0.99));
-        rounds.push("fsync of 4 KiB, longest", "µs", latencies.quantile_us(1.0));
+        rounds.push("write and fsync of 4 KiB: writes to the drive", "", each(done.writes));
+        rounds.push("write and fsync of 4 KiB: flushes", "", each(done.flushes));
+        rounds.push("write and fsync of 4 KiB: bytes written", "", each(done.written));
+        rounds.push("fsync of 4 KiB: p50", "µs", latencies.quantile_us(0.5));
+        rounds.push("fsync of 4 KiB: p99", "µs", latencies.quantile_us(0.99));
+        rounds.push("fsync of 4 KiB: longest", "µs", latencies.quantile_us(1.0));
     }
     rounds.report(report);
 }

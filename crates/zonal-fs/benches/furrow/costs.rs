@@ -157,7 +157,7 @@ pub(crate) fn costs(args: &Args, report: &mut Report) {
     for (_, name, times) in OPERATIONS {
         let counted = (times / COUNTED.0, times / COUNTED.1);
         match callgrind::per_operation(name, counted) {
-            Some(count) => report.count(&format!("{name}: instructions"), "", count),
+            Some(count) => report.add_variant((name, "instructions"), "", &[count]),
             None => println!("SKIP {name}: instructions need valgrind"),
         }
     }

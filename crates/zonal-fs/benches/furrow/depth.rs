@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench_support::{Machine, Report, median};
+use bench_support::{Machine, Report};
 use zonal::layer::delay::Delay;
 use zonal::{Clock, ManualClock, MemoryDrive, ZonedDevice};
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs, sample};
@@ -37,23 +37,20 @@ pub(crate) fn depth(args: &Args, report: &mut Report) {
     // All of its map is in memory from here on.
     fs.read(file, 0, &mut vec![0; BLOCKS_ALL * BLOCK_BYTES]).expect("read");
     let mut rounds = Rounds::default();
-    let mut ratios = [Vec::new(), Vec::new()];
     for round in 0..args.rounds as u64 {
         let one = by_threads(&fs, file, (1, round));
         let many = by_threads(&fs, file, (DEPTH, round));
         drive.clear();
         let together = in_one_call(&fs, file, round);
         let waits = drive.rounds() as f64 / READS as f64;
-        rounds.push("random read of 4 KiB, one thread", "µs", one);
-        rounds.push("random read of 4 KiB, 32 threads", "µs each", many);
-        rounds.push("32 blocks that lie apart, one call", "µs each", together);
-        rounds.push("32 blocks that lie apart: waits for the drive", "a call", waits);
-        ratios[0].push(one / many);
-        ratios[1].push(one / together);
+        rounds.push("one thread: time", "µs for each", one);
+        rounds.push("32 threads: time", "µs for each", many);
+        rounds.push("32 threads: as many as one", "×", one / many);
+        rounds.push("one call for 32 blocks: time", "µs for each", together);
+        rounds.push("one call for 32 blocks: as many as one", "×", one / together);
+        rounds.push("one call for 32 blocks: waits for the drive", "", waits);
     }
     rounds.report(report);
-    report.count("32 threads as fast as so many times one", "×", median(&ratios[0]));
-    report.count("one call of 32 blocks as fast as so many of one", "×", median(&ratios[1]));
 }
 
 /// A file whose blocks were written in another order than that of the file.

@@ -46,7 +46,7 @@ pub(crate) fn names(args: &Args, report: &mut Report) {
         });
         rate(&mut rounds, "creates, two threads in two directories", 2 * NAMES, two);
         let ratio = 2.0 * one.wall / two.wall;
-        rounds.push("creates, two threads ÷ one", "ratio", ratio);
+        rounds.push("creates, two threads in two directories: ÷ one thread", "×", ratio);
         let (deleted, ()) = with_worker(&made, || {
             timed(|| {
                 for number in 0..NAMES {
@@ -72,7 +72,7 @@ fn create_all(fs: &Furrow, home: Ino) {
 }
 
 fn rate(rounds: &mut Rounds, name: &str, operations: u64, took: Took) {
-    rounds.push(name, "per second", operations as f64 / took.wall);
+    rounds.push(&format!("{name}: rate"), "per second", operations as f64 / took.wall);
     let each = took.processor * 1e6 / operations as f64;
     rounds.push(&format!("{name}: processor time"), "µs each", each);
 }

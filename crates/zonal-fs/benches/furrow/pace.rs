@@ -1,7 +1,6 @@
 //! How long does a write take while reclaim keeps pace with it on a nearly full drive? By the
 //! clock, so on a machine that does nothing else.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
 use crate::Args;
-use crate::report::Latencies;
+use crate::report::{Latencies, Rounds};
 use crate::volume::{BLOCK, Dice, create_file, fill, make_with, new_block, overwrite, with_worker};
 
 const ZONES: u64 = 64;
@@ -85,11 +84,7 @@ pub(crate) fn pace(args: &Args, report: &mut Report) {
     let file = create_file(fs, Ino::ROOT, "file");
     let percent = args.percent.unwrap_or(FULL_PERCENT);
     let of = fs.statfs().expect("it says").blocks_free * percent / 100;
-    // By row, column and unit; one value of each round.
-    let mut found: BTreeMap<(&str, &str, &str), Vec<f64>> = BTreeMap::new();
-    let mut add = |row, column, unit, value| {
-        found.entry((row, column, unit)).or_default().push(value);
-    };
+    let mut rounds = Rounds::default();
     with_worker(&made, || {
         fill(fs, file, of * BLOCK);
         writes(fs, (file, of), (1, of / 2));
@@ -98,20 +93,19 @@ pub(crate) fn pace(args: &Args, report: &mut Report) {
                 let before = fs.stats();
                 let mut times = writes(fs, (file, of), (size, (of / 8).max(BLOCKS_MIN)));
                 for (share, column) in SHARES {
-                    add(name, column, "ms", times.quantile_us(share) / 1e3);
+                    let name = format!("{name}: {column}");
+                    rounds.push(&name, "ms", times.quantile_us(share) / 1e3);
                 }
                 let after = fs.stats();
                 let ratio = (after.reclaim_bytes - before.reclaim_bytes) as f64
                     / (after.user_bytes - before.user_bytes) as f64;
-                add(name, "moved", "bytes for each", ratio);
+                rounds.push(&format!("{name}: moved"), "bytes for each", ratio);
             }
             let counts = together(fs, (file, of));
             let bound = |count: Option<&u64>| *count.expect("there are writers") as f64;
-            add("16 threads", "least", "writes", bound(counts.iter().min()));
-            add("16 threads", "most", "writes", bound(counts.iter().max()));
+            rounds.push("16 threads: least", "writes", bound(counts.iter().min()));
+            rounds.push("16 threads: most", "writes", bound(counts.iter().max()));
         }
     });
-    for ((row, column, unit), values) in &found {
-        report.add_variant((row, column), unit, values);
-    }
+    rounds.report(report);
 }

@@ -68,7 +68,7 @@ pub(crate) fn unlink(args: &Args, report: &mut Report) {
             is_done.store(true, Ordering::Release);
             (took, stat.join().expect("it watches"))
         });
-        rounds.push("unlink of 100 GB", "ms", took[0] * 1e3);
+        rounds.push("unlink of 100 GB: the call", "ms", took[0] * 1e3);
         rounds.push("unlink of 100 GB: until its space is free", "ms", took[1] * 1e3);
         let longest = latencies.quantile_us(1.0) / 1e3;
         rounds.push("unlink of 100 GB: longest stat meanwhile", "ms", longest);
@@ -196,11 +196,11 @@ impl Pauses {
     }
 
     fn report(&mut self, rounds: &mut Rounds, name: &str) {
-        let kinds =
-            [("", &mut self.clock), (", without waiting for a processor", &mut self.running)];
+        let kinds = [("", &mut self.clock), (", running", &mut self.running)];
         for (kind, found) in kinds {
-            for (share, word) in [(0.5, "p50"), (0.999, "p99.9"), (1.0, "longest")] {
-                rounds.push(&format!("{name}{kind}: {word}"), "µs", found.quantile_us(share));
+            for (share, word) in [(0.999, "p99.9"), (1.0, "longest")] {
+                let name = format!("{name}: {word}{kind}");
+                rounds.push(&name, "ms", found.quantile_us(share) / 1e3);
             }
         }
     }
@@ -242,7 +242,7 @@ pub(crate) fn pauses(args: &Args, report: &mut Report) {
         });
         for ((_, name), kinds) in CALLS.iter().zip(&mut pauses) {
             for (what, found) in ["", ", idle file system"].into_iter().zip(kinds) {
-                found.report(&mut rounds, &format!("{name} beside writes and syncs{what}"));
+                found.report(&mut rounds, &format!("{name}{what}"));
             }
         }
     }

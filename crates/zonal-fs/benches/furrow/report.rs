@@ -2,7 +2,7 @@
 
 use bench_support::Report;
 
-/// Figures of one kind from several rounds, by name.
+/// Figures of one kind from several rounds, by name. `row: column` names a cell of a table.
 #[derive(Default)]
 pub(crate) struct Rounds(Vec<(String, &'static str, Vec<f64>)>);
 
@@ -18,7 +18,10 @@ impl Rounds {
     /// Reports all of them.
     pub(crate) fn report(&self, report: &mut Report) {
         for (name, unit, values) in &self.0 {
-            report.add(name, unit, values);
+            match name.split_once(": ") {
+                Some(cell) => report.add_variant(cell, unit, values),
+                None => report.add(name, unit, values),
+            }
         }
     }
 }

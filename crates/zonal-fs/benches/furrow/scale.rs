@@ -260,12 +260,13 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
     let number = |value: &Value| value.as_f64().expect("a number");
     let mut rounds = Rounds::default();
     let unmounted = start(task, *size, MEMORY_MIB[0], &path);
-    rounds.push(&format!("unmount, {name}"), "s", number(&unmounted["seconds"]));
-    rounds.push(&format!("unmount, {name}: written"), "bytes", number(&unmounted["written"]));
-    let made = number(&unmounted["memory"]) / MIB;
-    rounds.push(&format!("memory after making, {name}"), "MiB", made);
+    let column = format!("{name}, {} MiB", MEMORY_MIB[0]);
+    let mut push = |row: &str, unit, value| rounds.push(&format!("{row}: {column}"), unit, value);
+    push("unmount", "s", number(&unmounted["seconds"]));
+    push("written by it", "bytes", number(&unmounted["written"]));
+    push("memory after making", "MiB", number(&unmounted["memory"]) / MIB);
     if let Some(overwrite) = unmounted["overwrite"].as_f64() {
-        rounds.push(&format!("an overwrite while making, {name}"), "µs", overwrite);
+        push("an overwrite while making", "µs", overwrite);
     }
     for _ in 0..args.rounds.min(3) {
         for (end, what) in [("clean", "an unmount"), ("cut", "a power cut")] {
@@ -273,14 +274,18 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
                 let file = path.with_extension(end);
                 let mounted = start(&format!("mount {task}"), *size, memory, &file);
                 if memory == MEMORY_MIB[0] {
-                    let row = format!("mount after {what}, {name}");
-                    rounds.push(&row, "s", number(&mounted["seconds"]));
-                    let processor = number(&mounted["processor"]);
-                    rounds.push(&format!("{row}: processor time"), "s", processor);
-                    rounds.push(&format!("{row}: read"), "bytes", number(&mounted["read"]));
+                    let mut push = |row: &str, unit, value| {
+                        rounds.push(&format!("{row}: {column}"), unit, value);
+                    };
+                    push(&format!("mount after {what}"), "s", number(&mounted["seconds"]));
+                    push(
+                        &format!("read by a mount after {what}"),
+                        "bytes",
+                        number(&mounted["read"]),
+                    );
                     let each = |of: &str| number(&mounted[of]) / *size as f64;
-                    rounds.push(&format!("memory, {name}"), unit, each("kept"));
-                    rounds.push(&format!("memory while mounting, {name}"), unit, each("peak"));
+                    push("memory after a mount", unit, each("kept"));
+                    push("memory while mounting", unit, each("peak"));
                 }
                 if end == "clean" {
                     push_uses(&mut rounds, &format!("{name}, {memory} MiB"), &mounted);
@@ -294,20 +299,17 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
     rounds.report(report);
 }
 
-/// Reports the cost of each operation, the memory after it, and the bound of that memory.
-fn push_uses(rounds: &mut Rounds, name: &str, mounted: &Value) {
+/// Reports the cost of each operation, and the most memory of all.
+fn push_uses(rounds: &mut Rounds, column: &str, mounted: &Value) {
     let number = |value: &Value| value.as_f64().expect("a number");
     let kinds = ["a read", "a create", "an overwrite", "a read again"];
     for (used, kind) in mounted["uses"].as_array().expect("a list").iter().zip(kinds) {
-        rounds.push(&format!("{name}: {kind}"), "µs", number(&used["use"]));
         let processor = number(&used["processor"]);
-        rounds.push(&format!("{name}: {kind}, processor time"), "µs", processor);
-        rounds.push(&format!("{name}: {kind}, from the drive"), "bytes", number(&used["read"]));
-        let resident = number(&used["resident"]) / MIB;
-        rounds.push(&format!("{name}: resident after {kind}"), "MiB", resident);
+        rounds.push(&format!("{kind}, processor time: {column}"), "µs", processor);
+        rounds.push(&format!("{kind}, from the drive: {column}"), "bytes", number(&used["read"]));
     }
     let peak = number(&mounted["peak of uses"]) / MIB;
-    rounds.push(&format!("{name}: resident at most"), "MiB", peak);
+    rounds.push(&format!("resident at most: {column}"), "MiB", peak);
 }
 
 fn remove(path: &PathBuf) {
