@@ -19,8 +19,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal::file::{CreateOptions, Overwrite};
 use zonal::{
-    DeviceError, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Profile, Rules, Select,
-    Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice, repeat,
+    ByteCount, DeviceError, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Profile,
+    Rules, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice, repeat,
 };
 
 const KILLS: u32 = 40;
@@ -271,4 +271,97 @@ fn file_of_15_tb_drive_is_small_and_opens_at_once() {
     assert_eq!(found, [3; 4096]);
     let taken = dir.path().join("drive.zns").metadata().unwrap().blocks() * 512;
     assert!(taken < 8 << 20, "{taken} bytes");
+}
+
+/// Bytes of a piece in the tests below.
+const PIECE: ByteCount = ByteCount::new(1 << 20);
+
+fn in_pieces(overwrite: Overwrite) -> CreateOptions {
+    let geometry = GeometrySpec { block_count: LbaCount::new(2048), ..shape() };
+    CreateOptions { geometry, rules: Rules::Zns, uuid: [9; 16], overwrite }
+}
+
+#[test]
+fn drive_in_pieces_reopens_elsewhere_as_left() {
+    let dir = devices::scratch();
+    let (path, other) = (dir.path().join("drive.zns"), dir.path().join("moved"));
+    FileDrive::create_in_pieces(&path, &in_pieces(Overwrite::Refuse), PIECE).unwrap();
+    let lens: Vec<u64> = (0..)
+        .map_while(|number| Some(path.join(number.to_string()).metadata().ok()?.len()))
+        .collect();
+    assert!(
+        lens.len() > 7 && lens[..lens.len() - 1].iter().all(|len| *len == PIECE.get()),
+        "{lens:?}"
+    );
+    let drive = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    for index in 0..500 {
+        operate(&drive, 5, index);
+    }
+    let read = |drive: &FileDrive| {
+        let mut all = vec![0; 2048 * 4096];
+        drive.read(zonal::Lba::ZERO, &mut all).unwrap();
+        all
+    };
+    let left = (drive.report_all().unwrap(), read(&drive));
+    drop(drive);
+    std::fs::rename(&path, &other).unwrap();
+    let drive = FileDrive::open(&other, OpenMode::ReadWrite).unwrap();
+    assert_eq!((drive.report_all().unwrap(), read(&drive)), left);
+}
+
+#[test]
+fn drive_in_pieces_is_locked_and_replaced_as_a_file_is() {
+    let dir = devices::scratch();
+    let path = dir.path().join("drive.zns");
+    let make = |overwrite| FileDrive::create_in_pieces(&path, &in_pieces(overwrite), PIECE);
+    make(Overwrite::Refuse).unwrap();
+    assert!(matches!(make(Overwrite::Refuse), Err(DeviceError::Io { .. })));
+    let writer = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    writer.append(ZoneId::new(2), &[1; 4096]).unwrap();
+    let second = FileDrive::open(&path, OpenMode::ReadWrite);
+    assert!(matches!(second.err(), Some(DeviceError::Locked { .. })));
+    assert!(matches!(make(Overwrite::Replace), Err(DeviceError::Locked { .. })));
+    drop(writer);
+    // One file in its place, and pieces in that file's place.
+    FileDrive::create(&path, &in_pieces(Overwrite::Replace)).unwrap();
+    let written = |path| FileDrive::open(path, OpenMode::ReadOnly).unwrap().zone(ZoneId::new(2));
+    assert_eq!(written(&path).unwrap().written(), Some(LbaCount::ZERO));
+    std::fs::remove_dir_all(&path).unwrap();
+    FileDrive::create(&path, &in_pieces(Overwrite::Refuse)).unwrap();
+    make(Overwrite::Replace).unwrap();
+    assert!(path.is_dir());
+    let names = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(names, 1, "nothing else is left");
+}
+
+#[test]
+fn drive_with_missing_or_short_piece_is_refused() {
+    let dir = devices::scratch();
+    let path = dir.path().join("drive.zns");
+    FileDrive::create_in_pieces(&path, &in_pieces(Overwrite::Refuse), PIECE).unwrap();
+    let refused = |what: &str| {
+        let error = FileDrive::open(&path, OpenMode::ReadOnly).err().expect(what);
+        assert!(matches!(error, DeviceError::Malformed { .. }), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    let piece = |number: u32| path.join(number.to_string());
+    std::fs::File::options().write(true).open(piece(3)).unwrap().set_len(5).unwrap();
+    refused("piece 3 has 5 bytes");
+    std::fs::rename(piece(3), dir.path().join("3")).unwrap();
+    refused("none is piece");
+    std::fs::remove_file(piece(0)).unwrap();
+    refused("no drive file in pieces");
+}
+
+#[test]
+fn directory_that_is_no_drive_is_never_replaced() {
+    let dir = devices::scratch();
+    let path = dir.path().join("photos");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("0"), "a picture").unwrap();
+    for options in [Overwrite::Refuse, Overwrite::Replace].map(in_pieces) {
+        assert!(FileDrive::create(&path, &options).is_err());
+        assert!(FileDrive::create_in_pieces(&path, &options, PIECE).is_err());
+    }
+    assert_eq!(std::fs::read_to_string(path.join("0")).unwrap(), "a picture");
 }

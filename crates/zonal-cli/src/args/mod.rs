@@ -160,6 +160,10 @@ pub(crate) struct Create {
     /// Size of the drive [default: the profile's; on a disk, all zones that fit]
     #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<ByteCount>,
+    /// Make a directory of files of this size, whole MiB, instead of one file [default: one file;
+    /// where files of the host's file system end below it, files as long as it takes]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) piece_size: Option<ByteCount>,
     /// Number of zones, instead of a size
     #[arg(long, value_name = "COUNT", conflicts_with = "size")]
     pub(crate) zones: Option<u32>,

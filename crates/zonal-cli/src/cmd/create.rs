@@ -1,6 +1,6 @@
 //! `zonal create`: an emulated zoned drive in a sparse file, or on a disk that has no zones.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
@@ -33,6 +33,9 @@ pub(crate) struct Created<'a> {
     zone_size_bytes: u64,
     /// Writable part of a zone.
     zone_capacity_bytes: u64,
+    /// Number of files in the directory, if the drive is not one file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pieces: Option<usize>,
 }
 
 /// Makes the drive.
@@ -53,12 +56,11 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
         overwrite: if args.force { Overwrite::Replace } else { Overwrite::Refuse },
     };
     tracing::debug!(file = %name, profile = changes.profile.name(), "creating a drive");
-    let bar = progress::bar(0, progress::Unit::Bytes, "zeroing");
-    let created = FileDrive::create_with(&args.file, &options, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
+    let created = match args.piece_size {
+        Some(_) if is_disk => anyhow::bail!("{name} is a disk: it has no pieces"),
+        Some(piece) => FileDrive::create_in_pieces(&args.file, &options, piece),
+        None => create_with_bar(&args.file, &options),
+    };
     created.map_err(|error| what_it_holds(&args.file, error)).with_context(cannot)?;
     let geometry = Geometry::new(spec).context("the shape was checked when the drive was made")?;
     let created = Created {
@@ -68,6 +70,7 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
         zones: geometry.zone_count(),
         zone_size_bytes: geometry.bytes(geometry.zone_size()).get(),
         zone_capacity_bytes: geometry.bytes(spec.zone_capacity).get(),
+        pieces: fs::read_dir(&args.file).ok().map(Iterator::count),
     };
     tracing::info!(
         file = %name, bytes = created.size_bytes, zones = created.zones, "created a drive"
@@ -77,9 +80,23 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
     }
     let zones = count(created.zones.into());
     let zone = size(created.zone_size_bytes);
-    let sparse = if is_disk { "" } else { ", sparse" };
-    sayln!("{name}: {} in {zones} zones of {zone}{sparse}", size(created.size_bytes));
+    let form = match created.pieces {
+        _ if is_disk => String::new(),
+        None => ", sparse".to_owned(),
+        Some(pieces) => format!(", a directory of {pieces} sparse files"),
+    };
+    sayln!("{name}: {} in {zones} zones of {zone}{form}", size(created.size_bytes));
     Ok(())
+}
+
+fn create_with_bar(path: &Path, options: &CreateOptions) -> Result<(), zonal::DeviceError> {
+    let bar = progress::bar(0, progress::Unit::Bytes, "zeroing");
+    let created = FileDrive::create_with(path, options, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    created
 }
 
 /// Sets the defaults of a disk: as many zones as fit, and without a profile no limits, because the

@@ -1,4 +1,4 @@
-//! A host that is full below a mounted drive file: on tmpfs, ext4 and XFS.
+//! A host that is too small for a mounted drive file: on tmpfs, ext4 and XFS.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -128,6 +128,30 @@ fn full_ext4_and_xfs_get_space_of_deleted_files_back() {
         fill_and_delete(&place, &host);
         drop(run(Path::new(ZONAL), &["umount", text(&place.dir())]));
     }
+}
+
+/// Files of ext4 with blocks of 4 KiB end at 16 TiB.
+#[test]
+fn drive_of_28_tb_on_ext4_becomes_directory_and_mounts() {
+    let Some(place) = Place::mountable() else { return };
+    let mkfs = ["mkfs.ext4", "-q", "-F", "-b", "4096"];
+    let Some(host) = Host::in_file(&place, 256, &mkfs) else {
+        return println!("SKIP: {} makes nothing that can be mounted here", mkfs[0]);
+    };
+    let drive = host.0.join("drive.zns");
+    let made = zonal(&["create", text(&drive), "--profile", "smr", "--size", "28TB"]);
+    assert!(made.contains("a directory of 2 sparse files"), "{made}");
+    let len = |piece: &str| drive.join(piece).metadata().unwrap().len();
+    assert!(len("0") > 15 << 40 && len("1") > 9 << 40, "{} and {}", len("0"), len("1"));
+    zonal(&["mkfs", text(&drive)]);
+    host.mount_again(&place);
+    write_file(&place.dir().join("file"), 7).unwrap();
+    zonal(&["umount", text(&place.dir())]);
+    zonal(&["check", text(&drive), "--data"]);
+    let moved = host.0.join("moved");
+    fs::rename(&drive, &moved).unwrap();
+    let listed = zonal(&["ls", &format!("{}:/", text(&moved))]);
+    assert_eq!(listed.trim(), "file");
 }
 
 /// Another program takes the reserve, too.

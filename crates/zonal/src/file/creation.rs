@@ -3,19 +3,25 @@
 //! It is made without a name (`O_TMPFILE`) where the host's file system can do that, so that not
 //! even a kill leaves a part. Elsewhere a failure removes it. A file that is replaced keeps its
 //! content if the new drive is too large for the host.
+//!
+//! A drive that is longer than the host's files becomes [pieces](super::pieces) in a directory. It
+//! has another name until it is complete, so a kill may leave it under that name.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use zerocopy::IntoBytes;
 
-use super::backing::HostFile;
+use super::backing::{Backing, HostFile};
 use super::format::{self, Description, Layout};
+use super::pieces::{self, Pieces};
 use super::{Overwrite, io_error};
 use crate::claim::{self, OpenMode};
 use crate::error::{FileLimit, Result};
@@ -24,21 +30,107 @@ use crate::{ByteCount, DeviceError};
 /// How exactly the largest length of a file is found.
 const LENGTH_STEP: u64 = 1 << 20;
 
-/// Makes a drive file at `path`.
-pub(super) fn create(path: &Path, overwrite: Overwrite, drive: &Description) -> Result<()> {
+/// Pieces that may be longer than this have a multiple of it.
+const PIECE_STEP: u64 = 1 << 30;
+
+/// Makes a drive file at `path`: in pieces of `piece` bytes if the caller names that, or if the
+/// host's file system takes no file of the drive's length.
+pub(super) fn create(
+    path: &Path,
+    overwrite: Overwrite,
+    piece: Option<ByteCount>,
+    drive: &Description,
+) -> Result<()> {
     let is_there = path.symlink_metadata().is_ok();
-    match overwrite {
-        Overwrite::Replace if is_there => replace(path, drive),
-        Overwrite::Refuse if is_there => Err(io_error("creating", path, Errno::EXIST.into())),
-        Overwrite::Refuse | Overwrite::Replace => create_new(path, drive),
-    }?;
+    if is_there && overwrite == Overwrite::Refuse {
+        return Err(io_error("creating", path, Errno::EXIST.into()));
+    }
+    let old = if path.is_dir() { Some(Pieces::open(path, OpenMode::ReadWrite)?) } else { None };
+    let piece = piece.or(old.as_ref().map(|_| ByteCount::new(Layout::new(drive).file_len)));
+    let piece = match piece {
+        Some(piece) => Some(piece.get()),
+        None => match if is_there { replace(path, drive) } else { create_new(path, drive) } {
+            Err(DeviceError::FileTooLarge { by: FileLimit::FileSystem, limit, .. }) => {
+                Some(limit.get())
+            }
+            done => done.map(|()| None)?,
+        },
+    };
+    if let Some(most) = piece {
+        create_pieces(path, overwrite, most, drive)?;
+    }
     // The name has to survive too.
     let synced = File::open(folder(path)).and_then(|folder| folder.sync_all());
     synced.map_err(|source| io_error("creating", path, source))
 }
 
+/// Makes a directory of pieces of `most` bytes or a little less, and removes a drive file or pieces
+/// that are there.
+fn create_pieces(path: &Path, overwrite: Overwrite, most: u64, drive: &Description) -> Result<()> {
+    let failed = |source| io_error("creating", path, source);
+    let name = path.file_name().ok_or_else(|| failed(Errno::INVAL.into()))?;
+    let mut unfinished = OsString::from(".");
+    unfinished.push(name);
+    unfinished.push(format!(".{}", std::process::id()));
+    let unfinished = path.with_file_name(unfinished);
+    DirBuilder::new().mode(0o700).create(&unfinished).map_err(failed)?;
+    let made =
+        fill_pieces(&unfinished, most, drive).and_then(|_locked| put(&unfinished, path, overwrite));
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    made.map_err(failed)
+}
+
+/// Makes new pieces a new drive: all zeroes but the two headers. The lock lasts as long as they are
+/// open.
+fn fill_pieces(dir: &Path, most: u64, drive: &Description) -> io::Result<Pieces> {
+    let layout = Layout::new(drive);
+    // An ordinary length is easier to copy and to compare.
+    let step = if most > PIECE_STEP { PIECE_STEP } else { pieces::STEP };
+    let piece_len = match layout.file_len.next_multiple_of(pieces::STEP) {
+        whole if whole <= most => whole,
+        _ => most / step * step,
+    };
+    if piece_len == 0 {
+        let what = "pieces of less than a MiB";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let pieces = Pieces::create(dir, layout.file_len, piece_len)?;
+    pieces.first().try_lock()?;
+    // Allocates the zone table, so that it cannot fail later because data has filled the host.
+    let table = layout.data_at.min(piece_len);
+    match rustix::fs::fallocate(pieces.first(), FallocateFlags::empty(), 0, table) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for copy in [1, 0] {
+        let header = format::encode_header(drive, copy);
+        pieces.write_at(u64::from(copy) * format::PAGE, header.as_bytes())?;
+    }
+    pieces.sync_all()?;
+    File::open(dir)?.sync_all()?;
+    Ok(pieces)
+}
+
+/// Gives finished pieces their name, and removes the drive that had it.
+fn put(finished: &Path, path: &Path, overwrite: Overwrite) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, finished, CWD, path, RenameFlags::NOREPLACE) {
+        Err(Errno::EXIST) if overwrite == Overwrite::Replace => {}
+        done => return done.map_err(io::Error::from),
+    }
+    // A drive file that another process has open stays. That of pieces is locked by the caller.
+    let old = if path.is_dir() { None } else { Some(File::open(path)?) };
+    if let Some(file) = &old {
+        file.try_lock()?;
+    }
+    rustix::fs::renameat_with(CWD, finished, CWD, path, RenameFlags::EXCHANGE)?;
+    // By the other name now.
+    if old.is_some() { fs::remove_file(finished) } else { fs::remove_dir_all(finished) }
+}
+
 /// Options of a new file, which its owner alone can open.
-fn options() -> OpenOptions {
+pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     options

@@ -1,4 +1,5 @@
-//! A zoned drive in one plain, sparse file, or on a disk without zones (`file/disk.rs`).
+//! A zoned drive in one plain, sparse file, in several (`file/pieces.rs`), or on a disk without
+//! zones (`file/disk.rs`).
 //!
 //! - The file describes itself; nothing else is needed to open it.
 //! - kill −9 of the process loses nothing that returned, at any moment. After a flush that failed,
@@ -27,6 +28,7 @@ mod backing;
 mod creation;
 mod disk;
 pub mod format;
+mod pieces;
 mod reserve;
 mod table;
 
@@ -36,6 +38,7 @@ mod tests;
 use self::backing::{Backing, HostFile};
 pub use self::disk::{disk_len, zones_that_fit};
 use self::format::{Description, HostLen, Layout, ZoneEntry};
+use self::pieces::Pieces;
 use self::reserve::Reserve;
 use self::table::{BootId, Table};
 use crate::claim::{self, Claim, OpenMode};
@@ -44,8 +47,8 @@ use crate::error::Result;
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
 use crate::{
-    DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, ZoneAction,
-    ZoneFailure, ZoneId, ZonedDevice,
+    ByteCount, DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select,
+    ZoneAction, ZoneFailure, ZoneId, ZonedDevice,
 };
 
 /// How to treat a file that is already there.
@@ -68,6 +71,14 @@ pub struct CreateOptions {
     pub uuid: [u8; 16],
     /// How to treat a file that is already there.
     pub overwrite: Overwrite,
+}
+
+impl CreateOptions {
+    fn description(&self) -> Result<Description> {
+        let geometry = Geometry::new(self.geometry)?;
+        let (rules, uuid, journal_len) = (self.rules, self.uuid, format::JOURNAL_LEN);
+        Ok(Description { geometry, rules, uuid, journal_len })
+    }
 }
 
 /// A zoned drive in a plain file.
@@ -98,8 +109,9 @@ pub struct FileDrive {
 }
 
 impl FileDrive {
-    /// Makes a drive file: sparse, so at once, whatever its size. A failure leaves none. The path
-    /// of a block device makes the disk a drive.
+    /// Makes a drive file: sparse, so at once, whatever its size. A failure leaves none. Where files
+    /// of the host's file system end below the drive's length, it becomes a directory of files. The
+    /// path of a block device makes the disk a drive.
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<()> {
         Self::create_with(path, options, &mut |_, _| {})
     }
@@ -112,13 +124,20 @@ impl FileDrive {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         let path = path.as_ref();
-        let geometry = Geometry::new(options.geometry)?;
-        let (rules, uuid, journal_len) = (options.rules, options.uuid, format::JOURNAL_LEN);
-        let drive = Description { geometry, rules, uuid, journal_len };
+        let drive = options.description()?;
         if disk::is_disk(path) {
             return disk::create(path, options, &drive, progress);
         }
-        creation::create(path, options.overwrite, &drive)
+        creation::create(path, options.overwrite, None, &drive)
+    }
+
+    /// Makes a drive as a directory of files of `piece` bytes: whole MiB.
+    pub fn create_in_pieces(
+        path: impl AsRef<Path>,
+        options: &CreateOptions,
+        piece: ByteCount,
+    ) -> Result<()> {
+        creation::create(path.as_ref(), options.overwrite, Some(piece), &options.description()?)
     }
 
     /// Opens a drive file, or a disk that was made a drive.
@@ -131,6 +150,9 @@ impl FileDrive {
             let mut drive = Self::open_on(Box::new(HostFile(file)), path, mode, boot)?;
             drive.claim = claim;
             return Ok(drive);
+        }
+        if path.is_dir() {
+            return Self::open_on(Box::new(Pieces::open(path, mode)?), path, mode, boot_id());
         }
         let file = OpenOptions::new()
             .read(true)

@@ -344,7 +344,7 @@ impl Openers {
         }
         match FileDrive::open(path, mode) {
             Ok(drive) => {
-                let is_file = Path::new(path).is_file();
+                let is_file = Path::new(path).is_file() || Path::new(path).is_dir();
                 let base = if is_file { Base::File(path.into()) } else { Base::Device };
                 Ok(Stack { files: vec![path.into()], ..Stack::emulated(drive, base) })
             }

@@ -18,8 +18,8 @@ use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::layer::trace::{Trace, TraceContent};
 use zonal::{
-    BlockSize, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive, OpenMode,
-    Rules, ZoneId, ZoneKind, ZoneRun, ZoneRuns, ZonedDevice,
+    BlockSize, ByteCount, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive,
+    OpenMode, Rules, ZoneId, ZoneKind, ZoneRun, ZoneRuns, ZonedDevice,
 };
 
 /// A device, and the directory that it needs.
@@ -37,6 +37,10 @@ pub const DEVICES: &[(&str, Make)] = &[
     ("image", |spec| plain(Image::empty(&Geometry::new(spec).unwrap()).power_on())),
     ("file", |spec| {
         let (drive, dir) = file(spec);
+        Device { device: Box::new(drive), _dir: Some(dir) }
+    }),
+    ("pieces", |spec| {
+        let (drive, dir) = pieces(spec);
         Device { device: Box::new(drive), _dir: Some(dir) }
     }),
     ("po2:mem", |spec| plain(PowerOfTwo::new(memory(spec)).unwrap())),
@@ -121,6 +125,16 @@ pub fn file(spec: GeometrySpec) -> (FileDrive, TempDir) {
     let path = dir.path().join("drive.zns");
     let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
     FileDrive::create(&path, &CreateOptions { geometry: spec, rules, uuid, overwrite }).unwrap();
+    (FileDrive::open(&path, OpenMode::ReadWrite).unwrap(), dir)
+}
+
+/// The same in pieces of a MiB.
+pub fn pieces(spec: GeometrySpec) -> (FileDrive, TempDir) {
+    let dir = scratch();
+    let path = dir.path().join("drive.zns");
+    let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
+    let options = CreateOptions { geometry: spec, rules, uuid, overwrite };
+    FileDrive::create_in_pieces(&path, &options, ByteCount::new(1 << 20)).unwrap();
     (FileDrive::open(&path, OpenMode::ReadWrite).unwrap(), dir)
 }
 
