@@ -6,7 +6,7 @@ use zonal::{Lba, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevi
 
 use super::format::{Aggregate, Label, SUPERBLOCK_BYTES, Superblock};
 use crate::FsError;
-use crate::mkfs::{Overwrite, Progress};
+use crate::mkfs::{Overwrite, Progress, reset_used};
 use crate::signature;
 use crate::vfs::Result;
 
@@ -111,25 +111,6 @@ fn count(device: &dyn ZonedDevice, zones: &[Zone]) -> Result<MkfsReport> {
         runt_bytes: runt.map(|size| geometry.bytes(size).get()),
         zones_reset: 0,
     })
-}
-
-/// Empties every zone that is not empty: all at once, or one by one where the device cannot.
-fn reset_used(
-    device: &dyn ZonedDevice,
-    zones: &[Zone],
-    progress: &mut dyn FnMut(Progress),
-) -> Result<u32> {
-    let used = || zones.iter().filter(|zone| zone.cond.is_active() || zone.cond == ZoneCond::Full);
-    let total = used().count() as u64;
-    progress(Progress { done: 0, total });
-    if total > 0 && device.manage(Select::All, ZoneAction::Reset).is_err() {
-        for (done, zone) in (0..).zip(used()) {
-            progress(Progress { done, total });
-            device.manage(Select::One(zone.id), ZoneAction::Reset)?;
-        }
-    }
-    progress(Progress { done: total, total });
-    Ok(u32::try_from(total).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

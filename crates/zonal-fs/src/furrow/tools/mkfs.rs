@@ -27,7 +27,7 @@ use crate::furrow::table::memtable::Memtable;
 use crate::furrow::table::pairs::{MetaZones, Pairs};
 use crate::furrow::table::view::View;
 use crate::furrow::zones::{Role, ZoneSlot, Zones};
-use crate::mkfs::{Overwrite, Progress};
+use crate::mkfs::{Overwrite, Progress, reset_used};
 use crate::signature;
 use crate::vfs::{FileKind, Ino, InodeFlags, Result, Timestamp};
 
@@ -112,7 +112,7 @@ pub(super) fn format(
         let why = "after what metadata and reclaim need, less than one zone is left".into();
         return Err(FsError::Unsuitable { why });
     }
-    let zones_reset = reset_used(drive, &zones, progress)?;
+    let zones_reset = reset_used(&*drive.device, &zones, progress)?;
     if held.is_some() {
         signature::wipe(&drive.device)?;
     }
@@ -141,21 +141,6 @@ fn empty_zones(drive: &Drive, zones: &[Zone]) -> Zones {
         ZoneSlot::new(role, layout.capacity(number))
     };
     Zones::new(zones.iter().map(slot).collect(), layout.zone_limits())
-}
-
-fn reset_used(drive: &Drive, zones: &[Zone], progress: &mut dyn FnMut(Progress)) -> Result<u32> {
-    let used: Vec<u32> = zones
-        .iter()
-        .filter(|zone| zone.cond.is_active() || zone.cond == ZoneCond::Full)
-        .map(|zone| zone.id.get())
-        .collect();
-    let total = used.len() as u64;
-    for (done, &zone) in (0..).zip(&used) {
-        progress(Progress { done, total });
-        drive.reset(zone)?;
-    }
-    progress(Progress { done: total, total });
-    Ok(u32::try_from(used.len()).unwrap_or(u32::MAX))
 }
 
 fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
