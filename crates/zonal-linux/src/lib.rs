@@ -15,6 +15,7 @@
 //! | `transfer` | direct I/O from and to memory anywhere | `own_disk` |
 //! | `block` | a zoned block device, through ioctls and direct I/O | all above |
 //! | `passthrough` | a zoned NVMe namespace, through passthrough commands | all above |
+//! | `scsi` | commands and answers of zoned SCSI and SATA disks | |
 //! | `raw` | both without Zonal's checks, to test the device itself | `block`, `passthrough` |
 //! | `ublk` | the reverse: any device or disk as a block device of the kernel | `ioctl` |
 //!
@@ -30,6 +31,7 @@ mod passthrough;
 pub mod raw;
 mod ring;
 mod rounds;
+pub mod scsi;
 mod sysfs;
 mod transfer;
 pub mod ublk;
