@@ -15,12 +15,12 @@
 //! | `transfer` | direct I/O from and to memory anywhere | `own_disk` |
 //! | `block` | a zoned block device, through ioctls and direct I/O | all above |
 //! | `passthrough` | a zoned NVMe namespace, through passthrough commands | all above |
-//! | `scsi` | commands and answers of zoned SCSI and SATA disks | |
+//! | `scsi` | a zoned SCSI or SATA disk, through commands of its own | all above |
 //! | `raw` | both without Zonal's checks, to test the device itself | `block`, `passthrough` |
 //! | `ublk` | the reverse: any device or disk as a block device of the kernel | `ioctl` |
 //!
-//! `unsafe` is only in `ioctl`, `discard`, `ring`, `own_disk`, [`ublk`], `passthrough/ioctl.rs` and
-//! `passthrough/ring.rs`.
+//! `unsafe` is only in `ioctl`, `discard`, `ring`, `own_disk`, [`ublk`], `passthrough/ioctl.rs`,
+//! `passthrough/ring.rs` and `scsi/sg.rs`.
 
 mod block;
 mod by_zone;
@@ -36,7 +36,7 @@ mod sysfs;
 mod transfer;
 pub mod ublk;
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,13 +49,14 @@ use self::sysfs::Attributes;
 
 pub use block::BlockDrive;
 pub use passthrough::{PassthroughDrive, SubmissionPath};
+pub use scsi::ScsiDrive;
 
 /// Result of a device operation.
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// Schemes that choose how commands are submitted to a namespace. A program adds them to its list
-/// of schemes, and calls [`open`] for paths.
-pub const SCHEMES: [Scheme; 2] = [
+/// Schemes that choose how commands are submitted to a namespace, or name a SCSI drive. A program
+/// adds them to its list of schemes, and calls [`open`] for paths.
+pub const SCHEMES: [Scheme; 3] = [
     Scheme {
         name: "ioctl",
         form: "ioctl:/dev/ngXnY",
@@ -70,7 +71,20 @@ pub const SCHEMES: [Scheme; 2] = [
         example: "io_uring:/dev/ng0n1",
         opener: Opener::Device(|path, mode| open_namespace(path, mode, SubmissionPath::IoUring)),
     },
+    Scheme {
+        name: "sg",
+        form: "sg:SERIAL",
+        help: "a zoned SCSI or SATA disk by serial number or node, where the kernel knows no zones",
+        example: "sg:/dev/sg0",
+        opener: Opener::Device(open_generic),
+    },
 ];
+
+fn open_generic(name: &str, mode: OpenMode) -> std::result::Result<Stack, OpenError> {
+    let path = scsi::find(name)?;
+    let drive = ScsiDrive::open(&path, mode)?;
+    Ok(Stack { files: vec![path], ..Stack::of_device(Arc::new(drive)) })
+}
 
 fn open_namespace(
     path: &str,
@@ -84,11 +98,13 @@ fn open_namespace(
 /// Opens the device that a path names; `None` if it is a plain file, a disk with virtual zones in
 /// the format of a drive file, or missing.
 pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>> {
-    let Ok(kind) = path.metadata().map(|metadata: Metadata| metadata.file_type()) else {
-        return Ok(None);
-    };
+    let Ok(metadata) = path.metadata() else { return Ok(None) };
+    let kind = metadata.file_type();
     if kind.is_block_device() {
         return open_block(path, mode);
+    }
+    if kind.is_char_device() && scsi::is_node(metadata.rdev()) {
+        return Ok(Some(Arc::new(ScsiDrive::open(path, mode)?)));
     }
     if kind.is_char_device() {
         return Ok(Some(Arc::new(PassthroughDrive::open(path, mode, SubmissionPath::Automatic)?)));

@@ -29,6 +29,15 @@ impl Attributes {
         dir.exists().then_some(Self { dir })
     }
 
+    /// Attributes of the block device of the drive whose SCSI generic node has this number: `sda`
+    /// of `sg0`. `None` if the kernel has none, as for the zoned drives that it does not support.
+    pub(crate) fn of_generic(number: u64) -> Option<Self> {
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let blocks = fs::read_dir(format!("/sys/dev/char/{major}:{minor}/device/block")).ok()?;
+        let name = blocks.flatten().next()?.file_name();
+        Some(Self { dir: Path::new("/sys/block").join(name) })
+    }
+
     /// Bytes that one command of a driver's own may move: the queue's limit, and one page for each
     /// segment but the first, which may begin in the middle of one.
     pub(crate) fn transfer_bytes(&self) -> Option<u64> {
