@@ -14,7 +14,7 @@ use std::process::Command;
 use contract::CHECKS;
 use zonal::wait::wait_until;
 use zonal::{BlockSize, Lba, LbaCount, OpenMode, ZoneId, ZonedDevice};
-use zonal_linux::BlockDrive;
+use zonal_linux::{BlockDrive, ScsiDrive};
 
 /// Where the driver lists its adapters.
 const ADAPTERS: &str = "/sys/bus/pseudo/drivers/scsi_debug";
@@ -102,28 +102,55 @@ const OTHERWISE: [(&str, &str); 2] = [
     ),
 ];
 
-#[test]
-#[ignore = "needs scsi_debug; run by cargo xtask test in a virtual machine"]
-fn scsi_disks_keep_device_contract() {
+/// Runs every check on a new disk of each shape, which `open` opens. Returns how many there were.
+fn keep_contract(open: impl Fn(&ScsiDebug) -> Box<dyn ZonedDevice>) -> usize {
     let (mut number, mut failed) = (0, Vec::new());
     for (shape, options) in SHAPES {
         for (what, check) in CHECKS {
-            if let Some((_, why)) = OTHERWISE.iter().find(|(name, _)| name == what) {
-                println!("not asked: {what}: {why}");
+            if OTHERWISE.iter().any(|(name, _)| name == what) {
                 continue;
             }
             number += 1;
             let disk = ScsiDebug::new(options);
-            let device = BlockDrive::open(&disk.node, OpenMode::ReadWrite).unwrap();
+            let device = open(&disk);
             let name = format!("scsi_debug, {shape}");
-            let run = || contract::run(&device, &name, what, *check);
+            let run = || contract::run(&*device, &name, what, *check);
             if catch_unwind(AssertUnwindSafe(run)).is_err() {
                 failed.push(format!("{shape}: {what}"));
             }
         }
     }
     assert!(failed.is_empty(), "{failed:#?}");
-    println!("{number} checks");
+    number
+}
+
+#[test]
+#[ignore = "needs scsi_debug; run by cargo xtask test in a virtual machine"]
+fn scsi_disks_keep_device_contract() {
+    let open = |disk: &ScsiDebug| -> Box<dyn ZonedDevice> {
+        Box::new(BlockDrive::open(&disk.node, OpenMode::ReadWrite).unwrap())
+    };
+    println!("{} checks; not asked: {OTHERWISE:#?}", keep_contract(open));
+}
+
+/// The same disks by commands of our own, while their block devices are there, and claimed.
+#[test]
+#[ignore = "needs scsi_debug and sg; run by cargo xtask test in a virtual machine"]
+fn scsi_generic_nodes_keep_device_contract() {
+    let mut load = Command::new("modprobe");
+    assert!(load.arg("sg").status().unwrap().success(), "{load:?}");
+    let open = |disk: &ScsiDebug| -> Box<dyn ZonedDevice> {
+        let name = disk.node.file_name().unwrap();
+        let nodes = Path::new("/sys/block").join(name).join("device/scsi_generic");
+        let mut node = None;
+        wait_until(|| {
+            let entry = fs::read_dir(&nodes).ok().and_then(|mut nodes| nodes.next()?.ok());
+            node = entry.map(|entry| Path::new("/dev").join(entry.file_name()));
+            node.as_ref().is_some_and(|node| node.exists())
+        });
+        Box::new(ScsiDrive::open(&node.unwrap(), OpenMode::ReadWrite).unwrap())
+    };
+    println!("{} checks; not asked: {OTHERWISE:#?}", keep_contract(open));
 }
 
 #[test]
