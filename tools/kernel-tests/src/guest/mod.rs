@@ -173,7 +173,7 @@ pub(crate) const MACHINES: [Machine; 9] = [
         subjects: &[
             Subject { name: "refused", checks: 12, run: refused::checks },
             Subject { name: "fuseblk", checks: 4, run: fuseblk::checks },
-            Subject { name: "scsi", checks: 10, run: scsi_debug::checks },
+            Subject { name: "scsi", checks: 11, run: scsi_debug::checks },
         ],
     },
     Machine {

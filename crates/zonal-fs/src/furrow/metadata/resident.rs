@@ -1,4 +1,5 @@
-//! Resident ranges: file blocks whose map entries are in memory, cookies whose directory entries are.
+//! Resident ranges: file blocks whose map entries are in memory, and cookies whose directory entries
+//! are.
 
 use std::ops::Range;
 
@@ -100,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn resident_ranges_match_set_of_numbers(changes in vec((any::<bool>(), 0_u64..40, 0_u64..12), 0..40)) {
+        fn resident_ranges_match_numbers(changes in vec((any::<bool>(), 0_u64..40, 0_u64..12), 0..40)) {
             let mut resident = Resident::default();
             let mut numbers = [false; 64];
             for (adds, start, len) in changes {
