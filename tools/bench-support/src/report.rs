@@ -9,8 +9,8 @@ use crate::results::{Figure, Results, Run, table};
 
 /// All figures of a benchmark.
 ///
-/// It takes two options of the command line: `--json FILE` puts the figures into that file, in
-/// place of its figures of the same name, and `--before FILE`, which may be repeated, prints the
+/// It takes two options of the command line: `--json FILE` puts the runs into that file, in place
+/// of its runs of the same subjects, and `--before FILE`, which may be repeated, prints the
 /// figures of another run next to them.
 pub struct Report {
     template: Run,
@@ -38,7 +38,7 @@ impl Report {
         let words =
             if rest.is_empty() { String::new() } else { format!("{mark} {}", rest.join(" ")) };
         let build = if cfg!(debug_assertions) { " (debug build)" } else { "" };
-        let template = Run { command: Some(format!("{command}{words}{build}")), ..of_machine() };
+        let template = Run { command: format!("{command}{words}{build}"), ..of_machine() };
         *arguments = rest;
         Self { template, runs: Vec::new(), earlier, json }
     }
@@ -47,7 +47,7 @@ impl Report {
     pub fn subject(&mut self, subject: &str, rounds: usize) {
         self.runs.push(Run {
             subject: subject.into(),
-            rounds: Some(rounds.to_string()),
+            rounds,
             load: load(),
             ..self.template.clone()
         });
@@ -63,9 +63,8 @@ impl Report {
             let all = results.runs.iter().flat_map(|run| &run.results);
             let mut same =
                 all.filter(|of| of.name == name && of.variant.is_empty() && of.unit == unit);
-            if let Some((figure, before)) = same.find_map(|figure| Some((figure, figure.value()?)))
-            {
-                let ratio = median(samples) / before;
+            if let Some(figure) = same.next() {
+                let ratio = median(samples) / median(&figure.samples);
                 line = format!("{line} | {column} {}, × {ratio:.2}", figure.text());
             }
         }
@@ -106,7 +105,6 @@ impl Report {
             unit: unit.into(),
             samples: samples.into(),
             ratio,
-            ..Figure::default()
         });
     }
 
@@ -143,10 +141,7 @@ impl Report {
     pub fn write(self) {
         let Some(path) = &self.json else { return };
         let mut results = if path.exists() { named(path).1 } else { Results::default() };
-        self.runs
-            .into_iter()
-            .filter(|run| !run.results.is_empty())
-            .for_each(|run| results.put(run));
+        results.replace(self.runs.into_iter().filter(|run| !run.results.is_empty()).collect());
         std::fs::write(path, results.to_json())
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
@@ -157,15 +152,19 @@ fn named(path: &Path) -> (String, Results) {
     (path.file_stem().map_or_else(String::new, |stem| stem.display().to_string()), results)
 }
 
-/// Machine, commit and day, as far as they can be had.
+/// Machine, commit and day.
 fn of_machine() -> Run {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let (_, model) = model.unwrap_or_default();
     let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = printed("uname", &["-sr"]).unwrap_or_default();
-    let machine = model.map(|(_, model)| format!("{model}, {count} processors, {kernel}"));
-    let date = printed("date", &["-u", "+%F"]);
-    Run { machine, commit: commit(), date, ..Run::default() }
+    Run {
+        machine: format!("{model}, {count} processors, {kernel}"),
+        commit: commit().unwrap_or_default(),
+        date: printed("date", &["-u", "+%F"]).unwrap_or_default(),
+        ..Run::default()
+    }
 }
 
 /// The commit of the working directory, `-dirty` if its code differs. A virtual machine without git
@@ -179,9 +178,9 @@ pub fn commit() -> Option<String> {
     Some(if is_dirty { format!("{commit}-dirty") } else { commit })
 }
 
-fn load() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split(' ').next().map(str::to_owned)
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn printed(program: &str, arguments: &[&str]) -> Option<String> {
@@ -215,7 +214,7 @@ mod tests {
         }
         let results = Results::read(Path::new(&path)).expect("it was written");
         let [run] = &results.runs[..] else { panic!("{results:?}") };
-        assert!(run.command.as_deref().is_some_and(|of| of.starts_with("cargo bench -- names")));
+        assert!(run.command.starts_with("cargo bench -- names"), "{}", run.command);
         let found: Vec<_> = run.results.iter().map(Figure::text).collect();
         assert_eq!(found, ["2", "8 (4)"]);
     }

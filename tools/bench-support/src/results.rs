@@ -1,8 +1,6 @@
 //! Results of benchmarks as JSON, and tables of them.
 //!
-//! A file holds runs; a run holds the figures of one command on one commit. Unknown facts are
-//! absent. Figures that are older than such files have a median, and perhaps bounds, in place of
-//! samples.
+//! A file holds runs; a run holds the figures of one command on one commit and one machine.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +9,7 @@ use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Spread, digits, median};
+use crate::figures::{Spread, digits};
 
 /// A file of `bench/results/`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,23 +26,17 @@ pub struct Run {
     /// Which part of the benchmark it is; documents ask for it by this name.
     pub subject: String,
     /// How to measure again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub command: String,
     /// The commit that was measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
+    pub commit: String,
     /// The day, as 2026-11-24.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub date: Option<String>,
+    pub date: String,
     /// Processor, number of processors, kernel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
+    pub machine: String,
     /// Load average of the machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<String>,
-    /// The number of rounds, and other facts that a reader of the figures needs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rounds: Option<String>,
+    pub load: String,
+    /// The number of rounds.
+    pub rounds: usize,
     /// Each figure has another name, variant or unit.
     pub results: Vec<Figure>,
 }
@@ -55,30 +47,17 @@ pub struct Run {
 pub struct Figure {
     /// The measured work: a row of a table.
     pub name: String,
-    /// Where or how: a column of a table. Empty for the code of today.
+    /// Where or how: a column of a table. Empty if there is one alone.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
     /// µs, bytes, operations a second.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
     /// One of each round.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
-    /// The median, where samples were not kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub median: Option<f64>,
-    /// The lowest, where samples were not kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub least: Option<f64>,
-    /// The highest, where samples were not kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub most: Option<f64>,
     /// The median of the ratios to another variant in the same rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Words in place of a number: why it is missing, or several kinds of numbers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
 }
 
 impl Figure {
@@ -87,30 +66,17 @@ impl Figure {
         Self { name: name.into(), variant: variant.into(), samples, ..Self::default() }
     }
 
-    /// The median, if there is a number.
-    pub fn value(&self) -> Option<f64> {
-        if self.samples.is_empty() { self.median } else { Some(median(&self.samples)) }
-    }
-
     /// The cell of a table: median, bounds, ratio. Two samples are both shown.
     pub fn text(&self) -> String {
-        let value = match (&self.samples[..], self.median, self.least.zip(self.most)) {
-            ([one, two], ..) => format!("{}, {}", digits(*one), digits(*two)),
-            ([_, ..], ..) => Spread::of(&self.samples).map_or_else(String::new, |s| s.to_string()),
-            (_, Some(median), Some((least, most))) => Spread { median, least, most }.to_string(),
-            (_, Some(median), None) => digits(median),
-            (_, None, Some((least, most))) => format!("{} to {}", digits(least), digits(most)),
-            (_, None, None) => self.note.clone().unwrap_or_default(),
+        let value = match self.samples[..] {
+            [one, two] => format!("{}, {}", digits(one), digits(two)),
+            _ => Spread::of(&self.samples).map_or_else(String::new, |spread| spread.to_string()),
         };
         let Some(ratio) = self.ratio.filter(|ratio| ratio.is_finite()) else { return value };
         match value.strip_suffix(')') {
             Some(with_bounds) => format!("{with_bounds}; {})", digits(ratio)),
             None => format!("{value} ({})", digits(ratio)),
         }
-    }
-
-    fn key(&self) -> (&str, &str, &str) {
-        (&self.name, &self.variant, &self.unit)
     }
 }
 
@@ -120,18 +86,13 @@ impl Results {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
-    /// Adds a new run, which replaces older figures of the same name.
-    pub fn put(&mut self, run: Run) {
-        let mut at = self.runs.len();
-        for (place, old) in self.runs.iter_mut().enumerate().rev() {
-            if old.subject == run.subject {
-                let before = old.results.len();
-                old.results.retain(|old| run.results.iter().all(|new| new.key() != old.key()));
-                at = if old.results.len() < before { place } else { at };
-            }
-        }
-        self.runs.insert(at, run);
-        self.runs.retain(|run| !run.results.is_empty());
+    /// Puts new runs in place of all runs of their subjects.
+    pub fn replace(&mut self, new: Vec<Run>) {
+        let is_new = |subject: &str| new.iter().any(|run| run.subject == subject);
+        let place = self.runs.iter().position(|run| is_new(&run.subject));
+        let place = place.unwrap_or(self.runs.len());
+        self.runs.retain(|run| !is_new(&run.subject));
+        self.runs.splice(place..place, new);
     }
 
     /// The runs as JSON, a line for each figure.
@@ -232,37 +193,25 @@ mod tests {
     }
 
     #[test]
-    fn figure_without_samples_shows_what_is_known() {
-        let known = |median, bounds: Option<(f64, f64)>, ratio| Figure {
-            median,
-            least: bounds.map(|of| of.0),
-            most: bounds.map(|of| of.1),
-            ratio,
-            ..Figure::default()
-        };
-        assert_eq!(known(Some(2.0), Some((1.0, 3.0)), None).text(), "2 (1 to 3)");
-        assert_eq!(known(Some(2.0), None, Some(1.5)).text(), "2 (1.5)");
-        assert_eq!(known(Some(2.0), Some((1.0, 3.0)), Some(1.5)).text(), "2 (1 to 3; 1.5)");
-        assert_eq!(known(None, Some((1.0, 3.0)), None).text(), "1 to 3");
-        let noted = Figure { note: Some("not measured".into()), ..Figure::default() };
-        assert_eq!(noted.text(), "not measured");
+    fn figure_shows_two_samples_bounds_of_more_and_its_ratio() {
+        let text =
+            |samples: &[f64], ratio| Figure { ratio, ..figure("read", "", "µs", samples) }.text();
+        assert_eq!(text(&[2.0], None), "2");
+        assert_eq!(text(&[2.0, 3.0], Some(1.5)), "2, 3 (1.5)");
+        assert_eq!(text(&[1.0, 2.0, 3.0], Some(1.5)), "2 (1 to 3; 1.5)");
     }
 
     #[test]
-    fn new_run_replaces_the_same_figures_and_keeps_others() {
-        let run = |commit: &str, results: &[Figure]| Run {
-            subject: "names".into(),
-            commit: Some(commit.into()),
-            results: results.into(),
+    fn new_runs_replace_all_runs_of_their_subjects() {
+        let run = |subject: &str, commit: &str| Run {
+            subject: subject.into(),
+            commit: commit.into(),
             ..Run::default()
         };
-        let (read, write) = (figure("read", "", "µs", &[1.0]), figure("write", "", "µs", &[1.0]));
-        let mut results = Results { runs: vec![run("old", &[read, write.clone()])] };
-        let again = run("new", &[figure("read", "", "µs", &[2.0])]);
-        results.put(again.clone());
-        assert_eq!(results.runs, [again.clone(), run("old", std::slice::from_ref(&write))]);
-        results.put(run("newer", std::slice::from_ref(&write)));
-        assert_eq!(results.runs, [again, run("newer", &[write])]);
+        let mut results =
+            Results { runs: vec![run("a", "1"), run("b", "1"), run("b", "2"), run("c", "1")] };
+        results.replace(vec![run("b", "3"), run("d", "3")]);
+        assert_eq!(results.runs, [run("a", "1"), run("b", "3"), run("d", "3"), run("c", "1")]);
     }
 
     #[test]
@@ -278,5 +227,7 @@ mod tests {
         assert_eq!(text.lines().count(), 6, "{text}");
         assert_eq!(serde_json::from_str::<Results>(&text).expect("JSON"), results);
         assert!(serde_json::from_str::<Results>("{\"runs\":[],\"rums\":[]}").is_err());
+        let anonymous = text.replace("\"commit\":\"\",", "");
+        assert!(serde_json::from_str::<Results>(&anonymous).is_err(), "{anonymous}");
     }
 }

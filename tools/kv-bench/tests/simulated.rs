@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use bench_support::Results;
+use bench_support::{Results, median};
 
 #[test]
 fn bench_simulated_quick_compares_rocksdb_on_every_drive() {
@@ -26,7 +26,7 @@ fn bench_simulated_quick_compares_rocksdb_on_every_drive() {
     let run = results.runs.iter().find(|run| run.subject == "simulated").unwrap();
     let value = |name: &str, variant: &str| {
         let found = run.results.iter().find(|one| one.name == name && one.variant == variant);
-        found.unwrap_or_else(|| panic!("{name}, {variant}: {text}")).value().unwrap()
+        median(&found.unwrap_or_else(|| panic!("{name}, {variant}: {text}")).samples)
     };
     let used = "in place without TRIM, drive full before";
     for name in ["Furrow, ZNS", "plugin on zonefs, ZNS", "in place with TRIM, conventional", used] {

@@ -1,5 +1,5 @@
-//! `cargo xtask bench report`: the tables of `docs/performance.md` and `docs/performance/`, printed
-//! from `bench/results/`, so that no figure is typed by hand.
+//! `cargo xtask bench report`: the tables of `docs/performance.md`, `docs/performance/` and the
+//! README, printed from `bench/results/`, so that no figure is typed by hand.
 //!
 //! A document asks for a table with a pair of comments; the text between them is replaced:
 //!
@@ -10,14 +10,16 @@
 //!
 //! It names a file and the subject of its runs, whose commands and commits follow the table. A
 //! unit, the start of names, and variants choose among the figures; variants also give their order.
-//! A table of figures from several files has a template in `bench/tables/`, whose cells name file,
-//! subject, figure and variant, and a unit if need be:
+//! A text with figures from several files has a template in `bench/tables/`, whose cells name file,
+//! subject, figure and variant, and a unit if need be. `median of` and `ratio of` before the file
+//! leave out the rest of the figure:
 //!
 //! ```text
 //! <!-- figures: results.txt -->
 //! <!-- end -->
 //!
 //! | create | {fuse.json; files; create and close; Furrow} |
+//! A create takes {ratio of fuse.json; files; create and close; Furrow} times as long.
 //! ```
 
 use std::collections::BTreeSet;
@@ -25,11 +27,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use bench_support::{Figure, Results, Run, table};
+use bench_support::{Figure, Results, Run, digits, median, table};
 
 use crate::printed::{Printed, files_of};
 
-const RESULTS: &str = "bench/results";
+pub(crate) const RESULTS: &str = "bench/results";
 const TEMPLATES: &str = "bench/tables";
 const TABLE: &str = "<!-- results: ";
 const TEMPLATE: &str = "<!-- figures: ";
@@ -47,7 +49,7 @@ pub(crate) fn compare(root: &Path) -> Result<()> {
 
 fn printed(root: &Path) -> Result<Printed<impl Fn(&str) -> Result<String>>> {
     let mut documents = files_of(&root.join("docs/performance"))?;
-    documents.push(root.join("docs/performance.md"));
+    documents.extend(["docs/performance.md", "README.md"].map(|path| root.join(path)));
     Ok(Printed {
         documents,
         render: move |text: &str| render(text, root),
@@ -135,15 +137,7 @@ fn sources(runs: &[(&Run, Vec<&Figure>)]) -> String {
         let which =
             if which.is_empty() { String::new() } else { format!("{}: ", which.join("; ")) };
         let Run { command, commit, date, load, rounds, .. } = run.0;
-        let facts = [
-            command.as_ref().map(|of| format!("`{of}`")),
-            commit.as_ref().map(|of| format!("commit {of}")),
-            date.clone(),
-            load.as_ref().map(|of| format!("load {of}")),
-            rounds.as_ref().map(|of| format!("rounds: {of}")),
-        ];
-        let facts: Vec<String> = facts.into_iter().flatten().collect();
-        format!("*{which}{}*\n", facts.join("; "))
+        format!("*{which}`{command}`; commit {commit}; {date}; load {load}; rounds: {rounds}*\n")
     };
     runs.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -191,6 +185,7 @@ fn cell(request: &str, root: &Path) -> Result<String> {
         [file, subject, name, variant, unit] => (file, subject, name, variant, Some(unit)),
         _ => anyhow::bail!("it needs a file, a subject and a name"),
     };
+    let (part, file) = file.rsplit_once(" of ").map_or((None, file), |(part, of)| (Some(part), of));
     let results = results(root, file)?;
     let runs = results.runs.iter().filter(|run| run.subject == subject);
     let mut found = runs.flat_map(|run| &run.results).filter(|figure| {
@@ -200,7 +195,12 @@ fn cell(request: &str, root: &Path) -> Result<String> {
     });
     let figure = found.next().context("there is no such figure")?;
     ensure!(found.next().is_none(), "there are several: name the unit too");
-    Ok(figure.text())
+    match part {
+        None => Ok(figure.text()),
+        Some("median") => Ok(digits(median(&figure.samples))),
+        Some("ratio") => figure.ratio.map(digits).context("it has no ratio"),
+        Some(other) => anyhow::bail!("{other} is neither `median` nor `ratio`"),
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
                 variant: variant.into(),
                 unit: "µs".into(),
                 samples: vec![value],
-                ..Figure::default()
+                ratio: (variant == "b").then_some(value / 4.0),
             })
         };
         let results =
@@ -223,14 +223,21 @@ mod tests {
         let run = Run {
             subject: "s".into(),
             results: results.concat(),
-            command: Some("measure".into()),
-            load: Some("2".into()),
+            command: "measure".into(),
+            commit: "c0ffee".into(),
+            date: "2026-11-24".into(),
+            load: "2".into(),
+            rounds: 1,
             ..Run::default()
         };
         let dir = tempfile::tempdir().expect("a directory");
         for (path, text) in [
             ("bench/results/x.json", Results { runs: vec![run] }.to_json()),
-            ("bench/tables/t.txt", "| r | {x.json; s; read; b} |\n".to_owned()),
+            (
+                "bench/tables/t.txt",
+                "{x.json; s; read; b}, {median of x.json; s; read; b}, {ratio of x.json; s; read; b}\n"
+                    .to_owned(),
+            ),
         ] {
             let path = dir.path().join(path);
             fs::create_dir_all(path.parent().expect("it is below")).expect("a directory");
@@ -244,8 +251,8 @@ mod tests {
         let root = root();
         let text = "x\n<!-- results: x.json, s; variants: b | a -->\nold\n<!-- end -->\ny\n";
         let expected = "x\n<!-- results: x.json, s; variants: b | a -->\n\
-            | µs | b | a |\n| --- | --- | --- |\n| read | 2 | 1 |\n| write | 4 | 3 |\n\n\
-            *`measure`; load 2*\n<!-- end -->\ny\n";
+            | µs | b | a |\n| --- | --- | --- |\n| read | 2 (0.5) | 1 |\n| write | 4 (1) | 3 |\n\n\
+            *`measure`; commit c0ffee; 2026-11-24; load 2; rounds: 1*\n<!-- end -->\ny\n";
         let new = render(text, root.path()).expect("it names figures that there are");
         assert_eq!(new, expected);
         assert_eq!(render(&new, root.path()).expect("again"), expected);
@@ -255,7 +262,7 @@ mod tests {
     fn template_is_filled_with_figures() {
         let text = "<!-- figures: t.txt -->\nold\n<!-- end -->";
         let new = render(text, root().path()).expect("it names figures that there are");
-        assert_eq!(new, "<!-- figures: t.txt -->\n| r | 2 |\n<!-- end -->");
+        assert_eq!(new, "<!-- figures: t.txt -->\n2 (0.5), 2, 0.5\n<!-- end -->");
     }
 
     #[test]
@@ -267,7 +274,11 @@ mod tests {
         }
         assert!(render("<!-- results: x.json, s -->\n", root.path()).is_err());
         assert!(render("<!-- figures: u.txt -->\n<!-- end -->\n", root.path()).is_err());
-        assert!(cell("x.json; s; read; c", root.path()).is_err());
+        for request in
+            ["x.json; s; read; c", "ratio of x.json; s; read; a", "of x.json; s; read; a"]
+        {
+            assert!(cell(request, root.path()).is_err(), "{request}");
+        }
     }
 
     #[test]
@@ -275,7 +286,9 @@ mod tests {
         let root = root();
         let page = root.path().join("docs/performance/p.md");
         fs::create_dir_all(page.parent().expect("it is below")).expect("a directory");
-        fs::write(root.path().join("docs/performance.md"), "no table\n").expect("written");
+        for without in ["docs/performance.md", "README.md"] {
+            fs::write(root.path().join(without), "no table\n").expect("written");
+        }
         fs::write(&page, "<!-- results: x.json, s -->\n<!-- end -->\n").expect("written");
         let error = compare(root.path()).expect_err("the table is missing").to_string();
         assert!(error.contains("p.md") && !error.contains("performance.md"), "{error}");

@@ -17,37 +17,41 @@ pub(crate) struct Printed<F> {
 }
 
 impl<F: Fn(&str) -> Result<String>> Printed<F> {
-    /// Writes the tables into the documents.
+    /// Writes the tables into the documents, as far as they can be printed.
     pub(crate) fn refresh(&self) -> Result<()> {
-        for (path, new) in self.differing()? {
+        let (differing, errors) = self.differing();
+        for (path, new) in differing {
             fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
             println!("refreshed {}", path.display());
         }
+        ensure!(errors.is_empty(), "{}", errors.join("\n"));
         Ok(())
     }
 
     /// Fails with the documents that differ from the source.
     pub(crate) fn compare(&self) -> Result<()> {
+        let (differing, errors) = self.differing();
+        ensure!(errors.is_empty(), "{}", errors.join("\n"));
         let differ: Vec<String> =
-            self.differing()?.iter().map(|(path, _)| format!("{}\n", path.display())).collect();
+            differing.iter().map(|(path, _)| format!("{}\n", path.display())).collect();
         let (differ, Self { source, command, .. }) = (differ.concat(), self);
         ensure!(differ.is_empty(), "{differ}differs from {source}: `{command}` refreshes it");
         Ok(())
     }
 
-    /// Every document that is not as it should be, and how it should be.
-    fn differing(&self) -> Result<Vec<(PathBuf, String)>> {
-        let mut found = Vec::new();
+    /// Every document that is not as it should be, and how it should be; and the errors of others.
+    fn differing(&self) -> (Vec<(PathBuf, String)>, Vec<String>) {
+        let (mut found, mut errors) = (Vec::new(), Vec::new());
         for path in &self.documents {
-            let shown = || format!("in {}", path.display());
-            let old = fs::read_to_string(path).with_context(shown)?;
-            let new = (self.render)(&old).with_context(shown)?;
-            if old != new {
-                found.push((path.clone(), new));
+            let old = fs::read_to_string(path).map_err(anyhow::Error::from);
+            match old.and_then(|old| Ok(((self.render)(&old)?, old))) {
+                Ok((new, old)) if new != old => found.push((path.clone(), new)),
+                Ok(_) => {}
+                Err(error) => errors.push(format!("in {}: {error:#}", path.display())),
             }
         }
         found.sort();
-        Ok(found)
+        (found, errors)
     }
 }
 

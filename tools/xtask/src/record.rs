@@ -9,11 +9,12 @@ use anyhow::{Context, Result, ensure};
 use bench_support::Results;
 use xtask::tally::timed;
 
-const COMMANDS: &str = "bench/commands.txt";
-const RESULTS: &str = "bench/results";
+use crate::figures::RESULTS;
+
+pub(crate) const COMMANDS: &str = "bench/commands.txt";
 
 /// A command, and the file for its figures.
-struct Measurement<'a> {
+pub(crate) struct Measurement<'a> {
     file: &'a str,
     command: &'a str,
 }
@@ -55,7 +56,7 @@ fn is_clean(root: &Path) -> Result<bool> {
     Ok(output.stdout.is_empty())
 }
 
-fn measurements(text: &str) -> Result<Vec<Measurement<'_>>> {
+pub(crate) fn measurements(text: &str) -> Result<Vec<Measurement<'_>>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let parsed = lines.map(|line| {
         let (file, command) =
@@ -65,7 +66,12 @@ fn measurements(text: &str) -> Result<Vec<Measurement<'_>>> {
     parsed.collect()
 }
 
-impl Measurement<'_> {
+impl<'a> Measurement<'a> {
+    /// The command as its results have it.
+    pub(crate) fn recorded(&self) -> &'a str {
+        self.command.trim_end_matches(" --")
+    }
+
     /// Replaces the subjects that the command measures.
     fn run(&self, root: &Path) -> Result<()> {
         let folder = tempfile::tempdir()?;
@@ -78,48 +84,22 @@ impl Measurement<'_> {
         let new = Results::read(&new).context("it wrote no figures")?;
         let path = root.join(RESULTS).join(self.file);
         let mut kept = Results::read(&path).with_context(|| path.display().to_string())?;
-        replace(&mut kept, new);
+        kept.replace(new.runs);
         fs::write(&path, kept.to_json()).with_context(|| path.display().to_string())
     }
 }
 
-/// Puts new runs in place of all old runs of their subjects.
-fn replace(kept: &mut Results, new: Results) {
-    let is_new = |subject: &str| new.runs.iter().any(|run| run.subject == subject);
-    let place = kept.runs.iter().position(|run| is_new(&run.subject)).unwrap_or(kept.runs.len());
-    kept.runs.retain(|run| !is_new(&run.subject));
-    let place = place.min(kept.runs.len());
-    kept.runs.splice(place..place, new.runs);
-}
-
 #[cfg(test)]
 mod tests {
-    use bench_support::Run;
-
     use super::*;
 
     #[test]
     fn measurement_lines_name_file_and_command() {
-        let text = "# words\na.json: cargo bench -- x: y\n";
-        let found = measurements(text).expect("a line");
-        assert_eq!(
-            (found.len(), found[0].file, found[0].command),
-            (1, "a.json", "cargo bench -- x: y")
-        );
+        let text = "# words\na.json: cargo bench -- x: y\nb.json: cargo bench --\n";
+        let found = measurements(text).expect("two lines");
+        let found: Vec<_> = found.iter().map(|of| (of.file, of.command, of.recorded())).collect();
+        let first = ("a.json", "cargo bench -- x: y", "cargo bench -- x: y");
+        assert_eq!(found, [first, ("b.json", "cargo bench --", "cargo bench")]);
         assert!(measurements("a.json cargo\n").is_err());
-    }
-
-    #[test]
-    fn recorded_subject_replaces_its_old_runs() {
-        let run = |subject: &str, commit: &str| Run {
-            subject: subject.into(),
-            commit: Some(commit.into()),
-            ..Run::default()
-        };
-        let mut kept =
-            Results { runs: vec![run("a", "1"), run("b", "1"), run("b", "2"), run("c", "1")] };
-        replace(&mut kept, Results { runs: vec![run("b", "3"), run("d", "3")] });
-        let wanted = [run("a", "1"), run("b", "3"), run("d", "3"), run("c", "1")];
-        assert_eq!(kept.runs, wanted);
     }
 }

@@ -356,7 +356,8 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     let code = run_command(root, &run, accelerator)?;
     if let Some(target) = bench.json.as_ref().filter(|_| code == ExitCode::SUCCESS) {
         let mut results = Results::read(&figures)?;
-        results.runs.iter_mut().for_each(|run| run.commit = bench_support::commit());
+        let commit = bench_support::commit().context("git names no commit")?;
+        results.runs.iter_mut().for_each(|run| run.commit.clone_from(&commit));
         fs::write(target, results.to_json())
             .with_context(|| format!("writing {}", target.display()))?;
     }

@@ -8,6 +8,7 @@ mod floors;
 mod leftovers;
 mod licences;
 mod links;
+mod results;
 mod sizes;
 mod subjects;
 mod test_names;
@@ -46,6 +47,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("byte tables of docs/format", || docs::compare(root));
     tally.check("table of docs/compliance.md", || compliance::compare(root));
     subjects::check(root, tally);
+    results::check(root, tally);
     tally.check("tables of docs/performance", || figures::compare(root));
     match metadata::metadata(root) {
         Ok(metadata) => {
