@@ -1,5 +1,5 @@
-//! The common part of both kinds of mkfs: options, progress, a check for data on the device, and the
-//! reset of its zones.
+//! The common part of both kinds of mkfs: options, progress, a check for data on the device, and
+//! the reset of its zones.
 
 use zonal::{Select, Zone, ZoneAction, ZoneCond, ZonedDevice};
 

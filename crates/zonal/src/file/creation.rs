@@ -4,7 +4,7 @@
 //! even a kill leaves a part. Elsewhere a failure removes it. A file that is replaced keeps its
 //! content if the new drive is too large for the host.
 //!
-//! A drive that is longer than the host's files becomes [pieces](super::pieces) in a directory. It
+//! A drive that is longer than the host's files becomes [pieces] in a directory. It
 //! has another name until it is complete, so a kill may leave it under that name.
 
 use std::ffi::OsString;

@@ -109,9 +109,9 @@ pub struct FileDrive {
 }
 
 impl FileDrive {
-    /// Makes a drive file: sparse, so at once, whatever its size. A failure leaves none. Where files
-    /// of the host's file system end below the drive's length, it becomes a directory of files. The
-    /// path of a block device makes the disk a drive.
+    /// Makes a drive file: sparse, so at once, whatever its size. A failure leaves none. Where
+    /// files of the host's file system end below the drive's length, it becomes a directory of
+    /// files. The path of a block device makes the disk a drive.
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<()> {
         Self::create_with(path, options, &mut |_, _| {})
     }

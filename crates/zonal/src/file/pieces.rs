@@ -1,5 +1,5 @@
-//! A drive file in pieces, in a directory of its own: for a host whose files end below the length of
-//! the drive. Files of ext4 with blocks of 4 KiB end at 16 TiB.
+//! A drive file in pieces, in a directory of its own: for a host whose files end below the length
+//! of the drive. Files of ext4 with blocks of 4 KiB end at 16 TiB.
 //!
 //! The directory has the files `0`, `1`, and so on, and nothing else. All but the last one have the
 //! same length. The lock of the drive is that of the first one.

@@ -1,5 +1,5 @@
-//! Resident ranges: file blocks whose map entries are in memory, and cookies whose directory entries
-//! are.
+//! Resident ranges: file blocks whose map entries are in memory, and cookies whose directory
+//! entries are.
 
 use std::ops::Range;
 
