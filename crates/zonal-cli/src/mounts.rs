@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use zonal::file::is_in_pieces;
 use zonal::mounts::{self, Mount};
 use zonal::{claim, shown};
 use zonal_fuse::users::{self, namespaces_with};
@@ -47,7 +48,7 @@ pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
         return Ok(named.to_owned());
     }
     let found = named.metadata();
-    if found.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+    if found.as_ref().is_ok_and(std::fs::Metadata::is_dir) && !is_in_pieces(named) {
         return Ok(named.to_owned());
     }
     match (place_of(named), found) {
@@ -136,7 +137,7 @@ fn is_mount_point(dir: &Path) -> bool {
 /// Refuses a directory as a device: it is often the mount of one.
 pub(crate) fn refuse_dir(spec: &str) -> Result<()> {
     let dir = Path::new(spec);
-    if !dir.is_dir() {
+    if !dir.is_dir() || is_in_pieces(dir) {
         return Ok(());
     }
     let (dir, ours) = (dir.canonicalize()?, mounts::all()?);

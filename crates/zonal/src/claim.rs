@@ -181,6 +181,8 @@ fn is_busy(error: &io::Error) -> bool {
 
 /// The process that uses the drive at `path`, if it can be found.
 pub fn holder_of(path: &Path) -> Option<u32> {
+    // The lock of a drive in pieces is that of the first one.
+    let path = if path.is_dir() { &path.join("0") } else { path };
     holder(&File::open(path).ok()?)
 }
 

@@ -124,8 +124,9 @@ fn json_schemas_are_all_compared_with_output() {
 }
 
 /// Commands on drives: the name of the schema, and the command line.
-const DRIVES: [(&str, &str); 33] = [
+const DRIVES: [(&str, &str); 34] = [
     ("create", "create drive.zns --zones 60 --zone-size 1MiB"),
+    ("create", "create parts.zns --profile small --piece-size 2MiB"),
     ("mkfs", "mkfs drive.zns --dry-run"),
     ("mkfs", "mkfs drive.zns --label words"),
     ("info", "info drive.zns"),
@@ -283,6 +284,7 @@ const FAILURES: [(&str, i32, Option<i32>, bool); 8] = [
 fn json_failure_is_line_on_stderr_with_exit_code() {
     let mut place = Place::new();
     place.must("create", "create drive.zns --profile small");
+    place.must("create", "create parts.zns --profile small --piece-size 2MiB");
     for (line, code, errno, is_hinted) in FAILURES {
         let output = place.output(line);
         assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");

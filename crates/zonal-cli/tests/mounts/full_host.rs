@@ -146,7 +146,9 @@ fn drive_of_28_tb_on_ext4_becomes_directory_and_mounts() {
     zonal(&["mkfs", text(&drive)]);
     host.mount_again(&place);
     write_file(&place.dir().join("file"), 7).unwrap();
-    zonal(&["umount", text(&place.dir())]);
+    // Named by its directory, not by that of the mount.
+    zonal(&["stats", text(&drive)]);
+    zonal(&["umount", text(&drive)]);
     zonal(&["check", text(&drive), "--data"]);
     let moved = host.0.join("moved");
     fs::rename(&drive, &moved).unwrap();

@@ -39,6 +39,7 @@ use self::backing::{Backing, HostFile};
 pub use self::disk::{disk_len, zones_that_fit};
 use self::format::{Description, HostLen, Layout, ZoneEntry};
 use self::pieces::Pieces;
+pub use self::pieces::is_in_pieces;
 use self::reserve::Reserve;
 use self::table::{BootId, Table};
 use crate::claim::{self, Claim, OpenMode};

@@ -41,6 +41,11 @@ fn is_head(path: &Path) -> bool {
     })
 }
 
+/// Whether a path is the directory of a drive in pieces.
+pub fn is_in_pieces(path: &Path) -> bool {
+    path.is_dir() && is_head(&path_of(path, 0))
+}
+
 impl Pieces {
     /// Opens and locks the pieces in `dir`.
     pub(super) fn open(dir: &Path, mode: OpenMode) -> Result<Self> {

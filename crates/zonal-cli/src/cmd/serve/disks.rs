@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use zonal::file::is_in_pieces;
 use zonal::shown;
 use zonal::spec::{Base, Stack};
 use zonal_fs::disk::{DiskName, Disks, FurrowDisk};
@@ -133,7 +134,8 @@ impl<'a> DiskSpec<'a> {
 pub(super) fn is_disk(spec: &str) -> bool {
     let path = |device: &str| device.rsplit_once(':').map_or(device, |(_, path)| path).to_owned();
     let parts = spec.rsplit_once("//").filter(|(device, _)| !device.is_empty());
-    parts.is_some_and(|(device, name)| !name.contains('/') && !Path::new(&path(device)).is_dir())
+    let is_folder = |path: &str| Path::new(path).is_dir() && !is_in_pieces(Path::new(path));
+    parts.is_some_and(|(device, name)| !name.contains('/') && !is_folder(&path(device)))
 }
 
 #[cfg(test)]

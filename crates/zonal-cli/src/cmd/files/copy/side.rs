@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use zonal::file::is_in_pieces;
 use zonal::output::is_drive;
 use zonal::shown;
 
@@ -58,10 +59,13 @@ impl Side {
     }
 }
 
-/// Whether a path is a block device, or a file that holds a drive.
+/// Whether a path is a block device, or a file or directory that holds a drive.
 fn holds_drive(path: &Path) -> bool {
-    fs::metadata(path)
-        .is_ok_and(|found| found.file_type().is_block_device() || found.is_file() && is_drive(path))
+    let found = fs::metadata(path);
+    found.is_ok_and(|found| {
+        let is_block = found.file_type().is_block_device();
+        is_block || found.is_file() && is_drive(path) || is_in_pieces(path)
+    })
 }
 
 /// Refuses a copy of which no side is on a drive.
