@@ -47,11 +47,10 @@ pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
     if found.is_ok_and(|found| is_mount_point(&found)) {
         return Ok(named.to_owned());
     }
-    let found = named.metadata();
-    if found.as_ref().is_ok_and(std::fs::Metadata::is_dir) && !is_in_pieces(named) {
+    if is_folder(named) {
         return Ok(named.to_owned());
     }
-    match (place_of(named), found) {
+    match (place_of(named), named.metadata()) {
         (Some(dir), _) => Ok(dir),
         (None, Ok(_)) => bail!("{} is not mounted", shown(named)),
         // The command that uses the path reports a path that does not exist.
@@ -134,10 +133,15 @@ fn is_mount_point(dir: &Path) -> bool {
     mounts::all().is_ok_and(|mounts| mounts.iter().any(|mount| mount.point == dir))
 }
 
+/// Whether a path is a directory, and not that of a drive in pieces.
+pub(crate) fn is_folder(path: &Path) -> bool {
+    path.is_dir() && !is_in_pieces(path)
+}
+
 /// Refuses a directory as a device: it is often the mount of one.
 pub(crate) fn refuse_dir(spec: &str) -> Result<()> {
     let dir = Path::new(spec);
-    if !dir.is_dir() || is_in_pieces(dir) {
+    if !is_folder(dir) {
         return Ok(());
     }
     let (dir, ours) = (dir.canonicalize()?, mounts::all()?);

@@ -7,7 +7,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
@@ -121,16 +121,12 @@ fn only_takes(found: &Metadata) -> bool {
 
 /// Whether a file has one of the two headers of a drive; `false` if the caller may not read it.
 pub fn is_drive(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    [0, format::PAGE].into_iter().any(|at| {
-        let mut magic = format::MAGIC.map(|_| 0);
-        file.read_exact_at(&mut magic, at).is_ok() && magic == format::MAGIC
-    })
+    File::open(path).is_ok_and(|file| format::has_header(&file))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{FileExt, symlink};
 
     use super::*;
     use crate::file::{CreateOptions, Overwrite};

@@ -328,6 +328,9 @@ fn drive_in_pieces_is_locked_and_replaced_as_a_file_is() {
     assert_eq!(written(&path).unwrap().written(), Some(LbaCount::ZERO));
     std::fs::remove_dir_all(&path).unwrap();
     FileDrive::create(&path, &in_pieces(Overwrite::Refuse)).unwrap();
+    let writer = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    assert!(matches!(make(Overwrite::Replace), Err(DeviceError::Locked { .. })));
+    drop(writer);
     make(Overwrite::Replace).unwrap();
     assert!(path.is_dir());
     let names = std::fs::read_dir(dir.path()).unwrap().count();

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use zonal::ZonedDevice;
-use zonal::file::is_in_pieces;
 use zonal_fuse::control::map;
 use zonal_fuse::names::CONTROL_DIR;
 
 use super::snapshot::{Drive, Snapshot, Spot, What};
 use crate::control;
 use crate::device::{self, Base, OpenMode, Stack};
+use crate::mounts;
 
 /// The target of looks.
 pub(crate) enum WatchedTarget {
@@ -23,7 +23,7 @@ impl WatchedTarget {
     /// A mount point or a device.
     pub(crate) fn open(name: &str) -> Result<Self> {
         let path = Path::new(name);
-        if path.is_dir() && !is_in_pieces(path) {
+        if mounts::is_folder(path) {
             // Fails at once if the directory is no mount of ours.
             control::report(path)?;
             return Ok(Self::Mount(path.to_owned()));

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
@@ -74,12 +74,12 @@ fn create_pieces(path: &Path, overwrite: Overwrite, most: u64, drive: &Descripti
     unfinished.push(format!(".{}", std::process::id()));
     let unfinished = path.with_file_name(unfinished);
     DirBuilder::new().mode(0o700).create(&unfinished).map_err(failed)?;
-    let made =
-        fill_pieces(&unfinished, most, drive).and_then(|_locked| put(&unfinished, path, overwrite));
-    if made.is_err() {
+    let made = fill_pieces(&unfinished, most, drive).map_err(failed);
+    let put = made.and_then(|_locked| put(&unfinished, path, overwrite));
+    if put.is_err() {
         let _ = fs::remove_dir_all(&unfinished);
     }
-    made.map_err(failed)
+    put
 }
 
 /// Makes new pieces a new drive: all zeroes but the two headers. The lock lasts as long as they are
@@ -98,35 +98,30 @@ fn fill_pieces(dir: &Path, most: u64, drive: &Description) -> io::Result<Pieces>
     }
     let pieces = Pieces::create(dir, layout.file_len, piece_len)?;
     pieces.first().try_lock()?;
-    // Allocates the zone table, so that it cannot fail later because data has filled the host.
-    let table = layout.data_at.min(piece_len);
-    match rustix::fs::fallocate(pieces.first(), FallocateFlags::empty(), 0, table) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => {}
-        Err(error) => return Err(error.into()),
-    }
-    for copy in [1, 0] {
-        let header = format::encode_header(drive, copy);
-        pieces.write_at(u64::from(copy) * format::PAGE, header.as_bytes())?;
-    }
+    write_head(&pieces, pieces.first(), layout.data_at.min(piece_len), drive)?;
     pieces.sync_all()?;
     File::open(dir)?.sync_all()?;
     Ok(pieces)
 }
 
 /// Gives finished pieces their name, and removes the drive that had it.
-fn put(finished: &Path, path: &Path, overwrite: Overwrite) -> io::Result<()> {
-    match rustix::fs::renameat_with(CWD, finished, CWD, path, RenameFlags::NOREPLACE) {
+fn put(finished: &Path, path: &Path, overwrite: Overwrite) -> Result<()> {
+    let failed = |source| io_error("creating", path, source);
+    let rename = |flags| rustix::fs::renameat_with(CWD, finished, CWD, path, flags);
+    match rename(RenameFlags::NOREPLACE) {
         Err(Errno::EXIST) if overwrite == Overwrite::Replace => {}
-        done => return done.map_err(io::Error::from),
+        done => return done.map_err(|errno| failed(errno.into())),
     }
-    // A drive file that another process has open stays. That of pieces is locked by the caller.
-    let old = if path.is_dir() { None } else { Some(File::open(path)?) };
+    // A drive file that another process has open stays. The caller has locked that of pieces.
+    let old = if path.is_dir() { None } else { Some(File::open(path).map_err(failed)?) };
     if let Some(file) = &old {
-        file.try_lock()?;
+        claim::lock(file, path, OpenMode::ReadWrite)?;
     }
-    rustix::fs::renameat_with(CWD, finished, CWD, path, RenameFlags::EXCHANGE)?;
+    rename(RenameFlags::EXCHANGE).map_err(|errno| failed(errno.into()))?;
     // By the other name now.
-    if old.is_some() { fs::remove_file(finished) } else { fs::remove_dir_all(finished) }
+    let removed =
+        if old.is_some() { fs::remove_file(finished) } else { fs::remove_dir_all(finished) };
+    removed.map_err(failed)
 }
 
 /// Options of a new file, which its owner alone can open.
@@ -147,7 +142,7 @@ fn create_new(path: &Path, drive: &Description) -> Result<()> {
     let unnamed = i32::try_from(OFlags::TMPFILE.bits()).expect("a flag of open(2)");
     if let Ok(file) = options().custom_flags(unnamed).open(folder(path)) {
         let file = HostFile(file);
-        fill(&file.0, path, drive)?;
+        fill(&file, path, drive)?;
         let own = format!("/proc/self/fd/{}", file.0.as_raw_fd());
         match rustix::fs::linkat(CWD, &*own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => return Ok(()),
@@ -158,7 +153,7 @@ fn create_new(path: &Path, drive: &Description) -> Result<()> {
     }
     let file = options().create_new(true).open(path);
     let file = HostFile(file.map_err(|source| io_error("creating", path, source))?);
-    fill(&file.0, path, drive).inspect_err(|_| remove(path))
+    fill(&file, path, drive).inspect_err(|_| remove(path))
 }
 
 fn replace(path: &Path, drive: &Description) -> Result<()> {
@@ -173,7 +168,7 @@ fn replace(path: &Path, drive: &Description) -> Result<()> {
         return Err(error);
     }
     file.0.set_len(0).map_err(failed)?;
-    fill(&file.0, path, drive).inspect_err(|_| {
+    fill(&file, path, drive).inspect_err(|_| {
         // Also where a link leads to it.
         let _ = file.0.set_len(0);
         remove(path);
@@ -186,24 +181,32 @@ fn remove(path: &Path) {
 }
 
 /// Makes an empty file a new drive: all zeroes but the two headers.
-fn fill(file: &File, path: &Path, drive: &Description) -> Result<()> {
-    claim::lock(file, path, OpenMode::ReadWrite)?;
+fn fill(file: &HostFile, path: &Path, drive: &Description) -> Result<()> {
+    claim::lock(&file.0, path, OpenMode::ReadWrite)?;
     let layout = Layout::new(drive);
-    grow(file, path, layout.file_len)?;
-    let filled = (|| {
-        // Allocates the zone table, so that it cannot fail later because data has filled the host.
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, layout.data_at) {
-            // A file system that cannot do it.
-            Ok(()) | Err(Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
-        }
-        for copy in [1, 0] {
-            let header = format::encode_header(drive, copy);
-            file.write_all_at(header.as_bytes(), u64::from(copy) * format::PAGE)?;
-        }
-        file.sync_all()
-    })();
+    grow(&file.0, path, layout.file_len)?;
+    let filled = write_head(file, &file.0, layout.data_at, drive).and_then(|()| file.0.sync_all());
     filled.map_err(|source| io_error("creating", path, source))
+}
+
+/// Writes the two headers. Allocates the `table` bytes before the data in the first file, so that
+/// the zone table cannot fail later because data has filled the host.
+fn write_head(
+    backing: &impl Backing,
+    first: &File,
+    table: u64,
+    drive: &Description,
+) -> io::Result<()> {
+    match rustix::fs::fallocate(first, FallocateFlags::empty(), 0, table) {
+        // A file system that cannot do it.
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for copy in [1, 0] {
+        let header = format::encode_header(drive, copy);
+        backing.write_at(u64::from(copy) * format::PAGE, header.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Gives a file a length that the process and the host allow.

@@ -3,7 +3,9 @@
 //! Format: `docs/format/drive-file.md`, whose tables `tests/format_doc.rs` compares with the
 //! structs below. `table.rs` explains the purpose of the parts, and when each is valid.
 
+use std::fs::File;
 use std::mem::{offset_of, size_of};
+use std::os::unix::fs::FileExt;
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -392,4 +394,12 @@ pub(crate) fn decode_entry(
     }
     let valid = entry.zone == zone.get() && entry.crc == crc32c::crc32c(&entry.as_bytes()[..12]);
     if valid { decode_state(geometry, zone, entry.state.get()) } else { None }
+}
+
+/// Whether a file or disk begins with one of the two headers of a drive.
+pub fn has_header(file: &File) -> bool {
+    [0, PAGE].into_iter().any(|at| {
+        let mut magic = [0; MAGIC.len()];
+        file.read_exact_at(&mut magic, at).is_ok() && magic == MAGIC
+    })
 }

@@ -6,7 +6,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::backing::{Backing, HostFile, host_len};
@@ -32,18 +31,9 @@ fn path_of(dir: &Path, number: usize) -> PathBuf {
     dir.join(number.to_string())
 }
 
-/// Whether a file begins as a drive does: with either copy of the header.
-fn is_head(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    [0, format::PAGE].into_iter().any(|at| {
-        let mut magic = [0; format::MAGIC.len()];
-        file.read_exact_at(&mut magic, at).is_ok() && magic == format::MAGIC
-    })
-}
-
 /// Whether a path is the directory of a drive in pieces.
 pub fn is_in_pieces(path: &Path) -> bool {
-    path.is_dir() && is_head(&path_of(path, 0))
+    path.is_dir() && File::open(path_of(path, 0)).is_ok_and(|first| format::has_header(&first))
 }
 
 impl Pieces {
@@ -53,7 +43,7 @@ impl Pieces {
         let names = fs::read_dir(dir).and_then(|names| names.take(COUNT_MAX + 1).collect());
         let names: Vec<_> = names.map_err(|source| io_error("opening", dir, source))?;
         let count = names.len();
-        if !(1..=COUNT_MAX).contains(&count) || !is_head(&path_of(dir, 0)) {
+        if !(1..=COUNT_MAX).contains(&count) || !is_in_pieces(dir) {
             return Err(malformed("is a directory, and no drive file in pieces".into()));
         }
         let mut files = Vec::with_capacity(count);

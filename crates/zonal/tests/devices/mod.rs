@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::layer::trace::{Trace, TraceContent};
 use zonal::{
-    BlockSize, ByteCount, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive,
-    OpenMode, Rules, ZoneId, ZoneKind, ZoneRun, ZoneRuns, ZonedDevice,
+    BlockSize, ByteCount, DeviceError, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock,
+    MemoryDrive, OpenMode, Rules, ZoneId, ZoneKind, ZoneRun, ZoneRuns, ZonedDevice,
 };
 
 /// A device, and the directory that it needs.
@@ -121,20 +122,23 @@ fn meter<D: ZonedDevice>(below: D) -> Meter<D> {
 
 /// A drive file in a directory of its own, in memory where the host has such a place.
 pub fn file(spec: GeometrySpec) -> (FileDrive, TempDir) {
-    let dir = scratch();
-    let path = dir.path().join("drive.zns");
-    let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
-    FileDrive::create(&path, &CreateOptions { geometry: spec, rules, uuid, overwrite }).unwrap();
-    (FileDrive::open(&path, OpenMode::ReadWrite).unwrap(), dir)
+    created(spec, |path, options| FileDrive::create(path, options))
 }
 
 /// The same in pieces of a MiB.
 pub fn pieces(spec: GeometrySpec) -> (FileDrive, TempDir) {
+    let piece = ByteCount::new(1 << 20);
+    created(spec, |path, options| FileDrive::create_in_pieces(path, options, piece))
+}
+
+fn created(
+    spec: GeometrySpec,
+    create: impl FnOnce(&Path, &CreateOptions) -> Result<(), DeviceError>,
+) -> (FileDrive, TempDir) {
     let dir = scratch();
     let path = dir.path().join("drive.zns");
     let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
-    let options = CreateOptions { geometry: spec, rules, uuid, overwrite };
-    FileDrive::create_in_pieces(&path, &options, ByteCount::new(1 << 20)).unwrap();
+    create(&path, &CreateOptions { geometry: spec, rules, uuid, overwrite }).unwrap();
     (FileDrive::open(&path, OpenMode::ReadWrite).unwrap(), dir)
 }
 

@@ -3,11 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use zonal::file::is_in_pieces;
 use zonal::shown;
 use zonal::spec::{Base, Stack};
 use zonal_fs::disk::{DiskName, Disks, FurrowDisk};
@@ -16,6 +15,7 @@ use zonal_fs::vfs::Access;
 use crate::cmd::disk::control::Control;
 use crate::cmd::files;
 use crate::device::{self, OpenMode};
+use crate::mounts::is_folder;
 
 /// Drives whose disks are served.
 #[derive(Default)]
@@ -134,8 +134,7 @@ impl<'a> DiskSpec<'a> {
 pub(super) fn is_disk(spec: &str) -> bool {
     let path = |device: &str| device.rsplit_once(':').map_or(device, |(_, path)| path).to_owned();
     let parts = spec.rsplit_once("//").filter(|(device, _)| !device.is_empty());
-    let is_folder = |path: &str| Path::new(path).is_dir() && !is_in_pieces(Path::new(path));
-    parts.is_some_and(|(device, name)| !name.contains('/') && !is_folder(&path(device)))
+    parts.is_some_and(|(device, name)| !name.contains('/') && !is_folder(path(device).as_ref()))
 }
 
 #[cfg(test)]
