@@ -12,6 +12,7 @@
 //! | `own_disk` | servers that never wait for the disk that they serve | |
 //! | `by_zone` | steps that both kinds of drive take zone by zone | |
 //! | `rounds` | which requests of a batch may be at the drive at the same time | |
+//! | `data` | the memory that a command to a drive fills or takes | |
 //! | `transfer` | direct I/O from and to memory anywhere | `own_disk` |
 //! | `block` | a zoned block device, through ioctls and direct I/O | all above |
 //! | `passthrough` | a zoned NVMe namespace, through passthrough commands | all above |
@@ -24,6 +25,7 @@
 
 mod block;
 mod by_zone;
+mod data;
 mod discard;
 mod ioctl;
 pub mod own_disk;
@@ -37,7 +39,7 @@ mod transfer;
 pub mod ublk;
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -103,13 +105,14 @@ pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>>
     if kind.is_block_device() {
         return open_block(path, mode);
     }
-    if kind.is_char_device() && scsi::is_node(metadata.rdev()) {
-        return Ok(Some(Arc::new(ScsiDrive::open(path, mode)?)));
+    if !kind.is_char_device() {
+        return Ok(None);
     }
-    if kind.is_char_device() {
-        return Ok(Some(Arc::new(PassthroughDrive::open(path, mode, SubmissionPath::Automatic)?)));
-    }
-    Ok(None)
+    Ok(Some(if scsi::is_node(metadata.rdev()) {
+        Arc::new(ScsiDrive::open(path, mode)?)
+    } else {
+        Arc::new(PassthroughDrive::open(path, mode, SubmissionPath::Automatic)?)
+    }))
 }
 
 /// Opens a block device with zones of its own.
@@ -119,11 +122,10 @@ fn open_block(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>
     if Attributes::of(number).has_zones() {
         return Ok(Some(Arc::new(BlockDrive::open(path, mode)?)));
     }
-    // Either copy of the header will do.
     let file = File::open(path).map_err(failed)?;
-    let is_drive = [0, format::PAGE].into_iter().any(|at| {
-        let mut magic = [0; format::MAGIC.len()];
-        file.read_exact_at(&mut magic, at).is_ok() && magic == format::MAGIC
-    });
-    if is_drive { Ok(None) } else { Err(DeviceError::NoZones { path: path.to_owned() }) }
+    if format::has_header(&file) {
+        Ok(None)
+    } else {
+        Err(DeviceError::NoZones { path: path.to_owned() })
+    }
 }

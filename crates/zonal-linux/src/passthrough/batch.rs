@@ -9,9 +9,10 @@ use zonal::nvme::command::Opcode;
 use zonal::{Io, Lba, LbaCount, Op, ZoneId};
 
 use super::PassthroughDrive;
-use super::command::{Command, Data, Failure};
+use super::command::{Command, Failure};
 use crate::Result;
 use crate::by_zone::{self, Access, WriteRange};
+use crate::data::Data;
 use crate::rounds::changed_zone;
 
 /// The turn of a zone, held while a round changes it.

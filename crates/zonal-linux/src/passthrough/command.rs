@@ -7,6 +7,8 @@ use zerocopy::{Immutable, IntoBytes};
 use zonal::nvme::NvmeStatus;
 use zonal::nvme::command::{Opcode, SubmissionEntry};
 
+use crate::data::Data;
+
 /// Which queue a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
@@ -14,27 +16,6 @@ pub(super) enum Queue {
     Admin,
     /// An I/O queue.
     Io,
-}
-
-/// The data of a command.
-pub(super) enum Data<'a> {
-    /// None.
-    Nothing,
-    /// From the drive, into this memory.
-    Fill(&'a mut [u8]),
-    /// To the drive, from this memory.
-    Take(&'a [u8]),
-}
-
-impl Data<'_> {
-    /// How many bytes.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Data::Nothing => 0,
-            Data::Fill(bytes) => bytes.len(),
-            Data::Take(bytes) => bytes.len(),
-        }
-    }
 }
 
 /// A command and its data.

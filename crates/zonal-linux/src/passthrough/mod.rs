@@ -41,10 +41,11 @@ use zonal::{
 };
 
 use self::channel::Channel;
-use self::command::{Command, Data, Failure, Queue};
+use self::command::{Command, Failure, Queue};
 use self::shape::{Answers, Limits, WriteCache};
 use crate::Result;
 use crate::by_zone::{self, Access, WriteRange, refusal};
+use crate::data::Data;
 use crate::rounds::{Appends, in_rounds};
 use crate::sysfs::Attributes;
 

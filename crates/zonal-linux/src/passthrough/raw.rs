@@ -12,10 +12,11 @@ use zonal::{
     DeviceError, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
-use super::command::{Command, Data};
+use super::command::Command;
 use super::{PassthroughDrive, SubmissionPath, shape};
 use crate::Result;
 use crate::by_zone::Access;
+use crate::data::Data;
 
 /// An open namespace whose commands are sent as they are.
 pub struct RawNamespace {

@@ -1,9 +1,9 @@
 //! ATA commands inside ATA PASS-THROUGH(16), and the answers of a disk.
 //!
 //! SATA disks take ZAC commands. Adapters translate SCSI commands to them, and some leave the zone
-//! commands out, or translate them wrongly; then the commands go through as they are. Layouts: the
-//! CDB is that of SAT-5 (ATA PASS-THROUGH (16) command), the commands are those of ACS-4 and ZAC-2
-//! (the clause with the name of each). `zones.rs` decodes reports of zones.
+//! commands out, or translate them wrongly; then the commands go through as they are. SAT-5
+//! (ATA PASS-THROUGH (16) command) defines the layout of the CDB, ACS-4 and ZAC-2 define the
+//! commands (the clause with the name of each). `zones.rs` decodes reports of zones.
 
 use zonal::nvme::decode::{Durability, SendTarget};
 use zonal::{Lba, ZoneAction};

@@ -1,8 +1,8 @@
 //! SCSI commands as command descriptor blocks (CDB): a host encodes them, a target decodes them.
 //!
-//! The layouts are those of SPC-5 (INQUIRY, MODE SENSE(10), REQUEST SENSE, TEST UNIT READY), SBC-4
-//! (READ(16), WRITE(16), READ CAPACITY(16), SYNCHRONIZE CACHE(16)) and ZBC-2 (all commands about
-//! zones), in the clause that has the name of the command; `ata.rs` has ATA PASS-THROUGH(16). An
+//! SPC-5 (INQUIRY, MODE SENSE(10), REQUEST SENSE, TEST UNIT READY), SBC-4 (READ(16), WRITE(16),
+//! READ CAPACITY(16), SYNCHRONIZE CACHE(16)) and ZBC-2 (all commands about zones) define the
+//! layouts, in the clause that has the name of the command; `ata.rs` has ATA PASS-THROUGH(16). An
 //! [`Lba`] here is an address in the logical blocks of the drive.
 
 use zonal::nvme::decode::{Durability, ReportCount, SendTarget};
@@ -101,13 +101,13 @@ pub struct BlockRange {
 pub enum ZoneFilter {
     /// All of them.
     All,
-    /// Those in one condition.
+    /// Zones in one condition.
     Condition(ZoneCond),
-    /// Those that belong to no active realm.
+    /// Zones that belong to no active realm.
     Inactive,
-    /// Those of which the drive recommends a reset.
+    /// Zones of which the drive recommends a reset.
     ResetRecommended,
-    /// Those with non-sequential write resources.
+    /// Zones with non-sequential write resources.
     NonSequential,
     /// All but gap zones.
     NoGaps,

@@ -15,7 +15,8 @@ use super::ata::{self, AtaCommand, CountUnit};
 use super::cdb::{BlockRange, Command, ReportZones, ZoneFilter};
 use super::number::ByteOrder;
 use super::sense::key;
-use super::transport::{Data, Failure, Next, Request, Transport};
+use super::transport::{Failure, Next, Request, Transport};
+use crate::data::Data;
 
 /// How often a command is repeated at once: unit attentions may queue up.
 const REPEATS: u32 = 8;
@@ -78,7 +79,7 @@ pub(super) struct Channel {
     pub(super) pause_ms: u32,
     /// Set for good when the drive vanishes.
     is_gone: AtomicBool,
-    /// Whether the drive was reset, and nobody has acted on it.
+    /// Whether the drive has reported a reset that no flush has checked yet.
     was_reset: AtomicBool,
 }
 

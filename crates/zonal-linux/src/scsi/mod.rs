@@ -209,8 +209,8 @@ impl ScsiDrive {
         self.refresh(zone)
     }
 
-    /// Blocks of a zone that the drive is asked for, by a read that ends `end` blocks behind its
-    /// start.
+    /// Blocks of a zone that a read takes from the drive, if it ends `end` blocks behind the start
+    /// of the zone; beyond them it fills in zeroes.
     fn stored(&self, zone: ZoneId, end: LbaCount) -> Result<LbaCount> {
         let slot = self.slot(zone)?;
         if self.geometry.kind(zone) == ZoneKind::Conventional {
@@ -327,7 +327,7 @@ impl ScsiDrive {
     fn manage_all(&self, action: ZoneAction) -> Result<()> {
         let _turns = self.turns();
         let done = self.channel.manage(action, SendTarget::All);
-        // If this fails, every write pointer is unknown, and is asked for when it is needed.
+        // If this fails, every write pointer is unknown until a request reports its zone.
         let _ = self.refresh_all();
         done.map_err(|failure| {
             let of_zone = failure.meaning().and_then(|what| self.of_zone(ZoneId::ZERO, what));
@@ -337,7 +337,7 @@ impl ScsiDrive {
     }
 
     /// D4: a drive that loses power loses the content of its cache, and then its write pointers are
-    /// lower than they were. The stored ones are those of the drive afterwards.
+    /// lower than they were. Stores the write pointers that the drive reports.
     fn check_after_reset(&self) -> Result<()> {
         let _turns = self.turns();
         let lower = self.refresh_all().inspect_err(|_| self.channel.note_reset())?;

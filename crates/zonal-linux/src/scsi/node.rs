@@ -42,7 +42,7 @@ fn find_in(class: &Path, nodes: &Path, serial: &str) -> Result<PathBuf> {
     let mut found = Vec::new();
     for name in names {
         let node = nodes.join(&name);
-        // The kernel keeps the page of most drives; others are asked, which needs permission.
+        // The kernel keeps the page of most drives. To ask the others needs permission.
         let kept = fs::read(class.join(&name).join("device/vpd_pg80")).ok();
         let number = kept
             .and_then(|answer| content_of(page::SERIAL, &answer).and_then(text))

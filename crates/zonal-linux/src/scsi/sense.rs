@@ -2,7 +2,7 @@
 //!
 //! SPC-5, "Sense data": the fixed format (response codes 70h and 71h) and the descriptor format
 //! (72h and 73h); SAT-5, "ATA Status Return sense data descriptor". [`Meaning`] is the one table
-//! from sense key, ASC and ASCQ, whose numbers are those of SPC-5 and ZBC-2.
+//! from sense key, ASC and ASCQ; SPC-5 and ZBC-2 define the numbers.
 
 use super::number::padded;
 

@@ -14,7 +14,8 @@ use std::mem::MaybeUninit;
 use rustix::ioctl::{Getter, Ioctl, IoctlOutput, Opcode, Setter, ioctl};
 
 use super::sense::Sense;
-use super::transport::{Data, Reply, Request, Transport, host, status};
+use super::transport::{Reply, Request, Transport, host, status};
+use crate::data::Data;
 
 /// `SG_IO`.
 const IO: Opcode = 0x2285;

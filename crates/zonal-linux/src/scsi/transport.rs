@@ -9,27 +9,7 @@ use rustix::io::Errno;
 
 use super::cdb::Cdb;
 use super::sense::{Cause, Meaning, Sense};
-
-/// The data of a command.
-pub(super) enum Data<'a> {
-    /// None.
-    Nothing,
-    /// From the drive, into this memory.
-    Fill(&'a mut [u8]),
-    /// To the drive, from this memory.
-    Take(&'a [u8]),
-}
-
-impl Data<'_> {
-    /// How many bytes.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Data::Nothing => 0,
-            Data::Fill(bytes) => bytes.len(),
-            Data::Take(bytes) => bytes.len(),
-        }
-    }
-}
+use crate::data::Data;
 
 /// A command, its data, and how long it may take.
 pub(super) struct Request<'a> {

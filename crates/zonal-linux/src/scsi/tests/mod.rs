@@ -18,7 +18,8 @@ use super::transport::host;
 
 mod target;
 
-/// A module whose file is in another crate: `cargo xtask check` looks for those of this one.
+/// A module whose file is in another crate. `cargo xtask check` looks for modules of this crate
+/// alone.
 macro_rules! of_other_crate {
     ($name:ident, $path:literal) => {
         #[path = $path]
@@ -413,7 +414,7 @@ fn action_for_all_zones_is_one_command() {
     rig.drive.manage(Select::All, ZoneAction::Reset).unwrap();
     assert_eq!(rig.target.count(Kind::Manage), 1);
     assert_eq!(rig.append(2).unwrap(), rig.start());
-    // Without an answer, every write pointer is asked for again.
+    // Without an answer, the drive reports every write pointer again.
     rig.target.fail(Kind::Manage, 1, When::After, TIMED_OUT);
     rig.drive.manage(Select::All, ZoneAction::Reset).unwrap_err();
     assert_eq!(rig.append(3).unwrap(), rig.start());

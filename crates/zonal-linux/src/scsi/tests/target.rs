@@ -24,8 +24,9 @@ use super::super::inquiry::{
 };
 use super::super::number::ByteOrder::{self, HighFirst, LowFirst};
 use super::super::sense::{AtaRegisters, Sense, key};
-use super::super::transport::{Data, Reply, Request, Transport, status};
+use super::super::transport::{Reply, Request, Transport, status};
 use super::super::zones::{Descriptor, ENTRY_BYTES, ReportHeader, ZoneType};
+use crate::data::Data;
 
 /// Bytes of a command at most, so that tests have commands to split.
 pub(super) const BYTES_MAX: u64 = 64 << 10;
