@@ -20,6 +20,6 @@ mod turns;
 pub use clock::{Machine, ProcessorTime, Took, process_ns, thread_ns, threads_ns, timed};
 pub use figures::{Spread, digits, median, ratio};
 pub use memory::{KEEP_FREED, keep_freed};
-pub use report::{Report, commit};
+pub use report::{DIRTY, Report, commit};
 pub use results::{Figure, Results, Run, table};
 pub use turns::{WarmUp, interleave};

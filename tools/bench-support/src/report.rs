@@ -167,15 +167,18 @@ fn of_machine() -> Run {
     }
 }
 
-/// The commit of the working directory, `-dirty` if its code differs. A virtual machine without git
-/// gets it from its host.
+/// Behind a commit from which the code differs.
+pub const DIRTY: &str = "-dirty";
+
+/// The commit of the working directory, with [`DIRTY`] if its code differs. A virtual machine
+/// without git gets it from its host.
 pub fn commit() -> Option<String> {
     let commit = printed("git", &["rev-parse", "--short=8", "HEAD"])?;
     // New figures wait there to be committed, and charts of them.
     let code = [":/", ":(top,exclude)bench/results", ":(top,exclude)docs/pictures"];
-    let status = ["status", "--porcelain", "--untracked-files=no", "--"];
-    let is_dirty = printed("git", &[&status[..], &code].concat()).is_some();
-    Some(if is_dirty { format!("{commit}-dirty") } else { commit })
+    let is_dirty =
+        printed("git", &[&["status", "--porcelain", "--"][..], &code].concat()).is_some();
+    Some(if is_dirty { format!("{commit}{DIRTY}") } else { commit })
 }
 
 fn load() -> String {

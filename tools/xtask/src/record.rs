@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
-use bench_support::Results;
+use bench_support::{DIRTY, Results};
 use xtask::tally::timed;
 
 use crate::figures::RESULTS;
@@ -21,7 +21,9 @@ pub(crate) struct Measurement<'a> {
 
 /// Runs the commands whose line contains `filter`. One that fails leaves its figures as they were.
 pub(crate) fn main(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
-    ensure!(is_clean(root)?, "commit the changes first: figures name the commit they measure");
+    let commit = bench_support::commit().context("git names no commit")?;
+    let is_clean = !commit.ends_with(DIRTY);
+    ensure!(is_clean, "commit the changes first: figures name the commit they measure");
     let text = fs::read_to_string(root.join(COMMANDS)).context(COMMANDS)?;
     let mut all = measurements(&text)?;
     all.retain(|of| {
@@ -44,16 +46,6 @@ pub(crate) fn main(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
         failed.join("; ")
     );
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_clean(root: &Path) -> Result<bool> {
-    let mut git = Command::new("git");
-    // Results of earlier commands may wait to be committed, and charts of them.
-    let code = ["status", "--porcelain", "--", ".", ":!bench/results", ":!docs/pictures"];
-    let status = git.arg("-C").arg(root).args(code);
-    let output = status.output().context("git says whether there are changes")?;
-    ensure!(output.status.success(), "git: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(output.stdout.is_empty())
 }
 
 pub(crate) fn measurements(text: &str) -> Result<Vec<Measurement<'_>>> {
