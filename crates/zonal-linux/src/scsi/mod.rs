@@ -158,7 +158,28 @@ impl ScsiDrive {
         let mut zones = Vec::new();
         drive.report(ZoneId::ZERO, &mut zones, usize::MAX)?;
         drive.slots = zones.iter().map(Slot::new).collect();
+        drive.check_right_to_flush()?;
         Ok(drive)
+    }
+
+    /// Refuses a drive whose cache this process may fill, but not empty: the kernel passes WRITE(16)
+    /// on for all that may open the node, and SYNCHRONIZE CACHE(16) only for `CAP_SYS_RAWIO`
+    /// (`scsi_cmd_allowed`, `drivers/scsi/scsi_ioctl.c`).
+    fn check_right_to_flush(&self) -> Result<()> {
+        if self.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
+            return Ok(());
+        }
+        match self.channel.flush() {
+            Err(Failure::Kernel(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let what = format!(
+                    "opening {} for writing: the kernel lets this process write, and not flush; run as \
+                     root, or with CAP_SYS_RAWIO",
+                    self.path.display()
+                );
+                Err(DeviceError::Io { what, source: error })
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     fn slot(&self, zone: ZoneId) -> Result<&Slot> {

@@ -196,6 +196,18 @@ fn drive_that_takes_no_ata_commands_is_driven_by_scsi() {
 }
 
 #[test]
+fn open_for_writing_is_refused_without_right_to_flush() {
+    for adapter in [Adapter::Scsi, Adapter::AtaOnly] {
+        let memory = Arc::new(MemoryDrive::with_rules(SPEC, Rules::Zbc).unwrap());
+        let target = Target::new(memory, 0, adapter);
+        target.fail(Kind::Flush, u32::MAX, When::Before, Trouble::Forbidden);
+        let error = open(&target, OpenMode::ReadWrite).err().expect("writes could be lost");
+        assert!(error.to_string().contains("CAP_SYS_RAWIO"), "{error}");
+        open(&target, OpenMode::ReadOnly).expect("reads lose nothing");
+    }
+}
+
+#[test]
 fn commands_are_repeated_if_drive_did_not_start() {
     let rig = plain();
     let kinds = [Kind::Read, Kind::Write, Kind::Report, Kind::Manage, Kind::Flush];
@@ -457,9 +469,10 @@ fn blocks_beyond_pointer_are_zeroes_without_command() {
 fn drive_open_for_reading_changes_nothing() {
     let rig = plain();
     rig.append(1).unwrap();
+    let before = rig.target.count(Kind::Flush);
     let reader = open(&rig.target, OpenMode::ReadOnly).unwrap();
     reader.flush().unwrap();
-    assert_eq!(rig.target.count(Kind::Flush), 0);
+    assert_eq!(rig.target.count(Kind::Flush), before);
     for refused in [
         reader.write(rig.start(), &[1; BLOCK]),
         reader.append(ZONE, &[1; BLOCK]).map(drop),
