@@ -13,6 +13,7 @@ use serde_json::Value;
 use xtask::metadata::{self, list, text};
 use xtask::{cargo, run};
 
+use crate::archive::Program;
 use crate::{Place, VERSION, epoch, fresh};
 
 /// The control file of Debian's packages.
@@ -34,7 +35,7 @@ pub(super) fn all(place: &Place) -> Result<()> {
     fs::create_dir_all(&source)?;
     fs::write(source.join("control"), CONTROL)?;
     fs::write(source.join("changelog"), debian_changelog(&place.root)?)?;
-    documents(&place.root, &zonal, &made)
+    documents(&place.root, &Program::native(zonal), &made)
 }
 
 /// The C library in both forms, and the file that tells a compiler where it is.
@@ -52,16 +53,21 @@ fn library(place: &Place, made: &Path) -> Result<()> {
 
 /// Copies a program or a shared library without debug information.
 pub(super) fn strip(from: &Path, to: &Path) -> Result<()> {
-    let mut strip = Command::new("strip");
+    strip_by("strip", from, to)
+}
+
+/// The same by a program of another processor's tools.
+pub(super) fn strip_by(program: &str, from: &Path, to: &Path) -> Result<()> {
+    let mut strip = Command::new(program);
     strip.args(["--strip-unneeded", "--remove-section=.comment", "-o"]).arg(to).arg(from);
     run::quietly(&mut strip).map(drop)
 }
 
 /// Manual pages, completions, changelogs and licences, in `made`.
-pub(super) fn documents(root: &Path, zonal: &Path, made: &Path) -> Result<()> {
+pub(super) fn documents(root: &Path, zonal: &Program, made: &Path) -> Result<()> {
     let mut packed = manual(zonal, made)?;
     for shell in ["bash", "zsh", "fish"] {
-        let script = run::quietly(Command::new(zonal).args(["completions", shell]))?;
+        let script = run::quietly(zonal.command().args(["completions", shell]))?;
         fs::write(made.join(shell), script)?;
     }
     fs::copy(root.join("CHANGELOG.md"), made.join("changelog"))?;
@@ -73,9 +79,9 @@ pub(super) fn documents(root: &Path, zonal: &Path, made: &Path) -> Result<()> {
 }
 
 /// The manual pages, each in the folder of its section: `man1/zonal-mount.1`.
-fn manual(zonal: &Path, made: &Path) -> Result<Vec<PathBuf>> {
+fn manual(zonal: &Program, made: &Path) -> Result<Vec<PathBuf>> {
     let all = made.join("man");
-    run::quietly(Command::new(zonal).arg("man").arg(&all))?;
+    run::quietly(zonal.command().arg("man").arg(&all))?;
     let mut pages = Vec::new();
     for page in fs::read_dir(&all)? {
         let page = page?.path();
