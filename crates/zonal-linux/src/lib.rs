@@ -17,7 +17,8 @@
 //! | `block` | a zoned block device, through ioctls and direct I/O | all above |
 //! | `passthrough` | a zoned NVMe namespace, through passthrough commands | all above |
 //! | `scsi` | a zoned SCSI or SATA disk, through commands of its own | all above |
-//! | `raw` | both without Zonal's checks, to test the device itself | `block`, `passthrough` |
+//! | `facts` | what a drive says of itself beyond its geometry | `sysfs`, `scsi` |
+//! | `raw` | these without Zonal's checks, to test the device itself | `block`, `passthrough`, `scsi` |
 //! | `ublk` | the reverse: any device or disk as a block device of the kernel | `ioctl` |
 //!
 //! `unsafe` is only in `ioctl`, `discard`, `ring`, `own_disk`, [`ublk`], `passthrough/ioctl.rs`,
@@ -27,6 +28,7 @@ mod block;
 mod by_zone;
 mod data;
 mod discard;
+mod facts;
 mod ioctl;
 pub mod own_disk;
 mod passthrough;
@@ -50,6 +52,7 @@ use zonal::{DeviceError, OpenMode, ZonedDevice};
 use self::sysfs::Attributes;
 
 pub use block::BlockDrive;
+pub use facts::{Facts, facts};
 pub use passthrough::{PassthroughDrive, SubmissionPath};
 pub use scsi::ScsiDrive;
 

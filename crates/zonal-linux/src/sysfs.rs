@@ -7,6 +7,29 @@ use zonal::{DeviceError, Identity};
 
 use crate::Result;
 
+/// The queue of a SCSI or SATA drive in the kernel (`Documentation/ABI/testing/sysfs-block-device`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Queue {
+    /// `queue_depth`: commands that the kernel sends at once.
+    pub(crate) depth: Option<u32>,
+    /// `ncq_prio_supported`.
+    pub(crate) has_priority: Option<bool>,
+}
+
+/// The queue of the drive whose SCSI generic node has this number.
+pub(crate) fn queue_of_generic(number: u64) -> Queue {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    queue_in(Path::new(&format!("/sys/dev/char/{major}:{minor}/device")))
+}
+
+fn queue_in(dir: &Path) -> Queue {
+    let found = |name| number(&dir.join(name)).ok();
+    Queue {
+        depth: found("queue_depth").and_then(|depth| u32::try_from(depth).ok()),
+        has_priority: found("ncq_prio_supported").map(|number| number == 1),
+    }
+}
+
 /// Attributes of one device.
 pub(crate) struct Attributes {
     dir: PathBuf,
@@ -69,6 +92,20 @@ impl Attributes {
             model: text("device/model"),
             serial: text("device/serial"),
             unique: text("wwid").or_else(|| text("device/wwid")),
+        }
+    }
+
+    /// The queue of the drive.
+    pub(crate) fn queue(&self) -> Queue {
+        queue_in(&self.dir.join("device"))
+    }
+
+    /// Whether the kernel flushes a volatile write cache of it.
+    pub(crate) fn has_write_cache(&self) -> Option<bool> {
+        match fs::read_to_string(self.dir.join("queue/write_cache")).ok()?.trim() {
+            "write back" => Some(true),
+            "write through" => Some(false),
+            _ => None,
         }
     }
 

@@ -266,6 +266,28 @@ pub struct Identification {
     pub name: Option<u64>,
     /// Whether the volatile write cache is enabled: word 85, bit 5.
     pub cache: WriteCacheBit,
+    /// Whether the disk reads ahead into its cache: word 85, bit 6.
+    pub looks_ahead: bool,
+    /// Native command queueing, if word 76 says that it is there.
+    pub queue: Option<NativeQueue>,
+    /// NOMINAL MEDIA ROTATION RATE, word 217, in turns a minute; 0: not reported, 1: nothing turns.
+    pub rotation_rate: u16,
+}
+
+/// Native command queueing (NCQ).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeQueue {
+    /// Commands that may be in flight: QUEUE DEPTH, word 75, and one more.
+    pub depth: u8,
+    /// Whether commands may have a priority: word 76, bit 12.
+    pub has_priority: bool,
+}
+
+impl NativeQueue {
+    /// NCQ supported, word 76.
+    const SUPPORTED: u16 = 1 << 8;
+    /// NCQ priority information supported, word 76.
+    const PRIORITY: u16 = 1 << 12;
 }
 
 /// The write cache of a disk.
@@ -289,11 +311,20 @@ impl Identification {
             0 => WriteCacheBit::Disabled,
             _ => WriteCacheBit::Enabled,
         };
+        let abilities = word(76);
+        let has_queue = abilities != u16::MAX && abilities & NativeQueue::SUPPORTED != 0;
+        let queue = has_queue.then(|| NativeQueue {
+            depth: (bytes[2 * 75] & 0x1f) + 1,
+            has_priority: abilities & NativeQueue::PRIORITY != 0,
+        });
         Self {
             serial: swapped(padded(&bytes[20..40])),
             model: swapped(padded(&bytes[54..94])),
             name: named.then_some(name),
             cache,
+            looks_ahead: word(85) & 1 << 6 != 0,
+            queue,
+            rotation_rate: word(217),
         }
     }
 
@@ -305,6 +336,13 @@ impl Identification {
         if self.cache == WriteCacheBit::Enabled {
             bytes[2 * 85] = 1 << 5;
         }
+        bytes[2 * 85] |= u8::from(self.looks_ahead) << 6;
+        if let Some(NativeQueue { depth, has_priority }) = self.queue {
+            let priority = if has_priority { NativeQueue::PRIORITY } else { 0 };
+            bytes[2 * 75] = depth.saturating_sub(1) & 0x1f;
+            LowFirst.store((NativeQueue::SUPPORTED | priority).into(), &mut bytes[152..154]);
+        }
+        LowFirst.store(self.rotation_rate.into(), &mut bytes[434..436]);
         if let Some(name) = self.name {
             bytes[2 * 87 + 1] = 0x41;
             let words = [name >> 48, name >> 32, name >> 16, name];
@@ -413,19 +451,25 @@ mod tests {
         golden(all, [0x85, 0x07, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x9f, 0]);
     }
 
-    /// ACS-4, IDENTIFY DEVICE data.
+    /// ACS-4, IDENTIFY DEVICE data: words 10, 27, 75, 76, 85, 87, 108 and 217.
     #[test]
-    fn identification_has_swapped_text() {
+    fn identification_has_words_of_acs() {
         let mut bytes = [0; PAGE_BYTES];
         bytes[20..24].copy_from_slice(b"2143");
         bytes[54..58].copy_from_slice(b"aTep");
-        (bytes[170], bytes[175]) = (0x20, 0x41);
+        (bytes[170], bytes[175]) = (0x60, 0x41);
+        (bytes[150], bytes[153]) = (31, 0x11);
+        bytes[434..436].copy_from_slice(&[0x20, 0x1c]);
         bytes[216..224].copy_from_slice(&[0, 0x50, 0xca, 0xc5, 1, 0, 2, 0]);
         let found = Identification::decode(&bytes);
         assert_eq!((&found.serial[..4], &found.model[..4]), (&b"1234"[..], &b"Tape"[..]));
         assert_eq!(found.name, Some(0x5000_c5ca_0001_0002));
-        assert_eq!(found.cache, WriteCacheBit::Enabled);
+        assert_eq!((found.cache, found.looks_ahead), (WriteCacheBit::Enabled, true));
+        assert_eq!(found.queue, Some(NativeQueue { depth: 32, has_priority: true }));
+        assert_eq!(found.rotation_rate, 7200);
         assert_eq!(found.encode(), bytes);
+        bytes[152..154].fill(0xff);
+        assert_eq!(Identification::decode(&bytes).queue, None, "word 76 is not valid");
     }
 
     /// ZAC-2, Zoned Device Information.

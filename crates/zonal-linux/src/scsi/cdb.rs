@@ -1,7 +1,7 @@
 //! SCSI commands as command descriptor blocks (CDB): a host encodes them, a target decodes them.
 //!
 //! SPC-5 (INQUIRY, MODE SENSE(10), REQUEST SENSE, TEST UNIT READY), SBC-4 (READ(16), WRITE(16),
-//! READ CAPACITY(16), SYNCHRONIZE CACHE(16)) and ZBC-2 (all commands about zones) define the
+//! READ CAPACITY(16), START STOP UNIT, SYNCHRONIZE CACHE(16)) and ZBC-2 (all commands about zones) define the
 //! layouts, in the clause that has the name of the command; `ata.rs` has ATA PASS-THROUGH(16). An
 //! [`Lba`] here is an address in the logical blocks of the drive.
 
@@ -16,6 +16,7 @@ mod opcode {
     pub(super) const TEST_UNIT_READY: u8 = 0x00;
     pub(super) const REQUEST_SENSE: u8 = 0x03;
     pub(super) const INQUIRY: u8 = 0x12;
+    pub(super) const START_STOP_UNIT: u8 = 0x1b;
     pub(super) const MODE_SENSE_10: u8 = 0x5a;
     pub(super) const ATA_PASS_THROUGH_16: u8 = 0x85;
     pub(super) const READ_16: u8 = 0x88;
@@ -38,6 +39,8 @@ mod action {
 
 /// DBD, byte 1 of MODE SENSE: no block descriptors, please.
 const DISABLE_BLOCK_DESCRIPTORS: u64 = 1 << 3;
+/// START, byte 4 of START STOP UNIT, without a power condition.
+const START: u8 = 1;
 /// FUA, byte 1 of READ and WRITE.
 const FUA: u8 = 1 << 3;
 /// RDPROTECT and WRPROTECT, byte 1.
@@ -189,6 +192,8 @@ pub enum Command {
         /// ALLOCATION LENGTH.
         bytes: u8,
     },
+    /// START STOP UNIT that starts, and returns when the drive is ready.
+    Start,
     /// INQUIRY.
     Inquiry {
         /// PAGE CODE of vital product data; `None` is the standard data.
@@ -252,6 +257,7 @@ impl Command {
             Self::RequestSense { bytes } => {
                 Cdb::new(opcode::REQUEST_SENSE).with(4, 1, bytes.into())
             }
+            Self::Start => Cdb::new(opcode::START_STOP_UNIT).with(4, 1, START.into()),
             Self::Inquiry { page, bytes } => Cdb::new(opcode::INQUIRY)
                 .with(1, 1, page.is_some().into())
                 .with(2, 1, page.unwrap_or(0).into())
@@ -294,6 +300,7 @@ impl Command {
         match opcode {
             opcode::TEST_UNIT_READY => Ok(Self::TestUnitReady),
             opcode::REQUEST_SENSE => Ok(Self::RequestSense { bytes: cdb[4] }),
+            opcode::START_STOP_UNIT if cdb[1] & 1 == 0 && cdb[4] == START => Ok(Self::Start),
             opcode::INQUIRY => match (cdb[1], cdb[2]) {
                 (0, 0) => Ok(Self::Inquiry { page: None, bytes: HighFirst.u16(&cdb[3..5]) }),
                 (1, page) => {
@@ -323,7 +330,9 @@ impl Command {
             opcode::ATA_PASS_THROUGH_16 => {
                 AtaCommand::decode(cdb).map(Self::Ata).ok_or(CdbError::Field)
             }
-            opcode::MODE_SENSE_10 | opcode::SYNCHRONIZE_CACHE_16 => Err(CdbError::Field),
+            opcode::START_STOP_UNIT | opcode::MODE_SENSE_10 | opcode::SYNCHRONIZE_CACHE_16 => {
+                Err(CdbError::Field)
+            }
             _ => Err(CdbError::Opcode),
         }
     }
@@ -470,9 +479,10 @@ mod tests {
         golden(Command::ModeSense { page: 8, bytes: 256 }, &caching);
     }
 
-    /// SBC-4: READ CAPACITY(16), READ(16), WRITE(16), SYNCHRONIZE CACHE(16).
+    /// SBC-4: START STOP UNIT, READ CAPACITY(16), READ(16), WRITE(16), SYNCHRONIZE CACHE(16).
     #[test]
     fn block_commands_have_bytes_of_sbc() {
+        golden(Command::Start, &[0x1b, 0, 0, 0, 1, 0]);
         let capacity = [0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0];
         golden(Command::ReadCapacity { bytes: 32 }, &capacity);
         let range = |durability| BlockRange {
@@ -565,7 +575,7 @@ mod tests {
         #[test]
         fn cdb_decode_handles_any_bytes(
             opcode in prop::sample::select(vec![
-                0x00_u8, 0x03, 0x12, 0x5a, 0x85, 0x88, 0x8a, 0x91, 0x94, 0x95, 0x9e, 0xff,
+                0x00_u8, 0x03, 0x12, 0x1b, 0x5a, 0x85, 0x88, 0x8a, 0x91, 0x94, 0x95, 0x9e, 0xff,
             ]),
             mut bytes in prop::collection::vec(any::<u8>(), 0..20),
         ) {

@@ -1,9 +1,9 @@
 //! The commands of one drive, as SCSI or as ATA, with their timeouts, and repeated where that is
 //! safe.
 //!
-//! A command that the drive did not start (unit attention, busy) is repeated. A command that it may
-//! have performed (aborted) is repeated unless it is a write: only the write pointer tells what a
-//! write did, so the caller decides.
+//! A drive that stands still is started. A command that the drive did not start (unit attention,
+//! busy) is repeated. A command that it may have performed (aborted) is repeated unless it is a
+//! write: only the write pointer tells what a write did, so the caller decides.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,10 +12,10 @@ use zonal::nvme::decode::{Durability, ReportCount, SendTarget};
 use zonal::{Lba, ZoneAction};
 
 use super::ata::{self, AtaCommand, CountUnit};
-use super::cdb::{BlockRange, Command, ReportZones, ZoneFilter};
+use super::cdb::{Activation, BlockRange, Command, ReportZones, ZoneFilter};
 use super::number::ByteOrder;
-use super::sense::key;
-use super::transport::{Failure, Next, Request, Transport};
+use super::sense::{Meaning, Sense, key};
+use super::transport::{Failure, Next, Request, Transport, status};
 use crate::data::Data;
 
 /// How often a command is repeated at once: unit attentions may queue up.
@@ -27,6 +27,9 @@ pub(super) const DOUBTS: u32 = 3;
 /// How often a command is repeated after a pause. With the pauses this is about half a minute, the
 /// time in which a disk spins up.
 const WAITS: u32 = 60;
+
+/// Bytes of an answer to REQUEST SENSE.
+const SENSE_BYTES: u8 = 252;
 
 /// Milliseconds of the first pause; each is twice as long as the one before, 64 times at most.
 const PAUSE_MS: u32 = 10;
@@ -40,6 +43,8 @@ const WAS_RESET: u8 = 0x29;
 mod timeout {
     /// Questions.
     pub(super) const QUESTION: u32 = 30_000;
+    /// The start of a disk that stood still.
+    pub(super) const START: u32 = 120_000;
     /// Reads, writes and reports. A shingled disk may first move data.
     pub(super) const TRANSFER: u32 = 60_000;
     /// A flush: a cache of 512 MiB, all over the disk.
@@ -133,13 +138,14 @@ impl Channel {
     ) -> Result<usize, Failure> {
         let len = data.len();
         let mut request = Request { cdb: command.encode(), data, timeout_ms };
-        let (mut repeats, mut waits, mut doubts) = (0, 0, 0);
+        let (mut repeats, mut waits, mut doubts, mut starts) = (0, 0, 0, 0);
         loop {
             if self.is_gone.load(Ordering::Acquire) {
                 return Err(Failure::Gone);
             }
             let failure = match Failure::check(self.transport.run(&mut request), len) {
                 Ok(bytes) => return Ok(bytes),
+                Err(Failure::Status(status::CHECK_CONDITION)) => self.ask_why(),
                 Err(failure) => failure,
             };
             if matches!(failure, Failure::Gone) {
@@ -156,11 +162,35 @@ impl Channel {
                     self.pause(waits);
                     waits += 1;
                 }
+                Next::Start if starts == 0 && self.start() => starts += 1,
                 Next::Doubt if doubt == Doubt::Repeated && doubts < DOUBTS => doubts += 1,
-                Next::Repeat | Next::Wait | Next::Doubt | Next::GiveUp => return Err(failure),
+                Next::Repeat | Next::Wait | Next::Start | Next::Doubt | Next::GiveUp => {
+                    return Err(failure);
+                }
             }
             tracing::debug!(?failure, ?command, "a SCSI command is repeated");
         }
+    }
+
+    /// Why a command failed whose sense data did not come with it: some adapters leave that out. An
+    /// answer that says nothing leaves the status.
+    fn ask_why(&self) -> Failure {
+        let mut answer = vec![0; SENSE_BYTES.into()];
+        let command = Command::RequestSense { bytes: SENSE_BYTES };
+        let (cdb, timeout_ms) = (command.encode(), timeout::QUESTION);
+        let mut request = Request { cdb, data: Data::Fill(&mut answer), timeout_ms };
+        let asked = Failure::check(self.transport.run(&mut request), SENSE_BYTES.into());
+        match asked.ok().and_then(|len| Sense::decode(&answer[..len])) {
+            Some(sense) if sense.meaning() != Meaning::Performed => Failure::Drive(sense),
+            Some(_) | None => Failure::Status(status::CHECK_CONDITION),
+        }
+    }
+
+    /// Starts a drive that waits for it; whether it took the command.
+    fn start(&self) -> bool {
+        let (cdb, timeout_ms) = (Command::Start.encode(), timeout::START);
+        let mut request = Request { cdb, data: Data::Nothing, timeout_ms };
+        Failure::check(self.transport.run(&mut request), 0).is_ok()
     }
 
     /// Waits a moment, which is longer the more often there was one.
@@ -190,7 +220,16 @@ impl Channel {
     ) -> Result<usize, Failure> {
         let bytes = u32::try_from(report.len()).expect("a report has less than 4 GiB");
         let (only, count) = (ZoneFilter::All, ReportCount::Reported);
-        let what = ReportZones { first, bytes, only, count };
+        self.report_zones(ReportZones { first, bytes, only, count }, report, doubt)
+    }
+
+    /// Reports some zones.
+    pub(super) fn report_zones(
+        &self,
+        what: ReportZones,
+        report: &mut [u8],
+        doubt: Doubt,
+    ) -> Result<usize, Failure> {
         let command = match self.dialect {
             Dialect::Scsi => Command::ReportZones(what),
             Dialect::Ata => Command::Ata(AtaCommand::ReportZones(what)),
@@ -234,6 +273,16 @@ impl Channel {
             Dialect::Ata => Command::Ata(AtaCommand::Flush),
         };
         self.run(command, Data::Nothing, timeout::FLUSH, Doubt::Repeated).map(drop)
+    }
+
+    /// Activates zones of a zone domain: returns the bytes of the answer. A drive of 28 TB may take
+    /// minutes.
+    pub(super) fn activate(&self, what: Activation) -> Result<Vec<u8>, Failure> {
+        let mut answer = vec![0; usize::try_from(what.bytes).expect("a small answer")];
+        let (command, data) = (Command::ZoneActivate(what), Data::Fill(&mut answer));
+        let len = self.run(command, data, timeout::ALL_ZONES, Doubt::Reported)?;
+        answer.truncate(len);
+        Ok(answer)
     }
 
     /// Opens, closes, finishes or resets zones.

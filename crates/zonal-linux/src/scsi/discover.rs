@@ -10,10 +10,10 @@ use super::ata::{AtaCommand, Identification, PAGE_BYTES, WriteCacheBit, ZONED_IN
 use super::cdb::Command;
 use super::channel::{Channel, Dialect, Doubt};
 use super::inquiry::{
-    BlockLimits, CACHING, Capacity, Characteristics, Inquiry, WriteCache, ZonedCharacteristics,
-    content_of, decode_caching, page, text, unique_name,
+    BlockLimits, CACHING, CONTROL, Caching, Capacity, Characteristics, Inquiry, WriteCache,
+    ZonedCharacteristics, content_of, identify_data, page, text, unique_name, write_protected,
 };
-use super::shape::Answers;
+use super::shape::{ATA, Answers};
 use super::transport::Failure;
 use super::zones::{Descriptor, ReportHeader, descriptors};
 
@@ -21,14 +21,14 @@ use super::zones::{Descriptor, ReportHeader, descriptors};
 /// old adapters refuse (`drivers/scsi/scsi.c` asks for at most 255 in doubt).
 const ANSWER_BYTES: u16 = 252;
 
+/// Bytes of the ATA information page (SAT-5).
+const ATA_BYTES: u16 = 572;
+
 /// Bytes of a report of zones: 4095 of them.
 pub(super) const REPORT_BYTES: usize = 256 << 10;
 
 /// Descriptors at which a drive is no longer asked for more.
 const ZONES_MAX: usize = Geometry::ZONE_COUNT_MAX as usize;
-
-/// T10 vendor of disks behind a translation to ATA.
-const ATA: &str = "ATA";
 
 /// The answers of a drive about itself. Pages that it does not have are left out.
 pub(super) fn ask_all(channel: &Channel) -> Result<Answers, Failure> {
@@ -38,10 +38,7 @@ pub(super) fn ask_all(channel: &Channel) -> Result<Answers, Failure> {
     let standard = Command::Inquiry { page: None, bytes: 36 };
     let inquiry = Inquiry::decode(&channel.ask(standard, Inquiry::BYTES)?);
     let identification = match text(&inquiry.vendor).as_deref() {
-        Some(ATA) => {
-            let answer = optional(channel.ask(Command::Ata(AtaCommand::Identify), PAGE_BYTES))?;
-            answer.map(|answer| Identification::decode(&answer))
-        }
+        Some(ATA) => identify(channel)?,
         Some(_) | None => None,
     };
     let serial = content(channel, page::SERIAL)?.and_then(|content| text(&content));
@@ -51,8 +48,11 @@ pub(super) fn ask_all(channel: &Channel) -> Result<Answers, Failure> {
         content(channel, page::CHARACTERISTICS)?.map(|content| Characteristics::decode(&content));
     let command = Command::ReadCapacity { bytes: 32 };
     let capacity = Capacity::decode(&channel.ask(command, Capacity::BYTES)?);
-    let caching = Command::ModeSense { page: CACHING, bytes: ANSWER_BYTES };
-    let caching = optional(channel.ask(caching, ANSWER_BYTES.into()))?;
+    let mode = |page| {
+        let question = Command::ModeSense { page, bytes: ANSWER_BYTES };
+        optional(channel.ask(question, ANSWER_BYTES.into()))
+    };
+    let (caching, control) = (mode(CACHING)?, mode(CONTROL)?);
     Ok(Answers {
         inquiry,
         serial: serial.or_else(|| text(&identification.as_ref()?.serial)),
@@ -61,18 +61,33 @@ pub(super) fn ask_all(channel: &Channel) -> Result<Answers, Failure> {
         characteristics,
         max_open: max_open(channel, identification.as_ref())?,
         capacity: capacity.ok_or(Failure::Short)?,
-        cache: caching.and_then(|answer| decode_caching(&answer)).or_else(|| {
-            Some(match identification.as_ref()?.cache {
+        cache: caching.and_then(|answer| Caching::decode(&answer)).or_else(|| {
+            let disk = identification.as_ref()?;
+            let write = match disk.cache {
                 WriteCacheBit::Enabled => WriteCache::Volatile,
                 WriteCacheBit::Disabled => WriteCache::None,
-            })
+            };
+            Some(Caching { write, reads: disk.looks_ahead })
         }),
+        is_write_protected: control.and_then(|answer| write_protected(&answer)),
+        identification,
     })
+}
+
+/// The answer of a disk to IDENTIFY DEVICE: from the translation, which takes questions without
+/// rights, or else from the disk.
+fn identify(channel: &Channel) -> Result<Option<Identification>, Failure> {
+    let kept = content(channel, page::ATA_INFORMATION)?;
+    if let Some(data) = kept.as_deref().and_then(identify_data) {
+        return Ok(Some(Identification::decode(data)));
+    }
+    let answer = optional(channel.ask(Command::Ata(AtaCommand::Identify), PAGE_BYTES))?;
+    Ok(answer.map(|answer| Identification::decode(&answer)))
 }
 
 /// `None` if the drive or its adapter refuses a question, or the kernel does so: without
 /// `CAP_SYS_RAWIO` it lets no ATA command through a node that is open for reading.
-fn optional<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+pub(super) fn optional<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(Failure::Drive(_) | Failure::Status(_) | Failure::Host(_)) => Ok(None),
@@ -83,8 +98,9 @@ fn optional<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
 
 /// The content of a page of vital product data, if the drive has it.
 pub(super) fn content(channel: &Channel, page: u8) -> Result<Option<Vec<u8>>, Failure> {
-    let question = Command::Inquiry { page: Some(page), bytes: ANSWER_BYTES };
-    let answer = optional(channel.ask(question, ANSWER_BYTES.into()))?;
+    let bytes = if page == page::ATA_INFORMATION { ATA_BYTES } else { ANSWER_BYTES };
+    let question = Command::Inquiry { page: Some(page), bytes };
+    let answer = optional(channel.ask(question, bytes.into()))?;
     Ok(answer.and_then(|answer| content_of(page, &answer).map(<[u8]>::to_vec)))
 }
 

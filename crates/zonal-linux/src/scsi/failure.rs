@@ -49,6 +49,7 @@ impl ScsiDrive {
             }
             Meaning::Performed
             | Meaning::BecomingReady
+            | Meaning::NeedsStart
             | Meaning::NotReady
             | Meaning::InvalidOpcode
             | Meaning::UnitAttention

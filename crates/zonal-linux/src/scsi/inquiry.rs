@@ -56,6 +56,8 @@ pub mod page {
     pub const SERIAL: u8 = 0x80;
     /// Device identification.
     pub const IDENTIFICATION: u8 = 0x83;
+    /// ATA information (SAT-5).
+    pub const ATA_INFORMATION: u8 = 0x89;
     /// Block limits.
     pub const LIMITS: u8 = 0xb0;
     /// Block device characteristics.
@@ -266,29 +268,79 @@ pub enum WriteCache {
     None,
 }
 
-/// WCE, byte 2 of the caching mode page.
-const WRITE_CACHE_ENABLED: u8 = 1 << 2;
-
-/// The write cache by the answer to MODE SENSE(10); `None` if that has no caching mode page.
-pub fn decode_caching(answer: &[u8]) -> Option<WriteCache> {
-    // Bytes 6 and 7: BLOCK DESCRIPTOR LENGTH.
-    let descriptors = usize::from(HighFirst.u16(answer.get(6..8)?));
-    let page = answer.get(8 + descriptors..)?.get(..3)?;
-    if page[0] & 0x3f != CACHING {
-        return None;
-    }
-    Some(if page[2] & WRITE_CACHE_ENABLED == 0 { WriteCache::None } else { WriteCache::Volatile })
+/// The caches of a drive, by its caching mode page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caching {
+    /// WCE.
+    pub write: WriteCache,
+    /// Not RCD: whether it answers reads from its cache.
+    pub reads: bool,
 }
 
-/// An answer to MODE SENSE(10) with the caching mode page.
-pub fn encode_caching(cache: WriteCache) -> Vec<u8> {
-    let mut answer = vec![0; 8 + 20];
-    // MODE DATA LENGTH: what follows it.
-    (answer[1], answer[8], answer[9]) = (26, CACHING, 18);
-    if cache == WriteCache::Volatile {
-        answer[10] = WRITE_CACHE_ENABLED;
+impl Caching {
+    /// WCE, byte 2 of the page.
+    const WRITE_CACHE_ENABLED: u8 = 1 << 2;
+    /// RCD, byte 2 of the page.
+    const READ_CACHE_DISABLED: u8 = 1;
+
+    /// Decodes an answer to MODE SENSE(10); `None` if it has no caching mode page.
+    pub fn decode(answer: &[u8]) -> Option<Self> {
+        let flags = *mode_page(answer, CACHING)?.get(2)?;
+        let write = match flags & Self::WRITE_CACHE_ENABLED {
+            0 => WriteCache::None,
+            _ => WriteCache::Volatile,
+        };
+        Some(Self { write, reads: flags & Self::READ_CACHE_DISABLED == 0 })
     }
+
+    /// Encodes an answer to MODE SENSE(10).
+    pub fn encode(self) -> Vec<u8> {
+        let write = match self.write {
+            WriteCache::Volatile => Self::WRITE_CACHE_ENABLED,
+            WriteCache::None => 0,
+        };
+        let reads = if self.reads { 0 } else { Self::READ_CACHE_DISABLED };
+        let mut answer = vec![0; 8 + 20];
+        // MODE DATA LENGTH: what follows it.
+        (answer[1], answer[8], answer[9], answer[10]) = (26, CACHING, 18, write | reads);
+        answer
+    }
+}
+
+/// WP, byte 3 of the header of an answer to MODE SENSE(10).
+const WRITE_PROTECTED: u8 = 1 << 7;
+/// SWP, byte 4 of the control mode page.
+const SOFTWARE_WRITE_PROTECT: u8 = 1 << 3;
+
+/// Whether a drive takes no writes, by an answer to MODE SENSE(10) with the control mode page: a
+/// switch of the drive (WP), or a program (SWP) says so. `None` if it has no such page.
+pub fn write_protected(answer: &[u8]) -> Option<bool> {
+    let by_program = mode_page(answer, CONTROL)?.get(4)? & SOFTWARE_WRITE_PROTECT != 0;
+    Some(by_program || answer[3] & WRITE_PROTECTED != 0)
+}
+
+/// An answer to MODE SENSE(10) with the control mode page. A protected drive sets SWP.
+#[expect(clippy::fn_params_excessive_bools, reason = "it is the bit")]
+pub fn encode_control(is_protected: bool) -> Vec<u8> {
+    let mut answer = vec![0; 8 + 12];
+    (answer[1], answer[8], answer[9]) = (18, CONTROL, 10);
+    answer[12] = if is_protected { SOFTWARE_WRITE_PROTECT } else { 0 };
     answer
+}
+
+/// A mode page, behind the block descriptors of an answer to MODE SENSE(10).
+fn mode_page(answer: &[u8], code: u8) -> Option<&[u8]> {
+    // Bytes 6 and 7: BLOCK DESCRIPTOR LENGTH.
+    let descriptors = usize::from(HighFirst.u16(answer.get(6..8)?));
+    let page = answer.get(8 + descriptors..)?;
+    // Bit 6 stands for a subpage.
+    (page.first()? & 0x7f == code).then_some(page)
+}
+
+/// The answer to IDENTIFY DEVICE in the content of the ATA information page (SAT-5, "ATA
+/// Information VPD page", bytes 60 to 571); `None` if it is not complete.
+pub fn identify_data(content: &[u8]) -> Option<&[u8]> {
+    content.get(56..568)
 }
 
 #[cfg(test)]
@@ -386,17 +438,45 @@ mod tests {
     fn caching_page_has_bytes_of_sbc() {
         let mut answer = vec![0, 26, 0, 0x10, 0, 0, 0, 0, 0x88, 18, 4];
         answer.resize(28, 0);
-        assert_eq!(decode_caching(&answer), Some(WriteCache::Volatile));
+        let both = Caching { write: WriteCache::Volatile, reads: true };
+        assert_eq!(Caching::decode(&answer), Some(both));
         answer[10] = 1;
-        assert_eq!(decode_caching(&answer), Some(WriteCache::None));
+        let none = Caching { write: WriteCache::None, reads: false };
+        assert_eq!(Caching::decode(&answer), Some(none));
         // Behind a block descriptor.
         let mut behind = vec![0, 30, 0, 0, 0, 0, 0, 4, 9, 9, 9, 9, 8, 18, 4];
-        assert_eq!(decode_caching(&behind), Some(WriteCache::Volatile));
+        assert_eq!(Caching::decode(&behind), Some(both));
         behind[12] = CONTROL;
-        assert_eq!(decode_caching(&behind), None);
-        for cache in [WriteCache::Volatile, WriteCache::None] {
-            assert_eq!(decode_caching(&encode_caching(cache)), Some(cache));
+        assert_eq!(Caching::decode(&behind), None);
+        for caching in [both, none, Caching { reads: false, ..both }] {
+            assert_eq!(Caching::decode(&caching.encode()), Some(caching));
         }
+    }
+
+    /// SPC-5, "Mode parameter header(10)" and "Control mode page".
+    #[test]
+    fn control_page_has_bytes_of_spc() {
+        let mut answer = vec![0, 18, 0, 0, 0, 0, 0, 0, 0x0a, 10, 0x04, 0, 0x08];
+        answer.resize(20, 0);
+        assert_eq!(write_protected(&answer), Some(true), "SWP, with D_SENSE");
+        answer[12] = 0;
+        assert_eq!(write_protected(&answer), Some(false));
+        answer[3] = 0x80;
+        assert_eq!(write_protected(&answer), Some(true), "WP");
+        assert_eq!(write_protected(&answer[..12]), None);
+        for is_protected in [false, true] {
+            assert_eq!(write_protected(&encode_control(is_protected)), Some(is_protected));
+        }
+    }
+
+    /// SAT-5, "ATA Information VPD page": the offset counts the header of the page.
+    #[test]
+    fn ata_information_has_identify_data_at_byte_60() {
+        let mut page = vec![0; 572];
+        (page[60], page[571]) = (7, 9);
+        let found = identify_data(&page[4..]).unwrap();
+        assert_eq!((found.len(), found[0], found[511]), (512, 7, 9));
+        assert_eq!(identify_data(&page[4..571]), None);
     }
 
     proptest! {
@@ -410,7 +490,7 @@ mod tests {
             let zoned = ZonedCharacteristics::decode(&bytes);
             prop_assert_eq!(ZonedCharacteristics::decode(&zoned.encode()), zoned);
             let _ = unique_name(&bytes);
-            let _ = decode_caching(&bytes);
+            let _ = (Caching::decode(&bytes), write_protected(&bytes));
             let _ = content_of(bytes.first().copied().unwrap_or(0), &bytes);
         }
     }

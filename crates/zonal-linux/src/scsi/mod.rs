@@ -12,7 +12,10 @@
 //! - `number.rs`, [`cdb`], [`ata`], [`sense`], [`inquiry`], [`zones`]: the formats on the wire.
 //! - `transport.rs`: the path of a command; `sg.rs`: that of the kernel; `channel.rs`: commands as
 //!   SCSI or ATA, with their repetitions.
-//! - `discover.rs`, `shape.rs`: the drive's report of its geometry, limits and zones.
+//! - `discover.rs`, `shape.rs`: the drive's report of its geometry, limits and zones; `grid.rs`:
+//!   which of them Zonal uses.
+//! - [`realms`]: the zone realms of hybrid drives; `facts.rs`: what a drive says of itself.
+//! - `raw.rs`: the drive without checks, to test it.
 //! - `failure.rs`: turns sense data into errors.
 //! - `tests/`: the tests, over a drive in memory (`target.rs`).
 
@@ -20,10 +23,14 @@ pub mod ata;
 pub mod cdb;
 mod channel;
 mod discover;
+pub(crate) mod facts;
 mod failure;
+mod grid;
 pub mod inquiry;
 mod node;
 pub mod number;
+pub(crate) mod raw;
+pub mod realms;
 pub mod sense;
 mod sg;
 mod shape;
@@ -51,7 +58,7 @@ use self::ata::PAGE_BYTES;
 use self::channel::{Channel, DOUBTS, Doubt};
 use self::discover::REPORT_BYTES;
 use self::inquiry::WriteCache;
-use self::shape::Limits;
+use self::shape::Shape;
 use self::transport::{Failure, Next};
 use crate::Result;
 use crate::by_zone::{self, Access, WriteRange, refusal};
@@ -59,11 +66,15 @@ use crate::own_disk;
 use crate::rounds::{Appends, in_rounds};
 use crate::sysfs::Attributes;
 
-pub(crate) use self::node::{find, is_node};
+pub use self::node::{find, is_node};
 
 /// Commands that a batch keeps at the drive at once: the kernel takes 16 from one open node
 /// (`SG_MAX_QUEUE`, `drivers/scsi/sg.c`).
 const DEPTH: usize = 16;
+
+/// How often a read begins again because its zone was reset meanwhile: a drive whose reports shrink
+/// from one to the next would keep it for ever.
+const RESETS: u32 = 8;
 
 /// An open drive.
 pub struct ScsiDrive {
@@ -73,8 +84,9 @@ pub struct ScsiDrive {
     path: PathBuf,
     mode: OpenMode,
     identity: Identity,
-    geometry: Geometry,
-    limits: Limits,
+    shape: Shape,
+    /// Whether a disk of ATA is behind a translation.
+    is_translated: bool,
     slots: Box<[Slot]>,
 }
 
@@ -124,16 +136,8 @@ impl ScsiDrive {
     /// Opens a drive by its SCSI generic node. Unless `mode` is [`OpenMode::ReadOnly`], it must be
     /// neither mounted nor open in another Zonal process that is not read-only.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
-        let failed =
-            |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
-        let writes = mode == OpenMode::ReadWrite;
-        let file = File::options().read(true).write(writes).open(path).map_err(failed)?;
-        let number = file.metadata().map_err(failed)?.rdev();
-        zonal::claim::lock(&file, path, mode)?;
-        let node = Attributes::of_generic(number).and_then(|attributes| attributes.node());
-        let block = node.map(|node| Claim::take(&node, mode)).transpose()?.flatten();
-        let node = sg::Node::new(file).map_err(|errno| not_generic(path, errno))?;
-        Ok(Self { _block: block, ..Self::over(Channel::new(Box::new(node)), path, mode)? })
+        let (channel, block) = connect(path, mode)?;
+        Ok(Self { _block: block, ..Self::over(channel, path, mode)? })
     }
 
     /// Opens the drive behind a channel.
@@ -145,16 +149,23 @@ impl ScsiDrive {
         if !answers.has_zones() {
             return Err(DeviceError::NoZones { path: path.to_owned() });
         }
+        if mode == OpenMode::ReadWrite && answers.is_write_protected == Some(true) {
+            let what = "is write-protected by a switch, or by SWP of its control mode page";
+            return Err(unsuitable(what.to_owned()));
+        }
         shape::block_size(&answers.capacity).map_err(unsuitable)?;
         channel.block_bytes = answers.capacity.block_bytes;
         let (found, last) = discover::all_zones(&mut channel)
             .map_err(|failure| failure::plain(format!("reporting zones of {name}"), failure))?;
-        let (geometry, limits) =
+        let shape =
             shape::decode(&answers, &found, last, channel.bytes_max()).map_err(unsuitable)?;
-        let identity = answers.identity();
+        for left_out in &shape.left_out {
+            tracing::warn!(device = %name, "left out: {left_out}");
+        }
+        let (identity, is_translated) = (answers.identity(), answers.is_translated());
         let (path, slots) = (path.to_owned(), Box::default());
         let mut drive =
-            Self { channel, _block: None, path, mode, identity, geometry, limits, slots };
+            Self { channel, _block: None, path, mode, identity, shape, is_translated, slots };
         let mut zones = Vec::new();
         drive.report(ZoneId::ZERO, &mut zones, usize::MAX)?;
         drive.slots = zones.iter().map(Slot::new).collect();
@@ -166,7 +177,7 @@ impl ScsiDrive {
     /// on for all that may open the node, and SYNCHRONIZE CACHE(16) only for `CAP_SYS_RAWIO`
     /// (`scsi_cmd_allowed`, `drivers/scsi/scsi_ioctl.c`).
     fn check_right_to_flush(&self) -> Result<()> {
-        if self.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
+        if self.shape.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
             return Ok(());
         }
         match self.channel.flush() {
@@ -182,17 +193,22 @@ impl ScsiDrive {
         }
     }
 
+    /// The write pointer of a zone. A zone that is left out has none: every access asks here first,
+    /// so that no command goes to it.
     fn slot(&self, zone: ZoneId) -> Result<&Slot> {
+        if self.shape.is_left_out(zone) {
+            return Err(DeviceError::ZoneOffline { zone });
+        }
         self.slots.get(zone.index()).ok_or(DeviceError::NoSuchZone { zone })
     }
 
     /// The address of a block in the drive's own.
     fn drive_lba(&self, lba: Lba) -> Lba {
-        Lba::new(lba.get() << self.limits.shift)
+        Lba::new((lba.get() << self.shape.limits.shift) + self.shape.limits.base)
     }
 
     fn byte_len(&self, blocks: LbaCount) -> usize {
-        usize::try_from(self.geometry.bytes(blocks).get()).expect("at most what is in memory")
+        usize::try_from(self.shape.geometry.bytes(blocks).get()).expect("at most what is in memory")
     }
 
     /// Reports one zone, and stores its write pointer, which is unknown if that fails. The caller
@@ -234,8 +250,8 @@ impl ScsiDrive {
     /// of the zone; beyond them it fills in zeroes.
     fn stored(&self, zone: ZoneId, end: LbaCount) -> Result<LbaCount> {
         let slot = self.slot(zone)?;
-        if self.geometry.kind(zone) == ZoneKind::Conventional {
-            return Ok(self.geometry.size_of(zone));
+        if self.shape.geometry.kind(zone) == ZoneKind::Conventional {
+            return Ok(self.shape.geometry.size_of(zone));
         }
         if let Some(written) = slot.known().filter(|written| end <= *written) {
             return Ok(written);
@@ -252,9 +268,10 @@ impl ScsiDrive {
     /// Reads a part of a zone: the written blocks, and zeroes beyond, where not every drive allows
     /// reads.
     fn read_in_zone(&self, zone: ZoneId, offset: LbaCount, target: &mut [u8]) -> Result<()> {
-        let blocks = self.geometry.blocks(target.len())?;
+        let blocks = self.shape.geometry.blocks(target.len())?;
         let mut stored = self.stored(zone, offset + blocks)?;
-        let lba = self.geometry.zone_start(zone) + offset;
+        let lba = self.shape.geometry.zone_start(zone) + offset;
+        let mut resets = 0;
         loop {
             let len = self.byte_len(stored.saturating_sub(offset).min(blocks));
             let (head, tail) = target.split_at_mut(len);
@@ -262,8 +279,10 @@ impl ScsiDrive {
             let Err((place, failure)) = self.read_pieces(lba, head) else { return Ok(()) };
             let now = self.refresh_between_writes(zone);
             match now.as_ref().ok().and_then(Zone::written) {
-                // It was reset meanwhile: each turn reads less.
-                Some(written) if written < stored => stored = written,
+                // It was reset meanwhile: the next turn reads less.
+                Some(written) if written < stored && resets < RESETS => {
+                    (stored, resets) = (written, resets + 1);
+                }
                 Some(_) | None => {
                     return Err(self.explain(zone, place, Access::Read, now, failure));
                 }
@@ -278,8 +297,9 @@ impl ScsiDrive {
         target: &mut [u8],
     ) -> std::result::Result<(), ((Lba, LbaCount), Failure)> {
         let mut at = lba;
-        for piece in target.chunks_mut(self.byte_len(self.limits.transfer)) {
-            let blocks = LbaCount::new(piece.len() as u64 >> self.geometry.block_size().shift());
+        for piece in target.chunks_mut(self.byte_len(self.shape.limits.transfer)) {
+            let blocks =
+                LbaCount::new(piece.len() as u64 >> self.shape.geometry.block_size().shift());
             let read = self.channel.read(self.drive_lba(at), piece);
             read.map_err(|failure| ((at, blocks), failure))?;
             at += blocks;
@@ -290,12 +310,12 @@ impl ScsiDrive {
     /// Writes to a zone, whose turn the caller has if it is sequential.
     fn write_in_turn(&self, zone: ZoneId, lba: Lba, data: &[u8]) -> Result<()> {
         let mut at = lba;
-        for piece in data.chunks(self.byte_len(self.limits.transfer)) {
-            let blocks = self.geometry.blocks(piece.len())?;
+        for piece in data.chunks(self.byte_len(self.shape.limits.transfer)) {
+            let blocks = self.shape.geometry.blocks(piece.len())?;
             self.write_piece(zone, at, blocks, piece)?;
             at += blocks;
-            if self.geometry.kind(zone).is_sequential() {
-                self.slot(zone)?.raise(at - self.geometry.zone_start(zone));
+            if self.shape.geometry.kind(zone).is_sequential() {
+                self.slot(zone)?.raise(at - self.shape.geometry.zone_start(zone));
             }
         }
         Ok(())
@@ -304,14 +324,14 @@ impl ScsiDrive {
     /// Writes by one command. A failed one is repeated only if the drive shows that it did nothing,
     /// or if repeating it does no harm: in a conventional zone.
     fn write_piece(&self, zone: ZoneId, lba: Lba, blocks: LbaCount, piece: &[u8]) -> Result<()> {
-        let is_required = self.geometry.kind(zone) == ZoneKind::SequentialRequired;
+        let is_required = self.shape.geometry.kind(zone) == ZoneKind::SequentialRequired;
         let mut doubts = 0;
         loop {
             let Err(failure) = self.channel.write(self.drive_lba(lba), piece) else {
                 return Ok(());
             };
             // The write pointer of a conventional zone is none, and its lock is not held.
-            let now = match self.geometry.kind(zone) {
+            let now = match self.shape.geometry.kind(zone) {
                 ZoneKind::Conventional => self.zone(zone),
                 ZoneKind::SequentialRequired | ZoneKind::SequentialPreferred => self.refresh(zone),
             };
@@ -326,18 +346,18 @@ impl ScsiDrive {
 
     fn manage_one(&self, zone: ZoneId, action: ZoneAction) -> Result<()> {
         let slot = self.slot(zone)?;
-        if self.geometry.kind(zone) == ZoneKind::Conventional {
+        if self.shape.geometry.kind(zone) == ZoneKind::Conventional {
             return Err(DeviceError::Conventional { zone });
         }
         let _turn = slot.lock();
-        let start = SendTarget::Start(self.drive_lba(self.geometry.zone_start(zone)));
+        let start = SendTarget::Start(self.drive_lba(self.shape.geometry.zone_start(zone)));
         if let Err(failure) = self.channel.manage(action, start) {
             let now = self.refresh(zone);
             return Err(self.explain_action(zone, action, now, failure));
         }
         match action {
             ZoneAction::Reset => slot.set(LbaCount::ZERO),
-            ZoneAction::Finish => slot.set(self.geometry.capacity_of(zone)),
+            ZoneAction::Finish => slot.set(self.shape.geometry.capacity_of(zone)),
             ZoneAction::Open | ZoneAction::Close => {}
         }
         Ok(())
@@ -399,26 +419,33 @@ impl ScsiDrive {
 
 impl ZonedDevice for ScsiDrive {
     fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.shape.geometry
     }
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        let end = first.index().saturating_add(limit).min(self.geometry.zone_count() as usize);
-        let most = self.byte_len(self.limits.transfer).min(REPORT_BYTES) / PAGE_BYTES * PAGE_BYTES;
-        let (order, shift) = (self.channel.order(), self.limits.shift);
+        let end =
+            first.index().saturating_add(limit).min(self.shape.geometry.zone_count() as usize);
+        let most =
+            self.byte_len(self.shape.limits.transfer).min(REPORT_BYTES) / PAGE_BYTES * PAGE_BYTES;
+        let order = self.channel.order();
         let mut next = first.index();
         while next < end {
             let id = ZoneId::new(u32::try_from(next).expect("a zone"));
+            if self.shape.is_left_out(id) {
+                zones.push(self.shape.left_out_zone(id));
+                next += 1;
+                continue;
+            }
             // The header, and a gap zone behind each zone.
             let entries = (end - next).saturating_mul(2).saturating_add(1);
             let bytes = entries.saturating_mul(zones::ENTRY_BYTES).min(most);
             let mut report = vec![0; bytes.next_multiple_of(PAGE_BYTES)];
-            let start = self.drive_lba(self.geometry.zone_start(id));
+            let start = self.drive_lba(self.shape.geometry.zone_start(id));
             let len = self
                 .channel
                 .report(start, &mut report, Doubt::Repeated)
                 .map_err(|failure| self.failed("reporting zones of", failure))?;
-            let mut found = shape::zones(order, &report[..len], &self.geometry, shift, id)
+            let mut found = shape::zones(order, &report[..len], &self.shape, id)
                 .map_err(|what| self.wrong(what))?;
             found.truncate(end - next);
             next += found.len();
@@ -428,19 +455,19 @@ impl ZonedDevice for ScsiDrive {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        by_zone::read(&self.geometry, lba, buffer, |zone, offset, part| {
+        by_zone::read(&self.shape.geometry, lba, buffer, |zone, offset, part| {
             self.read_in_zone(zone, offset, part)
         })
     }
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.mode.check_writable()?;
-        let Some(range) = WriteRange::of_write(&self.geometry, lba, data.len())? else {
+        let Some(range) = WriteRange::of_write(&self.shape.geometry, lba, data.len())? else {
             return Ok(());
         };
         let WriteRange { zone, offset, .. } = range;
         let slot = self.slot(zone)?;
-        if self.geometry.kind(zone) == ZoneKind::Conventional {
+        if self.shape.geometry.kind(zone) == ZoneKind::Conventional {
             return self.write_in_turn(zone, lba, data);
         }
         let _turn = slot.lock();
@@ -455,9 +482,10 @@ impl ZonedDevice for ScsiDrive {
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.mode.check_writable()?;
         let slot = self.slot(zone)?;
-        let blocks = by_zone::append_blocks(&self.geometry, data.len())?;
-        let (start, capacity) = (self.geometry.zone_start(zone), self.geometry.capacity_of(zone));
-        if self.geometry.kind(zone) == ZoneKind::Conventional {
+        let blocks = by_zone::append_blocks(&self.shape.geometry, data.len())?;
+        let (start, capacity) =
+            (self.shape.geometry.zone_start(zone), self.shape.geometry.capacity_of(zone));
+        if self.shape.geometry.kind(zone) == ZoneKind::Conventional {
             let is_empty = blocks == LbaCount::ZERO;
             return if is_empty { Ok(start) } else { Err(DeviceError::Conventional { zone }) };
         }
@@ -506,7 +534,7 @@ impl ZonedDevice for ScsiDrive {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
+        if self.shape.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
             return Ok(());
         }
         self.channel.flush().map_err(|failure| self.failed("flushing", failure))?;
@@ -516,6 +544,19 @@ impl ZonedDevice for ScsiDrive {
     fn submit(&self, batch: &mut [Io<'_>]) {
         in_rounds(self, Appends::OneByOne, batch, |round| self.side_by_side(round));
     }
+}
+
+/// The commands of a drive, which this process claims, with its block device if there is one.
+fn connect(path: &Path, mode: OpenMode) -> Result<(Channel, Option<Claim>)> {
+    let failed = |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
+    let writes = mode == OpenMode::ReadWrite;
+    let file = File::options().read(true).write(writes).open(path).map_err(failed)?;
+    let number = file.metadata().map_err(failed)?.rdev();
+    zonal::claim::lock(&file, path, mode)?;
+    let node = Attributes::of_generic(number).and_then(|attributes| attributes.node());
+    let block = node.map(|node| Claim::take(&node, mode)).transpose()?.flatten();
+    let node = sg::Node::new(file).map_err(|errno| not_generic(path, errno))?;
+    Ok((Channel::new(Box::new(node)), block))
 }
 
 fn not_generic(path: &Path, errno: Errno) -> DeviceError {

@@ -19,12 +19,15 @@ const MAJOR: u32 = 21;
 const CLASS: &str = "/sys/class/scsi_generic";
 
 /// Whether a character device with this number is such a node.
-pub(crate) fn is_node(number: u64) -> bool {
+pub fn is_node(number: u64) -> bool {
     rustix::fs::major(number) == MAJOR
 }
 
 /// The node that `name` stands for: a path, or the serial number of a drive.
-pub(crate) fn find(name: &str) -> Result<PathBuf> {
+///
+/// # Errors
+/// No drive has the serial number; the error lists those that were found.
+pub fn find(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(name.into());
     }

@@ -66,6 +66,8 @@ pub enum Meaning {
     Performed,
     /// It becomes ready by itself: LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
     BecomingReady,
+    /// It waits for a command that starts it: LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED.
+    NeedsStart,
     /// It is not ready.
     NotReady,
     /// The medium failed.
@@ -183,6 +185,7 @@ impl Sense {
             // With CK_COND an ATA command that succeeded answers with its registers.
             (0 | key::RECOVERED, _, _) => Meaning::Performed,
             (key::NOT_READY, 0x04, 0x01) => Meaning::BecomingReady,
+            (key::NOT_READY, 0x04, 0x02) => Meaning::NeedsStart,
             (key::NOT_READY, _, _) => Meaning::NotReady,
             (key::MEDIUM, _, _) => Meaning::Medium,
             (key::HARDWARE, _, _) => Meaning::Hardware,
@@ -253,7 +256,8 @@ mod tests {
             ((0, 0x00, 0x1d), Meaning::Performed),
             ((1, 0x17, 0x00), Meaning::Performed),
             ((2, 0x04, 0x01), Meaning::BecomingReady),
-            ((2, 0x04, 0x02), Meaning::NotReady),
+            ((2, 0x04, 0x02), Meaning::NeedsStart),
+            ((2, 0x3a, 0x00), Meaning::NotReady),
             ((3, 0x11, 0x00), Meaning::Medium),
             ((3, 0x0c, 0x00), Meaning::Medium),
             ((4, 0x44, 0x00), Meaning::Hardware),

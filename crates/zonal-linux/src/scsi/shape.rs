@@ -6,12 +6,16 @@
 
 use zonal::{
     BlockSize, Geometry, GeometrySpec, Identity, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind,
-    ZoneRuns,
 };
 
-use super::inquiry::{BlockLimits, Capacity, Characteristics, Inquiry, WriteCache, text};
+use super::ata::Identification;
+use super::grid::{Grid, LeftOut};
+use super::inquiry::{BlockLimits, Caching, Capacity, Characteristics, Inquiry, WriteCache, text};
 use super::number::ByteOrder;
 use super::zones::{Descriptor, ZoneType, descriptors};
+
+/// T10 vendor of disks behind a translation to ATA.
+pub(super) const ATA: &str = "ATA";
 
 /// Largest append that is offered: it becomes writes at the write pointer.
 const APPEND_BYTES: u64 = 1 << 20;
@@ -25,7 +29,10 @@ pub(super) struct Answers {
     pub(super) characteristics: Option<Characteristics>,
     pub(super) max_open: Option<u32>,
     pub(super) capacity: Capacity,
-    pub(super) cache: Option<WriteCache>,
+    pub(super) cache: Option<Caching>,
+    pub(super) is_write_protected: Option<bool>,
+    /// Of a disk of ATA.
+    pub(super) identification: Option<Identification>,
 }
 
 impl Answers {
@@ -38,6 +45,11 @@ impl Answers {
             }
             _ => false,
         }
+    }
+
+    /// Whether a disk of ATA is behind a translation.
+    pub(super) fn is_translated(&self) -> bool {
+        text(&self.inquiry.vendor).as_deref() == Some(ATA)
     }
 
     /// The identity that Linux reports of the same drive: the model is without the vendor.
@@ -59,6 +71,19 @@ pub(super) struct Limits {
     pub(super) cache: WriteCache,
     /// log₂ of the drive's blocks in a block of Zonal.
     pub(super) shift: u32,
+    /// The drive's block at which zone 0 starts.
+    pub(super) base: u64,
+}
+
+/// The shape of a drive.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) geometry: Geometry,
+    pub(super) limits: Limits,
+    /// For each zone, whether it is left out; empty if none is.
+    pub(super) is_left_out: Box<[bool]>,
+    /// Why zones of the drive are left out.
+    pub(super) left_out: Vec<LeftOut>,
 }
 
 /// The block size of Zonal, and log₂ of the logical blocks in it.
@@ -77,14 +102,14 @@ pub(super) fn block_size(capacity: &Capacity) -> Result<(BlockSize, u32), String
     Ok((physical, physical.shift() - logical.shift()))
 }
 
-/// The geometry and limits of a drive with these zones, whose last block is `last`; the kernel
-/// accepts at most `kernel_bytes` in one command.
+/// The shape of a drive with these zones, whose last block is `last`; the kernel accepts at most
+/// `kernel_bytes` in one command.
 pub(super) fn decode(
     answers: &Answers,
     zones: &[Descriptor],
     last: Lba,
     kernel_bytes: u64,
-) -> Result<(Geometry, Limits), String> {
+) -> Result<Shape, String> {
     let (block_size, shift) = block_size(&answers.capacity)?;
     let drive_max = answers
         .limits
@@ -95,17 +120,16 @@ pub(super) fn decode(
     if transfer == LbaCount::ZERO {
         return Err(format!("takes {transfer_bytes} bytes at once, less than a block"));
     }
-    let places = places(zones, last)?;
-    let regular = regular(&places, shift)?;
-    let has_limits = regular.sequential_kind == ZoneKind::SequentialRequired;
-    let capacity = regular.zone_capacity;
+    let grid = Grid::find(zones, last, shift)?;
+    let has_limits = grid.sequential_kind == ZoneKind::SequentialRequired;
+    let capacity = LbaCount::new(grid.zone_capacity >> shift);
     let geometry = Geometry::new(GeometrySpec {
         block_size,
-        block_count: LbaCount::new((last.get() + 1) >> shift),
-        zone_size: regular.zone_size,
+        block_count: LbaCount::new((last.get() + 1 - grid.base) >> shift),
+        zone_size: LbaCount::new(grid.zone_size >> shift),
         zone_capacity: capacity,
-        conventional_zones: regular.conventional,
-        sequential_kind: regular.sequential_kind,
+        conventional_zones: grid.conventional,
+        sequential_kind: grid.sequential_kind,
         // For preferred zones the drive reports optimal numbers, and refuses nothing beyond them.
         max_open: answers.max_open.filter(|_| has_limits),
         // ZBC has no such limit.
@@ -113,121 +137,10 @@ pub(super) fn decode(
         max_append: LbaCount::new(APPEND_BYTES >> block_size.shift()).min(capacity),
     })
     .map_err(|error| format!("says what is {error}"))?;
-    let cache = answers.cache.unwrap_or(WriteCache::Volatile);
-    Ok((geometry, Limits { transfer, cache, shift }))
-}
-
-/// A zone, and the gap zone behind it, in logical blocks.
-struct Place {
-    kind: ZoneKind,
-    start: u64,
-    capacity: u64,
-    size: u64,
-}
-
-/// The zones of a drive, which have to cover all of it.
-fn places(zones: &[Descriptor], last: Lba) -> Result<Vec<Place>, String> {
-    let (mut places, mut next): (Vec<Place>, u64) = (Vec::new(), 0);
-    for zone in zones {
-        let (start, blocks) = (zone.start.get(), zone.blocks.get());
-        if start != next {
-            return Err(format!("reports a zone at block {start}, where {next} comes next"));
-        }
-        if zone.cond.is_none() {
-            return Err(format!(
-                "has an inactive zone at block {start}: a drive with zone domains, which Zonal \
-                 does not know"
-            ));
-        }
-        next = start
-            .checked_add(blocks)
-            .filter(|_| blocks > 0)
-            .ok_or_else(|| format!("reports a zone of {blocks} blocks at block {start}"))?;
-        let kind = match zone.kind {
-            ZoneType::Conventional => ZoneKind::Conventional,
-            ZoneType::SequentialRequired => ZoneKind::SequentialRequired,
-            ZoneType::SequentialPreferred => ZoneKind::SequentialPreferred,
-            ZoneType::SequentialOrBeforeRequired => {
-                return Err(format!(
-                    "has a sequential or before required zone at block {start}, which Zonal does \
-                     not know"
-                ));
-            }
-            ZoneType::Gap => match places.last_mut().filter(|place| place.capacity == place.size) {
-                Some(place) => {
-                    place.size += blocks;
-                    continue;
-                }
-                None => return Err(format!("has a gap zone at block {start} behind no zone")),
-            },
-        };
-        places.push(Place { kind, start, capacity: blocks, size: blocks });
-    }
-    if Some(next) != last.get().checked_add(1) {
-        return Err(format!("reports zones up to block {next}, but its last block is {last}"));
-    }
-    Ok(places)
-}
-
-/// The properties that all zones of a drive have in common, in blocks of Zonal.
-struct Regular {
-    zone_size: LbaCount,
-    zone_capacity: LbaCount,
-    conventional: ZoneRuns,
-    sequential_kind: ZoneKind,
-}
-
-fn regular(places: &[Place], shift: u32) -> Result<Regular, String> {
-    let first = places.first().ok_or("has no zones")?;
-    let (last, others) = places.split_last().ok_or("has no zones")?;
-    let sequential = |places: &[Place]| {
-        let found = places.iter().find(|place| place.kind.is_sequential());
-        found.map(|place| (place.kind, place.capacity))
-    };
-    // The last zone may be smaller.
-    let size = first.size;
-    let (kind, capacity) = sequential(others)
-        .or_else(|| sequential(places).map(|(kind, capacity)| (kind, capacity.min(size))))
-        .unwrap_or((ZoneKind::SequentialRequired, size));
-    for place in places {
-        let Place { kind: found, start, .. } = *place;
-        if found.is_sequential() && found != kind {
-            return Err(format!(
-                "has a {} zone at block {start} beside {} ones",
-                found.name(),
-                kind.name()
-            ));
-        }
-        let is_last = start == last.start;
-        let expected_size = if is_last { place.size.min(size) } else { size };
-        let most = if found.is_sequential() { capacity } else { size };
-        if place.size != expected_size || place.capacity != most.min(expected_size) {
-            return Err(format!(
-                "has zones that differ: {size} blocks with {most} to write, but {} with {} at \
-                 block {start}",
-                place.size, place.capacity
-            ));
-        }
-        if [start, place.size, place.capacity]
-            .iter()
-            .any(|blocks| in_blocks(*blocks, shift).is_none())
-        {
-            let bytes = 1_u64 << shift;
-            return Err(format!(
-                "has a zone at block {start} that is no multiple of {bytes} blocks"
-            ));
-        }
-    }
-    let numbers = (0..).map(ZoneId::new).zip(places);
-    let conventional = numbers.filter(|(_, place)| !place.kind.is_sequential());
-    let conventional = ZoneRuns::of(conventional.map(|(number, _)| number))
-        .map_err(|error| format!("has conventional zones in too many places: {error}"))?;
-    Ok(Regular {
-        zone_size: LbaCount::new(size >> shift),
-        zone_capacity: LbaCount::new(capacity >> shift),
-        conventional,
-        sequential_kind: kind,
-    })
+    let cache = answers.cache.map_or(WriteCache::Volatile, |cache| cache.write);
+    let limits = Limits { transfer, cache, shift, base: grid.base };
+    let Grid { is_left_out, left_out, .. } = grid;
+    Ok(Shape { geometry, limits, is_left_out, left_out })
 }
 
 /// Logical blocks in blocks of Zonal; `None` if they are no whole ones.
@@ -235,36 +148,77 @@ fn in_blocks(logical: u64, shift: u32) -> Option<u64> {
     logical.is_multiple_of(1 << shift).then_some(logical >> shift)
 }
 
-/// The zones of a report that starts with `first`: at least one.
+/// The zones of a report that starts with `first`, which is not left out: at least one.
 pub(super) fn zones(
     order: ByteOrder,
     report: &[u8],
-    geometry: &Geometry,
-    shift: u32,
+    shape: &Shape,
     first: ZoneId,
 ) -> Result<Vec<Zone>, String> {
-    let listed = descriptors(order, report)
-        .filter(|zone| zone.is_none_or(|zone| zone.kind != ZoneType::Gap));
-    let left = geometry.zones().skip(first.index());
-    let zones: Vec<Zone> = listed
-        .zip(left)
-        .map(|(zone, id)| self::zone(zone, geometry, shift, id))
-        .collect::<Result<_, _>>()?;
+    let geometry = &shape.geometry;
+    let mut ids = geometry.zones().skip(first.index());
+    let mut zones = Vec::new();
+    for found in descriptors(order, report) {
+        if found.is_some_and(|zone| zone.kind == ZoneType::Gap || shape.leaves_out(zone.start)) {
+            continue;
+        }
+        // The zones that are left out in front of it.
+        let id = loop {
+            match ids.next() {
+                Some(id) if shape.is_left_out(id) => zones.push(shape.left_out_zone(id)),
+                other => break other,
+            }
+        };
+        let Some(id) = id else { break };
+        zones.push(zone(found, geometry, &shape.limits, id)?);
+    }
     if zones.is_empty() { Err(format!("reports no zone from {first} on")) } else { Ok(zones) }
 }
 
-fn zone(
+impl Shape {
+    /// Whether a zone is left out: no command may go to it.
+    pub(super) fn is_left_out(&self, zone: ZoneId) -> bool {
+        self.is_left_out.get(zone.index()).is_some_and(|is_left_out| *is_left_out)
+    }
+
+    /// Whether the drive's zone that starts at this block of the drive is none of Zonal.
+    fn leaves_out(&self, start: Lba) -> bool {
+        let Some(offset) = start.get().checked_sub(self.limits.base) else { return true };
+        let lba = Lba::new(offset >> self.limits.shift);
+        let is_inside = lba < Lba::ZERO + self.geometry.block_count();
+        !is_inside || self.is_left_out(self.geometry.locate(lba).0)
+    }
+
+    /// A zone that is left out, as it looks to a user.
+    pub(super) fn left_out_zone(&self, id: ZoneId) -> Zone {
+        let geometry = &self.geometry;
+        Zone {
+            id,
+            kind: geometry.kind(id),
+            cond: ZoneCond::Offline,
+            start: geometry.zone_start(id),
+            size: geometry.size_of(id),
+            capacity: geometry.capacity_of(id),
+            wp: None,
+            non_sequential: false,
+        }
+    }
+}
+
+/// A zone as the drive reports it. One that became inactive looks offline.
+pub(super) fn zone(
     found: Option<Descriptor>,
     geometry: &Geometry,
-    shift: u32,
+    limits: &Limits,
     id: ZoneId,
 ) -> Result<Zone, String> {
     let wrong = || format!("reports an impossible zone {id}");
     let found = found.ok_or_else(wrong)?;
+    let (shift, base) = (limits.shift, limits.base);
+    let in_zonal = |lba: Lba| in_blocks(lba.get().checked_sub(base)?, shift);
     let (kind, start) = (geometry.kind(id), geometry.zone_start(id));
     let (size, capacity) = (geometry.size_of(id), geometry.capacity_of(id));
-    if found.kind.code() != kind.code() || in_blocks(found.start.get(), shift) != Some(start.get())
-    {
+    if found.kind.code() != kind.code() || in_zonal(found.start) != Some(start.get()) {
         return Err(format!(
             "reports a zone of type {} at block {}, not zone {id}",
             found.kind.code(),
@@ -274,7 +228,7 @@ fn zone(
     if in_blocks(found.blocks.get(), shift) != Some(capacity.get()) {
         return Err(format!("zone {id} now has {} of its blocks to write", found.blocks));
     }
-    let cond = found.cond.ok_or_else(|| format!("reports that zone {id} is inactive"))?;
+    let cond = found.cond.unwrap_or(ZoneCond::Offline);
     let wp = match cond {
         ZoneCond::NotWp if kind.is_sequential() => return Err(wrong()),
         ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline => None,
@@ -283,7 +237,8 @@ fn zone(
         ZoneCond::Full => Some(start + capacity),
         ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed => {
             // A write to a preferred zone may end inside a physical block.
-            let wp = Lba::new(found.wp.get().div_ceil(1 << shift));
+            let wp = found.wp.get().checked_sub(base).ok_or_else(wrong)?;
+            let wp = Lba::new(wp.div_ceil(1 << shift));
             if wp < start || wp > start + capacity {
                 return Err(wrong());
             }
@@ -297,6 +252,7 @@ fn zone(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zonal::ZoneRuns;
 
     use super::super::zones::ReportHeader;
     use super::*;
@@ -319,6 +275,8 @@ mod tests {
                 basis: 1,
             },
             cache: None,
+            is_write_protected: None,
+            identification: None,
         }
     }
 
@@ -344,7 +302,7 @@ mod tests {
     const REQUIRED: ZoneType = ZoneType::SequentialRequired;
     const PREFERRED: ZoneType = ZoneType::SequentialPreferred;
 
-    fn shape(zones: &[(ZoneType, u64)]) -> Result<(Geometry, Limits), String> {
+    fn shape(zones: &[(ZoneType, u64)]) -> Result<Shape, String> {
         let (zones, last) = row(zones);
         decode(&answers(), &zones, last, 1 << 19)
     }
@@ -366,7 +324,7 @@ mod tests {
     #[test]
     fn shape_is_in_physical_blocks() {
         let zones = [(CONVENTIONAL, 800), (REQUIRED, 800), (REQUIRED, 800), (REQUIRED, 80)];
-        let (geometry, limits) = shape(&zones).unwrap();
+        let Shape { geometry, limits, .. } = shape(&zones).unwrap();
         assert_eq!((geometry.block_size(), limits.shift), (BlockSize::B4096, 3));
         assert_eq!((geometry.zone_size().get(), geometry.zone_count()), (100, 4));
         assert_eq!(geometry.size_of(ZoneId::new(3)).get(), 10);
@@ -378,7 +336,7 @@ mod tests {
     fn shape_joins_zone_and_gap() {
         let gap = ZoneType::Gap;
         let zones = [(CONVENTIONAL, 800), (REQUIRED, 720), (gap, 80), (REQUIRED, 720), (gap, 16)];
-        let (geometry, _) = shape(&zones).unwrap();
+        let Shape { geometry, .. } = shape(&zones).unwrap();
         assert_eq!((geometry.zone_size().get(), geometry.spec().zone_capacity.get()), (100, 90));
         assert_eq!(geometry.size_of(ZoneId::new(2)).get(), 92);
         assert_eq!(geometry.capacity_of(ZoneId::new(2)).get(), 90);
@@ -387,7 +345,7 @@ mod tests {
 
     #[test]
     fn shape_of_host_aware_drive_has_no_limits() {
-        let (geometry, _) = shape(&[(PREFERRED, 800), (PREFERRED, 800)]).unwrap();
+        let Shape { geometry, .. } = shape(&[(PREFERRED, 800), (PREFERRED, 800)]).unwrap();
         assert_eq!(geometry.sequential_kind(), ZoneKind::SequentialPreferred);
         assert_eq!(geometry.max_open(), None);
     }
@@ -398,19 +356,20 @@ mod tests {
             let error = shape(zones).unwrap_err();
             assert!(error.contains(what), "{error}");
         };
-        refused(&[(REQUIRED, 800), (REQUIRED, 400), (REQUIRED, 800)], "zones that differ");
-        refused(&[(REQUIRED, 800), (REQUIRED, 808)], "zones that differ");
-        refused(&[(REQUIRED, 800), (REQUIRED, 720), (ZoneType::Gap, 80)], "zones that differ");
-        refused(&[(REQUIRED, 800), (PREFERRED, 800)], "beside sequential ones");
         refused(&[(ZoneType::SequentialOrBeforeRequired, 8)], "sequential or before required");
-        refused(&[(ZoneType::Gap, 8)], "behind no zone");
+        refused(&[(ZoneType::Gap, 8)], "no zone that Zonal can use: 1 zones from block 0");
+        let gap = (ZoneType::Gap, 1 << 40);
+        let tiny = [(REQUIRED, 8), (REQUIRED, 8), (REQUIRED, 8), gap, (CONVENTIONAL, 8)];
+        refused(&tiny, "differ too much");
         refused(&[(REQUIRED, 804), (REQUIRED, 804)], "no multiple of 8");
         refused(&[(REQUIRED, 800), (REQUIRED, 0)], "zone of 0 blocks");
         let (mut zones, last) = row(&[(REQUIRED, 800), (REQUIRED, 800)]);
         let error = decode(&answers(), &zones, Lba::new(1600), 1 << 19).unwrap_err();
         assert!(error.contains("last block"), "{error}");
         assert!(decode(&answers(), &zones, last, 4095).unwrap_err().contains("less than a block"));
-        zones[1].cond = None;
+        for zone in &mut zones {
+            zone.cond = None;
+        }
         let error = decode(&answers(), &zones, last, 1 << 19).unwrap_err();
         assert!(error.contains("inactive"), "{error}");
         let refused = |change: fn(&mut Capacity), what: &str| {
@@ -436,9 +395,9 @@ mod tests {
     #[test]
     fn zone_report_errors_are_refused() {
         let (good, last) = row(&[(CONVENTIONAL, 800), (REQUIRED, 800), (REQUIRED, 800)]);
-        let (geometry, _) = decode(&answers(), &good, last, 1 << 19).unwrap();
+        let shape = decode(&answers(), &good, last, 1 << 19).unwrap();
         let decoded = |zones: &[Descriptor]| {
-            super::zones(ORDER, &report_of(zones, last), &geometry, 3, ZoneId::ZERO)
+            super::zones(ORDER, &report_of(zones, last), &shape, ZoneId::ZERO)
         };
         assert_eq!(decoded(&good).unwrap().len(), 3);
         assert!(decoded(&[]).unwrap_err().contains("no zone"));
@@ -451,13 +410,15 @@ mod tests {
         refused(|zone| zone.start = Lba::new(801), "at block 801");
         refused(|zone| zone.kind = ZoneType::Conventional, "type 1");
         refused(|zone| zone.blocks = LbaCount::new(792), "792");
-        refused(|zone| zone.cond = None, "inactive");
         refused(|zone| zone.cond = Some(ZoneCond::NotWp), "impossible");
         for wp in [799, 1601, u64::MAX] {
             let mut zones = good.clone();
             (zones[1].cond, zones[1].wp) = (Some(ZoneCond::Closed), Lba::new(wp));
             assert!(decoded(&zones).is_err() || wp == 799, "799 is rounded up");
         }
+        let mut zones = good.clone();
+        zones[1].cond = None;
+        assert_eq!(decoded(&zones).unwrap()[1].cond, ZoneCond::Offline, "it became inactive");
         let mut zones = good.clone();
         zones[0].cond = Some(ZoneCond::Empty);
         assert!(decoded(&zones).unwrap_err().contains("impossible"));
@@ -471,7 +432,7 @@ mod tests {
             first in 0..5_u32,
         ) {
             let (good, last) = row(&[(CONVENTIONAL, 800), (REQUIRED, 800), (REQUIRED, 800)]);
-            let (geometry, _) = decode(&answers(), &good, last, 1 << 19).unwrap();
+            let shape = decode(&answers(), &good, last, 1 << 19).unwrap();
             let mut report = report_of(&good, last);
             for (at, byte) in changes {
                 report[at] = byte;
@@ -479,7 +440,7 @@ mod tests {
             report.truncate(cut);
             let found: Vec<Descriptor> = descriptors(ORDER, &report).flatten().collect();
             let _ = decode(&answers(), &found, last, 1 << 19);
-            if let Ok(zones) = super::zones(ORDER, &report, &geometry, 3, ZoneId::new(first)) {
+            if let Ok(zones) = super::zones(ORDER, &report, &shape, ZoneId::new(first)) {
                 prop_assert!(!zones.is_empty());
                 for zone in &zones {
                     // D1.

@@ -86,6 +86,8 @@ pub(super) enum Next {
     Repeat,
     /// The same, after a pause.
     Wait,
+    /// The same, after START STOP UNIT.
+    Start,
     /// The drive may have performed the command, or a part of it.
     Doubt,
     /// The same command would fail again, or too late.
@@ -123,6 +125,7 @@ impl Failure {
             Self::Drive(sense) => match sense.meaning() {
                 Meaning::UnitAttention => Next::Repeat,
                 Meaning::BecomingReady => Next::Wait,
+                Meaning::NeedsStart => Next::Start,
                 Meaning::Aborted => Next::Doubt,
                 _ => Next::GiveUp,
             },
@@ -163,8 +166,13 @@ impl Failure {
                 let ata = ata.map_or_else(String::new, |ata| {
                     format!(", ATA status {:02x}h, error {:02x}h", ata.status, ata.error)
                 });
+                let why = match Sense::new(key, asc, ascq).meaning() {
+                    Meaning::WriteProtected => "is write-protected: it ",
+                    Meaning::NeedsStart => "does not start: it ",
+                    _ => "",
+                };
                 io::Error::other(format!(
-                    "the drive returned sense {key:x}/{asc:02x}/{ascq:02x}{ata}"
+                    "the drive {why}returned sense {key:x}/{asc:02x}/{ascq:02x}{ata}"
                 ))
             }
             Self::Short => io::ErrorKind::UnexpectedEof.into(),
@@ -198,6 +206,7 @@ mod tests {
         let table = [
             (drive(6, 0x29, 0), Next::Repeat),
             (drive(2, 4, 1), Next::Wait),
+            (drive(2, 4, 2), Next::Start),
             (drive(0xb, 0, 0), Next::Doubt),
             (drive(3, 0x11, 0), Next::GiveUp),
             (

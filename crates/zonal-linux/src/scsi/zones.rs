@@ -291,6 +291,59 @@ pub fn zone_domains(order: ByteOrder, report: &[u8]) -> impl Iterator<Item = Zon
     list.map(move |bytes| ZoneDomain::decode(order, bytes))
 }
 
+/// The answer to ZONE ACTIVATE and ZONE QUERY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActivationResult {
+    /// ACTIVATED: the zones are active; of a query, always false.
+    pub activated: bool,
+    /// Why they are not, or would not be: flags, which [`unmet`](Self::unmet) names.
+    pub flags: u8,
+    /// ZONE ID WITH UNMET PREREQUISITES, if it is valid.
+    pub zone: Option<Lba>,
+}
+
+impl ActivationResult {
+    /// Bytes of the header, which has all of this.
+    pub const BYTES: usize = 64;
+
+    /// Bits of byte 9.
+    const UNMET: [(u8, &'static str); 7] = [
+        (1 << 6, "the drive is locked"),
+        (1 << 5, "the zones are of several zone domains"),
+        (1 << 4, "the realm does not allow it"),
+        (1 << 3, "the zones are of several types"),
+        (1 << 2, "the zones are no whole realms"),
+        (1 << 1, "a zone is not empty"),
+        (1 << 0, "a zone is not inactive"),
+    ];
+
+    /// Decodes an answer; missing bytes are zero.
+    pub fn decode(answer: &[u8]) -> Self {
+        let bytes: [u8; Self::BYTES] = padded(answer);
+        let zone = Lba::new(ByteOrder::HighFirst.u64(&bytes[24..32]));
+        Self {
+            activated: bytes[8] & 1 != 0,
+            flags: bytes[9] & 0x7f,
+            zone: (bytes[8] & 1 << 6 != 0).then_some(zone),
+        }
+    }
+
+    /// Encodes an answer.
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[8] = u8::from(self.activated) | u8::from(self.zone.is_some()) << 6;
+        bytes[9] = self.flags & 0x7f;
+        ByteOrder::HighFirst.store(self.zone.map_or(0, Lba::get), &mut bytes[24..32]);
+        bytes
+    }
+
+    /// The prerequisites that are not met.
+    pub fn unmet(self) -> Vec<&'static str> {
+        let is_set = |(flag, _): &&(u8, &'static str)| self.flags & flag != 0;
+        Self::UNMET.iter().filter(is_set).map(|(_, what)| *what).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -405,6 +458,19 @@ mod tests {
         report[9] = 2;
         report.extend(&domain);
         assert_eq!(zone_domains(HighFirst, &report).collect::<Vec<_>>(), [decoded]);
+    }
+
+    /// ZBC-2, "ZONE ACTIVATE parameter data".
+    #[test]
+    fn activation_result_has_bytes_of_zbc() {
+        let refused = bytes(&[(8, &[0x40, 0x12]), (30, &[1, 2])], 64);
+        let found = ActivationResult::decode(&refused);
+        let zone = Some(Lba::new(0x0102));
+        assert_eq!(found, ActivationResult { activated: false, flags: 0x12, zone });
+        assert_eq!(found.unmet(), ["the realm does not allow it", "a zone is not empty"]);
+        assert_eq!(found.encode()[..], refused);
+        let done = ActivationResult::decode(&[0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(done, ActivationResult { activated: true, flags: 0, zone: None });
     }
 
     proptest! {

@@ -16,7 +16,9 @@ use super::channel::{Channel, Dialect};
 use super::sense::Sense;
 use super::transport::host;
 
+mod hostile;
 mod target;
+mod unusual;
 
 /// A module whose file is in another crate. `cargo xtask check` looks for modules of this crate
 /// alone.

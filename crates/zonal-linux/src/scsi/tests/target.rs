@@ -15,17 +15,20 @@ use zonal::{
 };
 
 use super::super::ata::{
-    AtaCommand, Identification, WriteCacheBit, ZONED_INFORMATION, ZonedInformation,
+    AtaCommand, Identification, NativeQueue, WriteCacheBit, ZONED_INFORMATION, ZonedInformation,
 };
-use super::super::cdb::{BlockRange, CdbError, Command, ReportZones, ZoneFilter};
+use super::super::cdb::{Activation, BlockRange, CdbError, Command, ReportZones, ZoneFilter};
 use super::super::inquiry::{
-    BlockLimits, CACHING, Capacity, Characteristics, Inquiry, WriteCache, ZonedCharacteristics,
-    encode_caching, encode_page, page,
+    BlockLimits, CACHING, CONTROL, Caching, Capacity, Characteristics, Inquiry, WriteCache,
+    ZonedCharacteristics, encode_control, encode_page, page,
 };
 use super::super::number::ByteOrder::{self, HighFirst, LowFirst};
 use super::super::sense::{AtaRegisters, Sense, key};
 use super::super::transport::{Reply, Request, Transport, status};
-use super::super::zones::{Descriptor, ENTRY_BYTES, ReportHeader, ZoneType};
+use super::super::zones::{
+    ActivationResult, Descriptor, ENTRY_BYTES, Realm, RealmsHeader, ReportHeader, ZoneDomain,
+    ZoneType,
+};
 use crate::data::Data;
 
 /// Bytes of a command at most, so that tests have commands to split.
@@ -105,7 +108,23 @@ pub(super) struct Target {
     plans: Mutex<Vec<Plan>>,
     /// Every command that arrived.
     pub(super) log: Mutex<Vec<Command>>,
+    /// Whether its control mode page says that it takes no writes.
+    pub(super) is_protected: AtomicBool,
+    /// Whether it stands still until it is started.
+    pub(super) is_stopped: AtomicBool,
+    /// Whether sense data comes by REQUEST SENSE only, and where it waits.
+    pub(super) keeps_sense: AtomicBool,
+    kept_sense: Mutex<Option<Sense>>,
+    /// Whether sense data of SCSI has the descriptor format (`D_SENSE`).
+    pub(super) has_descriptors: AtomicBool,
+    /// Changes what it reports of a zone.
+    pub(super) disguise: Mutex<Option<fn(&mut Descriptor)>>,
+    /// The zone domain of each realm; empty if it has none.
+    pub(super) realms: Mutex<Vec<u8>>,
 }
+
+/// Zones of each realm in the two zone domains. The domains lie one behind the other.
+pub(super) const REALM_ZONES: [u64; 2] = [1, 2];
 
 type Performed = Result<usize, Sense>;
 
@@ -125,8 +144,21 @@ const LENGTH_ERROR: Sense = illegal(0x1a, 0);
 
 impl Target {
     pub(super) fn new(device: Arc<dyn ZonedDevice>, shift: u32, adapter: Adapter) -> Arc<Self> {
-        let (is_gone, plans, log) = Default::default();
-        Arc::new(Self { device, shift, adapter, is_gone, plans, log })
+        Arc::new(Self {
+            device,
+            shift,
+            adapter,
+            is_gone: AtomicBool::default(),
+            plans: Mutex::default(),
+            log: Mutex::default(),
+            is_protected: AtomicBool::default(),
+            is_stopped: AtomicBool::default(),
+            keeps_sense: AtomicBool::default(),
+            kept_sense: Mutex::default(),
+            has_descriptors: AtomicBool::default(),
+            disguise: Mutex::default(),
+            realms: Mutex::default(),
+        })
     }
 
     /// Makes the next `times` commands of a kind fail.
@@ -175,14 +207,26 @@ impl Target {
             Adapter::Scsi => Ok(()),
             Adapter::AtaOnly => Err(INVALID_OPCODE),
         };
+        let is_question = matches!(command, Command::Inquiry { .. } | Command::RequestSense { .. });
+        if *command == Command::Start {
+            self.is_stopped.store(false, Ordering::Release);
+        } else if self.is_stopped.load(Ordering::Acquire) && !is_question {
+            return Err(Sense::new(key::NOT_READY, 4, 2));
+        }
         match *command {
-            Command::TestUnitReady => Ok(0),
+            Command::TestUnitReady | Command::Start => Ok(0),
             Command::RequestSense { bytes } => {
-                fill(data, bytes.into(), &Sense::new(0, 0, 0).encode_fixed())
+                let kept = self.kept_sense.lock().unwrap().take();
+                fill(data, bytes.into(), &kept.unwrap_or(Sense::new(0, 0, 0)).encode_fixed())
             }
             Command::Inquiry { page, bytes } => fill(data, bytes.into(), &self.inquiry(page)?),
             Command::ModeSense { page: CACHING, bytes } => {
-                fill(data, bytes.into(), &encode_caching(WriteCache::Volatile))
+                let caching = Caching { write: WriteCache::Volatile, reads: true };
+                fill(data, bytes.into(), &caching.encode())
+            }
+            Command::ModeSense { page: CONTROL, bytes } => {
+                let is_protected = self.is_protected.load(Ordering::Acquire);
+                fill(data, bytes.into(), &encode_control(is_protected))
             }
             Command::ModeSense { .. } => Err(INVALID_FIELD),
             Command::ReadCapacity { bytes } => {
@@ -204,13 +248,106 @@ impl Target {
             Command::ManageZones { action, zones } => {
                 by_scsi().and_then(|()| self.manage(action, zones))
             }
-            // No realms, no zone domains.
-            Command::ReportRealms(_)
-            | Command::ReportZoneDomains(_)
-            | Command::ZoneActivate(_)
-            | Command::ZoneQuery(_) => Err(INVALID_OPCODE),
+            Command::ReportRealms(report) => {
+                fill(data, report.bytes as usize, &self.list_realms()?)
+            }
+            Command::ReportZoneDomains(report) => {
+                fill(data, report.bytes as usize, &self.list_domains()?)
+            }
+            Command::ZoneActivate(what) => {
+                let mut result = self.query(what)?;
+                if result.flags == 0 {
+                    let realm = self.realm_at(what)?;
+                    self.realms.lock().unwrap()[realm] = what.domain;
+                    result.activated = true;
+                }
+                fill(data, what.bytes as usize, &result.encode())
+            }
+            Command::ZoneQuery(what) => {
+                fill(data, what.bytes as usize, &self.query(what)?.encode())
+            }
             Command::Ata(command) => self.perform_ata(command, data).map_err(sense_of_ata),
         }
+    }
+
+    /// The zone domain and the realm of a zone.
+    fn place(realms: usize, zone: u64) -> (u8, usize) {
+        let behind = zone.checked_sub(realms as u64 * REALM_ZONES[0]);
+        let (domain, number) = behind.map_or((0, zone), |zone| (1, zone));
+        (domain, usize::try_from(number / REALM_ZONES[usize::from(domain)]).unwrap())
+    }
+
+    /// The blocks of a realm in a zone domain.
+    fn realm_range(&self, realms: usize, realm: usize, domain: usize) -> (Lba, Lba) {
+        let zone = self.device.geometry().zone_size().get() << self.shift;
+        let before = if domain == 0 { 0 } else { realms as u64 * REALM_ZONES[0] };
+        let first = (before + realm as u64 * REALM_ZONES[domain]) * zone;
+        (Lba::new(first), Lba::new(first + REALM_ZONES[domain] * zone - 1))
+    }
+
+    fn list_realms(&self) -> Result<Vec<u8>, Sense> {
+        let active = self.realms.lock().unwrap().clone();
+        let count = u32::try_from(active.len()).unwrap();
+        if count == 0 {
+            return Err(INVALID_OPCODE);
+        }
+        let header =
+            RealmsHeader { list_bytes: count * 48, count, descriptor_bytes: 48, next: Lba::ZERO };
+        let mut report = header.encode(HighFirst).to_vec();
+        for (number, domain) in active.iter().enumerate() {
+            let ranges = (0..2).map(|domain| self.realm_range(active.len(), number, domain));
+            let realm = Realm {
+                id: u32::try_from(number).unwrap(),
+                restrictions: 0,
+                active_domain: *domain,
+                ranges: ranges.collect(),
+            };
+            report.extend(realm.encode(HighFirst));
+        }
+        Ok(report)
+    }
+
+    fn list_domains(&self) -> Result<Vec<u8>, Sense> {
+        let realms = self.realms.lock().unwrap().len();
+        if realms == 0 {
+            return Err(INVALID_OPCODE);
+        }
+        let mut report = vec![0; ENTRY_BYTES];
+        report[9] = 2;
+        for (id, kind) in [(0_u8, 1), (1, 2)] {
+            let (first, _) = self.realm_range(realms, 0, id.into());
+            let (_, last) = self.realm_range(realms, realms - 1, id.into());
+            let zones = realms as u64 * REALM_ZONES[usize::from(id)];
+            report.extend(ZoneDomain { id, zones, first, last, kind, flags: 2 }.encode(HighFirst));
+        }
+        Ok(report)
+    }
+
+    fn realm_at(&self, what: Activation) -> Result<usize, Sense> {
+        let SendTarget::Start(start) = what.zones else { return Err(INVALID_FIELD) };
+        let realms = self.realms.lock().unwrap().len();
+        let found = (0..realms)
+            .find(|realm| self.realm_range(realms, *realm, what.domain.into()).0 == start);
+        let zones = REALM_ZONES.get(usize::from(what.domain)).copied();
+        found.filter(|_| what.count.map(u64::from) == zones).ok_or(INVALID_FIELD)
+    }
+
+    fn query(&self, what: Activation) -> Result<ActivationResult, Sense> {
+        if what.domain > 1 {
+            return Err(INVALID_FIELD);
+        }
+        let realm = self.realm_at(what)?;
+        let realms = self.realms.lock().unwrap();
+        let zones = self.device.report_all().unwrap();
+        let of_realm = |zone: &&Zone| Self::place(realms.len(), zone.id.get().into()).1 == realm;
+        let written = zones
+            .iter()
+            .filter(of_realm)
+            .find(|zone| zone.written().is_some_and(|written| written > LbaCount::ZERO));
+        let is_active = realms[realm] == what.domain;
+        let flags = u8::from(is_active) | u8::from(written.is_some()) << 1;
+        let zone = written.map(|zone| Lba::new(zone.start.get() << self.shift));
+        Ok(ActivationResult { activated: false, flags, zone })
     }
 
     fn perform_ata(&self, command: AtaCommand, data: &mut Data<'_>) -> Performed {
@@ -220,7 +357,18 @@ impl Target {
                 serial[..8].copy_from_slice(b"9JG1WXYZ");
                 model[..4].copy_from_slice(b"Tape");
                 let (name, cache) = (Some(0x5000_cca2_64d4_a039), WriteCacheBit::Enabled);
-                fill(data, 512, &Identification { serial, model, name, cache }.encode())
+                let queue = Some(NativeQueue { depth: 32, has_priority: true });
+                let (looks_ahead, rotation_rate) = (true, 5400);
+                let disk = Identification {
+                    serial,
+                    model,
+                    name,
+                    cache,
+                    looks_ahead,
+                    queue,
+                    rotation_rate,
+                };
+                fill(data, 512, &disk.encode())
             }
             AtaCommand::ReadLog { log, page } if (log, page) == ZONED_INFORMATION => {
                 let max_open = self.device.geometry().max_open();
@@ -384,7 +532,7 @@ impl Target {
         let scaled = |blocks: LbaCount| LbaCount::new(blocks.get() << self.shift);
         let described = Descriptor {
             kind,
-            cond: Some(zone.cond),
+            cond: Some(zone.cond).filter(|_| self.is_active(zone)),
             non_sequential: zone.non_sequential,
             reset_recommended: false,
             blocks: scaled(zone.capacity),
@@ -404,7 +552,17 @@ impl Target {
             ..described
         };
         let has_gap = gap.blocks > LbaCount::ZERO;
-        if has_gap { vec![described, gap] } else { vec![described] }
+        let mut all = if has_gap { vec![described, gap] } else { vec![described] };
+        if let Some(disguise) = *self.disguise.lock().unwrap() {
+            all.iter_mut().for_each(disguise);
+        }
+        all
+    }
+
+    fn is_active(&self, zone: &Zone) -> bool {
+        let realms = self.realms.lock().unwrap();
+        let (domain, realm) = Self::place(realms.len(), zone.id.get().into());
+        realms.get(realm).is_none_or(|active| *active == domain)
     }
 }
 
@@ -477,7 +635,7 @@ impl Transport for Arc<Target> {
                 Ok(Reply { status: status::GOOD, sense: None, host: 0, residual: len - bytes })
             }
             // Through the bytes of the wire, in both formats.
-            (None, Err(sense)) => Ok(refused(sense)),
+            (None, Err(sense)) => Ok(self.refuse(sense)),
         }
     }
 
@@ -487,10 +645,22 @@ impl Transport for Arc<Target> {
 }
 
 impl Target {
+    fn refuse(&self, sense: Sense) -> Reply {
+        if self.keeps_sense.load(Ordering::Acquire) {
+            *self.kept_sense.lock().unwrap() = Some(sense);
+            return Reply { sense: None, ..refused(sense) };
+        }
+        if self.has_descriptors.load(Ordering::Acquire) {
+            let sense = Sense::decode(&sense.encode_descriptors());
+            return Reply { sense, ..refused(Sense::new(0, 0, 0)) };
+        }
+        refused(sense)
+    }
+
     fn trouble(&self, trouble: Trouble) -> io::Result<Reply> {
         let reply = Reply { status: status::GOOD, sense: None, host: 0, residual: 0 };
         match trouble {
-            Trouble::Sense(sense) => Ok(refused(sense)),
+            Trouble::Sense(sense) => Ok(self.refuse(sense)),
             Trouble::Status(status) => Ok(Reply { status, ..reply }),
             Trouble::Host(host) => Ok(Reply { host, ..reply }),
             Trouble::Forbidden => Err(Errno::PERM.into()),

@@ -1,0 +1,72 @@
+//! What a drive says of itself beyond its geometry.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use zonal::DeviceError;
+
+use super::channel::Channel;
+use super::inquiry::WriteCache;
+use super::sg::Node;
+use super::shape::Answers;
+use super::transport::Failure;
+use super::{discover, failure, not_generic, realms, shape};
+use crate::Result;
+use crate::facts::Facts;
+use crate::sysfs;
+
+/// The facts of a drive by its SCSI generic node. Questions need no claim: any program may ask.
+pub(crate) fn facts(path: &Path) -> Result<Facts> {
+    let failed = |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
+    let file = File::open(path).map_err(failed)?;
+    let number = file.metadata().map_err(failed)?.rdev();
+    let node = Node::new(file).map_err(|errno| not_generic(path, errno))?;
+    let queue = sysfs::queue_of_generic(number);
+    let facts = of(&mut Channel::new(Box::new(node)))
+        .map_err(|failure| failure::plain(format!("asking {}", path.display()), failure))?;
+    // The kernel may use less than the disk has.
+    Ok(Facts {
+        queue_depth: queue.depth.or(facts.queue_depth),
+        queue_priority: queue.has_priority.or(facts.queue_priority),
+        ..facts
+    })
+}
+
+/// The facts of the drive behind a channel.
+pub(super) fn of(channel: &mut Channel) -> std::result::Result<Facts, Failure> {
+    let answers = discover::ask_all(channel)?;
+    let mut facts = of_answers(&answers);
+    if answers.has_zones() && shape::block_size(&answers.capacity).is_ok() {
+        channel.block_bytes = answers.capacity.block_bytes;
+        let (found, last) = discover::all_zones(channel)?;
+        let shape = shape::decode(&answers, &found, last, channel.bytes_max());
+        let left_out = shape.map(|shape| shape.left_out).unwrap_or_default();
+        facts.left_out = left_out.iter().map(ToString::to_string).collect();
+        facts.domains = realms::domains(channel)?;
+        facts.realms = realms::realms(channel)?;
+    }
+    Ok(facts)
+}
+
+fn of_answers(answers: &Answers) -> Facts {
+    let disk = answers.identification.as_ref();
+    let rate = answers.characteristics.map(|found| found.rotation_rate).filter(|rate| *rate > 0);
+    let rate = rate.or_else(|| disk.map(|disk| disk.rotation_rate)).filter(|rate| *rate > 0);
+    let queue = disk.and_then(|disk| disk.queue);
+    Facts {
+        // SBC-4 and ACS-4: 1 stands for a medium that does not turn, less than 401h is reserved.
+        rotates: rate.and_then(|rate| match rate {
+            1 => Some(false),
+            0x401..=0xfffe => Some(true),
+            _ => None,
+        }),
+        rotation_rate: rate.filter(|rate| (0x401..=0xfffe).contains(rate)),
+        write_cache: answers.cache.map(|cache| cache.write == WriteCache::Volatile),
+        read_cache: answers.cache.map(|cache| cache.reads),
+        queue_depth: queue.map(|queue| queue.depth.into()),
+        queue_priority: queue.map(|queue| queue.has_priority),
+        write_protected: answers.is_write_protected,
+        ..Facts::default()
+    }
+}
