@@ -308,6 +308,7 @@ impl<'a> Bench<'a> {
     pub(crate) fn needs_appends(&self) -> Result<(), Stop> {
         match self.target.interface {
             Interface::Block => skip("a block device has no appends for programs"),
+            Interface::Scsi => skip("SCSI has no appends"),
             Interface::Library | Interface::Nvme => Ok(()),
         }
     }

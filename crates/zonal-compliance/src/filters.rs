@@ -1,4 +1,4 @@
-//! Rules of filtered and partial reports, where the interface is NVMe commands.
+//! Rules of filtered and partial reports, where the interface is NVMe or SCSI commands.
 //!
 //! They compare a filtered report with the whole report. A range that may be written gets zones of
 //! several conditions first, so that the filters have something to find.

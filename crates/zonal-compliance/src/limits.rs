@@ -205,7 +205,7 @@ fn names_limit(bench: &Bench<'_>, refused: &Refused, allowed: &[NvmeStatus]) -> 
     const ERRNOS: [i32; 2] = [75, 109];
     let names = match bench.target.interface {
         Interface::Block => ERRNOS.contains(&refused.errno),
-        Interface::Library | Interface::Nvme => allowed.contains(&refused.status),
+        Interface::Library | Interface::Nvme | Interface::Scsi => allowed.contains(&refused.status),
     };
     require(names, "a failure that names the limit", || refused.text.clone())
 }

@@ -4,6 +4,7 @@ use zonal::{Lba, LbaCount, Zone, ZoneCond};
 
 use crate::bench::{Answer, Bench, Checked, ONE, require, skip, told};
 use crate::rule::{Level, Needs, Row, Try};
+use crate::target::Interface;
 
 const READS: &str = "ZNS 1.1, 2.1.1 (reads)";
 const RANGE: &str = "NVM Command Set 1.0, 3.2.4 (Read)";
@@ -41,12 +42,26 @@ pub(crate) const ROWS: &[Row] = &[
     row("read.read-only", READS, Level::Must, "A ReadOnly zone can be read.", read_only),
 ];
 
-/// The first zone that can be read.
+/// A zone whose first block can be read. A SCSI drive may refuse reads of unwritten blocks (ZBC-2,
+/// URSWRZ).
 fn readable(bench: &Bench<'_>) -> Result<Zone, crate::bench::Stop> {
-    match bench.all.iter().find(|zone| zone.cond != ZoneCond::Offline) {
+    let any = bench.target.interface != Interface::Scsi;
+    let holds_some = |zone: &Zone| zone.written().is_none_or(|written| written >= ONE);
+    let usable = |zone: &&Zone| zone.cond != ZoneCond::Offline && (any || holds_some(zone));
+    match bench.all.iter().find(usable) {
         Some(zone) => Ok(*zone),
-        None => skip("every zone is offline"),
+        None if any => skip("every zone is offline"),
+        None => skip("no zone that can be read has data"),
     }
+}
+
+/// Success, or a refusal that the interface allows: of unwritten blocks, of gap zones, and over the
+/// end of a zone (ZBC-2, "Reads" of each zone type).
+fn succeeds_or_restricted<T>(bench: &Bench<'_>, answer: &Answer<T>) -> Checked {
+    if answer.is_err() && bench.target.interface == Interface::Scsi {
+        return skip("a SCSI drive may refuse this read");
+    }
+    succeeds(answer)
 }
 
 fn succeeds<T>(answer: &Answer<T>) -> Checked {
@@ -69,7 +84,7 @@ fn last(bench: &Bench<'_>) -> Checked {
     if bench.all.last().is_none_or(|zone| zone.cond == ZoneCond::Offline) {
         return skip("the last zone is offline");
     }
-    succeeds(&bench.read(Lba::new(end(bench).get() - 1), ONE))
+    succeeds_or_restricted(bench, &bench.read(Lba::new(end(bench).get() - 1), ONE))
 }
 
 fn beyond(bench: &Bench<'_>) -> Checked {
@@ -134,7 +149,7 @@ fn changes_nothing(bench: &Bench<'_>) -> Checked {
 fn across(bench: &Bench<'_>) -> Checked {
     let both = |pair: &&[Zone]| pair.iter().all(|zone| zone.cond != ZoneCond::Offline);
     let Some(pair) = bench.all.windows(2).find(both) else { return skip("there is one zone") };
-    succeeds(&bench.read(Lba::new(pair[1].start.get() - 1), TWO))
+    succeeds_or_restricted(bench, &bench.read(Lba::new(pair[1].start.get() - 1), TWO))
 }
 
 fn gap(bench: &Bench<'_>) -> Checked {
@@ -142,7 +157,7 @@ fn gap(bench: &Bench<'_>) -> Checked {
     let Some(zone) = bench.all.iter().find(usable) else {
         return skip("capacity and size are equal");
     };
-    succeeds(&bench.read(zone.start + zone.capacity, ONE))
+    succeeds_or_restricted(bench, &bench.read(zone.start + zone.capacity, ONE))
 }
 
 fn offline(bench: &Bench<'_>) -> Checked {

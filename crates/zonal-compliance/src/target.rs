@@ -3,7 +3,7 @@
 use zonal::error::Result;
 use zonal::nvme::decode::ReportCount;
 use zonal::{Lba, LbaCount, Rules, Zone, ZoneCond, ZonedDevice};
-use zonal_linux::raw::RawNamespace;
+use zonal_linux::raw::{RawNamespace, RawScsi};
 
 /// By which interface a device is reached: it decides which requests can be made, and which errors
 /// come back.
@@ -15,6 +15,8 @@ pub enum Interface {
     Block,
     /// NVMe commands: every status is visible.
     Nvme,
+    /// SCSI or ATA commands: no appends, and sense data for each failure.
+    Scsi,
 }
 
 impl Interface {
@@ -24,6 +26,7 @@ impl Interface {
             Self::Library => "library",
             Self::Block => "block device",
             Self::Nvme => "NVMe commands",
+            Self::Scsi => "SCSI commands",
         }
     }
 }
@@ -51,6 +54,19 @@ pub trait Filters {
 }
 
 impl Filters for RawNamespace {
+    fn filtered(
+        &self,
+        first: Lba,
+        only: Option<ZoneCond>,
+        count: ReportCount,
+        room: usize,
+    ) -> Result<FilteredReport> {
+        let (count, zones) = self.filtered_report(first, only, count, room)?;
+        Ok(FilteredReport { count, zones })
+    }
+}
+
+impl Filters for RawScsi {
     fn filtered(
         &self,
         first: Lba,
