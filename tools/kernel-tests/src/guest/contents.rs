@@ -48,6 +48,11 @@ impl Contents {
         Ok(Self { folder: folder.to_path_buf(), files: BTreeMap::new(), written: 0, syncing })
     }
 
+    /// The folder is at another place from now on: its file system is mounted there.
+    pub(super) fn move_to(&mut self, folder: &Path) {
+        folder.clone_into(&mut self.folder);
+    }
+
     /// Bytes written so far.
     pub(super) fn written(&self) -> u64 {
         self.written

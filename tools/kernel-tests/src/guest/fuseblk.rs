@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::export::{Export, Way};
+use super::export::{Export, Way, wait_for};
 use super::null_blk::NullBlk;
 use super::refused::ADAPTED;
 use super::shape::{SSD, Shape};
@@ -35,20 +35,45 @@ pub(super) fn checks(tally: &mut Tally) {
 }
 
 /// A mount without commits of its own, taken away if a check fails.
-struct Mount {
+pub(super) struct Mount {
     place: PathBuf,
     daemon: String,
 }
 
 impl Mount {
-    fn new(disk: &Path) -> Result<Self> {
+    /// Mounts a device: a disk, or any other that `zonal` takes.
+    pub(super) fn new(device: &Path) -> Result<Self> {
         let place = side::mount_point()?;
         let mut command = Command::new(side::ZONAL);
-        command.args(["mount", "-o", "commit=3600"]).arg(disk).arg(&place);
+        command.args(["mount", "-o", "commit=3600"]).arg(device).arg(&place);
         let said = run::quietly(&mut command)?;
         let (_, rest) = said.split_once("served by process ").context("who serves it")?;
         let daemon = rest.split_whitespace().next().context("a process")?.to_owned();
         Ok(Self { place, daemon })
+    }
+
+    /// Where it is mounted.
+    pub(super) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Kills its daemon, and unmounts.
+    pub(super) fn kill(&self) -> Result<()> {
+        run::quietly(Command::new("kill").args(["-9", &self.daemon]))?;
+        run::quietly(Command::new("umount").arg(&self.place))?;
+        self.wait_for_daemon()
+    }
+
+    /// Unmounts, which has to end well, and waits until the device is free.
+    pub(super) fn unmount(&self) -> Result<()> {
+        zonal(&["umount", self.place.to_str().context("a name")?])?;
+        self.wait_for_daemon()
+    }
+
+    /// Waits until its daemon has no open files. It may be a zombie for longer.
+    fn wait_for_daemon(&self) -> Result<()> {
+        let files = format!("/proc/{}/fd", self.daemon);
+        wait_for(|| Ok(fs::read_dir(&files).map_or(true, |mut files| files.next().is_none())))
     }
 
     /// The type in the kernel's table of mounts.
@@ -87,8 +112,7 @@ fn exercise(disk: &Path) -> Result<()> {
     fs::write(file(&mount, "synced"), "content")?;
     run::quietly(&mut Command::new("sync"))?;
     fs::write(file(&mount, "later"), "content")?;
-    run::quietly(Command::new("kill").args(["-9", &mount.daemon]))?;
-    run::quietly(Command::new("umount").arg(&mount.place))?;
+    mount.kill()?;
     let mount = Mount::new(disk)?;
     ensure!(fs::read_to_string(file(&mount, "synced"))? == "content", "what was synced is lost");
     ensure!(!file(&mount, "later").exists(), "something else has committed");

@@ -24,6 +24,7 @@ mod nvme_tcp;
 mod plain_fs;
 mod refused;
 mod scsi_debug;
+mod scsi_generic;
 mod shape;
 mod side;
 mod side_by_side;
@@ -130,7 +131,7 @@ const ONE_PATH: &str = "nvme_core.multipath=N";
 const LITTLE_MEMORY: &str = "mem=512M";
 
 /// The longest first: they run side by side.
-pub(crate) const MACHINES: [Machine; 9] = [
+pub(crate) const MACHINES: [Machine; 10] = [
     Machine {
         part: Part::Essential,
         kernel_options: "",
@@ -175,6 +176,11 @@ pub(crate) const MACHINES: [Machine; 9] = [
             Subject { name: "fuseblk", checks: 4, run: fuseblk::checks },
             Subject { name: "scsi", checks: 11, run: scsi_debug::checks },
         ],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: "",
+        subjects: &[Subject { name: "scsi-generic", checks: 4, run: scsi_generic::checks }],
     },
     Machine {
         part: Part::Rest,

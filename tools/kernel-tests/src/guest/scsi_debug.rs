@@ -35,26 +35,65 @@ pub(super) fn checks(tally: &mut Tally) {
 
 /// A drive that exists as long as this does. There is one at a time: options are of the module.
 pub(super) struct Drive {
-    node: PathBuf,
+    /// Where the kernel lists it.
+    place: PathBuf,
+    /// The name of the node by which it is used.
+    node: String,
 }
 
 impl Drive {
+    /// A drive of which the kernel makes a block device.
     pub(super) fn new(options: &[&str]) -> Result<Self> {
-        run::quietly(Command::new("modprobe").arg("sd_mod"))?;
-        let before = disks()?;
+        for module in ["sd_mod", "sg"] {
+            run::quietly(Command::new("modprobe").arg(module))?;
+        }
         let mut load = Command::new("modprobe");
         load.args(["scsi_debug", "zbc=host-managed", "delay=0", "zone_nr_conv=3"]);
         run::quietly(load.args(["zone_max_open=12"]).args(options))?;
-        let mut node = None;
+        let mut place = None;
         wait_for(|| {
-            node = disks()?.into_iter().find(|disk| !before.contains(disk) && disk.exists());
-            Ok(node.is_some())
+            place = unit()?;
+            Ok(place.is_some())
         })?;
-        Ok(Self { node: node.context("it has appeared")? })
+        let mut drive = Self { place: place.context("it has appeared")?, node: String::new() };
+        drive.node = drive.wait_for_node("block")?;
+        Ok(drive)
+    }
+
+    /// A drive that has only a SCSI generic node, as the zoned drives that a kernel does not
+    /// support.
+    pub(super) fn generic(options: &[&str]) -> Result<Self> {
+        let mut drive = Self::new(options)?;
+        drive.unbind()?;
+        Ok(drive)
+    }
+
+    /// Takes the drive from `sd`, which removes its block device.
+    fn unbind(&mut self) -> Result<()> {
+        let disk = self.wait_for_node("block")?;
+        let address = self.place.file_name().context("its address")?.to_str().context("letters")?;
+        fs::write("/sys/bus/scsi/drivers/sd/unbind", address)?;
+        wait_for(|| Ok(!Path::new(&disk).exists()))?;
+        ensure!(!self.place.join("block").exists(), "{address} still has a block device");
+        self.node = self.wait_for_node("scsi_generic")?;
+        Ok(())
     }
 
     pub(super) fn name(&self) -> &str {
-        self.node.to_str().expect("the kernel names it in letters")
+        &self.node
+    }
+
+    /// The node of one of the drive's devices, which appears a moment after the drive.
+    fn wait_for_node(&self, class: &str) -> Result<String> {
+        let mut node = None;
+        wait_for(|| {
+            let entries = fs::read_dir(self.place.join(class)).ok();
+            let name = entries.and_then(|mut entries| entries.next()?.ok());
+            node = name.map(|name| Path::new("/dev").join(name.file_name()));
+            Ok(node.as_ref().is_some_and(|node| node.exists()))
+        })?;
+        let node = node.context("it has appeared")?;
+        Ok(node.to_str().context("the kernel names it in letters")?.to_owned())
     }
 }
 
@@ -67,16 +106,16 @@ impl Drop for Drive {
     }
 }
 
-/// The nodes of SCSI disks.
-fn disks() -> Result<Vec<PathBuf>> {
-    let mut disks = Vec::new();
-    for disk in fs::read_dir("/sys/block")? {
-        let name = disk?.file_name();
-        if name.to_str().is_some_and(|name| name.starts_with("sd")) {
-            disks.push(Path::new("/dev").join(name));
+/// Where the kernel lists the drive of the module, if it is there.
+fn unit() -> Result<Option<PathBuf>> {
+    for unit in fs::read_dir("/sys/bus/scsi/devices")? {
+        let place = unit?.path();
+        let model = fs::read_to_string(place.join("model"));
+        if model.is_ok_and(|model| model.trim() == "scsi_debug") {
+            return Ok(Some(place));
         }
     }
-    Ok(disks)
+    Ok(None)
 }
 
 /// Checks the output of `zonal info` and `zonal zones`.
