@@ -239,6 +239,8 @@ pub(crate) enum ZoneCommand {
     ReadOnly(FailTarget),
     /// Make zones of an emulated drive Offline, permanently: no reads, no writes
     Offline(FailTarget),
+    /// Activate a realm of a hybrid drive in another zone domain; the data of its zones is lost
+    Activate(RealmTarget),
 }
 
 /// Whether a command may change a device that holds a file system.
@@ -253,6 +255,19 @@ impl Force {
     pub(crate) const fn overwrite(self) -> Overwrite {
         if self.force { Overwrite::Force } else { Overwrite::Refuse }
     }
+}
+
+#[derive(Args)]
+pub(crate) struct RealmTarget {
+    /// Device: the SCSI generic node of a drive with zone realms, or `sg:` and its serial number
+    pub(crate) device: String,
+    /// Realm, as `zonal info` lists them
+    pub(crate) realm: u32,
+    /// Zone domain in which the realm becomes active
+    #[arg(long)]
+    pub(crate) domain: u8,
+    #[command(flatten)]
+    pub(crate) force: Force,
 }
 
 #[derive(Args)]

@@ -1,6 +1,6 @@
 //! `zonal compliance`: whether a device follows the rules of its specification.
 //!
-//! Requests reach a block device or an NVMe namespace as they are, without the checks that Zonal
+//! Requests reach a block device, an NVMe namespace or a SCSI disk as they are, without the checks that Zonal
 //! adds elsewhere: the rules are for the device. The exit code is 4 if a rule of level `must` is
 //! broken.
 
@@ -18,7 +18,8 @@ use zonal_compliance::power::{self, Record};
 use zonal_compliance::{Filters, Interface, Limit, Outcome, Report, Scope, Target, html};
 use zonal_fs::furrow::Overwrite;
 use zonal_fs::{FsError, signature};
-use zonal_linux::raw::{RawBlock, RawNamespace};
+use zonal_linux::raw::{RawBlock, RawNamespace, RawScsi};
+use zonal_linux::scsi;
 
 use crate::args::Global;
 use crate::args::compliance::{Compliance, RuleSet, Shown, Zones};
@@ -60,13 +61,25 @@ enum Opened {
     Library { device: Arc<dyn ZonedDevice>, rules: Rules },
     Block { device: RawBlock, rules: Rules },
     Nvme(RawNamespace),
+    Scsi(RawScsi),
 }
 
 impl Opened {
     fn open(spec: &str, mode: OpenMode, overwrite: Overwrite) -> Result<Self> {
-        use std::os::unix::fs::FileTypeExt;
+        use std::os::unix::fs::{FileTypeExt, MetadataExt};
+        if let Some(name) = spec.strip_prefix("sg:") {
+            let device = scsi::find(name).and_then(|path| RawScsi::open(&path, mode));
+            return device.map(Self::Scsi).with_context(|| format!("opening {spec}"));
+        }
         let path = Path::new(spec);
-        let kind = path.metadata().map(|found| found.file_type()).ok();
+        let found = path.metadata().ok();
+        let kind = found.as_ref().map(|found| found.file_type());
+        if kind.is_some_and(|kind| kind.is_char_device())
+            && found.is_some_and(|found| scsi::is_node(found.rdev()))
+        {
+            let device = RawScsi::open(path, mode);
+            return device.map(Self::Scsi).with_context(|| format!("opening {spec}"));
+        }
         if kind.is_some_and(|kind| kind.is_char_device()) {
             let device = RawNamespace::open(path, mode);
             return device.map(Self::Nvme).with_context(|| format!("opening {spec}"));
@@ -101,6 +114,10 @@ impl Opened {
                 Self::Library { device, rules } => (&**device, Interface::Library, None, *rules),
                 Self::Block { device, rules } => (device, Interface::Block, None, *rules),
                 Self::Nvme(device) => (device, Interface::Nvme, Some(device), Rules::Zns),
+                Self::Scsi(device) => {
+                    let filters = device.has_filters().then_some(device as &dyn Filters);
+                    (device, Interface::Scsi, filters, Rules::Zbc)
+                }
             };
         let transfer = match self {
             Self::Library { device, .. } => {
@@ -108,6 +125,7 @@ impl Opened {
             }
             Self::Block { device, .. } => device.transfer(),
             Self::Nvme(device) => device.transfer(),
+            Self::Scsi(device) => device.transfer(),
         };
         let rules = match asked {
             Some(RuleSet::Zns) => Rules::Zns,

@@ -7,10 +7,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::{Geometry, Identity, Zone, ZoneCond, ZoneKind, ZoneRun, ZonedDevice};
 use zonal_fs::{furrow, signature};
+use zonal_linux::Facts;
+use zonal_linux::scsi::zones::{Realm, ZoneDomain, ZoneType};
 
 use super::division::Divided;
 use crate::args::{Global, Info};
-use crate::device::{self, OpenMode};
+use crate::device::{self, OpenMode, Stack};
 use crate::output::{count, json, size, table};
 
 /// A device, and its content.
@@ -66,13 +68,40 @@ pub(crate) struct Report {
     division: Option<Divided>,
     /// Number of zones in each condition that occurs.
     conditions: BTreeMap<&'static str, usize>,
+    /// Whether the medium of a real drive turns.
+    rotates: Option<bool>,
+    /// How often the medium turns in a minute.
+    rotations_per_minute: Option<u16>,
+    /// Whether a real drive keeps writes in a volatile cache until a flush.
+    write_cache: Option<bool>,
+    /// Whether a real drive answers reads from a cache.
+    read_cache: Option<bool>,
+    /// Commands that may be at a real drive at once.
+    queued_commands_max: Option<u32>,
+    /// Whether a command to a real drive may have a priority (NCQ).
+    queue_priority: Option<bool>,
+    /// Whether a real drive refuses writes.
+    write_protected: Option<bool>,
+    /// Why zones of a real drive are not used, as sentences.
+    left_out: Vec<String>,
+    /// Zone domains of a real drive, as sentences.
+    zone_domains: Vec<String>,
+    /// Zone realms of a real drive, as sentences.
+    zone_realms: Vec<String>,
 }
 
 /// Prints the report.
 pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
-    let device = device::open(&args.device, OpenMode::ReadOnly)?;
+    let Stack { device, files, .. } = device::open_stack(&args.device, OpenMode::ReadOnly)?;
     let zones = device::report(&*device)?;
     let mut report = Report::new(&args.device, &*device, &zones);
+    // Of a stack over several drives, no one is meant.
+    if let [file] = &*files {
+        match zonal_linux::facts(file) {
+            Ok(facts) => report.add(facts.unwrap_or_default()),
+            Err(error) => tracing::debug!(%error, "the drive does not say more of itself"),
+        }
+    }
     let found = signature::find(&*device).context("identifying what the device holds")?;
     if let Some(found) = found {
         report.holds = Some(found.kind.name());
@@ -154,7 +183,55 @@ impl Report {
             label: None,
             division: None,
             conditions,
+            rotates: None,
+            rotations_per_minute: None,
+            write_cache: None,
+            read_cache: None,
+            queued_commands_max: None,
+            queue_priority: None,
+            write_protected: None,
+            left_out: Vec::new(),
+            zone_domains: Vec::new(),
+            zone_realms: Vec::new(),
         }
+    }
+
+    fn add(&mut self, facts: Facts) {
+        (self.rotates, self.rotations_per_minute) = (facts.rotates, facts.rotation_rate);
+        (self.write_cache, self.read_cache) = (facts.write_cache, facts.read_cache);
+        (self.queued_commands_max, self.queue_priority) = (facts.queue_depth, facts.queue_priority);
+        self.write_protected = facts.write_protected;
+        self.left_out = facts.left_out;
+        self.zone_domains = facts.domains.iter().map(domain_text).collect();
+        self.zone_realms =
+            facts.realms.iter().map(|realm| realm_text(realm, &facts.domains)).collect();
+    }
+
+    /// What a real drive says of itself.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        if let Some(rotates) = self.rotates {
+            let often = self
+                .rotations_per_minute
+                .map_or(String::new(), |rate| format!(", {} times a minute", count(rate.into())));
+            let text = if rotates { format!("turns{often}") } else { "does not turn".to_owned() };
+            lines.push(("medium", text));
+        }
+        let cache = |is_on| if is_on { "yes" } else { "no" }.to_owned();
+        lines.extend(self.write_cache.map(|is_on| ("write cache", cache(is_on))));
+        lines.extend(self.read_cache.map(|is_on| ("read cache", cache(is_on))));
+        if let Some(depth) = self.queued_commands_max {
+            let priority = self.queue_priority.is_some_and(|has_priority| has_priority);
+            let priority = if priority { ", with priorities" } else { "" };
+            lines.push(("queue", format!("{depth} commands{priority}")));
+        }
+        if self.write_protected == Some(true) {
+            lines.push(("writes", "refused: the drive is write-protected".to_owned()));
+        }
+        lines.extend(self.left_out.iter().map(|text| ("left out", text.clone())));
+        lines.extend(self.zone_domains.iter().map(|text| ("zone domain", text.clone())));
+        lines.extend(self.zone_realms.iter().map(|text| ("zone realm", text.clone())));
+        lines
     }
 
     fn identity(&self) -> Identity {
@@ -201,6 +278,7 @@ impl Report {
             ("written", size(self.written_bytes)),
             ("zones", conditions.join(", ")),
         ]);
+        lines.extend(self.facts());
         if let Some(name) = self.holds {
             let label = self.label.as_deref().filter(|label| !label.is_empty());
             let label = label.map_or(String::new(), |label| format!(", label {label:?}"));
@@ -208,4 +286,33 @@ impl Report {
         }
         table::properties(&lines)
     }
+}
+
+/// A zone domain in a sentence; blocks are those of the drive.
+fn domain_text(domain: &ZoneDomain) -> String {
+    let kind = match ZoneType::from_code(domain.kind) {
+        Some(ZoneType::Conventional) => "conventional",
+        Some(ZoneType::SequentialRequired) => "sequential",
+        Some(ZoneType::SequentialPreferred) => "sequential-preferred",
+        Some(ZoneType::SequentialOrBeforeRequired) => "sequential or before required",
+        Some(ZoneType::Gap) | None => "other",
+    };
+    let ZoneDomain { id, zones, first, last, .. } = *domain;
+    format!("{id}: {} {kind} zones, blocks {first} to {last}", count(zones))
+}
+
+/// A realm in a sentence.
+fn realm_text(realm: &Realm, domains: &[ZoneDomain]) -> String {
+    let places: Vec<String> = domains
+        .iter()
+        .zip(&realm.ranges)
+        .filter(|(_, (_, last))| last.get() > 0)
+        .map(|(domain, (first, last))| format!("{first} to {last} in {}", domain.id))
+        .collect();
+    format!(
+        "{}: active in zone domain {}; blocks {}",
+        realm.id,
+        realm.active_domain,
+        places.join(", ")
+    )
 }

@@ -4,9 +4,11 @@ use anyhow::{Context, Result, anyhow};
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::{Select, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
+use zonal_fs::furrow::Overwrite;
+use zonal_linux::scsi;
 
-use crate::args::{FailTarget, Global, ZoneCommand, ZoneTarget};
-use crate::device;
+use crate::args::{FailTarget, Global, RealmTarget, ZoneCommand, ZoneTarget};
+use crate::device::{self, OpenMode};
 use crate::output::json;
 
 /// An action that was done.
@@ -14,9 +16,9 @@ use crate::output::json;
 pub(crate) struct Done<'a> {
     /// The device, as the command line names it.
     device: &'a str,
-    /// The action: `open`, `close`, `finish`, `reset`, `read-only` or `offline`.
+    /// The action: `open`, `close`, `finish`, `reset`, `read-only`, `offline` or `activate`.
     action: &'static str,
-    /// The zones; null with `--all`.
+    /// The zones; null with `--all`, and for a realm.
     zone_numbers: Option<&'a [u32]>,
 }
 
@@ -29,6 +31,7 @@ pub(crate) fn run(global: &Global, command: &ZoneCommand) -> Result<()> {
         ZoneCommand::Reset(target) => (ZoneAction::Reset, target),
         ZoneCommand::ReadOnly(target) => return fail(global, target, ZoneFailure::ReadOnly),
         ZoneCommand::Offline(target) => return fail(global, target, ZoneFailure::Offline),
+        ZoneCommand::Activate(target) => return activate(global, target),
     };
     let device = device::open_to_change(&target.device, target.force.overwrite(), &[])?.device;
     manage(&*device, target, action)?;
@@ -70,6 +73,20 @@ fn fail(global: &Global, target: &FailTarget, failure: ZoneFailure) -> Result<()
     stack.device.flush().with_context(|| format!("flushing {}", target.device))?;
     let zone_numbers = Some(&*target.zones);
     print(global, &Done { device: &target.device, action: failure.name(), zone_numbers })
+}
+
+fn activate(global: &Global, target: &RealmTarget) -> Result<()> {
+    let name = &target.device;
+    if target.force.overwrite() == Overwrite::Refuse {
+        let device = device::open(name, OpenMode::ReadOnly)?;
+        device::keep_file_system(&*device, name, Overwrite::Refuse)?;
+    }
+    let path = match name.strip_prefix("sg:") {
+        Some(serial) => scsi::find(serial).with_context(|| format!("opening {name}"))?,
+        None => name.into(),
+    };
+    scsi::realms::activate(&path, target.realm, target.domain)?;
+    print(global, &Done { device: name, action: "activate", zone_numbers: None })
 }
 
 fn print(global: &Global, done: &Done<'_>) -> Result<()> {
