@@ -173,7 +173,7 @@ pub(crate) fn is_furrow(number: u64) -> bool {
 }
 
 /// Whether a process of ours serves it, by its type.
-fn is_ours(mount: &Mount) -> bool {
+pub(crate) fn is_ours(mount: &Mount) -> bool {
     let kind = mount.kind.to_str().and_then(|kind| kind.split_once('.'));
     matches!(kind, Some(("fuse" | "fuseblk", "furrow" | "zonefs")))
 }

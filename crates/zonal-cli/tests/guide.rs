@@ -7,9 +7,10 @@ use std::path::Path;
 
 /// Pages below `docs/` whose commands run here. Other tests run pages that need a mount, root or
 /// other programs.
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 13] = [
     "guide/use/devices",
     "guide/use/disks",
+    "guide/use/doctor",
     "guide/use/furrow",
     "guide/use/zonefs",
     "guide/operate/capacity",

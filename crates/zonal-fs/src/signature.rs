@@ -118,6 +118,12 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
     Ok(of_bytes(&start_of(device)?))
 }
 
+/// Whether a block begins as metadata of a Furrow does: a zone of its journal, its table or its
+/// superblocks. Without a superblock, that is what a mkfs leaves that was interrupted.
+pub fn is_metadata(block: &[u8]) -> bool {
+    furrow::METADATA_MAGICS.iter().any(|magic| block.starts_with(magic))
+}
+
 /// The content that an overwrite of a whole device would destroy, in words: the signature that
 /// [`find`] has found, or else data of any kind. `zones` is the report of the device.
 pub fn held(

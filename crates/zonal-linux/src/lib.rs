@@ -6,6 +6,7 @@
 //!
 //! | room | what it is | may use |
 //! | --- | --- | --- |
+//! | `machine` | what of this machine decides whether a zoned drive can be used | |
 //! | `sysfs` | attributes that the kernel reports of a block device | |
 //! | `ioctl`, `discard` | ioctls of block devices for zones and for discards | |
 //! | `ring` | `io_uring`: reads and writes of a file side by side | |
@@ -30,6 +31,7 @@ mod data;
 mod discard;
 mod facts;
 mod ioctl;
+pub mod machine;
 pub mod own_disk;
 mod passthrough;
 pub mod raw;

@@ -4,6 +4,7 @@
 
 pub(crate) mod compliance;
 pub(crate) mod disk;
+pub(crate) mod doctor;
 pub(crate) mod features;
 pub(crate) mod files;
 pub(crate) mod mount_options;
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Check whether a device follows the rules of its specification
     Compliance(compliance::Compliance),
+    /// Find out why a drive is invisible, slow, read-only, full or stuck
+    Doctor(doctor::Doctor),
     /// Make a Furrow file system
     Mkfs(Mkfs),
     /// Make a zonefs file system, in which every zone is a file

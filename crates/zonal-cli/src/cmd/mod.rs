@@ -7,6 +7,7 @@ mod compliance;
 mod create;
 mod disk;
 mod division;
+mod doctor;
 mod dump;
 mod files;
 mod info;
@@ -63,6 +64,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Df(args) => files::space(global, args)?,
         Command::Bench(args) => bench::run(global, args)?,
         Command::Compliance(args) => return compliance::run(global, args),
+        Command::Doctor(args) => return doctor::run(global, args),
         Command::Trace(command) => trace::run(global, command)?,
         Command::Sim(command) => sim::run(global, command)?,
         Command::Serve(command) => serve::run(global, command)?,

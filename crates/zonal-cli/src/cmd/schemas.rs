@@ -13,8 +13,8 @@ use zonal_fuse::control::Report;
 use zonal_sim::experiment::Document;
 
 use super::{
-    bench, block, check, compliance, create, files, info, mkfs, mkzonefs, mount, quickstart,
-    reclaim,
+    bench, block, check, compliance, create, doctor, files, info, mkfs, mkzonefs, mount,
+    quickstart, reclaim,
 };
 use super::{serve, sim, trace, umount, zone, zones};
 use crate::args::schemas::Schemas;
@@ -25,7 +25,7 @@ type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
 /// `zone` is also that of its subcommands. `error` is no command: a command that fails prints it.
-const SCHEMAS: [(&str, Make); 40] = [
+const SCHEMAS: [(&str, Make); 41] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),
@@ -38,6 +38,7 @@ const SCHEMAS: [(&str, Make); 40] = [
     ("disk list", of::<Vec<ListedDisk>>),
     ("disk resize", of::<DiskInfo>),
     ("disk snapshot", of::<DiskInfo>),
+    ("doctor", of::<doctor::Report>),
     ("error", of::<Failure>),
     ("info", of::<info::Report>),
     ("ls", of::<Vec<files::list::Listed>>),

@@ -117,7 +117,7 @@ fn json_schemas_are_all_compared_with_output() {
     names.extend(SIMULATOR.iter().map(|(name, _)| *name));
     names.extend(mounted::COMMANDS);
     names.extend(ELSEWHERE);
-    names.extend(["check", "error", "serve-nvme-tcp", "stat"]);
+    names.extend(["check", "doctor", "error", "serve-nvme-tcp", "stat"]);
     let schemas = schemas();
     let missing: Vec<_> = schemas.keys().filter(|name| !names.contains(&&***name)).collect();
     assert!(missing.is_empty(), "no test runs {missing:?}");
@@ -226,6 +226,8 @@ fn json_of_drive_commands_matches_schemas() {
     assert!(found[0]["totals"]["failed_must"].as_u64() > Some(0), "{found:?}");
     let found = place.ends(4, "check", "check drive.zns");
     assert_eq!(found[0]["losses"][0]["path"], "/words", "{found:?}");
+    let found = place.ends(1, "doctor", "doctor drive.zns");
+    assert_eq!(found[0]["findings"][0]["severity"], "broken", "{found:?}");
     serve(&mut place);
     // A step of quickstart has a note, which is left out where it is empty.
     place.assert_all_shown(&[]);

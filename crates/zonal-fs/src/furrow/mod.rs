@@ -140,6 +140,16 @@ use crate::vfs::{FileSystem, Result, Timestamp};
 
 pub use crate::vfs::Access;
 
+/// First bytes of the blocks with which zones of metadata begin: superblocks, batches, manifests,
+/// leaves and indexes of parts.
+pub(crate) const METADATA_MAGICS: [&[u8]; 5] = [
+    &format::superblock::MAGIC,
+    &format::record::RecordKind::Batch.magic(),
+    &format::record::RecordKind::Manifest.magic(),
+    b"FRLF",
+    b"FRIX",
+];
+
 /// A mounted Furrow file system.
 ///
 /// ```
