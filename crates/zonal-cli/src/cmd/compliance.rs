@@ -73,7 +73,7 @@ impl Opened {
         }
         let path = Path::new(spec);
         let found = path.metadata().ok();
-        let kind = found.as_ref().map(|found| found.file_type());
+        let kind = found.as_ref().map(std::fs::Metadata::file_type);
         if kind.is_some_and(|kind| kind.is_char_device())
             && found.is_some_and(|found| scsi::is_node(found.rdev()))
         {

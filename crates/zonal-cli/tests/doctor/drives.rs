@@ -49,9 +49,9 @@ fn drives_that_are_well_raise_no_alarm() {
 fn offline_and_read_only_zones_are_named() {
     let place = with_file();
     place.must("zone offline drive.zns 30 --force");
-    place.names("drive.zns", "1 zones are offline");
+    place.names("drive.zns", "offline zones: 1");
     place.must("zone read-only drive.zns 31 --force");
-    place.names("drive.zns", "1 zones are read-only");
+    place.names("drive.zns", "read-only zones: 1");
     place.must(&format!("zone offline drive.zns {} --force", zone_with_data(&place)));
     place.names("drive.zns", "parts of files");
 }

@@ -83,7 +83,7 @@ impl Place {
         let (report, code) = self.look(what);
         let findings = report["findings"].as_array().unwrap();
         let is_it = |found: &&Value| {
-            let text = ["finding", "consequence"].map(|part| found[part].as_str().unwrap());
+            let text = ["symptom", "consequence"].map(|part| found[part].as_str().unwrap());
             found["severity"] != "note" && text.concat().contains(words)
         };
         assert!(findings.iter().any(|found| is_it(&found)), "{words:?}: {report:#}");

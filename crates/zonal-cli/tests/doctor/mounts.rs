@@ -87,7 +87,8 @@ fn foreign_writer_below_mount_is_named() {
 fn full_mount_is_named() {
     let Some(place) = mounted("noatime") else { return };
     let mut file = fs::File::create(place.path("mnt/file")).unwrap();
-    while file.write_all(&[1; 64 << 10]).is_ok() {}
+    let data = vec![1; 64 << 10];
+    while file.write_all(&data).is_ok() {}
     while file.write_all(&[1; 4 << 10]).is_ok() {}
     place.names("mnt", "it is full");
 }

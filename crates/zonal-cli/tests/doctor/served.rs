@@ -23,8 +23,12 @@ struct Gate {
 }
 
 impl Gate {
-    fn set(&self, is_closed: bool) {
-        *self.is_closed.lock().unwrap_or_else(PoisonError::into_inner) = is_closed;
+    fn close(&self) {
+        *self.is_closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn open(&self) {
+        *self.is_closed.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.changed.notify_all();
     }
 
@@ -107,7 +111,7 @@ fn serve(device: &Arc<dyn ZonedDevice>, point: &Path, source: &str, ready: &mpsc
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.gate.set(false);
+        self.gate.open();
         let point = self.place.path("mnt");
         let _ = zonal_fuse::unmount::detach(&point, rustix::mount::UnmountFlags::DETACH);
         if let Some(server) = self.server.take() {
@@ -122,7 +126,7 @@ fn hung_drive_is_named() {
     let point = served.place.path("mnt");
     fs::write(point.join("before"), "before").unwrap();
     fs::File::open(point.join("before")).unwrap().sync_all().unwrap();
-    served.gate.set(true);
+    served.gate.close();
     let file = point.join("file");
     let writer = thread::spawn(move || {
         fs::write(&file, vec![1; 4 << 20]).unwrap();
@@ -134,7 +138,7 @@ fn hung_drive_is_named() {
         stats["live"]["space"]["in_flight_blocks"].as_u64() > Some(0)
     });
     served.place.names("mnt", "a hung drive");
-    served.gate.set(false);
+    served.gate.open();
     writer.join().unwrap();
     served.place.is_well("mnt");
 }

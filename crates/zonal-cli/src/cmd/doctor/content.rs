@@ -206,11 +206,7 @@ pub(super) fn from_the_future(subject: &str, newest_ns: i64, now_ns: i64) -> Opt
 }
 
 /// Data without a signature: metadata of a Furrow whose superblock is not there, or other data.
-pub(super) fn nothing_known(
-    spec: &str,
-    device: &dyn ZonedDevice,
-    zones: &[Zone],
-) -> Option<Finding> {
+pub(super) fn nothing_known(spec: &str, device: &dyn ZonedDevice, zones: &[Zone]) -> Finding {
     /// Zones that are looked at: mkfs writes to the first ones that are empty.
     const LOOKED_AT: usize = 64;
     let word = shell::word(spec);
@@ -227,7 +223,7 @@ pub(super) fn nothing_known(
     };
     let mut sequential = zones.iter().filter(written).take(LOOKED_AT);
     if sequential.any(is_metadata) {
-        return Some(Finding::broken(
+        return Finding::broken(
             &shown(spec),
             [
                 "it has metadata of a Furrow and no superblock: mkfs was interrupted",
@@ -235,7 +231,7 @@ pub(super) fn nothing_known(
                  unless a foreign program has reset its superblocks",
                 &format!("`zonal mkfs --force {word}`, if nothing on it is needed"),
             ],
-        ));
+        );
     }
     let is_empty = !zones.iter().any(|zone| written(&zone));
     let make = format!("`zonal mkfs {word}` makes a Furrow, `zonal mkzonefs {word}` a zonefs");
@@ -249,5 +245,5 @@ pub(super) fn nothing_known(
             &look,
         ]
     };
-    Some(Finding::note(&shown(spec), text))
+    Finding::note(&shown(spec), text)
 }

@@ -130,7 +130,7 @@ fn opened(spec: &str, place: &Place, seen: &mut Seen) -> Result<()> {
         }
         Some(Content::Furrow) => content::furrow(spec, &device, &zones, seen),
         Some(Content::Zonefs | Content::Foreign(_)) => {}
-        None => seen.findings.extend(content::nothing_known(spec, &*device, &zones)),
+        None => seen.add(content::nothing_known(spec, &*device, &zones)),
     }
     if !matches!(found.map(|found| found.kind), Some(Content::Furrow)) {
         seen.findings.extend(all_active(spec, &*device, &zones));
@@ -170,7 +170,7 @@ pub(super) fn of_zones(spec: &str, zones: &[Zone]) -> Vec<Finding> {
         Finding::risk(
             &shown(spec),
             [
-                &format!("{count} zones are offline, the first is zone {first}"),
+                &format!("offline zones: {count}, the first is zone {first}"),
                 &format!("{means}; data in them is lost"),
                 "`zonal check DEVICE` lists lost files; copy the others, and replace the drive soon",
             ],
@@ -180,7 +180,7 @@ pub(super) fn of_zones(spec: &str, zones: &[Zone]) -> Vec<Finding> {
         Finding::risk(
             &shown(spec),
             [
-                &format!("{count} zones are read-only, the first is zone {first}"),
+                &format!("read-only zones: {count}, the first is zone {first}"),
                 &format!("{means}; data in them can be read and not be replaced"),
                 "copy the data while it can be read, and replace the drive soon",
             ],

@@ -183,7 +183,7 @@ fn hidden_namespace(_facts: &Facts, disk: &Disk) -> Option<Finding> {
 fn no_zones(_facts: &Facts, disk: &Disk) -> Option<Finding> {
     let is_refused = disk.is_host_managed() && disk.block.is_some() && !disk.has_zones();
     let is_failing = has_log(disk, "report zones");
-    if !is_refused && !(is_failing && disk.is_host_managed()) {
+    if !disk.is_host_managed() || !(is_refused || is_failing) {
         return None;
     }
     let generic = disk.generic.as_ref().map_or_else(

@@ -38,7 +38,7 @@ pub(super) struct Finding {
     /// The disk, device, mount or part of the machine.
     pub(super) subject: String,
     /// What was found.
-    pub(super) finding: String,
+    pub(super) symptom: String,
     /// What that means.
     pub(super) consequence: String,
     /// What to do.
@@ -50,12 +50,12 @@ impl Finding {
     pub(super) fn new(
         severity: Severity,
         subject: &str,
-        [finding, means, remedy]: [&str; 3],
+        [symptom, means, remedy]: [&str; 3],
     ) -> Self {
         Self {
             severity,
             subject: subject.to_owned(),
-            finding: finding.to_owned(),
+            symptom: symptom.to_owned(),
             consequence: means.to_owned(),
             remedy: remedy.to_owned(),
         }
@@ -63,10 +63,10 @@ impl Finding {
 
     /// The finding for people.
     fn text(&self) -> String {
-        let [subject, finding, means, remedy] =
-            [&self.subject, &self.finding, &self.consequence, &self.remedy].map(shown);
+        let [subject, symptom, means, remedy] =
+            [&self.subject, &self.symptom, &self.consequence, &self.remedy].map(shown);
         let lines = table::properties(&[("  meaning", means), ("  try", remedy)]);
-        format!("\n{} {subject}: {finding}\n{lines}", self.severity.name())
+        format!("\n{} {subject}: {symptom}\n{lines}", self.severity.name())
     }
 
     pub(super) fn broken(subject: &str, text: [&str; 3]) -> Self {

@@ -74,7 +74,7 @@ fn look_as(files: &[Files<'_>], uid: u32) -> Seen {
 /// The finding whose text has these words; it must be the worst of all.
 #[track_caller]
 fn named<'a>(findings: &'a [Finding], words: &str) -> &'a Finding {
-    let text = |found: &Finding| format!("{} {}", found.finding, found.consequence);
+    let text = |found: &Finding| format!("{} {}", found.symptom, found.consequence);
     let found = findings.iter().find(|found| text(found).contains(words));
     let found = found.unwrap_or_else(|| panic!("{words:?} is not in {findings:#?}"));
     let worst = findings.iter().map(|found| found.severity).min();
@@ -139,7 +139,7 @@ fn wrong_rights_to_disk_and_fuse_are_named() {
     let seen = look_as(&[&PLAIN, &UNBOUND, &BOUND], 4_000_000);
     named(&seen.findings, "may not open /dev/fuse");
     let found = named(&seen.findings, "wrong rights");
-    assert!(found.finding.contains("/dev/sda"), "{}", found.finding);
+    assert!(found.symptom.contains("/dev/sda"), "{}", found.symptom);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn machines_that_are_well_raise_no_alarm() {
         ("sys/block/sda/queue/discard_granularity", "4096\n"),
     ];
     let seen = look(&[&PLAIN, &UNBOUND, &BOUND, &plain_disk]);
-    assert!(seen.findings[0].finding.contains("drive-managed SMR"), "{:?}", seen.findings);
+    assert!(seen.findings[0].symptom.contains("drive-managed SMR"), "{:?}", seen.findings);
     is_well(seen);
 }
 
@@ -251,8 +251,8 @@ fn busy_mount_is_told_from_idle_one() {
         ..counters(&[("reclaim_bytes", moved.into())])
     };
     let found = mount::busy("/mnt", &at(0, 0), &at(1_000_000_000, 4 << 20)).unwrap();
-    assert!(found.finding.contains("reclaim moves 4.2 MB/s"), "{found:?}");
-    assert!(found.finding.contains("ends in about 2 s"), "{found:?}");
+    assert!(found.symptom.contains("reclaim moves 4.2 MB/s"), "{found:?}");
+    assert!(found.symptom.contains("ends in about 2 s"), "{found:?}");
     assert!(mount::busy("/mnt", &at(0, 0), &at(1_000_000_000, 0)).is_none());
 }
 
