@@ -6,7 +6,7 @@
 //!
 //! | room | what it is | may use |
 //! | --- | --- | --- |
-//! | `machine` | what of this machine decides whether a zoned drive can be used | |
+//! | `machine` | facts of this machine that decide whether a zoned drive can be used | |
 //! | `sysfs` | attributes that the kernel reports of a block device | |
 //! | `ioctl`, `discard` | ioctls of block devices for zones and for discards | |
 //! | `ring` | `io_uring`: reads and writes of a file side by side | |
@@ -18,7 +18,7 @@
 //! | `block` | a zoned block device, through ioctls and direct I/O | all above |
 //! | `passthrough` | a zoned NVMe namespace, through passthrough commands | all above |
 //! | `scsi` | a zoned SCSI or SATA disk, through commands of its own | all above |
-//! | `facts` | what a drive says of itself beyond its geometry | `sysfs`, `scsi` |
+//! | `facts` | facts of a drive beyond its geometry | `sysfs`, `scsi` |
 //! | `raw` | these without Zonal's checks, to test the device itself | `block`, `passthrough`, `scsi` |
 //! | `ublk` | the reverse: any device or disk as a block device of the kernel | `ioctl` |
 //!
@@ -54,9 +54,10 @@ use zonal::{DeviceError, OpenMode, ZonedDevice};
 use self::sysfs::Attributes;
 
 pub use block::BlockDrive;
-pub use facts::{Facts, facts};
+pub use facts::facts;
 pub use passthrough::{PassthroughDrive, SubmissionPath};
 pub use scsi::ScsiDrive;
+pub use scsi::facts::Facts;
 
 /// Result of a device operation.
 type Result<T> = std::result::Result<T, DeviceError>;

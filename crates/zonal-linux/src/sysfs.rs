@@ -7,7 +7,8 @@ use zonal::{DeviceError, Identity};
 
 use crate::Result;
 
-/// The queue of a SCSI or SATA drive in the kernel (`Documentation/ABI/testing/sysfs-block-device`).
+/// The queue of a SCSI or SATA drive in the kernel
+/// (`Documentation/ABI/testing/sysfs-block-device`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Queue {
     /// `queue_depth`: commands that the kernel sends at once.

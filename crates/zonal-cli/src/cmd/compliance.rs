@@ -1,8 +1,8 @@
 //! `zonal compliance`: whether a device follows the rules of its specification.
 //!
-//! Requests reach a block device, an NVMe namespace or a SCSI disk as they are, without the checks that Zonal
-//! adds elsewhere: the rules are for the device. The exit code is 4 if a rule of level `must` is
-//! broken.
+//! Requests reach a block device, an NVMe namespace or a SCSI disk as they are, without the checks
+//! that Zonal adds elsewhere: the rules are for the device. The exit code is 4 if a rule of level
+//! `must` is broken.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

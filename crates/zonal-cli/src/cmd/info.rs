@@ -71,7 +71,7 @@ pub(crate) struct Report {
     /// Whether the medium of a real drive turns.
     rotates: Option<bool>,
     /// How often the medium turns in a minute.
-    rotations_per_minute: Option<u16>,
+    rotations_per_minute: Option<u32>,
     /// Whether a real drive keeps writes in a volatile cache until a flush.
     write_cache: Option<bool>,
     /// Whether a real drive answers reads from a cache.
@@ -197,7 +197,8 @@ impl Report {
     }
 
     fn add(&mut self, facts: Facts) {
-        (self.rotates, self.rotations_per_minute) = (facts.rotates, facts.rotation_rate);
+        (self.rotates, self.rotations_per_minute) =
+            (facts.rotates, facts.rotation_rate.map(u32::from));
         (self.write_cache, self.read_cache) = (facts.write_cache, facts.read_cache);
         (self.queued_commands_max, self.queue_priority) = (facts.queue_depth, facts.queue_priority);
         self.write_protected = facts.write_protected;
@@ -207,7 +208,7 @@ impl Report {
             facts.realms.iter().map(|realm| realm_text(realm, &facts.domains)).collect();
     }
 
-    /// What a real drive says of itself.
+    /// The facts of a real drive.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         if let Some(rotates) = self.rotates {
@@ -288,7 +289,7 @@ impl Report {
     }
 }
 
-/// A zone domain in a sentence; blocks are those of the drive.
+/// A zone domain in a sentence; in blocks of the drive.
 fn domain_text(domain: &ZoneDomain) -> String {
     let kind = match ZoneType::from_code(domain.kind) {
         Some(ZoneType::Conventional) => "conventional",

@@ -151,7 +151,7 @@ fn is_numbered(name: &str, word: &str) -> bool {
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// NVMe namespaces: those with a block device, and those that have only a node for commands.
+/// NVMe namespaces, with a block device or with a node for commands alone.
 fn nvme(machine: &Machine, log: &[String]) -> Vec<Disk> {
     let blocks = machine.names("sys/block").into_iter();
     let mut names: Vec<String> =

@@ -1,5 +1,5 @@
 //! Facts about this machine that decide whether a zoned drive can be used: kernel, device nodes,
-//! disks, and what the kernel's log says of them.
+//! disks, and the kernel's log lines about them.
 //!
 //! [`Machine::look`] reads them below a root directory, so a test can seed a tree of its own. It
 //! asks no drive, writes nothing and takes no privilege: a fact that this user cannot read is
@@ -76,11 +76,11 @@ pub enum Readable {
 pub struct Node {
     /// Its path on the machine, without the root of a test.
     pub path: PathBuf,
-    /// What the user may do.
+    /// The right of the user.
     pub access: Access,
 }
 
-/// What a user may do with a node.
+/// The right of a user to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// There is no such node.

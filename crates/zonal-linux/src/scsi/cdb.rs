@@ -1,9 +1,9 @@
 //! SCSI commands as command descriptor blocks (CDB): a host encodes them, a target decodes them.
 //!
 //! SPC-5 (INQUIRY, MODE SENSE(10), REQUEST SENSE, TEST UNIT READY), SBC-4 (READ(16), WRITE(16),
-//! READ CAPACITY(16), START STOP UNIT, SYNCHRONIZE CACHE(16)) and ZBC-2 (all commands about zones) define the
-//! layouts, in the clause that has the name of the command; `ata.rs` has ATA PASS-THROUGH(16). An
-//! [`Lba`] here is an address in the logical blocks of the drive.
+//! READ CAPACITY(16), START STOP UNIT, SYNCHRONIZE CACHE(16)) and ZBC-2 (all commands about zones)
+//! define the layouts, in the clause that has the name of the command; `ata.rs` has ATA
+//! PASS-THROUGH(16). An [`Lba`] here is an address in the logical blocks of the drive.
 
 use zonal::nvme::decode::{Durability, ReportCount, SendTarget};
 use zonal::{Lba, ZoneAction, ZoneCond};

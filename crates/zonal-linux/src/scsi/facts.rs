@@ -1,4 +1,4 @@
-//! What a drive says of itself beyond its geometry.
+//! The facts of a drive beyond its geometry.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -11,10 +11,35 @@ use super::inquiry::WriteCache;
 use super::sg::Node;
 use super::shape::Answers;
 use super::transport::Failure;
+use super::zones::{Realm, ZoneDomain};
 use super::{discover, failure, not_generic, realms, shape};
 use crate::Result;
-use crate::facts::Facts;
 use crate::sysfs;
+
+/// Facts that a drive reports about itself; `None` and empty without a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Whether its medium turns.
+    pub rotates: Option<bool>,
+    /// Turns a minute.
+    pub rotation_rate: Option<u16>,
+    /// Whether it keeps writes in a volatile cache until a flush.
+    pub write_cache: Option<bool>,
+    /// Whether it answers reads from a cache.
+    pub read_cache: Option<bool>,
+    /// Commands that may be at the drive at once.
+    pub queue_depth: Option<u32>,
+    /// Whether a command may have a priority (NCQ).
+    pub queue_priority: Option<bool>,
+    /// Whether it refuses writes.
+    pub write_protected: Option<bool>,
+    /// Why Zonal does not use some of its zones: sentences.
+    pub left_out: Vec<String>,
+    /// Its zone domains.
+    pub domains: Vec<ZoneDomain>,
+    /// Its zone realms.
+    pub realms: Vec<Realm>,
+}
 
 /// The facts of a drive by its SCSI generic node. Questions need no claim: any program may ask.
 pub(crate) fn facts(path: &Path) -> Result<Facts> {

@@ -14,7 +14,7 @@
 //!   SCSI or ATA, with their repetitions.
 //! - `discover.rs`, `shape.rs`: the drive's report of its geometry, limits and zones; `grid.rs`:
 //!   which of them Zonal uses.
-//! - [`realms`]: the zone realms of hybrid drives; `facts.rs`: what a drive says of itself.
+//! - [`realms`]: the zone realms of hybrid drives; `facts.rs`: further facts of a drive.
 //! - `raw.rs`: the drive without checks, to test it.
 //! - `failure.rs`: turns sense data into errors.
 //! - `tests/`: the tests, over a drive in memory (`target.rs`).
@@ -173,8 +173,8 @@ impl ScsiDrive {
         Ok(drive)
     }
 
-    /// Refuses a drive whose cache this process may fill, but not empty: the kernel passes WRITE(16)
-    /// on for all that may open the node, and SYNCHRONIZE CACHE(16) only for `CAP_SYS_RAWIO`
+    /// Refuses a drive whose cache this process may fill, but not empty: the kernel passes
+    /// WRITE(16) on for all that may open the node, SYNCHRONIZE CACHE(16) only for `CAP_SYS_RAWIO`
     /// (`scsi_cmd_allowed`, `drivers/scsi/scsi_ioctl.c`).
     fn check_right_to_flush(&self) -> Result<()> {
         if self.shape.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {

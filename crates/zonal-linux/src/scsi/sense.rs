@@ -66,7 +66,8 @@ pub enum Meaning {
     Performed,
     /// It becomes ready by itself: LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
     BecomingReady,
-    /// It waits for a command that starts it: LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED.
+    /// It waits for a command that starts it: LOGICAL UNIT NOT READY, INITIALIZING COMMAND
+    /// REQUIRED.
     NeedsStart,
     /// It is not ready.
     NotReady,

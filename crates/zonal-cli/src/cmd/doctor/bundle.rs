@@ -1,4 +1,4 @@
-//! The file for a maintainer: what was found, and the facts behind it, as one JSON document.
+//! The file for a maintainer: findings, and the facts behind them, as one JSON document.
 //!
 //! It has no names or contents of files: of a mount the counters and the options, of a device its
 //! shape and the conditions of its zones, of the machine its disks and the lines of the kernel's

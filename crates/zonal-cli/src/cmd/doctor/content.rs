@@ -1,4 +1,4 @@
-//! Rules on what a device holds: a Furrow that is not mounted, or data of no known kind.
+//! Rules on the content of a device: a Furrow that is not mounted, or data of no known kind.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Rules on one device: whether it answers, its zones, its rules, its users, what it holds.
+//! Rules on one device: its answers, its zones, its rules, its users, its content.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -30,23 +30,23 @@ impl Severity {
     }
 }
 
-/// What was found, what it means, and what to do.
+/// A symptom, its meaning, and a remedy.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Finding {
     /// How bad it is: `broken`, `risk` or `note`.
     pub(super) severity: Severity,
     /// The disk, device, mount or part of the machine.
     pub(super) subject: String,
-    /// What was found.
+    /// The symptom.
     pub(super) symptom: String,
-    /// What that means.
+    /// Its meaning.
     pub(super) consequence: String,
-    /// What to do.
+    /// The remedy.
     pub(super) remedy: String,
 }
 
 impl Finding {
-    /// A finding with its text: what was found, what that means, what to do.
+    /// A finding with its text: symptom, meaning, remedy.
     pub(super) fn new(
         severity: Severity,
         subject: &str,
@@ -82,7 +82,7 @@ impl Finding {
     }
 }
 
-/// What was seen so far: facts by name, and findings.
+/// Facts by name, and findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) facts: BTreeMap<String, String>,
@@ -99,14 +99,14 @@ impl Seen {
     }
 }
 
-/// What the command saw.
+/// All that the command saw.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Report {
-    /// What it looked at: `machine`, or a device or mount point as the command line names it.
+    /// The subject: `machine`, or a device or mount point as the command line names it.
     looked_at: String,
     /// Whether nothing is wrong: all findings are notes.
     pub(super) healthy: bool,
-    /// What was found, the worst first.
+    /// The findings, the worst first.
     findings: Vec<Finding>,
     /// Facts, by name.
     pub(super) facts: BTreeMap<String, String>,

@@ -8,12 +8,11 @@
 //! | `finding` | a finding, and the report | |
 //! | `probe` | asks what may not answer, within a time | |
 //! | `host`, `disks` | rules on the machine and its disks | `finding` |
-//! | `content` | rules on what a device holds | `finding`, `probe` |
+//! | `content` | rules on the content of a device | `finding`, `probe` |
 //! | `space` | rules on space that does not come back | `finding`, `content` |
 //! | `device` | rules on a device | all above |
 //! | `mount` | rules on a mount | all above |
 //! | `bundle` | the file for a maintainer | `finding` |
-//! | `tests` | seeded faults, and machines that are well | all above |
 
 mod bundle;
 mod content;
@@ -65,7 +64,7 @@ impl Place {
     }
 }
 
-/// Looks, and prints what it found.
+/// Looks, and prints the findings.
 pub(crate) fn run(global: &Global, args: &Doctor) -> Result<ExitCode> {
     let place = Place { mounts: zonal::mounts::all().unwrap_or_default() };
     let machine = Machine::here().look();

@@ -263,7 +263,7 @@ fn pause() {
     let _ = poll(&mut [], Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
 }
 
-/// Whether requests wait: by the kernel's count, or by what the mount says.
+/// Whether requests wait, by the kernel's count or by that of the mount.
 fn waits(mount: &Mount, report: &Report) -> bool {
     let is_writing = report
         .live

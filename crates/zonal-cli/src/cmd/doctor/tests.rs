@@ -37,7 +37,7 @@ const UNBOUND: [(&str, &str); 6] = [
     ("dev/sg0", ""),
 ];
 
-/// What the kernel adds when its disk driver takes the disk.
+/// Files that the kernel adds when its disk driver takes the disk.
 const BOUND: [(&str, &str); 7] = [
     ("sys/bus/scsi/devices/0:0:0:0/block/sda/dev", "8:0\n"),
     ("sys/bus/scsi/devices/0:0:0:0/queue_depth", "32\n"),

@@ -17,7 +17,7 @@ use zonal::{
 use super::super::ata::{
     AtaCommand, Identification, NativeQueue, WriteCacheBit, ZONED_INFORMATION, ZonedInformation,
 };
-use super::super::cdb::{Activation, BlockRange, CdbError, Command, ReportZones, ZoneFilter};
+use super::super::cdb::{BlockRange, CdbError, Command, ReportZones, ZoneFilter};
 use super::super::inquiry::{
     BlockLimits, CACHING, CONTROL, Caching, Capacity, Characteristics, Inquiry, WriteCache,
     ZonedCharacteristics, encode_control, encode_page, page,
@@ -25,11 +25,10 @@ use super::super::inquiry::{
 use super::super::number::ByteOrder::{self, HighFirst, LowFirst};
 use super::super::sense::{AtaRegisters, Sense, key};
 use super::super::transport::{Reply, Request, Transport, status};
-use super::super::zones::{
-    ActivationResult, Descriptor, ENTRY_BYTES, Realm, RealmsHeader, ReportHeader, ZoneDomain,
-    ZoneType,
-};
+use super::super::zones::{Descriptor, ENTRY_BYTES, ReportHeader, ZoneType};
 use crate::data::Data;
+
+mod realms;
 
 /// Bytes of a command at most, so that tests have commands to split.
 pub(super) const BYTES_MAX: u64 = 64 << 10;
@@ -117,7 +116,7 @@ pub(super) struct Target {
     kept_sense: Mutex<Option<Sense>>,
     /// Whether sense data of SCSI has the descriptor format (`D_SENSE`).
     pub(super) has_descriptors: AtomicBool,
-    /// Changes what it reports of a zone.
+    /// Changes its report of a zone.
     pub(super) disguise: Mutex<Option<fn(&mut Descriptor)>>,
     /// The zone domain of each realm; empty if it has none.
     pub(super) realms: Mutex<Vec<u8>>,
@@ -268,86 +267,6 @@ impl Target {
             }
             Command::Ata(command) => self.perform_ata(command, data).map_err(sense_of_ata),
         }
-    }
-
-    /// The zone domain and the realm of a zone.
-    fn place(realms: usize, zone: u64) -> (u8, usize) {
-        let behind = zone.checked_sub(realms as u64 * REALM_ZONES[0]);
-        let (domain, number) = behind.map_or((0, zone), |zone| (1, zone));
-        (domain, usize::try_from(number / REALM_ZONES[usize::from(domain)]).unwrap())
-    }
-
-    /// The blocks of a realm in a zone domain.
-    fn realm_range(&self, realms: usize, realm: usize, domain: usize) -> (Lba, Lba) {
-        let zone = self.device.geometry().zone_size().get() << self.shift;
-        let before = if domain == 0 { 0 } else { realms as u64 * REALM_ZONES[0] };
-        let first = (before + realm as u64 * REALM_ZONES[domain]) * zone;
-        (Lba::new(first), Lba::new(first + REALM_ZONES[domain] * zone - 1))
-    }
-
-    fn list_realms(&self) -> Result<Vec<u8>, Sense> {
-        let active = self.realms.lock().unwrap().clone();
-        let count = u32::try_from(active.len()).unwrap();
-        if count == 0 {
-            return Err(INVALID_OPCODE);
-        }
-        let header =
-            RealmsHeader { list_bytes: count * 48, count, descriptor_bytes: 48, next: Lba::ZERO };
-        let mut report = header.encode(HighFirst).to_vec();
-        for (number, domain) in active.iter().enumerate() {
-            let ranges = (0..2).map(|domain| self.realm_range(active.len(), number, domain));
-            let realm = Realm {
-                id: u32::try_from(number).unwrap(),
-                restrictions: 0,
-                active_domain: *domain,
-                ranges: ranges.collect(),
-            };
-            report.extend(realm.encode(HighFirst));
-        }
-        Ok(report)
-    }
-
-    fn list_domains(&self) -> Result<Vec<u8>, Sense> {
-        let realms = self.realms.lock().unwrap().len();
-        if realms == 0 {
-            return Err(INVALID_OPCODE);
-        }
-        let mut report = vec![0; ENTRY_BYTES];
-        report[9] = 2;
-        for (id, kind) in [(0_u8, 1), (1, 2)] {
-            let (first, _) = self.realm_range(realms, 0, id.into());
-            let (_, last) = self.realm_range(realms, realms - 1, id.into());
-            let zones = realms as u64 * REALM_ZONES[usize::from(id)];
-            report.extend(ZoneDomain { id, zones, first, last, kind, flags: 2 }.encode(HighFirst));
-        }
-        Ok(report)
-    }
-
-    fn realm_at(&self, what: Activation) -> Result<usize, Sense> {
-        let SendTarget::Start(start) = what.zones else { return Err(INVALID_FIELD) };
-        let realms = self.realms.lock().unwrap().len();
-        let found = (0..realms)
-            .find(|realm| self.realm_range(realms, *realm, what.domain.into()).0 == start);
-        let zones = REALM_ZONES.get(usize::from(what.domain)).copied();
-        found.filter(|_| what.count.map(u64::from) == zones).ok_or(INVALID_FIELD)
-    }
-
-    fn query(&self, what: Activation) -> Result<ActivationResult, Sense> {
-        if what.domain > 1 {
-            return Err(INVALID_FIELD);
-        }
-        let realm = self.realm_at(what)?;
-        let realms = self.realms.lock().unwrap();
-        let zones = self.device.report_all().unwrap();
-        let of_realm = |zone: &&Zone| Self::place(realms.len(), zone.id.get().into()).1 == realm;
-        let written = zones
-            .iter()
-            .filter(of_realm)
-            .find(|zone| zone.written().is_some_and(|written| written > LbaCount::ZERO));
-        let is_active = realms[realm] == what.domain;
-        let flags = u8::from(is_active) | u8::from(written.is_some()) << 1;
-        let zone = written.map(|zone| Lba::new(zone.start.get() << self.shift));
-        Ok(ActivationResult { activated: false, flags, zone })
     }
 
     fn perform_ata(&self, command: AtaCommand, data: &mut Data<'_>) -> Performed {
@@ -557,12 +476,6 @@ impl Target {
             all.iter_mut().for_each(disguise);
         }
         all
-    }
-
-    fn is_active(&self, zone: &Zone) -> bool {
-        let realms = self.realms.lock().unwrap();
-        let (domain, realm) = Self::place(realms.len(), zone.id.get().into());
-        realms.get(realm).is_none_or(|active| *active == domain)
     }
 }
 
