@@ -101,7 +101,7 @@ fn zone_that_fails_below_mount_is_named() {
     file.sync_all().unwrap();
     drop(file);
     place.must("umount mnt");
-    place.names("drive.zns", "are offline");
+    place.names("drive.zns", "offline zones: 1");
     place.mount("noatime");
     place.names("mnt", "have failed");
 }
