@@ -242,7 +242,7 @@ pub(crate) enum ZoneCommand {
     ReadOnly(FailTarget),
     /// Make zones of an emulated drive Offline, permanently: no reads, no writes
     Offline(FailTarget),
-    /// Activate a realm of a hybrid drive in another zone domain; the data of its zones is lost
+    /// Activate a realm of a hybrid drive in another zone domain; its zones must be empty
     Activate(RealmTarget),
 }
 

@@ -64,8 +64,8 @@ fn no_fuse(facts: &Facts, opened: Result<(), Errno>) -> Option<Finding> {
             "a kernel with CONFIG_FUSE_FS; without it `zonal cp`, `ls` and `serve nbd` work all the same"
         }
         _ => {
-            "`modprobe fuse` as root; in a container, start it with --device /dev/fuse; without it \
-             `zonal cp`, `ls` and `serve nbd` work all the same"
+            "`modprobe fuse` as root; a container has to be given /dev/fuse; without it `zonal cp`, \
+             `ls` and `serve nbd` work all the same"
         }
     };
     match (facts.fuse.access, opened) {
