@@ -244,7 +244,7 @@ fn wrong_rights(_facts: &Facts, disk: &Disk) -> Option<Finding> {
             [
                 &format!("the kernel has the drive, and {path} is not there"),
                 "udev has not made the node, or this container does not have the device",
-                &format!("`udevadm trigger`; in a container, start it with --device {path}"),
+                &format!("`udevadm trigger`; a container has to be given {path}"),
             ],
         )),
         Access::Denied => Some(Finding::broken(
