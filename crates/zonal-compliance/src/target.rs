@@ -53,31 +53,23 @@ pub trait Filters {
     ) -> Result<FilteredReport>;
 }
 
-impl Filters for RawNamespace {
-    fn filtered(
-        &self,
-        first: Lba,
-        only: Option<ZoneCond>,
-        count: ReportCount,
-        room: usize,
-    ) -> Result<FilteredReport> {
-        let (count, zones) = self.filtered_report(first, only, count, room)?;
-        Ok(FilteredReport { count, zones })
-    }
+macro_rules! filters_of {
+    ($($device:ty),+) => {$(
+        impl Filters for $device {
+            fn filtered(
+                &self,
+                first: Lba,
+                only: Option<ZoneCond>,
+                count: ReportCount,
+                room: usize,
+            ) -> Result<FilteredReport> {
+                let (count, zones) = self.filtered_report(first, only, count, room)?;
+                Ok(FilteredReport { count, zones })
+            }
+        }
+    )+};
 }
-
-impl Filters for RawScsi {
-    fn filtered(
-        &self,
-        first: Lba,
-        only: Option<ZoneCond>,
-        count: ReportCount,
-        room: usize,
-    ) -> Result<FilteredReport> {
-        let (count, zones) = self.filtered_report(first, only, count, room)?;
-        Ok(FilteredReport { count, zones })
-    }
-}
+filters_of!(RawNamespace, RawScsi);
 
 /// A device to be checked.
 pub struct Target<'a> {

@@ -199,13 +199,17 @@ fn abort(point: &Path) {
     let found = point.canonicalize().unwrap_or_else(|_| point.to_owned());
     let mounts = mounts::all().unwrap_or_default();
     let Some(mount) = mounts.into_iter().rfind(|mount| mount.point == found) else { return };
-    let Some((_, minor)) = mount.device.to_str().and_then(|device| device.split_once(':')) else {
-        return;
-    };
-    let file = format!("/sys/fs/fuse/connections/{minor}/abort");
+    let Some(file) = connection(&mount).map(|connection| connection.join("abort")) else { return };
     if let Err(error) = fs::write(&file, "1") {
-        tracing::debug!(file, %error, "ending the connection");
+        tracing::debug!(file = %file.display(), %error, "ending the connection");
     }
+}
+
+/// The directory of fusectl for a mount (`Documentation/filesystems/fuse.rst`), whether it is there
+/// or not.
+pub fn connection(mount: &Mount) -> Option<PathBuf> {
+    let (_, minor) = mount.device.to_str()?.split_once(':')?;
+    Some(Path::new("/sys/fs/fuse/connections").join(minor))
 }
 
 /// Whether an error says that the daemon has ended. The first request after that, if it was to come

@@ -19,7 +19,7 @@ const ARM: [Packaged; 2] =
 
 /// A built command.
 pub(super) struct Program {
-    pub(super) file: PathBuf,
+    file: PathBuf,
     /// Runs it where this machine's processor does not.
     emulator: Option<&'static str>,
 }

@@ -67,20 +67,17 @@ enum Opened {
 impl Opened {
     fn open(spec: &str, mode: OpenMode, overwrite: Overwrite) -> Result<Self> {
         use std::os::unix::fs::{FileTypeExt, MetadataExt};
-        if let Some(name) = spec.strip_prefix("sg:") {
-            let device = scsi::find(name).and_then(|path| RawScsi::open(&path, mode));
-            return device.map(Self::Scsi).with_context(|| format!("opening {spec}"));
-        }
         let path = Path::new(spec);
         let found = path.metadata().ok();
         let kind = found.as_ref().map(std::fs::Metadata::file_type);
-        if kind.is_some_and(|kind| kind.is_char_device())
-            && found.is_some_and(|found| scsi::is_node(found.rdev()))
-        {
-            let device = RawScsi::open(path, mode);
+        let is_char = kind.is_some_and(|kind| kind.is_char_device());
+        let is_scsi = is_char && found.is_some_and(|found| scsi::is_node(found.rdev()));
+        let by_serial = spec.strip_prefix("sg:").map(scsi::find);
+        if let Some(node) = by_serial.or_else(|| is_scsi.then(|| Ok(path.to_owned()))) {
+            let device = node.and_then(|node| RawScsi::open(&node, mode));
             return device.map(Self::Scsi).with_context(|| format!("opening {spec}"));
         }
-        if kind.is_some_and(|kind| kind.is_char_device()) {
+        if is_char {
             let device = RawNamespace::open(path, mode);
             return device.map(Self::Nvme).with_context(|| format!("opening {spec}"));
         }

@@ -95,7 +95,7 @@ pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
     let Stack { device, files, .. } = device::open_stack(&args.device, OpenMode::ReadOnly)?;
     let zones = device::report(&*device)?;
     let mut report = Report::new(&args.device, &*device, &zones);
-    // Of a stack over several drives, no one is meant.
+    // A stack over several drives has no facts in common.
     if let [file] = &*files {
         match zonal_linux::facts(file) {
             Ok(facts) => report.add(facts.unwrap_or_default()),
@@ -222,8 +222,7 @@ impl Report {
         lines.extend(self.write_cache.map(|is_on| ("write cache", cache(is_on))));
         lines.extend(self.read_cache.map(|is_on| ("read cache", cache(is_on))));
         if let Some(depth) = self.queued_commands_max {
-            let priority = self.queue_priority.is_some_and(|has_priority| has_priority);
-            let priority = if priority { ", with priorities" } else { "" };
+            let priority = if self.queue_priority == Some(true) { ", with priorities" } else { "" };
             lines.push(("queue", format!("{depth} commands{priority}")));
         }
         if self.write_protected == Some(true) {
@@ -289,7 +288,7 @@ impl Report {
     }
 }
 
-/// A zone domain in a sentence; in blocks of the drive.
+/// A zone domain in a sentence, which counts in blocks of the drive.
 fn domain_text(domain: &ZoneDomain) -> String {
     let kind = match ZoneType::from_code(domain.kind) {
         Some(ZoneType::Conventional) => "conventional",

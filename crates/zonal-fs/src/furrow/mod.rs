@@ -146,8 +146,8 @@ pub(crate) const METADATA_MAGICS: [&[u8]; 5] = [
     &format::superblock::MAGIC,
     &format::record::RecordKind::Batch.magic(),
     &format::record::RecordKind::Manifest.magic(),
-    b"FRLF",
-    b"FRIX",
+    &table::part::LEAF_MAGIC,
+    &table::part::INDEX_MAGIC,
 ];
 
 /// A mounted Furrow file system.

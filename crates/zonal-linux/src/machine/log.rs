@@ -17,12 +17,11 @@ const RECORD_BYTES: usize = 16 << 10;
 const RECORDS_MAX: usize = 200_000;
 
 /// Words of lines that tell of trouble, in lower case.
-const TROUBLE: [&str; 11] = [
+const TROUBLE: [&str; 10] = [
     "unsupported",
     "error",
     "fail",
     "ncq disabled",
-    "invalid zone size",
     "zone size",
     "timeout",
     "timed out",

@@ -1,4 +1,4 @@
-//! Finds the zones of a drive that Zonal can use: those of one size, at multiples of it.
+//! Finds the zones of a drive that Zonal can use: zones of one size, at multiples of it.
 //!
 //! Most drives have no others. Hybrid drives have several zone domains: some of their zones are
 //! inactive, some take writes by rules that no file system of ours knows, and gap zones or smaller

@@ -173,11 +173,16 @@ impl ScsiDrive {
         Ok(drive)
     }
 
+    /// Whether this process may have filled a volatile cache of the drive.
+    fn has_to_flush(&self) -> bool {
+        self.shape.limits.cache != WriteCache::None && self.mode == OpenMode::ReadWrite
+    }
+
     /// Refuses a drive whose cache this process may fill, but not empty: the kernel passes
     /// WRITE(16) on for all that may open the node, SYNCHRONIZE CACHE(16) only for `CAP_SYS_RAWIO`
     /// (`scsi_cmd_allowed`, `drivers/scsi/scsi_ioctl.c`).
     fn check_right_to_flush(&self) -> Result<()> {
-        if self.shape.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
+        if !self.has_to_flush() {
             return Ok(());
         }
         match self.channel.flush() {
@@ -534,7 +539,7 @@ impl ZonedDevice for ScsiDrive {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.shape.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
+        if !self.has_to_flush() {
             return Ok(());
         }
         self.channel.flush().map_err(|failure| self.failed("flushing", failure))?;

@@ -26,7 +26,7 @@ pub fn is_node(number: u64) -> bool {
 /// The node that `name` stands for: a path, or the serial number of a drive.
 ///
 /// # Errors
-/// No drive has the serial number; the error lists those that were found.
+/// No drive has the serial number; the error lists the numbers of the drives that are there.
 pub fn find(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(name.into());

@@ -28,7 +28,7 @@ impl RawScsi {
     /// Opens a drive by its SCSI generic node.
     ///
     /// # Errors
-    /// Those of [`ScsiDrive::open`].
+    /// [`ScsiDrive::open`] refuses the drive.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
         ScsiDrive::open(path, mode).map(Self::over)
     }

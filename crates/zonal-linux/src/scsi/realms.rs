@@ -53,7 +53,7 @@ pub(super) fn realms(channel: &Channel) -> std::result::Result<Vec<Realm>, Failu
     Ok(realms)
 }
 
-/// Makes a realm belong to a zone domain. The data of its zones is lost.
+/// Makes a realm belong to a zone domain. A drive does so only while its zones are empty.
 ///
 /// # Errors
 /// The drive has no such realm or domain, or refuses: the error says which prerequisite is not met.

@@ -181,7 +181,7 @@ fn hidden_namespace(_facts: &Facts, disk: &Disk) -> Option<Finding> {
 }
 
 fn no_zones(_facts: &Facts, disk: &Disk) -> Option<Finding> {
-    let is_refused = disk.is_host_managed() && disk.block.is_some() && !disk.has_zones();
+    let is_refused = disk.block.is_some() && !disk.has_zones();
     let is_failing = has_log(disk, "report zones");
     if !disk.is_host_managed() || !(is_refused || is_failing) {
         return None;

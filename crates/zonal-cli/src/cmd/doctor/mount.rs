@@ -27,6 +27,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(4);
 /// Seconds without any progress after which requests that wait hang.
 const STILL_SECONDS: u64 = 3;
 
+/// The meaning of a drive that does not answer a mount.
+const HUNG_DRIVE: &str = "a hung drive: programs wait until it answers; what was synced is safe";
+
 /// Operations that a look at a mount does not cause itself.
 const OTHERS: [&str; 5] = ["read", "write", "fsync", "create", "setattr"];
 
@@ -76,36 +79,24 @@ fn facts(report: &Report, seen: &mut Seen) {
 /// A mount that does not answer. `state` is the letter of its daemon's state in `/proc`.
 pub(super) fn silent(subject: &str, point: &Path, state: Option<&str>) -> Finding {
     let seconds = ANSWER_LIMIT.as_secs();
-    let word = shell::word(point);
-    match state {
-        Some("T" | "t") => Finding::broken(
-            subject,
-            [
-                &format!("it hangs: no answer for {seconds} s, and its daemon is stopped"),
-                "a signal or a debugger has stopped the process that serves it; nothing is lost",
-                "`kill -CONT` with the number of the daemon, which `zonal umount` names too",
-            ],
+    let end = format!("`zonal umount --force {}` ends the mount", shell::word(point));
+    let (why, means, remedy) = match state {
+        Some("T" | "t") => (
+            ", and its daemon is stopped",
+            "a signal or a debugger has stopped the process that serves it; nothing is lost",
+            "`kill -CONT` with the number of the daemon, which `zonal umount` names too".to_owned(),
         ),
-        Some("D") => Finding::broken(
-            subject,
-            [
-                &format!("it hangs: no answer for {seconds} s, and its daemon waits for the drive"),
-                "a hung drive: programs wait until it answers; what was synced is safe",
-                &format!("look at `dmesg`; `zonal umount --force {word}` ends the mount"),
-            ],
+        Some("D") => {
+            (", and its daemon waits for the drive", HUNG_DRIVE, format!("look at `dmesg`; {end}"))
+        }
+        Some(_) | None => (
+            "",
+            "its daemon, or the drive below, does not go on; what was synced is safe",
+            format!("look at `dmesg` and its log; {end}, then mount again"),
         ),
-        Some(_) | None => Finding::broken(
-            subject,
-            [
-                &format!("it hangs: no answer for {seconds} s"),
-                "its daemon, or the drive below, does not go on; what was synced is safe",
-                &format!(
-                    "look at `dmesg` and its log; `zonal umount --force {word}` ends the mount, \
-                     then mount again"
-                ),
-            ],
-        ),
-    }
+    };
+    let symptom = format!("it hangs: no answer for {seconds} s{why}");
+    Finding::broken(subject, [&symptom, means, &remedy])
 }
 
 /// The letter of the state of a mount's daemon: `S` sleeping, `D` waiting for a device, `T`
@@ -274,8 +265,7 @@ fn waits(mount: &Mount, report: &Report) -> bool {
 
 /// Requests that the kernel has sent, or is about to send, and that have no answer.
 fn waiting(mount: &Mount) -> Option<u64> {
-    let (_, minor) = mount.device.to_str()?.split_once(':')?;
-    let text = fs::read_to_string(format!("/sys/fs/fuse/connections/{minor}/waiting")).ok()?;
+    let text = fs::read_to_string(zonal_fuse::unmount::connection(mount)?.join("waiting")).ok()?;
     text.trim().parse().ok()
 }
 
@@ -293,7 +283,7 @@ pub(super) fn hung(subject: &str, point: &Path) -> Finding {
         subject,
         [
             &format!("it hangs: nothing completed for {STILL_SECONDS} s although requests wait"),
-            "a hung drive: programs wait until it answers; what was synced is safe",
+            HUNG_DRIVE,
             &format!(
                 "look at `dmesg`, cable and power; `zonal umount --force {}` ends the mount",
                 shell::word(point)
@@ -359,7 +349,7 @@ fn set_back(subject: &str, point: &Path) -> Option<Finding> {
 pub(super) fn named(name: &str) -> Option<Mount> {
     let all = zonal::mounts::all().ok()?;
     let path = Path::new(name);
-    // Not even stat(2) returns from a mount that hangs: only the directory above is asked.
+    // stat(2) does not return from a mount that hangs, so this asks the directory above alone.
     let absolute = std::path::absolute(path).ok()?;
     let above = absolute.parent().and_then(|above| above.canonicalize().ok());
     let point = above.zip(absolute.file_name()).map(|(above, name)| above.join(name));

@@ -1,5 +1,5 @@
-//! Asks what may not answer: a drive or a mount that hangs holds whoever asks it, and a process
-//! cannot even end while it waits. So another process asks first, within a time.
+//! Asks drives and mounts that may hang. A drive that hangs holds each process that asks it, and
+//! such a process cannot even end. So another process asks first, within a time.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use zonal_fs::furrow::Live;
 use zonal_fuse::control::Report as Counters;
-use zonal_linux::machine::{Machine, User};
+use zonal_linux::machine::{Facts, Machine, User};
 
 use super::finding::{Finding, Report, Seen, Severity};
 use super::probe::Refusal;
@@ -55,7 +55,8 @@ fn look(files: &[Files<'_>]) -> Seen {
     look_as(files, 0)
 }
 
-fn look_as(files: &[Files<'_>], uid: u32) -> Seen {
+/// The facts of a machine that has these files, which only root may use.
+fn facts(files: &[Files<'_>], uid: u32) -> Facts {
     use std::os::unix::fs::PermissionsExt;
     let root = tempfile::tempdir().unwrap();
     for (path, text) in files.iter().copied().flatten() {
@@ -64,7 +65,11 @@ fn look_as(files: &[Files<'_>], uid: u32) -> Seen {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     }
-    let facts = Machine::at(root.path(), User { uid, groups: Vec::new() }).look();
+    Machine::at(root.path(), User { uid, groups: Vec::new() }).look()
+}
+
+fn look_as(files: &[Files<'_>], uid: u32) -> Seen {
+    let facts = facts(files, uid);
     let mut seen = Seen::default();
     host::look(&facts, NOW_NS, Ok(()), &mut seen);
     disks::look(&facts, |_| true, |_| false, &mut seen);
@@ -204,13 +209,7 @@ fn machines_that_are_well_raise_no_alarm() {
 
 #[test]
 fn mounted_generic_node_raises_no_alarm() {
-    let root = tempfile::tempdir().unwrap();
-    for (path, text) in PLAIN.iter().chain(&UNBOUND) {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-    }
-    let facts = Machine::at(root.path(), User { uid: 0, groups: Vec::new() }).look();
+    let facts = facts(&[&PLAIN, &UNBOUND], 0);
     let mut seen = Seen::default();
     disks::look(&facts, |_| true, |node| node == Path::new("/dev/sg0"), &mut seen);
     is_well(seen);

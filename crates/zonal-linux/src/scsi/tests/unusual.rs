@@ -170,7 +170,7 @@ fn drive_that_stands_still_is_started_once() {
     let text = format!("{error}: {:?}", std::error::Error::source(&error));
     assert!(text.contains("does not start"), "{text}");
     assert_eq!(starts(), 3);
-    // One that becomes ready for good is asked with bounds.
+    // A drive that never becomes ready gets a bounded number of commands.
     target.recover();
     let before = target.count(Kind::Write);
     target.fail(Kind::Write, u32::MAX, When::Before, sense(2, 4, 1));

@@ -4,8 +4,8 @@ use zerocopy::IntoBytes;
 use zonal::crc32c;
 
 use super::{
-    BuiltPart, ENTRY_BYTES, HEADER_BYTES, IndexEntry, KeyRange, LOST_BYTES, LostEntry,
-    PART_BYTES_MAX, PartHeader, PartId, PartSummary, checksum, count,
+    BuiltPart, ENTRY_BYTES, HEADER_BYTES, INDEX_MAGIC, IndexEntry, KeyRange, LEAF_MAGIC,
+    LOST_BYTES, LostEntry, PART_BYTES_MAX, PartHeader, PartId, PartSummary, checksum, count,
 };
 use crate::furrow::format::{BLOCK_BYTES, VERSION};
 use crate::furrow::table::key::{Key, RowKind};
@@ -114,7 +114,7 @@ impl PartBuilder {
         let leaves = count(self.index.len());
         let lost: Vec<LostEntry> = self.lost.iter().map(lost_entry).collect();
         let index = [self.index.as_bytes(), lost.as_bytes()].concat();
-        let index_crc = self.put(*b"FRIX", leaves, &index);
+        let index_crc = self.put(INDEX_MAGIC, leaves, &index);
         let index_bytes = self.bytes.len() - index_at;
         self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK_BYTES), 0);
         let summary = PartSummary {
@@ -137,7 +137,7 @@ impl PartBuilder {
         let (_, first) = self.first.expect("it has rows");
         let (offset, number) = (self.bytes.len(), count(self.index.len()));
         let leaf = self.leaf.finish();
-        let crc = self.put(*b"FRLF", number, &leaf);
+        let crc = self.put(LEAF_MAGIC, number, &leaf);
         self.index.push(IndexEntry {
             owner: first.owner().into(),
             at: first.at().into(),

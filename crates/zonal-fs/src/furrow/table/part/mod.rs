@@ -38,6 +38,12 @@ pub const COPIES: usize = 2;
 /// damaged size can demand.
 pub const PART_BYTES_MAX: u32 = 32 << 20;
 
+/// First bytes of a leaf.
+pub const LEAF_MAGIC: [u8; 4] = *b"FRLF";
+
+/// First bytes of the index of a part.
+pub const INDEX_MAGIC: [u8; 4] = *b"FRIX";
+
 /// Header of each leaf of a part, and of its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

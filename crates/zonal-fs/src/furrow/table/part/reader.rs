@@ -8,8 +8,9 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::{
-    BadCopy, COPIES, Cursor, HEADER_BYTES, IndexEntry, KeyRange, LostEntry, PART_BYTES_MAX,
-    PartError, PartHeader, PartId, PartSource, PartSummary, Section, checksum, count,
+    BadCopy, COPIES, Cursor, HEADER_BYTES, INDEX_MAGIC, IndexEntry, KeyRange, LEAF_MAGIC,
+    LostEntry, PART_BYTES_MAX, PartError, PartHeader, PartId, PartSource, PartSummary, Section,
+    checksum, count,
 };
 use crate::furrow::format::{BLOCK_BYTES, Unread, VERSION};
 use crate::furrow::sync::Mutex;
@@ -244,7 +245,7 @@ impl<S: PartSource> PartReader<S> {
         }
         let blocks = self.read_blocks(copy, index_at, index_bytes as usize)?;
         let section = &blocks[index_at as usize % BLOCK_BYTES..][..index_bytes as usize];
-        let (header, body) = verify(self.id, section, (*b"FRIX", None, index_crc))?;
+        let (header, body) = verify(self.id, section, (INDEX_MAGIC, None, index_crc))?;
         Ok(index_of(&self.summary, header.leaf.get(), body)?)
     }
 
@@ -268,7 +269,7 @@ impl<S: PartSource> PartReader<S> {
     fn decode_leaf<L: Decoded>(&self, leaf: usize, bytes: &[u8]) -> Result<Arc<L>, String> {
         let place = &self.index.places[leaf];
         let section = bytes.get(..place.bytes as usize).ok_or("it is cut off")?;
-        let (_, body) = verify(self.id, section, (*b"FRLF", Some(count(leaf)), place.crc))?;
+        let (_, body) = verify(self.id, section, (LEAF_MAGIC, Some(count(leaf)), place.crc))?;
         let decoded = L::decode(body)?;
         let Some((first, last)) = decoded.range() else {
             return Err("it has no rows".into());
