@@ -17,6 +17,7 @@ use super::sense::Sense;
 use super::transport::host;
 
 mod hostile;
+mod realms;
 mod target;
 mod unusual;
 

@@ -28,8 +28,6 @@ use super::super::transport::{Reply, Request, Transport, status};
 use super::super::zones::{Descriptor, ENTRY_BYTES, ReportHeader, ZoneType};
 use crate::data::Data;
 
-mod realms;
-
 /// Bytes of a command at most, so that tests have commands to split.
 pub(super) const BYTES_MAX: u64 = 64 << 10;
 
@@ -99,9 +97,9 @@ pub(super) enum Adapter {
 
 /// A drive in memory.
 pub(super) struct Target {
-    device: Arc<dyn ZonedDevice>,
+    pub(super) device: Arc<dyn ZonedDevice>,
     /// log₂ of the drive's blocks in a block of the device: 3 for 512e.
-    shift: u32,
+    pub(super) shift: u32,
     adapter: Adapter,
     is_gone: AtomicBool,
     plans: Mutex<Vec<Plan>>,
@@ -131,8 +129,8 @@ const fn illegal(asc: u8, ascq: u8) -> Sense {
     Sense::new(key::ILLEGAL_REQUEST, asc, ascq)
 }
 
-const INVALID_OPCODE: Sense = illegal(0x20, 0);
-const INVALID_FIELD: Sense = illegal(0x24, 0);
+pub(super) const INVALID_OPCODE: Sense = illegal(0x20, 0);
+pub(super) const INVALID_FIELD: Sense = illegal(0x24, 0);
 const OUT_OF_RANGE: Sense = illegal(0x21, 0);
 const UNALIGNED_WRITE: Sense = illegal(0x21, 4);
 const WRITE_BOUNDARY: Sense = illegal(0x21, 5);
