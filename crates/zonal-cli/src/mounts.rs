@@ -155,6 +155,14 @@ pub(crate) fn refuse_dir(spec: &str) -> Result<()> {
     }
 }
 
+/// The mount point of ours that an absolute path without links lies in.
+pub(crate) fn around(path: &Path) -> Option<PathBuf> {
+    let all = mounts::all().ok()?.into_iter().filter(|mount| path.starts_with(&mount.point));
+    // A later mount hides an earlier one at the same place.
+    let innermost = all.max_by_key(|mount| mount.point.as_os_str().len())?;
+    is_ours(&innermost).then_some(innermost.point)
+}
+
 /// Whether `mount` is a mount of ours with this device, with layers in front or without.
 pub(crate) fn is_of(mount: &Mount, device: &Path) -> bool {
     let layers = mount.source.as_bytes().strip_suffix(device.as_os_str().as_bytes());

@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock};
 
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
-    Access, Allocate, Attr, Caller, DirEntry, FileModel, FileSystem, Ino, Listing, NewInode,
-    OpenFor, ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake,
-    WriteFlags, Written, XattrMode,
+    Access, Allocate, Attr, Caller, DirEntry, FileExtent, FileModel, FileSystem, Ino, Listing,
+    NewInode, OpenFor, ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind,
+    Wake, WriteFlags, Written, XattrMode,
 };
 use zonal_fuse_transport::panics::caught;
 
@@ -159,6 +159,9 @@ impl FileSystem for Guarded {
                 each: &mut dyn FnMut(DirEntry<'_>) -> Listing
             ) -> ();
             fn seek(ino: Ino, what: Seek, offset: u64) -> u64;
+            fn extents(
+                start: (Ino, u64), end: Ino, each: &mut dyn FnMut(FileExtent) -> Listing
+            ) -> ();
             fn statfs() -> StatFs;
             fn getxattr(ino: Ino, name: &[u8]) -> Vec<u8>;
             fn listxattr(ino: Ino) -> Vec<Vec<u8>>;

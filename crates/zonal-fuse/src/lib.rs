@@ -6,6 +6,7 @@
 //! | --- | --- | --- |
 //! | `asked` | whether signals ask for a clean end or for one at once | |
 //! | `names` | names that a mount adds to its file system | |
+//! | `extents` | extents of files as extended attributes | |
 //! | `users` | processes that use a mount | |
 //! | `zone_report` | zones as text | |
 //! | `read_only` | remounts after a failure | |
@@ -29,6 +30,7 @@ pub mod control;
 pub mod daemon;
 pub mod error;
 pub mod exporter;
+pub mod extents;
 mod fuse;
 mod guarded;
 pub mod latency;

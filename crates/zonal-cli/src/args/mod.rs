@@ -7,6 +7,7 @@ pub(crate) mod disk;
 pub(crate) mod doctor;
 pub(crate) mod features;
 pub(crate) mod files;
+pub(crate) mod map;
 pub(crate) mod mount_options;
 pub(crate) mod schemas;
 pub(crate) mod serve;
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Compliance(compliance::Compliance),
     /// Find out why a drive is invisible, slow, read-only, full or stuck
     Doctor(doctor::Doctor),
+    /// Show which zones a file lies in and which files a zone holds
+    Map(map::Map),
     /// Make a Furrow file system
     Mkfs(Mkfs),
     /// Make a zonefs file system, in which every zone is a file

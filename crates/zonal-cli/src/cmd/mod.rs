@@ -11,6 +11,7 @@ mod doctor;
 mod dump;
 mod files;
 mod info;
+mod map;
 pub(crate) mod mkfs;
 pub(crate) mod mkzonefs;
 pub(crate) mod mount;
@@ -65,6 +66,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Bench(args) => bench::run(global, args)?,
         Command::Compliance(args) => return compliance::run(global, args),
         Command::Doctor(args) => return doctor::run(global, args),
+        Command::Map(args) => map::run(global, args)?,
         Command::Trace(command) => trace::run(global, command)?,
         Command::Sim(command) => sim::run(global, command)?,
         Command::Serve(command) => serve::run(global, command)?,

@@ -13,7 +13,7 @@ use zonal_fuse::control::Report;
 use zonal_sim::experiment::Document;
 
 use super::{
-    bench, block, check, compliance, create, doctor, files, info, mkfs, mkzonefs, mount,
+    bench, block, check, compliance, create, doctor, files, info, map, mkfs, mkzonefs, mount,
     quickstart, reclaim,
 };
 use super::{serve, sim, trace, umount, zone, zones};
@@ -25,7 +25,7 @@ type Make = fn() -> Schema;
 
 /// Every command that prints JSON, with the schema of a document of it. The schema of
 /// `zone` is also that of its subcommands. `error` is no command: a command that fails prints it.
-const SCHEMAS: [(&str, Make); 41] = [
+const SCHEMAS: [(&str, Make); 42] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),
@@ -42,6 +42,7 @@ const SCHEMAS: [(&str, Make); 41] = [
     ("error", of::<Failure>),
     ("info", of::<info::Report>),
     ("ls", of::<Vec<files::list::Listed>>),
+    ("map", of::<map::ZoneContent>),
     ("mkfs", of::<mkfs::Answer<'_>>),
     ("mkzonefs", of::<mkzonefs::Made<'_>>),
     ("mount", of::<mount::Answer<'_>>),

@@ -17,6 +17,9 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::snapshot::Spot;
+pub(crate) use self::source::zones_of_mount;
+
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

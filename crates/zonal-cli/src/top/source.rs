@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use zonal::ZonedDevice;
-use zonal_fuse::control::map;
+use zonal_fuse::control::{Report, map};
 use zonal_fuse::names::CONTROL_DIR;
 
 use super::snapshot::{Drive, Snapshot, Spot, What};
@@ -37,7 +37,7 @@ impl WatchedTarget {
         match self {
             Self::Mount(dir) => {
                 let report = control::report(dir)?;
-                let zones = if report.live.is_some() { zone_map(dir)? } else { zones_of(dir)? };
+                let zones = zones_with(&report, dir)?;
                 let (name, at_ns) = (dir.display().to_string(), report.at_ns);
                 Ok(Snapshot { name, at_ns, zones, what: What::Mount(Box::new(report)) })
             }
@@ -59,6 +59,15 @@ impl WatchedTarget {
             }
         }
     }
+}
+
+/// The zones of a mount.
+pub(crate) fn zones_of_mount(dir: &Path) -> Result<Vec<Spot>> {
+    zones_with(&control::report(dir)?, dir)
+}
+
+fn zones_with(report: &Report, dir: &Path) -> Result<Vec<Spot>> {
+    if report.live.is_some() { zone_map(dir) } else { zones_of(dir) }
 }
 
 fn read(dir: &Path, name: &str) -> Result<String> {

@@ -1,8 +1,9 @@
 //! `zonal doctor` on real drives and mounts: seeded faults that it has to name, and set-ups that
-//! are well. The faults of machines are in `src/cmd/doctor/tests.rs`.
+//! are well; and `zonal map` on the same. The faults of machines are in `src/cmd/doctor/tests.rs`.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod drives;
+mod map;
 mod mounts;
 mod served;
 

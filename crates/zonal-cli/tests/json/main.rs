@@ -117,7 +117,7 @@ fn json_schemas_are_all_compared_with_output() {
     names.extend(SIMULATOR.iter().map(|(name, _)| *name));
     names.extend(mounted::COMMANDS);
     names.extend(ELSEWHERE);
-    names.extend(["check", "doctor", "error", "serve-nvme-tcp", "stat"]);
+    names.extend(["check", "doctor", "error", "map", "serve-nvme-tcp", "stat"]);
     let schemas = schemas();
     let missing: Vec<_> = schemas.keys().filter(|name| !names.contains(&&***name)).collect();
     assert!(missing.is_empty(), "no test runs {missing:?}");
@@ -215,6 +215,8 @@ fn json_of_drive_commands_matches_schemas() {
     place.quiet("ln -s words drive.zns:/soft");
     place.must("ls", "ls -l drive.zns:/");
     place.must("stat", "stat drive.zns:/words drive.zns:/soft");
+    place.must("map", "map drive.zns");
+    place.must("map", "map drive.zns:/words");
     place.must("check", "check drive.zns --data");
     // A zone with data of a file is lost.
     let maps = place.output("dump drive.zns maps").stdout;

@@ -5,6 +5,7 @@
 //! `default_permissions`); clearing setuid and setgid, inheriting group and default ACL, and
 //! keeping times are the file system's.
 
+mod extent;
 mod timestamp;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::FsError;
 pub use crate::error::Remains;
 
+pub use self::extent::FileExtent;
 pub use self::timestamp::Timestamp;
 
 /// Result of a file-system operation.
@@ -527,6 +529,17 @@ pub trait FileSystem: Send + Sync {
 
     /// Finds data or a hole from `offset` on.
     fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64>;
+
+    /// Extents of regular files in the order of inodes and offsets, as of the last
+    /// [`sync`](Self::sync): those of inodes below `end` from a byte of an inode on.
+    fn extents(
+        &self,
+        _start: (Ino, u64),
+        _end: Ino,
+        _each: &mut dyn FnMut(FileExtent) -> Listing,
+    ) -> Result<()> {
+        Err(FsError::Unsupported { what: "listing the extents of files" })
+    }
 
     /// Copies `len` bytes between files, sharing blocks where it can. Offsets are in bytes. Returns
     /// the number of bytes copied: fewer only at the end of the source.

@@ -71,9 +71,10 @@ use self::lock::Locks;
 use self::path::{PathEnd, Purpose};
 use self::upkeep::Ticker;
 use crate::FsError;
+use crate::furrow::stats::ZoneUse;
 use crate::furrow::{self, AtimePolicy, Furrow};
 use crate::signature::{self, Content};
-use crate::vfs::{self, Access, Caller, FileModel, FileSystem, StatFs};
+use crate::vfs::{self, Access, Caller, FileExtent, FileModel, FileSystem, Ino, Listing, StatFs};
 use crate::zonefs::{self, ZoneFs};
 
 pub use self::error::{Error, Result};
@@ -202,6 +203,26 @@ impl Volume {
     /// Space and inodes, used and free.
     pub fn space(&self) -> Result<StatFs> {
         self.whole("asking for the free space", |fs| fs.statfs())
+    }
+
+    /// The use of each zone of a Furrow; `None` of another file system.
+    pub fn zone_uses(&self) -> Result<Option<Vec<ZoneUse>>> {
+        let entered = self.owner.shared.enter();
+        let entered = entered.map_err(|error| whole("asking for the zones", error))?;
+        Ok(match entered.mounted() {
+            Mounted::Furrow(fs) => Some(fs.zone_uses(0, usize::MAX)),
+            Mounted::Zonefs(_) | Mounted::Other(_) => None,
+        })
+    }
+
+    /// Extents of files, as of the last [`sync`](Self::sync): see [`FileSystem::extents`].
+    pub fn extents(
+        &self,
+        start: (Ino, u64),
+        end: Ino,
+        each: &mut dyn FnMut(FileExtent) -> Listing,
+    ) -> Result<()> {
+        self.whole("listing the extents of files", |fs| fs.extents(start, end, each))
     }
 
     /// Bytes of a write of which a power cut leaves all or nothing; 0 if it may leave any part.

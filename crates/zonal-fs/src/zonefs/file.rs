@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use zonal::{Geometry, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind};
 
 use super::recover::Failed;
-use crate::vfs::{Ino, Timestamp};
+use crate::vfs::{FileExtent, Ino, Timestamp};
 
 /// Kind of a file's zones, and thereby its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +231,18 @@ impl ZoneFile {
         let inside = offset % self.zone_bytes;
         let left = (self.zone_bytes - inside).min(self.capacity - offset);
         (start + LbaCount::new(inside >> shift), left)
+    }
+
+    /// The part of each of its zones that its content takes.
+    pub(super) fn extents(&self) -> impl Iterator<Item = FileExtent> + use<> {
+        let (ino, first, size) = (self.ino(), self.zone.get(), self.size());
+        let zone_bytes = if self.zones == 1 { self.capacity } else { self.zone_bytes };
+        (0..self.zones).map_while(move |nth| {
+            let offset = u64::from(nth) * zone_bytes;
+            let len = size.checked_sub(offset).filter(|left| *left > 0)?.min(zone_bytes);
+            let zone = ZoneId::new(first + nth);
+            Some(FileExtent { ino, offset, len, zone, zone_offset: 0, shared: false })
+        })
     }
 
     /// Locks the state of the file.

@@ -11,9 +11,9 @@ use super::io::Alignment;
 use super::tree::{NAME_MAX, TreeNode};
 use crate::FsError;
 use crate::vfs::{
-    Access, Allocate, Attr, Caller, DirEntry, FileKind, FileModel, FileSystem, Ino, InodeFlags,
-    Listing, NewInode, OpenFor, ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr, SetTime,
-    StatFs, SyncKind, Timestamp, WriteFlags, Written, XattrMode,
+    Access, Allocate, Attr, Caller, DirEntry, FileExtent, FileKind, FileModel, FileSystem, Ino,
+    InodeFlags, Listing, NewInode, OpenFor, ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr,
+    SetTime, StatFs, SyncKind, Timestamp, WriteFlags, Written, XattrMode,
 };
 
 /// Unit of `st_blocks`, in bytes.
@@ -217,6 +217,25 @@ impl FileSystem for ZoneFs {
             Seek::Data => Ok(offset),
             Seek::Hole => Ok(size),
         }
+    }
+
+    fn extents(
+        &self,
+        start: (Ino, u64),
+        end: Ino,
+        each: &mut dyn FnMut(FileExtent) -> Listing,
+    ) -> Result<()> {
+        let mut files: Vec<&ZoneFile> = self.tree.files().iter().collect();
+        files.sort_unstable_by_key(|file| file.ino());
+        for file in files.into_iter().filter(|file| (start.0..end).contains(&file.ino())) {
+            for extent in file.extents() {
+                let is_before = (extent.ino, extent.offset) < start;
+                if !is_before && each(extent) == Listing::Enough {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn copy_range(&self, _: (Ino, u64), _: (Ino, u64), _: u64, _: WriteFlags) -> Result<u64> {

@@ -43,25 +43,32 @@ pub struct Line {
     pub used: u8,
 }
 
+impl Line {
+    /// The line for a zone.
+    pub fn of(zone: &ZoneUse) -> Self {
+        let role = ROLES.iter().find(|(name, _, _)| *name == zone.role);
+        let role = role.map_or(b'?', |(_, letter, _)| *letter);
+        let [written, used] =
+            [zone.written, zone.used].map(|blocks| percent(blocks, zone.capacity));
+        Self { role, written, used }
+    }
+}
+
 /// Lines for zones.
 pub(super) fn text(uses: &[ZoneUse]) -> String {
     let mut text = String::with_capacity(uses.len() * LINE_BYTES);
-    for zone in uses {
-        let role = ROLES.iter().find(|(name, _, _)| *name == zone.role);
-        let letter = char::from(role.map_or(b'?', |(_, letter, _)| *letter));
-        let [written, used] =
-            [zone.written, zone.used].map(|blocks| percent(blocks, zone.capacity));
-        writeln!(text, "{letter} {written:>3} {used:>3}").expect("a string takes all");
+    for Line { role, written, used } in uses.iter().map(Line::of) {
+        writeln!(text, "{} {written:>3} {used:>3}", char::from(role)).expect("a string takes all");
     }
     text
 }
 
 /// Percentage: 0 only for nothing, 100 only for all.
-fn percent(part: u32, whole: u32) -> u64 {
+fn percent(part: u32, whole: u32) -> u8 {
     let (part, whole) = (u64::from(part), u64::from(whole.max(1)));
     match 100 * part / whole {
         0 if part > 0 => 1,
-        percent => percent.min(100),
+        percent => u8::try_from(percent.min(100)).expect("at most 100"),
     }
 }
 

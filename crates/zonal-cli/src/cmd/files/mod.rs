@@ -34,15 +34,15 @@ pub(crate) use space::run as space;
 
 /// A place on a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    device: String,
-    path: PathBuf,
+pub(super) struct Place {
+    pub(super) device: String,
+    pub(super) path: PathBuf,
 }
 
 impl Place {
     /// Takes `DEVICE:/PATH` apart; `None` if the text has another form. The path may have any
     /// bytes.
-    fn of(text: &OsStr) -> Option<Self> {
+    pub(super) fn of(text: &OsStr) -> Option<Self> {
         let bytes = text.as_bytes();
         let at = bytes.windows(2).rposition(|pair| pair == b":/")?;
         let device = std::str::from_utf8(&bytes[..at]).ok()?;

@@ -4,6 +4,7 @@
 mod allocate;
 pub(super) mod copy;
 pub(super) mod dir;
+mod extents;
 pub(super) mod inode;
 pub(super) mod read;
 mod resize;
@@ -18,9 +19,9 @@ use crate::furrow::metadata::{Body, Ending};
 use crate::furrow::ops::copy::CopyRange;
 use crate::named::Named;
 use crate::vfs::{
-    Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, ReadFlags,
-    Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags, Written,
-    XattrMode,
+    Access, Attr, Caller, DirEntry, FileExtent, FileSystem, Ino, Listing, NAME_MAX, NewInode,
+    ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags,
+    Written, XattrMode,
 };
 
 /// How often an unmount tries its failed commit again.
@@ -153,6 +154,15 @@ impl FileSystem for Furrow {
 
     fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
         self.seek_file(ino, what, offset)
+    }
+
+    fn extents(
+        &self,
+        start: (Ino, u64),
+        end: Ino,
+        each: &mut dyn FnMut(FileExtent) -> Listing,
+    ) -> Result<()> {
+        self.list_extents(start, end, each)
     }
 
     fn copy_range(

@@ -111,7 +111,7 @@ impl FuseServer {
                 let caller = rights::acl_setter(header, caller, self.kernel.negotiated());
                 self.setxattr(&caller, node, NewXattr { name, value, flags }, reply);
             }
-            Op::Getxattr { name, size } => self.getxattr(node, name, size, reply),
+            Op::Getxattr { name, size } => self.getxattr(header, name, size, reply),
             Op::Listxattr { size } => self.listxattr(header, size, reply),
             Op::Removexattr { name } => self.removexattr(header, name, reply),
             Op::Ioctl { command, input } => self.ioctl(header, command, input, reply),

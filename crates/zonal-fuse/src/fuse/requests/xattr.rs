@@ -1,9 +1,11 @@
 //! Extended attributes.
 
+use zonal_fs::FsError;
 use zonal_fs::vfs::{Caller, XattrMode};
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
 
 use super::reply;
+use crate::extents::{self, Question};
 use crate::fuse::rights;
 use crate::fuse::server::FuseServer;
 use crate::latency::Operation;
@@ -22,7 +24,8 @@ pub(super) struct NewXattr<'a> {
 
 /// Whether the server answers an attribute itself.
 fn is_own_xattr(node: NodeId, name: &[u8]) -> bool {
-    node == NodeId::ROOT && [DAEMON_XATTR, STOPPED_XATTR].iter().any(|own| own.as_bytes() == name)
+    let is_of_root = [DAEMON_XATTR, STOPPED_XATTR].iter().any(|own| own.as_bytes() == name);
+    extents::is_ours(name) || node == NodeId::ROOT && is_of_root
 }
 
 impl FuseServer {
@@ -43,8 +46,11 @@ impl FuseServer {
         reply::empty(reply, result);
     }
 
-    pub(super) fn getxattr(&self, node: NodeId, name: &[u8], size: u32, reply: Reply) {
-        let value = if !is_own_xattr(node, name) {
+    pub(super) fn getxattr(&self, header: &Header, name: &[u8], size: u32, reply: Reply) {
+        let node = header.node;
+        let value = if extents::is_ours(name) {
+            self.extents(header, name, size)
+        } else if !is_own_xattr(node, name) {
             self.fs.run(Operation::Getxattr, node, |fs, ino| fs.getxattr(ino, name))
         } else if name == DAEMON_XATTR.as_bytes() {
             Ok(std::process::id().to_string().into_bytes())
@@ -54,6 +60,21 @@ impl FuseServer {
             Err(Errno::NODATA)
         };
         reply::xattr(reply, size, value);
+    }
+
+    /// Extents of a file, or of all files for the user who may read the device anyhow.
+    fn extents(&self, header: &Header, name: &[u8], size: u32) -> Result<Vec<u8>, Errno> {
+        let (node, is_root) = (header.node, header.node == NodeId::ROOT);
+        let is_owner = rights::is_root(header) || header.uid == rustix::process::getuid().as_raw();
+        if is_root && !is_owner {
+            return Err(Errno::PERM);
+        }
+        self.fs.run(Operation::Getxattr, node, |fs, ino| {
+            let question =
+                if is_root { Question::of_root(name) } else { Question::of_file(name, ino) };
+            let what = "extents of a file begin at a byte, and those of the root at an inode's";
+            question.ok_or(FsError::Invalid { what })?.answer(fs, size as usize)
+        })
     }
 
     pub(super) fn listxattr(&self, header: &Header, size: u32, reply: Reply) {
