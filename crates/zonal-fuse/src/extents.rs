@@ -9,8 +9,8 @@
 //! The second one is for root and for the user who mounted.
 //!
 //! A line for each extent has six words: inode, offset and length in bytes, zone, offset in the
-//! zone in bytes, and `own` or `shared`. The value ends with the last line that fits the buffer; the
-//! next value goes on at the end of its extent. An empty value is the end.
+//! zone in bytes, and `own` or `shared`. The value ends with the last line that fits the buffer; a
+//! program goes on at the end of the last extent. An empty value is the end.
 
 use std::fmt::Write;
 

@@ -14,7 +14,7 @@ use super::inquiry::{
     ZonedCharacteristics, content_of, identify_data, page, text, unique_name, write_protected,
 };
 use super::shape::{ATA, Answers};
-use super::transport::Failure;
+use super::transport::{Failure, Next};
 use super::zones::{Descriptor, ReportHeader, descriptors};
 
 /// Bytes of an answer to INQUIRY or MODE SENSE: more than a page of a disk has, and less than what
@@ -119,25 +119,34 @@ fn max_open(channel: &Channel, disk: Option<&Identification>) -> Result<Option<u
     Ok(answer.and_then(|answer| ZonedInformation::decode(&answer)).and_then(|page| page.max_open))
 }
 
+/// The first report of zones, by SCSI or by ATA commands, which the channel speaks from then on. A
+/// drive whose adapter fails the first way is asked the other way at once; one that speaks no ATA
+/// is asked again by SCSI, because the command may have been aborted by chance.
+fn first_report(channel: &mut Channel, report: &mut [u8]) -> Result<usize, Failure> {
+    let refused = match channel.report(Lba::ZERO, report, Doubt::Reported) {
+        Err(refused @ (Failure::Drive(_) | Failure::Host(_) | Failure::Status(_))) => refused,
+        other => return other,
+    };
+    channel.dialect = Dialect::Ata;
+    tracing::debug!(?refused, "no REPORT ZONES by SCSI; ATA commands are used");
+    match channel.report(Lba::ZERO, report, Doubt::Repeated) {
+        Ok(bytes) => Ok(bytes),
+        Err(Failure::Gone) => Err(Failure::Gone),
+        Err(_) if refused.next() == Next::Doubt => {
+            channel.dialect = Dialect::Scsi;
+            channel.report(Lba::ZERO, report, Doubt::Repeated)
+        }
+        // The answer to SCSI tells more.
+        Err(_) => Err(refused),
+    }
+}
+
 /// Every zone of a drive, gap zones included, and its last block. Sets the language of the channel:
 /// SCSI, unless the drive or its adapter refuses REPORT ZONES.
 pub(super) fn all_zones(channel: &mut Channel) -> Result<(Vec<Descriptor>, Lba), Failure> {
     let most = usize::try_from(channel.bytes_max()).unwrap_or(usize::MAX).min(REPORT_BYTES);
     let mut report = vec![0; (most / PAGE_BYTES).max(1) * PAGE_BYTES];
-    let mut bytes = match channel.report(Lba::ZERO, &mut report, Doubt::Reported) {
-        Err(refused @ (Failure::Drive(_) | Failure::Host(_) | Failure::Status(_))) => {
-            channel.dialect = Dialect::Ata;
-            tracing::debug!(?refused, "no REPORT ZONES by SCSI; ATA commands are used");
-            // If that fails too, the answer to SCSI tells more.
-            let by_ata = channel.report(Lba::ZERO, &mut report, Doubt::Repeated);
-            by_ata.map_err(
-                |failure| {
-                    if matches!(failure, Failure::Gone) { failure } else { refused }
-                },
-            )?
-        }
-        other => other?,
-    };
+    let mut bytes = first_report(channel, &mut report)?;
     let order = channel.order();
     let header = ReportHeader::decode(order, &report[..bytes]).ok_or(Failure::Short)?;
     let (last, mut zones) = (header.last, Vec::<Descriptor>::new());

@@ -98,7 +98,7 @@ fn generic(disk: &Path) -> Result<PathBuf> {
 
 /// Checks a device that may be overwritten, and compares the rules that it breaks with the ones
 /// that the document lists for `drive`.
-fn explained(drive: &str, node: &Path, options: &[&str]) -> Result<()> {
+pub(super) fn explained(drive: &str, node: &Path, options: &[&str]) -> Result<()> {
     let report = report(node, options)?;
     let run = run_of(drive, &report)?;
     let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };

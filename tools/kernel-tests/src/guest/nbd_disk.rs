@@ -62,6 +62,15 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("NBD: servers are killed while fio writes", killed);
 }
 
+/// A file system on the disk `one` of any drive.
+pub(super) fn ext4_over(drive: &str) -> Result<()> {
+    let client = Client { block_size: 4096, way: Way::Netlink, connections: 2 };
+    let attached = Attached::start(&format!("{drive}//one"), client)?;
+    let exercised = PlainFs::Ext4.exercise(Path::new(NODE), FILL / 4, || Ok(()))?;
+    exercised.verify(Path::new(NODE))?;
+    attached.end()
+}
+
 /// How a client comes.
 #[derive(Clone, Copy)]
 struct Client {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::export::wait_for;
+use super::export::{queue_attribute, wait_for};
 use super::libtest;
 use super::side::{mount_point, zonal};
 use xtask::run;
@@ -69,14 +69,39 @@ impl Drive {
     }
 
     /// Takes the drive from `sd`, which removes its block device.
-    fn unbind(&mut self) -> Result<()> {
+    pub(super) fn unbind(&mut self) -> Result<()> {
         let disk = self.wait_for_node("block")?;
-        let address = self.place.file_name().context("its address")?.to_str().context("letters")?;
+        let address = self.address()?;
         fs::write("/sys/bus/scsi/drivers/sd/unbind", address)?;
         wait_for(|| Ok(!Path::new(&disk).exists()))?;
         ensure!(!self.place.join("block").exists(), "{address} still has a block device");
         self.node = self.wait_for_node("scsi_generic")?;
         Ok(())
+    }
+
+    /// Gives the drive back to `sd`, which makes its block device.
+    pub(super) fn bind(&mut self) -> Result<()> {
+        fs::write("/sys/bus/scsi/drivers/sd/bind", self.address()?)?;
+        self.node = self.wait_for_node("block")?;
+        // The node is there before `sd` has asked the drive for its zones.
+        let disk = PathBuf::from(&self.node);
+        wait_for(|| Ok(queue_attribute(&disk, "zoned")? != "none"))
+    }
+
+    /// Has the drive answer commands with errors: a rule of the module's `error` file, which
+    /// `drivers/scsi/scsi_debug.c` explains. It keeps one rule for each type and command.
+    pub(super) fn inject(&self, rule: &str) -> Result<()> {
+        let debug = Path::new("/sys/kernel/debug");
+        if !debug.join("scsi_debug").exists() {
+            run::quietly(Command::new("mount").args(["-t", "debugfs", "none"]).arg(debug))?;
+        }
+        let file = debug.join("scsi_debug").join(self.address()?).join("error");
+        fs::write(&file, rule).with_context(|| format!("writing {rule:?} to {}", file.display()))
+    }
+
+    /// Its host, channel, target and unit.
+    fn address(&self) -> Result<&str> {
+        self.place.file_name().and_then(|name| name.to_str()).context("its address")
     }
 
     pub(super) fn name(&self) -> &str {

@@ -8,11 +8,15 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::contents::{Contents, Syncing};
+use super::compliance::explained;
+use super::contents::{Contents, Syncing, bytes_of};
 use super::fuseblk::Mount;
 use super::mounted::Mounted;
+use super::nbd_disk;
+use super::plain_fs::PlainFs;
 use super::scsi_debug::Drive;
 use super::side::zonal;
+use super::ublk_disk::ServedDisk;
 use super::zone_files;
 use xtask::run;
 use xtask::tally::Tally;
@@ -20,6 +24,8 @@ use xtask::tally::Tally;
 /// A shape of the drive: options of the module, and what `zonal info` says of it.
 struct Shape {
     name: &'static str,
+    /// Its name in the tables of compliance.
+    short: &'static str,
     /// Its blocks.
     blocks: &'static [&'static str],
     capacity_mib: u64,
@@ -31,14 +37,18 @@ const BLOCKS_4KN: &[&str] = &["sector_size=4096", "zone_cap_mb=3"];
 const BLOCKS_512E: &[&str] = &["sector_size=512", "physblk_exp=3"];
 
 const SHAPES: [Shape; 2] = [
-    Shape { name: "managed, 4Kn with gaps", blocks: BLOCKS_4KN, capacity_mib: 3 },
-    Shape { name: "managed, 512e", blocks: BLOCKS_512E, capacity_mib: ZONE_MIB },
+    Shape { name: "managed, 4Kn with gaps", short: "4Kn", blocks: BLOCKS_4KN, capacity_mib: 3 },
+    Shape { name: "managed, 512e", short: "512e", blocks: BLOCKS_512E, capacity_mib: ZONE_MIB },
 ];
 
 const ZONE_MIB: u64 = 4;
 
 /// Bytes that are written to a Furrow at first.
 const FILL: u64 = 80 << 20;
+
+/// Bytes of a file that is synced by itself, and how many are written before the power fails.
+const SYNCED_BYTES: u64 = 300_000;
+const SYNCED_MAX: u64 = 400;
 
 /// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
@@ -48,6 +58,16 @@ pub(super) fn checks(tally: &mut Tally) {
     let first = &SHAPES[0];
     tally.check(&named(first, "zonefs"), || zonefs(first));
     tally.check(&named(first, "Furrow, whose daemon is killed"), || furrow(first));
+    tally.check(&named(first, "Furrow, whose power fails"), || power_cuts(first));
+    tally.check(&named(first, "Furrow, whose drive reports errors"), || errors(first));
+    tally.check(&named(first, "the same drive by its block device"), || both_nodes(first));
+    tally.check(&named(first, "disks over ublk and NBD"), || disks(first));
+    for shape in &SHAPES {
+        let drive = format!("scsi_debug {}, generic", shape.short);
+        tally.check(&named(shape, "compliance"), || {
+            explained(&drive, Path::new(shape.drive(64)?.name()), &[])
+        });
+    }
 }
 
 fn named(shape: &Shape, what: &str) -> String {
@@ -132,6 +152,112 @@ fn furrow(shape: &Shape) -> Result<()> {
     contents.move_to(&mount.place().join("files"));
     contents.verify().context("mounted by serial number")?;
     mount.unmount()
+}
+
+/// The power fails at some write of a mount, again and again: all files that were synced are there.
+fn power_cuts(shape: &Shape) -> Result<()> {
+    let drive = shape.drive(254)?;
+    zonal(&["mkfs", drive.name()])?;
+    run::quietly(Command::new("modprobe").arg("loop"))?;
+    for nth in [60, 300, 900] {
+        let spec = format!("fault(write,nth={nth},power-cut;seed={nth}):{}", drive.name());
+        let mount = Mount::new(Path::new(&spec))?;
+        let mut synced = Vec::new();
+        for number in 0..SYNCED_MAX {
+            let path = mount.place().join(format!("cut{nth}-{number}"));
+            let Ok(()) = write_synced(&path, number) else { break };
+            synced.push(number);
+        }
+        ensure!(synced.len() < usize::try_from(SYNCED_MAX)?, "the power did not fail");
+        println!("write {nth}: {} files were synced before", synced.len());
+        mount.kill()?;
+        let mount = Mount::new(Path::new(drive.name()))?;
+        for number in synced {
+            let path = mount.place().join(format!("cut{nth}-{number}"));
+            let found = fs::read(&path).with_context(|| format!("{}", path.display()))?;
+            ensure!(found == bytes_of(number, SYNCED_BYTES), "{} is wrong", path.display());
+        }
+        for file in fs::read_dir(mount.place())? {
+            let path = file?.path();
+            if path.is_file() {
+                fs::remove_file(&path)?;
+            }
+        }
+        mount.unmount()?;
+        zonal(&["check", "--data", drive.name()])?;
+    }
+    Ok(())
+}
+
+fn write_synced(path: &Path, seed: u64) -> Result<()> {
+    fs::write(path, bytes_of(seed, SYNCED_BYTES))?;
+    Ok(fs::File::open(path)?.sync_all()?)
+}
+
+/// Errors that pass are repeated, and a write that fails for good goes to another zone.
+fn errors(shape: &Shape) -> Result<()> {
+    let drive = shape.drive(254)?;
+    zonal(&["mkfs", drive.name()])?;
+    let mount = mounted(drive.name())?;
+    let mut contents = Contents::new(&mount.place().join("files"), Syncing::Files)?;
+    for (what, rule) in [
+        ("aborted writes", "2 -2 0x8a 0 0 0x2 0xb 0x0 0x0"),
+        ("a unit attention of a write", "2 -1 0x8a 0 0 0x2 0x6 0x29 0x0"),
+        ("a flush while it becomes ready", "2 -1 0x91 0 0 0x2 0x2 0x4 0x1"),
+        ("a busy drive", "2 -3 0x8a 0 0 0x8 0x0 0x0 0x0"),
+        ("a hardware error of a write", "2 -1 0x8a 0 0 0x2 0x4 0x44 0x0"),
+        ("a report that is aborted", "2 -1 0x95 0 0 0x2 0xb 0x0 0x0"),
+    ] {
+        drive.inject(rule)?;
+        contents.fill(FILL / 16).with_context(|| format!("beside {what}"))?;
+    }
+    drive.inject("2 -2 0x88 0 0 0x2 0xb 0x0 0x0")?;
+    fs::write("/proc/sys/vm/drop_caches", "3")?;
+    contents.verify().context("beside aborted reads")?;
+    mount.unmount()?;
+    zonal(&["check", "--data", drive.name()]).map(drop)
+}
+
+/// A drive that is written by its generic node, then by its block device, then again.
+fn both_nodes(shape: &Shape) -> Result<()> {
+    // Linux 7.3 shows no zones of a drive with gaps whose last zone is smaller.
+    let mut drive = shape.drive(256)?;
+    zonal(&["mkfs", drive.name()])?;
+    let mount = mounted(drive.name())?;
+    let mut contents = Contents::new(&mount.place().join("files"), Syncing::Files)?;
+    contents.fill(FILL / 4)?;
+    mount.unmount()?;
+    for _ in 0..2 {
+        let before = zonal(&["zones", "--json", drive.name()])?;
+        if drive.name().starts_with("/dev/sg") {
+            drive.bind()?
+        } else {
+            drive.unbind()?
+        }
+        let zones = zonal(&["zones", "--json", drive.name()])?;
+        ensure!(zones == before, "{} reports other zones", drive.name());
+        let mount = Mount::new(Path::new(drive.name()))?;
+        contents.move_to(&mount.place().join("files"));
+        contents.verify().with_context(|| format!("by {}", drive.name()))?;
+        contents.change()?;
+        contents.fill(FILL / 8)?;
+        mount.unmount()?;
+        zonal(&["check", "--data", drive.name()])?;
+    }
+    Ok(())
+}
+
+/// Ordinary disks on the drive, with a file system of the kernel in each.
+fn disks(shape: &Shape) -> Result<()> {
+    let drive = shape.drive(446)?;
+    let mut disk = ServedDisk::on(drive.name(), &["--size=100M"], &[])?;
+    let block = disk.block().to_owned();
+    let exercised = PlainFs::Ext4.exercise(&block, FILL / 4, || disk.kill_and_recover())?;
+    exercised.verify(&block)?;
+    disk.end()?;
+    zonal(&["disk", "create", drive.name(), "one", "--size=100M"])?;
+    nbd_disk::ext4_over(drive.name())?;
+    zonal(&["check", "--data", drive.name()]).map(drop)
 }
 
 /// Mounts a device. The loop device that lets the kernel pass sync(2) on is a module here.

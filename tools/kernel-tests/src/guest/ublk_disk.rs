@@ -143,7 +143,7 @@ impl ServedDisk {
         Ok(line.and_then(|line| line.trim().strip_suffix(" kB")).context("Rss")?.parse()?)
     }
 
-    fn kill_and_recover(&mut self) -> Result<()> {
+    pub(super) fn kill_and_recover(&mut self) -> Result<()> {
         self.export.kill()?;
         self.export.recover(&self.spec)
     }
