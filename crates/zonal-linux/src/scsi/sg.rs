@@ -1,7 +1,7 @@
 //! SCSI commands through the kernel: the ioctl `SG_IO`, version 3 (`include/scsi/sg.h`).
 //!
-//! The kernel copies the data (no `SG_FLAG_DIRECT_IO`), so no disk writes to our memory after a
-//! call has returned. A signal would end the wait and let the kernel start the same command again,
+//! The kernel copies the data here (no `SG_FLAG_DIRECT_IO`), so commands go to the [node beside
+//! it](super::bsg) where there is one. A signal would end the wait and let the kernel start the same command again,
 //! while the first one is still at the drive: so signals wait until a command has returned.
 #![expect(unsafe_code, reason = "what the kernel reads and writes in an ioctl is declared by hand")]
 
@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 
 use rustix::ioctl::{Getter, Ioctl, IoctlOutput, Opcode, Setter, ioctl};
 
+use super::bsg::BlockNode;
 use super::sense::Sense;
 use super::transport::{Reply, Request, Transport, host, status};
 use crate::data::Data;
@@ -32,6 +33,10 @@ const BYTES_MAX: Opcode = 0x1267;
 const PART_BYTES: u64 = 32 << 10;
 /// Most bytes of a command: more needs much memory in one piece, and is hardly faster.
 const MOST_BYTES: u64 = 512 << 10;
+/// The same without a copy.
+const MOST_BYTES_DIRECT: u64 = 1 << 20;
+/// The smallest page of memory that Linux has.
+const PAGE_BYTES: u64 = 4 << 10;
 /// Bytes of a command if the kernel reports no limit.
 const FEW_BYTES: u64 = 64 << 10;
 
@@ -104,6 +109,8 @@ unsafe impl Ioctl for Command<'_> {
 /// An open SCSI generic node.
 pub(super) struct Node {
     file: File,
+    /// The node that copies no data, if the drive has one.
+    direct: Option<BlockNode>,
     bytes_max: u64,
 }
 
@@ -115,14 +122,25 @@ impl Node {
         let queue = number::<BYTES_MAX>(&file).ok().and_then(bytes).unwrap_or(FEW_BYTES);
         let parts = number::<TABLE_SIZE>(&file).ok().and_then(bytes);
         let table = parts.map_or(FEW_BYTES, |parts| parts.saturating_mul(PART_BYTES));
-        let bytes_max = queue.min(table).min(MOST_BYTES);
+        let direct = BlockNode::beside(&file);
+        let bytes_max = match &direct {
+            None => queue.min(table).min(MOST_BYTES),
+            // Memory lies in pages, and begins inside of one.
+            Some(_) => {
+                let pages = parts.map_or(FEW_BYTES, |parts| (parts.max(2) - 1) * PAGE_BYTES);
+                queue.min(pages).min(MOST_BYTES_DIRECT)
+            }
+        };
+        if direct.is_some() {
+            return Ok(Self { file, direct, bytes_max });
+        }
         let reserved = c_int::try_from(bytes_max).expect("at most half a MiB");
         // SAFETY: SG_SET_RESERVED_SIZE takes an `int` and only reads it.
         let set = unsafe { Setter::<SET_RESERVED, c_int>::new(reserved) };
         // The kernel reserves some memory or none: this only saves most commands an allocation.
         // SAFETY: as above.
         let _ = unsafe { ioctl(&file, set) };
-        Ok(Self { file, bytes_max })
+        Ok(Self { file, direct, bytes_max })
     }
 }
 
@@ -136,6 +154,12 @@ fn number<const OPCODE: Opcode>(file: &File) -> rustix::io::Result<c_int> {
 
 impl Transport for Node {
     fn run(&self, request: &mut Request<'_>) -> io::Result<Reply> {
+        if let Some(direct) = &self.direct {
+            match direct.run(request) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                done => return done,
+            }
+        }
         let mut sense = [0; Sense::BYTES_MAX];
         let command = request.cdb.as_bytes();
         let len = request.data.len();

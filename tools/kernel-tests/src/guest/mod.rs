@@ -180,7 +180,7 @@ pub(crate) const MACHINES: [Machine; 10] = [
     Machine {
         part: Part::Rest,
         kernel_options: "",
-        subjects: &[Subject { name: "scsi-generic", checks: 10, run: scsi_generic::checks }],
+        subjects: &[Subject { name: "scsi-generic", checks: 11, run: scsi_generic::checks }],
     },
     Machine {
         part: Part::Rest,

@@ -108,6 +108,11 @@ impl Drive {
         &self.node
     }
 
+    /// The node by which programs send SCSI commands, which is there beside a block device too.
+    pub(super) fn generic_node(&self) -> Result<String> {
+        self.wait_for_node("scsi_generic")
+    }
+
     /// The node of one of the drive's devices, which appears a moment after the drive.
     fn wait_for_node(&self, class: &str) -> Result<String> {
         let mut node = None;

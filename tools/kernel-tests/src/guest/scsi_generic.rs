@@ -1,6 +1,7 @@
 //! SCSI drives with zones that have no block device: `sd` is unbound from the kernel's
 //! `scsi_debug`, so that only `/dev/sgN` is there, as on a kernel without zoned block devices.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -50,6 +51,9 @@ const FILL: u64 = 80 << 20;
 const SYNCED_BYTES: u64 = 300_000;
 const SYNCED_MAX: u64 = 400;
 
+/// Measurements of each node.
+const COST_ROUNDS: usize = 5;
+
 /// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
     for shape in &SHAPES {
@@ -62,6 +66,7 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check(&named(first, "Furrow, whose drive reports errors"), || errors(first));
     tally.check(&named(first, "the same drive by its block device"), || both_nodes(first));
     tally.check(&named(first, "disks over ublk and NBD"), || disks(first));
+    tally.check(&named(first, "costs beside its block device"), || costs(first));
     for shape in &SHAPES {
         let drive = format!("scsi_debug {}, generic", shape.short);
         tally.check(&named(shape, "compliance"), || {
@@ -258,6 +263,35 @@ fn disks(shape: &Shape) -> Result<()> {
     zonal(&["disk", "create", drive.name(), "one", "--size=100M"])?;
     nbd_disk::ext4_over(drive.name())?;
     zonal(&["check", "--data", drive.name()]).map(drop)
+}
+
+/// Prints the time of an operation by the generic node and by the block device of one drive, in
+/// turns. The guest has one processor, so that is the work of the program and of the kernel.
+fn costs(shape: &Shape) -> Result<()> {
+    let drive = Drive::new(&[&["zone_size_mb=4", "dev_size_mb=256"], shape.blocks].concat())?;
+    let nodes = [drive.generic_node()?, drive.name().to_owned()];
+    let mut taken = BTreeMap::<(String, u64), [Vec<f64>; 2]>::new();
+    for round in 0..COST_ROUNDS {
+        for which in [round % 2, 1 - round % 2] {
+            let ask = ["bench", "--force", "--json", "--seconds=0.5", "--op=write,randread"];
+            let said = zonal(&[&ask[..], &["--block-size=4KiB,1MiB", &nodes[which]]].concat())?;
+            for row in serde_json::from_str::<Vec<Value>>(&said)? {
+                let number = |field: &str| row[field].as_f64().context(field.to_owned());
+                let operation = row["operation"].as_str().context("an operation")?.to_owned();
+                let bytes = row["operation_bytes"].as_u64().context("a size")?;
+                taken.entry((operation, bytes)).or_default()[which].push(number("mean_us")?);
+            }
+        }
+    }
+    println!("time by the generic node ÷ by the block device, of {COST_ROUNDS} rounds:");
+    for ((operation, bytes), [generic, block]) in taken {
+        let mut ratios: Vec<f64> = generic.iter().zip(&block).map(|(one, two)| one / two).collect();
+        ratios.sort_by(f64::total_cmp);
+        let (least, most) = (ratios[0], ratios[COST_ROUNDS - 1]);
+        let median = ratios[COST_ROUNDS / 2];
+        println!("{operation} of {bytes} bytes: {median:.2} ({least:.2} to {most:.2})");
+    }
+    Ok(())
 }
 
 /// Mounts a device. The loop device that lets the kernel pass sync(2) on is a module here.
