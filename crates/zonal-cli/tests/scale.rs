@@ -62,8 +62,8 @@ fn scale_30_tb_drive_is_quick_and_small() {
     mount(&folder.path().join("mnt"), &drive);
 }
 
-/// A drive of half the size with a file for each zone: 523 conventional files, since the first zone holds the
-/// super block, or one of them all, and 55,356 sequential ones.
+/// A drive of half the size with a file for each zone: 523 conventional files, since the first zone
+/// holds the super block, or one of them all, and 55,356 sequential ones.
 #[test]
 fn scale_zonefs_of_55_356_files_is_quick_and_small() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! SCSI commands through the kernel: the ioctl `SG_IO`, version 3 (`include/scsi/sg.h`).
 //!
-//! The kernel copies the data here (no `SG_FLAG_DIRECT_IO`), so commands go to the [node beside
-//! it](super::bsg) where there is one. A signal would end the wait and let the kernel start the same command again,
-//! while the first one is still at the drive: so signals wait until a command has returned.
+//! The kernel copies the data here (no `SG_FLAG_DIRECT_IO`), so commands go to the
+//! [node beside it](super::bsg) where there is one. A signal would end the wait and let the kernel
+//! start the same command again, while the first one is still at the drive: so signals wait until a
+//! command has returned.
 #![expect(unsafe_code, reason = "what the kernel reads and writes in an ioctl is declared by hand")]
 
 use std::ffi::{c_int, c_void};

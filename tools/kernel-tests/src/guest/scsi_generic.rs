@@ -235,9 +235,9 @@ fn both_nodes(shape: &Shape) -> Result<()> {
     for _ in 0..2 {
         let before = zonal(&["zones", "--json", drive.name()])?;
         if drive.name().starts_with("/dev/sg") {
-            drive.bind()?
+            drive.bind()?;
         } else {
-            drive.unbind()?
+            drive.unbind()?;
         }
         let zones = zonal(&["zones", "--json", drive.name()])?;
         ensure!(zones == before, "{} reports other zones", drive.name());

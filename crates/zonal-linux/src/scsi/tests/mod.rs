@@ -199,21 +199,6 @@ fn drive_that_takes_no_ata_commands_is_driven_by_scsi() {
 }
 
 #[test]
-fn first_report_that_is_aborted_by_chance_is_repeated() {
-    let memory = Arc::new(MemoryDrive::with_rules(SPEC, Rules::Zbc).unwrap());
-    let target = Target::new(memory, 0, Adapter::Scsi);
-    let is_ata = |command: &super::cdb::Command| matches!(command, super::cdb::Command::Ata(_));
-    let is_report =
-        |command: &super::cdb::Command| matches!(command, super::cdb::Command::ReportZones(_));
-    target.fail_if(is_ata, u32::MAX, When::Before, sense(5, 0x20, 0));
-    target.fail_if(is_report, 2, When::Before, sense(0xb, 0, 0));
-    let drive = open(&target, OpenMode::ReadOnly).unwrap();
-    assert_eq!(drive.channel.dialect, Dialect::Scsi);
-    target.fail_if(is_report, u32::MAX, When::Before, sense(0xb, 0, 0));
-    assert!(open(&target, OpenMode::ReadOnly).is_err(), "the repetitions are bounded");
-}
-
-#[test]
 fn open_for_writing_is_refused_without_right_to_flush() {
     for adapter in [Adapter::Scsi, Adapter::AtaOnly] {
         let memory = Arc::new(MemoryDrive::with_rules(SPEC, Rules::Zbc).unwrap());

@@ -12,7 +12,7 @@ use zonal::{
 };
 
 use super::super::cdb::Command;
-use super::super::channel::Channel;
+use super::super::channel::{Channel, Dialect};
 use super::super::raw::RawScsi;
 use super::super::sense::Sense;
 use super::super::zones::{Descriptor, ZoneType};
@@ -151,6 +151,19 @@ fn sense_data_that_comes_late_is_asked_for() {
     rig.target.fail(Kind::Read, 1, When::Before, sense(3, 0x11, 0));
     let error = rig.drive.read(rig.start(), &mut [0; BLOCK]).unwrap_err();
     assert!(matches!(error, DeviceError::Medium { .. }), "{error}");
+}
+
+#[test]
+fn first_report_that_is_aborted_by_chance_is_repeated() {
+    let target = target(SPEC, 0, Adapter::Scsi);
+    let is_ata = |command: &Command| matches!(command, Command::Ata(_));
+    let is_report = |command: &Command| matches!(command, Command::ReportZones(_));
+    target.fail_if(is_ata, u32::MAX, When::Before, sense(5, 0x20, 0));
+    target.fail_if(is_report, 2, When::Before, sense(0xb, 0, 0));
+    let drive = open(&target, OpenMode::ReadOnly).unwrap();
+    assert_eq!(drive.channel.dialect, Dialect::Scsi);
+    target.fail_if(is_report, u32::MAX, When::Before, sense(0xb, 0, 0));
+    assert!(open(&target, OpenMode::ReadOnly).is_err(), "the repetitions are bounded");
 }
 
 #[test]
