@@ -6,22 +6,19 @@
 //! kernel has completed the command, and no signal ends the wait.
 #![expect(unsafe_code, reason = "what the kernel reads and writes in an ioctl is declared by hand")]
 
-use std::ffi::c_void;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::marker::PhantomData;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fcntl_getfl, major, minor};
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+use rustix::ioctl::ioctl;
 
 use super::sense::Sense;
+use super::sg::{Argument, Outcome};
 use super::transport::{Reply, Request};
 use crate::data::Data;
 
-/// `SG_IO`.
-const IO: Opcode = 0x2285;
 /// `BSG_FLAG_Q_AT_TAIL`: the command waits for its turn.
 const AT_TAIL: u32 = 0x10;
 
@@ -66,32 +63,6 @@ struct IoHeader {
 
 const _: () = assert!(size_of::<IoHeader>() == 160);
 const _: () = assert!(std::mem::offset_of!(IoHeader, driver_status) == 108);
-
-/// A command on its way. It borrows the memory that the kernel uses.
-struct Command<'a> {
-    header: IoHeader,
-    memory: PhantomData<&'a mut [u8]>,
-}
-
-// SAFETY: `SG_IO` of such a node takes a `struct sg_io_v4` and changes nothing of it but its
-// results; `as_ptr` gives one. The memory that it points to is borrowed as long as `self` lives.
-unsafe impl Ioctl for Command<'_> {
-    type Output = IoHeader;
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        IO
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        (&raw mut self.header).cast()
-    }
-
-    unsafe fn output_from_ptr(_: IoctlOutput, header: *mut c_void) -> rustix::io::Result<IoHeader> {
-        // SAFETY: `header` is the pointer from `as_ptr`: ours, alive and initialised.
-        Ok(unsafe { *header.cast::<IoHeader>() })
-    }
-}
 
 /// An open node of `/dev/bsg`.
 pub(super) struct BlockNode {
@@ -139,16 +110,18 @@ impl BlockNode {
         }
         // SAFETY: the command, the data and the sense buffer live until the call returns, have the
         // lengths in the header, and the kernel moves data only in the direction that it states.
-        let done = unsafe { ioctl(&self.file, Command { header, memory: PhantomData }) }?;
+        let argument = unsafe { Argument::new(header) };
+        // SAFETY: as above.
+        let done = unsafe { ioctl(&self.file, argument) }?;
         let written =
             usize::try_from(done.sense_len).map_or(sense.len(), |len| len.min(sense.len()));
         let residual = done.in_residual.max(done.out_residual);
-        Ok(Reply {
+        let outcome = Outcome {
             status: u8::try_from(done.status & 0xff).expect("a byte"),
-            sense: Sense::decode(&sense[..written]),
             host: u16::try_from(done.host_status & 0xffff).expect("two bytes"),
-            residual: usize::try_from(residual).unwrap_or(0).min(len),
-        })
+            driver: u16::try_from(done.driver_status & 0xffff).expect("two bytes"),
+        };
+        Ok(outcome.reply(&sense[..written], usize::try_from(residual).unwrap_or(0).min(len)))
     }
 }
 

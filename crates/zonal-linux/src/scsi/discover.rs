@@ -119,9 +119,9 @@ fn max_open(channel: &Channel, disk: Option<&Identification>) -> Result<Option<u
     Ok(answer.and_then(|answer| ZonedInformation::decode(&answer)).and_then(|page| page.max_open))
 }
 
-/// The first report of zones, by SCSI or by ATA commands, which the channel speaks from then on. A
-/// drive whose adapter fails the first way is asked the other way at once; one that speaks no ATA
-/// is asked again by SCSI, because the command may have been aborted by chance.
+/// The first report of zones, by SCSI or by ATA commands, which the channel speaks from then on. If
+/// SCSI fails, an ATA command follows at once, and if that fails too, the SCSI command again where
+/// the drive may have aborted it by chance.
 fn first_report(channel: &mut Channel, report: &mut [u8]) -> Result<usize, Failure> {
     let refused = match channel.report(Lba::ZERO, report, Doubt::Reported) {
         Err(refused @ (Failure::Drive(_) | Failure::Host(_) | Failure::Status(_))) => refused,

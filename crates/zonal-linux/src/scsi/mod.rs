@@ -10,8 +10,8 @@
 //! failed or timed out, it is unknown until the drive reports the zone: nothing writes by a guess.
 //!
 //! - `number.rs`, [`cdb`], [`ata`], [`sense`], [`inquiry`], [`zones`]: the formats on the wire.
-//! - `transport.rs`: the path of a command; `sg.rs`, `bsg.rs`: those of the kernel, with a copy of
-//!   the data and without; `channel.rs`: commands as SCSI or ATA, with their repetitions.
+//! - `transport.rs`: the path of a command; `sg.rs`: through a node that copies the data, `bsg.rs`:
+//!   through one that does not; `channel.rs`: commands as SCSI or ATA, with their repetitions.
 //! - `discover.rs`, `shape.rs`: the drive's report of its geometry, limits and zones; `grid.rs`:
 //!   which of them Zonal uses.
 //! - [`realms`]: the zone realms of hybrid drives; `facts.rs`: further facts of a drive.

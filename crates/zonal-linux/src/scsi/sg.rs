@@ -81,16 +81,26 @@ const FROM_DRIVE: c_int = -3;
 const DRIVER_TIMEOUT: u16 = 6;
 const DRIVER_SENSE: u16 = 8;
 
-/// A command on its way. It borrows the memory that the kernel uses.
-struct Command<'a> {
-    header: IoHeader,
+/// The argument of `SG_IO`: a header of the version that the node takes, whose pointers borrow the
+/// memory that the kernel uses.
+pub(super) struct Argument<'a, H> {
+    header: H,
     memory: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: `SG_IO` takes a `struct sg_io_hdr` and changes nothing of it but its results; `as_ptr`
-// gives one. The memory that it points to is borrowed for as long as `self` lives.
-unsafe impl Ioctl for Command<'_> {
-    type Output = IoHeader;
+impl<H> Argument<'_, H> {
+    /// # Safety
+    /// The header is the structure that `SG_IO` of the node takes; all that it points to lives as
+    /// long as the argument, has the lengths in the header, and may be written where it states so.
+    pub(super) unsafe fn new(header: H) -> Self {
+        Self { header, memory: PhantomData }
+    }
+}
+
+// SAFETY: `SG_IO` takes a pointer to the header and changes nothing of it but its results; `as_ptr`
+// gives one. `new` demands the right structure.
+unsafe impl<H: Copy> Ioctl for Argument<'_, H> {
+    type Output = H;
     const IS_MUTATING: bool = true;
 
     fn opcode(&self) -> Opcode {
@@ -101,9 +111,33 @@ unsafe impl Ioctl for Command<'_> {
         (&raw mut self.header).cast()
     }
 
-    unsafe fn output_from_ptr(_: IoctlOutput, header: *mut c_void) -> rustix::io::Result<IoHeader> {
+    unsafe fn output_from_ptr(_: IoctlOutput, header: *mut c_void) -> rustix::io::Result<H> {
         // SAFETY: `header` is the pointer from `as_ptr`: ours, alive and initialised.
-        Ok(unsafe { *header.cast::<IoHeader>() })
+        Ok(unsafe { *header.cast::<H>() })
+    }
+}
+
+/// The status of a completed command: the drive's, the adapter's and the kernel's.
+#[derive(Clone, Copy)]
+pub(super) struct Outcome {
+    pub(super) status: u8,
+    pub(super) host: u16,
+    pub(super) driver: u16,
+}
+
+impl Outcome {
+    /// The reply. Kernels before 5.14 say only by the driver's status that a command timed out or
+    /// that there is sense data.
+    pub(super) fn reply(self, sense: &[u8], residual: usize) -> Reply {
+        let driver = self.driver & 0xf;
+        let has_sense = self.status == status::GOOD && driver == DRIVER_SENSE && !sense.is_empty();
+        let timed_out = self.host == 0 && driver == DRIVER_TIMEOUT;
+        Reply {
+            status: if has_sense { status::CHECK_CONDITION } else { self.status },
+            sense: Sense::decode(sense),
+            host: if timed_out { host::TIME_OUT } else { self.host },
+            residual,
+        }
     }
 }
 
@@ -132,15 +166,14 @@ impl Node {
                 queue.min(pages).min(MOST_BYTES_DIRECT)
             }
         };
-        if direct.is_some() {
-            return Ok(Self { file, direct, bytes_max });
+        if direct.is_none() {
+            let reserved = c_int::try_from(bytes_max).expect("at most half a MiB");
+            // SAFETY: SG_SET_RESERVED_SIZE takes an `int` and only reads it.
+            let set = unsafe { Setter::<SET_RESERVED, c_int>::new(reserved) };
+            // The kernel reserves some memory or none: this only saves most commands an allocation.
+            // SAFETY: as above.
+            let _ = unsafe { ioctl(&file, set) };
         }
-        let reserved = c_int::try_from(bytes_max).expect("at most half a MiB");
-        // SAFETY: SG_SET_RESERVED_SIZE takes an `int` and only reads it.
-        let set = unsafe { Setter::<SET_RESERVED, c_int>::new(reserved) };
-        // The kernel reserves some memory or none: this only saves most commands an allocation.
-        // SAFETY: as above.
-        let _ = unsafe { ioctl(&file, set) };
         Ok(Self { file, direct, bytes_max })
     }
 }
@@ -197,19 +230,15 @@ impl Transport for Node {
         let signals = BlockedSignals::new();
         // SAFETY: the command, the data and the sense buffer live until the call returns, have the
         // lengths in the header, and the kernel moves data only in the direction that it states.
-        let done = unsafe { ioctl(&self.file, Command { header, memory: PhantomData }) };
+        let argument = unsafe { Argument::new(header) };
+        // SAFETY: as above.
+        let done = unsafe { ioctl(&self.file, argument) };
         drop(signals);
         let done = done?;
         let written = usize::from(done.sense_len).min(sense.len());
-        let driver = done.driver_status & 0xf;
-        let has_sense = done.status == status::GOOD && driver == DRIVER_SENSE && written > 0;
-        let timed_out = done.host_status == 0 && driver == DRIVER_TIMEOUT;
-        Ok(Reply {
-            status: if has_sense { status::CHECK_CONDITION } else { done.status },
-            sense: Sense::decode(&sense[..written]),
-            host: if timed_out { host::TIME_OUT } else { done.host_status },
-            residual: usize::try_from(done.residual).unwrap_or(0).min(len),
-        })
+        let outcome =
+            Outcome { status: done.status, host: done.host_status, driver: done.driver_status };
+        Ok(outcome.reply(&sense[..written], usize::try_from(done.residual).unwrap_or(0).min(len)))
     }
 
     fn bytes_max(&self) -> u64 {
@@ -254,5 +283,18 @@ mod tests {
         let null = File::open("/dev/null").unwrap();
         let errno = Node::new(null).err().unwrap();
         assert!(matches!(errno, Errno::NOTTY | Errno::INVAL), "{errno}");
+    }
+
+    #[test]
+    fn status_of_driver_tells_timeout_and_sense_of_old_kernels() {
+        let reply = |status, host, driver, sense: &[u8]| {
+            let reply = Outcome { status, host, driver }.reply(sense, 0);
+            (reply.status, reply.host)
+        };
+        let sense = Sense::new(6, 0x29, 0).encode_fixed();
+        assert_eq!(reply(0, 0, 0, &[]), (status::GOOD, 0));
+        assert_eq!(reply(0, 0, DRIVER_TIMEOUT, &[]), (status::GOOD, host::TIME_OUT));
+        assert_eq!(reply(0, 0, DRIVER_SENSE, &sense), (status::CHECK_CONDITION, 0));
+        assert_eq!(reply(2, 7, DRIVER_SENSE, &sense), (status::CHECK_CONDITION, 7));
     }
 }

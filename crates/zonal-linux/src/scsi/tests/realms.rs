@@ -1,5 +1,5 @@
-//! Realms of a drive in memory: its zones lie in two zone domains, one behind the other, and each
-//! realm has zones of both, of which only those of its active domain can be used.
+//! Realms of a drive in memory. Its zones lie in two zone domains, one behind the other. Each realm
+//! has zones of both, and a host can use those of the active domain alone.
 
 use zonal::nvme::decode::SendTarget;
 use zonal::{Lba, Zone, ZoneCond, ZoneId};
@@ -83,7 +83,7 @@ impl Target {
         Ok(answer)
     }
 
-    /// The realm whose zones in the domain of an activation are those that it names.
+    /// The realm that an activation names by its first block.
     pub(super) fn realm_at(&self, what: Activation) -> Result<usize, Sense> {
         let SendTarget::Start(start) = what.zones else { return Err(INVALID_FIELD) };
         let domain = usize::from(what.domain);
@@ -97,7 +97,7 @@ impl Target {
         (0..realms).find(is_start).ok_or(INVALID_FIELD)
     }
 
-    /// What an activation would answer.
+    /// The answer to ZONE QUERY: an activation would get the same.
     pub(super) fn query(&self, what: Activation) -> Result<ActivationResult, Sense> {
         let realm = self.realm_at(what)?;
         let active = self.realms.lock().unwrap()[realm];
