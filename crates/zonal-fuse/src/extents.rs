@@ -4,7 +4,7 @@
 //! | attribute | content |
 //! | --- | --- |
 //! | `user.zonal.extents.OFFSET` of a file | its extents from a byte on |
-//! | `user.zonal.extents.INODE.OFFSET` of the root | those of all files from there on |
+//! | `user.zonal.extents.INODE.OFFSET` of the root | extents of all files, from a byte of an inode on |
 //!
 //! The second one is for root and for the user who mounted.
 //!
@@ -53,7 +53,8 @@ impl Question {
             let share = if shared { "shared" } else { "own" };
             writeln!(text, "{} {offset} {bytes} {} {zone_offset} {share}", ino.get(), zone.get())
                 .expect("a string takes all");
-            if text.len() <= len {
+            // A first line that is too long shows that the buffer is too small.
+            if before == 0 || text.len() <= len {
                 return Listing::More;
             }
             text.truncate(before);

@@ -18,7 +18,7 @@ use zonal::layer::fault::Fault;
 use zonal::layer::record::{Outage, Recorder};
 use zonal::{ManualClock, ZoneCond, ZoneFailure, ZoneId, ZonedDevice};
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Access, FileSystem};
+use zonal_fs::vfs::{Access, FileSystem, Ino, Listing};
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
 use zonal_kv::zones::ZoneStore;
 
@@ -180,6 +180,33 @@ fn file_larger_than_zone_spans_zones_small_take_none() {
     // It goes on growing where its last block was filled with zeroes.
     volume.open_with("/large", APPEND, 0).unwrap().append(b"more").unwrap();
     assert!(volume.read("/large").unwrap() == [&large[..], b"more"].concat());
+}
+
+#[test]
+fn extents_lead_to_bytes_of_files() {
+    let drive = drive("zone=1M,capacity=768K,zones=12");
+    let volume = mount(Arc::clone(&drive)).unwrap();
+    let large: Vec<u8> = (0..1_500_001_u32).map(|n| n.to_le_bytes()[1]).collect();
+    volume.write("/small", &[1; 4000]).unwrap();
+    volume.write("/large", &large).unwrap();
+    volume.sync().unwrap();
+    let mut found = Vec::new();
+    let mut note = |extent| {
+        found.push(extent);
+        Listing::More
+    };
+    volume.extents((Ino::new(0), 0), Ino::new(u64::MAX), &mut note).unwrap();
+    let ino = volume.metadata("/large").unwrap().ino;
+    found.retain(|extent| extent.ino == ino);
+    let mut bytes: Vec<u8> = Vec::new();
+    for extent in &found {
+        assert_eq!(extent.offset, bytes.len() as u64, "{found:?}");
+        let from = usize::try_from(extent.zone_offset).unwrap();
+        let zone = content(&*drive, extent.zone.get());
+        bytes.extend(&zone[from..from + usize::try_from(extent.len).unwrap()]);
+    }
+    assert!(found.len() >= 2 && bytes.len() >= large.len() - 4096, "{found:?}");
+    assert!(bytes == large[..bytes.len()]);
 }
 
 #[test]

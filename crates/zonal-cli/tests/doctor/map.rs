@@ -1,4 +1,4 @@
-//! `zonal map`: the same of a mount as of its drive, for those who may ask.
+//! `zonal map`: a mount and its drive give the same map, and users without rights get none.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -530,8 +530,8 @@ pub trait FileSystem: Send + Sync {
     /// Finds data or a hole from `offset` on.
     fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64>;
 
-    /// Extents of regular files in the order of inodes and offsets, as of the last
-    /// [`sync`](Self::sync): those of inodes below `end` from a byte of an inode on.
+    /// Calls `each` with extents of regular files in the order of inodes and offsets, from a byte
+    /// of an inode on, for inodes below `end`. It shows the state of the last [`sync`](Self::sync).
     fn extents(
         &self,
         _start: (Ino, u64),

@@ -1,15 +1,16 @@
 //! [`FileSystem`] for [`ZoneStore`].
 
+use zonal::ZoneId;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
-    Access, Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing,
-    NAME_MAX, NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind,
-    Timestamp, WriteFlags, Written, XattrMode,
+    Access, Allocate, Attr, Caller, DirEntry, FileExtent, FileKind, FileSystem, Ino, InodeFlags,
+    Listing, NAME_MAX, NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs,
+    SyncKind, Timestamp, WriteFlags, Written, XattrMode,
 };
 use zonal_fs::zonefs::Health;
 
 use super::data::{file, memory};
-use super::format::Kind;
+use super::format::{Extent, Kind};
 use super::owed::{ATTEMPTS, at_once};
 use super::{Inode, MAP_ZONES, ROOT, State, ZoneStore, lock};
 
@@ -259,6 +260,30 @@ impl FileSystem for ZoneStore {
             Seek::Data => Ok(offset),
             Seek::Hole => Ok(size),
         }
+    }
+
+    fn extents(
+        &self,
+        start: (Ino, u64),
+        end: Ino,
+        each: &mut dyn FnMut(FileExtent) -> Listing,
+    ) -> Result<()> {
+        let state = lock(&self.state);
+        let inodes = state.inodes.range(start.0.get()..).take_while(|(ino, _)| **ino < end.get());
+        for (&number, inode) in inodes {
+            let (ino, mut offset) = (Ino::new(number), 0);
+            for &Extent { zone, start: zone_offset, len } in &inode.extents {
+                // A zone file has the inode number of its zone.
+                let zone = u32::try_from(self.zone(zone).get()).expect("a zone");
+                let zone = ZoneId::new(zone);
+                let extent = FileExtent { ino, offset, len, zone, zone_offset, shared: false };
+                offset += len;
+                if (ino, extent.offset) >= start && each(extent) == Listing::Enough {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn copy_range(

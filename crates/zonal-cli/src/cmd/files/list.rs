@@ -60,7 +60,7 @@ fn lossy<S: Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Err
 }
 
 #[expect(clippy::ref_option, reason = "serde calls it so")]
-fn lossy_if_there<S: Serializer>(
+pub(crate) fn lossy_if_there<S: Serializer>(
     path: &Option<PathBuf>,
     to: S,
 ) -> std::result::Result<S::Ok, S::Error> {

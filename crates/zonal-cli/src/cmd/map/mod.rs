@@ -15,6 +15,7 @@ use zonal_fs::vfs::FileExtent;
 use self::source::Target;
 use crate::args::Global;
 use crate::args::map::Map;
+use crate::cmd::files::list::lossy_if_there;
 use crate::output::table::Table;
 use crate::output::{json, size};
 use crate::top::Spot;
@@ -39,7 +40,9 @@ pub(crate) struct ZoneContent {
 struct FileContent {
     /// A path to it in the file system; null of a file without a name, or in a directory that this
     /// user may not list.
-    path: Option<String>,
+    #[serde(serialize_with = "lossy_if_there")]
+    #[schemars(with = "Option<String>")]
+    path: Option<PathBuf>,
     /// Its number.
     inode: u64,
     /// How much of it lies in the zone.
@@ -61,14 +64,10 @@ struct Place {
     shared: bool,
 }
 
-/// The part of a file that lies in a zone, until the path is known.
-#[derive(Default)]
-struct Part {
-    bytes: u64,
-    places: Vec<Place>,
-}
+/// Files by the zone that they lie in and by inode.
+type Files = BTreeMap<(u32, u64), FileContent>;
 
-/// The part of a drive that is asked for.
+/// The part of the drive that the command shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// All of it: bytes of files by zone, without their places.
@@ -100,10 +99,13 @@ pub(crate) fn run(global: &Global, args: &Map) -> Result<()> {
     tracing::info!(target = shown(what), "asking for extents");
     let zones = target.zones()?;
     let scope = Scope::of(args, &target, &zones)?;
-    let parts = parts(&target, scope)?;
-    let inodes: BTreeSet<u64> = parts.keys().map(|(_, ino)| *ino).collect();
-    let paths = target.paths(&|ino| inodes.contains(&ino))?;
-    let mut contents = contents(&zones, parts, &paths);
+    let mut contents = contents(&zones, files_of(&target, scope)?);
+    let named = match (&args.html, scope) {
+        (Some(_), Scope::Drive) if !global.json => page::FILES_MAX,
+        (None, Scope::Drive) if !global.json => 1,
+        _ => usize::MAX,
+    };
+    name_files(&mut contents, &target, named)?;
     if let Some(path) = &args.html {
         let text = page::page(&shown(what), &contents)?;
         zonal::output::write(path, text, &[what.to_owned()])
@@ -126,18 +128,19 @@ pub(crate) fn run(global: &Global, args: &Map) -> Result<()> {
     Ok(())
 }
 
-/// The parts of files by zone and inode.
-fn parts(target: &Target, scope: Scope) -> Result<BTreeMap<(u32, u64), Part>> {
-    let mut parts = BTreeMap::<_, Part>::new();
+/// The files of the target, without paths.
+fn files_of(target: &Target, scope: Scope) -> Result<Files> {
+    let mut files = Files::new();
     target.each_extent(|extent| {
         let FileExtent { ino, offset, len, zone, zone_offset, shared } = extent;
         if matches!(scope, Scope::Zone(only) if only != zone.get()) {
             return;
         }
-        let part = parts.entry((zone.get(), ino.get())).or_default();
-        part.bytes += len;
+        let new = || FileContent { path: None, inode: ino.get(), bytes: 0, places: Vec::new() };
+        let file = files.entry((zone.get(), ino.get())).or_insert_with(new);
+        file.bytes = file.bytes.saturating_add(len);
         if scope != Scope::Drive {
-            part.places.push(Place {
+            file.places.push(Place {
                 offset_bytes: offset,
                 length_bytes: len,
                 zone_offset_bytes: zone_offset,
@@ -145,15 +148,11 @@ fn parts(target: &Target, scope: Scope) -> Result<BTreeMap<(u32, u64), Part>> {
             });
         }
     })?;
-    Ok(parts)
+    Ok(files)
 }
 
-/// The content of every zone.
-fn contents(
-    zones: &[Spot],
-    parts: BTreeMap<(u32, u64), Part>,
-    paths: &BTreeMap<u64, PathBuf>,
-) -> Vec<ZoneContent> {
+/// The content of every zone, the largest file first.
+fn contents(zones: &[Spot], files: Files) -> Vec<ZoneContent> {
     let mut all: Vec<ZoneContent> = (0..)
         .zip(zones)
         .map(|(zone, spot)| ZoneContent {
@@ -164,17 +163,28 @@ fn contents(
             contents: Vec::new(),
         })
         .collect();
-    for ((zone, inode), Part { bytes, places }) in parts {
-        let path = paths.get(&inode).map(|path| path.to_string_lossy().into_owned());
+    for ((zone, _), file) in files {
         // A zone behind the last one can only be wrong metadata, which `zonal check` reports.
         if let Some(found) = all.get_mut(zone as usize) {
-            found.contents.push(FileContent { path, inode, bytes, places });
+            found.contents.push(file);
         }
     }
     for zone in &mut all {
         zone.contents.sort_by_key(|file| std::cmp::Reverse(file.bytes));
     }
     all
+}
+
+/// Finds the paths of the `most` largest files of each zone. The paths of all files of a large file
+/// system would take gigabytes.
+fn name_files(zones: &mut [ZoneContent], target: &Target, most: usize) -> Result<()> {
+    let largest = zones.iter().flat_map(|zone| zone.contents.iter().take(most));
+    let wanted: BTreeSet<u64> = largest.map(|file| file.inode).collect();
+    let paths = target.paths(&|ino| wanted.contains(&ino))?;
+    for file in zones.iter_mut().flat_map(|zone| zone.contents.iter_mut().take(most)) {
+        file.path = paths.get(&file.inode).cloned();
+    }
+    Ok(())
 }
 
 impl FileContent {
@@ -250,7 +260,8 @@ fn table_of_zone(zones: &[ZoneContent]) -> String {
 /// The last line of a table of extents.
 fn sum(lines: &[Line<'_>]) -> String {
     let zones: BTreeSet<u32> = lines.iter().map(|(zone, ..)| *zone).collect();
-    let bytes = lines.iter().map(|(_, _, place)| place.length_bytes).sum();
+    let bytes =
+        lines.iter().fold(0, |sum: u64, (_, _, place)| sum.saturating_add(place.length_bytes));
     let counted =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (extents, zones) = (counted(lines.len(), "extent"), counted(zones.len(), "zone"));

@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::ZoneContent;
 
-/// The page. `DATA` and `TITLE` stand where these belong.
+/// The page. `TITLE` and `DATA` are the places of the title and of [`Data`].
 const PAGE: &str = include_str!("page.html");
 
 /// Files of a zone that the page lists: those with most bytes.
-const FILES_MAX: usize = 64;
+pub(super) const FILES_MAX: usize = 64;
 
 /// What the script of the page reads. Short names: a large drive has a hundred thousand zones.
 #[derive(Serialize)]
@@ -57,7 +57,8 @@ pub(super) fn page(title: &str, zones: &[ZoneContent]) -> Result<String> {
     // A name may have the end of a script in it.
     let data = data.replace('<', "\\u003c");
     let title = title.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
-    Ok(PAGE.replace("TITLE", &title).replace("DATA", &data))
+    let (head, tail) = PAGE.split_once("DATA").expect("the page has a place for it");
+    Ok(format!("{}{data}{tail}", head.replace("TITLE", &title)))
 }
 
 #[cfg(test)]
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn page_escapes_names_and_counts_files_that_it_leaves_out() {
         let file = |inode| FileContent {
-            path: Some(format!("/</script>{inode}")),
+            path: Some(format!("/</script>{inode}").into()),
             inode,
             bytes: 4096,
             places: Vec::new(),
@@ -80,8 +81,11 @@ mod tests {
             used_percent: Some(3.0),
             contents: (0..70).map(file).collect(),
         };
-        let page = page("<b>&", &[zone]).unwrap();
-        assert!(page.contains("&lt;b>&amp;") && page.contains("\"m\":6"), "{page}");
+        let page = page("<b>&DATA", &[zone]).unwrap();
+        assert!(
+            page.contains("<h1>Zones of &lt;b>&amp;DATA</h1>") && page.contains("\"m\":6"),
+            "{page}"
+        );
         assert_eq!(page.matches("</script>").count(), 1);
     }
 }

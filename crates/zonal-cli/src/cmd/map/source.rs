@@ -1,7 +1,7 @@
 //! The sources of a map: a mount, which answers by extended attributes, or the file system of a
 //! device that is not mounted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Target {
             bail!("{} is a directory outside every mount of Zonal", shown(what));
         }
         if let Some(point) = mounts::place_of(what) {
-            return Ok(Self { source: Source::Mount(point), file: None });
+            return Self::in_mount(point.clone(), &point);
         }
         let (spec, path) = match files::Place::of(what.as_os_str()) {
             Some(place) => (place.device, place.path),
@@ -102,6 +102,15 @@ impl Target {
                 }
             };
             let Some(last) = found.last() else { return Ok(()) };
+            let mut least = at;
+            for extent in &found {
+                let here = (extent.ino.get(), extent.offset);
+                let is_other = self.file.as_ref().is_some_and(|(ino, _)| *ino != here.0);
+                if extent.len == 0 || here < least || is_other {
+                    bail!("the list of extents is wrong at byte {} of inode {}", here.1, here.0);
+                }
+                least = here;
+            }
             at = (last.ino.get(), last.end());
             found.into_iter().for_each(&mut each);
         }
@@ -109,10 +118,7 @@ impl Target {
 
     fn ask_mount(&self, point: &Path, at: (u64, u64)) -> Result<Vec<FileExtent>> {
         let (path, name) = match &self.file {
-            Some((_, path)) => {
-                let inside = path.strip_prefix("/").expect("it begins with /");
-                (point.join(inside), extents::of_file(at.1))
-            }
+            Some((_, path)) => (below(point, path), extents::of_file(at.1)),
             None => (point.to_owned(), extents::of_root(at.0, at.1)),
         };
         let mut value = vec![0; ANSWER_BYTES];
@@ -140,11 +146,12 @@ impl Target {
         if let Some((ino, path)) = &self.file {
             return Ok(BTreeMap::from([(*ino, path.clone())]));
         }
-        let mut paths = BTreeMap::new();
-        let mut below = vec![PathBuf::from("/")];
-        while let Some(dir) = below.pop() {
+        let (mut paths, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        let mut unread = vec![PathBuf::from("/")];
+        while let Some(dir) = unread.pop() {
             let mut note = |ino: u64, kind: FileKind, path: PathBuf| match kind {
-                FileKind::Directory => below.push(path),
+                // A damaged directory may lead back to one above it.
+                FileKind::Directory if seen.insert(ino) => unread.push(path),
                 FileKind::Regular if wanted(ino) => {
                     paths.entry(ino).or_insert(path);
                 }
@@ -152,16 +159,16 @@ impl Target {
             };
             match &self.source {
                 Source::Mount(point) => list_mount(point, &dir, &mut note)?,
-                Source::Volume { volume, .. } => {
-                    for entry in volume.read_dir(&dir)? {
-                        let entry = entry?;
-                        note(entry.ino.get(), entry.kind, dir.join(&entry.name));
-                    }
-                }
+                Source::Volume { volume, .. } => list_volume(volume, &dir, &mut note),
             }
         }
         Ok(paths)
     }
+}
+
+/// The place of a path of the file system that is mounted at `point`.
+fn below(point: &Path, path: &Path) -> PathBuf {
+    point.join(path.strip_prefix("/").expect("it begins with /"))
 }
 
 /// Some extents of a file system that is not mounted.
@@ -177,14 +184,27 @@ fn some_of(volume: &Volume, at: (u64, u64), end: u64) -> Result<Vec<FileExtent>>
     Ok(found)
 }
 
+/// Notes the entries of a directory of a file system that is not mounted.
+fn list_volume(volume: &Volume, dir: &Path, note: &mut dyn FnMut(u64, FileKind, PathBuf)) {
+    let listed = volume.read_dir(dir).and_then(|mut entries| {
+        entries.try_for_each(|entry| {
+            let entry = entry?;
+            note(entry.ino.get(), entry.kind, dir.join(&entry.name));
+            Ok(())
+        })
+    });
+    if let Err(error) = listed {
+        tracing::warn!(directory = shown(dir), %error, "left out");
+    }
+}
+
 /// Notes the entries of a directory of a mount.
 fn list_mount(
     point: &Path,
     dir: &Path,
     note: &mut dyn FnMut(u64, FileKind, PathBuf),
 ) -> Result<()> {
-    let inside = dir.strip_prefix("/").expect("it begins with /");
-    let here = point.join(inside);
+    let here = below(point, dir);
     let entries = match fs::read_dir(&here) {
         Ok(entries) => entries,
         Err(error) => {
@@ -195,7 +215,7 @@ fn list_mount(
     for entry in entries {
         let entry = entry.with_context(|| format!("listing {}", shown(&here)))?;
         let name = entry.file_name();
-        if inside.as_os_str().is_empty() && name == CONTROL_DIR {
+        if here == point && name == CONTROL_DIR {
             continue;
         }
         let kind = match entry.file_type() {
