@@ -176,7 +176,8 @@ fn is_fuse(fd: c_int) -> bool {
     }
     // SAFETY: the call succeeded, so all of it is there.
     let about = unsafe { about.assume_init() };
-    about.f_type == libc::FUSE_SUPER_MAGIC
+    // The type of `f_type` depends on the C library and the processor.
+    i128::from(about.f_type) == i128::from(libc::FUSE_SUPER_MAGIC)
 }
 
 fn errno() -> c_int {

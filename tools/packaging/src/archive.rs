@@ -71,6 +71,17 @@ pub(super) fn program(root: &Path, target: &str, folder: &Path) -> Result<Progra
     Ok(Program { file, emulator: is_foreign.then_some(ARM[1].0) })
 }
 
+/// Files of the repository that the archive has at its top.
+const FILES: [&str; 7] = [
+    "README.md",
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+    "tools/packaging/zonal-serve@.service",
+    "tools/packaging/serve.conf",
+    "tools/packaging/fstab",
+    "tools/packaging/logrotate",
+];
+
 /// Builds for `target` and returns the archive.
 pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
     let name = format!("zonal-{VERSION}-{target}");
@@ -78,12 +89,11 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
     fresh(&folder)?;
     let zonal = program(root, target, &folder)?;
     made::documents(root, &zonal, &folder)?;
-    for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
-        fs::copy(root.join(file), folder.join(file)).with_context(|| format!("copying {file}"))?;
-    }
     copy_folder(&root.join("docs"), &folder.join("docs"), 0o644)?;
-    for file in ["zonal-serve@.service", "serve.conf", "fstab", "logrotate"] {
-        fs::copy(root.join("packaging").join(file), folder.join(file))?;
+    for file in FILES {
+        let from = root.join(file);
+        let name = from.file_name().expect("each names a file");
+        fs::copy(&from, folder.join(name)).with_context(|| format!("copying {file}"))?;
     }
     let archive = dist.join(format!("{name}.tar.gz"));
     run::quietly(
@@ -96,4 +106,17 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
             .args([&archive, Path::new(&name)]),
     )?;
     Ok(archive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_archive_are_in_repository() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for file in FILES {
+            assert!(root.join(file).is_file(), "{file}");
+        }
+    }
 }

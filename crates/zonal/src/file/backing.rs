@@ -97,8 +97,8 @@ impl Backing for HostFile {
                     rest = &rest[count..];
                 }
                 Err(Errno::INTR) => {}
-                // A file system without the flag.
-                Err(Errno::OPNOTSUPP) => {
+                // A file system without the flag, or an emulator of processors without the call.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     self.0.write_all_at(rest, at)?;
                     return self.0.sync_data();
                 }

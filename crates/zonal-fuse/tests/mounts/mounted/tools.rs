@@ -60,7 +60,9 @@ pub(crate) fn seed() -> u64 {
 pub(crate) fn path_with_plain_mount(bin: &Path) -> OsString {
     fs::create_dir(bin).unwrap();
     let wrapper = bin.join("mount");
-    fs::write(&wrapper, "#!/bin/sh\nexec /bin/mount -i \"$@\"\n").unwrap();
+    // Newer versions of mount change options by the new mount API otherwise, which FUSE refuses.
+    let script = "#!/bin/sh\nLIBMOUNT_FORCE_MOUNT2=always exec /bin/mount -i \"$@\"\n";
+    fs::write(&wrapper, script).unwrap();
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
     let mut path = bin.as_os_str().to_owned();
     path.push(":");

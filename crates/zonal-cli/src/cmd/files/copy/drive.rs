@@ -77,7 +77,7 @@ impl Spot for DriveSpot {
                 id: (self.drive.number, attr.ino.get()),
                 kind: attr.kind,
                 perm: attr.perm,
-                links: attr.nlink.into(),
+                has_links: attr.nlink > 1,
                 uid: attr.uid,
                 gid: attr.gid,
                 rdev: attr.rdev,

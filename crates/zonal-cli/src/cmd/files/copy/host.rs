@@ -377,7 +377,7 @@ fn facts(stat: &Stat) -> FileAttributes {
         id: (stat.st_dev, stat.st_ino),
         kind,
         perm: u16::try_from(stat.st_mode & 0o7777).expect("twelve bits"),
-        links: stat.st_nlink,
+        has_links: stat.st_nlink > 1,
         uid: stat.st_uid,
         gid: stat.st_gid,
         rdev: encoded(stat.st_rdev),

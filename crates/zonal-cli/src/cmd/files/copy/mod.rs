@@ -228,7 +228,7 @@ impl<'a> Copier<'a> {
                 bail!("{} and {} are the same file", from.shown(), to.shown());
             }
         }
-        let is_linked = self.args.archive && found.links > 1 && found.kind != FileKind::Directory;
+        let is_linked = self.args.archive && found.has_links && found.kind != FileKind::Directory;
         if is_linked && let Some(first) = self.linked.get(&found.id) {
             if there.is_some() {
                 to.remove()?;

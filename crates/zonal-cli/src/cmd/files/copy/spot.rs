@@ -16,7 +16,8 @@ pub(super) struct FileAttributes {
     pub(super) kind: FileKind,
     /// Permission bits with setuid, setgid and sticky.
     pub(super) perm: u16,
-    pub(super) links: u64,
+    /// Whether it has more than one link: the type of their number depends on the processor.
+    pub(super) has_links: bool,
     pub(super) uid: u32,
     pub(super) gid: u32,
     /// Device number of a device node, as Linux encodes it in 32 bits.
