@@ -8,8 +8,7 @@ use serde::Serialize;
 
 use crate::Progress;
 use crate::config::{Config, Kind, Layout, Pattern};
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::ftl::{Amplification, Counters, PageMapped, Translation, Unit, Wear, ZoneMapped};
 use crate::host::HostLog;
 use crate::load::{self, Op, Request, Workload};

@@ -67,3 +67,22 @@ pub type Result<T> = std::result::Result<T, SimError>;
 fn at(line: u64) -> String {
     if line == 0 { String::new() } else { format!(", line {line}") }
 }
+
+/// Refuses a value outside `first..=last`.
+pub(crate) fn within<T: PartialOrd + Copy + std::fmt::Display>(
+    field: &'static str,
+    value: T,
+    first: T,
+    last: T,
+) -> Result<()> {
+    if value >= first && value <= last {
+        Ok(())
+    } else {
+        Err(refused(field, value, &format!("from {first} to {last}")))
+    }
+}
+
+/// The error for an impossible value.
+pub(crate) fn refused(field: &'static str, value: impl ToString + Copy, allowed: &str) -> SimError {
+    SimError::Field { field, value: value.to_string(), allowed: allowed.to_owned() }
+}

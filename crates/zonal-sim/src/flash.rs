@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, SimError};
+use crate::error::{Result, refused, within};
 use crate::size::Size;
 
 /// Shape and timing of the flash. The default is the drive of the published measurements as far
@@ -123,25 +123,6 @@ impl Flash {
         within("flash.suspend_us", self.suspend_us, 0.0, 1e5)?;
         within("flash.resume_us", self.resume_us, 0.0, 1e5)
     }
-}
-
-/// Refuses a value outside `first..=last`.
-pub(crate) fn within<T: PartialOrd + Copy + std::fmt::Display>(
-    field: &'static str,
-    value: T,
-    first: T,
-    last: T,
-) -> Result<()> {
-    if value >= first && value <= last {
-        Ok(())
-    } else {
-        Err(refused(field, value, &format!("from {first} to {last}")))
-    }
-}
-
-/// The error for an impossible value.
-pub(crate) fn refused(field: &'static str, value: impl ToString + Copy, allowed: &str) -> SimError {
-    SimError::Field { field, value: value.to_string(), allowed: allowed.to_owned() }
 }
 
 #[cfg(test)]

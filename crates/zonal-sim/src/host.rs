@@ -15,8 +15,7 @@
 use std::collections::VecDeque;
 
 use crate::config::{Config, Kind, Layout};
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::ftl::{
     AreaStep, AreaWrite, Block, Counters, PageMapped, Slot, Translation, Unit, Work, ZoneMapped,
 };

@@ -1,4 +1,4 @@
-//! An SSD simulator: conventional, zoned and FDP drives on one flash model.
+//! A simulator of drives: conventional, zoned and FDP SSDs on one flash model, and spinning disks.
 //!
 //! A room may use the rooms that its last column names; `cargo xtask check` compares the paths.
 //!
@@ -20,10 +20,11 @@
 //! | [`counting`] | how does a config run in counting mode? | `error`, `flash`, `config`, `trace`, `load`, `ftl`, `host`, `report` |
 //! | [`timed`] | how long do requests take? A translation layer driven by discrete events | `error`, `request`, `flash`, `config`, `controller`, `trace`, `load`, `ftl`, `report`, `counting` |
 //! | [`ssd`] | how does a file system run on a simulated drive? | `error`, `size`, `flash`, `config`, `controller`, `ftl`, `host` |
+//! | [`disk`] | how does a file system run on a simulated spinning disk? | `error`, `size`, `config`, `controller` |
 //! | [`files`] | how do file systems compare on the same files? | `error`, `size`, `flash`, `config`, `ssd` |
-//! | `scheme` | `sim:CONFIG` as the name of a device | `config`, `preset`, `ssd` |
+//! | `scheme` | `sim:CONFIG` as the name of a device | `error`, `config`, `preset`, `ssd`, `disk` |
 //! | [`measured`] | how far is a preset from the real drive? | `error`, `size`, `config`, `report`, `timed`, `ssd` |
-//! | [`experiment`] | many configs, one question, and the published answer beside ours | `error`, `config`, `preset`, `theory`, `ftl`, `report`, `counting`, `timed`, `measured` |
+//! | [`experiment`] | many configs, one question, and the published answer beside ours | `error`, `config`, `preset`, `theory`, `ftl`, `report`, `counting`, `timed`, `disk`, `measured` |
 //! | [`sweep`] | how is a config run with many values, on many cores and machines? | `error`, `config`, `ftl`, `report`, `counting`, `timed` |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
@@ -35,6 +36,7 @@
 pub mod config;
 mod controller;
 pub mod counting;
+pub mod disk;
 pub mod error;
 
 pub mod experiment;
@@ -56,6 +58,7 @@ pub mod timed;
 pub mod trace;
 
 pub use config::Config;
+pub use disk::SimDisk;
 pub use error::{Result, SimError};
 pub use scheme::SCHEME;
 pub use size::Size;

@@ -1,4 +1,4 @@
-//! The scheme `sim:`, which opens a simulated SSD by name.
+//! The scheme `sim:`, which opens a simulated drive by name.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -7,14 +7,16 @@ use zonal::spec::{Base, OpenError, Opener, Scheme, Stack};
 use zonal::{DeviceError, OpenMode};
 
 use crate::config::Config;
+use crate::disk::SimDisk;
+use crate::error::SimError;
 use crate::preset::Preset;
 use crate::ssd::SimSsd;
 
-/// A simulated zoned SSD, by a preset, by the config of a file or by the default one.
+/// A simulated zoned drive, by a preset, by the config of a file or by the default one.
 pub const SCHEME: Scheme = Scheme {
     name: "sim",
     form: "sim:[CONFIG]",
-    help: "a simulated ZNS SSD in memory, by a preset or a file, gone when the command ends",
+    help: "a simulated ZNS SSD or SMR disk in memory, by a preset or a file, gone when the command ends",
     example: "sim:",
     opener: Opener::Device(open),
 };
@@ -36,12 +38,21 @@ fn open(path: &str, _: OpenMode) -> Result<Stack, OpenError> {
         })?;
         Config::parse(&text).map_err(|error| bad(error.to_string()))?
     };
-    let drive = SimSsd::new(&config).map_err(|error| bad(error.to_string()))?.side_by_side();
-    let base = Base::Simulated(drive.clock());
-    let mut stack = Stack::emulated(drive, base);
+    let mut stack = stack(&config).map_err(|error| bad(error.to_string()))?;
     let is_file = !path.is_empty() && preset.is_none();
     stack.files.extend(is_file.then(|| path.into()));
     Ok(stack)
+}
+
+fn stack(config: &Config) -> Result<Stack, SimError> {
+    if config.disk.is_some() {
+        let disk = SimDisk::new(config)?;
+        let base = Base::Simulated(disk.clock());
+        return Ok(Stack::emulated(disk, base));
+    }
+    let drive = SimSsd::new(config)?.side_by_side();
+    let base = Base::Simulated(drive.clock());
+    Ok(Stack::emulated(drive, base))
 }
 
 #[cfg(test)]

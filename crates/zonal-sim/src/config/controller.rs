@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::flash::within;
+use crate::error::{Result, within};
 
 /// A controller with times of its own. Without this section a drive models only the flash and a
 /// constant time for each command, and performs the requests of a batch one after the other.

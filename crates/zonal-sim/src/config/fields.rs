@@ -68,6 +68,7 @@ impl Field {
         let unit = match schema["unit"].as_str() {
             Some(unit) => unit,
             None if name.ends_with("_us") => "µs",
+            None if name.ends_with("_ms") => "ms",
             None if name.ends_with("_mb_s") => "MB/s",
             None if name == "seconds" => "s",
             None => "",
@@ -126,11 +127,12 @@ mod tests {
     use toml::Table;
 
     use super::*;
-    use crate::config::Controller;
+    use crate::config::{Controller, Disk};
 
     #[test]
     fn fields_are_all_there_and_explained() {
-        let config = Config { controller: Some(Controller::default()), ..Config::default() };
+        let (controller, disk) = (Some(Controller::default()), Some(Disk::default()));
+        let config = Config { controller, disk, ..Config::default() };
         let table = Table::try_from(&config).expect("a table");
         let listed = fields();
         for (section, value) in &table {

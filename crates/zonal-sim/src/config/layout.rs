@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use super::{Config, Frontier, Isolation, Kind};
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, SimError, refused};
 use crate::size::Size;
 
 /// Sizes of a drive: its units and superblocks.
@@ -144,6 +143,11 @@ impl Layout {
 impl Config {
     /// The layout of this config.
     pub fn layout(&self) -> Result<Layout> {
+        if self.disk.is_some() {
+            let what = "a spinning disk has no flash to simulate: use it as a device, as in \
+                        `zonal bench sim:hc620`";
+            return Err(SimError::Config { what: what.to_owned() });
+        }
         Layout::new(self)
     }
 

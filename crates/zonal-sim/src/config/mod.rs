@@ -5,6 +5,7 @@
 
 mod choice;
 mod controller;
+mod disk;
 #[cfg(feature = "schema")]
 pub mod fields;
 mod layout;
@@ -15,12 +16,13 @@ use serde::{Deserialize, Serialize};
 
 pub use choice::{Frontier, Isolation, Victim};
 pub use controller::Controller;
+pub use disk::{DISK_BLOCK_BYTES, Disk};
 pub use layout::Layout;
 pub use replay::{BadLines, Event, Fit, Format, ReplayTimes, Trace};
 pub use set::Setting;
 
-use crate::error::{Result, SimError};
-use crate::flash::{Flash, refused, within};
+use crate::error::{Result, SimError, refused, within};
+use crate::flash::Flash;
 use crate::size::Size;
 
 /// A simulation.
@@ -39,6 +41,9 @@ pub struct Config {
     /// The controller, if it has times of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
+    /// The spinning disk, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
     /// GC of a conventional or FDP drive.
     pub gc: Gc,
     /// Zones of a zoned drive.
@@ -413,6 +418,10 @@ impl Config {
 
     /// Refuses fields outside their range and impossible combinations.
     pub fn check(&self) -> Result<()> {
+        if let Some(disk) = &self.disk {
+            within("zones.max_open", self.zones.max_open, 1, 1 << 24)?;
+            return disk.check(self.zones.size);
+        }
         self.flash.check()?;
         self.controller.as_ref().map_or(Ok(()), Controller::check)?;
         let (drive, gc, run) = (&self.drive, &self.gc, &self.run);

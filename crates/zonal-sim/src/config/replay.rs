@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::error::Result;
-use crate::flash::within;
+use crate::error::{Result, within};
 
 /// How a trace is replayed. Its path is `workload.trace`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

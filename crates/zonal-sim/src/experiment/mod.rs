@@ -6,6 +6,7 @@
 //! | `amplification.rs` | how does over-provisioning change write amplification? |
 //! | `latency.rs` | how long does a read take while something writes? |
 //! | `drives.rs` | how near do the presets of real drives come to them? |
+//! | `disks.rs` | how near do the presets of spinning disks come to them? |
 //! | `lifetime.rs` | how much can be written before the flash is worn? |
 //! | `cost.rs` | what do flash and DRAM of a usable TB cost? |
 //! | `ways.rs` | conventional, FDP or zones: how much do drive and host move? |
@@ -19,6 +20,7 @@
 
 mod amplification;
 mod cost;
+mod disks;
 mod drives;
 mod files;
 mod latency;
@@ -54,6 +56,8 @@ pub enum Name {
     Latency,
     /// Presets of real drives, compared with these drives.
     Drives,
+    /// Presets of spinning disks, compared with such disks.
+    Disks,
     /// TBW and DWPD.
     Lifetime,
     /// Flash and DRAM per usable TB.
@@ -64,11 +68,12 @@ pub enum Name {
 
 impl Name {
     /// All, in the order of the page.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Throughput,
         Self::Amplification,
         Self::Latency,
         Self::Drives,
+        Self::Disks,
         Self::Lifetime,
         Self::Cost,
         Self::Ways,
@@ -81,6 +86,7 @@ impl Name {
             Self::Amplification => "amplification",
             Self::Latency => "latency",
             Self::Drives => "drives",
+            Self::Disks => "disks",
             Self::Lifetime => "lifetime",
             Self::Cost => "cost",
             Self::Ways => "ways",
@@ -99,6 +105,7 @@ impl Name {
             Self::Amplification => include_str!("../../configs/amplification.toml"),
             Self::Latency => include_str!("../../configs/latency.toml"),
             Self::Drives => include_str!("../../configs/drives.toml"),
+            Self::Disks => include_str!("../../configs/disks.toml"),
             Self::Lifetime => include_str!("../../configs/lifetime.toml"),
             Self::Cost => include_str!("../../configs/cost.toml"),
             Self::Ways => include_str!("../../configs/ways.toml"),
@@ -149,6 +156,7 @@ impl Experiment {
             Name::Amplification => Self::of::<amplification::Amplification>(name, text, changes),
             Name::Latency => Self::of::<latency::Latency>(name, text, changes),
             Name::Drives => Self::of::<drives::Drives>(name, text, changes),
+            Name::Disks => Self::of::<disks::Disks>(name, text, changes),
             Name::Lifetime => Self::of::<lifetime::Lifetime>(name, text, changes),
             Name::Cost => Self::of::<cost::Cost>(name, text, changes),
             Name::Ways => Self::of::<ways::Ways>(name, text, changes),

@@ -9,7 +9,9 @@ use std::thread;
 use crate::Progress;
 use crate::config::{Config, Kind, Mode};
 use crate::counting::{self, Report};
-use crate::error::Result;
+use crate::disk::load::Load;
+use crate::disk::{self, SimDisk};
+use crate::error::{Result, SimError};
 use crate::measured::{Figures, Point};
 use crate::timed::{self, Measured};
 
@@ -20,6 +22,8 @@ pub(super) enum Task {
     Run(Box<Config>),
     /// A measured point, on a drive of the config.
     Point { config: Box<Config>, point: Box<Point> },
+    /// A load on a spinning disk of the config.
+    Disk { config: Box<Config>, load: Box<Load> },
 }
 
 /// The result of a task.
@@ -28,6 +32,7 @@ pub(super) enum Answer {
     Counted(Box<Report>),
     Timed(Box<Measured>),
     Point(Figures),
+    Disk(Box<disk::load::Figures>),
 }
 
 impl Answer {
@@ -35,7 +40,7 @@ impl Answer {
     pub(super) fn counted(&self) -> &Report {
         match self {
             Self::Counted(report) => report,
-            Self::Timed(_) | Self::Point(_) => {
+            Self::Timed(_) | Self::Point(_) | Self::Disk(_) => {
                 unreachable!("the experiment asked for counting mode")
             }
         }
@@ -45,7 +50,7 @@ impl Answer {
     pub(super) fn timed(&self) -> &Measured {
         match self {
             Self::Timed(measured) => measured,
-            Self::Counted(_) | Self::Point(_) => {
+            Self::Counted(_) | Self::Point(_) | Self::Disk(_) => {
                 unreachable!("the experiment asked for timed mode")
             }
         }
@@ -55,7 +60,19 @@ impl Answer {
     pub(super) fn point(&self) -> Figures {
         match self {
             Self::Point(figures) => *figures,
-            Self::Counted(_) | Self::Timed(_) => unreachable!("the experiment asked for a point"),
+            Self::Counted(_) | Self::Timed(_) | Self::Disk(_) => {
+                unreachable!("the experiment asked for a point")
+            }
+        }
+    }
+
+    /// The answer of a load on a disk.
+    pub(super) fn disk(&self) -> &disk::load::Figures {
+        match self {
+            Self::Disk(figures) => figures,
+            Self::Counted(_) | Self::Timed(_) | Self::Point(_) => {
+                unreachable!("the experiment asked for a load on a disk")
+            }
         }
     }
 }
@@ -72,6 +89,11 @@ impl Task {
         let config = match self {
             Self::Run(config) => config,
             Self::Point { config, point } => return Ok(Answer::Point(point.run(config)?)),
+            Self::Disk { config, load } => {
+                let figures = load.run(&SimDisk::new(config)?, config.seed);
+                let failed = |error| SimError::Config { what: format!("{}: {error}", load.name) };
+                return figures.map(|figures| Answer::Disk(Box::new(figures))).map_err(failed);
+            }
         };
         Ok(match config.run.mode {
             Mode::Counting => Answer::Counted(Box::new(counting::run(config, &mut |_| {})?)),

@@ -16,7 +16,8 @@ pub fn page(sections: Vec<Section>, changes: &Changes, program: &Program) -> Pag
         "One model of flash below different translation layers, held against what was published: \
          the talk \"How Zoned Namespaces Improve SSD Lifetime, Throughput and Latency\" (Western \
          Digital, 2020), and the raw data of \"Performance Characterization of NVMe Flash Devices \
-         with Zoned Namespaces\" (arXiv 2310.19094), measured on a zoned and a conventional drive."
+         with Zoned Namespaces\" (arXiv 2310.19094), measured on a zoned and a conventional drive. A model of spinning disks is held against \
+         published figures of such disks."
             .to_owned(),
         "Calibrated: constants of the model were fitted so that this figure comes out, so that it \
          agrees says little. Predicted: it comes out without having been aimed at. Predicted, for \
@@ -44,7 +45,7 @@ pub fn page(sections: Vec<Section>, changes: &Changes, program: &Program) -> Pag
                 .to_owned(),
         );
     }
-    Page { title: "Published results of SSDs beside the simulator's".into(), text, sections }
+    Page { title: "Published results of drives beside the simulator's".into(), text, sections }
 }
 
 /// How many values were taken from their sources in which way.

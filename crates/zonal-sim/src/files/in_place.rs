@@ -13,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::space::{Extent, Space};
 use super::{BLOCK_BYTES, FileOp, FileStore, Life};
 use crate::config::Config;
-use crate::error::{Result, SimError};
-use crate::flash::refused;
+use crate::error::{Result, SimError, refused};
 use crate::ssd::{Account, BlockSsd};
 
 /// Blocks per inode, inodes in a block, and entries in a block of a directory: ext4's defaults of

@@ -12,8 +12,7 @@ use rand_distr::{Distribution, LogNormal};
 
 use super::{BLOCK_BYTES, FileOp, Life};
 use crate::config::Config;
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::size::Size;
 
 /// Median size of a file, in bytes, and sigma of its logarithm. Assumed: photos, objects and

@@ -16,8 +16,7 @@ pub use load::FileLoad;
 pub use space::{Extent, Space};
 
 use crate::config::Config;
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::ssd::Account;
 
 /// Bytes of a block: every offset and length of an operation is a multiple.

@@ -15,8 +15,7 @@ use rand_distr::{Exp1, LogNormal};
 
 use super::{Op, Request, Space, Workload};
 use crate::config::{Config, Layout};
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::size::Size;
 
 /// Classes of lives. Each is written at the same rate.

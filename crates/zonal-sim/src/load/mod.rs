@@ -18,8 +18,7 @@ use rand_chacha::rand_core::SeedableRng;
 pub use crate::request::{Op, Request, Workload};
 
 use crate::config::{Config, Layout, Pattern};
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::size::Size;
 use crate::trace::Replay;
 

@@ -18,8 +18,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Op, Request, Workload};
 use crate::config::{Config, Kind, Layout, Pattern, Permutation};
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::size::Size;
 
 /// A zone that is being written.

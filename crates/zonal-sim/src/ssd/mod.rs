@@ -23,6 +23,8 @@ mod dies;
 mod place;
 mod timing;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::{
@@ -38,8 +40,7 @@ use self::array::Left;
 use self::timing::{OpenStripe, Reset, Timing};
 use crate::config::{Config, Kind, Layout};
 use crate::controller::{First, WriteKind};
-use crate::error::{Result, SimError};
-use crate::flash::refused;
+use crate::error::{Result, SimError, refused};
 use crate::ftl::{Counters, Translation, Work, ZoneMapped};
 use crate::size::Size;
 
@@ -85,6 +86,8 @@ struct Flash {
     zones: ZoneMapped,
     timing: Timing,
     stripe_units: u32,
+    /// Ends of requests in flight, with their tags.
+    ends: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 /// Counts of a drive's flash since the drive was made.
@@ -138,6 +141,7 @@ impl SimSsd {
             zones: ZoneMapped::new(&config)?,
             timing: Timing::new(&config, &layout),
             stripe_units: layout.block_units / config.flash.programs_per_block,
+            ends: BinaryHeap::new(),
         };
         let batches =
             if flash.timing.is_controlled() { Batches::SideBySide } else { Batches::OneByOne };
@@ -169,6 +173,15 @@ impl SimSsd {
     /// The counters of the translation layer, in blocks.
     pub fn counters(&self) -> Counters {
         self.flash().zones.counters()
+    }
+
+    /// Performs a request that begins at `at_ns`, gives it its result and returns when it ends,
+    /// which an SSD knows at once. The clock stays as it is.
+    pub fn perform_at(&self, io: &mut Io<'_>, at_ns: u64) -> u64 {
+        let outcome = self.perform(&mut self.flash(), &mut io.op, at_ns);
+        let end = outcome.as_ref().map_or(at_ns, |&(_, end)| end);
+        io.result = Some(outcome.map(|(lba, _)| lba));
+        end
     }
 
     fn flash(&self) -> MutexGuard<'_, Flash> {
@@ -513,11 +526,18 @@ impl VirtualQueue for SimSsd {
         &self.clock
     }
 
-    fn perform_at(&self, io: &mut Io<'_>, at_ns: u64) -> u64 {
-        let outcome = self.perform(&mut self.flash(), &mut io.op, at_ns);
-        let end = outcome.as_ref().map_or(at_ns, |&(_, end)| end);
-        io.result = Some(outcome.map(|(lba, _)| lba));
-        end
+    fn begin(&self, io: &mut Io<'_>, at_ns: u64, tag: u64) {
+        let end = self.perform_at(io, at_ns);
+        self.flash().ends.push(Reverse((end, tag)));
+    }
+
+    fn next_end(&self, until_ns: u64) -> Option<(u64, u64)> {
+        let ends = &mut self.flash().ends;
+        let Reverse((end, tag)) = *ends.peek()?;
+        (end <= until_ns).then(|| {
+            ends.pop();
+            (tag, end)
+        })
     }
 
     fn manage_at(&self, zones: Select, action: ZoneAction, at_ns: u64) -> DeviceResult<u64> {

@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use super::fit::Fitting;
 use super::{Reader, Record, ReplayTimes, Seen, Trace};
 use crate::config::{Config, Layout};
-use crate::error::Result;
-use crate::flash::refused;
+use crate::error::{Result, refused};
 use crate::request::{Op, Request, Workload};
 
 /// A trace that is being replayed on a drive.

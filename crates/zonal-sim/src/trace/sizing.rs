@@ -6,8 +6,8 @@ use std::path::Path;
 use super::fit::Fitting;
 use super::{Fit, Reader, Trace};
 use crate::config::{Config, Kind};
-use crate::error::{Result, SimError};
-use crate::flash::{Flash, within};
+use crate::error::{Result, SimError, within};
+use crate::flash::Flash;
 use crate::size::Size;
 
 /// With fewer superblocks than this, the free and the open ones take a large part of the

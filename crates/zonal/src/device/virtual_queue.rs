@@ -1,9 +1,8 @@
 //! Requests in flight on a device in virtual time.
 //!
-//! A device in virtual time knows when a request ends as soon as it begins, so nothing waits: the
-//! caller gives each request the time at which it begins, and gets the time at which it ends. It
-//! keeps a queue by beginning the next request when an earlier one has ended, and it moves the
-//! [clock](ManualClock) itself. [`workload::queued`](crate::workload::queued) does that.
+//! Nothing waits: a program begins each request at a time of its choice, and asks for the next end
+//! of one. It keeps a queue by beginning the next request when an earlier one has ended, and it
+//! moves the [clock](ManualClock) itself. [`workload::queued`](crate::workload::queued) does that.
 
 use super::Select;
 use super::batch::Io;
@@ -12,13 +11,18 @@ use crate::{ManualClock, ZoneAction, ZoneId};
 
 /// The queue of a device in virtual time.
 ///
-/// No call begins before the one that was made before it. No call moves the clock.
+/// No request begins before the one before it. No call moves the clock.
 pub trait VirtualQueue: Send + Sync {
     /// The clock of the device.
     fn clock(&self) -> &ManualClock;
 
-    /// Performs a request that begins at `at_ns`, gives it its result and returns when it ends.
-    fn perform_at(&self, io: &mut Io<'_>, at_ns: u64) -> u64;
+    /// Begins a request at `at_ns`: its data moves and it gets its result at once, and
+    /// [`next_end`](Self::next_end) says later when it ends. `tag` names it, below 2^63.
+    fn begin(&self, io: &mut Io<'_>, at_ns: u64, tag: u64);
+
+    /// The next request that ends, and when, if that is not after `until_ns`. To be asked with the
+    /// time of the next request: which one the device takes first can depend on all that are there.
+    fn next_end(&self, until_ns: u64) -> Option<(u64, u64)>;
 
     /// Changes the condition of zones from `at_ns` on, and returns when that ends.
     fn manage_at(&self, zones: Select, action: ZoneAction, at_ns: u64) -> Result<u64>;

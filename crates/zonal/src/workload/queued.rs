@@ -5,7 +5,7 @@
 //! run is repeated exactly.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::{Measured, Pattern, Result, WorkloadError};
 use crate::device::batch::Io;
@@ -19,6 +19,9 @@ const READ_SPAN_BYTES: u64 = 256 << 20;
 
 /// Virtual time that a drive gets to empty its write buffer before a measurement.
 const REST_NS: u64 = 1_000_000_000;
+
+/// The tag of a request that fills a zone.
+const FILL: u64 = 0;
 
 /// The first part of a run is not measured: one in so many. The write buffer fills in it.
 const RAMP: u64 = 5;
@@ -89,7 +92,8 @@ pub fn run(device: &dyn ZonedDevice, workload: &Workload) -> Result<Outcome> {
         buffer: Vec::new(),
         random: workload.seed,
         events: BinaryHeap::new(),
-        sequence: 0,
+        in_flight: BTreeMap::new(),
+        sequence: FILL,
     };
     let outcome = run.measure();
     for zone in std::mem::take(&mut run.used) {
@@ -116,8 +120,11 @@ pub fn fill(
     while at < blocks {
         let count = (blocks - at).min(step);
         let mut io = Io::write(start + at, &zeroes[..super::byte_len(device, count)]);
-        end_ns = queue.perform_at(&mut io, end_ns);
+        queue.begin(&mut io, end_ns, FILL);
         io.outcome()?;
+        while let Some((_, ended_ns)) = queue.next_end(u64::MAX) {
+            end_ns = ended_ns;
+        }
         at += count;
     }
     Ok(end_ns)
@@ -134,10 +141,35 @@ enum Place {
     Resets,
 }
 
+/// A request in flight.
+#[derive(Clone, Copy)]
+struct InFlight {
+    place: Place,
+    began_ns: u64,
+    bytes: u64,
+}
+
 /// A zone that is written from its start to its end, and replaced then.
 struct Stream {
     zone: ZoneId,
     next: LbaCount,
+}
+
+/// The zones of a run.
+struct Zones {
+    streams: Vec<Stream>,
+    /// The zone of the writes in addition to the operations.
+    beside: Stream,
+    /// Full zones, to be reset.
+    full: Vec<ZoneId>,
+}
+
+/// An operation that was begun.
+enum Begun {
+    InFlight,
+    /// It needs no queue, and ends at this time.
+    Ended(u64),
+    NothingLeft,
 }
 
 struct Run<'a> {
@@ -150,59 +182,44 @@ struct Run<'a> {
     used: Vec<ZoneId>,
     buffer: Vec<u8>,
     random: u64,
+    /// Times at which requests begin.
     events: BinaryHeap<Reverse<(u64, u64, Place)>>,
+    in_flight: BTreeMap<u64, InFlight>,
     sequence: u64,
 }
 
 impl Run<'_> {
     fn measure(&mut self) -> Result<Outcome> {
-        let writing = self.workload.pattern.writes();
-        let mut streams = self.streams()?;
-        let mut beside = Stream { zone: ZoneId::ZERO, next: LbaCount::ZERO };
-        let mut full = Vec::new();
-        match self.workload.beside {
-            Beside::Nothing => {}
-            Beside::Writes { .. } => beside.zone = self.take()?,
-            Beside::Resets => full = self.fill_for_resets()?,
-        }
+        let mut zones = self.zones()?;
         self.queue.clock().advance_ns(REST_NS);
         let start_ns = self.queue.clock().monotonic_ns();
         let ramp_ns = self.workload.time_ns / RAMP;
-        let (begin_ns, end_ns) = (start_ns + ramp_ns, start_ns + ramp_ns + self.workload.time_ns);
-        self.begin(start_ns, streams.len());
+        let (begin_ns, mut end_ns) =
+            (start_ns + ramp_ns, start_ns + ramp_ns + self.workload.time_ns);
+        self.begin(start_ns, zones.streams.len());
         let mut outcome = Outcome { main: Measured::new(), beside: Measured::new() };
-        let (mut written, mut last_ns) = (0.0, end_ns);
-        while let Some(Reverse((at_ns, _, place))) = self.events.pop() {
-            if at_ns >= end_ns {
-                continue;
-            }
-            let (done_ns, next_ns, bytes) = match place {
-                Place::Main(zone) => {
-                    let (done_ns, bytes) = if writing {
-                        self.write(&mut streams[zone], self.workload.blocks, at_ns)?
-                    } else {
-                        self.read(&mut streams[zone], at_ns)?
-                    };
-                    (done_ns, done_ns, bytes)
+        let mut written = 0.0;
+        loop {
+            let next = self.events.peek().map_or(u64::MAX, |Reverse((at_ns, ..))| *at_ns);
+            let (ended, done_ns) = if let Some((tag, done_ns)) = self.queue.next_end(next) {
+                (self.in_flight.remove(&tag).expect("it was begun"), done_ns)
+            } else {
+                let Some(Reverse((at_ns, _, place))) = self.events.pop() else { break };
+                if at_ns >= end_ns {
+                    continue;
                 }
-                Place::Writes => {
-                    let Beside::Writes { blocks, bytes_s } = self.workload.beside else {
-                        unreachable!("writes are beside the operations")
-                    };
-                    let (done_ns, bytes) = self.write(&mut beside, blocks, at_ns)?;
-                    let due_ns = start_ns + after_ns(&mut written, bytes, bytes_s);
-                    (done_ns, done_ns.max(due_ns), bytes)
-                }
-                Place::Resets => {
-                    let Some(zone) = full.pop() else {
-                        last_ns = at_ns;
-                        break;
-                    };
-                    let select = Select::One(zone);
-                    let done_ns = self.queue.manage_at(select, ZoneAction::Reset, at_ns)?;
-                    (done_ns, done_ns, 0)
+                match self.begin_one(place, at_ns, &mut zones)? {
+                    Begun::InFlight => continue,
+                    Begun::Ended(done_ns) => {
+                        (InFlight { place, began_ns: at_ns, bytes: 0 }, done_ns)
+                    }
+                    Begun::NothingLeft => {
+                        end_ns = at_ns;
+                        continue;
+                    }
                 }
             };
+            let InFlight { place, began_ns, bytes } = ended;
             if done_ns > begin_ns && done_ns <= end_ns {
                 let measured = match place {
                     Place::Main(_) => &mut outcome.main,
@@ -210,16 +227,72 @@ impl Run<'_> {
                 };
                 measured.operations += 1;
                 measured.bytes += ByteCount::new(bytes);
-                measured.latency_ns.saturating_record(done_ns - at_ns);
+                measured.latency_ns.saturating_record(done_ns - began_ns);
             }
+            let next_ns = if place == Place::Writes {
+                let (_, bytes_s) = self.writes_beside();
+                done_ns.max(start_ns + after_ns(&mut written, bytes, bytes_s))
+            } else {
+                done_ns
+            };
             self.push(next_ns, place);
         }
         for measured in [&mut outcome.main, &mut outcome.beside] {
-            measured.time_ns = last_ns.saturating_sub(begin_ns);
+            measured.time_ns = end_ns.saturating_sub(begin_ns);
         }
         let now_ns = self.queue.clock().monotonic_ns();
-        self.queue.clock().advance_ns(last_ns.saturating_sub(now_ns) + REST_NS);
+        self.queue.clock().advance_ns(end_ns.saturating_sub(now_ns) + REST_NS);
         Ok(outcome)
+    }
+
+    /// The zones of all operations.
+    fn zones(&mut self) -> Result<Zones> {
+        let streams = self.streams()?;
+        let mut beside = Stream { zone: ZoneId::ZERO, next: LbaCount::ZERO };
+        let mut full = Vec::new();
+        match self.workload.beside {
+            Beside::Nothing => {}
+            Beside::Writes { .. } => beside.zone = self.take()?,
+            Beside::Resets => full = self.fill_for_resets()?,
+        }
+        Ok(Zones { streams, beside, full })
+    }
+
+    /// Begins the next operation of a place.
+    fn begin_one(&mut self, place: Place, at_ns: u64, zones: &mut Zones) -> Result<Begun> {
+        match place {
+            Place::Main(zone) if self.workload.pattern.writes() => {
+                self.write(place, &mut zones.streams[zone], self.workload.blocks, at_ns)?;
+            }
+            Place::Main(zone) => self.read(place, &mut zones.streams[zone], at_ns)?,
+            Place::Writes => {
+                let (blocks, _) = self.writes_beside();
+                self.write(place, &mut zones.beside, blocks, at_ns)?;
+            }
+            Place::Resets => {
+                let Some(zone) = zones.full.pop() else { return Ok(Begun::NothingLeft) };
+                let reset = self.queue.manage_at(Select::One(zone), ZoneAction::Reset, at_ns);
+                return Ok(Begun::Ended(reset?));
+            }
+        }
+        Ok(Begun::InFlight)
+    }
+
+    /// Blocks and rate of the writes in addition to the operations.
+    fn writes_beside(&self) -> (LbaCount, f64) {
+        match self.workload.beside {
+            Beside::Writes { blocks, bytes_s } => (blocks, bytes_s),
+            Beside::Nothing | Beside::Resets => unreachable!("no writes are asked for"),
+        }
+    }
+
+    /// Begins a request, which has moved its data then.
+    fn submit(&mut self, place: Place, mut io: Io<'_>, bytes: usize, at_ns: u64) -> Result<()> {
+        self.sequence += 1;
+        let flight = InFlight { place, began_ns: at_ns, bytes: bytes as u64 };
+        self.in_flight.insert(self.sequence, flight);
+        self.queue.begin(&mut io, at_ns, self.sequence);
+        Ok(io.outcome().map(drop)?)
     }
 
     /// The zones of the operations; reads get full ones.
@@ -276,7 +349,7 @@ impl Run<'_> {
         LbaCount::new(span.min(self.capacity().get()) / blocks * blocks)
     }
 
-    fn read(&mut self, stream: &mut Stream, at_ns: u64) -> Result<(u64, u64)> {
+    fn read(&mut self, place: Place, stream: &mut Stream, at_ns: u64) -> Result<()> {
         let (span, blocks) = (self.read_span(), self.workload.blocks);
         let offset = match self.workload.pattern {
             Pattern::RandomRead => {
@@ -291,14 +364,20 @@ impl Run<'_> {
         };
         let lba = self.device.geometry().zone_start(stream.zone) + offset;
         let bytes = self.sized(blocks);
-        let mut io = Io::read(lba, &mut self.buffer[..bytes]);
-        let end_ns = self.queue.perform_at(&mut io, at_ns);
-        io.outcome()?;
-        Ok((end_ns, bytes as u64))
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let begun = self.submit(place, Io::read(lba, &mut buffer[..bytes]), bytes, at_ns);
+        self.buffer = buffer;
+        begun
     }
 
     /// Writes or appends at the end of a stream; a full zone is replaced by an empty one.
-    fn write(&mut self, stream: &mut Stream, blocks: LbaCount, at_ns: u64) -> Result<(u64, u64)> {
+    fn write(
+        &mut self,
+        place: Place,
+        stream: &mut Stream,
+        blocks: LbaCount,
+        at_ns: u64,
+    ) -> Result<()> {
         if stream.next + blocks > self.capacity() {
             self.seal(stream.zone, at_ns)?;
             if self.free.is_empty() {
@@ -318,16 +397,17 @@ impl Run<'_> {
         }
         let lba = self.device.geometry().zone_start(stream.zone) + stream.next;
         let bytes = self.sized(blocks);
-        let data = &self.buffer[..bytes];
-        let mut io = if self.workload.pattern == Pattern::Append {
-            Io::append(stream.zone, data)
+        let buffer = std::mem::take(&mut self.buffer);
+        let io = if self.workload.pattern == Pattern::Append {
+            Io::append(stream.zone, &buffer[..bytes])
         } else {
-            Io::write(lba, data)
+            Io::write(lba, &buffer[..bytes])
         };
-        let end_ns = self.queue.perform_at(&mut io, at_ns);
-        io.outcome()?;
+        let begun = self.submit(place, io, bytes, at_ns);
+        self.buffer = buffer;
+        begun?;
         stream.next += blocks;
-        Ok((end_ns, bytes as u64))
+        Ok(())
     }
 
     /// Gives up the rest of a zone, if there is one.

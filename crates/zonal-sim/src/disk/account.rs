@@ -1,0 +1,89 @@
+//! Counts of a disk: bytes, jumps, and the share of each part of its time.
+
+use super::platters::{Access, Way};
+
+/// Positions of the arm that are kept, at most; then every second one goes.
+const POSITIONS_MAX: usize = 1 << 16;
+
+/// The arm at the begin of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Position {
+    /// When, in nanoseconds of virtual time.
+    pub at_ns: u64,
+    /// Where, as a share of the way from the outer edge to the inner one.
+    pub share: f64,
+}
+
+/// Counts of a disk since it was made.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Account {
+    /// Bytes that commands wrote.
+    pub host_written_bytes: u64,
+    /// Bytes that commands read.
+    pub host_read_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Reads that needed no head.
+    pub cache_hits: u64,
+    /// Operations of the head.
+    pub operations: u64,
+    /// Operations to which the arm had to move, or for which it waited for a turn.
+    pub jumps: u64,
+    /// Bytes that passed from or to the platters in operations.
+    pub moved_bytes: u64,
+    /// The part of them that was written.
+    pub destaged_bytes: u64,
+    /// Time that the arm moved and settled.
+    pub seek_ns: u64,
+    /// Time that the head waited for a turn.
+    pub turn_ns: u64,
+    /// Time of transfers, with the changes of tracks in them.
+    pub transfer_ns: u64,
+    /// Virtual time since the disk was made.
+    pub virtual_ns: u64,
+    /// Where the arm was, in the order of time; all of a short run, some of a long one.
+    #[serde(skip)]
+    pub positions: Vec<Position>,
+    /// Operations for each position that is kept.
+    #[serde(skip)]
+    every: u64,
+}
+
+impl Account {
+    /// An operation of the head.
+    pub(super) fn operate(
+        &mut self,
+        position: Position,
+        way: Way,
+        transfer_ns: u64,
+        bytes: u64,
+        access: Access,
+    ) {
+        let every = self.every.max(1);
+        if self.operations.is_multiple_of(every) {
+            self.positions.push(position);
+            if self.positions.len() == POSITIONS_MAX {
+                let mut number = 0;
+                self.positions.retain(|_| {
+                    number += 1;
+                    number % 2 == 1
+                });
+                self.every = 2 * every;
+            }
+        }
+        self.operations += 1;
+        self.jumps += u64::from(way.ns() > 0);
+        self.moved_bytes += bytes;
+        if access == Access::Write {
+            self.destaged_bytes += bytes;
+        }
+        self.seek_ns += way.seek_ns;
+        self.turn_ns += way.turn_ns;
+        self.transfer_ns += transfer_ns;
+    }
+
+    /// Bytes for each jump; `None` without a jump.
+    pub fn bytes_between_jumps(&self) -> Option<u64> {
+        self.moved_bytes.checked_div(self.jumps)
+    }
+}

@@ -1,0 +1,214 @@
+//! The simulated disk as a device: it keeps the contract of every device, every command ends, and
+//! its account is complete.
+//!
+//! `SEED=n COUNT=n` choose the random commands and how many runs there are.
+
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test")]
+
+#[path = "../../zonal/tests/contract/mod.rs"]
+mod contract;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use contract::CHECKS;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use zonal::{Clock, Io, LbaCount, Select, VirtualQueue, ZoneAction, ZoneId, ZonedDevice, repeat};
+use zonal_sim::disk::account::Account;
+use zonal_sim::disk::load::{Load, Operation};
+use zonal_sim::experiment::{Changes, Experiment, Name, Scope, run as run_all};
+use zonal_sim::preset::Preset;
+use zonal_sim::report::page::Basis;
+use zonal_sim::{Config, SimDisk, Size};
+
+/// The check that disks break: by ZBC-2 a zone that is not open may be closed.
+const OTHERWISE: &str = "actions follow the state machine";
+
+fn disk(fields: &str) -> SimDisk {
+    let text = format!("[zones]\nsize = \"1MiB\"\nmax_open = 3\n[disk]\nheads = 2\n{fields}");
+    SimDisk::new(&Config::parse(&text).unwrap()).unwrap()
+}
+
+fn hc620() -> SimDisk {
+    SimDisk::new(&Config::parse(Preset::find("hc620").unwrap().text).unwrap()).unwrap()
+}
+
+#[test]
+fn disk_keeps_device_contract_in_every_shape() {
+    for fields in [
+        "zones = 16\nconventional = 2",
+        "zones = 9\nconventional = 0\nconventional_at = 0.5",
+        "zones = 12\nconventional = 3\nwrite_cache = 0",
+        "zones = 12\nconventional = 1\nwrite_cache = \"16KiB\"\nwrite_pieces = 1\nread_ahead = 0",
+    ] {
+        for (what, check) in CHECKS.iter().filter(|(what, _)| *what != OTHERWISE) {
+            contract::run(&disk(fields), fields, what, *check);
+        }
+    }
+}
+
+#[test]
+fn disk_ends_every_command_and_counts_every_byte() {
+    let (seed, count) = (repeat::seed(11), repeat::count(40));
+    for round in 0..count {
+        let mut random = ChaCha8Rng::seed_from_u64(seed + round);
+        let cache = random.random_range(0..4) * 64;
+        let fields = format!(
+            "zones = 12\nconventional = 4\nwrite_cache = \"{cache}KiB\"\nwrite_pieces = {}\n\
+             destage = \"{}KiB\"\nqueue = {}\nread_ahead = \"{}KiB\"",
+            random.random_range(1..6),
+            4 << random.random_range(0..6),
+            random.random_range(1..5),
+            16 * random.random_range(0..5),
+        );
+        let first = run(&disk(&fields), seed + round);
+        assert_eq!(first, run(&disk(&fields), seed + round), "seed {}: not repeated", seed + round);
+    }
+}
+
+/// Random commands, some of them in flight together.
+fn run(disk: &SimDisk, seed: u64) -> Account {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let geometry = *disk.geometry();
+    let (mut now, mut begun, mut last) = (0, BTreeMap::new(), 0);
+    let mut at = [0; 3];
+    let (mut written, mut overwritten) = (0, false);
+    for tag in 0..200 {
+        now += random.random_range(0..3_000_000);
+        while let Some((ended, end)) = disk.next_end(now) {
+            let began = begun.remove(&ended).unwrap_or_else(|| panic!("seed {seed}: {ended}"));
+            assert!(end >= began && end >= last && end <= now, "seed {seed}: {began}, {end}");
+            last = end;
+        }
+        let data = vec![1; 4096 * random.random_range(1..=8)];
+        let blocks = LbaCount::new(data.len() as u64 / 4096);
+        let mut buffer = data.clone();
+        let anywhere = geometry.zone_start(ZoneId::new(random.random_range(0..4)))
+            + LbaCount::new(random.random_range(0..=256 - blocks.get()));
+        let mut io = match random.random_range(0..8) {
+            0 => Io::flush(),
+            1 | 2 => {
+                overwritten = true;
+                written += data.len() as u64;
+                Io::write(anywhere, &data)
+            }
+            3..=5 => {
+                let stream = random.random_range(0..3_u32);
+                let next = &mut at[stream as usize];
+                if *next + blocks.get() > 256 {
+                    continue;
+                }
+                let zone = ZoneId::new(4 + stream);
+                let lba = geometry.zone_start(zone) + LbaCount::new(*next);
+                *next += blocks.get();
+                written += data.len() as u64;
+                Io::write(lba, &data)
+            }
+            _ => {
+                let zone = ZoneId::new(random.random_range(0..8));
+                let offset = LbaCount::new(random.random_range(0..=256 - blocks.get()));
+                Io::read(geometry.zone_start(zone) + offset, &mut buffer)
+            }
+        };
+        disk.begin(&mut io, now, tag);
+        io.outcome().unwrap();
+        begun.insert(tag, now);
+    }
+    disk.begin(&mut Io::flush(), now, 200);
+    begun.insert(200, now);
+    while let Some((ended, end)) = disk.next_end(u64::MAX) {
+        assert!(end >= last, "seed {seed}");
+        last = end;
+        begun.remove(&ended).unwrap();
+    }
+    assert!(begun.is_empty(), "seed {seed}: {begun:?} never end");
+    let mut account = disk.account();
+    assert_eq!(account.host_written_bytes, written, "seed {seed}");
+    assert!(account.destaged_bytes <= written, "seed {seed}: {account:?}");
+    assert!(overwritten || account.destaged_bytes == written, "seed {seed}: {account:?}");
+    let busy = account.seek_ns + account.turn_ns + account.transfer_ns;
+    assert!(busy <= last, "seed {seed}: the arm was busy for {busy} of {last} ns");
+    account.virtual_ns = 0;
+    account
+}
+
+#[test]
+fn flush_waits_for_platters_and_write_does_not() {
+    let disk = hc620();
+    let timed = |call: &dyn Fn()| {
+        let begun = disk.clock().monotonic_ns();
+        call();
+        disk.clock().monotonic_ns() - begun
+    };
+    let start = disk.geometry().zone_start(ZoneId::new(30_000));
+    let write = timed(&|| disk.write(start, &[1; 4096]).unwrap());
+    let flush = timed(&|| disk.flush().unwrap());
+    let again = timed(&|| disk.flush().unwrap());
+    assert!(write < 200_000 && again < 200_000, "{write} {again}");
+    assert!((2_000_000..30_000_000).contains(&flush), "{flush}");
+}
+
+#[test]
+fn reset_drops_writes_that_wait_and_data_that_was_read() {
+    let disk = hc620();
+    let zone = ZoneId::new(1000);
+    disk.append(zone, &vec![1; 1 << 20]).unwrap();
+    // The arm is on its way with the first piece at most.
+    disk.append(zone, &vec![1; 1 << 20]).unwrap();
+    disk.manage(Select::One(zone), ZoneAction::Reset).unwrap();
+    disk.flush().unwrap();
+    assert!(disk.account().destaged_bytes <= 1 << 20, "{:?}", disk.account());
+}
+
+#[test]
+fn arm_takes_requests_in_flight_by_the_shortest_way() {
+    let load = |depth| Load {
+        name: String::new(),
+        operation: Operation::RandomRead,
+        from: 1000,
+        zones: 51_000,
+        io: Size(4096),
+        depth,
+        requests: 2000,
+    };
+    let iops = |depth| load(depth).run(&hc620(), 3).unwrap().iops;
+    let (one, many) = (iops(1), iops(32));
+    // A seek of 7 to 8 ms and half a turn; of 32 the nearest is 2 to 3 times as near.
+    assert!((60.0..100.0).contains(&one), "{one}");
+    assert!((1.5..3.5).contains(&(many / one)), "{many} {one}");
+}
+
+#[test]
+fn sequential_reader_waits_for_no_turn() {
+    let load = |depth| Load {
+        name: String::new(),
+        operation: Operation::Read,
+        from: 600,
+        zones: 4,
+        io: Size(64 << 10),
+        depth,
+        requests: 4000,
+    };
+    for depth in [1, 4] {
+        let figures = load(depth).run(&hc620(), 1).unwrap();
+        assert!(figures.mb_s > 220.0, "depth {depth}: {figures:?}");
+    }
+}
+
+#[test]
+fn hc620_comes_near_published_figures() {
+    let changes = Changes { scope: Scope::Full, ..Changes::default() };
+    let one = Experiment::new(Name::Disks, Name::Disks.text(), &changes).unwrap();
+    let section = run_all(vec![one], NonZeroUsize::MIN, &|_| {}).unwrap().remove(0);
+    for chart in &section.charts {
+        for claim in &chart.claims {
+            println!("{}: {}, ours {:.1}", claim.what, claim.published, claim.ours);
+        }
+    }
+    let claims = section.charts.iter().flat_map(|chart| &chart.claims);
+    for claim in claims.filter(|claim| claim.basis != Basis::Reading) {
+        let error = (claim.ours / claim.value - 1.0).abs();
+        assert!(error < 0.1, "{}: {}, ours {:.1}", claim.what, claim.published, claim.ours);
+    }
+}
