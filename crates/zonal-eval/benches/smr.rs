@@ -1,0 +1,315 @@
+//! Furrow on a simulated shingled disk: how much does the arm cost? Each load says its rate or its
+//! time, the jumps of the arm, and the shares of seek, turn and transfer in virtual time.
+//!
+//! Run it with `cargo bench -p zonal-eval --bench smr`; words after `--` choose loads by part of
+//! their name, and `--disk NAME` names another preset than `hc620`.
+//!
+//! | load | limit |
+//! | --- | --- |
+//! | `writers`: 1 to 32 files at once, 64 KiB of each by turns | the rate of long writes |
+//! | `fsync`: 4 KiB and an fsync, again and again | a seek and half a turn |
+//! | `random`: 4 KiB anywhere in a file | the rate of long writes |
+//! | `tree`: 80,000 small files written, read cold and deleted | the rate of long transfers |
+//! | `apart`: a file read cold that was written beside seven others | the rate of long reads |
+//!
+//! One thread makes all calls, and the work in the background is done in it once a virtual second.
+//! Data is zeroes, which the simulated disk keeps in no memory.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::env;
+use std::sync::Arc;
+
+use bench_support::Report;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use zonal::{Clock, ManualClock};
+use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::vfs::{
+    Caller, FileKind, FileSystem, Ino, Listing, NewInode, SetAttr, SyncKind, WriteFlags,
+};
+use zonal_sim::disk::account::Account;
+use zonal_sim::preset::Preset;
+use zonal_sim::{Config, SimDisk};
+
+/// Front ends tick once a second.
+const TICK_NS: u64 = 1_000_000_000;
+
+/// Bytes of a write of the writers.
+const PIECE: usize = 64 << 10;
+
+/// Bytes that all writers write together.
+const WRITTEN: u64 = 4 << 30;
+
+/// Files of the tree, and of one directory of it.
+const TREE: (u32, u32) = (80_000, 100);
+
+/// A mounted Furrow on a disk of its own.
+struct Rig {
+    disk: Arc<SimDisk>,
+    clock: Arc<ManualClock>,
+    fs: Furrow,
+    ticked_ns: u64,
+}
+
+/// Measures a load on a disk of a config.
+type Measure = fn(&Config, &mut Report);
+
+/// The part of a run that is measured.
+struct Span {
+    begin: Account,
+}
+
+fn main() {
+    let mut arguments = env::args().skip(1).collect();
+    let mut report = Report::begin("cargo bench -p zonal-eval --bench smr", &mut arguments);
+    let at = arguments.iter().position(|argument| argument == "--disk");
+    let name = at.map_or_else(
+        || "hc620".to_owned(),
+        |at| arguments.drain(at..at + 2).nth(1).expect("--disk needs a name"),
+    );
+    let preset = Preset::find(&name).expect("a preset");
+    let config = Config::parse(preset.text).expect("a right one");
+    let loads: [(&str, Measure); 5] = [
+        ("smr-writers", writers),
+        ("smr-fsync", fsync),
+        ("smr-random", random),
+        ("smr-tree", tree),
+        ("smr-apart", apart),
+    ];
+    for (load, measure) in loads {
+        if arguments.is_empty() || arguments.iter().any(|word| load.contains(word.as_str())) {
+            report.subject(load, 1);
+            measure(&config, &mut report);
+        }
+    }
+    report.end();
+}
+
+impl Rig {
+    fn new(config: &Config) -> Self {
+        let disk = Arc::new(SimDisk::new(config).expect("a possible disk"));
+        let clock = disk.clock();
+        mkfs(disk.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).expect("formatted");
+        let fs = Self::mount(&disk);
+        Self { disk, clock, fs, ticked_ns: 0 }
+    }
+
+    fn mount(disk: &Arc<SimDisk>) -> Furrow {
+        Furrow::mount(disk.clone(), disk.clock(), MountOptions::default()).expect("mounted")
+    }
+
+    /// Mounts again, so that nothing is in memory.
+    fn cool(&mut self) {
+        self.fs.shutdown().expect("unmounted");
+        self.fs = Self::mount(&self.disk);
+    }
+
+    fn create(&self, parent: Ino, name: &str, kind: FileKind) -> Ino {
+        let new = NewInode { kind, perm: 0o755, rdev: 0, target: b"" };
+        self.fs.create(&Caller::ROOT, parent, name.as_bytes(), &new).expect("created").ino
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) {
+        self.fs.write(ino, offset, data, WriteFlags::empty()).expect("written");
+        self.tick();
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock.monotonic_ns();
+        if now - self.ticked_ns >= TICK_NS {
+            self.ticked_ns = now;
+            self.fs.tick().expect("work in the background");
+        }
+    }
+
+    fn begin(&self) -> Span {
+        Span { begin: self.disk.account() }
+    }
+}
+
+impl Span {
+    /// Reports what happened since the begin; returns the seconds.
+    fn end(&self, rig: &Rig, name: &str, report: &mut Report) -> f64 {
+        let (begin, end) = (&self.begin, rig.disk.account());
+        let seconds = (end.virtual_ns - begin.virtual_ns) as f64 / 1e9;
+        let mut push = |figure: &str, unit: &str, value: f64| {
+            report.add_variant((figure, name), unit, &[value]);
+        };
+        push("virtual time", "s", seconds);
+        let jumps = (end.jumps - begin.jumps) as f64;
+        push("jumps of the arm", "jumps", jumps);
+        let moved = (end.moved_bytes - begin.moved_bytes) as f64 / 1024.0;
+        push("between jumps", "KiB", moved / jumps.max(1.0));
+        let percent = |end: u64, begin: u64| (end - begin) as f64 / seconds / 1e7;
+        push("seek", "%", percent(end.seek_ns, begin.seek_ns));
+        push("turn", "%", percent(end.turn_ns, begin.turn_ns));
+        push("transfer", "%", percent(end.transfer_ns, begin.transfer_ns));
+        seconds
+    }
+}
+
+/// Files that grow side by side.
+fn writers(config: &Config, report: &mut Report) {
+    for writers in [1, 2, 8, 32] {
+        let mut rig = Rig::new(config);
+        let files: Vec<Ino> = (0..writers)
+            .map(|number| rig.create(Ino::ROOT, &format!("file{number}"), FileKind::Regular))
+            .collect();
+        let data = vec![0; PIECE];
+        let span = rig.begin();
+        for round in 0..WRITTEN / PIECE as u64 / writers {
+            for file in &files {
+                rig.write(*file, round * PIECE as u64, &data);
+            }
+        }
+        rig.fs.sync().expect("synced");
+        let name = format!("{writers} writers");
+        let seconds = span.end(&rig, &name, report);
+        report.add_variant(("rate", &name), "MB/s", &[WRITTEN as f64 / seconds / 1e6]);
+    }
+}
+
+/// Small writes that are made durable one by one.
+fn fsync(config: &Config, report: &mut Report) {
+    const COUNT: u64 = 500;
+    let mut rig = Rig::new(config);
+    let file = rig.create(Ino::ROOT, "file", FileKind::Regular);
+    rig.fs.sync().expect("synced");
+    let span = rig.begin();
+    for number in 0..COUNT {
+        rig.write(file, number * 4096, &[0; 4096]);
+        rig.fs.fsync(file, SyncKind::Full).expect("synced");
+    }
+    let flushes = rig.disk.account().flushes - span.begin.flushes;
+    let seconds = span.end(&rig, "1 caller", report);
+    report.add_variant(("an fsync", "1 caller"), "ms", &[seconds * 1e3 / COUNT as f64]);
+    report.add_variant(
+        ("flushes of an fsync", "1 caller"),
+        "flushes",
+        &[flushes as f64 / COUNT as f64],
+    );
+}
+
+/// Writes anywhere in a file, as many as fit into a minute.
+fn random(config: &Config, report: &mut Report) {
+    const BLOCKS: u64 = 1 << 20;
+    let mut rig = Rig::new(config);
+    let file = rig.create(Ino::ROOT, "file", FileKind::Regular);
+    let data = vec![0; 1 << 20];
+    for at in 0..(BLOCKS * 4096) >> 20 {
+        rig.write(file, at << 20, &data);
+    }
+    rig.fs.sync().expect("synced");
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let span = rig.begin();
+    let mut times = Vec::new();
+    let start = rig.clock.monotonic_ns();
+    while rig.clock.monotonic_ns() - start < 60_000_000_000 && times.len() < 2_000_000 {
+        let begun = rig.clock.monotonic_ns();
+        rig.write(file, random.random_range(0..BLOCKS) * 4096, &[0; 4096]);
+        times.push(rig.clock.monotonic_ns() - begun);
+    }
+    rig.fs.sync().expect("synced");
+    let seconds = span.end(&rig, "4 KiB", report);
+    times.sort_unstable();
+    let name = "4 KiB";
+    report.add_variant(("rate", name), "IOPS", &[times.len() as f64 / seconds]);
+    for (at, word) in [(99, "p99"), (100, "longest")] {
+        let time = times[(times.len() * at / 100).min(times.len() - 1)];
+        report.add_variant((word, name), "ms", &[time as f64 / 1e6]);
+    }
+}
+
+/// A tree of small files, as of source code: written, read cold, deleted.
+fn tree(config: &Config, report: &mut Report) {
+    let mut rig = Rig::new(config);
+    let mut random = ChaCha8Rng::seed_from_u64(6);
+    let (files, of_directory) = TREE;
+    let span = rig.begin();
+    let mut bytes = 0;
+    for directory in 0..files / of_directory {
+        let parent = rig.create(Ino::ROOT, &format!("dir{directory}"), FileKind::Directory);
+        for number in 0..of_directory {
+            let file = rig.create(parent, &format!("file{number}.c"), FileKind::Regular);
+            // Half of them up to 4 KiB, a mean of about 10 KiB.
+            let size = 1 << random.random_range(9..16);
+            let size = random.random_range(size / 2..=size);
+            rig.write(file, 0, &vec![0; size]);
+            bytes += size;
+            let set = SetAttr { perm: Some(0o644), ..SetAttr::default() };
+            rig.fs.setattr(&Caller::ROOT, file, &set).expect("set");
+        }
+    }
+    rig.fs.sync().expect("synced");
+    span.end(&rig, "written", report);
+    report.add_variant(("data", "written"), "MB", &[bytes as f64 / 1e6]);
+
+    rig.cool();
+    let span = rig.begin();
+    let mut buffer = vec![0; 1 << 20];
+    for (_, directory) in entries(&rig.fs, Ino::ROOT) {
+        for (_, file) in entries(&rig.fs, directory) {
+            rig.fs.getattr(file).expect("there");
+            rig.fs.read(file, 0, &mut buffer).expect("read");
+        }
+    }
+    span.end(&rig, "read cold", report);
+
+    rig.cool();
+    let span = rig.begin();
+    for (name, directory) in entries(&rig.fs, Ino::ROOT) {
+        for (file, _) in entries(&rig.fs, directory) {
+            rig.fs.unlink(directory, &file).expect("removed");
+            rig.tick();
+        }
+        rig.fs.rmdir(Ino::ROOT, &name).expect("removed");
+    }
+    rig.fs.sync().expect("synced");
+    span.end(&rig, "deleted", report);
+}
+
+/// The entries of a directory, without itself and its parent.
+fn entries(fs: &Furrow, directory: Ino) -> Vec<(Vec<u8>, Ino)> {
+    let (mut all, mut cookie) = (Vec::new(), 0);
+    loop {
+        let before = all.len();
+        let mut last = cookie;
+        fs.readdir(directory, cookie, &mut |entry| {
+            last = entry.cookie;
+            if entry.name != b"." && entry.name != b".." {
+                all.push((entry.name.to_vec(), entry.ino));
+            }
+            Listing::More
+        })
+        .expect("listed");
+        if last == cookie || all.len() == before {
+            return all;
+        }
+        cookie = last;
+    }
+}
+
+/// A file that was written beside seven others, read cold.
+fn apart(config: &Config, report: &mut Report) {
+    const BYTES: u64 = 1 << 30;
+    let mut rig = Rig::new(config);
+    let files: Vec<Ino> = (0..8)
+        .map(|number| rig.create(Ino::ROOT, &format!("file{number}"), FileKind::Regular))
+        .collect();
+    let data = vec![0; PIECE];
+    for at in (0..BYTES).step_by(PIECE) {
+        for file in &files {
+            rig.write(*file, at, &data);
+        }
+    }
+    rig.fs.sync().expect("synced");
+    rig.cool();
+    let span = rig.begin();
+    let mut buffer = vec![0; 1 << 20];
+    for at in (0..BYTES).step_by(buffer.len()) {
+        rig.fs.read(files[3], at, &mut buffer).expect("read");
+    }
+    let seconds = span.end(&rig, "one of 8", report);
+    report.add_variant(("rate", "one of 8"), "MB/s", &[BYTES as f64 / seconds / 1e6]);
+}
