@@ -6,6 +6,7 @@
 //! | --- | --- | --- |
 //! | `error` | what can fail | |
 //! | [`size`] | sizes as people write them | |
+//! | `ends` | when do commands end? | |
 //! | `request` | a request of a host | `error` |
 //! | [`flash`] | which shape does the flash have, and how long do its operations take? | `error`, `size` |
 //! | [`config`] | which fields does a config have, in which units and ranges? | `error`, `size`, `flash` |
@@ -19,8 +20,8 @@
 //! | [`report`] | how are results shown? Tables, pictures, pages | |
 //! | [`counting`] | how does a config run in counting mode? | `error`, `flash`, `config`, `trace`, `load`, `ftl`, `host`, `report` |
 //! | [`timed`] | how long do requests take? A translation layer driven by discrete events | `error`, `request`, `flash`, `config`, `controller`, `trace`, `load`, `ftl`, `report`, `counting` |
-//! | [`ssd`] | how does a file system run on a simulated drive? | `error`, `size`, `flash`, `config`, `controller`, `ftl`, `host` |
-//! | [`disk`] | how does a file system run on a simulated spinning disk? | `error`, `size`, `config`, `controller` |
+//! | [`ssd`] | how does a file system run on a simulated drive? | `ends`, `error`, `size`, `flash`, `config`, `controller`, `ftl`, `host` |
+//! | [`disk`] | how does a file system run on a simulated spinning disk? | `ends`, `error`, `size`, `config`, `controller` |
 //! | [`files`] | how do file systems compare on the same files? | `error`, `size`, `flash`, `config`, `ssd` |
 //! | `scheme` | `sim:CONFIG` as the name of a device | `error`, `config`, `preset`, `ssd`, `disk` |
 //! | [`measured`] | how far is a preset from the real drive? | `error`, `size`, `config`, `report`, `timed`, `ssd` |
@@ -37,6 +38,7 @@ pub mod config;
 mod controller;
 pub mod counting;
 pub mod disk;
+mod ends;
 pub mod error;
 
 pub mod experiment;

@@ -212,3 +212,107 @@ fn hc620_comes_near_published_figures() {
         assert!(error < 0.1, "{}: {}, ours {:.1}", claim.what, claim.published, claim.ours);
     }
 }
+
+/// A write of a MiB at the write pointer of a zone, from a time on.
+fn begin_write(disk: &SimDisk, (zone, block): (u32, u64), at_ns: u64, tag: u64) {
+    let lba = disk.geometry().zone_start(ZoneId::new(zone)) + LbaCount::new(block);
+    let data = vec![0; 1 << 20];
+    let mut io = Io::write(lba, &data);
+    disk.begin(&mut io, at_ns, tag);
+    io.outcome().unwrap();
+}
+
+#[test]
+fn flush_waits_for_no_later_write() {
+    let disk = hc620();
+    begin_write(&disk, (600, 0), 0, 0);
+    disk.begin(&mut Io::flush(), 1000, 1);
+    // A writer that never lets the cache become empty, in the same zone.
+    let (mut tag, mut flushed) = (2, None);
+    begin_write(&disk, (600, 256), 1000, tag);
+    while let Some((ended, end)) = disk.next_end(u64::MAX) {
+        if ended == 1 {
+            flushed = Some(end);
+            break;
+        }
+        if ended == tag && tag < 100 {
+            tag += 1;
+            begin_write(&disk, (600, 256 * (tag - 1)), end, tag);
+        }
+    }
+    let flushed = flushed.unwrap();
+    assert!(flushed < 50_000_000, "{flushed} ns, behind {tag} writes");
+}
+
+#[test]
+fn read_ends_after_platters_have_its_data() {
+    let disk = hc620();
+    let zone = ZoneId::new(20_000);
+    disk.mark_written(zone).unwrap();
+    let lba = disk.geometry().zone_start(zone);
+    let (mut first, mut second) = ([0; 4096], [0; 4096]);
+    disk.begin(&mut Io::read(lba, &mut first), 0, 0);
+    disk.begin(&mut Io::read(lba, &mut second), 1_000_000, 1);
+    let (tag, end) = disk.next_end(u64::MAX).unwrap();
+    let (_, second) = disk.next_end(u64::MAX).unwrap();
+    assert!(tag == 0 && end > 2_000_000 && second >= end, "{tag} {end} {second}");
+}
+
+#[test]
+fn link_moves_data_of_one_command_at_a_time() {
+    let disk = hc620();
+    for tag in 0..8 {
+        let zone = 1000 + u32::try_from(tag).unwrap();
+        begin_write(&disk, (zone, 0), 0, tag);
+    }
+    let ends: Vec<u64> = std::iter::from_fn(|| disk.next_end(u64::MAX)).map(|end| end.1).collect();
+    // 8 MiB at 550 MB/s.
+    assert!(ends.len() == 8 && ends[7] > 15_000_000, "{ends:?}");
+}
+
+#[test]
+fn call_leaves_ends_of_requests_in_flight() {
+    let disk = hc620();
+    begin_write(&disk, (700, 0), 0, 5);
+    disk.flush().unwrap();
+    assert_eq!(disk.next_end(u64::MAX).map(|(tag, _)| tag), Some(5));
+}
+
+#[test]
+fn sequential_write_jumps_at_zones_only() {
+    let load = Load {
+        name: String::new(),
+        operation: Operation::Write,
+        from: 600,
+        zones: 1,
+        io: Size(1 << 20),
+        depth: 1,
+        requests: 2048,
+    };
+    let figures = load.run(&hc620(), 1).unwrap();
+    // Eight zones, and the first write.
+    assert!(figures.account.jumps < 12, "{:?}", figures.account.jumps);
+    assert!(figures.account.turn_ns < 30_000_000, "{} ns", figures.account.turn_ns);
+}
+
+#[test]
+fn odd_disks_are_refused_or_work() {
+    let parse = |text: &str| Config::parse(text);
+    let small = "[zones]\nsize = \"4KiB\"\n[disk]\nzones = 8\nconventional = 1\ninner_mb_s = 1\n\
+                 rpm = 20000\nswitch_ms = 0\nheads = 3\nrecording_zones = 1\nqueue = 1";
+    let disk = SimDisk::new(&parse(small).unwrap()).unwrap();
+    disk.append(ZoneId::new(7), &[1; 4096]).unwrap();
+    disk.flush().unwrap();
+    let large = "[zones]\nsize = \"1TiB\"\n[disk]\nzones = 16777216";
+    assert!(parse(large).unwrap_err().to_string().contains("at most 64 PiB"));
+    let load = Load {
+        name: "of nothing".into(),
+        operation: Operation::RandomRead,
+        from: 0,
+        zones: 1,
+        io: Size(0),
+        depth: 1,
+        requests: 1,
+    };
+    assert!(load.run(&hc620(), 1).unwrap_err().to_string().contains("of nothing"));
+}

@@ -1,6 +1,7 @@
 //! A spinning disk: its platters, arm, cache and command times.
 
 use serde::{Deserialize, Serialize};
+use zonal::{BlockSize, Geometry};
 
 use crate::error::{Result, refused, within};
 use crate::size::Size;
@@ -28,7 +29,8 @@ pub struct Disk {
     pub outer_mb_s: f64,
     /// The same at the inner edge; at most `outer_mb_s`.
     pub inner_mb_s: f64,
-    /// Recording zones: steps in which tracks get shorter from the outer edge to the inner one.
+    /// Recording zones: steps in which tracks get shorter from the outer edge to the inner one. 1:
+    /// all tracks have the outer rate.
     pub recording_zones: u32,
     /// Tracks between two zones that hold no data, so that writing one zone spares the next.
     pub guard_tracks: u32,
@@ -58,7 +60,8 @@ pub struct Disk {
     /// Commands, or pieces of the write cache, of which the head takes the one that it reaches
     /// first (native command queuing).
     pub queue: u32,
-    /// Time after which the oldest command goes first, wherever it is.
+    /// Time after which the oldest command goes first, wherever it is, and after which pieces of
+    /// the write cache take turns with reads.
     pub patience_ms: f64,
     /// Time of a command outside the platters, without the transfer of its data.
     pub command_us: f64,
@@ -109,7 +112,7 @@ impl Default for Disk {
 }
 
 /// Bytes of a block of a disk.
-pub const DISK_BLOCK_BYTES: u64 = 4096;
+pub const DISK_BLOCK_BYTES: u64 = BlockSize::B4096.bytes();
 
 impl Disk {
     /// Refuses fields outside their range.
@@ -143,6 +146,11 @@ impl Disk {
         within("disk.reset_all_ms", self.reset_all_ms, 0.0, 1e6)?;
         if zone.0 == 0 || !zone.0.is_multiple_of(DISK_BLOCK_BYTES) {
             return Err(refused("zones.size", zone, "of a disk, a multiple of 4KiB above 0"));
+        }
+        let blocks = u64::from(self.zones).checked_mul(zone.0 / DISK_BLOCK_BYTES);
+        if blocks.is_none_or(|blocks| blocks > Geometry::BLOCK_COUNT_MAX) {
+            let allowed = format!("with zones of {zone}, a disk of at most 64 PiB");
+            return Err(refused("disk.zones", self.zones, &allowed));
         }
         Ok(())
     }

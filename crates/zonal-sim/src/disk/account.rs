@@ -2,6 +2,9 @@
 
 use super::platters::{Access, Way};
 
+/// The shortest way that counts as a jump: less is a rounded time.
+const JUMP_NS: u64 = 1_000;
+
 /// Positions of the arm that are kept, at most; then every second one goes.
 const POSITIONS_MAX: usize = 1 << 16;
 
@@ -46,7 +49,7 @@ pub struct Account {
     pub positions: Vec<Position>,
     /// Operations for each position that is kept.
     #[serde(skip)]
-    every: u64,
+    pub(super) every: u64,
 }
 
 impl Account {
@@ -72,7 +75,7 @@ impl Account {
             }
         }
         self.operations += 1;
-        self.jumps += u64::from(way.ns() > 0);
+        self.jumps += u64::from(way.ns() >= JUMP_NS);
         self.moved_bytes += bytes;
         if access == Access::Write {
             self.destaged_bytes += bytes;

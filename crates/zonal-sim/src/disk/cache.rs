@@ -17,21 +17,28 @@ impl Piece {
         self.bytes.end - self.bytes.start
     }
 
-    const fn holds(&self, other: &Self) -> bool {
-        self.zone == other.zone
-            && self.bytes.start <= other.bytes.start
-            && other.bytes.end <= self.bytes.end
-    }
-
     /// Whether another piece begins where this one ends.
     const fn meets(&self, next: &Self) -> bool {
         self.zone == next.zone && self.bytes.end == next.bytes.start
     }
 
-    const fn overlaps(&self, other: &Self) -> bool {
+    pub(super) const fn overlaps(&self, other: &Self) -> bool {
         self.zone == other.zone
             && self.bytes.start < other.bytes.end
             && other.bytes.start < self.bytes.end
+    }
+
+    /// The parts that another piece does not hold.
+    pub(super) fn without(&self, other: &Self) -> impl Iterator<Item = Self> {
+        let Range { start, end } = self.bytes;
+        let (before, behind) = if self.overlaps(other) {
+            (start..other.bytes.start, other.bytes.end..end)
+        } else {
+            (start..end, end..end)
+        };
+        let zone = self.zone;
+        let parts = [before, behind].into_iter().filter(|bytes| bytes.start < bytes.end);
+        parts.map(move |bytes| Self { zone, bytes })
     }
 }
 
@@ -43,15 +50,20 @@ pub(super) struct Waiting {
     pub(super) since_ns: u64,
 }
 
+/// The place of a piece in the order of arrival: the number of its first write, and its first byte,
+/// because a later write may have taken its middle.
+pub(super) type Key = (u64, u64);
+
 /// Writes that wait for the head, in the order in which they arrived. A write that goes on where
 /// the newest piece ends becomes a part of it; a write over waiting bytes takes their place.
 pub(super) struct WriteCache {
     bytes_max: u64,
     pieces_max: usize,
-    /// The pieces by the number of their first write.
-    pieces: BTreeMap<u64, Waiting>,
+    pieces: BTreeMap<Key, Waiting>,
     bytes: u64,
     next: u64,
+    /// Pieces below this number get no more bytes.
+    barrier: u64,
 }
 
 impl WriteCache {
@@ -62,6 +74,7 @@ impl WriteCache {
             pieces: BTreeMap::new(),
             bytes: 0,
             next: 0,
+            barrier: 0,
         }
     }
 
@@ -72,7 +85,10 @@ impl WriteCache {
 
     /// Whether it has room for a write now, with `busy` bytes of it on their way to the platters.
     pub(super) fn has_room(&self, piece: &Piece, busy: u64) -> bool {
-        let joins = self.pieces.values().next_back().is_some_and(|last| last.piece.meets(piece));
+        let joins = self
+            .pieces
+            .last_key_value()
+            .is_some_and(|(key, last)| key.0 >= self.barrier && last.piece.meets(piece));
         self.bytes + busy + piece.len() <= self.bytes_max
             && (joins || self.pieces.len() < self.pieces_max)
     }
@@ -81,61 +97,79 @@ impl WriteCache {
     pub(super) fn put(&mut self, piece: Piece, now: u64) {
         self.drop_overlapping(&piece);
         self.bytes += piece.len();
-        match self.pieces.values_mut().next_back() {
-            Some(last) if last.piece.meets(&piece) => last.piece.bytes.end = piece.bytes.end,
-            Some(_) | None => {
-                self.pieces.insert(self.next, Waiting { piece, since_ns: now });
+        let barrier = self.barrier;
+        let last = self.pieces.last_entry().filter(|last| last.key().0 >= barrier);
+        match last {
+            Some(mut last) if last.get().piece.meets(&piece) => {
+                last.get_mut().piece.bytes.end = piece.bytes.end;
+            }
+            _ => {
+                let key = (self.next, piece.bytes.start);
+                self.pieces.insert(key, Waiting { piece, since_ns: now });
                 self.next += 1;
             }
         }
     }
 
-    /// The oldest pieces, `most` at most, each with its number.
-    pub(super) fn oldest(&self, most: u32) -> impl Iterator<Item = (u64, &Waiting)> {
-        self.pieces.iter().take(most as usize).map(|(number, waiting)| (*number, waiting))
+    /// The number below which all pieces are that are here. Later writes do not join them.
+    pub(super) const fn set_barrier(&mut self) -> u64 {
+        self.barrier = self.next;
+        self.barrier
+    }
+
+    /// Whether pieces below a barrier are left.
+    pub(super) fn has_below(&self, barrier: u64) -> bool {
+        self.pieces.first_key_value().is_some_and(|(key, _)| key.0 < barrier)
+    }
+
+    /// The oldest pieces, `most` at most.
+    pub(super) fn oldest(&self, most: u32) -> impl Iterator<Item = (Key, &Waiting)> {
+        self.pieces.iter().take(most as usize).map(|(key, waiting)| (*key, waiting))
     }
 
     /// Takes at most `most` bytes from the start of a piece. The rest keeps its place.
-    pub(super) fn take(&mut self, number: u64, most: u64) -> Piece {
-        let whole = self.pieces.remove(&number).expect("a piece of the cache");
+    pub(super) fn take(&mut self, key: Key, most: u64) -> Piece {
+        let whole = self.pieces.remove(&key).expect("a piece of the cache");
         let Piece { zone, bytes } = whole.piece;
         let cut = bytes.end.min(bytes.start + most);
         if cut < bytes.end {
             let rest = Piece { zone, bytes: cut..bytes.end };
-            self.pieces.insert(number, Waiting { piece: rest, ..whole });
+            self.pieces.insert((key.0, cut), Waiting { piece: rest, ..whole });
         }
         self.bytes -= cut - bytes.start;
         Piece { zone, bytes: bytes.start..cut }
     }
 
-    /// Whether all bytes of a read wait here.
-    pub(super) fn holds(&self, read: &Piece) -> bool {
-        self.pieces.values().any(|waiting| waiting.piece.holds(read))
+    /// The parts of some pieces that do not wait here.
+    pub(super) fn missing(&self, parts: Vec<Piece>) -> Vec<Piece> {
+        missing(parts, self.pieces.values().map(|waiting| &waiting.piece))
     }
 
     /// Drops the bytes that a write or a reset makes useless.
     pub(super) fn drop_overlapping(&mut self, written: &Piece) {
         let old = self.pieces.iter().filter(|(_, waiting)| waiting.piece.overlaps(written));
-        let old: Vec<u64> = old.map(|(number, _)| *number).collect();
-        for number in old {
-            let Waiting { piece, since_ns } = self.pieces.remove(&number).expect("it was found");
+        let old: Vec<Key> = old.map(|(key, _)| *key).collect();
+        for key in old {
+            let Waiting { piece, since_ns } = self.pieces.remove(&key).expect("it was found");
             self.bytes -= piece.len();
-            let before = piece.bytes.start..written.bytes.start.min(piece.bytes.end);
-            let behind = written.bytes.end.max(piece.bytes.start)..piece.bytes.end;
-            for (number, bytes) in [(number, before), (self.next, behind)] {
-                if bytes.start < bytes.end {
-                    self.bytes += bytes.end - bytes.start;
-                    let rest = Piece { zone: piece.zone, bytes };
-                    self.pieces.insert(number, Waiting { piece: rest, since_ns });
-                    self.next = self.next.max(number + 1);
-                }
+            for rest in piece.without(written) {
+                self.bytes += rest.len();
+                let key = (key.0, rest.bytes.start);
+                self.pieces.insert(key, Waiting { piece: rest, since_ns });
             }
         }
     }
+}
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
+/// The parts that none of some pieces holds.
+pub(super) fn missing<'a>(parts: Vec<Piece>, held: impl Iterator<Item = &'a Piece>) -> Vec<Piece> {
+    held.fold(parts, |parts, held| {
+        if parts.iter().any(|part| part.overlaps(held)) {
+            parts.iter().flat_map(|part| part.without(held)).collect()
+        } else {
+            parts
+        }
+    })
 }
 
 /// Data of reads and of reading ahead, one range for each sequential reader.
@@ -149,8 +183,9 @@ impl ReadCache {
         Self { most: disk.read_segments as usize, segments: VecDeque::new() }
     }
 
-    pub(super) fn holds(&self, read: &Piece) -> bool {
-        self.segments.iter().any(|segment| segment.holds(read))
+    /// The parts of some pieces that are not here.
+    pub(super) fn missing(&self, parts: Vec<Piece>) -> Vec<Piece> {
+        missing(parts, self.segments.iter())
     }
 
     /// Adds data that was read. At most `most` bytes of a sequential reader stay.
@@ -177,7 +212,10 @@ impl ReadCache {
 
     /// Forgets data that a write or a reset has changed.
     pub(super) fn forget(&mut self, written: &Piece) {
-        self.segments.retain(|segment| !segment.overlaps(written));
+        if self.segments.iter().any(|segment| segment.overlaps(written)) {
+            let rest = self.segments.iter().flat_map(|segment| segment.without(written));
+            self.segments = rest.collect();
+        }
     }
 }
 
@@ -202,7 +240,7 @@ mod tests {
         cache.put(piece(2, 0..10), 4);
         cache.put(piece(1, 40..50), 5);
         assert_eq!(all(&cache), [piece(1, 0..40), piece(2, 0..10), piece(1, 40..50)]);
-        assert!(cache.holds(&piece(1, 15..35)) && !cache.holds(&piece(1, 35..45)));
+        assert_eq!(cache.missing(vec![piece(1, 35..60)]), [piece(1, 50..60)]);
         let (first, waiting) = cache.oldest(1).next().unwrap();
         assert_eq!(waiting.since_ns, 0);
         assert_eq!(cache.take(first, 25), piece(1, 0..25));
@@ -214,11 +252,27 @@ mod tests {
     fn write_takes_the_place_of_waiting_bytes() {
         let mut cache = WriteCache::new(&Disk::default());
         cache.put(piece(0, 0..100), 0);
-        cache.put(piece(0, 20..30), 1);
-        assert_eq!(all(&cache), [piece(0, 0..20), piece(0, 30..100), piece(0, 20..30)]);
-        assert_eq!(cache.bytes, 100);
+        cache.put(piece(1, 0..10), 1);
+        cache.put(piece(0, 20..30), 2);
+        let waiting = [piece(0, 0..20), piece(0, 30..100), piece(1, 0..10), piece(0, 20..30)];
+        assert_eq!(all(&cache), waiting, "what is left keeps its age");
+        assert_eq!(cache.bytes, 110);
         cache.drop_overlapping(&piece(0, 0..1 << 30));
-        assert!(cache.is_empty() && cache.bytes == 0);
+        assert_eq!((all(&cache), cache.bytes), (vec![piece(1, 0..10)], 10));
+    }
+
+    #[test]
+    fn writes_behind_barrier_are_pieces_of_their_own() {
+        let mut cache = WriteCache::new(&Disk::default());
+        cache.put(piece(0, 0..10), 0);
+        let barrier = cache.set_barrier();
+        cache.put(piece(0, 10..20), 1);
+        assert_eq!(all(&cache), [piece(0, 0..10), piece(0, 10..20)]);
+        let (first, _) = cache.oldest(1).next().unwrap();
+        assert!(cache.has_below(barrier));
+        cache.take(first, 10);
+        assert!(!cache.has_below(barrier));
+        assert_eq!(all(&cache), [piece(0, 10..20)]);
     }
 
     #[test]
@@ -239,11 +293,11 @@ mod tests {
         let mut cache = ReadCache::new(&Disk { read_segments: 2, ..Disk::default() });
         cache.put(&piece(0, 0..10), 15);
         cache.put(&piece(0, 10..20), 15);
-        assert!(cache.holds(&piece(0, 5..20)) && !cache.holds(&piece(0, 4..6)));
+        assert_eq!(cache.missing(vec![piece(0, 4..20)]), [piece(0, 4..5)]);
         cache.put(&piece(1, 0..10), 15);
         cache.put(&piece(2, 0..10), 15);
-        assert!(!cache.holds(&piece(0, 10..20)) && cache.holds(&piece(1, 0..10)));
-        cache.forget(&piece(1, 9..12));
-        assert!(!cache.holds(&piece(1, 0..5)) && cache.holds(&piece(2, 0..5)));
+        assert_eq!(cache.missing(vec![piece(0, 10..20), piece(1, 0..10)]), [piece(0, 10..20)]);
+        cache.forget(&piece(1, 4..6));
+        assert_eq!(cache.missing(vec![piece(1, 0..10)]), [piece(1, 4..6)]);
     }
 }

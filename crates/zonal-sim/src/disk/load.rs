@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use zonal::{
-    Clock, DeviceError, Io, Lba, LbaCount, Select, VirtualQueue, ZoneAction, ZoneId, ZoneKind,
-    ZonedDevice,
+    Clock, DeviceError, Geometry, Io, Lba, LbaCount, Select, VirtualQueue, ZoneAction, ZoneId,
+    ZoneKind, ZonedDevice,
 };
 
 use super::SimDisk;
@@ -97,6 +97,7 @@ impl Load {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub fn run(&self, disk: &SimDisk, seed: u64) -> Result<Figures, DeviceError> {
         let count = disk.geometry().zone_count();
+        self.check(disk.geometry())?;
         let first = u32::try_from(self.from.rem_euclid(i64::from(count))).expect("below u32");
         let mut run = Run {
             disk,
@@ -117,7 +118,31 @@ impl Load {
             mean_ms: histogram.mean() / 1e6,
             p99_ms: histogram.value_at_quantile(0.99) as f64 / 1e6,
             seconds,
-            account: disk.account(),
+            account: Account { virtual_ns: end, ..disk.account() },
+        })
+    }
+
+    /// Refuses a load that the disk has no place for.
+    fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
+        let zone = geometry.bytes(geometry.spec().zone_size).get();
+        let has_io = self.operation == Operation::ResetAll
+            || (self.io.0 > 0 && self.io.0 <= zone && zone.is_multiple_of(self.io.0));
+        let (from, zones) = (i128::from(self.from), i128::from(self.zones));
+        let count = i128::from(geometry.zone_count());
+        let from = if from < 0 { from + count } else { from };
+        if has_io
+            && self.depth > 0
+            && self.requests > 0
+            && zones > 0
+            && from >= 0
+            && from + zones <= count
+        {
+            return Ok(());
+        }
+        let what = "needs zones of the disk, requests, a depth, and requests of a size that divides a zone";
+        Err(DeviceError::Unsuitable {
+            path: format!("the load {:?}", self.name).into(),
+            what: what.into(),
         })
     }
 }

@@ -1,18 +1,19 @@
 //! A spinning zoned disk as a [`ZonedDevice`], in virtual time.
 //!
 //! [`MemoryDrive`] keeps data and zone conditions. `platters.rs` has the place of each byte and the
-//! time to get there, `cache.rs` the memory of the disk, `schedule.rs` the order in which its arm
-//! serves commands, [`account`] what that cost, [`load`] the loads that measure a disk.
+//! time to get there, `head.rs` the work of the head, `cache.rs` the memory of the disk,
+//! `schedule.rs` the order of commands, [`account`] their cost, [`load`] loads that measure a disk.
 //!
 //! Time: a call begins at the time of the [clock](SimDisk::clock) and moves the clock to its own
 //! end. A write ends when the write cache has it; the arm writes it later, while the clock goes on.
-//! A flush ends when the write cache is empty. Requests are in flight together in a batch, and for
-//! a program that begins them at times of its own ([`VirtualQueue`]); then the arm takes them in
-//! the order in which it reaches them. A run is repeated exactly only if one thread makes the
-//! calls.
+//! A flush ends when all is on the platters that the write cache had when it began. Requests are in
+//! flight together in a batch, and for a program that begins them at times of its own
+//! ([`VirtualQueue`]); then the arm takes them in the order in which it reaches them. A run is
+//! repeated exactly only if one thread makes the calls.
 
 pub mod account;
 mod cache;
+mod head;
 pub mod load;
 mod platters;
 mod schedule;
@@ -27,9 +28,10 @@ use zonal::{
 
 use self::account::Account;
 use self::cache::Piece;
-use self::schedule::{Schedule, Tag};
+use self::schedule::{Read, Schedule};
 use crate::config::{Config, DISK_BLOCK_BYTES, Disk, Zones};
 use crate::controller::ns;
+use crate::ends::Tag;
 use crate::error::{Result, SimError, refused};
 
 /// Bytes of the largest append, as the kernel's emulation of appends on SCSI disks takes: a command
@@ -99,7 +101,7 @@ impl SimDisk {
 
     /// Counts so far.
     pub fn account(&self) -> Account {
-        let mut account = self.state().schedule.account().clone();
+        let mut account = self.state().schedule.head.account.clone();
         account.virtual_ns = self.clock.monotonic_ns();
         account
     }
@@ -119,9 +121,9 @@ impl SimDisk {
         let schedule = &mut state.schedule;
         let begun = match op {
             Op::Read { lba, buffer } => self.drive.read(*lba, buffer).and_then(|()| {
-                let (pieces, unwritten) = self.pieces(*lba, buffer.len() as u64)?;
-                schedule.account_mut().host_read_bytes += buffer.len() as u64;
-                schedule.read(tag, now, pieces, unwritten);
+                let read = self.parts(*lba, buffer.len() as u64)?;
+                schedule.head.account.host_read_bytes += buffer.len() as u64;
+                schedule.read(tag, now, &read);
                 Ok(*lba)
             }),
             Op::Write { lba, data } => self.drive.write(*lba, data).map(|()| {
@@ -132,7 +134,7 @@ impl SimDisk {
                 self.store(schedule, *lba, data.len() as u64, now, tag);
             }),
             Op::Flush => self.drive.flush().map(|()| {
-                schedule.account_mut().flushes += 1;
+                schedule.head.account.flushes += 1;
                 schedule.flush(tag, now);
                 Lba::ZERO
             }),
@@ -144,7 +146,7 @@ impl SimDisk {
     }
 
     fn store(&self, schedule: &mut Schedule, lba: Lba, bytes: u64, now: u64, tag: Tag) {
-        schedule.account_mut().host_written_bytes += bytes;
+        schedule.head.account.host_written_bytes += bytes;
         if bytes == 0 {
             schedule.other(tag, now, 0);
             return;
@@ -154,27 +156,25 @@ impl SimDisk {
         schedule.write(tag, now, Piece { zone: zone.get(), bytes: start..start + bytes });
     }
 
-    /// The written parts of a read, by zone, and its bytes behind write pointers.
-    fn pieces(&self, lba: Lba, bytes: u64) -> DeviceResult<(Vec<Piece>, u64)> {
-        let (mut pieces, mut unwritten) = (Vec::new(), 0);
+    /// The parts of a read.
+    fn parts(&self, lba: Lba, bytes: u64) -> DeviceResult<Read> {
+        let (mut parts, mut unwritten) = (Vec::new(), 0);
         let (mut at, limit) = (lba, lba + LbaCount::new(bytes / DISK_BLOCK_BYTES));
         while at < limit {
             let (zone, offset) = self.geometry().locate(at);
             let count = (limit - at).min(self.geometry().size_of(zone) - offset);
-            let state = self.drive.zone(zone)?;
-            let written = match state.wp {
-                Some(wp) => (wp - self.geometry().zone_start(zone)).max(offset) - offset,
-                None => count,
-            };
-            let start = offset.get() * DISK_BLOCK_BYTES;
-            let end = start + written.min(count).get() * DISK_BLOCK_BYTES;
-            if end > start {
-                pieces.push(Piece { zone: zone.get(), bytes: start..end });
+            let (first, size) = (self.geometry().zone_start(zone), self.geometry().size_of(zone));
+            let written = self.drive.zone(zone)?.wp.map_or(size, |wp| wp - first);
+            let end = written.min(offset + count).max(offset);
+            let bytes = offset.get() * DISK_BLOCK_BYTES..end.get() * DISK_BLOCK_BYTES;
+            unwritten += (offset + count - end).get() * DISK_BLOCK_BYTES;
+            if bytes.start < bytes.end {
+                let piece = Piece { zone: zone.get(), bytes };
+                parts.push((piece, written.get() * DISK_BLOCK_BYTES));
             }
-            unwritten += count.get() * DISK_BLOCK_BYTES - (end - start);
             at += count;
         }
-        Ok((pieces, unwritten))
+        Ok(Read { written: parts, unwritten })
     }
 
     /// Performs one request, and moves the clock to its end.
@@ -182,8 +182,14 @@ impl SimDisk {
         let mut state = self.state();
         let (begin, tag) = (self.clock.monotonic_ns(), state.own_tag());
         let outcome = self.begin_request(&mut state, &mut op, begin, tag);
-        self.pass(begin, state.wait_for(&[tag]));
+        self.pass(begin, state.wait_from(tag).unwrap_or(begin));
         outcome
+    }
+
+    /// A command that neither moves data nor changes a zone.
+    fn pass_command(&self) {
+        let takes = self.state().manage_ns;
+        self.clock.advance_ns(takes);
     }
 
     /// Ends a call that began at `begin`.
@@ -232,15 +238,21 @@ impl State {
         self.calls
     }
 
-    /// Lets time pass until calls have ended; returns when the last one does.
-    fn wait_for(&mut self, tags: &[Tag]) -> u64 {
-        let (mut left, mut last) = (tags.len(), 0);
-        while left > 0 {
-            let (tag, end) = self.schedule.next_end(u64::MAX).expect("every command ends");
-            if tags.contains(&tag) {
-                left -= 1;
-                last = end;
-            }
+    /// Lets time pass until the calls from this tag on have ended; returns when the last one does.
+    fn wait_from(&mut self, first: Tag) -> Option<u64> {
+        let tags = first..=self.calls;
+        let (mut last, mut others) = (None, Vec::new());
+        for _ in tags.clone() {
+            last = loop {
+                let (tag, end) = self.schedule.next_end(u64::MAX).expect("every command ends");
+                if tags.contains(&tag) {
+                    break Some(end);
+                }
+                others.push((tag, end));
+            };
+        }
+        for (tag, end) in others {
+            self.schedule.put_back(tag, end);
         }
         last
     }
@@ -277,6 +289,7 @@ impl ZonedDevice for SimDisk {
     }
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> DeviceResult<()> {
+        self.pass_command();
         self.drive.report(first, zones, limit)
     }
 
@@ -295,21 +308,22 @@ impl ZonedDevice for SimDisk {
     fn submit(&self, batch: &mut [Io<'_>]) {
         let mut state = self.state();
         let begin = self.clock.monotonic_ns();
-        let (mut at, mut tags) = (begin, Vec::new());
+        let (mut at, mut first) = (begin, state.calls + 1);
         for io in batch {
             let is_flush = matches!(io.op, Op::Flush);
             if is_flush {
-                at = at.max(state.wait_for(&std::mem::take(&mut tags)));
+                let end = state.wait_from(first);
+                (at, first) = (end.unwrap_or(at), state.calls + 1);
             }
             let tag = state.own_tag();
             io.result = Some(self.begin_request(&mut state, &mut io.op, at, tag));
-            tags.push(tag);
             if is_flush {
-                at = at.max(state.wait_for(&std::mem::take(&mut tags)));
+                let end = state.wait_from(first);
+                (at, first) = (end.unwrap_or(at), state.calls + 1);
             }
         }
-        let end = at.max(state.wait_for(&tags));
-        self.pass(begin, end);
+        let end = state.wait_from(first);
+        self.pass(begin, end.unwrap_or(at));
     }
 
     fn virtual_queue(&self) -> Option<&dyn VirtualQueue> {
@@ -325,6 +339,7 @@ impl ZonedDevice for SimDisk {
     }
 
     fn deallocate(&self, lba: Lba, blocks: LbaCount) -> DeviceResult<()> {
+        self.pass_command();
         self.drive.deallocate(lba, blocks)
     }
 

@@ -23,8 +23,6 @@ mod dies;
 mod place;
 mod timing;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::{
@@ -40,6 +38,7 @@ use self::array::Left;
 use self::timing::{OpenStripe, Reset, Timing};
 use crate::config::{Config, Kind, Layout};
 use crate::controller::{First, WriteKind};
+use crate::ends::Ends;
 use crate::error::{Result, SimError, refused};
 use crate::ftl::{Counters, Translation, Work, ZoneMapped};
 use crate::size::Size;
@@ -87,7 +86,7 @@ struct Flash {
     timing: Timing,
     stripe_units: u32,
     /// Ends of requests in flight, with their tags.
-    ends: BinaryHeap<Reverse<(u64, u64)>>,
+    ends: Ends,
 }
 
 /// Counts of a drive's flash since the drive was made.
@@ -141,7 +140,7 @@ impl SimSsd {
             zones: ZoneMapped::new(&config)?,
             timing: Timing::new(&config, &layout),
             stripe_units: layout.block_units / config.flash.programs_per_block,
-            ends: BinaryHeap::new(),
+            ends: Ends::default(),
         };
         let batches =
             if flash.timing.is_controlled() { Batches::SideBySide } else { Batches::OneByOne };
@@ -528,16 +527,11 @@ impl VirtualQueue for SimSsd {
 
     fn begin(&self, io: &mut Io<'_>, at_ns: u64, tag: u64) {
         let end = self.perform_at(io, at_ns);
-        self.flash().ends.push(Reverse((end, tag)));
+        self.flash().ends.push(end, tag);
     }
 
     fn next_end(&self, until_ns: u64) -> Option<(u64, u64)> {
-        let ends = &mut self.flash().ends;
-        let Reverse((end, tag)) = *ends.peek()?;
-        (end <= until_ns).then(|| {
-            ends.pop();
-            (tag, end)
-        })
+        self.flash().ends.pop(until_ns)
     }
 
     fn manage_at(&self, zones: Select, action: ZoneAction, at_ns: u64) -> DeviceResult<u64> {

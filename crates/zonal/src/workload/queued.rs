@@ -96,6 +96,8 @@ pub fn run(device: &dyn ZonedDevice, workload: &Workload) -> Result<Outcome> {
         sequence: FILL,
     };
     let outcome = run.measure();
+    // A run that fails leaves requests in flight.
+    while run.queue.next_end(u64::MAX).is_some() {}
     for zone in std::mem::take(&mut run.used) {
         let now_ns = run.queue.clock().monotonic_ns();
         let end_ns = run.queue.manage_at(Select::One(zone), ZoneAction::Reset, now_ns)?;
