@@ -12,7 +12,10 @@ use crate::error::Result;
 use crate::failure::{FailZone, ZoneFailure};
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
-use crate::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneKind, ZonedDevice};
+use crate::{
+    BlockSize, DeviceError, Geometry, GeometrySpec, LbaCount, Select, ZoneAction, ZoneCond, ZoneId,
+    ZoneKind, ZonedDevice,
+};
 
 /// A zoned drive in memory.
 ///
@@ -63,6 +66,16 @@ impl MemoryDrive {
         });
         let memory = Memory { block_size: spec.block_size };
         Ok(Self { drive: Emulated::new(geometry, rules, memory, zones) })
+    }
+
+    /// Makes an empty zone full of zeroes, as if they had been written long ago.
+    pub fn mark_written(&self, zone: ZoneId) -> Result<()> {
+        let cond = self.zone(zone)?.cond;
+        if cond != ZoneCond::Empty {
+            return Err(DeviceError::Transition { zone, cond, action: ZoneAction::Finish });
+        }
+        // A finished zone reads as zeroes where nothing was written.
+        self.manage(Select::One(zone), ZoneAction::Finish)
     }
 
     /// Makes a zone fail, as drives do on their own. There is no way back.

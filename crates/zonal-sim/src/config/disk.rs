@@ -9,7 +9,7 @@ use crate::size::Size;
 /// A spinning disk. A config with this section has no flash: of the other sections only `zones`
 /// counts, with `size` and `max_open`.
 ///
-/// The defaults are those of the `hc620` preset; its file names their sources.
+/// The defaults come from the `hc620` preset; its file names their sources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]

@@ -84,9 +84,4 @@ impl Account {
         self.turn_ns += way.turn_ns;
         self.transfer_ns += transfer_ns;
     }
-
-    /// Bytes for each jump; `None` without a jump.
-    pub fn bytes_between_jumps(&self) -> Option<u64> {
-        self.moved_bytes.checked_div(self.jumps)
-    }
 }

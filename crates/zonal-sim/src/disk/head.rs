@@ -75,7 +75,8 @@ impl Head {
         if self.written.is_some() { now.max(self.free_ns) } else { now }
     }
 
-    /// The parts of a read that the cache has not at `now`. The reader has come so far.
+    /// The parts of a read that the cache does not have at `now`. Reading on then stops later: the
+    /// reader has come nearer to its end.
     pub(super) fn missing(&mut self, now: Ns, parts: Vec<Piece>) -> Vec<Piece> {
         self.catch_up(now);
         if let (Some(ahead), Some(last)) = (&mut self.ahead, parts.last())
@@ -123,22 +124,25 @@ impl Head {
     }
 
     /// The time until the head can begin with a transfer.
-    pub(super) fn way_ns(&self, now: Ns, transfer: &Transfer) -> Ns {
-        self.way(now, transfer).ns()
+    pub(super) fn way_ns(&self, now: Ns, piece: &Piece, access: Access) -> Ns {
+        self.way(now, piece, access).ns()
     }
 
-    fn way(&self, now: Ns, Transfer { access, piece, .. }: &Transfer) -> Way {
-        if *access == Access::Read && self.is_below(piece) {
+    fn way(&self, now: Ns, piece: &Piece, access: Access) -> Way {
+        if self.reading_on_at(piece, access).is_some() {
             return Way::default();
         }
         let to = self.platters.place(piece.zone, piece.bytes.start);
-        self.platters.way(now, self.arm, to, *access)
+        self.platters.way(now, self.arm, to, access)
     }
 
-    /// Whether the disk is just reading on there.
-    fn is_below(&self, piece: &Piece) -> bool {
-        self.ahead.is_some_and(|ahead| {
-            ahead.zone == piece.zone && ahead.from == piece.bytes.start && ahead.from < ahead.limit
+    /// Reading on, if it has come to just this piece.
+    fn reading_on_at(&self, piece: &Piece, access: Access) -> Option<Ahead> {
+        self.ahead.filter(|ahead| {
+            access == Access::Read
+                && ahead.zone == piece.zone
+                && ahead.from == piece.bytes.start
+                && ahead.from < ahead.limit
         })
     }
 
@@ -147,14 +151,12 @@ impl Head {
         self.catch_up(now);
         self.free_ns = now;
         for transfer in transfers {
-            let begin = self.free_ns;
-            let way = self.way(begin, transfer);
-            // Reading on, the head may be inside of the first block already.
-            let below = self
-                .ahead
-                .filter(|_| transfer.access == Access::Read && self.is_below(&transfer.piece));
-            let moves_from = below.map_or(begin + way.ns(), |ahead| ahead.since_ns);
             let Transfer { access, piece, written } = transfer;
+            let begin = self.free_ns;
+            let way = self.way(begin, piece, *access);
+            // Reading on, the head may be inside of the first block already.
+            let ahead = self.reading_on_at(piece, *access);
+            let moves_from = ahead.map_or(begin + way.ns(), |ahead| ahead.since_ns);
             let Piece { zone, bytes } = piece;
             let moved = self.platters.transfer_ns(*zone, bytes.start, piece.len());
             let share = self.platters.share(self.platters.place(*zone, bytes.start));

@@ -16,7 +16,7 @@ use super::account::Account;
 use crate::config::DISK_BLOCK_BYTES;
 use crate::size::Size;
 
-/// The longest time of a request that is told from longer ones: an hour.
+/// The longest time that the histogram of requests can hold: an hour.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
 /// The operation of a load.
@@ -96,13 +96,10 @@ impl Load {
     /// Runs it on a new disk.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub fn run(&self, disk: &SimDisk, seed: u64) -> Result<Figures, DeviceError> {
-        let count = disk.geometry().zone_count();
-        self.check(disk.geometry())?;
-        let first = u32::try_from(self.from.rem_euclid(i64::from(count))).expect("below u32");
         let mut run = Run {
             disk,
             load: self,
-            first,
+            first: self.first_zone(disk.geometry())?,
             random: ChaCha8Rng::seed_from_u64(seed),
             next: vec![0; self.zones as usize],
             buffer: vec![0; usize::try_from(self.io.0).expect("a request in memory")],
@@ -122,27 +119,21 @@ impl Load {
         })
     }
 
-    /// Refuses a load that the disk has no place for.
-    fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
+    /// The first zone; refuses a load that the disk has no place for.
+    fn first_zone(&self, geometry: &Geometry) -> Result<u32, DeviceError> {
         let zone = geometry.bytes(geometry.spec().zone_size).get();
         let has_io = self.operation == Operation::ResetAll
             || (self.io.0 > 0 && self.io.0 <= zone && zone.is_multiple_of(self.io.0));
-        let (from, zones) = (i128::from(self.from), i128::from(self.zones));
-        let count = i128::from(geometry.zone_count());
-        let from = if from < 0 { from + count } else { from };
-        if has_io
-            && self.depth > 0
-            && self.requests > 0
-            && zones > 0
-            && from >= 0
-            && from + zones <= count
-        {
-            return Ok(());
-        }
-        let what = "needs zones of the disk, requests, a depth, and requests of a size that divides a zone";
-        Err(DeviceError::Unsuitable {
+        let has_requests = has_io && self.depth > 0 && self.requests > 0 && self.zones > 0;
+        let count = geometry.zone_count();
+        let before_end = if self.from < 0 { i64::from(count) } else { 0 };
+        let first = u32::try_from(self.from.saturating_add(before_end)).ok();
+        let has_zones =
+            |first: &u32| first.checked_add(self.zones).is_some_and(|limit| limit <= count);
+        first.filter(has_zones).filter(|_| has_requests).ok_or_else(|| DeviceError::Unsuitable {
             path: format!("the load {:?}", self.name).into(),
-            what: what.into(),
+            what: "needs zones of the disk, a depth, and requests of a size that divides a zone"
+                .into(),
         })
     }
 }
@@ -177,20 +168,16 @@ impl Run<'_> {
         };
         let mut begun = BTreeMap::new();
         let (mut now, mut tag) = (start, 0);
-        while tag < u64::from(depth.min(self.load.requests)) {
-            self.begin(tag, now)?;
-            begun.insert(tag, now);
-            tag += 1;
-        }
-        while let Some((ended, end)) = self.disk.next_end(u64::MAX) {
-            now = end;
-            let began = begun.remove(&ended).expect("it was begun");
-            histogram.saturating_record(end - began);
-            if tag < u64::from(self.load.requests) {
+        loop {
+            while tag < u64::from(self.load.requests) && begun.len() < depth as usize {
                 self.begin(tag, now)?;
                 begun.insert(tag, now);
                 tag += 1;
             }
+            let Some((ended, end)) = self.disk.next_end(u64::MAX) else { break };
+            now = end;
+            let began = begun.remove(&ended).expect("it was begun");
+            histogram.saturating_record(end - began);
         }
         if matches!(self.load.operation, Operation::Write | Operation::RandomWrite) {
             self.disk.begin(&mut Io::flush(), now, tag);
@@ -216,10 +203,11 @@ impl Run<'_> {
     fn place(&mut self, tag: u64) -> Lba {
         let geometry = self.disk.geometry();
         let blocks = self.load.io.0 / DISK_BLOCK_BYTES;
+        let size = geometry.spec().zone_capacity.get();
         let (zone, offset) = match self.load.operation {
             Operation::Write => {
                 let stream = usize::try_from(tag).expect("small") % self.next.len();
-                let (size, at) = (geometry.spec().zone_capacity.get(), self.next[stream]);
+                let at = self.next[stream];
                 self.next[stream] += blocks;
                 // A full zone goes on in the zone behind those in use.
                 let turns = u32::try_from(at / size).expect("a zone");
@@ -228,11 +216,9 @@ impl Run<'_> {
             }
             Operation::RandomRead | Operation::RandomWrite => {
                 let zone = self.random.random_range(0..self.load.zones);
-                let size = geometry.spec().zone_capacity.get();
                 (zone, self.random.random_range(0..size / blocks) * blocks)
             }
             Operation::Read | Operation::ReadUnwritten | Operation::ResetAll => {
-                let size = geometry.spec().zone_capacity.get();
                 let at = self.next[0];
                 self.next[0] += blocks;
                 (u32::try_from(at / size).expect("a zone") % self.load.zones, at % size)

@@ -248,7 +248,7 @@ fn way(disk: &Disk, row: u32, row_count: u32) -> f64 {
     }
 }
 
-/// What the head does with data.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,

@@ -50,7 +50,7 @@ pub(super) struct Read {
 
 /// An operation that the head may begin.
 enum Next {
-    /// The command at this place of those that wait.
+    /// A waiting command, by its index.
     Command(usize),
     /// A piece of the write cache.
     Piece(Key),
@@ -246,7 +246,7 @@ impl Schedule {
         self.end_flushes(now);
     }
 
-    /// Ends the reads whose data an operation for another one has brought, or reading ahead.
+    /// Ends waiting reads whose data another operation, or reading ahead, has brought meanwhile.
     fn end_cached(&mut self, now: Ns) {
         let end = now + self.command_ns();
         self.waiting.retain_mut(|command| {
@@ -261,8 +261,8 @@ impl Schedule {
         });
     }
 
-    /// Lets writes into the room of the write cache, `from` on: then the operation has ended whose
-    /// bytes still take room. So a write waits only while the cache holds pieces.
+    /// Lets waiting writes into the write cache at `from`, when the head is done with the bytes that
+    /// still take room. So a write waits only while the cache holds pieces.
     fn admit(&mut self, now: Ns, from: Ns) {
         while let Some(first) = self.without_room.front() {
             if !self.writes.has_room(&first.piece, 0) {
@@ -308,7 +308,10 @@ impl Schedule {
             let Transfer { access, piece, .. } = &command.transfers[0];
             command.arrived_ns <= now && (*access == Access::Read || written.insert(piece.zone))
         });
-        let way = |(_, command): &(usize, &Command)| self.head.way_ns(now, &command.transfers[0]);
+        let way = |(_, command): &(usize, &Command)| {
+            let Transfer { access, piece, .. } = &command.transfers[0];
+            self.head.way_ns(now, piece, *access)
+        };
         commands.min_by_key(way).map(|(at, _)| Next::Command(at))
     }
 
@@ -324,8 +327,7 @@ impl Schedule {
         let oldest = self.writes.oldest(1).next().map(|(key, _)| key);
         let way = |(key, Waiting { piece, .. }): &(Key, &Waiting)| {
             let goes_on = self.head.written() == Some((piece.zone, piece.bytes.start));
-            let transfer = Transfer { access: Access::Write, piece: piece.clone(), written: 0 };
-            (goes_on && oldest != Some(*key), self.head.way_ns(now, &transfer))
+            (goes_on && oldest != Some(*key), self.head.way_ns(now, piece, Access::Write))
         };
         pieces.min_by_key(way).map(|(key, _)| key)
     }

@@ -284,7 +284,9 @@ impl Run<'_> {
     fn writes_beside(&self) -> (LbaCount, f64) {
         match self.workload.beside {
             Beside::Writes { blocks, bytes_s } => (blocks, bytes_s),
-            Beside::Nothing | Beside::Resets => unreachable!("no writes are asked for"),
+            Beside::Nothing | Beside::Resets => {
+                unreachable!("the workload has no writes beside its operations")
+            }
         }
     }
 

@@ -1,5 +1,5 @@
 //! Realms of a drive in memory. Its zones lie in two zone domains, one behind the other. Each realm
-//! has zones of both, and a host can use those of the active domain alone.
+//! has zones in both domains; a host can use only the zones of the active domain.
 
 use zonal::nvme::decode::SendTarget;
 use zonal::{Lba, Zone, ZoneCond, ZoneId};
