@@ -98,9 +98,8 @@ struct Place {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = folder.ancestors().nth(2).expect("it lies two folders below");
-    let outcome = if args.test { test(root) } else { make(root, &args) };
+    let root = xtask::root();
+    let outcome = if args.test { test(&root) } else { make(&root, &args) };
     outcome.unwrap_or_else(|error| {
         println!("error: {error:#}");
         ExitCode::FAILURE

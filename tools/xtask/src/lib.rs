@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "they are command-line programs")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub mod deviations;
@@ -17,6 +17,15 @@ pub mod share;
 pub mod tally;
 pub mod tools;
 pub mod watch;
+
+/// The workspace's root, independent of the current directory. Cargo names the folder of the
+/// program that it runs, which may be another one than the program was built in: two clones can
+/// share a target folder. Programs that this program starts inherit the name.
+pub fn root() -> PathBuf {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf(), PathBuf::from);
+    folder.ancestors().nth(2).expect("it lies two folders below").to_path_buf()
+}
 
 /// `cargo`, started in the workspace.
 pub fn cargo(root: &Path) -> Command {

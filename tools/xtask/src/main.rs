@@ -24,7 +24,7 @@ mod soak;
 mod test;
 mod vm;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
@@ -124,7 +124,7 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let root = root();
+    let root = xtask::root();
     let outcome = match Args::parse().task {
         Task::Check => Ok(xtask::tally::tallied(|tally| check::all(&root, tally))),
         Task::Test { soak: Some(minutes), .. } => Ok(soak::main(&root, minutes)),
@@ -163,12 +163,6 @@ fn main() -> ExitCode {
         println!("error: {error:#}");
         ExitCode::FAILURE
     })
-}
-
-/// The workspace's root, independent of the current directory.
-fn root() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    folder.ancestors().nth(2).expect("xtask lies two folders below").to_path_buf()
 }
 
 /// Measures a subject in the virtual machine.

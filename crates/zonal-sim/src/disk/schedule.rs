@@ -261,8 +261,8 @@ impl Schedule {
         });
     }
 
-    /// Lets waiting writes into the write cache at `from`, when the head is done with the bytes that
-    /// still take room. So a write waits only while the cache holds pieces.
+    /// Lets waiting writes into the write cache at `from`, when the head is done with the bytes
+    /// that still take room. So a write waits only while the cache holds pieces.
     fn admit(&mut self, now: Ns, from: Ns) {
         while let Some(first) = self.without_room.front() {
             if !self.writes.has_room(&first.piece, 0) {

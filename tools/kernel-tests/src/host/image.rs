@@ -62,7 +62,7 @@ impl Image {
     pub(crate) fn prepare(root: &Path) -> Result<Self> {
         ensure!(std::env::consts::ARCH == "x86_64", "the guest is an x86-64 machine");
         let folder = root.join("target/vm");
-        let recipe = Recipe::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("vm"))?;
+        let recipe = Recipe::read(&root.join("tools/kernel-tests/vm"))?;
         let key = folder.join("image/key");
         if fs::read_to_string(&key).is_ok_and(|made| made == recipe.key()) {
             return Self::open(&folder.join("image"));

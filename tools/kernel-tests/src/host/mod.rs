@@ -123,7 +123,7 @@ impl BenchSubject {
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
     let args = Args::parse();
-    let root = root();
+    let root = xtask::root();
     let accelerator = args.accelerator;
     let outcome = match &args.action {
         Some(Action::Prepare) => prepare(&root).map(|_| ExitCode::SUCCESS),
@@ -141,12 +141,6 @@ pub fn main() -> ExitCode {
         println!("error: {error:#}");
         ExitCode::FAILURE
     })
-}
-
-/// The workspace's root, independent of the current directory.
-fn root() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    folder.ancestors().nth(2).expect("the crate lies two folders below").to_path_buf()
 }
 
 /// Which subjects to run; nothing is everything.

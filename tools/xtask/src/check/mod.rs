@@ -113,6 +113,7 @@ fn files(root: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
         .map(|name| root.join(name))
         .filter(|path| path.is_file())
         .collect();
+    ensure!(!found.is_empty(), "no file below {} ends in {endings:?}", root.display());
     found.sort();
     Ok(found)
 }
