@@ -296,6 +296,21 @@ fn sequential_write_jumps_at_zones_only() {
 }
 
 #[test]
+fn long_runs_of_several_zones_leave_cache_in_their_order() {
+    let disk = hc620();
+    assert!(disk.rotates());
+    let (runs, data) = (12, vec![0; 1 << 20]);
+    for run in 0..runs {
+        for _ in 0..16 {
+            disk.append(ZoneId::new(600 + run % 4), &data).unwrap();
+        }
+    }
+    disk.flush().unwrap();
+    let jumps = disk.account().jumps;
+    assert!(jumps <= u64::from(runs) + 1, "{jumps} jumps for {runs} runs");
+}
+
+#[test]
 fn odd_disks_are_refused_or_work() {
     let parse = |text: &str| Config::parse(text);
     let small = "[zones]\nsize = \"4KiB\"\n[disk]\nzones = 8\nconventional = 1\ninner_mb_s = 1\n\

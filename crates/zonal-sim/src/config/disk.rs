@@ -53,6 +53,9 @@ pub struct Disk {
     pub write_pieces: u32,
     /// Longest piece that the disk writes before it turns to another one.
     pub destage: Size,
+    /// Bytes of the oldest pieces of the write cache of which the head takes the nearest one first:
+    /// so small pieces find the shortest way, and long ones stay in the order of arrival.
+    pub destage_window: Size,
     /// Bytes that the disk reads on behind a read while no other command needs the head.
     pub read_ahead: Size,
     /// Places of the read cache: sequential readers that it can serve at once.
@@ -97,6 +100,7 @@ impl Default for Disk {
             write_cache: Size(256 << 20),
             write_pieces: 512,
             destage: Size(1 << 20),
+            destage_window: Size(2 << 20),
             read_ahead: Size(4 << 20),
             read_segments: 32,
             queue: 32,
@@ -134,6 +138,7 @@ impl Disk {
         within("disk.write_cache", self.write_cache.0, 0, 1 << 40)?;
         within("disk.write_pieces", self.write_pieces, 1, 1 << 20)?;
         within("disk.destage", self.destage.0, DISK_BLOCK_BYTES, 1 << 40)?;
+        within("disk.destage_window", self.destage_window.0, 0, 1 << 40)?;
         within("disk.read_ahead", self.read_ahead.0, 0, 1 << 30)?;
         within("disk.read_segments", self.read_segments, 1, 1 << 16)?;
         within("disk.queue", self.queue, 1, 1024)?;

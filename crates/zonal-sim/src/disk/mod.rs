@@ -288,6 +288,10 @@ impl ZonedDevice for SimDisk {
         self.drive.geometry()
     }
 
+    fn rotates(&self) -> bool {
+        true
+    }
+
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> DeviceResult<()> {
         self.pass_command();
         self.drive.report(first, zones, limit)

@@ -315,12 +315,17 @@ impl Schedule {
         commands.min_by_key(way).map(|(at, _)| Next::Command(at))
     }
 
-    /// The piece of the write cache that the head reaches first, of the oldest ones. In a
-    /// sequential zone that is the first one of the zone, and the head stays in a zone only for the
-    /// oldest piece of all.
+    /// The piece of the write cache that the head reaches first, of the oldest ones, up to the
+    /// [`destage_window`](Disk::destage_window). In a sequential zone that is the first one of the
+    /// zone, and the head stays in a zone only for the oldest piece of all.
     fn nearest_piece(&self, now: Ns) -> Option<Key> {
-        let mut zones = BTreeSet::new();
-        let pieces = self.writes.oldest(self.disk.queue).filter(|(_, waiting)| {
+        let (mut zones, mut bytes) = (BTreeSet::new(), 0);
+        let oldest = self.writes.oldest(self.disk.queue).take_while(|(_, waiting)| {
+            let fits = bytes < self.disk.destage_window.0.max(1);
+            bytes += waiting.piece.len();
+            fits
+        });
+        let pieces = oldest.filter(|(_, waiting)| {
             let is_conventional = waiting.piece.zone < self.disk.conventional;
             waiting.since_ns <= now && (is_conventional || zones.insert(waiting.piece.zone))
         });
