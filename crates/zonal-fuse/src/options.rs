@@ -306,13 +306,15 @@ impl KindOptions {
     /// The options of a Furrow that are not the default.
     fn unshown(&self) -> Vec<String> {
         let Self::Furrow(options) = self else { return Vec::new() };
-        let furrow::MountOptions { memory, max_open_zones, commit_seconds, .. } = *options;
+        let furrow::MountOptions { memory, max_open_zones, rotational, commit_seconds, .. } =
+            *options;
         let is_default = memory == furrow::MountOptions::MEMORY;
         let memory = (!is_default).then(|| format!("memory={}", size::exact(memory.get())));
         let zones = max_open_zones.map(|zones| format!("max_open_zones={zones}"));
+        let rotational = rotational.map(|is_on| if is_on { "rotational" } else { "norotational" });
         let is_default = commit_seconds == furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
         let commit = (!is_default).then(|| format!("commit={commit_seconds}"));
-        [memory, zones, commit].into_iter().flatten().collect()
+        [memory, zones, rotational.map(str::to_owned), commit].into_iter().flatten().collect()
     }
 }
 

@@ -30,7 +30,7 @@ pub fn facts(path: &Path) -> Result<Option<Facts>> {
 fn of_queue(attributes: &Attributes) -> Facts {
     let queue = attributes.queue();
     Facts {
-        rotates: attributes.number("rotational").ok().map(|number| number == 1),
+        rotates: attributes.rotates(),
         write_cache: attributes.has_write_cache(),
         queue_depth: queue.depth,
         queue_priority: queue.has_priority,

@@ -101,6 +101,11 @@ impl Attributes {
         queue_in(&self.dir.join("device"))
     }
 
+    /// Whether its medium turns.
+    pub(crate) fn rotates(&self) -> Option<bool> {
+        self.number("rotational").ok().map(|number| number == 1)
+    }
+
     /// Whether the kernel flushes a volatile write cache of it.
     pub(crate) fn has_write_cache(&self) -> Option<bool> {
         match fs::read_to_string(self.dir.join("queue/write_cache")).ok()?.trim() {

@@ -151,6 +151,11 @@ impl<M: Medium> Emulated<M> {
         Self { geometry, rules, slots, limits, uses, medium }
     }
 
+    /// Whether it stands for a disk: all drives with zones of SCSI are shingled disks.
+    pub(crate) fn rotates(&self) -> bool {
+        self.rules == Rules::Zbc
+    }
+
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
     }

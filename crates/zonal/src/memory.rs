@@ -91,7 +91,9 @@ impl FailZone for MemoryDrive {
 }
 
 impl ZonedDevice for MemoryDrive {
-    crate::pass_on!(drive: geometry, report, read, write, append, manage, flush, deallocate);
+    crate::pass_on!(
+        drive: geometry, report, read, write, append, manage, flush, deallocate, rotates
+    );
 }
 
 /// Bytes of a chunk: large enough that a zone needs few, small enough that a drive with a little

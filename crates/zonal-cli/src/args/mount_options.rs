@@ -154,6 +154,9 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         .by_default("256MiB"),
     of(Of::Furrow, "max_open_zones=", "N", "Limit of zones that data is written to at once")
         .by_default("by drive"),
+    of(Of::Furrow, "rotational", "", "Spare the head of a disk: write in long runs, zone by zone")
+        .by_default("by drive"),
+    of(Of::Furrow, "norotational", "", "Write as to flash, where a jump costs nothing"),
     of(Of::Furrow, "nolifetime", "", "Ignore lifetime hints of programs").remountable(),
     of(Of::Furrow, "lifetime", "", "Use lifetime hints of programs to place data")
         .by_default("yes")

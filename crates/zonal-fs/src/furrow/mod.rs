@@ -103,6 +103,7 @@ pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub(crate) use self::log::superblock_log::{forget, label_of};
 #[doc(hidden)]
 pub use self::options::Eviction;
+use self::options::Seeks;
 pub use self::options::{AtimePolicy, MountOptions};
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
@@ -203,7 +204,7 @@ impl Furrow {
         options: MountOptions,
     ) -> Result<Self> {
         let mut layout = Layout::new(device.geometry())?;
-        layout.limit(&options);
+        layout.limit(&options, options.seeks(&*device));
         let drive = Arc::new(Drive::new(device, layout).planted(options.planted));
         let mut problems = Problems::default();
         let mut loaded = recovery::read_base(&drive, options.planted, &mut problems)?;
@@ -243,7 +244,7 @@ impl Furrow {
         superlog: SuperLog,
     ) -> Self {
         let MountOptions { planted, eviction, access, .. } = options;
-        let budget = options.memory_budget();
+        let budget = options.memory_budget(drive.layout.seeks);
         let view = Arc::clone(&loaded.table.view);
         view.limit_cache(budget.leaves);
         let durable_record = loaded.journal.end.last;
@@ -306,6 +307,11 @@ impl Furrow {
 
     fn now(&self) -> Timestamp {
         Timestamp::from_ns(self.clock.wall_ns())
+    }
+
+    /// Whether it spares the head of a disk: by the option, or because the drive rotates.
+    pub fn is_rotational(&self) -> bool {
+        self.drive.layout.seeks == Seeks::Cost
     }
 
     /// The options that are in force.

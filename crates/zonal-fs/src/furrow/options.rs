@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zonal::{ByteCount, size};
+use zonal::{ByteCount, ZonedDevice, size};
 use zonal_placement::life::Evidence;
 #[cfg(feature = "testing")]
 use zonal_placement::model::Rules;
@@ -26,6 +26,15 @@ pub enum AtimePolicy {
     Never,
     /// At every read (`strictatime`).
     Always,
+}
+
+/// Whether a write costs time because of the place where the one before has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seeks {
+    /// As on flash: no.
+    Free,
+    /// As on a disk: the head moves there, so writes leave in long runs.
+    Cost,
 }
 
 /// Rules by which Furrow places data, and compares victims while no writer waits.
@@ -67,6 +76,8 @@ pub struct MountOptions {
     pub memory: ByteCount,
     /// Open data zones, at most; `None` for as many as the drive allows.
     pub max_open_zones: Option<NonZeroU32>,
+    /// Whether to spare the head of a disk; `None` to ask the drive whether it rotates.
+    pub rotational: Option<bool>,
     /// Age in seconds at which the worker commits changes.
     pub commit_seconds: NonZeroU32,
     /// Whether Furrow follows the write-lifetime hints of programs.
@@ -94,6 +105,7 @@ impl Default for MountOptions {
             atime: AtimePolicy::default(),
             memory: Self::MEMORY,
             max_open_zones: None,
+            rotational: None,
             commit_seconds: Self::COMMIT_SECONDS,
             follows_hints: true,
             #[cfg(feature = "testing")]
@@ -123,7 +135,7 @@ impl MountOptions {
     const COMMIT_SECONDS_MAX: u32 = 3600;
 
     /// Takes an option if it is one that only Furrow has: `memory=SIZE`, `max_open_zones=N`,
-    /// `commit=SECONDS`, `nolifetime` or `lifetime`.
+    /// `commit=SECONDS`, `rotational`, `norotational`, `nolifetime` or `lifetime`.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
@@ -149,6 +161,8 @@ impl MountOptions {
                 let sensible = |seconds: &NonZeroU32| seconds.get() <= Self::COMMIT_SECONDS_MAX;
                 seconds.filter(sensible).map(|seconds| self.commit_seconds = seconds)
             }
+            "rotational" => option.eq("rotational").then(|| self.rotational = Some(true)),
+            "norotational" => option.eq("norotational").then(|| self.rotational = Some(false)),
             "nolifetime" => option.eq("nolifetime").then(|| self.follows_hints = false),
             "lifetime" => option.eq("lifetime").then(|| self.follows_hints = true),
             _ => return Taken::No,
@@ -198,8 +212,13 @@ impl MountOptions {
     }
 
     /// How the mount divides its memory.
-    pub(super) fn memory_budget(&self) -> MemoryBudget {
-        MemoryBudget::of(self.memory.get())
+    pub(super) fn memory_budget(&self, seeks: Seeks) -> MemoryBudget {
+        MemoryBudget::of(self.memory.get(), seeks)
+    }
+
+    /// What a jump costs on a device, unless the option says otherwise.
+    pub(super) fn seeks(&self, device: &dyn ZonedDevice) -> Seeks {
+        if self.rotational.unwrap_or_else(|| device.rotates()) { Seeks::Cost } else { Seeks::Free }
     }
 }
 
@@ -272,11 +291,17 @@ fn narrow(bytes: u64) -> usize {
 }
 
 impl MemoryBudget {
-    fn of(memory: u64) -> Self {
+    fn of(memory: u64, seeks: Seeks) -> Self {
         let share = |parts: u64, max: u64| (memory / parts).min(max << 20);
         // Below `MEMORY_MIN` these take more than their share, so that all still works.
         let some = |parts, max| share(parts, max).max(1 << 20);
-        let (memtable, buffer) = (share(16, 32), some(16, 16));
+        let memtable = share(16, 32);
+        let buffer = match seeks {
+            Seeks::Free => some(16, 16),
+            // Eight writers have runs of 8 MiB there, which take a disk four times as long as the
+            // jumps between them.
+            Seeks::Cost => some(4, 256),
+        };
         let (batch, part) = (some(32, 4), some(32, 8));
         let victims = (memory / (64 << 20)).clamp(1, 4);
         let others = FIXED_BYTES + MERGE_BYTES + 2 * memtable + buffer + 3 * batch + part;
@@ -303,9 +328,13 @@ mod tests {
 
     #[test]
     fn memory_shares_stay_within_total() {
-        for mib in [64_u64, 100, 256, 512, 4096] {
+        let seeks = [Seeks::Free, Seeks::Cost];
+        for (mib, seeks) in [64_u64, 100, 256, 512, 4096]
+            .into_iter()
+            .flat_map(|mib| seeks.map(|seeks| (mib, seeks)))
+        {
             let memory = mib << 20;
-            let memory_budget = MemoryBudget::of(memory);
+            let memory_budget = MemoryBudget::of(memory, seeks);
             let MemoryBudget { held, leaves, memtable, buffer, batch, part, victims, moved } =
                 memory_budget;
             let shares = held + leaves + 2 * memtable + buffer + 3 * batch + part + moved;
@@ -314,7 +343,11 @@ mod tests {
                 shares as u64 + FIXED_BYTES + MERGE_BYTES < memory,
                 "{mib} MiB: {memory_budget:?}"
             );
-            assert!(held as u64 > memory / 8 && leaves as u64 > memory / 8, "{memory_budget:?}");
+            let least = match seeks {
+                Seeks::Free => memory / 8,
+                Seeks::Cost => memory / 16,
+            };
+            assert!(held.min(leaves) as u64 > least, "{memory_budget:?}");
         }
     }
 

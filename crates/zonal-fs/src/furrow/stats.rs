@@ -31,6 +31,8 @@ pub struct Stats {
     pub flushes: u64,
     /// Zones reset.
     pub resets: u64,
+    /// Transfers that did not begin where the one before had ended: a disk moves its head.
+    pub jumps: u64,
     /// Number of the last durable batch, over the file system's life.
     pub batches: u64,
     /// Bytes of memory that hold inodes, entries and maps.
@@ -277,6 +279,14 @@ pub struct ZoneUse {
     pub written: u32,
     /// In use.
     pub used: u32,
+}
+
+impl Stats {
+    /// Mean number of bytes between two jumps.
+    pub fn bytes_between_jumps(&self) -> u64 {
+        let Self { user_bytes, reclaim_bytes, meta_bytes, read_bytes, jumps, .. } = *self;
+        (user_bytes + reclaim_bytes + meta_bytes + read_bytes) / jumps.max(1)
+    }
 }
 
 impl Live {

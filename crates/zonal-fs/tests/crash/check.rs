@@ -7,9 +7,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Choices, Outage, Recorder};
 use zonal::{LbaCount, ZoneId, ZonedDevice};
-use zonal_fs::furrow::{
-    DataCheck, Eviction, Furrow, MountOptions, PlantedBug, StepProgress, Work, check,
-};
+use zonal_fs::furrow::{DataCheck, Furrow, MountOptions, PlantedBug, StepProgress, Work, check};
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -46,7 +44,7 @@ pub(crate) struct Checker {
     planted: Option<PlantedBug>,
     clock: Arc<StepClock>,
     /// Of mounts after a cut.
-    pub(crate) eviction: Eviction,
+    pub(crate) options: MountOptions,
 }
 
 /// Why a state is wrong.
@@ -68,8 +66,8 @@ impl Checker {
     pub(crate) fn new(seed: u64, planted: Option<PlantedBug>) -> Self {
         let random = ChaCha8Rng::seed_from_u64(seed);
         let clock = Arc::new(StepClock::default());
-        let eviction = Eviction::ByNeed;
-        Self { states: 0, again: 0, used: 0, random, planted, clock, eviction }
+        let options = MountOptions::default();
+        Self { states: 0, again: 0, used: 0, random, planted, clock, options }
     }
 
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
@@ -221,8 +219,7 @@ impl Checker {
     }
 
     fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, Violation> {
-        let (planted, eviction) = (self.planted.into(), self.eviction);
-        let options = MountOptions { planted, eviction, ..MountOptions::default() };
+        let options = MountOptions { planted: self.planted.into(), ..self.options };
         Furrow::mount(drive, self.clock.clone(), options)
             .map_err(|error| format!("does not mount: {error}"))
     }

@@ -65,7 +65,7 @@ use ops::Op;
 use ops::drives::{PREFERRED, SHAPES, Shape};
 use run::{Start, end_of};
 use zonal::repeat;
-use zonal_fs::furrow::Eviction;
+use zonal_fs::furrow::{Eviction, MountOptions};
 
 /// The seed from the environment, or a fresh one.
 fn seed() -> u64 {
@@ -110,9 +110,11 @@ impl Report {
     }
 }
 
-/// Every other round evicts metadata at every lock.
-fn eviction(round: u64) -> Eviction {
-    if round.is_multiple_of(2) { Eviction::AtEveryLock } else { Eviction::ByNeed }
+/// Every other round evicts metadata at every lock, and every third one spares the head of a disk.
+fn options(round: u64) -> MountOptions {
+    let eviction = if round.is_multiple_of(2) { Eviction::AtEveryLock } else { Eviction::ByNeed };
+    let rotational = Some(round.is_multiple_of(3));
+    MountOptions { eviction, rotational, ..MountOptions::default() }
 }
 
 /// Thirty random operations, and up to `more` more.
@@ -134,9 +136,9 @@ fn check_random(
 ) {
     report.workloads += 1;
     let ops = random_ops(seed, 150);
-    let eviction = eviction(seed);
-    let start = Start::new(shape, shape.ballast_max() * percent / 100, &[]).with(eviction);
-    checker.eviction = eviction;
+    let options = options(seed);
+    let start = Start::new(shape, shape.ballast_max() * percent / 100, &[]).with(options);
+    checker.options = options;
     let run = start.run(&ops, None);
     let moments = run.recording.steps.len() as u64;
     let effort = Effort {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording, Step};
 use zonal::{LbaCount, ZoneId, ZonedDevice};
-use zonal_fs::furrow::{Eviction, Furrow, MountOptions, PlantedBug};
+use zonal_fs::furrow::{Furrow, MountOptions, PlantedBug};
 use zonal_fs::tree::{Snapshot, Tree, snapshot};
 use zonal_fs::vfs::{FileSystem, WriteFlags};
 
@@ -21,7 +21,7 @@ pub(crate) struct Start {
     tree: Tree,
     clock: Arc<StepClock>,
     pub(crate) now_ns: u64,
-    eviction: Eviction,
+    options: MountOptions,
     /// Paths that operations mean by their numbers, if not the existing ones.
     paths: Option<Names>,
 }
@@ -82,12 +82,12 @@ impl Start {
         let tree = (*work.tree.fs).clone();
         drop(work.furrow);
         let image = end_of(&work.recorder.recording());
-        Self { image, tree, clock, now_ns, eviction: Eviction::ByNeed, paths: work.paths }
+        Self { image, tree, clock, now_ns, options: MountOptions::default(), paths: work.paths }
     }
 
-    /// The same, whose workloads run with this eviction.
-    pub(crate) fn with(self, eviction: Eviction) -> Self {
-        Self { eviction, ..self }
+    /// The same, whose workloads run with these options.
+    pub(crate) fn with(self, options: MountOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// The reference in the state of the image.
@@ -105,8 +105,7 @@ impl Start {
         let recorder = Arc::new(Recorder::new(self.image.clone()));
         let clock = Arc::clone(&self.clock);
         clock.set(self.now_ns);
-        let (planted, eviction) = (planted.into(), self.eviction);
-        let options = MountOptions { planted, eviction, ..MountOptions::default() };
+        let options = MountOptions { planted: planted.into(), ..self.options };
         let fs = Furrow::mount(recorder.clone(), clock.clone(), options);
         let fs = fs.expect("a clean drive can be mounted");
         let mut work = Workload::new(fs, self.tree.clone(), recorder, clock, self.now_ns);

@@ -16,7 +16,7 @@ use crate::ops::drives::{CONVENTIONAL, SMALL, Shape};
 use crate::run::{Run, Start};
 use crate::steps::Ending::{Nothing, Sync};
 use crate::steps::{self, Ending, Sequence, Step};
-use crate::{Report, count, eviction, seed};
+use crate::{Report, count, options, seed};
 
 /// Every state where there are at most 256 new ones; some recoveries are cut, too.
 const EFFORT: Effort =
@@ -46,10 +46,10 @@ impl Search {
         let mut done: Vec<Run> = Vec::new();
         for endings in endings(steps.len()) {
             let sequence = Sequence(steps.iter().copied().zip(endings).collect());
-            let eviction = eviction(self.report.workloads / 16);
-            self.checker.eviction = eviction;
+            let options = options(self.report.workloads / 16);
+            self.checker.options = options;
             self.report.workloads += 1;
-            let run = run(&self.start.clone().with(eviction), &sequence);
+            let run = run(&self.start.clone().with(options), &sequence);
             let Some((run, from)) = run else {
                 self.report.refused += 1;
                 continue;

@@ -62,9 +62,11 @@ impl Clone for Model {
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape, ballast, options: MountOptions { memory, eviction, .. }, .. } = self;
+        let Self { shape, ballast, options, .. } = self;
+        let MountOptions { memory, eviction, .. } = options;
         write!(f, "drive: {}, ballast of {ballast} blocks, ", shape.name)?;
-        write!(f, "memory of {memory} bytes, eviction {eviction:?}")
+        write!(f, "memory of {memory} bytes, eviction {eviction:?}, ")?;
+        write!(f, "rotational {:?}", options.rotational)
     }
 }
 
@@ -78,9 +80,11 @@ impl ReferenceStateMachine for Reference {
         let shapes = proptest::sample::select(&SHAPES[..]);
         let memory = proptest::sample::select(vec![MountOptions::MEMORY, ByteCount::new(0)]);
         let eviction = proptest::sample::select(vec![Eviction::ByNeed, Eviction::AtEveryLock]);
-        (shapes, 0..=100_u64, memory, eviction)
-            .prop_map(|(shape, percent, memory, eviction)| {
-                let options = MountOptions { memory, eviction, ..MountOptions::default() };
+        let rotational = proptest::sample::select(vec![None, None, Some(true)]);
+        (shapes, 0..=100_u64, memory, eviction, rotational)
+            .prop_map(|(shape, percent, memory, eviction, rotational)| {
+                let options =
+                    MountOptions { memory, eviction, rotational, ..MountOptions::default() };
                 Model::new(shape, shape.ballast_max() * percent / 100, options)
             })
             .no_shrink()

@@ -117,7 +117,9 @@ impl Picker {
 impl Setting {
     pub(crate) fn of(seed: u64, planted: Option<PlantedBug>) -> Self {
         let mut picker = Picker(ChaCha8Rng::seed_from_u64(mix(seed, 1)));
-        let (spec, options) = (picker.spec(), picker.options(planted));
+        let spec = picker.spec();
+        let rotational = Some(seed.is_multiple_of(3));
+        let options = MountOptions { rotational, ..picker.options(planted) };
         let threads = picker.one_of(&[1, 2, 3, 3, 4]);
         let faults = [Fault::Any, Fault::Flush, Fault::Write, Fault::HostIsFull, Fault::ZoneFails];
         let plan = Plan {

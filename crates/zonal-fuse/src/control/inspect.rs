@@ -80,6 +80,8 @@ impl Inspect for Furrow {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.stats();
+        let between = stats.bytes_between_jumps();
         let furrow::Stats {
             user_bytes,
             reclaim_bytes,
@@ -89,6 +91,7 @@ impl Inspect for Furrow {
             blocks_moved_wrong,
             flushes,
             resets,
+            jumps,
             batches,
             held_bytes,
             cache_bytes,
@@ -107,7 +110,7 @@ impl Inspect for Furrow {
             zones_unread,
             resets_owed,
             removals_owed,
-        } = self.stats();
+        } = stats;
         let mut counters = vec![
             ("user_bytes", user_bytes),
             ("reclaim_bytes", reclaim_bytes),
@@ -117,6 +120,8 @@ impl Inspect for Furrow {
             ("blocks_moved_wrong", blocks_moved_wrong),
             ("flushes", flushes),
             ("resets", resets),
+            ("jumps", jumps),
+            ("bytes_between_jumps", between),
             ("batches", batches),
             ("memory", self.memory().get()),
             ("commit", self.options().commit_seconds.get().into()),
@@ -155,7 +160,13 @@ impl Inspect for Furrow {
     fn settings(&self) -> Vec<(&'static str, &'static str)> {
         let reclaim = if self.is_reclaim_paused() { "paused" } else { "running" };
         let lifetime = if self.options().follows_hints { "followed" } else { "ignored" };
-        vec![("access", name_of(self.access())), ("reclaim", reclaim), ("lifetime", lifetime)]
+        let rotational = if self.is_rotational() { "yes" } else { "no" };
+        vec![
+            ("access", name_of(self.access())),
+            ("reclaim", reclaim),
+            ("lifetime", lifetime),
+            ("rotational", rotational),
+        ]
     }
 
     fn options(&self) -> KindOptions {

@@ -214,6 +214,7 @@ fn furrow_counters(text: &mut MetricsText, report: &Report) {
         ("read_bytes", "zonal_read_bytes", "Read from the drive since mount."),
         ("flushes", "zonal_flushes", "Flushes of the drive since mount."),
         ("resets", "zonal_resets", "Zones reset since mount."),
+        ("jumps", "zonal_jumps", "Transfers that did not go on where the one before had ended."),
         ("batches", "zonal_commits", "Commits over the file system's life."),
         ("cache_hits", "zonal_cache_hits", "Parts of the table that were found in memory."),
         ("cache_misses", "zonal_cache_misses", "Parts of the table that were read."),

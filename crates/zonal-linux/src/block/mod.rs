@@ -46,6 +46,7 @@ pub struct BlockDrive {
     mode: OpenMode,
     geometry: Geometry,
     identity: Identity,
+    rotates: bool,
     discards: Discards,
     /// Log₂ of the sectors of a block.
     block_shift: u32,
@@ -107,6 +108,7 @@ impl BlockDrive {
             Ok(_) | Err(_) => Discards::Refused,
         };
         let identity = attributes.identity();
+        let rotates = attributes.rotates() == Some(true);
         Ok(Self {
             file,
             claim,
@@ -114,6 +116,7 @@ impl BlockDrive {
             mode,
             geometry,
             identity,
+            rotates,
             discards,
             block_shift,
             sectors,
@@ -417,6 +420,10 @@ impl ZonedDevice for BlockDrive {
 
     fn identity(&self) -> Identity {
         self.identity.clone()
+    }
+
+    fn rotates(&self) -> bool {
+        self.rotates
     }
 
     fn flush(&self) -> Result<()> {

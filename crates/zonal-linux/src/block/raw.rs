@@ -49,7 +49,7 @@ impl RawBlock {
 }
 
 impl ZonedDevice for RawBlock {
-    zonal::pass_on!(drive: geometry, report, flush, identity, claim);
+    zonal::pass_on!(drive: geometry, report, flush, identity, rotates, claim);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         let byte = self.byte(lba)?;

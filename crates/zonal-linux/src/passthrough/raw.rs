@@ -94,7 +94,7 @@ impl RawNamespace {
 }
 
 impl ZonedDevice for RawNamespace {
-    zonal::pass_on!(drive: geometry, report, flush, identity);
+    zonal::pass_on!(drive: geometry, report, flush, identity, rotates);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         self.run(Opcode::READ, lba, Data::Fill(buffer), Access::Read).map(drop)

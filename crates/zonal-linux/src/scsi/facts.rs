@@ -75,17 +75,10 @@ pub(super) fn of(channel: &mut Channel) -> std::result::Result<Facts, Failure> {
 }
 
 fn of_answers(answers: &Answers) -> Facts {
-    let disk = answers.identification.as_ref();
-    let rate = answers.characteristics.map(|found| found.rotation_rate).filter(|rate| *rate > 0);
-    let rate = rate.or_else(|| disk.map(|disk| disk.rotation_rate)).filter(|rate| *rate > 0);
-    let queue = disk.and_then(|disk| disk.queue);
+    let queue = answers.identification.as_ref().and_then(|disk| disk.queue);
+    let rate = answers.rotation_rate();
     Facts {
-        // SBC-4 and ACS-4: 1 stands for a medium that does not turn, less than 401h is reserved.
-        rotates: rate.and_then(|rate| match rate {
-            1 => Some(false),
-            0x401..=0xfffe => Some(true),
-            _ => None,
-        }),
+        rotates: answers.rotates(),
         rotation_rate: rate.filter(|rate| (0x401..=0xfffe).contains(rate)),
         write_cache: answers.cache.map(|cache| cache.write == WriteCache::Volatile),
         read_cache: answers.cache.map(|cache| cache.reads),

@@ -85,6 +85,7 @@ pub struct ScsiDrive {
     path: PathBuf,
     mode: OpenMode,
     identity: Identity,
+    rotates: bool,
     shape: Shape,
     /// Whether a disk of ATA is behind a translation.
     is_translated: bool,
@@ -165,8 +166,19 @@ impl ScsiDrive {
         }
         let (identity, is_translated) = (answers.identity(), answers.is_translated());
         let (path, slots) = (path.to_owned(), Box::default());
-        let mut drive =
-            Self { channel, _block: None, path, mode, identity, shape, is_translated, slots };
+        // All drives with zones of SCSI are shingled disks, also those that report no rate.
+        let rotates = answers.rotates().unwrap_or(true);
+        let mut drive = Self {
+            channel,
+            _block: None,
+            path,
+            mode,
+            identity,
+            rotates,
+            shape,
+            is_translated,
+            slots,
+        };
         let mut zones = Vec::new();
         drive.report(ZoneId::ZERO, &mut zones, usize::MAX)?;
         drive.slots = zones.iter().map(Slot::new).collect();
@@ -537,6 +549,10 @@ impl ZonedDevice for ScsiDrive {
 
     fn identity(&self) -> Identity {
         self.identity.clone()
+    }
+
+    fn rotates(&self) -> bool {
+        self.rotates
     }
 
     fn flush(&self) -> Result<()> {

@@ -148,7 +148,7 @@ impl RawScsi {
 }
 
 impl ZonedDevice for RawScsi {
-    zonal::pass_on!(drive: geometry, report, identity);
+    zonal::pass_on!(drive: geometry, report, identity, rotates);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         let len = buffer.len();

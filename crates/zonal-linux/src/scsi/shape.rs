@@ -52,6 +52,23 @@ impl Answers {
         text(&self.inquiry.vendor).as_deref() == Some(ATA)
     }
 
+    /// The medium rotation rate; `None` without a report.
+    pub(super) fn rotation_rate(&self) -> Option<u16> {
+        let page = self.characteristics.map(|found| found.rotation_rate);
+        let disk = || self.identification.as_ref().map(|disk| disk.rotation_rate);
+        page.filter(|&rate| rate > 0).or_else(disk).filter(|&rate| rate > 0)
+    }
+
+    /// Whether the medium turns. SBC-4 and ACS-4: a rate of 1 stands for one that does not, and
+    /// less than 401h is reserved.
+    pub(super) fn rotates(&self) -> Option<bool> {
+        match self.rotation_rate()? {
+            1 => Some(false),
+            0x401..=0xfffe => Some(true),
+            _ => None,
+        }
+    }
+
     /// The identity that Linux reports of the same drive: the model is without the vendor.
     pub(super) fn identity(&self) -> Identity {
         Identity {

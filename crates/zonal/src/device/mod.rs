@@ -97,6 +97,12 @@ pub trait ZonedDevice: Send + Sync {
         Identity::default()
     }
 
+    /// Whether the medium turns: moving the head to another place costs milliseconds. A layer passes
+    /// it on.
+    fn rotates(&self) -> bool {
+        false
+    }
+
     /// The claim by which this process holds the device, if it is a block device of the kernel and
     /// is held. A layer does not pass it on: the kernel knows only the device below.
     fn claim(&self) -> Option<&Claim> {
@@ -151,7 +157,7 @@ pub trait ZonedDevice: Send + Sync {
 /// }
 /// impl ZonedDevice for Careless {
 ///     zonal::pass_on!(below: geometry, report, read, write, append, manage);
-///     zonal::pass_on!(below: deallocate, identity, submit);
+///     zonal::pass_on!(below: deallocate, identity, rotates, submit);
 ///     fn flush(&self) -> zonal::error::Result<()> {
 ///         Ok(())
 ///     }
@@ -223,6 +229,11 @@ macro_rules! pass_on {
             self.$($to)+.identity()
         }
     };
+    (@rotates $($to:tt)+) => {
+        fn rotates(&self) -> bool {
+            self.$($to)+.rotates()
+        }
+    };
     (@keep_reserve $($to:tt)+) => {
         fn keep_reserve(&self) -> $crate::error::Result<()> {
             self.$($to)+.keep_reserve()
@@ -253,7 +264,7 @@ macro_rules! pass_on {
 /// A shared device is a device.
 impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
     crate::pass_on!(
-        deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, submit,
-        claim, virtual_queue, keep_reserve, use_reserve
+        deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, rotates,
+        submit, claim, virtual_queue, keep_reserve, use_reserve
     );
 }

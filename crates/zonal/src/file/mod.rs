@@ -231,7 +231,7 @@ impl FailZone for FileDrive {
 }
 
 impl ZonedDevice for FileDrive {
-    crate::pass_on!(drive: geometry, report, read);
+    crate::pass_on!(drive: geometry, report, read, rotates);
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.mode.check_writable()?;

@@ -63,8 +63,8 @@ impl<D: ZonedDevice> Concat<D> {
 
 impl<D: ZonedDevice> ZonedDevice for Concat<D> {
     crate::pass_on!(
-        joined: geometry, report, read, write, append, manage, flush, deallocate, identity, submit,
-        keep_reserve, use_reserve
+        joined: geometry, report, read, write, append, manage, flush, deallocate, identity, rotates,
+        submit, keep_reserve, use_reserve
     );
 }
 
@@ -384,6 +384,10 @@ impl<D: ZonedDevice> ZonedDevice for Joined<D> {
     /// None: it is no single drive.
     fn identity(&self) -> Identity {
         Identity::default()
+    }
+
+    fn rotates(&self) -> bool {
+        self.members.iter().any(|member| member.device.rotates())
     }
 
     /// A flush of one member must wait for all requests before it in the batch, also those to other

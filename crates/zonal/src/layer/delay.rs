@@ -73,7 +73,7 @@ impl<D: ZonedDevice> Delay<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Delay<D> {
-    crate::pass_on!(below: geometry, report, manage, deallocate, identity);
+    crate::pass_on!(below: geometry, report, manage, deallocate, identity, rotates);
     crate::pass_on!(below: keep_reserve, use_reserve);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {

@@ -260,7 +260,7 @@ struct Wanted {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Limited<D> {
-    crate::pass_on!(below: read, flush, deallocate, identity, keep_reserve, use_reserve);
+    crate::pass_on!(below: read, flush, deallocate, identity, rotates, keep_reserve, use_reserve);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -192,7 +192,7 @@ impl<D: ZonedDevice> Meter<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Meter<D> {
-    crate::pass_on!(below: geometry, identity, keep_reserve, use_reserve);
+    crate::pass_on!(below: geometry, identity, rotates, keep_reserve, use_reserve);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         self.measure(OpKind::Report, 0, || self.below.report(first, zones, limit))

@@ -194,6 +194,8 @@ impl<D: ZonedDevice> ZonedDevice for Slice<D> {
         Identity { unique: None, ..self.below.identity() }
     }
 
+    crate::pass_on!(below: rotates);
+
     fn submit(&self, batch: &mut [Io<'_>]) {
         let mut below = Part::default();
         for Io { op, result } in &mut *batch {

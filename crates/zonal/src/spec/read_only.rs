@@ -21,7 +21,7 @@ impl ReadOnly {
 }
 
 impl ZonedDevice for ReadOnly {
-    crate::pass_on!(below: geometry, report, read, identity);
+    crate::pass_on!(below: geometry, report, read, identity, rotates);
 
     fn write(&self, _lba: Lba, _data: &[u8]) -> Result<()> {
         Err(DeviceError::OpenedReadOnly)

@@ -8,7 +8,7 @@ use zonal_placement::streams::Budget;
 use crate::FsError;
 use crate::furrow::format::row::map_bytes;
 use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
-use crate::furrow::options::{MountOptions, Placement};
+use crate::furrow::options::{MountOptions, Placement, Seeks};
 
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
 /// the table's copies, 4 for the successors of both, 1 for reclaim, the rest for data.
@@ -124,6 +124,8 @@ pub(in crate::furrow) struct ZoneLimits {
     /// Empty zones are taken in turn, so that flash wears evenly. Otherwise the one with the lowest
     /// number is, because disks are fastest there.
     pub(in crate::furrow) in_turn: bool,
+    /// What a jump costs: a disk's conventional zones are its slower ones.
+    pub(in crate::furrow) seeks: Seeks,
     /// How to compare victims while no writer waits.
     pub(in crate::furrow) placement: Placement,
     /// The evidence for predicted lives.
@@ -175,6 +177,8 @@ pub(in crate::furrow) struct Layout {
     pub(in crate::furrow) few_open_pairs: bool,
     /// Open data zones.
     pub(in crate::furrow) open_zones: usize,
+    /// What a jump costs.
+    pub(in crate::furrow) seeks: Seeks,
     /// The rules of placement.
     placement: Placement,
     /// The evidence for predicted lives.
@@ -239,6 +243,7 @@ impl Layout {
             few_active_zones: false,
             few_open_pairs: false,
             open_zones: 1,
+            seeks: Seeks::Free,
             placement: MountOptions::default().placement(),
             evidence: Evidence::default(),
         };
@@ -260,8 +265,9 @@ impl Layout {
     }
 
     /// Applies mount options, within the limits of the drive.
-    pub(in crate::furrow) fn limit(&mut self, options: &MountOptions) {
-        let budget = options.memory_budget();
+    pub(in crate::furrow) fn limit(&mut self, options: &MountOptions, seeks: Seeks) {
+        self.seeks = seeks;
+        let budget = options.memory_budget(seeks);
         self.limit_memory(budget.memtable, budget.part);
         self.moved_bytes = budget.moved;
         (self.placement, self.evidence) = (options.placement(), options.evidence());
@@ -276,7 +282,7 @@ impl Layout {
 
     /// The part of the layout that zone accounting needs.
     pub(in crate::furrow) fn zone_limits(&self) -> ZoneLimits {
-        let Self { zone_blocks, extent_max, evidence, .. } = *self;
+        let Self { zone_blocks, extent_max, evidence, seeks, .. } = *self;
         let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
         // Flash bounds its active zones, since each takes some of its memory; disks do not.
         let in_turn = self.geometry.max_active().is_some();
@@ -285,6 +291,7 @@ impl Layout {
             zone_blocks,
             budget,
             in_turn,
+            seeks,
             placement,
             evidence,
             extent_max,

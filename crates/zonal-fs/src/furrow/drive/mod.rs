@@ -96,6 +96,21 @@ pub(super) struct Counts {
     pub(super) blocks_moved_wrong: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) resets: AtomicU64,
+    /// Transfers that did not begin where the one before had ended.
+    pub(super) jumps: AtomicU64,
+    /// Where the last transfer has ended: a block of the device.
+    head: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a jump if a transfer of `blocks` blocks does not go on where the last one has ended.
+    /// Of transfers side by side any may be the last one.
+    fn note_transfer(&self, from: Lba, blocks: LbaCount) {
+        let end = (from + blocks).get();
+        if self.head.swap(end, Ordering::Relaxed) != from.get() {
+            self.jumps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drive {
@@ -178,9 +193,16 @@ impl Drive {
         start + LbaCount::new(u64::from(at.block) * self.layout.per_block)
     }
 
+    /// Notes a transfer of `bytes` bytes.
+    fn note_transfer(&self, at: Address, bytes: usize) {
+        let blocks = (bytes / BLOCK_BYTES) as u64 * self.layout.per_block;
+        self.counts.note_transfer(self.lba(at), LbaCount::new(blocks));
+    }
+
     /// Reads whole blocks. They may lie anywhere in the zone's capacity.
     pub(super) fn read(&self, at: Address, buffer: &mut [u8]) -> Result<()> {
         self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.note_transfer(at, buffer.len());
         self.device.read(self.lba(at), buffer)
     }
 
@@ -192,6 +214,11 @@ impl Drive {
         let mut batch: Vec<Io<'_>> =
             wanted.iter_mut().map(|(at, buffer)| Io::read(self.lba(*at), buffer)).collect();
         let bytes: usize = batch.iter().map(|io| io.op.len()).sum();
+        for io in &batch {
+            let Op::Read { lba, buffer } = &io.op else { continue };
+            let blocks = self.layout.geometry.block_size().bytes();
+            self.counts.note_transfer(*lba, LbaCount::new(buffer.len() as u64 / blocks));
+        }
         self.counts.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.device.submit(&mut batch);
         batch.into_iter().try_for_each(|io| io.outcome().map(drop))
@@ -205,6 +232,7 @@ impl Drive {
 
     fn write_once(&self, at: Address, data: &[u8]) -> Result<()> {
         self.finish_again();
+        self.note_transfer(at, data.len());
         let write = || self.device.write(self.lba(at), data);
         self.changed(self.on_host(OnFullHost::UseReserve, write))
     }
@@ -216,6 +244,9 @@ impl Drive {
         let [first, second] = {
             let _beside = self.lock_placing();
             self.finish_again();
+            for (at, copy) in at.into_iter().zip(copies) {
+                self.note_transfer(at, copy.len());
+            }
             let mut batch = [0, 1].map(|copy| Io::write(self.lba(at[copy]), copies[copy]));
             self.device.submit(&mut batch);
             batch.map(|io| self.changed(self.again_on_host(io).map(drop)))
@@ -274,6 +305,7 @@ impl Drive {
             wp: lba,
             lba: self.lba(planned),
         })?;
+        self.note_transfer(Address { block, ..planned }, data.len());
         let has_zeroes = data.chunks(BLOCK_BYTES).any(is_zero);
         // Only now, after the call: a concurrent flush does not cover it.
         let [unflushed, _] = &mut *self.lock_unflushed();

@@ -31,8 +31,9 @@ use crate::furrow::sync::MutexGuard;
 use crate::furrow::table::key::Key;
 use crate::furrow::table::leaf::encode_rows;
 use crate::furrow::table::memtable::{Memtable, ROW_BYTES, Value};
+use crate::furrow::write::turns::Turns;
 use crate::furrow::zones::SPARE_ZONES_MIN;
-use crate::vfs::{Ino, Result};
+use crate::vfs::Result;
 
 /// Passes over the write buffer before a commit holds off changes to finish it.
 const PASSES: usize = 2;
@@ -173,7 +174,7 @@ impl Log {
     }
 
     /// Takes the batch: from here on changes belong to the next one.
-    fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<TakenBatch> {
+    fn take(&self, ending: Ending, turn: MutexGuard<'_, Turns>) -> Result<TakenBatch> {
         // It takes long, so a worker does it as soon as a zone is sealed.
         if ending == Ending::Clean || !self.tree.bell.has_worker() {
             while self.tree.make_backref_rows(ending) {}

@@ -27,6 +27,7 @@ impl Furrow {
             blocks_moved_wrong: counts.blocks_moved_wrong.load(Ordering::Relaxed),
             flushes: counts.flushes.load(Ordering::Relaxed),
             resets: counts.resets.load(Ordering::Relaxed),
+            jumps: counts.jumps.load(Ordering::Relaxed),
             batches: self.log.durable_batch.load(Ordering::Relaxed),
             cache_bytes: cache.bytes,
             cache_hits: cache.hits,

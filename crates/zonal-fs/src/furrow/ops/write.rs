@@ -17,6 +17,7 @@ use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::state::target::CHUNK_BYTES;
 use crate::furrow::metadata::{Ending, Inode, State};
 use crate::furrow::ops::inode::take_capability;
+use crate::furrow::options::Seeks;
 use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::sync::Mutex;
 use crate::furrow::write::Writer;
@@ -250,7 +251,9 @@ impl Furrow {
         self.tree.space.check_growth(state, growth)?;
         let inode = state.inode(ino)?;
         let (durability, size) = (durability_of(inode)?, inode.size);
-        if chunk.may_gather() && state.gathers(ino, chunk.offset) {
+        let seeks = self.tree.layout().seeks;
+        let gathers = || !chunk.is_full() && state.gathers(ino, chunk.offset);
+        if chunk.may_gather() && (seeks == Seeks::Cost || gathers()) {
             chunk.gather();
         }
         chunk.pad(size);

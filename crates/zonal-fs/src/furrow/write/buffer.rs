@@ -17,6 +17,7 @@ use crate::furrow::metadata::map::place::{Crcs, MapEntry, Stored};
 use crate::furrow::metadata::map::place::{Placed, checksums};
 use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::state::target::WrittenAs;
+use crate::furrow::options::Seeks;
 use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::write::Writer;
 use crate::furrow::write::place::WriteRequest;
@@ -25,7 +26,7 @@ use crate::furrow::zones::allocation::Purpose;
 use crate::vfs::{Ino, Result};
 
 /// Blocks that gather in one write to the drive: 1 MiB.
-const GATHER_BLOCKS: usize = 256;
+pub(super) const GATHER_BLOCKS: usize = 256;
 
 /// Such writes that the device gets as one batch: 8 MiB at most.
 const WRITES_AT_ONCE: usize = 8;
@@ -77,8 +78,8 @@ struct StoredAt {
 }
 
 /// A buffered block on its way to the drive.
-struct Outgoing {
-    at: FileBlock,
+pub(super) struct Outgoing {
+    pub(super) at: FileBlock,
     id: u64,
     data: Arc<BlockData>,
     target: Target,
@@ -151,8 +152,8 @@ impl Writer {
     pub(in crate::furrow) fn relieve_buffer(&self) -> Result<()> {
         // If another thread empties it, wait only if it has grown to twice its size.
         let is_overfull = self.buffer_max < self.tree.read_state().rows.totals.pending() / 2;
-        let mut next = match self.flushing.try_lock() {
-            Ok(next) => next,
+        let mut turn = match self.flushing.try_lock() {
+            Ok(turn) => turn,
             Err(TryLockError::WouldBlock) if !is_overfull => return Ok(()),
             Err(_) => self.flushing.lock().expect("no holder panicked"),
         };
@@ -162,12 +163,11 @@ impl Writer {
         }
         let group = {
             let state = self.tree.read_state();
-            // From the file whose turn is next.
-            let files = state.maps.buffered.files_from(*next);
-            let blocks = files.flat_map(|ino| outgoing(&state, ino));
-            blocks.take(GATHER_BLOCKS).collect::<Vec<_>>()
+            match self.drive.layout.seeks {
+                Seeks::Free => turn.of_next_file(&state),
+                Seeks::Cost => turn.of_longest_run(&state),
+            }
         };
-        *next = group.last().map_or(Ino::default(), |last| Ino::new(last.at.ino.get() + 1));
         self.place_outgoing(group)
     }
 
@@ -294,7 +294,7 @@ fn stored_at(state: &State, of: FileBlock) -> Lookup<Option<StoredAt>> {
 }
 
 /// The buffered blocks of a file, in order.
-fn outgoing(state: &State, ino: Ino) -> impl Iterator<Item = Outgoing> {
+pub(super) fn outgoing(state: &State, ino: Ino) -> impl Iterator<Item = Outgoing> {
     let file = state.inodes.peek_file(ino);
     file.into_iter().flat_map(|file| &file.dirty).map(move |(&block, dirty)| Outgoing {
         at: FileBlock { ino, block },

@@ -57,10 +57,14 @@ impl<'a> Chunk<'a> {
     }
 
     /// Whether the chunk may go through the buffer although its blocks are whole: it is no direct
-    /// write, and shorter than a full chunk, after which more is likely to come.
+    /// write.
     pub(in crate::furrow) fn may_gather(&self) -> bool {
-        let is_full = (self.end() - self.offset) >= CHUNK_BYTES;
-        !self.straight.is_empty() && !self.flags.contains(WriteFlags::DIRECT) && !is_full
+        !self.straight.is_empty() && !self.flags.contains(WriteFlags::DIRECT)
+    }
+
+    /// Whether it is a full chunk, after which no more is likely to come for it.
+    pub(in crate::furrow) fn is_full(&self) -> bool {
+        self.end() - self.offset >= CHUNK_BYTES
     }
 
     /// Makes all of it go through the buffer.

@@ -7,6 +7,7 @@ pub(super) mod chunk;
 pub(super) mod place;
 pub(super) mod reservation;
 pub(super) mod resets;
+pub(super) mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,7 +19,7 @@ use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::meters::Meters;
 use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
-use crate::vfs::Ino;
+use crate::furrow::write::turns::Turns;
 
 /// Places data in zones.
 pub(super) struct Writer {
@@ -29,8 +30,8 @@ pub(super) struct Writer {
     /// Blocks that the buffer holds before a writer empties a part of it.
     pub(super) buffer_max: u64,
     /// Held by the thread that empties the write buffer, so that no two threads write the same
-    /// block. The content is the file whose turn is next.
-    pub(super) flushing: Mutex<Ino>,
+    /// block.
+    pub(super) flushing: Mutex<Turns>,
     /// The drive has refused the last write-back.
     pub(super) has_refused: AtomicBool,
     /// Held by the thread that resets a zone.

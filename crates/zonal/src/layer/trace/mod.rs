@@ -246,7 +246,7 @@ fn trace_error(source: std::io::Error) -> DeviceError {
 }
 
 impl<D: ZonedDevice, W: Write + Send> ZonedDevice for Trace<D, W> {
-    crate::pass_on!(below: geometry, identity, keep_reserve, use_reserve);
+    crate::pass_on!(below: geometry, identity, rotates, keep_reserve, use_reserve);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let (mut recorder, before) = (self.recorder(), zones.len());

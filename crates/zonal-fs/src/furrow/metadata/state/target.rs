@@ -11,6 +11,7 @@ use zonal_placement::streams::{Locality, Target};
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::map::place::{MapEntry, Owner};
 use crate::furrow::metadata::{Inode, State};
+use crate::furrow::options::Seeks;
 use crate::furrow::table::key::RowKind;
 use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use crate::vfs::Ino;
@@ -139,8 +140,12 @@ impl State {
 
     /// The block up to which the file leaves the buffer: if its buffered end is long enough for a
     /// write of its own, or fills the zone of the file. A file that goes on, by short writes or
-    /// inside its last block, leaves in steps of 256 KiB, so that its extents are long.
+    /// inside its last block, leaves in steps of 256 KiB, so that its extents are long. On a disk
+    /// all stay until the buffer is full, so that runs are long.
     pub(in crate::furrow) fn gathered(&self, ino: Ino) -> Option<u64> {
+        if self.zones.limits.seeks == Seeks::Cost {
+            return None;
+        }
         let inode = self.inodes.peek(ino)?;
         let file = inode.file().ok().filter(|file| !file.dirty.is_empty())?;
         let own = self.zones.zone_of_file(ino.get()).map(|zone| self.zones.slot(zone));
