@@ -110,7 +110,14 @@ pub(crate) fn record(data: &[u8]) {
     buffer.body().extend_from_slice(data);
     let padded = buffer.pad();
     let bytes = padded.record_bytes();
-    let id = RecordId { kind: RecordKind::Batch, uuid: [1; 16], continues: false, seq: 1, prev: 0 };
+    let id = RecordId {
+        kind: RecordKind::Batch,
+        uuid: [1; 16],
+        continues: false,
+        trails: false,
+        seq: 1,
+        prev: 0,
+    };
     let (sealed, _) = padded.seal(&id, own);
     let header = decode_header(&sealed, RecordKind::Batch, own).expect("it was just sealed");
     verify(&sealed[..bytes], &header).expect("it was just sealed");
@@ -425,7 +432,8 @@ impl Patched {
         let id = RecordId {
             kind,
             uuid: header.uuid,
-            continues: header.continues.get() != 0,
+            continues: header.continues != 0,
+            trails: header.trails != 0,
             seq: header.seq.get(),
             prev: header.prev.get(),
         };

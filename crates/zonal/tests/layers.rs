@@ -18,8 +18,8 @@ use zonal::layer::slice::{Slice, ZoneRange};
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
     BlockSize, Clock, DeviceError, FileDrive, GeometrySpec, Io, Lba, LbaCount, MemoryDrive,
-    OpenMode, Rules, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZoneKind, ZoneRuns,
-    ZonedDevice,
+    OpenMode, Profile, Rules, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZoneKind,
+    ZoneRuns, ZonedDevice,
 };
 
 type Result<T> = std::result::Result<T, DeviceError>;
@@ -423,17 +423,14 @@ fn identity_passes_through_layers() {
 
 #[test]
 fn disk_rotates_under_every_layer() {
-    let disk = || {
-        let spec = spec(24, 17, ZoneRuns::leading(2), 3);
-        Arc::new(MemoryDrive::with_rules(spec, Rules::Zbc).unwrap())
-    };
+    let disk = || Arc::new(MemoryDrive::with_rules(Profile::Small.geometry(), Rules::Zbc).unwrap());
     let part = || ZoneRange { first: ZoneId::new(1), last: Some(ZoneId::new(3)) };
     let fault = Fault::new(disk(), FaultPlan::default());
     let trace = Trace::new(Arc::new(fault), std::io::sink(), TraceContent::Checksums).unwrap();
     let delay = Delay::new(PowerOfTwo::new(trace).unwrap(), Duration::ZERO);
     assert!(Meter::new(delay, Arc::new(Steps(0.into(), 1))).rotates());
     assert!(Slice::new(disk(), part()).unwrap().rotates());
-    let flash = || Arc::new(MemoryDrive::new(spec(24, 17, ZoneRuns::leading(2), 3)).unwrap());
+    let flash = || Arc::new(MemoryDrive::new(Profile::Small.geometry()).unwrap());
     assert!(!Slice::new(flash(), part()).unwrap().rotates());
     assert!(Concat::new(vec![flash(), disk()]).unwrap().rotates());
     assert!(!Concat::new(vec![flash(), flash()]).unwrap().rotates());

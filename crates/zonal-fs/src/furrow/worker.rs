@@ -155,11 +155,12 @@ impl Worker {
 
     /// Commits if it is due.
     fn commit_step(&self) -> Result<StepProgress> {
-        if !self.log.is_commit_due() {
-            return Ok(StepProgress::Wait);
+        let is_due = self.log.is_commit_due();
+        if is_due {
+            self.log.commit(Ending::Record)?;
         }
-        self.log.commit(Ending::Record)?;
-        Ok(StepProgress::Idle)
+        self.log.tend_journal();
+        Ok(if is_due { StepProgress::Idle } else { StepProgress::Wait })
     }
 
     /// Moves some blocks before a writer has to wait for room.

@@ -43,7 +43,9 @@ pub struct RecordHeader {
     /// Format version, 6.
     pub version: U16,
     /// 1: the batch continues in the next record, and counts only with all of its records. Else 0.
-    pub continues: U16,
+    pub continues: u8,
+    /// 1: the second copy may be written later, on a drive where a jump costs time. Else 0.
+    pub trails: u8,
     /// Bytes of the body.
     pub body_bytes: U32,
     /// Identity of the file system.
@@ -76,6 +78,8 @@ pub struct RecordId {
     pub uuid: [u8; 16],
     /// See [`RecordHeader::continues`].
     pub continues: bool,
+    /// See [`RecordHeader::trails`].
+    pub trails: bool,
     /// See [`RecordHeader::seq`].
     pub seq: u64,
     /// See [`RecordHeader::prev`].
@@ -156,7 +160,8 @@ impl PaddedRecord {
             magic: id.kind.magic(),
             crc: U32::new(0),
             version: U16::new(VERSION),
-            continues: U16::new(u16::from(id.continues)),
+            continues: id.continues.into(),
+            trails: id.trails.into(),
             body_bytes: U32::new(u32::try_from(body_bytes).expect("a record is under 4 GiB")),
             uuid: id.uuid,
             seq: U64::new(id.seq),

@@ -93,7 +93,9 @@ impl Log {
             self.help_maintenance(backlog);
         }
         if ending == Ending::Clean {
-            self.lock_committer().write_superblock(&self.drive, ending)?;
+            let mut committer = self.lock_committer();
+            committer.journal.catch_up(&self.drive);
+            committer.write_superblock(&self.drive, ending)?;
         }
         Ok(())
     }
@@ -340,6 +342,7 @@ impl Log {
                 self.name_journal(committer)?;
             }
         }
+        self.catch_up_if_old(committer);
         mistake!(self.tree, SkipRecordFlush, return Ok(()));
         Ok(self.drive.flush()?)
     }

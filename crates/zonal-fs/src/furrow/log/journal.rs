@@ -5,7 +5,9 @@
 //! small manifest names one more pair; that rewrites no row. A batch that is too long for one
 //! record continues in the next, and counts only if all of it is there, with its [fresh
 //! data](crate::furrow::log::fresh). A commit writes a batch only once the one before is durable,
-//! so no batch follows one that a power cut has torn. [`replay`](crate::furrow::recovery::replay)
+//! so no batch follows one that a power cut has torn.
+//!
+//! Where a jump costs time, [the second copy trails](crate::furrow::log::trail). [`replay`](crate::furrow::recovery::replay)
 //! reads the journal.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -18,6 +20,8 @@ use crate::furrow::format::record::{
     HEADER_BYTES, PaddedRecord, RecordHeader, RecordId, RecordKind, decode_header, verify,
 };
 use crate::furrow::format::{Address, BLOCK_BYTES, Unread, blocks_for};
+use crate::furrow::log::trail::Trail;
+use crate::furrow::options::Seeks;
 use crate::vfs::Result;
 
 /// A pair of zones with a copy of the journal each.
@@ -40,6 +44,8 @@ pub(in crate::furrow) struct Journal {
     pub(in crate::furrow) end: Position,
     /// Copies that take no more records, since a write has failed or a record is missing.
     pub(in crate::furrow) failed: [bool; 2],
+    /// Records that the second copy lacks so far.
+    pub(in crate::furrow) trail: Trail,
 }
 
 /// Whether a batch continues in the next record.
@@ -64,10 +70,12 @@ impl Journal {
     /// A journal without zones, of a file system without rows.
     pub(in crate::furrow) fn new(uuid: [u8; 16]) -> Self {
         let (start, end) = (Position::default(), Position::default());
-        Self { uuid, pairs: Vec::new(), start, end, failed: [true; 2] }
+        let (pairs, failed, trail) = (Vec::new(), [true; 2], Trail::default());
+        Self { uuid, pairs, start, end, failed, trail }
     }
 
-    /// Writes a record to both copies. It is not durable before the next flush.
+    /// Writes a record to both copies, or to the first one and the trail. It is not durable before
+    /// the next flush.
     pub(super) fn append(
         &mut self,
         drive: &Drive,
@@ -78,10 +86,12 @@ impl Journal {
         if self.room(drive) < blocks {
             return Ok(Appended::NoRoom);
         }
+        let trails = drive.layout.seeks == Seeks::Cost && !self.is_impaired();
         let id = RecordId {
             kind: RecordKind::Batch,
             uuid: self.uuid,
             continues: rest == Continuation::Follows,
+            trails,
             seq: self.end.last + 1,
             prev: self.end.chain,
         };
@@ -89,6 +99,7 @@ impl Journal {
         let at = at.map(|zone| Address { zone, block: self.end.block });
         let seal = |copy: usize| record.seal(&id, at[copy]).0;
         let outcomes = match self.failed {
+            [false, false] if trails => self.append_first(drive, at, [seal(0), seal(1)]),
             [false, false] => drive.write_copies(at, [&seal(0), &seal(1)]).map(Some),
             [false, true] => [Some(drive.write(at[0], &seal(0))), None],
             [true, _] => [None, Some(drive.write(at[1], &seal(1)))],
@@ -124,6 +135,7 @@ impl Journal {
 
     /// Goes on in a pair of empty zones. A manifest must name it before it is written.
     pub(super) fn push_pair(&mut self, zones: [u32; 2]) {
+        debug_assert!(!self.has_trail(), "the pair before is finished");
         // Drops pairs whose records were all rolled back.
         while self.pairs.pop_if(|pair| pair.first > self.end.last).is_some() {}
         if self.is_in_table() {
@@ -157,6 +169,7 @@ impl Journal {
     pub(in crate::furrow) fn roll_back(&mut self, end: Position) {
         self.end = end;
         self.failed = [true; 2];
+        self.trail = Trail::default();
     }
 
     /// Makes replay begin at `start`, and drops the pairs before it.
@@ -186,7 +199,8 @@ impl Journal {
     }
 
     /// Finishes both zones of the pair that is being written. Their records stay readable.
-    pub(super) fn finish(&self, drive: &Drive) {
+    pub(super) fn finish(&mut self, drive: &Drive) {
+        self.catch_up(drive);
         for zone in self.pairs.get(self.end.index).into_iter().flat_map(|pair| pair.zones) {
             drive.finish(zone);
         }

@@ -117,6 +117,7 @@ impl Committer {
             kind: RecordKind::Manifest,
             uuid: journal.uuid,
             continues: false,
+            trails: false,
             seq: 0,
             prev: 0,
         };

@@ -8,6 +8,7 @@ pub(super) mod maintenance;
 mod manifest;
 pub(super) mod reserve;
 pub(super) mod superblock_log;
+pub(super) mod trail;
 pub(super) mod upkeep;
 
 use std::sync::Arc;

@@ -379,7 +379,7 @@ fn replay(
 }
 
 fn note_copies(batch: &Batch, problems: &mut Problems) {
-    if batch.is_in.contains(&false) {
+    if batch.is_in.contains(&false) && !batch.trails {
         problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
     }
 }

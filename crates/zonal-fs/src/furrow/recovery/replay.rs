@@ -21,6 +21,7 @@ use crate::furrow::format::superblock::Superblock;
 use crate::furrow::format::{Address, BLOCK_BYTES, Unread, blocks_for};
 use crate::furrow::log::fresh::FreshData;
 use crate::furrow::log::journal::{Journal, JournalZones, Position, Trust, read_record};
+use crate::furrow::log::trail::Trail;
 use crate::furrow::planted::{Planted, mistake};
 
 /// Blocks that one read of the search for later records returns: 1 MiB.
@@ -39,6 +40,8 @@ pub(in crate::furrow) struct Batch {
     pub(super) fresh: Vec<FreshZone>,
     /// The copies that have all of it.
     pub(super) is_in: [bool; 2],
+    /// The second copy ends before the end of the batch, as its records say that it may.
+    pub(super) trails: bool,
 }
 
 /// Reads the journal from where the table ends.
@@ -103,7 +106,7 @@ impl<'a> JournalReader<'a> {
             first: pair.first_batch.get(),
         });
         let (pairs, failed) = (pairs.collect(), [false; 2]);
-        let journal = Journal { uuid, pairs, start, end: start, failed };
+        let journal = Journal { uuid, pairs, start, end: start, failed, trail: Trail::default() };
         Self { drive, zones, journal, whole: start, before: start, durable, first_void, planted }
     }
 
@@ -126,7 +129,8 @@ impl<'a> JournalReader<'a> {
 
     /// The next batch, `None` at the journal's end, or why the rest of the journal is lost.
     pub(in crate::furrow) fn next(&mut self) -> Result<Option<Batch>, String> {
-        let mut batch = Batch { seq: 0, bodies: Vec::new(), fresh: Vec::new(), is_in: [true; 2] };
+        let (bodies, fresh) = Default::default();
+        let mut batch = Batch { seq: 0, bodies, fresh, is_in: [true; 2], trails: false };
         while let Some(FoundRecord { record, is_in }) = self.next_record()? {
             let Record { header, mut body } = record;
             let (fresh, rows) = take_fresh(&body)?;
@@ -137,8 +141,10 @@ impl<'a> JournalReader<'a> {
             for (all, is_in) in batch.is_in.iter_mut().zip(is_in) {
                 *all &= is_in;
             }
-            if header.continues.get() == 0 {
+            if header.continues == 0 {
                 batch.seq = header.seq.get();
+                batch.trails =
+                    header.trails != 0 && batch.is_in[0] && self.ends_before(1, self.journal.end);
                 self.before = std::mem::replace(&mut self.whole, self.journal.end);
                 return Ok(Some(batch));
             }
@@ -150,14 +156,17 @@ impl<'a> JournalReader<'a> {
     /// before the batch does, and nothing proves that it was durable. A copy that ends behind it
     /// may have gone bad.
     pub(super) fn is_cut_off(&self, newest: &Batch) -> bool {
-        let end = u64::from(self.whole.block) * self.drive.layout.per_block;
-        let zones = self.journal.pairs[self.whole.index].zones;
-        let ends_before = |(copy, is_in): (usize, bool)| {
-            let written = self.zones.get(zones[copy] as usize).and_then(Zone::written);
-            is_in || written.is_some_and(|written| written.get() < end)
-        };
-        let copies = newest.is_in.into_iter().enumerate();
-        !self.is_durable(newest) && copies.into_iter().all(ends_before)
+        let mut copies = newest.is_in.into_iter().enumerate();
+        !self.is_durable(newest)
+            && copies.all(|(copy, is_in)| is_in || self.ends_before(copy, self.whole))
+    }
+
+    /// Whether a copy ends before a position.
+    fn ends_before(&self, copy: usize, end: Position) -> bool {
+        let zone = self.journal.pairs[end.index].zones[copy];
+        let written = self.zones.get(zone as usize).and_then(Zone::written);
+        let end = u64::from(end.block) * self.drive.layout.per_block;
+        written.is_some_and(|written| written.get() < end)
     }
 
     /// Whether something proves that the newest batch was durable.
