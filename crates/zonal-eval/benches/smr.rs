@@ -11,12 +11,18 @@
 //! | `fsync`: 4 KiB and an fsync, again and again | a seek and half a turn |
 //! | `random`: 4 KiB anywhere in a file | the rate of long writes |
 //! | `tree`: 80,000 small files written, read cold and deleted | the rate of long transfers |
+//! | `reclaim`: 4 KiB anywhere in files that fill a small disk to 90 % | the rate of long writes |
 //! | `apart`: a file read cold that was written beside seven others | the rate of long reads |
 //!
 //! One thread makes all calls, and the work in the background is done in it once a virtual second.
 //! Data is zeroes, which the simulated disk keeps in no memory.
 
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures for people"
+)]
 
 use std::env;
 use std::sync::Arc;
@@ -31,7 +37,7 @@ use zonal_fs::vfs::{
 };
 use zonal_sim::disk::account::Account;
 use zonal_sim::preset::Preset;
-use zonal_sim::{Config, SimDisk};
+use zonal_sim::{Config, SimDisk, Size};
 
 /// Front ends tick once a second.
 const TICK_NS: u64 = 1_000_000_000;
@@ -58,6 +64,7 @@ struct Rig {
 type Measure = fn(&Setting, &mut Report);
 
 /// A disk, and how it is mounted.
+#[derive(Clone)]
 struct Setting {
     config: Config,
     options: MountOptions,
@@ -82,10 +89,11 @@ fn main() {
         let options = MountOptions { rotational, ..MountOptions::default() };
         (name, Setting { config: config.clone(), options })
     });
-    let loads: [(&str, Measure); 5] = [
+    let loads: [(&str, Measure); 6] = [
         ("smr-writers", writers),
         ("smr-fsync", fsync),
         ("smr-random", random),
+        ("smr-reclaim", reclaim),
         ("smr-tree", tree),
         ("smr-apart", apart),
     ];
@@ -209,32 +217,70 @@ fn fsync(setting: &Setting, report: &mut Report) {
 
 /// Writes anywhere in a file, as many as fit into a minute.
 fn random(setting: &Setting, report: &mut Report) {
-    const BLOCKS: u64 = 1 << 20;
+    const MIB: u64 = 4096;
     let mut rig = Rig::new(setting);
-    let file = rig.create(Ino::ROOT, "file", FileKind::Regular);
+    let files = fill(&mut rig, 1, MIB);
+    overwrite(&mut rig, (&files, MIB), (60, 2_000_000), report);
+}
+
+/// The same on a disk of 300 zones of 64 MiB that is filled to 90 %, so that reclaim moves blocks.
+fn reclaim(setting: &Setting, report: &mut Report) {
+    let Setting { mut config, options } = setting.clone();
+    config.zones.size = Size(64 << 20);
+    let disk = config.disk.as_mut().expect("a config of a disk");
+    (disk.zones, disk.conventional) = (300, 4);
+    let mut rig = Rig::new(&Setting { config, options });
+    let space = rig.fs.statfs().expect("there is some");
+    let (files, blocks) = (9, space.blocks / 10);
+    let files = fill(&mut rig, files, blocks * 4096 >> 20);
+    overwrite(&mut rig, (&files, blocks * 4096 >> 20), (600, 8_000_000), report);
+}
+
+/// Writes files of so many mebibytes.
+fn fill(rig: &mut Rig, files: u64, mib: u64) -> Vec<Ino> {
     let data = vec![0; 1 << 20];
-    for at in 0..(BLOCKS * 4096) >> 20 {
-        rig.write(file, at << 20, &data);
+    let create = |number: u64| rig.create(Ino::ROOT, &format!("file{number}"), FileKind::Regular);
+    let files: Vec<Ino> = (0..files).map(create).collect();
+    for &file in &files {
+        (0..mib).for_each(|at| rig.write(file, at << 20, &data));
     }
     rig.fs.sync().expect("synced");
+    files
+}
+
+/// Writes 4 KiB anywhere in files of so many mebibytes, until so many seconds or writes are over.
+fn overwrite(
+    rig: &mut Rig,
+    (files, mib): (&[Ino], u64),
+    (seconds, most): (u64, usize),
+    report: &mut Report,
+) {
     let mut random = ChaCha8Rng::seed_from_u64(5);
+    let before = rig.fs.stats();
     let span = rig.begin();
     let mut times = Vec::new();
     let start = rig.clock.monotonic_ns();
-    while rig.clock.monotonic_ns() - start < 60_000_000_000 && times.len() < 2_000_000 {
+    while rig.clock.monotonic_ns() - start < seconds * 1_000_000_000 && times.len() < most {
         let begun = rig.clock.monotonic_ns();
-        rig.write(file, random.random_range(0..BLOCKS) * 4096, &[0; 4096]);
+        let file = files[random.random_range(0..files.len())];
+        rig.write(file, random.random_range(0..mib << 8) * 4096, &[0; 4096]);
         times.push(rig.clock.monotonic_ns() - begun);
     }
     rig.fs.sync().expect("synced");
-    let seconds = span.end(&rig, "4 KiB", report);
-    times.sort_unstable();
     let name = "4 KiB";
+    let seconds = span.end(rig, name, report);
+    times.sort_unstable();
     report.add_variant(("rate", name), "IOPS", &[times.len() as f64 / seconds]);
-    for (at, word) in [(99, "p99"), (100, "longest")] {
-        let time = times[(times.len() * at / 100).min(times.len() - 1)];
-        report.add_variant((word, name), "ms", &[time as f64 / 1e6]);
+    for (share, word) in [(0.99, "p99"), (0.9999, "p99.99"), (1.0, "longest")] {
+        let at = (times.len() as f64 * share) as usize;
+        report.add_variant((word, name), "ms", &[times[at.min(times.len() - 1)] as f64 / 1e6]);
     }
+    let after = rig.fs.stats();
+    let user = (after.user_bytes - before.user_bytes) as f64;
+    let moved = (after.reclaim_bytes - before.reclaim_bytes) as f64;
+    report.add_variant(("moved", name), "bytes a byte", &[moved / user]);
+    let misses = (after.cache_misses - before.cache_misses) as f64 / times.len() as f64;
+    report.add_variant(("reads of metadata", name), "reads a write", &[misses]);
 }
 
 /// A tree of small files, as of source code: written, read cold, deleted.

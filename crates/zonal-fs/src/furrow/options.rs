@@ -280,8 +280,13 @@ pub(super) struct MemoryBudget {
 const FIXED_BYTES: u64 = 8 << 20;
 
 /// Memory of a step of reclaim: blocks as it has read them, and in the order in which it writes
-/// them.
-const VICTIM_BYTES: u64 = 2 << 20;
+/// them. On a disk with the gaps between them.
+fn victim_bytes(seeks: Seeks) -> u64 {
+    match seeks {
+        Seeks::Free => 2 << 20,
+        Seeks::Cost => 8 << 20,
+    }
+}
 
 /// Memory for the read-ahead of a merge, in all runs together.
 const MERGE_BYTES: u64 = 6 << 20;
@@ -298,15 +303,19 @@ impl MemoryBudget {
         let memtable = share(16, 32);
         let buffer = match seeks {
             Seeks::Free => some(16, 16),
-            // Eight writers have runs of 8 MiB there, which take a disk four times as long as the
+            // Eight writers have runs of 7 MiB there, which take a disk four times as long as the
             // jumps between them.
-            Seeks::Cost => some(4, 256),
+            Seeks::Cost => share(4, 264).saturating_sub(8 << 20).max(1 << 20),
         };
         let (batch, part) = (some(32, 4), some(32, 8));
-        let victims = (memory / (64 << 20)).clamp(1, 4);
+        let victims = match seeks {
+            Seeks::Free => (memory / (64 << 20)).clamp(1, 4),
+            // The head is at one of them.
+            Seeks::Cost => 1,
+        };
         let others = FIXED_BYTES + MERGE_BYTES + 2 * memtable + buffer + 3 * batch + part;
         let moved = share(32, 256);
-        let others = others + victims * VICTIM_BYTES + moved;
+        let others = others + victims * victim_bytes(seeks) + moved;
         // A sixth of the rest is for the allocator's fragmentation.
         let rest = memory.saturating_sub(others);
         Self {
@@ -338,7 +347,7 @@ mod tests {
             let MemoryBudget { held, leaves, memtable, buffer, batch, part, victims, moved } =
                 memory_budget;
             let shares = held + leaves + 2 * memtable + buffer + 3 * batch + part + moved;
-            let shares = shares + victims * narrow(VICTIM_BYTES);
+            let shares = shares + victims * narrow(victim_bytes(seeks));
             assert!(
                 shares as u64 + FIXED_BYTES + MERGE_BYTES < memory,
                 "{mib} MiB: {memory_budget:?}"

@@ -11,7 +11,7 @@ use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
-use crate::furrow::reclaim::{COPY_BLOCKS, Reclaimer};
+use crate::furrow::reclaim::Reclaimer;
 use crate::furrow::tree::Tree;
 use crate::furrow::tree::bell::StepProgress;
 use crate::furrow::truncate::Truncator;
@@ -180,7 +180,7 @@ impl Worker {
             (urgency, state.zones.need_scan(role, now))
         };
         let scans_on = needs_scan && self.reclaimer.scan_on();
-        let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, urgency)?;
+        let moved = self.reclaimer.reclaim_some(self.reclaimer.copy_blocks(), urgency)?;
         self.reclaimer.free_emptied()?;
         Ok(if moved > 0 || scans_on { StepProgress::More } else { StepProgress::Idle })
     }
@@ -205,7 +205,7 @@ impl Worker {
             return Ok(StepProgress::More);
         }
         let scans_on = needs_scan && self.reclaimer.scan_on();
-        let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
+        let moved = self.reclaimer.reclaim_some(self.reclaimer.copy_blocks(), Urgency::Ahead)?;
         Ok(if moved > 0 || scans_on { StepProgress::More } else { StepProgress::Idle })
     }
 

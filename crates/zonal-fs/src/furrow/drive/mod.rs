@@ -4,6 +4,7 @@
 pub(super) mod host;
 pub mod layout;
 pub(super) mod pins;
+mod reads;
 pub(super) mod verify;
 
 use std::collections::BTreeSet;
@@ -204,24 +205,6 @@ impl Drive {
         self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         self.note_transfer(at, buffer.len());
         self.device.read(self.lba(at), buffer)
-    }
-
-    /// Reads whole blocks at several places side by side.
-    pub(super) fn read_all(&self, wanted: &mut [(Address, &mut [u8])]) -> Result<()> {
-        if let [(at, buffer)] = wanted {
-            return self.read(*at, buffer);
-        }
-        let mut batch: Vec<Io<'_>> =
-            wanted.iter_mut().map(|(at, buffer)| Io::read(self.lba(*at), buffer)).collect();
-        let bytes: usize = batch.iter().map(|io| io.op.len()).sum();
-        for io in &batch {
-            let Op::Read { lba, buffer } = &io.op else { continue };
-            let blocks = self.layout.geometry.block_size().bytes();
-            self.counts.note_transfer(*lba, LbaCount::new(buffer.len() as u64 / blocks));
-        }
-        self.counts.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.device.submit(&mut batch);
-        batch.into_iter().try_for_each(|io| io.outcome().map(drop))
     }
 
     /// Writes whole blocks at the write pointer of a zone.

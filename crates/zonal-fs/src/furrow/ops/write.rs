@@ -17,7 +17,6 @@ use crate::furrow::metadata::missing::Lookup;
 use crate::furrow::metadata::state::target::CHUNK_BYTES;
 use crate::furrow::metadata::{Ending, Inode, State};
 use crate::furrow::ops::inode::take_capability;
-use crate::furrow::options::Seeks;
 use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::sync::Mutex;
 use crate::furrow::write::Writer;
@@ -252,8 +251,7 @@ impl Furrow {
         let inode = state.inode(ino)?;
         let (durability, size) = (durability_of(inode)?, inode.size);
         let seeks = self.tree.layout().seeks;
-        let gathers = || !chunk.is_full() && state.gathers(ino, chunk.offset);
-        if chunk.may_gather() && (seeks == Seeks::Cost || gathers()) {
+        if chunk.may_gather(seeks) && state.gathers(ino, chunk.offset) {
             chunk.gather();
         }
         chunk.pad(size);

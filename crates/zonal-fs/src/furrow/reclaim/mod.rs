@@ -26,9 +26,10 @@ use crate::furrow::log::Log;
 use crate::furrow::metadata::Ending;
 use crate::furrow::metadata::state::relocation::LiveRun;
 use crate::furrow::meters::Meters;
+use crate::furrow::options::Seeks;
 use crate::furrow::planted::{PlantedBug, mistake};
 use crate::furrow::reclaim::backref_scan::BackrefScan;
-use crate::furrow::reclaim::debt::Debt;
+use crate::furrow::reclaim::debt::{Debt, step_blocks};
 use crate::furrow::reclaim::turns::{Turn, Turns};
 use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
@@ -39,8 +40,8 @@ use crate::furrow::zones::victims::{HeldVictim, Underway, Victim};
 use crate::furrow::zones::{Listed, Urgency};
 use crate::vfs::Result;
 
-/// Blocks that the worker copies at once: 1 MiB.
-pub(super) const COPY_BLOCKS: u32 = 256;
+/// Blocks that the worker copies at once where a jump costs nothing: 1 MiB.
+const COPY_BLOCKS: u32 = 256;
 
 /// Back-references that a step looks up, about. Few of them lead to anything in a zone where nearly
 /// all blocks are dead, and each look takes a microsecond.
@@ -64,6 +65,8 @@ pub(super) struct Reclaimer {
     /// The scan for back-references under way. The thread that scans holds the lock.
     scanning: Mutex<Option<BackrefScan>>,
     debt: Debt,
+    /// Blocks that a writer's step moves.
+    step_blocks: u32,
     /// Victims that the mount has memory for at once.
     victims_in_memory: usize,
 }
@@ -71,6 +74,7 @@ pub(super) struct Reclaimer {
 impl Reclaimer {
     pub(super) fn new(truncator: Arc<Truncator>, victims_in_memory: usize) -> Self {
         let log = Arc::clone(&truncator.log);
+        let step_blocks = step_blocks(log.tree.layout());
         Self {
             tree: Arc::clone(&log.tree),
             drive: Arc::clone(&log.drive),
@@ -81,7 +85,8 @@ impl Reclaimer {
             reclaiming: Turns::default(),
             underway: Underway::default(),
             scanning: Mutex::new(None),
-            debt: Debt::default(),
+            debt: Debt::new(step_blocks),
+            step_blocks,
             victims_in_memory,
         }
     }
@@ -90,6 +95,11 @@ impl Reclaimer {
     pub(super) fn reclaim_some(&self, budget: u32, urgency: Urgency) -> Result<u64> {
         let _turn = self.reclaim_turn(urgency);
         self.reclaim_in_turn(budget, urgency)
+    }
+
+    /// Blocks that the worker copies at once.
+    pub(super) fn copy_blocks(&self) -> u32 {
+        COPY_BLOCKS.max(self.step_blocks)
     }
 
     /// Waits for a turn at reclaim, of which several can run at once.
@@ -111,7 +121,12 @@ impl Reclaimer {
     /// without a move count as one block.
     fn reclaim_in_turn(&self, budget: u32, urgency: Urgency) -> Result<u64> {
         let (mut moved, mut looks, mut unread) = (0, 0, 0);
-        while moved < u64::from(budget) {
+        // On a disk the last few blocks of a step would cost two jumps.
+        let enough = match self.tree.layout().seeks {
+            Seeks::Free => u64::from(budget),
+            Seeks::Cost => u64::from(budget).div_ceil(2),
+        };
+        while moved < enough {
             if looks >= LOOKS_MAX {
                 return Ok(moved.max(1));
             }
@@ -122,7 +137,7 @@ impl Reclaimer {
             let Some(mut victim) = self.choose_victim(urgency) else { break };
             let looks_before = victim.looks;
             let rest = (u64::from(budget) - moved).min(room);
-            let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
+            let most = self.copy_blocks().min(u32::try_from(rest).unwrap_or(u32::MAX));
             let outcome = self.empty_some(&mut victim, most, urgency);
             looks += victim.looks - looks_before;
             match outcome {

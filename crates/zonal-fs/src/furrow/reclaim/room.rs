@@ -39,7 +39,7 @@ impl Reclaimer {
         if self.tree.layout().open_zones > 1 {
             self.give_up_open();
         }
-        let moved = match self.reclaim_some(STEP_BLOCKS, Urgency::Emergency) {
+        let moved = match self.reclaim_some(self.step_blocks, Urgency::Emergency) {
             // A commit frees zones: no need to use up room that is reserved.
             Err(FsError::NoSpace) if self.tree.read_state().zones.has_emptied() => 0,
             outcome => outcome?,

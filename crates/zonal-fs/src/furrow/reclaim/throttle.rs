@@ -11,14 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use zonal::Clock;
-use zonal_placement::pace::{Room, STEP_BLOCKS, cost, price};
+use zonal_placement::pace::{Room, cost, price};
 
 use crate::FsError;
 use crate::furrow::metadata::State;
 use crate::furrow::meters::Meters;
 use crate::furrow::planted::mistake;
 use crate::furrow::reclaim::Reclaimer;
-use crate::furrow::reclaim::debt::STEP;
 use crate::furrow::reclaim::turns::Turns;
 use crate::furrow::tree::Tree;
 use crate::furrow::truncate::Truncator;
@@ -205,7 +204,7 @@ impl Throttle {
         self.reclaimer.debt.add(price);
         if self.reclaimer.debt.is_step_owed() {
             let _wait = self.meters.wait(&*self.clock);
-            for _ in 0..price.div_ceil(STEP) {
+            for _ in 0..price.div_ceil(self.reclaimer.debt.step) {
                 if !self.pay_step()? {
                     break;
                 }
@@ -221,7 +220,7 @@ impl Throttle {
         if !self.reclaimer.debt.is_step_owed() {
             return Ok(false);
         }
-        let moved = self.reclaimer.reclaim_in_turn(STEP_BLOCKS, Urgency::Normal)?;
+        let moved = self.reclaimer.reclaim_in_turn(self.reclaimer.step_blocks, Urgency::Normal)?;
         if moved == 0 {
             // No victim is worth this price.
             self.reclaimer.debt.forgive();

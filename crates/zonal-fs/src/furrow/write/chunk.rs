@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::metadata::state::target::{CHUNK_BYTES, WrittenAs};
+use crate::furrow::options::Seeks;
 use crate::vfs::{Ino, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -56,15 +57,13 @@ impl<'a> Chunk<'a> {
         Self { write, ..self }
     }
 
-    /// Whether the chunk may go through the buffer although its blocks are whole: it is no direct
-    /// write.
-    pub(in crate::furrow) fn may_gather(&self) -> bool {
-        !self.straight.is_empty() && !self.flags.contains(WriteFlags::DIRECT)
-    }
-
-    /// Whether it is a full chunk, after which no more is likely to come for it.
-    pub(in crate::furrow) fn is_full(&self) -> bool {
-        self.end() - self.offset >= CHUNK_BYTES
+    /// Whether the chunk may go through the buffer although its blocks are whole: where a jump
+    /// costs time always, and else if it is no direct write, and shorter than a full chunk, after
+    /// which more is likely to come.
+    pub(in crate::furrow) fn may_gather(&self, seeks: Seeks) -> bool {
+        let is_full = self.end() - self.offset >= CHUNK_BYTES;
+        let is_short = !is_full && !self.flags.contains(WriteFlags::DIRECT);
+        !self.straight.is_empty() && (seeks == Seeks::Cost || is_short)
     }
 
     /// Makes all of it go through the buffer.

@@ -143,7 +143,8 @@ mod tests {
             let fs = Furrow::mount(drive, clock, options).unwrap();
             let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
             let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
-            fs.write(ino, 0, &[1; 1 << 16], WriteFlags::DIRECT).unwrap();
+            fs.write(ino, 0, &[1; 1 << 16], WriteFlags::empty()).unwrap();
+            fs.sync().unwrap();
             let state = fs.tree.read_state();
             let zone = state.zones.open_zones().iter().map(|open| open.zone).next();
             zone.expect("one is open")

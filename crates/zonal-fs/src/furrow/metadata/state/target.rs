@@ -124,8 +124,11 @@ impl State {
     /// Whether a write of any length goes through the buffer. So does one that continues buffered
     /// blocks of the file, one that begins inside the last block, which would leave two blocks
     /// there anyway, and one to a file that is completely in the buffer and may turn out to be
-    /// large.
+    /// large. On a disk all do.
     pub(in crate::furrow) fn gathers(&self, ino: Ino, offset: u64) -> bool {
+        if self.zones.limits.seeks == Seeks::Cost {
+            return true;
+        }
         let Some(inode) = self.inodes.peek(ino) else { return false };
         let Ok(file) = inode.file() else { return false };
         let (block, length) = (BLOCK_BYTES as u64, inode.block_end());
