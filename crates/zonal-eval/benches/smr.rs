@@ -232,8 +232,8 @@ fn reclaim(setting: &Setting, report: &mut Report) {
     let mut rig = Rig::new(&Setting { config, options });
     let space = rig.fs.statfs().expect("there is some");
     let (files, blocks) = (9, space.blocks / 10);
-    let files = fill(&mut rig, files, blocks * 4096 >> 20);
-    overwrite(&mut rig, (&files, blocks * 4096 >> 20), (600, 8_000_000), report);
+    let files = fill(&mut rig, files, (blocks * 4096) >> 20);
+    overwrite(&mut rig, (&files, (blocks * 4096) >> 20), (600, 8_000_000), report);
 }
 
 /// Writes files of so many mebibytes.

@@ -154,7 +154,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         .by_default("256MiB"),
     of(Of::Furrow, "max_open_zones=", "N", "Limit of zones that data is written to at once")
         .by_default("by drive"),
-    of(Of::Furrow, "rotational", "", "Spare the head of a disk: write in long runs, zone by zone")
+    of(Of::Furrow, "rotational", "", "Spare the head of a disk: write in long runs")
         .by_default("by drive"),
     of(Of::Furrow, "norotational", "", "Write as to flash, where a jump costs nothing"),
     of(Of::Furrow, "nolifetime", "", "Ignore lifetime hints of programs").remountable(),

@@ -60,6 +60,7 @@ pub(crate) fn man(args: &Man) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::process::{Command as Process, Stdio};
 
     use super::*;
@@ -73,8 +74,11 @@ mod tests {
             "{script}\nCOMP_WORDS=({line}); COMP_CWORD={at}; _zonal zonal '{last}' '{before}'\n\
              printf '%s ' \"${{COMPREPLY[@]}}\""
         );
+        // In a file: Linux bounds an argument at 128 KiB.
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(asked.as_bytes()).unwrap();
         let mut bash = Process::new("bash");
-        let output = bash.args(["--norc", "-c", &asked]).stdin(Stdio::null()).output().unwrap();
+        let output = bash.arg("--norc").arg(file.path()).stdin(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }

@@ -254,7 +254,7 @@ impl Furrow {
             journal: loaded.journal,
             table: loaded.table,
             durable_record,
-            caught_up_ns: clock.monotonic_ns(),
+            trails_since_ns: None,
             is_unnamed: false,
             planted,
         };

@@ -97,8 +97,8 @@ pub trait ZonedDevice: Send + Sync {
         Identity::default()
     }
 
-    /// Whether the medium turns: moving the head to another place costs milliseconds. A layer passes
-    /// it on.
+    /// Whether the medium turns: moving the head to another place costs milliseconds. A layer
+    /// passes it on.
     fn rotates(&self) -> bool {
         false
     }

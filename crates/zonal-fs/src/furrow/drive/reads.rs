@@ -121,7 +121,8 @@ mod tests {
     /// Reads these blocks of a zone, and returns the number of reads.
     fn reads(blocks: &[u32]) -> Result<u32> {
         let drive = MemoryDrive::new(shape(32, 2048)).unwrap();
-        let data: Vec<u8> = (0..2048_u32).flat_map(|block| [block as u8; BLOCK_BYTES]).collect();
+        let byte_of = |block: u32| block.to_le_bytes()[0];
+        let data: Vec<u8> = (0..2048).flat_map(|block| [byte_of(block); BLOCK_BYTES]).collect();
         for part in data.chunks(64 * BLOCK_BYTES) {
             drive.append(ZoneId::new(ZONE), part).unwrap();
         }
@@ -135,7 +136,7 @@ mod tests {
             places.map(|(&block, buffer)| (Address { zone: ZONE, block }, buffer)).collect();
         drive.read_all(&mut places)?;
         for (&block, found) in blocks.iter().zip(memory.chunks(BLOCK_BYTES)) {
-            assert!(found.iter().all(|&byte| byte == block as u8), "block {block}");
+            assert!(found.iter().all(|&byte| byte == byte_of(block)), "block {block}");
         }
         Ok(device.reads.load(Ordering::Relaxed))
     }

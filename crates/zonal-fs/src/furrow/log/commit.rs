@@ -1,9 +1,10 @@
 //! The commit: it makes everything before it durable, as a whole or not at all.
 //!
-//! Order: buffered data to data zones → the changed rows as one batch of the journal, twice →
-//! *flush* → the rows enter the memtable, and zones in which nothing lives any more may be reset
-//! (F3), which the [worker](crate::furrow::worker) does later. A commit flushes much data before
-//! the batch. If there is little, the batch says where it lies, and counts only [if that data is
+//! Order: buffered data to data zones → the changed rows as one batch of the journal, twice or
+//! [once where jumps cost time](crate::furrow::log::trail) → *flush* → the rows enter the memtable,
+//! and zones in which nothing lives any more may be reset (F3), which the
+//! [worker](crate::furrow::worker) does later. A commit flushes much data before the batch. If
+//! there is little, the batch says where it lies, and counts only [if that data is
 //! there](crate::furrow::log::fresh).
 //!
 //! One thread commits at a time, for all. Other callers wait until their changes are durable; if
@@ -94,7 +95,10 @@ impl Log {
         }
         if ending == Ending::Clean {
             let mut committer = self.lock_committer();
-            committer.journal.catch_up(&self.drive);
+            if committer.journal.has_trail() {
+                committer.journal.catch_up(&self.drive);
+                self.drive.flush()?;
+            }
             committer.write_superblock(&self.drive, ending)?;
         }
         Ok(())
@@ -323,6 +327,7 @@ impl Log {
         let end = committer.journal.end;
         let outcome = self.append_records(committer, &records);
         if outcome.is_err() && committer.journal.end.last != end.last {
+            committer.journal.catch_up_to(&self.drive, end);
             committer.journal.roll_back(end);
         }
         outcome
@@ -338,11 +343,11 @@ impl Log {
                 if tries > TRIES_MAX {
                     return Err(FsError::NoSpace);
                 }
-                committer.journal.failed = [true; 2];
+                committer.journal.give_up_pair(&self.drive);
                 self.name_journal(committer)?;
             }
         }
-        self.catch_up_if_old(committer);
+        self.note_trail(committer);
         mistake!(self.tree, SkipRecordFlush, return Ok(()));
         Ok(self.drive.flush()?)
     }

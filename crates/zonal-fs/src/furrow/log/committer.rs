@@ -19,8 +19,8 @@ pub(in crate::furrow) struct Committer {
     pub(in crate::furrow) table: Table,
     /// Number of the last record that is durable.
     pub(in crate::furrow) durable_record: u64,
-    /// When the second copy of the journal was last brought up to date.
-    pub(in crate::furrow) caught_up_ns: u64,
+    /// Since when the second copy of the journal lacks records, if it does.
+    pub(in crate::furrow) trails_since_ns: Option<u64>,
     /// The last manifest may be durable or not: nothing is written before another one is.
     pub(in crate::furrow) is_unnamed: bool,
     pub(in crate::furrow) planted: Planted,

@@ -7,8 +7,8 @@
 //! data](crate::furrow::log::fresh). A commit writes a batch only once the one before is durable,
 //! so no batch follows one that a power cut has torn.
 //!
-//! Where a jump costs time, [the second copy trails](crate::furrow::log::trail). [`replay`](crate::furrow::recovery::replay)
-//! reads the journal.
+//! Where a jump costs time, [the second copy trails](crate::furrow::log::trail).
+//! [`replay`](crate::furrow::recovery::replay) reads the journal.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zonal::DeviceError;
@@ -20,7 +20,7 @@ use crate::furrow::format::record::{
     HEADER_BYTES, PaddedRecord, RecordHeader, RecordId, RecordKind, decode_header, verify,
 };
 use crate::furrow::format::{Address, BLOCK_BYTES, Unread, blocks_for};
-use crate::furrow::log::trail::Trail;
+use crate::furrow::log::trail::{TRAIL_BYTES_MAX, Trail};
 use crate::furrow::options::Seeks;
 use crate::vfs::Result;
 
@@ -86,7 +86,11 @@ impl Journal {
         if self.room(drive) < blocks {
             return Ok(Appended::NoRoom);
         }
-        let trails = drive.layout.seeks == Seeks::Cost && !self.is_impaired();
+        let is_short = record.blocks() * BLOCK_BYTES <= TRAIL_BYTES_MAX;
+        if !is_short {
+            self.catch_up(drive);
+        }
+        let trails = drive.layout.seeks == Seeks::Cost && !self.is_impaired() && is_short;
         let id = RecordId {
             kind: RecordKind::Batch,
             uuid: self.uuid,
@@ -201,6 +205,7 @@ impl Journal {
     /// Finishes both zones of the pair that is being written. Their records stay readable.
     pub(super) fn finish(&mut self, drive: &Drive) {
         self.catch_up(drive);
+        self.trail = Trail::default();
         for zone in self.pairs.get(self.end.index).into_iter().flat_map(|pair| pair.zones) {
             drive.finish(zone);
         }

@@ -11,13 +11,14 @@ use std::fmt;
 use zonal::DeviceError;
 
 use crate::furrow::drive::Drive;
-use crate::furrow::format::Address;
+use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::log::Log;
 use crate::furrow::log::committer::Committer;
-use crate::furrow::log::journal::Journal;
+use crate::furrow::log::journal::{Journal, Position};
+use crate::furrow::options::Seeks;
 
 /// Bytes of records that the second copy may lack.
-const TRAIL_BYTES_MAX: usize = 1 << 20;
+pub(super) const TRAIL_BYTES_MAX: usize = 1 << 20;
 
 /// Sealed records that the second copy lacks so far, in their order.
 #[derive(Clone, Default)]
@@ -68,34 +69,65 @@ impl Journal {
     }
 
     /// Writes the records that the second copy lacks. They are not durable before the next flush.
+    /// If the host below the drive is full they stay.
     pub(super) fn catch_up(&mut self, drive: &Drive) {
         let Trail { at, bytes } = std::mem::take(&mut self.trail);
         if bytes.is_empty() || self.failed[1] {
             return;
         }
-        if let Err(error) = drive.write(at, &bytes) {
-            tracing::warn!(zone = at.zone, %error, "a copy of the journal has failed");
-            self.failed[1] = true;
+        match drive.write(at, &bytes) {
+            Ok(()) => {}
+            Err(DeviceError::NoSpace { .. }) => self.trail = Trail { at, bytes },
+            Err(error) => {
+                tracing::warn!(zone = at.zone, %error, "a copy of the journal has failed");
+                self.failed[1] = true;
+            }
         }
+    }
+
+    /// The same, but for the records behind `end`, which are about to be rolled back.
+    pub(super) fn catch_up_to(&mut self, drive: &Drive, end: Position) {
+        let is_same_pair = end.index == self.end.index;
+        let kept = end.block.saturating_sub(self.trail.at.block) as usize * BLOCK_BYTES;
+        self.trail.bytes.truncate(if is_same_pair { kept } else { 0 });
+        self.catch_up(drive);
+    }
+
+    /// Writes no more to the last pair: the next manifest gives the journal another one.
+    pub(super) fn give_up_pair(&mut self, drive: &Drive) {
+        self.catch_up(drive);
+        self.failed = [true; 2];
     }
 }
 
 impl Log {
-    /// Brings the second copy of the journal up to date once it has trailed as long as changes wait
-    /// for a commit.
-    pub(super) fn catch_up_if_old(&self, committer: &mut Committer) {
-        let now = self.clock.monotonic_ns();
-        let age_ns = now.saturating_sub(committer.caught_up_ns);
-        if u128::from(age_ns) >= self.commit_age.as_nanos() {
-            committer.journal.catch_up(&self.drive);
-            committer.caught_up_ns = now;
+    /// Notes since when the second copy of the journal trails. Without a worker it brings it up to
+    /// date in time.
+    pub(super) fn note_trail(&self, committer: &mut Committer) {
+        match (committer.journal.has_trail(), committer.trails_since_ns) {
+            (false, _) => committer.trails_since_ns = None,
+            (true, None) => committer.trails_since_ns = Some(self.clock.monotonic_ns()),
+            (true, Some(_)) if self.tree.bell.has_worker() => {}
+            (true, Some(_)) => self.catch_up_if_old(committer),
         }
     }
 
-    /// The same between commits.
+    /// Brings the second copy of the journal up to date once it has trailed as long as changes wait
+    /// for a commit.
+    fn catch_up_if_old(&self, committer: &mut Committer) {
+        let Some(since) = committer.trails_since_ns else { return };
+        let age_ns = self.clock.monotonic_ns().saturating_sub(since);
+        if u128::from(age_ns) >= self.commit_age.as_nanos() {
+            committer.journal.catch_up(&self.drive);
+            committer.trails_since_ns = None;
+        }
+    }
+
+    /// The same for the worker. If a commit is under way, the next tick does it.
     pub(in crate::furrow) fn tend_journal(&self) {
-        let mut committer = self.lock_committer();
-        if committer.journal.has_trail() {
+        if self.tree.layout().seeks == Seeks::Cost
+            && let Ok(mut committer) = self.committer.try_lock()
+        {
             self.catch_up_if_old(&mut committer);
         }
     }
@@ -154,6 +186,26 @@ mod tests {
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         let fs = Furrow::mount(drive, clock, disk()).unwrap();
         assert_eq!(fs.lookup(Ino::ROOT, b"d").unwrap().size, 4096);
+    }
+
+    #[test]
+    fn second_copy_is_whole_when_journal_changes_its_pair() {
+        let (drive, clock) = counted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock, disk()).unwrap();
+        let pair = || {
+            let committer = fs.log.committer.lock().unwrap();
+            committer.journal.pairs.last().map(|pair| pair.zones)
+        };
+        let (mut last, mut changes) = (pair(), 0);
+        for number in 0..300_u32 {
+            synced(&fs, number.to_string().as_bytes(), 1);
+            if pair() != last {
+                (last, changes) = (pair(), changes + 1);
+                let report = check(drive.clone(), DataCheck::Skip, &mut |_| ()).unwrap();
+                assert!(report.problems.is_empty(), "{number}: {:?}", report.problems);
+            }
+        }
+        assert!(changes >= 3, "{changes} changes of the pair");
     }
 
     #[test]

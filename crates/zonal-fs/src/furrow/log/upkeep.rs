@@ -74,14 +74,15 @@ impl Log {
         if due.truncations_wait {
             self.tree.bell.wake_worker();
         }
-        let outcome = match self.batch_due(due.batch_bytes) {
-            BatchDue::No if due.buffer_is_full => self.writer.relieve_buffer(),
-            BatchDue::No => Ok(()),
-            BatchDue::Worker => {
-                self.tree.bell.wake_worker();
-                Ok(())
-            }
+        let commits = self.batch_due(due.batch_bytes);
+        if commits == BatchDue::Worker {
+            self.tree.bell.wake_worker();
+        }
+        let outcome = match commits {
             BatchDue::Now => self.commit(Ending::Record),
+            // The worker commits, and yet the buffer must not grow meanwhile.
+            BatchDue::No | BatchDue::Worker if due.buffer_is_full => self.writer.relieve_buffer(),
+            BatchDue::No | BatchDue::Worker => Ok(()),
         };
         Writer::note_held(outcome);
     }

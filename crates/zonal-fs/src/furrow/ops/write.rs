@@ -183,11 +183,11 @@ impl Furrow {
             return Ok((Published::Done, durability));
         }
         self.reclaimer.check_host()?;
-        self.writer.bound_buffer()?;
         let (mut at, mut durability) = (start, Durability::Later);
         let mut chunk_bytes = CHUNK_BYTES;
         mistake!(self.tree, SplitWrite, chunk_bytes = BLOCK);
         while at < end {
+            self.writer.bound_buffer()?;
             // A write no longer than one chunk is one operation, wherever it begins.
             let boundary = (at / chunk_bytes + 1).saturating_mul(chunk_bytes);
             let next = if end - at <= chunk_bytes { end } else { boundary };

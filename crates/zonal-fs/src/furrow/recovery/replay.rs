@@ -40,7 +40,7 @@ pub(in crate::furrow) struct Batch {
     pub(super) fresh: Vec<FreshZone>,
     /// The copies that have all of it.
     pub(super) is_in: [bool; 2],
-    /// The second copy ends before the end of the batch, as its records say that it may.
+    /// The second copy lacks records of it only where it ends, as these records say that it may.
     pub(super) trails: bool,
 }
 
@@ -55,6 +55,8 @@ pub(in crate::furrow) struct JournalReader<'a> {
     before: Position,
     /// The last batch that the superblock knows to be durable.
     durable: u64,
+    /// Whether the file system was unmounted after that batch.
+    is_clean: bool,
     /// The first record that an earlier recovery has rejected, if one has.
     first_void: Option<u64>,
     pub(super) planted: Planted,
@@ -70,6 +72,8 @@ struct Record {
 struct FoundRecord {
     record: Record,
     is_in: [bool; 2],
+    /// The second copy ends before the end of the record, or reads as the rest of a finished zone.
+    second_ends: bool,
 }
 
 /// The content of a copy of the journal where the next record should be.
@@ -92,6 +96,7 @@ impl<'a> JournalReader<'a> {
         planted: Planted,
     ) -> Self {
         let (uuid, durable) = (superblock.uuid, superblock.last_batch.get());
+        let is_clean = superblock.clean.get() == 1;
         let first_void = Some(superblock.first_void.get()).filter(|&first| first > 0);
         let header = &manifest.header;
         let start = Position {
@@ -107,7 +112,17 @@ impl<'a> JournalReader<'a> {
         });
         let (pairs, failed) = (pairs.collect(), [false; 2]);
         let journal = Journal { uuid, pairs, start, end: start, failed, trail: Trail::default() };
-        Self { drive, zones, journal, whole: start, before: start, durable, first_void, planted }
+        Self {
+            drive,
+            zones,
+            journal,
+            whole: start,
+            before: start,
+            durable,
+            is_clean,
+            first_void,
+            planted,
+        }
     }
 
     /// Where the journal ends: behind the last whole batch, once `next` has returned `None`.
@@ -130,8 +145,9 @@ impl<'a> JournalReader<'a> {
     /// The next batch, `None` at the journal's end, or why the rest of the journal is lost.
     pub(in crate::furrow) fn next(&mut self) -> Result<Option<Batch>, String> {
         let (bodies, fresh) = Default::default();
-        let mut batch = Batch { seq: 0, bodies, fresh, is_in: [true; 2], trails: false };
-        while let Some(FoundRecord { record, is_in }) = self.next_record()? {
+        let mut batch = Batch { seq: 0, bodies, fresh, is_in: [true; 2], trails: true };
+        while let Some(FoundRecord { record, is_in, second_ends }) = self.next_record()? {
+            batch.trails &= is_in[1] || (second_ends && record.header.trails != 0);
             let Record { header, mut body } = record;
             let (fresh, rows) = take_fresh(&body)?;
             batch.fresh.extend_from_slice(fresh);
@@ -143,8 +159,8 @@ impl<'a> JournalReader<'a> {
             }
             if header.continues == 0 {
                 batch.seq = header.seq.get();
-                batch.trails =
-                    header.trails != 0 && batch.is_in[0] && self.ends_before(1, self.journal.end);
+                // An unmount brings the second copy up to date.
+                batch.trails &= batch.is_in[0] && (!self.is_clean || batch.seq > self.durable);
                 self.before = std::mem::replace(&mut self.whole, self.journal.end);
                 return Ok(Some(batch));
             }
@@ -243,6 +259,7 @@ impl<'a> JournalReader<'a> {
         }
         let record = found?;
         let blocks = blocks_for(HEADER_BYTES + record.body.len());
+        let second_ends = !is_in[1] && self.ends_before_record(self.address(1), blocks);
         let journal = &mut self.journal;
         for (failed, is_in) in journal.failed.iter_mut().zip(is_in) {
             *failed |= !is_in;
@@ -253,7 +270,16 @@ impl<'a> JournalReader<'a> {
         journal.end.chain = record.header.chain.get();
         journal.end.last = record.header.seq.get();
         journal.end.blocks += blocks as u64;
-        Some(FoundRecord { record, is_in })
+        Some(FoundRecord { record, is_in, second_ends })
+    }
+
+    /// Whether nothing, or only the torn start of a record, was written here.
+    fn ends_before_record(&self, at: Address, blocks: usize) -> bool {
+        if (self.written(at.zone) as usize) < at.block as usize + blocks {
+            return true;
+        }
+        let mut block = vec![0; BLOCK_BYTES];
+        self.drive.read(at, &mut block).is_ok() && is_zero(&block)
     }
 
     fn address(&self, copy: usize) -> Address {

@@ -180,7 +180,7 @@ fn write_first_table(
         journal: Journal::new(options.uuid),
         table: Table::new(Arc::clone(&view)),
         durable_record: 0,
-        caught_up_ns: 0,
+        trails_since_ns: None,
         is_unnamed: false,
         planted: Planted::default(),
     };

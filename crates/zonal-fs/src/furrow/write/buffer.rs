@@ -150,25 +150,38 @@ impl Writer {
     /// Places some blocks of a full buffer, as many as fit into one write: so a writer of one block
     /// does not wait for all that others have written.
     pub(in crate::furrow) fn relieve_buffer(&self) -> Result<()> {
-        // If another thread empties it, wait only if it has grown to twice its size.
-        let is_overfull = self.buffer_max < self.tree.read_state().rows.totals.pending() / 2;
+        // If another thread empties it, wait only if it has grown to twice its size. On a disk it
+        // has much of the memory, and takes long to leave.
+        let seeks = self.drive.layout.seeks;
+        let tolerated = match seeks {
+            Seeks::Free => 2 * self.buffer_max,
+            Seeks::Cost => self.buffer_max + self.buffer_max / 8,
+        };
+        let is_overfull = tolerated < self.tree.read_state().rows.totals.pending();
         let mut turn = match self.flushing.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::WouldBlock) if !is_overfull => return Ok(()),
             Err(_) => self.flushing.lock().expect("no holder panicked"),
         };
+        let mut placed = 0;
         // Another thread may have made room meanwhile.
-        if !self.is_buffer_full() {
-            return Ok(());
+        while placed < GATHER_BLOCKS && self.is_buffer_full() {
+            let group = {
+                let state = self.tree.read_state();
+                match seeks {
+                    Seeks::Free => turn.of_next_file(&state),
+                    // The rest of a run may be short.
+                    Seeks::Cost => turn.of_longest_run(&state),
+                }
+            };
+            placed += match seeks {
+                Seeks::Free => GATHER_BLOCKS,
+                Seeks::Cost if group.is_empty() => GATHER_BLOCKS,
+                Seeks::Cost => group.len(),
+            };
+            self.place_outgoing(group)?;
         }
-        let group = {
-            let state = self.tree.read_state();
-            match self.drive.layout.seeks {
-                Seeks::Free => turn.of_next_file(&state),
-                Seeks::Cost => turn.of_longest_run(&state),
-            }
-        };
-        self.place_outgoing(group)
+        Ok(())
     }
 
     /// Keeps the buffer from growing while the drive refuses its blocks: the writer that finds it

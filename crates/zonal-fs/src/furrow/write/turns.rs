@@ -80,6 +80,7 @@ fn longest_run(state: &State) -> VecDeque<Ino> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::options::Seeks;
     use crate::furrow::sample::formatted;
     use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
@@ -87,9 +88,10 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Writes files of 4 MiB side by side, 64 KiB of each by turns, and returns the jumps.
-    fn jumps(rotational: bool, files: u64) -> u64 {
+    fn jumps(seeks: Seeks, files: u64) -> u64 {
         let (drive, clock) = formatted(64, 1024);
-        let options = MountOptions { rotational: Some(rotational), ..MountOptions::default() };
+        let options =
+            MountOptions { rotational: Some(seeks == Seeks::Cost), ..MountOptions::default() };
         let fs = Furrow::mount(drive, clock, options).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         let inos: Vec<Ino> = (0..files)
@@ -98,7 +100,8 @@ mod tests {
             .collect();
         fs.sync().unwrap();
         let before = fs.stats().jumps;
-        let content = |ino: Ino, piece: u64| vec![(ino.get() + piece) as u8 | 1; 64 << 10];
+        let content =
+            |ino: Ino, piece: u64| vec![(ino.get() + piece).to_le_bytes()[0] | 1; 64 << 10];
         for piece in 0..64 {
             for &ino in &inos {
                 let data = content(ino, piece);
@@ -118,7 +121,7 @@ mod tests {
 
     #[test]
     fn full_buffer_leaves_in_runs_of_one_zone_on_disk() {
-        let (disk, flash) = (jumps(true, 6), jumps(false, 6));
+        let (disk, flash) = (jumps(Seeks::Cost, 6), jumps(Seeks::Free, 6));
         assert!(disk * 20 < flash, "{disk} jumps on a disk, {flash} on flash");
     }
 
@@ -143,7 +146,7 @@ mod tests {
             let fs = Furrow::mount(drive, clock, options).unwrap();
             let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
             let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
-            fs.write(ino, 0, &[1; 1 << 16], WriteFlags::empty()).unwrap();
+            fs.write(ino, 0, &vec![1; 1 << 16], WriteFlags::empty()).unwrap();
             fs.sync().unwrap();
             let state = fs.tree.read_state();
             let zone = state.zones.open_zones().iter().map(|open| open.zone).next();
