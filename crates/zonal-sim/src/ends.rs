@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The name of a command, by which its end is told.
+/// The number that a caller gives a command: the drive returns it when the command ends.
 pub(crate) type Tag = u64;
 
 /// Ends, the first one first.

@@ -166,7 +166,7 @@ impl ScsiDrive {
         }
         let (identity, is_translated) = (answers.identity(), answers.is_translated());
         let (path, slots) = (path.to_owned(), Box::default());
-        // All drives with zones of SCSI are shingled disks, also those that report no rate.
+        // Every SCSI drive with zones is a shingled disk, even if it reports no rotation rate.
         let rotates = answers.rotates().unwrap_or(true);
         let mut drive = Self {
             channel,

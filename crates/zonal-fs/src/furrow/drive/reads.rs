@@ -99,7 +99,7 @@ mod tests {
     const ZONE: u32 = 5;
     const BAD: u64 = ZONE as u64 * 2048 + 11;
 
-    /// A drive that counts reads, and fails those of one block.
+    /// A drive that counts its reads, and fails each read of one block.
     struct Worn {
         drive: MemoryDrive,
         reads: AtomicU32,

@@ -32,7 +32,7 @@ use crate::furrow::sync::MutexGuard;
 use crate::furrow::table::key::Key;
 use crate::furrow::table::leaf::encode_rows;
 use crate::furrow::table::memtable::{Memtable, ROW_BYTES, Value};
-use crate::furrow::write::turns::Turns;
+use crate::furrow::write::order::WriteOrder;
 use crate::furrow::zones::SPARE_ZONES_MIN;
 use crate::vfs::Result;
 
@@ -180,7 +180,7 @@ impl Log {
     }
 
     /// Takes the batch: from here on changes belong to the next one.
-    fn take(&self, ending: Ending, turn: MutexGuard<'_, Turns>) -> Result<TakenBatch> {
+    fn take(&self, ending: Ending, turn: MutexGuard<'_, WriteOrder>) -> Result<TakenBatch> {
         // It takes long, so a worker does it as soon as a zone is sealed.
         if ending == Ending::Clean || !self.tree.bell.has_worker() {
             while self.tree.make_backref_rows(ending) {}

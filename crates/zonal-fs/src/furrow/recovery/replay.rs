@@ -259,7 +259,7 @@ impl<'a> JournalReader<'a> {
         }
         let record = found?;
         let blocks = blocks_for(HEADER_BYTES + record.body.len());
-        let second_ends = !is_in[1] && self.ends_before_record(self.address(1), blocks);
+        let second = self.address(1);
         let journal = &mut self.journal;
         for (failed, is_in) in journal.failed.iter_mut().zip(is_in) {
             *failed |= !is_in;
@@ -270,14 +270,13 @@ impl<'a> JournalReader<'a> {
         journal.end.chain = record.header.chain.get();
         journal.end.last = record.header.seq.get();
         journal.end.blocks += blocks as u64;
+        let ends = || self.ends_before(1, self.journal.end) || self.is_unwritten(second);
+        let second_ends = !is_in[1] && ends();
         Some(FoundRecord { record, is_in, second_ends })
     }
 
-    /// Whether nothing, or only the torn start of a record, was written here.
-    fn ends_before_record(&self, at: Address, blocks: usize) -> bool {
-        if (self.written(at.zone) as usize) < at.block as usize + blocks {
-            return true;
-        }
+    /// Whether a block reads as zeroes, as the unwritten rest of a finished zone does.
+    fn is_unwritten(&self, at: Address) -> bool {
         let mut block = vec![0; BLOCK_BYTES];
         self.drive.read(at, &mut block).is_ok() && is_zero(&block)
     }

@@ -4,10 +4,10 @@
 
 pub(super) mod buffer;
 pub(super) mod chunk;
+pub(super) mod order;
 pub(super) mod place;
 pub(super) mod reservation;
 pub(super) mod resets;
-pub(super) mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +19,7 @@ use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::meters::Meters;
 use crate::furrow::sync::Mutex;
 use crate::furrow::tree::Tree;
-use crate::furrow::write::turns::Turns;
+use crate::furrow::write::order::WriteOrder;
 
 /// Places data in zones.
 pub(super) struct Writer {
@@ -31,7 +31,7 @@ pub(super) struct Writer {
     pub(super) buffer_max: u64,
     /// Held by the thread that empties the write buffer, so that no two threads write the same
     /// block.
-    pub(super) flushing: Mutex<Turns>,
+    pub(super) flushing: Mutex<WriteOrder>,
     /// The drive has refused the last write-back.
     pub(super) has_refused: AtomicBool,
     /// Held by the thread that resets a zone.

@@ -1,9 +1,9 @@
 //! The turns of files while a full write buffer empties.
 //!
 //! Where a jump costs nothing, the files take turns by a mebibyte, so that a writer waits for no
-//! more than that. On a disk the blocks of one zone leave together, up to 32 MiB: the zone that has
-//! the most of them in the buffer, and of many small files those that lie beside each other anyway.
-//! One thread writes at a time, so the head moves only between these runs.
+//! more than that. On a disk the buffer writes up to 32 MiB to one zone before it turns to the
+//! next: first the blocks of the target that has the most of them. One thread writes at a time, so
+//! the head moves only between these runs.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +19,7 @@ const RUN_BLOCKS: usize = 8192;
 
 /// The turns of files while a full buffer empties.
 #[derive(Debug, Default)]
-pub(in crate::furrow) struct Turns {
+pub(in crate::furrow) struct WriteOrder {
     /// The file whose turn is next, where a jump costs nothing.
     next: Ino,
     /// Files of the run under way, the next one first.
@@ -28,7 +28,7 @@ pub(in crate::furrow) struct Turns {
     left: usize,
 }
 
-impl Turns {
+impl WriteOrder {
     /// Some blocks of the file whose turn is next, and of those after it.
     pub(super) fn of_next_file(&mut self, state: &State) -> Vec<Outgoing> {
         let files = state.maps.buffered.files_from(self.next);
